@@ -21,7 +21,9 @@ One translation unit, a file an idea:
     profile/    what happened, when, on the host and on devices, noted while a profile is under way
 """
 
+import array as _array
 import atexit as _atexit
+import mmap as _mmap
 import operator as _operator
 import os as _os
 import sys as _sys
@@ -121,6 +123,7 @@ cdef struct Watched
 cdef class ProfileSession
 cdef class ProfiledDevice
 
+include "integers.pxi"
 include "elements.pxi"
 include "profile/session.pxi"
 include "profile/device_times.pxi"
@@ -141,6 +144,7 @@ include "memory/block.pxi"
 include "memory/free_list.pxi"
 include "memory/segments.pxi"
 include "memory/exported.pxi"
+include "memory/held.pxi"
 include "memory/pool.pxi"
 include "memory/pool_native.pxi"
 include "memory/pool_modes.pxi"
@@ -173,6 +177,7 @@ include "capture/plan.pxi"
 include "capture/plan_slots.pxi"
 include "profile/watching.pxi"
 include "profile/range.pxi"
+include "made_by.pxi"
 
 # A free-threaded Python turns its lock on for a module that does not say it can do without, and
 # this one does not, unless it was started with the lock forced off.

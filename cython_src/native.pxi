@@ -158,6 +158,8 @@ cdef extern from "launch/vectorcall.h":
     Py_ssize_t PyVectorcall_NARGS(size_t flags)
     bint PyObject_TypeCheck(PyObject *object, PyTypeObject *type)
     void uhal_make_methods(object type)
+    ctypedef PyObject *(*newfunc)(PyTypeObject *, PyObject *, PyObject *) except NULL
+    void uhal_refuse_new(object type, newfunc refuse)
     bint PyType_IsSubtype(PyTypeObject *type, PyTypeObject *base)
     bint Py_IS_TYPE(PyObject *object, PyTypeObject *type)
     PyTypeObject *Py_TYPE(PyObject *object)

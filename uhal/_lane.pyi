@@ -571,6 +571,12 @@ class ModuleHandle:
     def closed(self) -> bool: ...
     def find_function(self, name: str) -> int:
         """Native handle of an entry; `DeviceError` with the vendor's code when it is missing."""
+    def find_global(self, name: str) -> tuple[int, int]:
+        """Address and bytes of a variable; `NotFoundError` when there is none."""
+    def write_global(self, name: str, value: bytes) -> None:
+        """Set a variable's first bytes; `NotImplementedError` where its address is told."""
+    def describe_global(self, address: int, size: int, dtype: DTypeLike) -> DeviceBuffer:
+        """A buffer over a variable, which closes with the module."""
     def close(self) -> None: ...
 
 class Function:

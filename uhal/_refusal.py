@@ -92,8 +92,11 @@ def _extent(value: Any) -> str | None:
     """Say how large and of what type an array or buffer is, `None` for anything else."""
     if isinstance(value, (DeviceBuffer, HostBuffer)):
         return f"of {value.size} {value.dtype}"
-    if isinstance(value, np.ndarray) or (hasattr(value, "shape") and hasattr(value, "__dlpack__")):
-        return f"of shape {tuple(value.shape)}, dtype {value.dtype}"
+    try:
+        if isinstance(value.shape, tuple) and hasattr(value, "__dlpack__"):
+            return f"of shape {tuple(value.shape)}, dtype {value.dtype}"
+    except Exception:
+        pass  # an object of anybody's: it has no shape, or fails to tell it
     return None
 
 

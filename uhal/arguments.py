@@ -363,6 +363,11 @@ def _pointer_advice(value: object, element: DType | None) -> str:
         return "; it is host memory: copy it with DeviceBuffer.from_numpy(host_buffer.array)"
     if hasattr(value, "__dlpack__"):
         return "; take it over with DeviceBuffer.from_dlpack(array)"
+    if hasattr(value, "__cuda_array_interface__"):
+        return (
+            "; a launch takes what has __cuda_array_interface__ as a property of its class; take "
+            "it over with DeviceBuffer.from_cuda_array_interface(array)"
+        )
     if isinstance(value, bool):
         return ""
     if isinstance(value, (int, ctypes._Pointer, *_CTYPES_POINTERS)):

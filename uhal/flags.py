@@ -6,12 +6,15 @@ from enum import IntFlag
 
 
 class StreamFlags(IntFlag):
-    """How a stream orders itself against the default stream."""
+    """How a CUDA stream orders itself against `Stream.legacy()`.
+
+    Streams are independent of each other and of `Stream.default()` with either flag.
+    """
 
     DEFAULT = 0
-    """Waits for the default stream and is waited for by it."""
+    """Waits for CUDA's legacy default stream and is waited for by it."""
     NON_BLOCKING = 1
-    """Independent of the default stream."""
+    """Independent of CUDA's legacy default stream, too."""
 
 
 class EventFlags(IntFlag):

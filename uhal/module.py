@@ -185,23 +185,22 @@ class Module:
         return Function(self._handle, native, name, signature, attributes)
 
     def get_global(self, name: str, dtype: DTypeLike = "u8") -> DeviceBuffer:
-        """Return a module's global variable as a buffer of `dtype` that keeps the module loaded.
+        """Return a module's global variable as a buffer of `dtype`.
 
-        Raises `NotFoundError` when there is none, `ArgumentValueError` when its size is no
-        multiple of the dtype's.
+        It closes with the module. Without `close` the module stays loaded while the buffer, a view
+        of it or work that uses it is there. Raises `NotFoundError` when there is no such variable,
+        `ArgumentValueError` when its size is no multiple of the dtype's.
         """
         self._require_name("get_global", "global", name)
         element = as_dtype(dtype)
-        context = self._handle.context
-        with context.enter():
-            address, nbytes = context.backend.module_global(self._handle.handle, name)
+        address, nbytes = self._handle.find_global(name)
         if nbytes % element.itemsize:
             raise ArgumentValueError(
                 f"global {name!r} has {nbytes} bytes, no multiple of the {element.itemsize} of "
                 f"{element}"
             )
         size = nbytes // element.itemsize
-        return DeviceBuffer.from_raw(address, size, element, device=self.device, owner=self._handle)
+        return self._handle.describe_global(address, size, element)
 
     def write_global(self, name: str, value: bytes) -> None:
         """Set the first bytes of a module's global variable; return when they are written.
@@ -212,10 +211,8 @@ class Module:
         self._require_name("write_global", "global", name)
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise ArgumentTypeError(f"write_global, value: expected bytes, got {describe(value)}")
-        context = self._handle.context
         try:
-            with context.enter():
-                context.backend.write_global(self._handle.handle, name, value)
+            self._handle.write_global(name, bytes(value))
         except NotSupportedError:
             raise
         except NotImplementedError:
@@ -228,7 +225,7 @@ class Module:
                 variable[: len(value)].copy_from(np.frombuffer(value, np.uint8))
 
     def close(self) -> None:
-        """Unload the image; its functions are refused from now on. Idempotent."""
+        """Refuse its functions and globals from now on; work that uses them still runs. Idempotent."""
         with self._lock:
             self._functions.clear()
         self._handle.close()

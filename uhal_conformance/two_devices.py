@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -137,10 +139,112 @@ def check_one_closes_and_the_other_works_on(backend: str, image: str) -> None:
         assert "there is 2 devices" not in str(error)
 
 
+def keep_busy(pair: Pair) -> DeviceBuffer:
+    """Give the second device's stream work that takes a while; return what it is done on."""
+    busy = DeviceBuffer.zeros(1_000_000, "u32", device=pair.devices[1])
+    for add in range(20):
+        pair.steps[1][8, 64, 0, pair.streams[1]](busy.size, 3, add, busy)
+    return busy
+
+
+def check_a_source_is_kept_until_it_is_copied(backend: str, image: str) -> None:
+    """Its memory is for nobody else, and stays with the pool, while the copy is pending."""
+    pair = Pair(backend, image)
+    values = np.random.default_rng().integers(0, 2**32, pair.values.size, "u4")
+    others = np.zeros(values.size, "u4")
+    for _ in range(3):
+        keep_busy(pair)
+        with pair.devices[0] as first:
+            source = DeviceBuffer.from_numpy(values)
+            for part in (slice(5_000), slice(5_000, None)):
+                pair.buffers[1][part].copy_from_async(source[part], pair.streams[1])
+            source.close()
+            kept = [DeviceBuffer.from_numpy(others) for _ in range(4)]
+            first.empty_cache()
+            kept += [DeviceBuffer.from_numpy(others) for _ in range(4)]
+            first.synchronize()
+        pair.streams[1].synchronize()
+        assert np.array_equal(pair.buffers[1].to_numpy(), values)
+        assert all((buffer.to_numpy() == 0).all() for buffer in kept)
+
+
+def check_memory_of_copies_is_used_again(backend: str, image: str) -> None:
+    """Also while the stream that copied goes on, and when there is no other memory."""
+    pair = Pair(backend, image)
+    with pair.devices[0] as first:
+        used = first.pool_statistics()["bytes_in_use"]
+        for _ in range(30):
+            busy = keep_busy(pair)
+            source = DeviceBuffer.zeros(1_000_000, "u32")
+            pair.buffers[1][:1000].copy_from_async(source[:1000], pair.streams[1])
+            source.close()
+            first.memory_limit = max(used + 2**24, first.pool_statistics()["bytes_reserved"])
+            busy.close()
+        pair.streams[1].synchronize()
+        assert first.pool_statistics()["bytes_in_use"] == used
+        first.memory_limit = None
+        assert first.pool_statistics()["bytes_reserved"] < used + 2**25
+
+
+def check_a_peers_memory_is_kept_while_a_kernel_uses_it(backend: str, image: str) -> None:
+    pair = Pair(backend, image)
+    first, second = pair.devices
+    if not second.can_access_peer(first):
+        return
+    second.enable_peer_access(first)
+    step, stream = pair.steps[1], pair.streams[1]
+    values = np.random.default_rng().integers(0, 2**32, pair.values.size, "u4")
+    expected = values * np.uint32(3) + np.uint32(1)
+    with first:
+        source = DeviceBuffer.from_numpy(values)
+        owner = DeviceBuffer.from_numpy(values)
+        given = DeviceBuffer.from_raw(owner.as_device_ptr(), owner.size, "u32", owner=owner)
+        seen = given[:]
+    with stream.capture() as plan:
+        step[4, 64, 0, stream](values.size, 3, 1, seen)
+    kept = weakref.ref(owner)
+    keep_busy(pair)
+    step[4, 64, 0, stream](values.size, 3, 1, source)
+    pair.buffers[1].copy_from_async(source, stream)
+    plan.replay()
+    source.close()
+    given.close()
+    del source, given, seen, owner
+    gc.collect()
+    assert kept() is not None
+    with first:
+        others = [DeviceBuffer.from_numpy(pair.values) for _ in range(4)]
+    stream.synchronize()
+    assert np.array_equal(pair.buffers[1].to_numpy(), expected)
+    assert all(np.array_equal(buffer.to_numpy(), pair.values) for buffer in others)
+    assert kept() is not None
+    plan.close()
+    del plan
+    gc.collect()
+    assert kept() is None
+
+
+def check_a_device_closes_while_another_reads_its_memory(backend: str, image: str) -> None:
+    pair = Pair(backend, image)
+    keep_busy(pair)
+    source = DeviceBuffer.from_numpy(pair.values + np.uint32(1), device=pair.devices[0])
+    pair.buffers[1].copy_from_async(source, pair.streams[1])
+    source.close()
+    pair.streams[0].close()
+    pair.buffers[0].close()
+    pair.devices[0].close()
+    pair.streams[1].synchronize()
+    assert np.array_equal(pair.buffers[1].to_numpy(), pair.values + np.uint32(1))
+
+
 CHECKS = (
     check_foreign_objects_are_refused,
     check_copies_between_devices,
     check_events_order_streams_of_two_devices,
     check_threads_each_on_their_device,
     check_one_closes_and_the_other_works_on,
+    check_a_source_is_kept_until_it_is_copied,
+    check_memory_of_copies_is_used_again,
+    check_a_peers_memory_is_kept_while_a_kernel_uses_it,
+    check_a_device_closes_while_another_reads_its_memory,
 )

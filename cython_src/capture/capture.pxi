@@ -24,7 +24,7 @@ cdef class Capture:
     cdef str name
     cdef Plan plan
 
-    def __init__(self, Stream stream not None, name=None):
+    def __cinit__(self, Stream stream not None, name=None):
         self.stream = stream
         self.name = name
 

@@ -161,9 +161,12 @@ cdef int capture_launch(
     for slot, parameter, offset in followed:
         use_slot(<PlanSlot>slot, plan.recording.count - 1, function, parameter, offset)
     for value in values:
-        if isinstance(value, DeviceBuffer) and (<DeviceBuffer>value).block is not None:
-            if slot_of(plan, <DeviceBuffer>value) is None:
-                hold_block(plan, core, (<DeviceBuffer>value).block)
+        if not isinstance(value, DeviceBuffer) or (<DeviceBuffer>value).block is None:
+            continue
+        if (<DeviceBuffer>value).context is not plan.context:
+            plan.memory.append(lent_memory(<DeviceBuffer>value))
+        elif slot_of(plan, <DeviceBuffer>value) is None:
+            hold_block(plan, core, (<DeviceBuffer>value).block)
     return 0
 
 

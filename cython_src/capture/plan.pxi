@@ -37,7 +37,7 @@ cdef class Plan:
     cdef list slots                 # the same, for every replay: a dict takes ten times as long
     cdef dict slots_of_block        # Block, or None for memory without one → [PlanSlot]
     cdef dict held                  # Block → {stream id: that stream's clock at its last use}
-    cdef list memory                # HostMemory of the copies
+    cdef list memory                # HostMemory of the copies, HeldMemory of other devices
     cdef list modules               # of the kernels, each once
     cdef void **blocks              # the keys of `held`
     cdef Py_ssize_t block_count
@@ -50,9 +50,6 @@ cdef class Plan:
     cdef dict joined_at             # stream id → where it joined
     cdef dict arena                 # size class → Blocks allocated by the capture
     cdef object __weakref__
-
-    def __init__(self):
-        raise TypeError("a Plan is made by a capture: with stream.capture() as plan:")
 
     def __dealloc__(self):
         c_free(self.blocks)
@@ -346,6 +343,9 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
     for slot in plan.slots:
         if slot.block is not None:
             wait_until_ready(context, slot.block, core)
+    if plan.one_by_one:
+        # a driver orders the runs of a graph, and nobody those of a list
+        wait_for(context, core, plan.last.stream_id, plan.last.ticket)
     if core.ledger == NULL:
         core.ledger = uhal_ledger_new()
         if core.ledger == NULL:

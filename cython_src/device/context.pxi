@@ -56,7 +56,7 @@ cdef class Context:
     cdef Py_ssize_t profiled    # its number in the profile that watches it, or watched it last
     cdef object __weakref__
 
-    def __init__(self, backend, int ordinal, uintptr_t token, limits):
+    def __cinit__(self, backend, int ordinal, uintptr_t token, limits):
         self.hot_table = backend.hot_table
         self.table = self.hot_table.table
         self.token_pointer = <void *>token
@@ -90,6 +90,7 @@ cdef class Context:
             self.state.word |= UHAL_STATE_PYTHON
         live.contexts += 1
         released_tokens.discard(<uintptr_t>self.token_pointer)
+        reap_closed()
         self.default_core = new_stream_core(self, 0, 0)
         contexts.add(self)
         _drain_at_exit()
@@ -196,6 +197,7 @@ cdef class Context:
     @memory_limit.setter
     def memory_limit(self, limit):
         require_usable(self)
+        memory_words().require_limit(limit)
         self.pool.limit = NO_LIMIT if limit is None else limit
         if self.pool.bytes_reserved > self.pool.limit:
             pool_empty_cache(self)
@@ -212,19 +214,41 @@ cdef class Context:
             [(<Plan>plan).thread == PyThread_get_thread_ident() for plan in self.captures]
         )
 
-    def note_peer(self, int ordinal):
+    def note_peer(self, ordinal):
         """Take note that kernels of this device may use the memory of device `ordinal`."""
-        self.peers = self.peers | {ordinal}
+        self.peers = self.peers | {read_number("ordinal", ordinal)}
 
     def close(self):
         """Refuse new work. Native teardown follows when the last child is gone."""
         reap_left_waits()
+        reap_closed()
         if not self.closed:
             self.closed = True
             mark_all(self, UHAL_STATE_CLOSED)
+            closed_contexts.append(self)
+            reap_closed()
 
     def __repr__(self):
         return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
+
+
+# What pending work holds may hold the Context in turn: somebody has to ask when it is done.
+cdef list closed_contexts = []
+
+
+cdef int reap_closed() except -1:
+    """Forget closed devices whose streams hold nothing any more."""
+    cdef Context context
+    cdef StreamCore core
+    for context in list(closed_contexts):
+        held = False
+        if not context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+            for core in list(context.streams.values()):
+                if core.held and not core_is_idle(context, core):
+                    held = True
+        if not held and context in closed_contexts:
+            closed_contexts.remove(context)
+    return 0
 
 
 cdef inline int check_reports(Context context) except -1:
@@ -246,7 +270,7 @@ cdef class _Entered:
     cdef Context context
     cdef void *previous
 
-    def __init__(self, Context context):
+    def __cinit__(self, Context context not None):
         self.context = context
 
     def __enter__(self):
@@ -282,6 +306,7 @@ cdef int synchronize_streams(Context context) except -1:
     for core in list(context.streams.values()):
         synchronize_core(context, core)
     reap_left_waits()
+    reap_closed()
     reap_streams(context)
     return clear_yard(context)
 

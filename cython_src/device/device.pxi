@@ -181,7 +181,6 @@ cdef class Device:
 
     @memory_limit.setter
     def memory_limit(self, limit):
-        memory_words().require_limit(limit)
         context_of(self).memory_limit = limit
 
     def close(self):
@@ -204,6 +203,8 @@ cdef class Device:
         return hash((self.backend, self.ordinal))
 
     def __repr__(self):
+        if self.opened is None:
+            return f"<{type(self).__name__}, not made>"
         return f"{type(self).__name__}({self.ordinal}, {self.backend!r})"
 
     def __reduce__(self):

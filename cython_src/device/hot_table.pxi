@@ -21,7 +21,7 @@ cdef class HotTable:
     cdef readonly dict names
     """Slot name to the vendor's function, for error messages."""
 
-    def __init__(
+    def __cinit__(
         self, slots, *, int not_ready, int out_of_memory, sticky=(), names=None,
         bint frees_wait=True, size_t staged_bytes=65536,
     ):

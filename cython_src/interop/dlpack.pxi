@@ -74,8 +74,14 @@ cdef int dlpack_code(object dtype) except -1:
     return DLPACK_NAME_CODES.get(dtype.name, DLPACK_KIND_CODES[dtype.kind])
 
 
+cdef extern from *:
+    bint mul_wraps "__builtin_mul_overflow"(int64_t one, int64_t other, int64_t *product) nogil
+    bint add_wraps "__builtin_add_overflow"(int64_t one, int64_t other, int64_t *total) nogil
+
+
 cdef enum:
     DLPACK_CODES = 32
+    DLPACK_MOST_AXES = 64   # as many as any library has
 
 # By type code and bits: looked at for every tensor of every launch.
 cdef list dlpack_dtypes = [None] * (DLPACK_CODES * 256)
@@ -97,24 +103,59 @@ cdef object dtype_of(const uhal_dl_tensor *tensor):
 
 
 cdef Py_ssize_t elements_of(const uhal_dl_tensor *tensor) except -1:
+    """The number of elements of a tensor; BufferError for one that cannot be."""
+    cdef int64_t size = 1
+    cdef bint wraps = False
+    cdef int axis
+    if tensor.ndim < 0 or tensor.ndim > DLPACK_MOST_AXES:
+        raise BufferError(f"expected 0 to {DLPACK_MOST_AXES} axes, got {tensor.ndim}")
+    if tensor.ndim and tensor.shape == NULL:
+        raise BufferError(f"expected the lengths of {tensor.ndim} axes, got none")
+    for axis in range(tensor.ndim):
+        if tensor.shape[axis] < 0:
+            raise BufferError(
+                f"expected lengths of 0 or more, got {tensor.shape[axis]} along axis {axis}"
+            )
+        if tensor.shape[axis] == 0:
+            size = 0
+    for axis in range(tensor.ndim if size else 0):
+        wraps |= mul_wraps(size, tensor.shape[axis], &size)
+    if wraps or size > PY_SSIZE_T_MAX // max(1, tensor.dtype.bits // 8):
+        raise BufferError(f"expected elements that fit an address space, got {lengths_of(tensor)}")
+    if size and tensor.data == NULL:
+        raise BufferError(f"expected the address of {size} elements, got 0")
+    return size
+
+
+cdef tuple lengths_of(const uhal_dl_tensor *tensor):
+    return tuple([tensor.shape[axis] for axis in range(tensor.ndim)])
+
+
+cdef Py_ssize_t contiguous_elements_of(const uhal_dl_tensor *tensor) except -1:
     """The number of elements of a tensor in C order; BufferError for one that is not."""
-    cdef Py_ssize_t size = 1
+    cdef Py_ssize_t size = elements_of(tensor)
     cdef int64_t expected = 1
     cdef int axis
-    for axis in range(tensor.ndim):
-        size *= tensor.shape[axis]
+    if tensor.strides == NULL or size == 0:
+        return size
     for axis in range(tensor.ndim - 1, -1, -1):
-        if tensor.strides != NULL and size > 0 and tensor.shape[axis] != 1:
-            if tensor.strides[axis] != expected:
-                refuse_strided()
+        if tensor.shape[axis] != 1 and tensor.strides[axis] != expected:
+            refuse_strided()
         expected *= tensor.shape[axis]
     return size
 
 
-cdef int require_device_of(Context context, int device_type, int device_id) except -1:
-    """BufferError unless this device's kernels can use memory of that DLPack device."""
-    if device_type == context.dl_device_type and device_id == context.dl_device_id:
+cdef inline int require_device_of(Context context, const uhal_dl_tensor *tensor) except -1:
+    """BufferError unless this device's kernels can use the tensor's memory."""
+    if (
+        tensor.device.device_type == context.dl_device_type
+        and tensor.device.device_id == context.dl_device_id
+    ):
         return 0
+    return refuse_device(context, tensor.device.device_type, tensor.device.device_id)
+
+
+cdef int refuse_device(Context context, object device_type, object device_id) except -1:
     own = dlpack_device(context)
     given = (device_type, device_id)
     if device_type == DL_CUDA_MANAGED:
@@ -142,9 +183,13 @@ cdef object export_dlpack(
     """A capsule of a tensor that begins with the buffer; `source` is what it is a tensor of."""
     cdef DeviceBuffer exported = buffer
     own = dlpack_device(buffer.context)
-    if dl_device is not None and tuple(dl_device) != own:
-        if tuple(dl_device) != (DL_CPU, 0) or copy is False:
-            raise BufferError(f"the buffer is on DLPack device {own}, not {tuple(dl_device)}")
+    if max_version is not None:
+        max_version = read_pair("max_version", max_version)
+    if dl_device is not None:
+        dl_device = read_pair("dl_device", dl_device)
+    if dl_device is not None and dl_device != own:
+        if dl_device != (DL_CPU, 0) or copy is False:
+            raise BufferError(f"the buffer is on DLPack device {own}, not {dl_device}")
         array = source.to_numpy()
         return array.__dlpack__(max_version=max_version) if max_version else array.__dlpack__()
     if own[0] == DL_CPU and stream is not None:
@@ -175,15 +220,30 @@ cdef object export_dlpack(
     return unversioned_capsule(exported, shape, strides, own)
 
 
+cdef tuple read_pair(str role, object given):
+    """Two numbers, as DLPack names devices and versions."""
+    if not isinstance(given, (tuple, list)) or len(given) != 2 or not (
+        isinstance(given[0], int) and isinstance(given[1], int)
+    ):
+        raise BufferError(f"{role}: expected a pair of ints, got {given!r}")
+    return int(given[0]), int(given[1])
+
+
 def dlpack_of(
     source, DeviceBuffer buffer not None, tuple shape not None, tuple strides not None,
     *, copied=False, stream=None, max_version=None, dl_device=None,
 ):
     """Export a tensor of lengths and strides in elements that begins with a buffer.
 
-    Nothing of them is checked. `source.to_numpy()` is asked for a consumer on the host.
+    Whether they stay within the buffer is not checked. `source.to_numpy()` is asked for a consumer
+    on the host.
     """
     require_buffer(buffer)
+    if len(shape) != len(strides) or len(shape) > DLPACK_MOST_AXES:
+        raise _errors.ArgumentValueError(
+            f"shape, strides: expected as many of both, at most {DLPACK_MOST_AXES}, got "
+            f"{len(shape)} and {len(strides)}"
+        )
     flags = UHAL_DLPACK_COPIED if copied else 0
     return export_dlpack(
         source, buffer, shape, strides, flags, stream, max_version, dl_device, None
@@ -194,7 +254,7 @@ cdef int order_consumer(DeviceBuffer buffer, object stream) except -1:
     """`stream` in DLPack's numbers for CUDA."""
     if stream is None:
         stream = 1
-    if isinstance(stream, bool) or not isinstance(stream, int) or stream < -1:
+    if isinstance(stream, bool) or not isinstance(stream, int) or not -1 <= stream < 2**64:
         raise BufferError(f"stream: expected None, -1, 1, 2 or a handle, got {stream!r}")
     if stream == 0:
         raise BufferError("stream: 0 is ambiguous and not allowed; 1 is the legacy default stream")
@@ -210,9 +270,14 @@ cdef int fill_tensor(
     """`numbers` has room for as many lengths and as many strides as there are axes."""
     cdef Py_ssize_t axes = len(shape)
     cdef Py_ssize_t axis
-    for axis in range(axes):
-        numbers[axis] = shape[axis]
-        numbers[axes + axis] = strides[axis]
+    try:
+        for axis in range(axes):
+            numbers[axis] = shape[axis]
+            numbers[axes + axis] = strides[axis]
+    except (OverflowError, TypeError) as failure:
+        raise _errors.ArgumentValueError(
+            f"shape, strides: expected ints of 64 bits, got {shape} and {strides}"
+        ) from failure
     tensor.data = <void *><uintptr_t>buffer.address
     tensor.device.device_type = device[0]
     tensor.device.device_id = device[1]
@@ -227,39 +292,6 @@ cdef int fill_tensor(
     return 0
 
 
-@cython.final
-@cython.no_gc
-cdef class _Export:
-    """What a consumer holds: the memory stays where it is until the last of these has gone."""
-
-    cdef Context context
-    cdef Block block
-    cdef object owner
-
-    def __dealloc__(self):
-        if self.block is None:
-            return
-        if exiting or self.context.state.word & UHAL_STATE_FORKED:
-            return
-        try:
-            let_go(self.context, self.block)
-        except BaseException as failure:
-            warn_in_destructor(f"freeing {self.block.requested} bytes: {failure}")
-
-
-cdef _Export hold_memory(DeviceBuffer buffer):
-    cdef _Export held = _Export.__new__(_Export)
-    cdef DeviceBuffer root = buffer if buffer.root is None else buffer.root
-    held.context = buffer.context
-    if buffer.block is None or buffer.block.foreign:
-        held.owner = root.owner
-        return held
-    held.owner = root
-    held.block = buffer.block
-    held.block.holds += 1
-    return held
-
-
 cdef void *room_for(size_t bytes, tuple shape) except NULL:
     """Room for a structure, and behind it for the lengths and strides of its axes."""
     cdef void *room = calloc(1, bytes + 2 * len(shape) * sizeof(int64_t))
@@ -271,10 +303,14 @@ cdef void *room_for(size_t bytes, tuple shape) except NULL:
 cdef object versioned_capsule(
     DeviceBuffer buffer, tuple shape, tuple strides, tuple device, uint64_t flags
 ):
-    cdef _Export held = hold_memory(buffer)
+    cdef HeldMemory held = hold_memory(buffer)
     cdef uhal_dl_versioned *out = <uhal_dl_versioned *>room_for(sizeof(uhal_dl_versioned), shape)
     uhal_dl_set_version(out)
-    fill_tensor(&out.tensor, buffer, shape, strides, device, <int64_t *>(out + 1))
+    try:
+        fill_tensor(&out.tensor, buffer, shape, strides, device, <int64_t *>(out + 1))
+    except BaseException:
+        c_free(out)
+        raise
     out.flags = flags
     out.manager = <void *>held
     out.deleter = delete_versioned
@@ -283,9 +319,13 @@ cdef object versioned_capsule(
 
 
 cdef object unversioned_capsule(DeviceBuffer buffer, tuple shape, tuple strides, tuple device):
-    cdef _Export held = hold_memory(buffer)
+    cdef HeldMemory held = hold_memory(buffer)
     cdef uhal_dl_managed *out = <uhal_dl_managed *>room_for(sizeof(uhal_dl_managed), shape)
-    fill_tensor(&out.tensor, buffer, shape, strides, device, <int64_t *>(out + 1))
+    try:
+        fill_tensor(&out.tensor, buffer, shape, strides, device, <int64_t *>(out + 1))
+    except BaseException:
+        c_free(out)
+        raise
     out.manager = <void *>held
     out.deleter = delete_unversioned
     Py_INCREF(held)

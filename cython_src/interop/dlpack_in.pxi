@@ -27,7 +27,7 @@ cdef DeviceBuffer import_dlpack(object cls, object source, object device, object
 cdef DeviceBuffer import_tensor(object cls, Context context, StreamCore core, object source):
     """A buffer over a contiguous tensor, ready in `core`."""
     cdef _ForeignTensor foreign = consumed(context, core, source)
-    return buffer_over(cls, context, core, foreign, elements_of(foreign.tensor))
+    return buffer_over(cls, context, core, foreign, contiguous_elements_of(foreign.tensor))
 
 
 def strided_dlpack(source, device=None, stream=None):
@@ -39,9 +39,11 @@ def strided_dlpack(source, device=None, stream=None):
     cdef StreamCore core = core_for(context, stream)
     cdef _ForeignTensor foreign = consumed(context, core, source)
     cdef uhal_dl_tensor *tensor = foreign.tensor
+    cdef Py_ssize_t size = elements_of(tensor)
     cdef int64_t expected = 1
-    cdef int64_t stride
-    cdef Py_ssize_t extent = 1
+    cdef int64_t stride, step
+    cdef int64_t extent = 1
+    cdef bint wraps = False
     cdef int axis
     cdef list strides = []
     for axis in range(tensor.ndim - 1, -1, -1):
@@ -54,12 +56,14 @@ def strided_dlpack(source, device=None, stream=None):
                 "contiguous with the exporter's contiguous() or copy()"
             )
         strides.append(stride)
-        extent += (tensor.shape[axis] - 1) * stride
-        expected *= tensor.shape[axis]
-    if expected == 0:
-        extent = 0
-    shape = tuple([tensor.shape[axis] for axis in range(tensor.ndim)])
-    return buffer_over(DeviceBuffer, context, core, foreign, extent), shape, tuple(strides[::-1])
+        if size:
+            wraps |= mul_wraps(tensor.shape[axis] - 1, stride, &step)
+            wraps |= add_wraps(extent, step, &extent)
+            expected *= tensor.shape[axis]
+    if wraps:
+        raise BufferError(f"expected strides within an address space, got {strides[::-1]}")
+    buffer = buffer_over(DeviceBuffer, context, core, foreign, extent if size else 0)
+    return buffer, lengths_of(tensor), tuple(strides[::-1])
 
 
 cdef DeviceBuffer buffer_over(
@@ -71,7 +75,7 @@ cdef DeviceBuffer buffer_over(
         context,
         size,
         dtype_of(tensor),
-        <uint64_t><uintptr_t>tensor.data + tensor.byte_offset,
+        int(<uintptr_t>tensor.data) + tensor.byte_offset if size else 0,
         foreign.versioned != NULL and foreign.versioned.flags & UHAL_DLPACK_READ_ONLY,
         foreign,
         core if context.dl_device_type == DL_CUDA else None,
@@ -84,11 +88,6 @@ cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
     cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
     if exchange != NULL:
         exchange.take(<void *>source, &foreign.versioned)
-        require_device_of(
-            context,
-            foreign.versioned.tensor.device.device_type,
-            foreign.versioned.tensor.device.device_id,
-        )
         if context.dl_device_type == DL_CUDA:
             order_behind_handle(context, core, current_stream(context, exchange))
     else:
@@ -97,6 +96,7 @@ cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
         foreign.tensor = &foreign.versioned.tensor
     else:
         foreign.tensor = &foreign.unversioned.tensor
+    require_device_of(context, foreign.tensor)
     return foreign
 
 
@@ -110,8 +110,9 @@ cdef int take_capsule(
             f"source: expected an object with __dlpack__, got {type(source).__name__}"
         )
     dlpack_device(context)
-    given = source.__dlpack_device__()
-    require_device_of(context, int(given[0]), int(given[1]))
+    given = read_pair("__dlpack_device__()", source.__dlpack_device__())
+    if given != (context.dl_device_type, context.dl_device_id):
+        refuse_device(context, given[0], given[1])
     if context.dl_device_type == DL_CUDA:
         asked["stream"] = <uintptr_t>core.handle
         core.ticket += 1   # the wait the producer enqueues

@@ -89,9 +89,9 @@ cdef int look_at_tensor(
     cdef uhal_dl_tensor tensor
     cdef object stream = None
     exchange.look(<void *>value, &tensor)
-    require_device_of(context, tensor.device.device_type, tensor.device.device_id)
+    require_device_of(context, &tensor)
     require_element(slot, dtype_of(&tensor))
-    elements_of(&tensor)
+    contiguous_elements_of(&tensor)
     (<uint64_t *>out)[0] = <uint64_t><uintptr_t>tensor.data + tensor.byte_offset
     if context.dl_device_type == DL_CUDA:
         stream = current_stream(context, exchange)

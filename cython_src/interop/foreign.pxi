@@ -144,12 +144,17 @@ cdef int order_foreign_behind_stamp(Context context, Stamp stamp, uintptr_t hand
 
 
 cdef DeviceBuffer describe_foreign(
-    object cls, Context context, object size, object dtype, uint64_t address, bint readonly,
+    object cls, Context context, object size, object dtype, object address, bint readonly,
     object owner, StreamCore core
 ):
     """A buffer over memory of `owner`. `core`, if given, is the stream it was made ready in."""
     cdef DeviceBuffer buffer = describe(cls, context, size, element_of(dtype))
     cdef Block block = Block.__new__(Block)
+    live.buffers += 1
+    if not 0 <= address <= 2**64 - 1 - buffer.nbytes:
+        raise _errors.ArgumentValueError(
+            f"address: expected {buffer.nbytes} bytes within 64 bits, got {address:#x}"
+        )
     block.foreign = True
     block.owner = owner
     block.address = address
@@ -158,7 +163,6 @@ cdef DeviceBuffer describe_foreign(
     buffer.address = address
     buffer.readonly = readonly
     buffer.owner = owner
-    live.buffers += 1
     if core is not None:
         mark_ready(buffer, core)
     return buffer
@@ -167,9 +171,16 @@ cdef DeviceBuffer describe_foreign(
 cdef int release_foreign(Context context, Block block) except -1:
     """Let go of the owner once the work that uses its memory is done."""
     cdef object owner = block.owner
+    cdef StreamCore core
     cdef int i
     block.owner = None
     if owner is None or context.state.word & UHAL_STATE_LOST:
+        return 0
+    if block.exported:
+        # a use that no stamp tells may be in any stream
+        for core in list(context.streams.values()):
+            if not core_is_idle(context, core):
+                keep(context, core, owner)
         return 0
     for i in range(block.stamp_count):
         if not is_complete(context, block.stamps[i].stream_id, block.stamps[i].ticket, True):
@@ -199,7 +210,6 @@ cdef DeviceBuffer import_array_interface(object cls, object source, object devic
 cdef DeviceBuffer import_array_interface_on(
     object cls, Context context, StreamCore core, object source
 ):
-    cdef Py_ssize_t size = 1
     facts = getattr(source, "__cuda_array_interface__", None)
     if not isinstance(facts, dict):
         raise _errors.ArgumentTypeError(
@@ -213,30 +223,15 @@ cdef DeviceBuffer import_array_interface_on(
         )
     if facts.get("mask") is not None:
         raise BufferError("a masked array: no kernel here reads masks; fill it in first")
-    typestr = facts.get("typestr")
-    if not isinstance(typestr, str):
-        # numpy reads None as f64
-        raise _errors.ArgumentTypeError(
-            f"__cuda_array_interface__, typestr: expected a str, got {type(typestr).__name__}"
-        )
-    element = _numpy.dtype(typestr)
-    if not element.isnative:
-        raise BufferError(f"expected elements in native byte order, got {typestr}")
-    dtype = _as_dtype(element)
-    for extent in facts["shape"]:
-        size *= extent
-    strides = facts.get("strides")
-    if strides is not None and size and not in_c_order(facts["shape"], strides, dtype.itemsize):
-        refuse_strided()
-    pointer, readonly = facts["data"]
+    dtype = interface_dtype(facts.get("typestr"))
+    size = interface_size(facts.get("shape"), facts.get("strides"), dtype.itemsize)
+    pointer, readonly = interface_data(facts.get("data"), size)
     producer = facts.get("stream")
-    if producer == 0:
+    if producer is not None and not (type(producer) is int and 0 < producer < 2**64):
         raise _errors.ArgumentValueError(
-            "__cuda_array_interface__, stream: 0 is ambiguous and not allowed; 1 is the legacy "
-            "default stream, 2 the thread's"
+            f"__cuda_array_interface__, stream: expected None, 1 for the legacy default stream, 2 "
+            f"for the thread's or a handle, got {producer!r}"
         )
-    if size and not pointer:
-        raise BufferError(f"expected the address of {size} elements, got a null pointer")
     if size:
         where = context.backend.pointer_device(pointer)
         if where is not None and where != context.ordinal:
@@ -253,7 +248,55 @@ cdef DeviceBuffer import_array_interface_on(
     )
 
 
-cdef bint in_c_order(object shape, object strides, Py_ssize_t expected) except -1:
+cdef int refuse_fact(str name, str expected, object given) except -1:
+    raise BufferError(f"__cuda_array_interface__, {name}: expected {expected}, got {given!r}")
+
+
+cdef object interface_dtype(object typestr):
+    try:
+        element = _numpy.dtype(typestr if isinstance(typestr, str) else None)
+    except TypeError:
+        element = None
+    if element is None or not isinstance(typestr, str):
+        refuse_fact("typestr", "a type of numpy's as '<f4'", typestr)
+    if not element.isnative:
+        raise BufferError(f"expected elements in native byte order, got {typestr}")
+    return _as_dtype(element)
+
+
+cdef object interface_size(object shape, object strides, Py_ssize_t itemsize):
+    """How many elements: an int of any size, which `describe` checks."""
+    size = 1
+    if not isinstance(shape, (tuple, list)):
+        refuse_fact("shape", "a tuple of ints", shape)
+    for extent in shape:
+        if isinstance(extent, bool) or not hasattr(extent, "__index__") or extent < 0:
+            refuse_fact("shape", "a tuple of ints of 0 or more", shape)
+        size *= _operator.index(extent)
+    if strides is None:
+        return size
+    if not isinstance(strides, (tuple, list)) or len(strides) != len(shape):
+        refuse_fact("strides", f"None or {len(shape)} ints", strides)
+    if size and not in_c_order(shape, strides, itemsize):
+        refuse_strided()
+    return size
+
+
+cdef tuple interface_data(object data, object size):
+    if (
+        not isinstance(data, (tuple, list))
+        or len(data) != 2
+        or isinstance(data[0], bool)
+        or not hasattr(data[0], "__index__")
+        or not 0 <= data[0] < 2**64
+    ):
+        refuse_fact("data", "a pair of an address and whether it is read-only", data)
+    if size and not data[0]:
+        refuse_fact("data", f"the address of {size} elements", data)
+    return _operator.index(data[0]), bool(data[1])
+
+
+cdef bint in_c_order(object shape, object strides, object expected) except -1:
     for extent, stride in zip(reversed(shape), reversed(strides)):
         if extent != 1 and stride != expected:
             return False

@@ -8,7 +8,8 @@ cdef class ModuleHandle:
     """ModuleHandle(context, handle)\n--\n
     Owns a loaded native module; functions hold it. Unloaded with the last holder, or on close.
 
-    Backends promise that unloading is safe while launches of the module are pending.
+    Backends promise that unloading is safe while launches of the module are pending. Other uses of
+    its variables are in the books of streams, which hold it.
     """
 
     cdef readonly Context context
@@ -16,10 +17,12 @@ cdef class ModuleHandle:
     cdef void *handle_
     cdef readonly bint closed
     """Whether it was unloaded by `close`."""
-    cdef Py_ssize_t holds   # calls under way that another thread may close it beside
+    # calls under way that another thread may close it beside, and memory of its variables in use
+    cdef Py_ssize_t holds
+    cdef object globals_    # WeakSet of the buffers over its variables; None: there was none
     cdef object __weakref__
 
-    def __init__(self, Context context not None, uintptr_t handle):
+    def __cinit__(self, Context context not None, uintptr_t handle):
         self.context = context
         self.handle_ = <void *>handle
         live.modules += 1
@@ -48,16 +51,71 @@ cdef class ModuleHandle:
             let_go_module(self)
         return <uintptr_t>function
 
+    def find_global(self, str name not None):
+        """Return a variable's address and bytes; NotFoundError when there is none."""
+        require_module(self)
+        hold_module(self)
+        cdef void *previous = enter(self.context)
+        try:
+            return self.context.backend.module_global(<uintptr_t>self.handle_, name)
+        finally:
+            leave(self.context, previous)
+            let_go_module(self)
+
+    def write_global(self, str name not None, bytes value not None):
+        """Set a variable's first bytes; NotImplementedError where its address is told."""
+        require_module(self)
+        hold_module(self)
+        cdef void *previous = enter(self.context)
+        try:
+            self.context.backend.write_global(<uintptr_t>self.handle_, name, value)
+        finally:
+            leave(self.context, previous)
+            let_go_module(self)
+
+    def describe_global(self, address, size, dtype):
+        """Return a buffer over a variable. It closes with the module, which stays loaded while
+        the buffer is open or work uses it."""
+        require_module(self)
+        cdef _GlobalMemory memory = _GlobalMemory.__new__(_GlobalMemory)
+        cdef DeviceBuffer buffer
+        memory.module = self
+        hold_module(self)
+        buffer = describe_foreign(
+            DeviceBuffer, self.context, size, dtype, address, False, memory, None
+        )
+        if self.globals_ is None:
+            self.globals_ = _weakref.WeakSet()
+        self.globals_.add(buffer)
+        return buffer
+
     def close(self):
-        """Unload the module, once no call on it is under way; its functions are refused from now
-        on. Closing twice is fine."""
+        """Refuse its functions and variables from now on; unload it once no call on it is under way
+        and no work uses its variables. Closing twice is fine."""
         if self.closed or self.context.state.word & UHAL_STATE_FORKED:
             return
         refuse_captured_module(self)
         self.closed = True
         live.modules -= 1
-        if not self.holds and not (self.context.state.word & UHAL_STATE_LOST):
-            unload(self)
+        hold_module(self)
+        try:
+            for buffer in list(self.globals_ or ()):
+                (<DeviceBuffer>buffer).close()
+        finally:
+            self.holds -= 1
+            if not self.holds and not (self.context.state.word & UHAL_STATE_LOST):
+                unload(self)
+
+
+@cython.final
+@cython.no_gc
+cdef class _GlobalMemory:
+    """Owner of a variable's memory: the module stays loaded until the last of these has gone."""
+
+    cdef ModuleHandle module
+
+    def __dealloc__(self):
+        let_go_module(self.module)
 
 
 cdef int unload(ModuleHandle module) except -1:
@@ -311,9 +369,6 @@ cdef class BoundLaunch:
     cdef bint is_empty
     cdef bytes extended         # a uhal_launch_config; None: nothing but geometry
 
-    def __init__(self):
-        raise TypeError("a BoundLaunch is made by function[grid, block, shared, stream]")
-
     def __getattr__(self, name):
         # A property would be found on the class too, where `inspect` takes it for a signature.
         if name == "__signature__" and self.function is not None:
@@ -322,6 +377,8 @@ cdef class BoundLaunch:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self):
+        if self.function is None:
+            return f"<{type(self).__name__}, not made>"
         g = self.geometry
         return (
             f"<{self.function.name}[({g[0]}, {g[1]}, {g[2]}), ({g[3]}, {g[4]}, {g[5]}), "

@@ -9,6 +9,7 @@ cdef enum:
     FROM_RESULT = -1
     FROM_SCRATCH = -2
     FIRST_OPERAND = 2           # in a call: behind stream and out
+    MOST_OPERANDS = 1 << 30     # more than any call has: their indices are ints
 
 
 @cython.final
@@ -32,27 +33,20 @@ cdef class Passed:
     cdef readonly object dtype
     """The element type of the part; None for a whole buffer, or a number."""
 
-    def __init__(self):
-        raise TypeError("Passed is made by Passed.operand, Passed.result and Passed.scratch")
-
     @staticmethod
-    def operand(Py_ssize_t index, Py_ssize_t start=0, Py_ssize_t size=-1, dtype=None):
+    def operand(index, start=0, size=-1, dtype=None):
         """What a call passes behind `out`, counted from 0; with a size a part of that buffer."""
-        if index < 0:
-            raise ValueError(f"index: expected 0 or more, got {index}")
-        return new_passed(index, start, size, dtype)
+        return new_passed(read_number("index", index, 0, MOST_OPERANDS), start, size, dtype)
 
     @staticmethod
-    def result(Py_ssize_t start=0, Py_ssize_t size=-1, dtype=None):
+    def result(start=0, size=-1, dtype=None):
         """The result, or with a size a part of it."""
         return new_passed(FROM_RESULT, start, size, dtype)
 
     @staticmethod
-    def scratch(Py_ssize_t start, Py_ssize_t size, dtype):
+    def scratch(start, size, dtype):
         """Elements of the sequence's own memory, which is aligned as the pool's blocks are."""
-        if size < 0:
-            raise ValueError(f"size: expected 0 or more, got {size}")
-        return new_passed(FROM_SCRATCH, start, size, dtype)
+        return new_passed(FROM_SCRATCH, start, read_number("size", size), dtype)
 
     def __eq__(self, other):
         if not isinstance(other, Passed):
@@ -70,13 +64,13 @@ cdef class Passed:
         return f"<Passed {name}, {self.size} of {self.dtype} from byte {self.start}>"
 
 
-cdef Passed new_passed(Py_ssize_t index, Py_ssize_t start, Py_ssize_t size, object dtype):
+cdef Passed new_passed(Py_ssize_t index, object start, object size, object dtype):
     cdef Passed passed = Passed.__new__(Passed)
-    if start < 0 or (size < 0 and (start or dtype is not None)) or (size >= 0 and dtype is None):
-        raise ValueError("a part of a buffer has a start of 0 or more, a size and a dtype")
     passed.index = index
-    passed.start = start
-    passed.size = size
+    passed.start = read_number("start", start)
+    passed.size = read_number("size", size, -1)
+    if (passed.size < 0) != (dtype is None) or (passed.size < 0 and passed.start):
+        raise _errors.ArgumentValueError("a part of a buffer has both a size and a dtype")
     passed.dtype = None if dtype is None else _as_dtype(dtype)
     return passed
 
@@ -160,33 +154,31 @@ cdef class LaunchSequence:
     cdef Tally tally
 
     def __init__(
-        self, steps, size=None, dtype=None, *, Py_ssize_t operands=0, Py_ssize_t scratch=0,
-        about=None, Tally tally=None,
+        self, steps, size=None, dtype=None, *, operands=0, scratch=0, about=None, Tally tally=None,
     ):
         cdef SequenceStep step
+        cdef Py_ssize_t passed = read_number("operands", operands, 0, MOST_OPERANDS)
         if self.steps is not None:
             raise RuntimeError("a LaunchSequence is initialised once")
-        if scratch < 0:
-            raise ValueError(f"scratch: expected 0 or more bytes, got {scratch}")
         if (size is None) != (dtype is None):
-            raise ValueError("a result has both a size and a dtype, or neither")
+            raise _errors.ArgumentValueError("a result has both a size and a dtype, or neither")
         if size is not None:
             self.element = element_of(dtype)
             self.size = element_count(size, self.element)
-        self.scratch = scratch
+        self.scratch = read_number("scratch", scratch)
         self.about = about
         self.tally = tally
         found = []
         for bound, arguments in steps:
-            step = new_step(bound, tuple(arguments), scratch)
+            step = new_step(bound, tuple(arguments), self.scratch)
             context = step.bound.function.context
             if found and (<SequenceStep>found[0]).bound.function.context is not context:
-                raise ValueError("steps: expected launches on one device")
-            operands = max(operands, operands_of(step))
+                raise _errors.ArgumentValueError("steps: expected launches on one device")
+            passed = max(passed, operands_of(step))
             found.append(step)
         if not found:
-            raise ValueError("steps: expected one or more, got none")
-        self.operands = operands
+            raise _errors.ArgumentValueError("steps: expected one or more, got none")
+        self.operands = passed
         self.context = (<SequenceStep>found[0]).bound.function.context
         self.steps = found
         self.vectorcall = <uhal_vectorcall>call_sequence
@@ -195,9 +187,11 @@ cdef class LaunchSequence:
         return signature_or_nothing(self, name, _called_in_sequence)
 
     def __len__(self):
-        return len(self.steps)
+        return 0 if self.steps is None else len(self.steps)
 
     def __repr__(self):
+        if self.steps is None:
+            return "<LaunchSequence, not made>"
         names = ", ".join((<SequenceStep>step).bound.function.name for step in self.steps)
         return f"<LaunchSequence of {names}>"
 
@@ -206,9 +200,9 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
     cdef SequenceStep step = SequenceStep.__new__(SequenceStep)
     cdef Passed passed
     if bound is None or bound.is_empty or bound.extended is not None:
-        raise ValueError("steps: expected launches of a grid and a block, and nothing else")
+        raise _errors.ArgumentValueError("steps: expected launches of a grid and a block, and nothing else")
     if len(arguments) > STACK_PARAMETERS:
-        raise ValueError(
+        raise _errors.ArgumentValueError(
             f"steps: expected up to {STACK_PARAMETERS} arguments, got {len(arguments)}"
         )
     step.bound = bound
@@ -225,7 +219,9 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
             passed.index == FROM_SCRATCH
             and passed.start + passed.size * passed.dtype.itemsize > scratch
         ):
-            raise ValueError(f"steps: {passed!r} is beyond the {scratch} bytes of scratch")
+            raise _errors.ArgumentValueError(
+                f"steps: {passed!r} is beyond the {scratch} bytes of scratch"
+            )
         if passed.size >= 0:
             step.part_at[len(parts)] = index
             parts.append(passed)

@@ -154,6 +154,8 @@ cdef int read_new_geometry(
         or <uint64_t>geometry[3] * geometry[4] * geometry[5] > function.max_threads
         or shared_bytes[0] > function.max_shared
     ):
+        if function.context is None:
+            refuse_unmade()
         words().refuse_geometry(function, grid, block, shared)
         raise SystemError("uhal.arguments.refuse_geometry returned")
     return 0
@@ -255,7 +257,8 @@ cdef int pack_other(
         packed.ran_python = True
         if take_foreign(function, index, argument, slot, out, packed):
             return 0
-        return pack_rare(function, index, argument, out, slot.size, packed)
+        pack_rare(function, index, argument, out, slot.size, packed)
+        return remember_peer(function, <object>argument, packed)
     if PyLong_CheckExact(<object>argument):
         value = PyLong_AsLongLongAndOverflow(<object>argument, &overflow)
         if overflow == 0:
@@ -331,6 +334,15 @@ cdef int pack_rare(
     return 0
 
 
+cdef int remember_peer(Function function, object argument, Packed *packed) except -1:
+    """Note memory of another device, which no stamp of this one's streams keeps."""
+    if isinstance(argument, DeviceBuffer) and (
+        (<DeviceBuffer>argument).context is not function.context
+    ):
+        remember(packed, lent_memory(<DeviceBuffer>argument), None)
+    return 0
+
+
 cdef bytes pack_untyped(Function function, Py_ssize_t index, object argument, Packed *packed):
     cdef DeviceBuffer buffer
     cdef uint64_t address = 0
@@ -342,4 +354,6 @@ cdef bytes pack_untyped(Function function, Py_ssize_t index, object argument, Pa
         function, index, <PyObject *>argument, NULL, <unsigned char *>&address, packed
     ):
         return (<const char *>&address)[:sizeof(address)]
-    return words().pack_untyped(function, index, argument)
+    cdef bytes converted = words().pack_untyped(function, index, argument)
+    remember_peer(function, argument, packed)
+    return converted

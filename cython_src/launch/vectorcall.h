@@ -25,6 +25,14 @@ static inline void uhal_make_methods(PyObject *type_object) {
     PyType_Modified(type);
 }
 
+/* Let only C make objects of a class, which calls the function that was there before. */
+static inline void uhal_refuse_new(PyObject *type_object, newfunc refuse) {
+    PyTypeObject *type = (PyTypeObject *)type_object;
+    type->tp_new = refuse;
+    type->tp_vectorcall = NULL;
+    PyType_Modified(type);
+}
+
 #define uhal_tuple_items(tuple) (((PyTupleObject *)(tuple))->ob_item)
 
 static const char uhal_launch_doc[] =

@@ -116,17 +116,19 @@ cdef class DeviceBuffer:
 
     @classmethod
     def from_raw(cls, address, size, dtype, *, device=None, owner=None):
-        """Describe memory somebody else owns; `owner` is kept alive, nothing is freed."""
+        """Describe memory somebody else owns; nothing is freed.
+
+        `owner` is kept alive until the buffer and its views are gone and the work that uses them
+        is done.
+        """
         cdef Context context = context_for(cls, device)
         if not isinstance(address, DevicePointer):
             address = DevicePointer(address)
         if not (<DevicePointer>address).address and size:
             raise _errors.ArgumentValueError("address: expected a device address, got 0")
-        cdef DeviceBuffer buffer = describe(cls, context, size, element_of(dtype))
-        buffer.address = (<DevicePointer>address).address
-        buffer.owner = owner
-        live.buffers += 1
-        return buffer
+        return describe_foreign(
+            cls, context, size, dtype, (<DevicePointer>address).address, False, owner, None
+        )
 
     @classmethod
     def from_dlpack(cls, source, *, device=None, stream=None):
@@ -182,7 +184,7 @@ cdef class DeviceBuffer:
     @property
     def closed(self):
         """True once it, or the buffer it is a view of, is closed."""
-        return buffer_closed(self)
+        return self.context is None or buffer_closed(self)
 
     def as_device_ptr(self):
         """Return the address of the first element. Uses through it are not tracked."""
@@ -203,9 +205,9 @@ cdef class DeviceBuffer:
                 f"a DeviceBuffer takes slices like [2:8], got {type(elements).__name__}; "
                 "to_numpy() gives single elements"
             )
-        start, stop, step = elements.indices(self.size)
-        if step != 1:
+        if elements.step is not None and elements.step != 1:
             raise _errors.ArgumentValueError(f"a view has step 1, got {elements.step}")
+        start, stop, _ = elements.indices(self.size)
         return make_view(self, start * self.dtype.itemsize, max(0, stop - start), self.dtype)
 
     def view(self, dtype):
@@ -353,7 +355,7 @@ cdef class DeviceBuffer:
         if self.root is not None:
             self.is_closed = True
             return
-        if self.is_closed or self.context.state.word & UHAL_STATE_FORKED:
+        if self.context is None or self.is_closed or self.context.state.word & UHAL_STATE_FORKED:
             return
         self.is_closed = True
         live.buffers -= 1
@@ -378,6 +380,8 @@ cdef class DeviceBuffer:
         )
 
     def __repr__(self):
+        if self.context is None:
+            return f"<{type(self).__name__}, not made>"
         state = ", closed" if buffer_closed(self) else ""
         return (
             f"<{type(self).__name__} {self.size} × {self.dtype.name} on "

@@ -5,15 +5,41 @@
 # and is held until then.
 
 
+# Types whose memory no driver allocates.
+cdef tuple PAGEABLE_OWNERS = (_numpy.ndarray, bytes, bytearray, _array.array, _mmap.mmap)
+
+
 # -- in --------------------------------------------------------------------------------------------
 
 
 cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
     """Enqueue a copy of a contiguous array of the buffer's size in bytes."""
     refuse_capturing(core, "a copy from ordinary memory", "pinned only")
-    if buffer.nbytes:
-        copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core, True)
+    if not buffer.nbytes:
+        return 0
+    copy_h2d(buffer, _cnumpy.PyArray_DATA(array), core, True)
+    if not _cnumpy.PyArray_CHKFLAGS(array, _cnumpy.NPY_ARRAY_OWNDATA) and may_be_pinned(array):
+        try:
+            synchronize_core(buffer.context, core)
+        except BaseException:
+            keep_memory(core, array)
+            raise
     return 0
+
+
+cdef bint may_be_pinned(object array) except -1:
+    """Whether a driver may read an array's memory when the stream gets there, not at the call.
+
+    That is so of memory it allocated or registered: a HostBuffer's, another library's.
+    """
+    owner = array
+    while True:
+        if isinstance(owner, memoryview):
+            owner = (<object>owner).obj
+        elif isinstance(owner, _numpy.ndarray) and owner.base is not None:
+            owner = owner.base
+        else:
+            return not isinstance(owner, PAGEABLE_OWNERS)
 
 
 cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:

@@ -16,21 +16,10 @@ cdef tuple DIRECTIONS = ("h2d", "d2h", "d2d")
 # -- reading what is asked for ---------------------------------------------------------------------
 
 
-cdef Py_ssize_t read_extent(str role, object value) except -1:
-    if isinstance(value, (bool, _numpy.bool_)) or not hasattr(value, "__index__"):
-        raise _errors.ArgumentTypeError(
-            f"{role}: expected a number of elements, got {type(value).__name__}"
-        )
-    if _operator.index(value) < 0:
-        raise _errors.ArgumentValueError(f"{role}: expected 0 or more, got {value}")
-    return _operator.index(value)
-
-
 cdef int read_rows(
     str role, uint64_t start, Py_ssize_t size, object dtype, object shape, object pitch, Rows *rows
 ) except -1:
     """Rows of a run of `size` elements; refused when they reach beyond it."""
-    cdef Py_ssize_t height, width, step
     if not isinstance(shape, tuple) or len(shape) != 2:
         raise _errors.ArgumentTypeError(f"shape: expected (rows, columns), got {shape!r}")
     height = read_extent("shape", shape[0])
@@ -40,7 +29,11 @@ cdef int read_rows(
         raise _errors.ArgumentValueError(
             f"{role}pitch: expected at least the {width} columns of a row, got {step}"
         )
-    if height and width and (height - 1) * step + width > size:
+    if not height or not width:
+        height = width = step = 0
+    elif height == 1:
+        step = width    # there is no next row: however far it may lie
+    if height and (height - 1) * step + width > size:
         raise _errors.ArgumentValueError(
             f"{role}pitch: {height} rows of {width} elements, {step} apart, reach beyond the "
             f"{size} there are"

@@ -5,7 +5,8 @@
 @cython.no_gc
 cdef class PinnedYard:
     """PinnedYard()\n--\n
-    Pinned memory nobody has any more, of a driver that waits for the device to free it."""
+    Pinned memory nobody has any more, to be freed while nothing is pending: kernels may use it, or
+    the driver waits for the device to free it."""
 
     cdef list addresses
 
@@ -27,13 +28,14 @@ cdef class PinnedBlock:
     cdef void *pointer          # null: freed by the HostMemory
     cdef unsigned int generation
     cdef Py_ssize_t pending     # copies that still read or write it
+    cdef bint mapped            # kernels were told where it is
     cdef PinnedYard yard
 
     def __dealloc__(self):
         cdef void *previous = NULL
         if self.pointer == NULL or exiting or self.generation != uhal_fork_count:
             return
-        if self.table.frees_wait:
+        if self.table.frees_wait or self.mapped:
             self.yard.addresses.append(<uintptr_t>self.pointer)
             return
         self.table.current(&previous)
@@ -65,7 +67,7 @@ cdef class HostMemory:
             self.block.pointer = NULL
             return
         try:
-            if self.context.table.frees_wait:
+            if self.context.table.frees_wait or self.block.mapped:
                 self.block = None
                 clear_yard(self.context)
             else:
@@ -166,8 +168,8 @@ cdef class HostBuffer:
     def device_ptr(self):
         """The address kernels read and write the memory at, of a buffer made with `mapped=True`.
 
-        Not tracked: keep the buffer until the kernels are done. NotSupportedError on a vendor
-        whose devices cannot reach host memory.
+        Not tracked: once asked for, the memory is freed when nothing is pending on the device.
+        NotSupportedError on a vendor whose devices cannot reach host memory.
         """
         require_host_buffer(self)
         if not self.mapped:
@@ -180,6 +182,7 @@ cdef class HostBuffer:
             address = context.backend.host_device_pointer(<uintptr_t>self.memory.pointer)
         finally:
             leave(context, previous)
+        self.memory.block.mapped = True
         return DevicePointer(address)
 
     @property
@@ -210,6 +213,8 @@ cdef class HostBuffer:
         self.close()
 
     def __repr__(self):
+        if self.dtype is None:
+            return f"<{type(self).__name__}, not made>"
         state = ", closed" if self.memory is None else ""
         return f"<{type(self).__name__} {self.size} × {self.dtype.name}{state}>"
 

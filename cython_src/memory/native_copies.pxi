@@ -245,42 +245,37 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
 cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
     """Between two devices of one backend, in the order of the destination's stream."""
     cdef Context context = destination.context
+    cdef HeldMemory from_memory
     cdef Block to_block
-    cdef Block from_block
     cdef void *previous
     cdef Watched watched
     cdef int status
     if context.table.copy_peer == NULL:
         return copy_through_host(destination, source, core)
     watched.record = NULL
-    from_block = hold(source)
-    try:
-        # the source's books name streams of its own device: wait for them here, on the host
-        settle(source)
-        order_behind(destination, core)
-        if core.state.word & UHAL_STATE_WATCHED:
-            watch(&watched, context, core, UHAL_PROFILE_PEER, 0, source.nbytes)
-            begin_times(&watched, context, core)
-        previous = enter(context)
-        to_block = hold(destination)
-        hold_core(core)
-        with nogil:
-            status = context.table.copy_peer(
-                destination.address, context.token_pointer, source.address,
-                source.context.token_pointer, source.nbytes, core.handle,
-            )
-        core.ticket += 1
-        if watched.record != NULL:
-            end_copy(&watched, context, core, status)
-        let_go_core(context, core)
-        used(context, to_block, core, status)
-        leave(context, previous)
-        check(context, status, "copy_peer")
-    finally:
-        if from_block is not None:
-            from_block.exported = True  # its device's streams do not know of this use
-            let_go(source.context, from_block)
-    return 0
+    from_memory = lent_memory(source)
+    # the source's books name streams of its own device: wait for them here, on the host
+    settle(source)
+    order_behind(destination, core)
+    if core.state.word & UHAL_STATE_WATCHED:
+        watch(&watched, context, core, UHAL_PROFILE_PEER, 0, source.nbytes)
+        begin_times(&watched, context, core)
+    previous = enter(context)
+    to_block = hold(destination)
+    hold_core(core)
+    with nogil:
+        status = context.table.copy_peer(
+            destination.address, context.token_pointer, source.address,
+            source.context.token_pointer, source.nbytes, core.handle,
+        )
+    core.ticket += 1
+    if watched.record != NULL:
+        end_copy(&watched, context, core, status)
+    let_go_core(context, core)
+    keep(context, core, from_memory)
+    used(context, to_block, core, status)
+    leave(context, previous)
+    return check(context, status, "copy_peer")
 
 
 cdef int copy_through_host(

@@ -15,9 +15,11 @@ cdef class DevicePointer:
 
     def __init__(self, address):
         if isinstance(address, bool) or not isinstance(address, int):
-            raise TypeError(f"address: expected an int, got {type(address).__name__}")
+            raise _errors.ArgumentTypeError(
+                f"address: expected an int, got {type(address).__name__}"
+            )
         if not 0 <= address < 2**64:
-            raise ValueError(f"address: expected 0…2**64-1, got {address}")
+            raise _errors.ArgumentRangeError(f"address: expected 0…2**64-1, got {address}")
         self.address = address
 
     def __int__(self):

@@ -37,6 +37,7 @@ cdef class Pool:
     cdef size_t peak_bytes_in_use
     cdef size_t peak_bytes_reserved
     cdef Py_ssize_t blocks_in_use
+    cdef Py_ssize_t lent            # blocks that streams of other devices hold
     cdef uint64_t driver_allocations
     cdef uint64_t driver_frees
     cdef uint64_t fresh_blocks      # handed out for the first time
@@ -94,6 +95,9 @@ cdef Block pool_block(Context context, size_t bytes, StreamCore core):
     block = take_free(context, size_class, core, False)
     if block is None:
         block = take_free(context, size_class, core, True)
+    if block is None and pool.lent:
+        reclaim_lent(context, False)
+        block = take_free(context, size_class, core, False)
     if block is None:
         block = cut_block(context, size_class)
         pool.fresh_blocks += 1

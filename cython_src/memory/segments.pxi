@@ -25,6 +25,7 @@ cdef uint64_t driver_alloc(Context context, size_t bytes, StreamCore ordered_in=
         status = try_alloc(context, bytes, ordered_in, &address)
         if status == context.table.out_of_memory:
             pool.retries += 1
+            reclaim_lent(context, True)
             synchronize_streams(context)
             pool_empty_cache(context)
             status = try_alloc(context, bytes, ordered_in, &address)
@@ -68,6 +69,7 @@ cdef int stay_within_limit(Context context, size_t bytes) except -1:
         pool.retries += 1
         pool_empty_cache(context)
         if not fits_limit(pool, bytes):
+            reclaim_lent(context, True)
             synchronize_streams(context)
             pool_empty_cache(context)
         if fits_limit(pool, bytes):

@@ -72,6 +72,12 @@ cdef DeviceBuffer import_ipc(object cls, object handle, object device):
             f"handle: expected one of {context.backend_name}, got one of {handle.backend}"
         )
     dtype = _as_dtype(handle.dtype)
+    offset = read_extent("handle.offset", handle.offset)
+    element_count(handle.size, element_of(dtype))
+    if not isinstance(handle.native, bytes):
+        raise _errors.ArgumentTypeError(
+            f"handle.native: expected bytes, got {type(handle.native).__name__}"
+        )
     memory = _IpcMemory.__new__(_IpcMemory)
     memory.context = context
     previous = enter(context)
@@ -80,5 +86,5 @@ cdef DeviceBuffer import_ipc(object cls, object handle, object device):
     finally:
         leave(context, previous)
     return describe_foreign(
-        cls, context, handle.size, dtype, memory.address + handle.offset, False, memory, None
+        cls, context, handle.size, dtype, memory.address + offset, False, memory, None
     )

@@ -16,8 +16,9 @@ cdef class OpenRange:
     cdef StreamCore core
     cdef Context context
 
-    def __init__(self, str name not None, stream=None, uint64_t nbytes=0):
+    def __init__(self, str name not None, stream=None, nbytes=0):
         cdef uint32_t enclosing = 0
+        cdef Py_ssize_t worked = read_number("nbytes", nbytes)
         if profiling is None:
             return
         self.session = profiling
@@ -41,7 +42,7 @@ cdef class OpenRange:
             self.core = core_for(self.context, stream)
             watch(
                 &self.watched, self.context, self.core, UHAL_PROFILE_WORK,
-                subject_named(self.session, name), nbytes,
+                subject_named(self.session, name), worked,
             )
             begin_times(&self.watched, self.context, self.core)
 

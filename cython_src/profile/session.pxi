@@ -100,11 +100,11 @@ cdef class ProfileSession:
     cdef readonly object ended
     """When it ended, else None."""
 
-    def __init__(self, uint64_t limit, bint by_node):
+    def __init__(self, limit, bint by_node):
         global profile_sessions
+        self.limit = read_number("limit", limit, 1)
         profile_sessions += 1
         self.number = profile_sessions
-        self.limit = limit
         self.by_node = by_node
         self.subjects = [None]
         self.subject_of = {}

@@ -166,6 +166,8 @@ cdef class Event:
         self.close()
 
     def __repr__(self):
+        if self.context is None:
+            return f"<{type(self).__name__}, not made>"
         state = " closed" if self.handle_ == NULL else ""
         return (
             f"<{type(self).__name__} on {self.context.backend_name}:{self.context.ordinal}{state}>"

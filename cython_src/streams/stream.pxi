@@ -7,8 +7,10 @@ cdef class Stream:
     """Stream(flags=0, priority=0, *, device=None)\n--\n
     An in-order queue of work on one device.
 
-    `flags` and `priority` are CUDA's; a smaller priority number runs first and is clamped to the
-    device's range. The stream owns its native handle, holds its device, and is closed when
+    Streams are independent: only events order one against another, the default stream included.
+    `flags` and `priority` are CUDA's. `StreamFlags.DEFAULT` orders the stream against
+    `Stream.legacy()`; a smaller priority number runs first and is clamped to the device's range.
+    The stream owns its native handle, holds its device, and is closed when
     garbage collected. Closing returns at once; what is pending still runs, and a thread that waits
     for it goes on waiting. Any thread may use it.
 
@@ -25,13 +27,10 @@ cdef class Stream:
             raise RuntimeError("a Stream is initialised once")
         cdef Context context = context_for(type(self), device)
         cdef unsigned int bits = _enum_bits(flags, 1, "flags", "StreamFlags")
-        if isinstance(priority, (bool, _numpy.bool_)) or not hasattr(priority, "__index__"):
-            raise _errors.ArgumentTypeError(
-                f"priority: expected an int, got {type(priority).__name__}"
-            )
         least, greatest = context.backend.priority_range(context.ordinal)
-        wanted = _operator.index(priority)
-        self.core = new_stream_core(context, bits, min(max(wanted, greatest), least))
+        self.core = new_stream_core(
+            context, bits, min(max(read_index("priority", priority), greatest), least)
+        )
         self.context = context
         live.streams += 1
 
@@ -48,7 +47,10 @@ cdef class Stream:
 
     @classmethod
     def default(cls, device=None):
-        """Return the device's own blocking stream: what `stream=None` means everywhere."""
+        """Return the device's own stream: what `stream=None` means everywhere.
+
+        It is a stream like any other: it waits for no other, and no other waits for it.
+        """
         cdef Context context = context_for(cls, device)
         return wrap_core(cls, context, context.default_core)
 
@@ -112,7 +114,7 @@ cdef class Stream:
     @property
     def id(self):
         """A number no other stream of this process ever has."""
-        return self.core.id
+        return made_core(self).id
 
     @property
     def device(self):
@@ -123,17 +125,17 @@ cdef class Stream:
     def flags(self):
         """The flags it was made with."""
         from uhal.flags import StreamFlags
-        return StreamFlags(self.core.flags)
+        return StreamFlags(made_core(self).flags)
 
     @property
     def priority(self):
         """The priority it runs with, after clamping."""
-        return self.core.priority
+        return made_core(self).priority
 
     @property
     def closed(self):
         """True once closed."""
-        return self.core.closed or self.core.abandoned
+        return self.core is None or self.core.closed or self.core.abandoned
 
     def synchronize(self):
         """Wait until everything put into the stream so far is done; raise a fault it met.
@@ -208,7 +210,7 @@ cdef class Stream:
 
         The device's default stream and streams owned by others stay open natively.
         """
-        if self.core.closed or self.core is self.context.default_core:
+        if self.closed or self.core is self.context.default_core:
             return
         if self.core.state.word & UHAL_STATE_FORKED:
             return
@@ -241,11 +243,19 @@ cdef class Stream:
         self.close()
 
     def __repr__(self):
+        if self.core is None:
+            return f"<{type(self).__name__}, not made>"
         state = " closed" if self.closed else ""
         return (
             f"<{type(self).__name__} {self.core.id} on "
             f"{self.context.backend_name}:{self.context.ordinal}{state}>"
         )
+
+
+cdef inline StreamCore made_core(Stream stream):
+    if stream.core is None:
+        refuse_unmade()
+    return stream.core
 
 
 cdef Stream wrap_core(object cls, Context context, StreamCore core):
@@ -309,6 +319,6 @@ cdef unsigned int _enum_bits(object flags, unsigned int allowed, str argument, s
         raise _errors.ArgumentTypeError(
             f"{argument}: expected {kind}, got {type(flags).__name__}"
         )
-    if flags < 0 or flags > allowed or int(flags) & ~allowed:
+    if not 0 <= flags <= allowed:   # which has all bits up to its highest
         raise _errors.ArgumentValueError(f"{argument}: expected {kind}, got {flags!r}")
     return flags

@@ -412,7 +412,7 @@ def test_an_empty_array(bench: Bench) -> None:
     [
         ({"mask": object()}, BufferError, "masked"),
         ({"strides": (8,)}, BufferError, "C-contiguous"),
-        ({"stream": 0}, ArgumentValueError, "ambiguous"),
+        ({"stream": 0}, ArgumentValueError, "stream: expected None, 1 .* got 0"),
         ({"typestr": ">f4"}, BufferError, "byte order"),
         ({"typestr": "<c8"}, ArgumentTypeError, "dtype"),
     ],
@@ -683,12 +683,18 @@ def test_a_peers_buffer_is_an_argument_once_enabled() -> None:
         assert ("enable_peer_access", (0, 1)) in bench.driver.calls
         assert passed(bench, (far, None)) == [address_of(far), 0]
         # its pool hands the memory out again only after the kernels of both devices
-        bench.driver.busy.add(Stream.default().handle)
+        busy = Stream.default().handle
+        address = address_of(far)
+        bench.driver.busy.add(busy)
         far.close()
         del far
-        DeviceBuffer.uninitialized(4, "f32", device=other)
-        assert bench.driver.busy == set()
-        del other
+        near = DeviceBuffer.uninitialized(4, "f32", device=other)
+        assert address_of(near) != address
+        assert bench.driver.busy == {busy}
+        bench.driver.busy.clear()
+        Stream.default().synchronize()
+        assert address_of(DeviceBuffer.uninitialized(4, "f32", device=other)) == address
+        del other, near
     gc.collect()
 
 

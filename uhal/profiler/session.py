@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Literal
 
 from uhal import _lane
+from uhal.errors import ArgumentValueError
 from uhal.profiler.results import Results
 
 Graphs = Literal["nodes", "whole"]
@@ -38,9 +39,7 @@ def profile(
     One profile at a time: entering another raises `RuntimeError`. `CaptureError` during a capture.
     """
     if graphs not in ("nodes", "whole"):
-        raise ValueError(f"graphs: expected 'nodes' or 'whole', got {graphs!r}")
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"limit: expected a number of records, got {limit!r}")
+        raise ArgumentValueError(f"graphs: expected 'nodes' or 'whole', got {graphs!r}")
     return Profile(graphs, limit, measure_copy)
 
 

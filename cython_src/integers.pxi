@@ -1,0 +1,27 @@
+# Integers that callers give: read whole, so that one of any size is refused in words.
+
+
+cdef object read_index(str role, object value):
+    """An int of Python's or numpy's, of any size; bool is none."""
+    if isinstance(value, (bool, _numpy.bool_)) or not hasattr(value, "__index__"):
+        raise _errors.ArgumentTypeError(f"{role}: expected an int, got {type(value).__name__}")
+    return _operator.index(value)
+
+
+cdef object read_extent(str role, object value):
+    """An int of 0 or more, of any size: sums of several do not wrap."""
+    extent = read_index(role, value)
+    if extent < 0:
+        raise _errors.ArgumentValueError(f"{role}: expected 0 or more, got {extent}")
+    return extent
+
+
+cdef Py_ssize_t read_number(
+    str role, object value, Py_ssize_t least=0, Py_ssize_t most=PY_SSIZE_T_MAX
+) except? -1:
+    number = read_index(role, value)
+    if not least <= number <= most:
+        raise _errors.ArgumentRangeError(
+            f"{role}: expected an int in {least}…{most}, got {number}"
+        )
+    return number

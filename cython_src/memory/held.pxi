@@ -1,0 +1,81 @@
+# Memory that is used where no stamp of its pool tells: by consumers of DLPack, and by streams of other
+# devices. It stays where it is until the last of them has let go.
+
+
+@cython.final
+@cython.no_gc
+cdef class HeldMemory:
+    """HeldMemory()\n--\n
+    One such use of a buffer's memory, also after the buffer is closed."""
+
+    cdef Context context
+    cdef Block block
+    cdef object owner
+    cdef bint lent      # to a stream of another device
+
+    def __dealloc__(self):
+        if self.block is None:
+            return
+        self.context.pool.lent -= self.lent
+        if exiting or self.context.state.word & UHAL_STATE_FORKED:
+            return
+        try:
+            let_go(self.context, self.block)
+        except BaseException as failure:
+            warn_in_destructor(f"freeing {self.block.requested} bytes: {failure}")
+
+
+cdef HeldMemory hold_memory(DeviceBuffer buffer):
+    cdef HeldMemory held = HeldMemory.__new__(HeldMemory)
+    cdef DeviceBuffer root = buffer if buffer.root is None else buffer.root
+    held.context = buffer.context
+    if buffer.block is None or buffer.block.foreign:
+        held.owner = root.owner
+        return held
+    held.owner = root
+    held.block = buffer.block
+    held.block.holds += 1
+    return held
+
+
+cdef HeldMemory lent_memory(DeviceBuffer buffer):
+    """Memory for a stream of another device, which keeps it until its work is done.
+
+    A stamp would not do: stream ids are looked up in the context of the memory.
+    """
+    cdef HeldMemory held = hold_memory(buffer)
+    if held.block is not None:
+        held.lent = True
+        held.context.pool.lent += 1
+    return held
+
+
+cdef int reclaim_lent(Context context, bint wait) except -1:
+    """Let go of what other devices' streams no longer use; `wait`: of everything they use."""
+    cdef Context other
+    cdef StreamCore core
+    if not context.pool.lent:
+        return 0
+    for other in list(contexts):
+        if other is context or other.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
+            continue
+        for core in list(other.streams.values()):
+            if not core.held or core.state.word & UHAL_STATE_CAPTURING:
+                continue
+            try:
+                ask_borrower(other, core, wait)
+            except _errors.DeviceError:
+                pass  # the other device is lost: its next call says so
+    return 0
+
+
+cdef int ask_borrower(Context context, StreamCore core, bint wait) except -1:
+    if wait:
+        return synchronize_core(context, core)
+    if core_is_idle(context, core):
+        return 0
+    poll_markers(context, core)
+    if core.held and not core.closed:
+        # for the next time: work that came later keeps the stream busy, not this memory
+        marker_for(context, core, core.held[0][0])
+    return 0
