@@ -1,4 +1,4 @@
-# Classes whose objects the lane makes, and nobody else: by `__new__` alone they would be half there.
+# Classes whose objects only the lane makes: by `__new__` alone they would be half there.
 
 cdef dict MADE_BY = {
     BoundLaunch: "a BoundLaunch is made by function[grid, block, shared, stream]",

@@ -225,7 +225,10 @@ class Module:
                 variable[: len(value)].copy_from(np.frombuffer(value, np.uint8))
 
     def close(self) -> None:
-        """Refuse its functions and globals from now on; work that uses them still runs. Idempotent."""
+        """Refuse its functions and globals from now on; work that uses them still runs.
+
+        Idempotent.
+        """
         with self._lock:
             self._functions.clear()
         self._handle.close()

@@ -200,7 +200,9 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
     cdef SequenceStep step = SequenceStep.__new__(SequenceStep)
     cdef Passed passed
     if bound is None or bound.is_empty or bound.extended is not None:
-        raise _errors.ArgumentValueError("steps: expected launches of a grid and a block, and nothing else")
+        raise _errors.ArgumentValueError(
+            "steps: expected launches of a grid and a block, and nothing else"
+        )
     if len(arguments) > STACK_PARAMETERS:
         raise _errors.ArgumentValueError(
             f"steps: expected up to {STACK_PARAMETERS} arguments, got {len(arguments)}"

@@ -134,6 +134,8 @@ cdef class RememberedCall:
         return self if instance is None else PyMethod_New(self, instance)
 
     def __reduce__(self):
+        if self.function is None:
+            refuse_unmade()
         return self.function.__qualname__   # as pickle does with functions: found by its name
 
     def __repr__(self):

@@ -1,5 +1,5 @@
-# Memory that is used where no stamp of its pool tells: by consumers of DLPack, and by streams of other
-# devices. It stays where it is until the last of them has let go.
+# Memory that is used where no stamp of its pool tells: by consumers of DLPack, and by streams of
+# other devices. It stays where it is until the last of them has let go.
 
 
 @cython.final

@@ -234,7 +234,8 @@ cdef class Stream:
         return isinstance(other, Stream) and is_same_stream(self.core, (<Stream>other).core)
 
     def __hash__(self):
-        return hash(self.core.id if self.core.owned else <uintptr_t>self.core.handle)
+        cdef StreamCore core = made_core(self)
+        return hash(core.id if core.owned else <uintptr_t>core.handle)
 
     def __enter__(self):
         return self

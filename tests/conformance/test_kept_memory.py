@@ -260,7 +260,7 @@ def test_an_array_over_pinned_memory_may_change_after_a_copy_of_it(
         pinned.array[:] = value
         array = pinned.array[1:]
         if made == "memoryview":
-            array = np.frombuffer(memoryview(array), "u4")
+            array = np.frombuffer(array.data, "u4")
         busy = DeviceBuffer.zeros(1_000_000, "u32")
         for _ in range(20):
             launch(basic.get_function("fill"), 8, 64, (busy.size, 1, busy), stream=stream)

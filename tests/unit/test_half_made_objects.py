@@ -64,7 +64,7 @@ def acts(thing: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "sequence", lambda: uhal.LaunchSequence([(thing, (thing,))])
 
 
-def try_all(classes: list[type]) -> None:
+def try_all(classes: list[Any]) -> None:
     """Print what no user should read; stderr tells each act before it is done."""
     for of in classes:
         try:

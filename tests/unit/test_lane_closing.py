@@ -6,6 +6,7 @@ another thread may while a call runs without the GIL. The driver's account sees 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests.counting_bench import Bench
 from uhal import DeviceBuffer, Event, LaunchConfig, Signature, Stream, launch
-from uhal._lane import ModuleHandle
+from uhal._lane import ModuleHandle, live_counts
 from uhal.errors import DeviceWarning, InvalidHandleError
 
 INVALID_HANDLE = 400
@@ -201,3 +202,23 @@ def test_an_end_that_fails_later_is_a_warning(bench: Bench, kind: str) -> None:
     bench.driver.on_call = lambda slot, arguments: None
     assert victim.closed
     assert DeviceBuffer.zeros(1, "u8").to_numpy().tolist() == [0]
+
+
+def test_a_closed_device_goes_when_what_its_streams_held_is_done(bench: Bench) -> None:
+    """Held memory may hold the device in turn: the next wait on another device sees to it."""
+    context = bench.driver.open_context(1)
+    device = context.device
+    stream = Stream(device=device)
+    bench.driver.busy.add(stream.handle)
+    owner = DeviceBuffer.uninitialized(4, "f32", device=device)
+    address = owner.as_device_ptr()
+    with DeviceBuffer.from_raw(address, 4, "f32", device=device, owner=owner) as raw:
+        raw.set_32(1, stream=stream)
+    context.close()
+    del context, device, stream, owner, raw
+    gc.collect()
+    assert live_counts()["contexts"] == 2
+    bench.driver.busy.clear()
+    bench.context.synchronize()
+    gc.collect()
+    assert live_counts()["contexts"] == 1
