@@ -24,7 +24,7 @@ FALLBACKS: Mapping[str, str] = {
     "tq1_0": "q4_0",
     "tq2_0": "q4_0",
 }
-"""Formats of 256 elements, and those of 32 that take their place."""
+"""Formats of 256 elements, and their fallbacks of 32."""
 MIXTURES: Mapping[str, str] = {
     "Q4_K_S": "q4_K",
     "Q4_K_M": "q4_K",
@@ -42,7 +42,7 @@ _FILE_TYPES = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """What becomes of matrices."""
+    """The formats of a model's matrices, by role and layer."""
 
     name: str
     usual: BlockFormat
@@ -53,7 +53,7 @@ class Recipe:
         return _FILE_TYPES.get(self.name)
 
     def format_of(self, role: str, layer: int, layers: int, columns: int) -> BlockFormat | None:
-        """Return the format of a matrix with rows of so many columns; none: it stays as it is.
+        """Return the format of a matrix with this many columns; None: it is not quantized.
 
         `role` is `head` (the embedding where there is none), `v`, `down`, or anything else.
         """

@@ -150,14 +150,14 @@ class Quantizing:
 
 _LAYER = re.compile(r"(?:^|\.)(?:blk|layers|h|blocks)\.(\d+)\.")
 _NO_MATRIX = re.compile(r"norm|ffn_gate_inp|(mlp|block_sparse_moe)\.gate\.|position_embd|\.wpe\.")
-"""Names of what is looked up or small: norms of heads, routers, positions."""
+"""Names of tensors that are not quantized: norms of heads, routers, positions."""
 _EMBEDDING = re.compile(r"token_embd|embed_tokens|\.wte\.|word_embeddings")
 _ROLES = {
     "head": re.compile(r"^output\.|lm_head|output_layer"),
     "v": re.compile(r"attn_v\.|v_proj|attn_qkv|qkv_proj|query_key_value|c_attn"),
     "down": re.compile(r"ffn_down|down_proj|mlp\.(c_proj|fc2|dense_4h_to_h)|experts\.\d+\.w2"),
 }
-"""Names that mixtures take for one role, in GGUF files and in those of transformers."""
+"""Names of matrices by their role in mixtures, as GGUF and transformers spell them."""
 
 
 def _metadata(weights: Weights, out: str) -> dict[str, Any]:

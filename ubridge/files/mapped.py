@@ -17,7 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def require_file(path: str | os.PathLike[str]) -> None:
-    """Refuse what is no regular file: opening a FIFO would wait for its writer.
+    """Refuse anything but a regular file: opening a FIFO would wait for its writer.
 
     Raises `InvalidFileError`, and `OSError` where there is nothing.
     """
@@ -34,7 +34,7 @@ class MappedFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open and map a file.
 
-        Raises `OSError`, and `InvalidFileError` for an empty file and for what is no file.
+        Raises `OSError`, and `InvalidFileError` for an empty file, a folder, a FIFO or a device.
         """
         self.path = Path(path)
         require_file(self.path)

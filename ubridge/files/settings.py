@@ -1,4 +1,4 @@
-"""`Settings`: the one reader of named values in files, each checked as it is read.
+"""`Settings`: reads named values from files and checks each.
 
 A loader asks for a value by name, type and range, and gets it or an `InvalidFileError` that names
 the file and the key. A value of null counts as none.
@@ -29,7 +29,7 @@ _V = TypeVar("_V")
 
 
 class Settings:
-    """Named values of one file. It notes what is asked for; one thread at a time may use it.
+    """Named values of one file. It records which were read; one thread at a time may use it.
 
     Methods take a name, a default for files without the value (`REQUIRED`: there is none) and a
     range. They raise `InvalidFileError` for a value of another type or out of range, and
@@ -49,7 +49,7 @@ class Settings:
         """Take the values of a file, which messages call `where`.
 
         `names` gives the keys that a name may have in the file, the first found counts; without an
-        entry the key is the name. `defaults` count before those of callers. `bounds` gives the
+        entry the key is the name. `defaults` override the defaults of callers. `bounds` gives the
         largest integer a name may have, and why. `prefix` stands before keys in messages.
         """
         self.where = where
@@ -79,7 +79,7 @@ class Settings:
     ) -> Settings:
         """Return the same values by other names, with more defaults and bounds.
 
-        Both note in one place what is asked for.
+        Both record in one place which values were read.
         """
         found = Settings(
             self.where,
@@ -93,7 +93,7 @@ class Settings:
         return found
 
     def joined(self, inside: Settings) -> Settings:
-        """Return these values with those of a section, which count before them."""
+        """Return these values, overridden by the values of a section."""
         found = Settings(self.where, {**self._values, **inside._values}, prefix=self._prefix)
         found._asked, found._sections = self._asked, self._sections
         inside.ignore(*inside._values)
@@ -207,7 +207,7 @@ class Settings:
         return name not in self and any(key in self._values for key in self._keys(name))
 
     def ignore(self, *names: str) -> None:
-        """Count values as read that decide nothing here."""
+        """Record values as read that decide nothing here."""
         for name in names:
             self._asked.update(self._keys(name))
 
@@ -216,11 +216,11 @@ class Settings:
         return iter(self._values)
 
     def asked(self) -> set[str]:
-        """Return the keys that were asked for, in any spelling."""
+        """Return the keys that were read or looked for."""
         return set(self._asked)
 
     def unread(self) -> Iterator[tuple[str, Any]]:
-        """Yield the keys that nobody asked for, with their values, as messages name them."""
+        """Yield the keys that were not read, as messages name them, and their values."""
         for key, value in self._values.items():
             if key not in self._asked:
                 yield f"{self._prefix}{key}", value
@@ -228,7 +228,7 @@ class Settings:
             yield from inside.unread()
 
     def refuse(self, name: str, expected: str, got: Any = REQUIRED) -> InvalidFileError:
-        """Return the error for a value that does not fit what else is known."""
+        """Return the error for a value that contradicts another."""
         key, value = self._found(name)
         return self._wrong(key, expected, value if got is REQUIRED else got)
 

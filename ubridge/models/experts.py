@@ -12,7 +12,7 @@ from ubridge.models.body import Part, Tensor, Weight, products
 from uhal.dtypes import f32
 
 Gated = Callable[[Tensor, Tensor], Tensor]
-"""From what a gate and the matrix beside it give to their product, the gate's activated."""
+"""The product of an activated gate and the values beside it."""
 
 
 def mixed(x: Tensor, weights: Part, experts: Experts, gated: Gated) -> Tensor:

@@ -1,7 +1,6 @@
 """The metadata of a GGUF file, read by the names of a `config.json`.
 
-Keys are those of llama.cpp's `gguf-py/gguf/constants.py`, and so is what they mean where a file
-leaves some out.
+Keys follow llama.cpp's `gguf-py/gguf/constants.py`, defaults its `llama-model.cpp`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _ANGLES = ("rope.dimension_count", "rope.freq_base")
 
 
 def settings_of_gguf(weights: ub.Weights, kind: str, where: object) -> Settings:
-    """Return what a file says of its model, by the names of `config.json`."""
+    """Return the model's values by their names in `config.json`."""
     told = weights.metadata
     prefix = f"{kind}."
     values = {key: _plain(where, key, told[key]) for key in told if key.startswith(prefix)}
@@ -78,7 +77,7 @@ def settings_of_gguf(weights: ub.Weights, kind: str, where: object) -> Settings:
 def axes_of_gguf(weights: ub.Weights, kind: str, config: Settings, row: Row) -> dict[str, Any]:
     """Return the fields of `Architecture` that the file decides by itself.
 
-    Those are a head, joined queries and biases, which names of tensors tell, angles and the ends.
+    The tensors' names show the head, joined queries and biases; the metadata has angles and ends.
     """
     names = weights.entries
     axes: dict[str, Any] = {"is_tied": "output.weight" not in names}
@@ -95,7 +94,7 @@ def axes_of_gguf(weights: ub.Weights, kind: str, config: Settings, row: Row) -> 
             f"got {values}"
         )
     if kind == "gemma2":
-        # Of 27b the scale is that of E / H, as llama.cpp has it, too.
+        # The scale of 27b follows E / H, as in llama.cpp.
         is_largest = config.integer("num_hidden_layers") == 46
         share = config.integer("hidden_size") / config.integer("num_attention_heads")
         axes["scale"] = (share if is_largest else width) ** -0.5
@@ -136,7 +135,7 @@ def _rope(weights: ub.Weights, kind: str, config: Settings, row: Row) -> Rope:
         "factor": factor,
     }
     if short in weights or long in weights:
-        # Of this type there is no factor here, so the divisors take it in.
+        # A longrope has no factor for its steps here, so the tables absorb it.
         tables = [_divisors(weights, name, pairs, config.where, factor) for name in (short, long)]
         return Rope(kind="longrope", short=tables[0], long=tables[1], magnitude=magnitude, **common)
     divisors = _divisors(weights, one, pairs, config.where) if one in weights else ()

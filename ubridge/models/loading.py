@@ -119,7 +119,7 @@ class Loader:
     def __init__(
         self, source: Source, device: Device, dtype: DType | None, quantize: str | None
     ) -> None:
-        """`dtype` is that of activations and of what is not quantized; by default the files'.
+        """`dtype` applies to activations and dense weights; by default the files' own.
 
         Raises `ArgumentValueError` for a format that is not written, `NotSupportedError` where the
         device has no products of blocks.
@@ -185,7 +185,7 @@ class Loader:
         return is_norm and self.source.design.norm == "rms_plus_one"
 
     def _is_as_in_its_file(self, one: Wanted) -> bool:
-        """Whether its bytes on the device are those of one tensor of the files."""
+        """Whether the device can use the bytes of the file unchanged."""
         entry = self.source.weights.entries[one.names[0]]
         design = self.source.design
         regrouped = one.part.startswith("qkv") and design.qkv == "groups" and design.kv_heads > 1

@@ -149,7 +149,7 @@ def _are_alike(weights: ub.Weights, one: str, other: str) -> bool:
 
 
 def _bounds(weights: ub.Weights) -> dict[str, tuple[int, str]]:
-    """How much of what a file declares it can hold."""
+    """Upper bounds of declared counts, from the tensors in the files."""
     entries = weights.entries.values()
     longest = max((length for entry in entries for length in entry.shape), default=0)
     axes = f"for no tensor has an axis longer than {longest}"

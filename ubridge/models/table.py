@@ -397,8 +397,8 @@ def spelled_alike(config: Settings, defaults: Mapping[str, Any] | None = None) -
 def architecture_of(name: str, config: Settings, changes: Axes | None = None) -> Architecture:
     """Return all axes of a model by its row and its configuration, read by one name for each.
 
-    `changes` are axes that the file decides by itself. Raises `NotSupportedError` for what is not
-    known, and `InvalidFileError` for values that are missing or cannot be.
+    `changes` are axes that the file decides by itself. Raises `NotSupportedError` for unknown
+    kinds, `InvalidFileError` for missing or impossible values.
     """
     row = ROWS[name]
     heads = config.integer("num_attention_heads", least=1)
@@ -443,7 +443,7 @@ def architecture_of(name: str, config: Settings, changes: Axes | None = None) ->
 
 
 def unread_of(config: Settings) -> str:
-    """Return a line about keys that nothing here reads and that may matter, else an empty text."""
+    """Return a line that names unread keys that may matter; empty where there is none."""
     # What is off, zero or empty turns nothing on.
     kept = [
         f"{key} = {shown(value)}"
@@ -452,7 +452,4 @@ def unread_of(config: Settings) -> str:
     ]
     if not kept:
         return ""
-    return (
-        f"{config.where}: these keys are not read, and what they change is not done: "
-        + ", ".join(kept)
-    )
+    return f"{config.where}: these keys are not supported and have no effect: " + ", ".join(kept)

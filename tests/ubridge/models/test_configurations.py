@@ -126,7 +126,7 @@ def named(config: dict[str, Any], key: str, value: Any) -> None:
         raise AssertionError(f"{key}: {value!r}") from error
 
 
-# -- what counts where a file says nothing, or says more -----------------------------------------
+# -- defaults, and keys that are not read ----------------------------------------------------------
 
 
 def changed(name: str, **changes: Any) -> Architecture:
@@ -233,7 +233,7 @@ def test_one_copy_is_kept_of_a_head_that_is_the_embedding(
     assert np.abs(model(prompt(SEED)).to_numpy() - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-# -- what is declared is bounded by what is there ------------------------------------------------
+# -- declared counts are bounded by the tensors ----------------------------------------------------
 
 
 @pytest.mark.parametrize(

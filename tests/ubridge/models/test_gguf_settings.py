@@ -50,7 +50,7 @@ class Written:
     def changed(
         self, metadata: Mapping[str, Any], tensors: Mapping[str, Any] | None = None
     ) -> Path:
-        """Write it with what is given in place of what there was; None leaves a thing out."""
+        """Write the file with other metadata or tensors; None leaves one out."""
         path = self.folder / "changed.gguf"
         told, held = ({**one, **more} for one, more in
                       ((self.metadata, metadata), (self.tensors, tensors or {})))  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a model takes on a device, whatever its files are and whatever they are brought to."""
+"""Memory that a model takes on a device, for every kind of file and recipe."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loader_of(path: Path, device: Device, dtype: str | None = None, **more: Any)
 
 
 def taken(loader: Loader) -> tuple[int, Any]:
-    """Load, and return what the pool was asked for by what is kept."""
+    """Load, and return the bytes that weights requested from the pool."""
     device = loader.device
     before = device.memory_stats()["requested_bytes.all.current"]
     parts = loader.load(None)
@@ -135,7 +135,7 @@ def test_a_mixture_is_finer_where_llama_cpp_is(host: Device, tmp_path: Path, see
     assert not loader.notices
     finer = [(i, name) for i, part in enumerate(layers) for name, one in part.items()
              if isinstance(one, QuantizedWeight) and one.format.name == "q6_K"]  # fmt: skip
-    # Of three layers it is the last: (i - 3 // 8) % 3 == 2, and i >= 7 * 3 // 8.
+    # The last of three layers is finer: (i - 3 // 8) % 3 == 2, and i >= 7 * 3 // 8.
     assert sorted(finer) == [(2, "down.weight"), (2, "v.weight")]
     head = outside["head.weight"]
     assert isinstance(head, QuantizedWeight) and head.format.name == "q6_K"
