@@ -56,18 +56,33 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         return settings, []
     if rest[0] in ("-m", "-c") or rest[0].endswith(".py"):
         return settings, [sys.executable, *rest]
+    if rest[0].startswith("-") and _names_a_program(rest):
+        _parser().error(
+            f"{rest[0]}: expected settings before the program, {', '.join(_SETTINGS)}, and their "
+            f"values; for a driver say --backend {' or '.join(DRIVERS)}"
+        )
     image = rest[0].startswith("-") or rest[0].endswith(_IMAGES)
     executable = None if image else shutil.which(rest[0])
     return settings, [] if executable is None else [executable, *rest[1:]]
 
 
-def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read what stands before a program; a mistake ends the process with a message."""
+def _names_a_program(arguments: Sequence[str]) -> bool:
+    """Whether a program stands somewhere among arguments, and no image of kernels."""
+    named = [one.endswith(".py") or one in ("-m", "-c") for one in arguments]
+    return any(named) and not any(one.endswith(_IMAGES) for one in arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m uhal sim run")
     choices = {"--backend": tuple(DRIVERS), "--check": ("0", "1", "strict")}
     for name in _SETTINGS:
         parser.add_argument(name, choices=choices.get(name))
-    settings = parser.parse_args(arguments)
+    return parser
+
+
+def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read what stands before a program; a mistake ends the process with a message."""
+    settings = _parser().parse_args(arguments)
     settings.backend = settings.backend or "cuda"
     return settings
 

@@ -168,6 +168,14 @@ def test_a_mistaken_setting_is_told() -> None:
     assert done.returncode == 2 and "invalid choice: 'vulkan'" in done.stderr
 
 
+@pytest.mark.parametrize("program", [("program.py", "--backend", "rocm"), ("-m", "x"), ("-c", "")])
+def test_an_unknown_setting_is_told_before_the_programs_own(program: tuple[str, ...]) -> None:
+    done = sim_run("--rocm", *program)
+    assert done.returncode == 2
+    assert "error: --rocm: expected settings before the program" in done.stderr
+    assert "--backend cuda or rocm or tops" in done.stderr
+
+
 def test_lookups_still_know_their_caller(tmp_path: Path) -> None:
     # What is preloaded stands in front of dlsym, and RTLD_NEXT means "behind the caller".
     compiler = shutil.which(os.environ.get("CC", "cc"))

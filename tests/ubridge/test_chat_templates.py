@@ -55,6 +55,15 @@ def test_names_and_filters_that_templates_use() -> None:
     assert json.loads(render("{{ messages | tojson(indent=2) }}", HELLO)) == HELLO
 
 
+def test_an_answer_of_calls_alone_has_no_text() -> None:
+    calls = [*HELLO, {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}]
+    template = (
+        "{% for m in messages %}[{{ m.content }}{{ m.content is none }}"
+        "{{ m.tool_calls | tojson if m.tool_calls }}{{ m.content | tojson }}]{% endfor %}"
+    )
+    assert render(template, calls) == '[HelloFalse"Hello"][True[{"name": "f"}]null]'
+
+
 def test_blocks_leave_no_lines_of_their_own() -> None:
     template = "a\n  {% if true %}\nb\n  {% endif %}\nc\n"
     assert render(template, HELLO) == "a\nb\nc"
@@ -91,6 +100,8 @@ def test_what_a_template_must_not_do(template: str, says: str) -> None:
         ([], "at least one"),
         ([{"content": "x"}], r"messages\[0\]: expected a mapping with the texts role"),
         ([*HELLO, {"role": "user"}], r"messages\[1\]: expected a content"),
+        ([*HELLO, {"role": "user", "content": None}], r"messages\[1\]: expected a content"),
+        ([{"role": "user", "content": None, "tool_calls": []}], r"messages\[0\]: expected a cont"),
     ],
 )
 def test_what_is_no_list_of_messages(messages: Any, says: str) -> None:

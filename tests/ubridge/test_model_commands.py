@@ -122,7 +122,7 @@ def test_generate_writes_the_text_alone(llama: Path, capsys: pytest.CaptureFixtu
     assert told.out == expected + "\n"
     found = TOLD.search(told.err)
     assert found and found[1] == "9"
-    assert "loaded the model in" in told.err
+    assert re.search(r"^loaded the model in [\d.]{1,6}s$", told.err, re.MULTILINE)
 
 
 def test_what_is_not_done_is_a_line_on_standard_error(
@@ -237,6 +237,67 @@ def test_chat_answers_line_after_line(
     with Device(0, backend="host"):
         messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "Hello"}]
         assert Model.load(llama).chat(messages, max_tokens=4).read() + "\n" == first
+
+
+def spoken(
+    monkeypatch: pytest.MonkeyPatch,
+    given: bytes,
+    command: str,
+    *arguments: str,
+    ascii: bool = False,
+) -> tuple[int, str, str]:
+    """Run a command on a terminal of ASCII or UTF-8; return its status and what it wrote."""
+    encoding = "ascii" if ascii else "utf-8"
+    out, err = io.BytesIO(), io.StringIO()
+    shown = io.TextIOWrapper(out, encoding)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given), encoding))
+        patch.setattr("sys.stdout", shown)
+        patch.setattr("sys.stderr", err)
+        status = main(command, arguments)
+    shown.flush()
+    return status, out.getvalue().decode(encoding), err.getvalue()
+
+
+def test_a_terminal_of_ascii_shows_every_text(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Characters it lacks are written with a backslash, and typed ones are UTF-8 all the same."""
+    options = ["--local-weights", str(llama), "--cpu", "-n", "4"]
+    # As Python hands on bytes that are no ASCII.
+    text = "漢é".encode()
+    prompt = ["--prompt", text.decode("ascii", "surrogateescape")]
+    for given, more in ((b"", prompt), (text, [])):
+        status, out, err = spoken(monkeypatch, given, "yi", *options, *more, ascii=True)
+        assert status == 0, err
+        assert "\nstarting the inference loop\n\\u6f22\\xe9" in out
+
+
+def test_bytes_that_are_no_text_are_named(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(command: str, *arguments: str, given: bytes = b"") -> str:
+        status, _, err = spoken(monkeypatch, given, command, str(llama), "--cpu", *arguments)
+        assert status == 1
+        return err.splitlines()[-1]
+
+    wrong = "expected UTF-8, got the byte 0xFF behind 3 characters"
+    assert said("generate", "--prompt", "abc\udcff") == f"generate: --prompt: {wrong}"
+    assert said("generate", given=b"abc\xff") == f"generate: standard input: {wrong}"
+    stop = ["--prompt", "x", "--stop", "abc\udcff"]
+    assert said("generate", *stop) == f"generate: --stop: {wrong}"
+    assert said("chat", "--system", "abc\udcff") == f"chat: --system: {wrong}"
+
+
+def test_a_line_that_cannot_be_answered_does_not_end_the_talk(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too long a line and bytes that are no text: neither becomes a part of the talk."""
+    options = [str(llama), "--cpu", "-n", "4", "--temperature", "0", "--context", "80"]
+    _, alone, _ = spoken(monkeypatch, b"Hello\n", "chat", *options)
+    lines = b"\n".join([b"x" * 900, b"abc\xff", b"Hello"])
+    status, out, err = spoken(monkeypatch, lines, "chat", *options)
+    assert (status, out) == (0, alone), err
+    told = [one for one in err.splitlines() if one.startswith("chat: ")]
+    assert len(told) == 2
+    assert "expected at most 80 tokens" in told[0]
+    assert "this line: expected UTF-8, got the byte 0xFF behind 3" in told[1]
 
 
 def test_ctrl_c_ends_the_answer_and_not_the_talk(llama: Path) -> None:

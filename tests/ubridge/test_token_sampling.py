@@ -251,6 +251,42 @@ def test_a_hook_sees_tokens_and_changes_logits(rng: np.random.Generator) -> None
     assert seen[0] == [1, 2] and seen[2] == [1, 2, *made[:2]]
 
 
+@pytest.mark.parametrize("penalty", [1.0, 1.2])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_say_nothing_are_refused(
+    device: Device, rng: np.random.Generator, temperature: float, penalty: float
+) -> None:
+    """A NaN anywhere, and nothing but -infinity; also where nothing is drawn."""
+    sampling = Sampling(temperature=temperature, repetition_penalty=penalty)
+    sampler = Sampler(sampling, [1])
+    broken = [np.full(VOCABULARY, -np.inf, np.float32), random_logits(rng)]
+    broken[1][rng.integers(0, VOCABULARY)] = np.nan
+    for logits in broken:
+        with pytest.raises(ArgumentValueError, match="expected logits with a number among them"):
+            sampler.choose(ub.asarray(logits))
+    assert sampler.tokens == [1]
+    logits = broken[0]
+    logits[7] = -1e30
+    assert sampler.choose(ub.asarray(logits)) == 7
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_hook_returns_as_many_logits(rng: np.random.Generator, temperature: float) -> None:
+    given = ub.asarray(random_logits(rng))
+    for count in (0, 1, VOCABULARY - 1, VOCABULARY + 1):
+        wrong = ub.zeros(count)
+        sampler = Sampler(Sampling(temperature=temperature), [1], lambda *_, wrong=wrong: wrong)
+        with pytest.raises(ArgumentValueError, match=f"hook: expected as .*, 200, got {count}"):
+            sampler.choose(given)
+    as_numpy: Any = lambda *_: random_logits(rng)  # noqa: E731
+    with pytest.raises(ArgumentTypeError, match="expected logits as a DeviceTensor, or None"):
+        Sampler(Sampling(temperature=temperature), [1], as_numpy).choose(given)
+    assert sampler.tokens == [1]
+    column = Sampler(Sampling(temperature=temperature), [1], lambda x, _: x.reshape(-1, 1))
+    assert 0 <= column.choose(given) < VOCABULARY
+
+
 def test_logits_may_come_from_anywhere(device: Device, rng: np.random.Generator) -> None:
     """A hook may give a view, halves, another device's: the token is that of their numbers."""
     sampling = Sampling(temperature=0.8, repetition_penalty=1.2, seed=int(rng.integers(0, 2**60)))

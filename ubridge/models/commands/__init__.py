@@ -6,8 +6,10 @@ Each command is a module's `run`: it takes what stands behind its name, and retu
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from io import TextIOWrapper, UnsupportedOperation
 
 from ubridge.models.commands.seeds import SEEDS
 from uhal.errors import DeviceError
@@ -22,12 +24,36 @@ INTERRUPTED = 130
 """What a shell says of a program that Ctrl-C ended."""
 
 
+@contextmanager
+def any_characters() -> Iterator[None]:
+    """Let standard input and output be of another encoding than texts are.
+
+    What a terminal has no character for is written with a backslash. Bytes that are no text come
+    as halves of surrogate pairs, as those of a command line do, so that they can be named.
+    """
+    changed = []
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
+        # A stream that was read from cannot be changed any more.
+        if isinstance(stream, TextIOWrapper):
+            with suppress(UnsupportedOperation):
+                usual = stream.errors
+                stream.reconfigure(errors=errors)
+                changed.append((stream, usual))
+    try:
+        yield
+    finally:
+        for one, usual in changed:
+            with suppress(UnsupportedOperation, ValueError):
+                one.reconfigure(errors=usual)
+
+
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run a command; 1 and a sentence on standard error when it cannot be done."""
     try:
-        if command in SEEDS:
-            return int(import_module("ubridge.models.commands.by_name").run(command, arguments))
-        return int(import_module(_MODULES[command]).run(arguments))
+        with any_characters():
+            if command in SEEDS:
+                return int(import_module("ubridge.models.commands.by_name").run(command, arguments))
+            return int(import_module(_MODULES[command]).run(arguments))
     except BrokenPipeError:
         # The reader has seen enough; the program's end sees to it.
         raise

@@ -12,8 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ubridge.models.commands.options import add_loading, add_sampling, loaded, sampling_of
+from ubridge.models.commands.options import (
+    add_loading,
+    add_sampling,
+    loaded,
+    sampling_of,
+    text_given,
+)
 from ubridge.models.model import Model
+from uhal.errors import ArgumentValueError
 
 _PROMPT = "> "
 
@@ -34,10 +41,12 @@ def run(arguments: Sequence[str]) -> int:
     add_loading(parser)
     options = parser.parse_args(arguments)
     sampling = sampling_of(options)
+    first = []
+    if options.system:
+        first.append({"role": "system", "content": text_given("--system", options.system)})
     model = loaded(options, options.model, options.tokenizer_file)
     if options.template is not None:
         model.tokenizer.chat_template = options.template.read_text("utf-8")
-    first = [{"role": "system", "content": options.system}] if options.system else []
     # Refused now rather than behind the first question.
     model.session.prompt_of([*first, {"role": "user", "content": ""}])
     _make_history()
@@ -55,10 +64,14 @@ def run(arguments: Sequence[str]) -> int:
         if line == "/reset":
             messages = list(first)
         elif line:
-            messages.append({"role": "user", "content": line})
-            messages.append({"role": "assistant", "content": _answered(
-                model, messages, max_tokens=options.sample_len, sampling=sampling
-            )})  # fmt: skip
+            try:
+                asked = [*messages, {"role": "user", "content": text_given("this line", line)}]
+                answer = _answered(model, asked, max_tokens=options.sample_len, sampling=sampling)
+            except ArgumentValueError as error:
+                # One line that cannot be answered, such as a long one, does not end the talk.
+                print(f"chat: {error}", file=sys.stderr)
+            else:
+                messages = [*asked, {"role": "assistant", "content": answer}]
 
 
 def _answered(model: Model, messages: list[dict[str, str]], **options: Any) -> str:

@@ -12,6 +12,7 @@ from ubridge.models.commands.options import (
     add_sampling,
     loaded,
     sampling_of,
+    text_given,
     text_of,
     written,
 )
@@ -32,11 +33,12 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     sampling = sampling_of(options)
     prompt = text_of(options.prompt)
+    stop = [text_given("--stop", one) for one in options.stop]
     model = loaded(options, options.model, options.tokenizer_file)
     generation = model.generate(
         prompt,
         max_tokens=options.sample_len,
-        stop=options.stop,
+        stop=stop,
         ignore_end=options.ignore_end,
         sampling=sampling,
     )

@@ -19,6 +19,7 @@ from ubridge.models.model import Model
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.sampling import Sampling
 from ubridge.models.tokenizers import Tokenizer
+from ubridge.models.tokenizers.tokenizer import require_utf8
 from uhal import Api
 from uhal.errors import ArgumentValueError
 
@@ -103,7 +104,7 @@ def loaded(
         print(one.message, file=sys.stderr)
     if tokenizer is not None:
         model.tokenizer = Tokenizer.load(tokenizer)
-    print(f"loaded the model in {time.perf_counter() - start}s", file=out or sys.stderr)
+    print(f"loaded the model in {time.perf_counter() - start:.3g}s", file=out or sys.stderr)
     return model
 
 
@@ -156,8 +157,17 @@ def written(generation: Generation, out: TextIO | None = None) -> None:
 
 def text_of(prompt: str | None) -> str:
     """Return the prompt given; `-` or none reads it from standard input."""
-    if prompt not in (None, "-"):
-        return str(prompt)
+    if prompt is not None and prompt != "-":
+        return text_given("--prompt", prompt)
     if sys.stdin.isatty():
         raise ArgumentValueError("--prompt: expected a text, or one on standard input")
-    return sys.stdin.read()
+    return text_given("standard input", sys.stdin.read())
+
+
+def text_given(what: str, text: str) -> str:
+    """Return a text from the command line or a terminal, whatever encoding that says it has.
+
+    Raises `ArgumentValueError` for bytes that are no UTF-8.
+    """
+    raw = text.encode("utf-8", "surrogateescape")
+    return require_utf8(what, raw.decode("utf-8", "surrogateescape"))

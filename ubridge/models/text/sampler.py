@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ubridge.models.text.sampling import Sampling
 from uhal import Device, DeviceBuffer, DType
 from uhal.device import as_device
 from uhal.dtypes import f32, i64, u32, u64
-from uhal.errors import ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 Hook = Callable[[ub.DeviceTensor, Sequence[int]], "ub.DeviceTensor | None"]
 """Called with the logits and all tokens before them; returns others, or none to keep them."""
@@ -49,14 +50,17 @@ class Sampler:
     def choose(self, logits: ub.DeviceTensor) -> int:
         """Return the next token: f32 logits, one for each token of the vocabulary.
 
-        Raises `ArgumentValueError` where all are -infinity, or one is no number.
+        Raises `ArgumentValueError` where all are -infinity, or one is no number, and where the
+        hook returns another number of logits.
         """
         if self._hook is not None:
             changed = self._hook(logits, self.tokens)
-            logits = logits if changed is None else changed
+            logits = logits if changed is None else _as_many(changed, logits)
+        if logits.size == 0:
+            raise ArgumentValueError("sample: expected at least one logit, got none")
         sampling = self._sampling
         if sampling.is_greedy and not sampling.has_penalties:
-            token = int(ub.argmax(logits).to_numpy())
+            token = _largest(logits)
         else:
             token = self._selected(logits)
         self.tokens.append(token)
@@ -64,8 +68,6 @@ class Sampler:
         return token
 
     def _selected(self, logits: ub.DeviceTensor) -> int:
-        if logits.size == 0:
-            raise ArgumentValueError("sample: expected at least one logit, got none")
         selection = self._selection
         if selection is None:
             selection = Selection(self._sampling, logits, self.tokens, self._generated)
@@ -90,8 +92,8 @@ class Selection:
         generated: Mapping[int, int],
     ) -> None:
         """Begin behind tokens, of which those generated occurred as often as that says."""
-        has_kernel = _MODULE in ub.modules(logits.device.backend)
-        self._device: Device = logits.device if has_kernel else as_device("host")
+        is_there = _has_kernel(logits.device.backend)
+        self._device: Device = logits.device if is_there else as_device("host")
         self._sampling = sampling
         self._size = size = logits.size
         function = ub.load_module(_MODULE, device=self._device).get_function("sample_f32")
@@ -140,9 +142,7 @@ class Selection:
         )
         token = int(self._chosen.to_numpy()[0])
         if token < 0:
-            raise ArgumentValueError(
-                "sample: expected logits with a number among them; all are -infinity, or one is NaN"
-            )
+            raise _no_number()
         return token
 
     def _placed(self, logits: ub.DeviceTensor) -> ub.DeviceTensor:
@@ -168,6 +168,47 @@ class Selection:
 
     def _empty(self, dtype: DType) -> DeviceBuffer:
         return DeviceBuffer.uninitialized(self._size, dtype, device=self._device)
+
+
+def _largest(logits: ub.DeviceTensor) -> int:
+    """Return the first of the largest logits. Raises `ArgumentValueError` as `Sampler.choose`."""
+    flat = logits if len(logits.shape) == 1 else logits.reshape(-1)
+    if _has_kernel(flat.device.backend):
+        token = int(ub.argmax(flat).to_numpy())
+        value = float(flat[token].to_numpy())
+    else:
+        # The largest of GCUs passes over NaN; numpy's is NaN.
+        values = flat.to_numpy()
+        token = int(values.argmax())
+        value = float(values[token])
+    if not value > -math.inf:
+        raise _no_number()
+    return token
+
+
+@cache
+def _has_kernel(backend: str) -> bool:
+    return _MODULE in ub.modules(backend)
+
+
+def _as_many(changed: object, logits: ub.DeviceTensor) -> ub.DeviceTensor:
+    """Return what a hook returned, if it is as many logits as it was given."""
+    if not isinstance(changed, ub.DeviceTensor):
+        raise ArgumentTypeError(
+            f"hook: expected logits as a DeviceTensor, or None to keep them, got "
+            f"{type(changed).__name__}"
+        )
+    if changed.size != logits.size:
+        raise ArgumentValueError(
+            f"hook: expected as many logits as it was given, {logits.size}, got {changed.size}"
+        )
+    return changed
+
+
+def _no_number() -> ArgumentValueError:
+    return ArgumentValueError(
+        "sample: expected logits with a number among them; all are -infinity, or one is NaN"
+    )
 
 
 __all__ = ["Hook", "Sampler", "Selection"]

@@ -122,6 +122,8 @@ def _environment() -> Any:
     made = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
+        # An answer that only calls tools has None as its content.
+        finalize=lambda value: "" if value is None else value,
         extensions=[Generation, "jinja2.ext.loopcontrols"],
     )
     made.filters["tojson"] = _json
@@ -149,5 +151,7 @@ def _require_messages(messages: Sequence[Mapping[str, Any]]) -> None:
                 f"messages[{index}]: expected a mapping with the texts role and content, got "
                 f"{message!r:.80}"
             )
-        if "content" not in message and "tool_calls" not in message:
-            raise ArgumentTypeError(f"messages[{index}]: expected a content, got {message!r:.80}")
+        if message.get("content") is None and not message.get("tool_calls"):
+            raise ArgumentTypeError(
+                f"messages[{index}]: expected a content, or tool_calls instead, got {message!r:.80}"
+            )
