@@ -31,7 +31,12 @@ class Cache:
         self.tensors = body.state(self.room)
         """What layers keep, by layer and part: for saving or copying."""
         self.tables = body.tables(self.room)
-        """What depends on positions alone."""
+        """What depends on positions alone, and with longrope on whether the text is a long one."""
+        self.turned: list[int] = []
+        """Of models whose angles depend on the length of a text: `Rope.stretch` of each key."""
+        self.is_cut = False
+        """Whether the next tokens begin another text rather than go on with what was read."""
+        self._stretch = 0
 
     @property
     def length(self) -> int:
@@ -41,13 +46,15 @@ class Cache:
     def truncate(self, length: int) -> None:
         """Forget all tokens behind the first `length`, in no time.
 
-        A recurrent model cannot go back: it reads the tokens that stay again with the next ones.
+        A recurrent model cannot go back: it reads the tokens that stay again with the next ones. So
+        does a model whose angles depend on the length of a text, where that needs others now.
         Raises `ArgumentValueError` for a length that is negative or above that of the text.
         """
         if not 0 <= length <= len(self.tokens):
             raise ArgumentValueError(
                 f"truncate: expected 0 to {len(self.tokens)} tokens, got {length}"
             )
+        self.is_cut = True
         if length < len(self.tokens):
             del self.tokens[length:]
             self.kept = 0 if self._body.is_recurrent else min(self.kept, length)
@@ -66,7 +73,16 @@ class Cache:
         for name, more in self._body.state(room - self.room).items():
             self.tensors[name] = ub.concatenate([self.tensors[name], more], 2)
         self.tables = self._body.tables(room)
-        self.room = room
+        self.room, self._stretch = room, 0
+
+    def stretch(self, stretch: int, length: int) -> None:
+        """Have tables for a text of `length`; captured steps read them where they lie."""
+        if stretch != self._stretch:
+            found = self._body.tables(self.room, length)
+            for table, values in ((self.tables.cos, found.cos), (self.tables.sin, found.sin)):
+                if table is not None and values is not None:
+                    table.copy_from(values)
+            self._stretch = stretch
 
     def read_one(self, token: int, position: int) -> ub.DeviceTensor:
         """Enqueue the captured step; return where its logits, (vocabulary,), come."""

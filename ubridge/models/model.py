@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import warnings
@@ -16,6 +17,7 @@ from ubridge.models.body import Body, Chunk, Tables
 from ubridge.models.cache import Cache
 from ubridge.models.decoder import Decoder
 from ubridge.models.loading import Loader
+from ubridge.models.positions import Rope
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.sources import open_source
 from ubridge.models.text.methods import TextMethods
@@ -136,13 +138,16 @@ class Model(TextMethods):
         ids = self._checked(tokens, cache.capacity - cache.length)
         length = cache.length + len(ids)
         rope = self.design.rope
-        if rope is not None and rope.is_crossed(cache.kept, length):
-            cache.kept = 0
+        if rope is not None and rope.depends_on_length:
+            cache.kept = self._rightly_turned(rope, cache, length)
         pending = [*cache.tokens[cache.kept :], *ids]
         with _READING:
             found = self._read(pending, cache, len(ids) if every else 0)
         cache.tokens.extend(ids)
-        cache.kept = length
+        if rope is not None and rope.depends_on_length:
+            del cache.turned[cache.kept :]
+            cache.turned += self._turned(rope, cache.kept, length, len(pending) == 1)
+        cache.kept, cache.is_cut = length, False
         return found
 
     def __call__(self, tokens: Sequence[int]) -> ub.DeviceTensor:
@@ -168,6 +173,25 @@ class Model(TextMethods):
             )
         return ids
 
+    def _turned(self, rope: Rope, first: int, length: int, is_step: bool = False) -> list[int]:
+        """`Rope.stretch` of keys from a position on, as reading a text of `length` turns them."""
+        if rope.kind == "dynamic" and (is_step or self._reads_one_by_one):
+            return [rope.stretch(position + 1) for position in range(first, length)]
+        return [rope.stretch(length)] * (length - first)
+
+    def _rightly_turned(self, rope: Rope, cache: Cache, length: int) -> int:
+        """How many keys of a cache are those of a text of `length`.
+
+        Dynamic angles grow with each token that is read on, and the keys before it stay as they
+        are. A text that is begun has the angles of its own length, whatever was read before.
+        """
+        goes_on = rope.kind == "dynamic" or cache.turned[:1] == [rope.stretch(length)]
+        if goes_on and not cache.is_cut:
+            return cache.kept
+        pairs = zip(cache.turned[: cache.kept], self._turned(rope, 0, length), strict=False)
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+        return sum(1 for _ in same)
+
     def _read(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
         """Read ids behind those that layers have kept; logits of the last, or the `every` last."""
         if cache.kept == 0 and self._body.is_recurrent:
@@ -175,10 +199,12 @@ class Model(TextMethods):
                 one.fill(0)
         first, length = cache.kept, cache.kept + len(ids)
         cache.make_room(length)
+        rope, tables = self.design.rope, cache.tables
+        if rope is not None and rope.kind == "longrope":
+            cache.stretch(rope.stretch(length), length)
         if self._reads_one_by_one or len(ids) == 1:
             return self._one_by_one(ids, cache, every)
-        tables = cache.tables
-        if self.design.rope is not None and self.design.rope.depends_on_length:
+        if rope is not None and rope.kind == "dynamic":
             tables = self._body.tables(length, length)
         rows: list[ub.DeviceTensor] = []
         for start in range(0, len(ids), CHUNK):

@@ -117,9 +117,11 @@ class Rope:
         """Whether a position's angle changes as the text grows."""
         return self.kind in ("dynamic", "longrope")
 
-    def is_crossed(self, before: int, after: int) -> bool:
-        """Say whether keys kept at one length are wrong at another: longrope turns all anew."""
-        return self.kind == "longrope" and before <= self.trained < after
+    def stretch(self, length: int) -> int:
+        """Return a number that is equal for lengths of a text in which all angles are equal."""
+        if self.kind == "dynamic":
+            return max(length, self.context)
+        return int(self.kind == "longrope" and length > self.trained)
 
     def rows(self, first: int, count: int, length: int) -> tuple[Angles, Angles]:
         """Return cosines and sines, (count, width / 2), of positions in a text of `length`."""
@@ -127,12 +129,13 @@ class Rope:
         return self._turned(angles)
 
     def growing_rows(self, count: int) -> tuple[Angles, Angles]:
-        """Return those of positions in a text that each of them is the last of."""
-        if not self.depends_on_length:
-            return self.rows(0, count, count)
+        """Return those of positions in a text that each of them is the last of.
+
+        With longrope they are those of a text as trained with.
+        """
         usual = self._steps(1)
         angles = np.outer(np.arange(count, dtype=np.float32), usual)
-        for position in range(self.context if self.kind == "dynamic" else self.trained, count):
+        for position in range(self.context if self.kind == "dynamic" else count, count):
             angles[position] = np.float32(position) * self._steps(position + 1)
         return self._turned(angles)
 

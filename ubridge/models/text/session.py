@@ -155,7 +155,11 @@ class Session:
         cache = self.cache
         ub.save(
             path,
-            {**cache.tensors, "tokens": np.array(cache.tokens, np.int64)},
+            {
+                **cache.tensors,
+                "tokens": np.array(cache.tokens, np.int64),
+                "turned": np.array(getattr(cache, "turned", ()), np.int64),
+            },
             metadata={
                 "format": _FORMAT,
                 "of": json.dumps(self._described(cache)),
@@ -189,6 +193,8 @@ class Session:
             tensor.copy_from(values[name])
         cache.tokens[:] = tokens
         cache.kept = int(saved.metadata["kept"])
+        if "turned" in saved and hasattr(cache, "turned"):
+            cache.turned[:] = saved["turned"].to_numpy().tolist()
 
     def close(self) -> None:
         """Let go of the cache's memory; the next prompt makes another one."""
