@@ -20,12 +20,15 @@ TEXT = "The quick brown fox jumps over the lazy dog. " * 4
 
 
 def perplexity(model: Model, tokens: list[int]) -> float:
-    """Perplexity of tokens, of which the first is given."""
-    logits = model(tokens[:-1])
-    # On the device: a row of log-probabilities for each place, of which the next token's is taken.
-    rows = ub.log_softmax(logits)
-    chosen = ub.gather(rows, np.array(tokens[1:])[:, None], 1)
-    return float(np.exp(-chosen.to_numpy().astype(np.float64).mean()))
+    """Perplexity of tokens, of which the first is given; a long text is read in parts."""
+    found = []
+    for start in range(0, len(tokens) - 1, model.context):
+        part = tokens[start : start + model.context + 1]
+        # On the device: log-probabilities for each place, of which the next token's is taken.
+        rows = ub.log_softmax(model(part[:-1]))
+        chosen = ub.gather(rows, np.array(part[1:])[:, None], 1)
+        found.append(chosen.to_numpy().astype(np.float64))
+    return float(np.exp(-np.concatenate(found).mean()))
 
 
 def main() -> None:
@@ -39,8 +42,10 @@ def main() -> None:
         path = options.model or make_model(f"{folder}/made", seed=3).folder
         model = Model.load(path)
         text = options.text.read_text(encoding="utf-8") if options.text else TEXT
-        tokens = model.tokenizer.encode(text)[: model.context]
-        print(f"{len(tokens)} tokens, perplexity {perplexity(model, tokens):.2f}")
+        tokens = model.tokenizer.encode(text)
+        parts = -(-(len(tokens) - 1) // model.context)
+        shown = f"{len(tokens)} tokens in {parts} parts of at most {model.context}"
+        print(f"{shown}, perplexity {perplexity(model, tokens):.2f}")
         print(f"the vocabulary has {model.vocabulary}")
 
 

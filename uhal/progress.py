@@ -95,6 +95,16 @@ def slow(words: str) -> Iterator[None]:
             print(f"{words}: {spent:.1f} s", file=sys.stderr, flush=True)
 
 
+def in_units(nbytes: int) -> str:
+    """Return a number of bytes to three digits, in B, kB, MB or GB."""
+    for digits, unit in ((0, "B"), (3, "kB"), (6, "MB"), (9, "GB")):
+        value = nbytes / 10**digits
+        if value < 999.5 or unit == "GB":
+            break
+    decimals = 0 if unit == "B" else max(0, 3 - len(str(int(value))))
+    return f"{value:.{decimals}f} {unit}"
+
+
 class _Copies:
     """A bar for each thread that copies very much."""
 
@@ -104,7 +114,7 @@ class _Copies:
     def __call__(self, done: int, total: int) -> None:
         bar = getattr(self._now, "bar", None)
         if bar is None:
-            bar = self._now.bar = Bar(True, total, f"copying {total / 1e9:.2f} GB")
+            bar = self._now.bar = Bar(True, total, f"copying {in_units(total)}")
             self._now.before = 0
         bar.add(done - self._now.before)
         self._now.before = done

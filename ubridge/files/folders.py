@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 from ubridge.files.errors import InvalidFileError
@@ -57,12 +58,40 @@ def expanded(path: Path) -> Path:
         raise NotFoundError(f"{path}: {error}") from None
 
 
+_PICKLED = (b"PK\3\4", b"\x80\2", b"\x80\3", b"\x80\4", b"\x80\5")
+"""First bytes of what torch.save writes: a zip file, or before 1.6 a pickle."""
+_LLAMA2_C = b"24ka"
+_SIZES = struct.Struct("<7i")
+
+
 def pickled(path: Path) -> NotSupportedError:
-    """Return the refusal of a pickle."""
+    """Return the refusal of a file that torch, or else llama2.c, has written."""
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(_SIZES.size)
+        if head.startswith(_LLAMA2_C) or _is_of_llama2_c(head):
+            return NotSupportedError(
+                f"{path}: this is a checkpoint of llama2.c, which is not read; its export.py "
+                "writes the same model as a folder of Hugging Face's: --version -1"
+            )
+        if not head.startswith(_PICKLED):
+            return NotSupportedError(
+                f"{path}: expected a file of safetensors or GGUF, got one that begins with "
+                f"{head[:8]!r}"
+            )
     return NotSupportedError(
         f"{path}: a pickle can run any program when it is read, so it is not; save the model as "
         "safetensors: transformers' save_pretrained() does"
     )
+
+
+def _is_of_llama2_c(head: bytes) -> bool:
+    """Whether a file begins with the sizes of a model, as older files of llama2.c do."""
+    if len(head) < _SIZES.size:
+        return False
+    width, inner, layers, heads, kv_heads, tokens, length = _SIZES.unpack(head)
+    sizes = (width, inner, layers, heads, kv_heads, abs(tokens), length)
+    return all(0 < one < 1 << 20 for one in sizes) and width % heads == heads % kv_heads == 0
 
 
 def _parts_of_index(path: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from ubridge.files.entries import TensorEntry
 from uhal import Device, DeviceBuffer, Event, HostBuffer, Stream
 from uhal.dtypes import u8
 from uhal.errors import OutOfMemoryError
-from uhal.progress import Bar, Progress
+from uhal.progress import Bar, Progress, in_units
 
 PIECE_BYTES = 8 << 20
 """Bytes of pinned memory for a piece: so many that the fixed cost of a copy does not count."""
@@ -27,7 +27,7 @@ def transfer(
     total = sum(entry.nbytes for entry in entries)
     require_room(entries, device, total)
     files = len({entry.file.path for entry in entries})
-    words = f"{total / 1e9:.2f} GB of {len(entries)} tensors from {files} files to {device!r}"
+    words = f"{in_units(total)} of {len(entries)} tensors from {files} files to {device!r}"
     buffers = [DeviceBuffer.uninitialized(one.nbytes, u8, device=device) for one in entries]
     pieces: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
     count = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -16,12 +19,14 @@ from ubridge.recipes import recipe_of
 from uhal import Device, DType
 from uhal.dtypes import bf16, f16, f32
 from uhal.errors import NotSupportedError, OutOfMemoryError
-from uhal.progress import Bar, Progress
+from uhal.progress import Bar, Progress, in_units
 
 Weight: TypeAlias = ub.DeviceTensor | ub.QuantizedWeight
 Parts: TypeAlias = dict[str, Weight]
 _SHOWN = 6
 """Wrong tensors that an error names."""
+_SAMPLES, _SAMPLED = 4, 1024
+"""Parts of a tensor that a fingerprint takes, and the bytes of each."""
 
 
 @dataclass(frozen=True)
@@ -213,13 +218,42 @@ class Loader:
         """
         total, free = self.nbytes, self.device.memory_info().free
         words = (
-            f"{self.source.design.name}: {total / 1e9:.2f} GB of weights and "
-            f"{cache_bytes / 1e9:.2f} GB for what is read, on {self.device!r}"
+            f"{self.source.design.name}: {in_units(total)} of weights and "
+            f"{in_units(cache_bytes)} for what is read, on {self.device!r}"
         )
         if progress is True:
             print(words, file=sys.stderr, flush=True)
         if self.allocated + cache_bytes > free:
-            raise OutOfMemoryError(f"{words}; there are {free / 1e9:.2f} GB free; nothing was read")
+            raise OutOfMemoryError(f"{words}; there are {in_units(free)} free; nothing was read")
+
+    @property
+    def description(self) -> str:
+        """The model's name and the kinds of its weights, the most frequent first."""
+        sizes: Counter[str] = Counter()
+        for one in self.wanted:
+            sizes[self._kind_of(one).name] += self._nbytes_of(one)
+        kinds = ", ".join(kind for kind, _ in sizes.most_common())
+        return f"{self.source.path.resolve().name} ({self.source.design.name}; {kinds})"
+
+    def fingerprint(self) -> str:
+        """Return a digest of all that decides what layers keep of a text.
+
+        Of each tensor it takes what the files say of it and some of its bytes: all of a small one,
+        of others parts over its whole length. Files of many GB are not read once more for it.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        axes = dataclasses.asdict(self.source.design)
+        del axes["end_tokens"]
+        digest.update(json.dumps([axes, self.dtype.name], sort_keys=True, default=sorted).encode())
+        for one in self.wanted:
+            digest.update(repr((one.layer, one.part, one.shape, self._kind_of(one).name)).encode())
+            for name in one.names:
+                raw = self.source.weights.raw(name)
+                step = max(len(raw) // _SAMPLES, _SAMPLED)
+                for start in range(0, len(raw), step):
+                    digest.update(raw[start : start + _SAMPLED].tobytes())
+                digest.update(raw[-_SAMPLED:].tobytes())
+        return digest.hexdigest()
 
     def load(self, progress: Progress) -> tuple[Parts, list[Parts]]:
         """Return what is outside layers, and each layer's parts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import threading
 import warnings
@@ -21,10 +22,11 @@ from ubridge.models.positions import Rope
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.sources import open_source
 from ubridge.models.text.methods import TextMethods
+from ubridge.models.tokenizers.tokenizer import require_one_text
 from uhal import Device
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype
-from uhal.errors import ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.progress import Progress
 
 CHUNK = 512
@@ -46,10 +48,17 @@ class Model(TextMethods):
     Any thread may use it, each with caches of its own; calls of several threads take turns.
     """
 
-    def __init__(self, body: Body, design: Architecture, source: Path, capacity: int) -> None:
+    def __init__(
+        self,
+        body: Body,
+        design: Architecture,
+        source: Path,
+        capacity: int,
+        description: str,
+        fingerprint: str,
+    ) -> None:
         """Made by `load`."""
         self._body = body
-        self._capacity = capacity
         # GCUs append and rotate one token at a time, and score all keys a cache has room for.
         self._reads_one_by_one = body.device.backend == "tops"
         self.design = design
@@ -58,14 +67,21 @@ class Model(TextMethods):
         """The row of the table it is."""
         self.vocabulary = design.vocabulary
         """The number of tokens it knows."""
-        self.context = design.context
-        """Positions it was made for."""
+        self.context = min(capacity, design.context) if design.has_learned_positions else capacity
+        """Tokens that caches have room for unless they are asked for with another capacity."""
+        self.trained_context = design.context
+        """Positions it was made for; a `UserWarning` names the first text that goes beyond them."""
+        self._is_beyond = design.rope is None or design.rope.kind == "dynamic"
         self.device: Device = body.device
         """Where it is."""
         self.end_tokens = design.end_tokens
         """Tokens after which a text is over."""
         self.source = source
         """The folder or file it came from."""
+        self.description = description
+        """Its name and the kinds of its weights."""
+        self.fingerprint = fingerprint
+        """Digest of its axes and of samples of its weights, by which kept texts are told apart."""
 
     @classmethod
     def load(
@@ -111,15 +127,15 @@ class Model(TextMethods):
             body = Recurrence(design, *parts, loader.dtype)
         else:
             body = Decoder(design, *parts, loader.dtype)
-        return cls(body, design, source.path, capacity)
+        return cls(body, design, source.path, capacity, loader.description, loader.fingerprint())
 
     def cache(self, capacity: int | None = None) -> Cache:
         """Return room for a text of `capacity` tokens, by default that of `load`."""
         if capacity is not None and capacity < 1:
             raise ArgumentValueError(f"capacity: expected at least 1 token, got {capacity}")
-        tokens = capacity or self._capacity
+        tokens = capacity or self.context
         if self.design.has_learned_positions:
-            tokens = min(tokens, self.context)
+            tokens = min(tokens, self.trained_context)
         grows = self._reads_one_by_one and not self._body.is_recurrent
         return Cache(self._body, tokens, _FIRST_ROOM if grows else None)
 
@@ -137,6 +153,8 @@ class Model(TextMethods):
         """
         ids = self._checked(tokens, cache.capacity - cache.length)
         length = cache.length + len(ids)
+        if length > self.trained_context and not self._is_beyond:
+            self._warn_of_context(length)
         rope = self.design.rope
         if rope is not None and rope.depends_on_length:
             cache.kept = self._rightly_turned(rope, cache, length)
@@ -152,16 +170,30 @@ class Model(TextMethods):
 
     def __call__(self, tokens: Sequence[int]) -> ub.DeviceTensor:
         """Return f32 (tokens, vocabulary): behind each token of a text, what may come next."""
-        ids = self._checked(tokens, len(tokens))
+        ids = self._checked(tokens)
         return self.logits(ids, self.cache(len(ids)), every=True)
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _checked(self, tokens: Sequence[int], room: int) -> list[int]:
-        ids = [int(one) for one in tokens]
+    def _warn_of_context(self, length: int) -> None:
+        self._is_beyond = True
+        warnings.warn(
+            f"{self.source}: this text has {length} tokens and the model was made for "
+            f"{self.trained_context}, beyond which its logits may mean nothing. "
+            f"Model.load(…, context={self.trained_context}) ends texts there.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+    def _checked(self, tokens: Sequence[int], room: int | None = None) -> list[int]:
+        try:
+            ids = [operator.index(one) for one in tokens]
+        except TypeError:
+            wrong = next(one for one in require_one_text("model", tokens) if not _is_index(one))
+            raise ArgumentTypeError(f"tokens: expected ints, got {type(wrong).__name__}") from None
         if not ids:
             raise ArgumentValueError("tokens: expected at least one, got none")
-        if len(ids) > room:
+        if room is not None and len(ids) > room:
             raise ArgumentValueError(
                 f"tokens: expected at most {room}, for which the cache has room, got {len(ids)}; "
                 "cache.truncate(n) makes room, model.cache(capacity) makes a larger one"
@@ -231,3 +263,11 @@ class Model(TextMethods):
             ub.asarray(np.asarray(one, np.int64), device=self.device) for one in (ids, [first])
         )
         return Chunk(tokens, position, tables)
+
+
+def _is_index(value: object) -> bool:
+    try:
+        operator.index(value)  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        return False
+    return True

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ from tests.ubridge.op_rows import row_of
 from ubridge.models import Generation, Model, Session
 from ubridge.models.making import make_model
 from uhal import Device
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
@@ -140,3 +146,107 @@ def described(folder: Path, model: Model) -> dict[str, Any]:
     }
     found: dict[str, Any] = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
     return {**found, "tokenizer.chat_template": tokenizer.chat_template}
+
+
+@pytest.mark.usefixtures("host")
+def test_a_session_of_other_weights_is_refused(
+    tmp_path: Path, seed: int, rng: np.random.Generator
+) -> None:
+    """Of the same shape: other weights, one changed, the same ones quantized or in halves."""
+    folders = [
+        make_model(tmp_path / name, seed=(seed + index) % 2**32).folder
+        for index, name in enumerate(("one", "other"))
+    ]
+    model = Model.load(folders[0])
+    text = model.tokenizer.encode("A long text")
+    model.generate(text, max_tokens=3, ignore_end=True).read()
+    model.session.save(tmp_path / "cache.safetensors")
+    changed = shutil.copytree(folders[0], tmp_path / "changed")
+    weights = {
+        name: one.to_numpy() for name, one in ub.load(folders[0] / "model.safetensors").items()
+    }
+    name = str(rng.choice([one for one in weights if "norm" in one]))
+    weights[name] = weights[name] + np.eye(1, len(weights[name]), dtype=np.float32)[0]
+    ub.save(changed / "model.safetensors", weights, metadata={"format": "pt"})
+    config = json.loads((folders[0] / "config.json").read_text())
+    turned = shutil.copytree(folders[0], tmp_path / "turned")
+    (turned / "config.json").write_text(json.dumps({**config, "rope_theta": 500.0}))
+    for path, quantize, told in (
+        (folders[1], None, r"other \(llama; f32\)"),
+        (changed, None, r"changed \(llama; f32\)"),
+        (turned, None, r"turned \(llama; f32\)"),
+        (folders[0], "q8_0", r"one \(llama; q8_0, f32\)"),
+    ):
+        another = Model.load(path, quantize=quantize)
+        another.generate(text[:2], max_tokens=1, ignore_end=True).read()
+        with pytest.raises(
+            ArgumentValueError, match=rf"a cache of {told}, got one of one \(llama; f32\)"
+        ):
+            another.session.restore(tmp_path / "cache.safetensors")
+        assert another.session.cache.tokens == text[:2]
+    # The same weights from elsewhere are the same model.
+    copied = Model.load(shutil.copytree(folders[0], tmp_path / "copied"))
+    assert copied.fingerprint == model.fingerprint
+    copied.session.restore(tmp_path / "cache.safetensors")
+    assert copied.session.cache.tokens == model.session.cache.tokens
+
+
+def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path, seed: int) -> None:
+    with Device(0, backend="host"):
+        folder = make_model(tmp_path / "made", "phi", seed=seed % 2**32).folder
+        expected = Model.load(folder).fingerprint
+    program = (
+        "from uhal import Api\nfrom ubridge.models import Model\nApi.quick_init(0, 'host')\n"
+        f"print(Model.load({str(folder)!r}).fingerprint)"
+    )
+    # Sets of strings are in another order there.
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed % 2**32)}
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
+    assert found.stdout.strip() == expected
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("batch", [["a", "b"], [[1, 2], [3, 4]], np.zeros((2, 3), int), [(1,)]])
+def test_a_batch_is_refused_in_words(tmp_path: Path, batch: Any) -> None:
+    model = Model.load(make_model(tmp_path / "made").folder)
+    said = r"expected one text or the tokens of one, got \d of type \w+\. Batches are not read"
+    with pytest.raises(ArgumentTypeError, match=f"^prompt: {said}"):
+        model.generate(batch)
+    with pytest.raises(ArgumentTypeError, match=f"^model: {said}"):
+        model(batch)
+    with model.cache() as cache:
+        with pytest.raises(ArgumentTypeError, match=f"^model: {said}"):
+            model.logits(batch, cache)
+        for wrong, told in (("ab", "got str"), (5, "got int"), ([1.5], "expected ints, got float")):
+            with pytest.raises(ArgumentTypeError, match=told):
+                model.logits(wrong, cache)  # type: ignore[arg-type]
+            with pytest.raises(ArgumentTypeError, match=told):
+                model(wrong)  # type: ignore[arg-type]
+        assert cache.length == 0
+    given: Any = np.array([1, 2])
+    assert model(given).shape == (2, 512)
+
+
+@pytest.mark.usefixtures("host")
+def test_a_text_beyond_the_trained_context_is_warned_of_once(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    folder = make_model(tmp_path / "made", changes={"max_position_embeddings": 32}).folder
+    assert Model.load(folder).context == 32
+    model = Model.load(folder, context=64)
+    assert (model.context, model.trained_context) == (64, 32)
+    tokens = rng.integers(3, 500, 40).tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.generate(tokens[:30], max_tokens=3, ignore_end=True).read()
+    said = "this text has 33 tokens and the model was made for 32"
+    with pytest.warns(UserWarning, match=said) as told:
+        model.generate(tokens[:30], max_tokens=6, ignore_end=True).read()
+        model(tokens)
+    assert len(told) == 1
+    # Positions that are learned end there.
+    learned = make_model(tmp_path / "learned", "gpt_bigcode", {"n_positions": 32}).folder
+    model = Model.load(learned, context=64)
+    assert model.context == model.cache().capacity == model.cache(64).capacity == 32

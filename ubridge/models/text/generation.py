@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from ubridge.models.text.sampler import Hook, Sampler
 from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.stopping import StopStrings
-from ubridge.models.tokenizers.tokenizer import Tokenizer
+from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 
@@ -226,6 +226,6 @@ def tokens_of(tokenizer: Tokenizer, prompt: str | Iterable[int]) -> list[int]:
     """Return the tokens of a prompt, which may be tokens already."""
     if isinstance(prompt, str):
         return tokenizer.encode(prompt)
-    if isinstance(prompt, (bytes, dict)) or not isinstance(prompt, Iterable):
+    if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Iterable):
         raise ArgumentTypeError(f"prompt: expected a text or tokens, got {type(prompt).__name__}")
-    return [tokenizer.require_token(token) for token in prompt]
+    return [tokenizer.require_token(token) for token in require_one_text("prompt", prompt)]

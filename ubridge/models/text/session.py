@@ -163,16 +163,18 @@ class Session:
             metadata={
                 "format": _FORMAT,
                 "of": json.dumps(self._described(cache)),
+                "model": getattr(self.model, "description", self.model.architecture),
+                "weights": getattr(self.model, "fingerprint", ""),
                 "room": str(cache.room),
                 "kept": str(cache.kept),
             },
         )
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Take the cache from a file that `save` wrote, of a model of the same shape.
+        """Take the cache from a file that `save` wrote, of the same model.
 
         Raises `InvalidFileError` for another file, `ArgumentValueError` for one of another model or
-        capacity; the cache is then as it was.
+        capacity, or of the same model with other weights; the cache is then as it was.
         """
         saved = ub.load(path, device=self.model.device)
         if saved.metadata.get("format") != _FORMAT:
@@ -185,6 +187,16 @@ class Session:
             if found is not self.cache:
                 found.close()
             raise ArgumentValueError(f"{path}: expected a cache of {ours}, got one of {theirs}")
+        weights = getattr(self.model, "fingerprint", "")
+        if saved.metadata.get("weights", "") != weights:
+            if found is not self.cache:
+                found.close()
+            mine = getattr(self.model, "description", self.model.architecture)
+            raise ArgumentValueError(
+                f"{path}: expected a cache of {mine}, got one of "
+                f"{saved.metadata.get('model', 'a model without a name')}, which has the same "
+                "shape and other weights. Read the text anew."
+            )
         self._shared.replace(found)
         cache = self._shared.take(self)
         tokens = saved["tokens"].to_numpy().tolist()

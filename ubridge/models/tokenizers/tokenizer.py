@@ -177,6 +177,25 @@ def require_utf8(what: str, text: str) -> str:
     return text
 
 
+def require_one_text(what: str, tokens: Iterable[Any]) -> list[Any]:
+    """Return the tokens of one text. Raises `ArgumentTypeError` for several texts, and for bytes.
+
+    Whether each is a token is left to the caller.
+    """
+    if isinstance(tokens, (str, bytes, Mapping)) or not isinstance(tokens, Iterable):
+        raise ArgumentTypeError(
+            f"{what}: expected the tokens of a text, got {type(tokens).__name__}"
+        )
+    found = list(tokens)
+    for one in found:
+        if isinstance(one, (str, bytes, list, tuple)) or getattr(one, "ndim", None):
+            raise ArgumentTypeError(
+                f"{what}: expected one text or the tokens of one, got {len(found)} of type "
+                f"{type(one).__name__}. Batches are not read: give one text after the other."
+            )
+    return found
+
+
 def _file_of(path: Path) -> Path:
     if not path.is_dir():
         if not path.exists():
