@@ -99,3 +99,20 @@ def test_what_is_slow_is_told_when_it_is(
     with progress.slow("loading y"):
         pass
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "told"),
+    [
+        *(
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (65_540, "65.5 kB"),
+            (1_044_992, "1.04 MB"),
+        ),
+        *((999_499_999, "999 MB"), (999_999_999, "1.00 GB"), (13_600_000_000_000, "13600 GB")),
+    ],
+)
+def test_sizes_have_three_digits(nbytes: int, told: str) -> None:
+    assert progress.in_units(nbytes) == told

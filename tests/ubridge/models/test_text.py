@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
 DEVICES = rounds(("host", "tops-sim"), ("host", "cuda-sim", "rocm-sim", "tops-sim"))
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "09_perplexity.py"
 TOLERANCE = 1e-3
 """Of a logit: what is nearer to the largest may be chosen on another device."""
 MESSAGES = [{"role": "user", "content": "What is a launch?"}]
@@ -250,3 +252,28 @@ def test_a_text_beyond_the_trained_context_is_warned_of_once(
     learned = make_model(tmp_path / "learned", "gpt_bigcode", {"n_positions": 32}).folder
     model = Model.load(learned, context=64)
     assert model.context == model.cache().capacity == model.cache(64).capacity == 32
+
+
+@pytest.mark.usefixtures("host")
+def test_perplexity_reads_all_of_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In parts as long as the context, of which each gives the next its first token."""
+    changes = {"max_position_embeddings": 32}
+    model = Model.load(make_model(tmp_path / "made", changes=changes).folder)
+    (tmp_path / "text").write_text("The quick brown fox. " * 9 + "And no more", "utf-8")
+    tokens = model.tokenizer.encode((tmp_path / "text").read_text("utf-8"))
+    assert len(tokens) > 64
+    found = []
+    for start in range(0, len(tokens) - 1, 32):
+        part = tokens[start : start + 33]
+        rows = model(part[:-1]).to_numpy().astype(np.float64)
+        sums = np.log(np.exp(rows).sum(1))
+        found += (sums - rows[np.arange(len(rows)), part[1:]]).tolist()
+    options = ["--model", str(tmp_path / "made"), "--text", str(tmp_path / "text")]
+    monkeypatch.setattr("sys.argv", ["09_perplexity.py", "--backend", "host", *options])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    told = f"{len(tokens)} tokens in {-(-(len(tokens) - 1) // 32)} parts of at most 32, perplexity "
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.startswith(told)
+    assert float(said.removeprefix(told)) == pytest.approx(np.exp(np.mean(found)), abs=0.011)
