@@ -37,11 +37,12 @@ _SETTINGS: dict[str, Any] = {
 Figures = dict[str, Any]
 
 
-def of_page(figures: Path) -> list[str]:
-    """Return the plots of a page as SVG, in the order in which a reader wants them."""
+def of_page(figures: Path, only: str | None = None) -> list[str]:
+    """Return the plots of a page as SVG, most important first, or the one named `only`."""
     said = json.loads(figures.read_text(encoding="utf-8"))
     draws = _OF_OPERATIONS if "means" in said else _OF_LAUNCHES
-    return [_svg(draw, said, f"{figures.stem}-{draw.__name__}") for draw in draws]
+    wanted = [draw for draw in draws if only in (None, draw.__name__)]
+    return [_svg(draw, said, f"{figures.stem}-{draw.__name__}") for draw in wanted]
 
 
 def _svg(draw: Callable[[Figures], Figure], figures: Figures, name: str) -> str:

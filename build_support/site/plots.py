@@ -1,14 +1,19 @@
-"""Puts plots where a page of figures says `<!-- plots -->`; the benchmarks draw them."""
+"""Puts plots of the benchmarks into pages of the site.
+
+`<!-- plots -->` stands for every plot of the page's own figures, `<!-- plot: PAGE NAME -->` for one
+plot of another page.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 from benchmarks.plots import of_page
 
-MARK = "<!-- plots -->"
+MARK = re.compile(r"<!-- plots?(?:: (\w+) (\w+))? -->")
 
 
 def connect(app: Sphinx) -> None:
@@ -17,8 +22,10 @@ def connect(app: Sphinx) -> None:
 
 
 def _of_page(app: Sphinx, name: str, source: list[str]) -> None:
-    if MARK in source[0]:
-        figures = Path(app.srcdir, f"{name}.json")
+    def drawn(mark: re.Match[str]) -> str:
+        figures = Path(app.srcdir, f"{mark[1] or name}.json")
         app.env.note_dependency(str(figures))
-        drawn = "\n\n".join(f"```{{raw}} html\n{svg}\n```" for svg in of_page(figures))
-        source[0] = source[0].replace(MARK, drawn)
+        plots = of_page(figures, mark[2])
+        return "\n\n".join(f"```{{raw}} html\n{svg}\n```" for svg in plots)
+
+    source[0] = MARK.sub(drawn, source[0])
