@@ -98,12 +98,15 @@ class Context:
         """Context manager: the device is current on this thread inside, the caller's restored."""
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
-    def watch_reports(self, word: int, report: Callable[[], None]) -> None:
-        """Call `report` after a wait of the user's that finds the word at an address not 0."""
+    def watch_reports(self, word: int, report: Callable[[int], Exception | None]) -> None:
+        """Ask `report` after a wait of the user's that finds the word at an address not 0.
+
+        It gets the number of streams whose kernels may have written the word.
+        """
     def unwatch_reports(self, word: int) -> None:
         """Watch the word at an address no longer."""
-    def check_reports(self) -> None:
-        """Raise what kernels that were waited for reported."""
+    def check_reports(self, stream: StreamLike | None = None) -> None:
+        """Raise what kernels of a stream that was waited for reported; by default the default one."""
     def pool_statistics(self) -> dict[str, int]: ...
     def reset_peak_statistics(self) -> None:
         """Let the pool's peaks begin anew at what is in use now."""
@@ -569,6 +572,11 @@ class ModuleHandle:
     def handle(self) -> int: ...
     @property
     def closed(self) -> bool: ...
+    @property
+    def reports(self) -> bool:
+        """Whether its kernels report to a word that `Context.watch_reports` watches."""
+    @reports.setter
+    def reports(self, value: bool) -> None: ...
     def find_function(self, name: str) -> int:
         """Native handle of an entry; `DeviceError` with the vendor's code when it is missing."""
     def find_global(self, name: str) -> tuple[int, int]:

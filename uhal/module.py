@@ -141,6 +141,19 @@ class Module:
         """True after `close`."""
         return self._handle.closed
 
+    @property
+    def reports(self) -> bool:
+        """Whether its kernels may write a report that `Context.watch_reports` watches for.
+
+        Set by who gives the module memory for reports. A stream that ran such kernels raises the
+        report at the next wait for it.
+        """
+        return self._handle.reports
+
+    @reports.setter
+    def reports(self, value: bool) -> None:
+        self._handle.reports = value
+
     def get_function(self, name: str, signature: str | Signature | None = None) -> Function:
         """Return the kernel `name`.
 

@@ -157,6 +157,8 @@ cdef int capture_launch(
         if not kept:
             drop_launch(&launch)
     plan.functions.append(function)
+    if function.module.needs:
+        plan.may_report = True
     tick(plan, core)
     for slot, parameter, offset in followed:
         use_slot(<PlanSlot>slot, plan.recording.count - 1, function, parameter, offset)

@@ -132,9 +132,12 @@ cdef class Context:
         synchronize_streams(self)
 
     def watch_reports(self, uintptr_t word, report):
-        """Call `report` after a wait of the user's that finds a word of host memory not 0.
+        """Ask `report` after a wait of the user's that finds a word of host memory not 0.
 
-        The word stays, and `report` is held, until `unwatch_reports`.
+        It is called with the number of streams whose kernels may have written the word, sets the
+        word to 0 and returns an exception, or None where there is nothing to raise yet. Each of
+        these streams raises such an exception once. The word stays, and `report` is held, until
+        `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word
@@ -155,9 +158,12 @@ cdef class Context:
         else:
             before.next = watch.next
 
-    def check_reports(self):
-        """Raise what kernels that were waited for reported."""
-        check_reports(self)
+    def check_reports(self, stream=None):
+        """Raise what kernels of a stream, by default the default one, reported.
+
+        The host has waited for the stream.
+        """
+        check_reports(self, core_for(self, stream))
 
     def observe_work(self, observer):
         """Call `observer(kind, *details)` before work of the device is enqueued; None ends it.
@@ -248,20 +254,6 @@ cdef int reap_closed() except -1:
                     held = True
         if not held and context in closed_contexts:
             closed_contexts.remove(context)
-    return 0
-
-
-cdef inline int check_reports(Context context) except -1:
-    """Only where the user waits: what waits within must not fail for somebody's ids."""
-    return 0 if context.watches is None else ask_watches(context)
-
-
-cdef int ask_watches(Context context) except -1:
-    cdef _Watch watch = context.watches
-    while watch is not None:
-        if watch.word[0] != 0:
-            watch.report()
-        watch = watch.next
     return 0
 
 

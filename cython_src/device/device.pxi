@@ -147,7 +147,7 @@ cdef class Device:
         except NotImplementedError:
             # A vendor without such a call: our own streams have been waited for.
             pass
-        check_reports(self.opened)
+        check_reports(self.opened, None)
 
     def empty_cache(self):
         """Give unused pooled memory back to the driver; return the bytes freed."""

@@ -20,6 +20,7 @@ cdef class ModuleHandle:
     # calls under way that another thread may close it beside, and memory of its variables in use
     cdef Py_ssize_t holds
     cdef object globals_    # WeakSet of the buffers over its variables; None: there was none
+    cdef int needs          # of each launch of its kernels: NEEDS_…
     cdef object __weakref__
 
     def __cinit__(self, Context context not None, uintptr_t handle):
@@ -37,6 +38,15 @@ cdef class ModuleHandle:
     def handle(self):
         """The native handle as an integer."""
         return <uintptr_t>self.handle_
+
+    @property
+    def reports(self):
+        """Whether its kernels report to a word that `Context.watch_reports` watches."""
+        return self.needs != 0
+
+    @reports.setter
+    def reports(self, bint value):
+        self.needs = NEEDS_CHECKING if value else 0
 
     def find_function(self, str name not None):
         """Return the native handle of an entry; DeviceError with the vendor's code if missing."""

@@ -23,7 +23,7 @@ cdef int launch_checked(
     cdef void *pointers[STACK_PARAMETERS]
     cdef void *blocks[STACK_PARAMETERS]
     cdef Packed packed
-    packed.needs = 0
+    packed.needs = function.module.needs
     packed.memory = NULL
     if UHAL_CHECKED and (function.module.closed or core.state.word & UHAL_STATE_DIVERTS):
         if divert(function, core, geometry, shared_bytes, arguments, given, extended, &packed):
@@ -185,8 +185,11 @@ cdef inline int submit(
     if packed.foreign != NULL:
         order_behind_foreign(context, core, packed)
     if UHAL_CHECKED and packed.needs:
-        for i in range(packed.block_count):
-            wait_until_ready(context, <Block>packed.blocks[i], core)
+        if packed.needs & NEEDS_CHECKING:
+            core.checked = core.ticket + 1
+        if packed.needs & ~NEEDS_CHECKING:
+            for i in range(packed.block_count):
+                wait_until_ready(context, <Block>packed.blocks[i], core)
         if packed.needs & NEEDS_WATCHING:
             begin_times(&packed.watched, context, core)
     if core.ledger == NULL:
@@ -260,6 +263,8 @@ cdef int launch_unlocked(
             )
     if status == 0:
         core.ticket += 1
+        if packed.needs & NEEDS_CHECKING:
+            core.checked = core.ticket
     let_go_core(context, core)
     let_go_module(function.module)
     if status == 0:

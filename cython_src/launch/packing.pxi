@@ -7,6 +7,7 @@ cdef enum:
     NEEDS_WAITING = 1       # one of its blocks may have to be waited for
     NEEDS_WATCHING = 2      # a profile has a record of it
     NEEDS_HOLDING = 4       # other threads may run, and close what it uses
+    NEEDS_CHECKING = 8      # its kernel may report an id out of bounds
 
 
 cdef struct Packed:

@@ -129,7 +129,7 @@ cdef int watch_launch(
     )
     if packed.watched.record != NULL:
         note_geometry(packed.watched.record, geometry, shared_bytes)
-        packed.needs = NEEDS_WATCHING
+        packed.needs |= NEEDS_WATCHING
         packed.memory = &NO_MEMORY
     return 0
 

@@ -86,7 +86,8 @@ cdef class Event:
     def synchronize(self):
         """Wait on the host until the mark is passed. An event never recorded is passed.
 
-        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        Raises `IndexError` once for an id out of bounds that a kernel of the stream it was recorded
+        in may have met.
         """
         require_event(self)
         refuse_captured_event(self, "Event.synchronize")
@@ -107,7 +108,7 @@ cdef class Event:
             raise_native(self.context, status, slot.decode())
         if core is not None:
             note_completed(core, ticket)
-        check_reports(self.context)
+        check_reports(self.context, core)
 
     def query(self):
         """Return True when the mark is passed or was never set; never waits."""

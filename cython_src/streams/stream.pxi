@@ -140,11 +140,11 @@ cdef class Stream:
     def synchronize(self):
         """Wait until everything put into the stream so far is done; raise a fault it met.
 
-        Raises `IndexError` for an id out of bounds in any finished work of the device.
+        Raises `IndexError` once for an id out of bounds that a kernel of this stream may have met.
         """
         require_running(self.context, self.core, "Stream.synchronize", "nothing runs")
         synchronize_core(self.context, self.core)
-        check_reports(self.context)
+        check_reports(self.context, self.core)
 
     def query(self):
         """Return True when nothing is pending; never waits."""
@@ -167,6 +167,8 @@ cdef class Stream:
                 )
         native_stream_wait_event(self.context, self.core.handle, event.handle_, 0)
         self.core.ticket += 1
+        if event.context is self.context:
+            take_on_report(self.context, self.core, event.core)
 
     def record_event(self, Event event=None):
         """Record `event`, or a new one, after what is in the stream now, and return it."""

@@ -32,6 +32,9 @@ cdef class StreamCore:
     cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
     cdef unsigned int launches_since_mark
     cdef Plan capture       # what it records into, else None
+    cdef uint64_t checked   # the last ticket of a kernel that may report an id
+    cdef uint64_t settled   # up to here the host has waited, and looked for reports
+    cdef object report      # an exception for the next wait of the user's, or None
 
     def __dealloc__(self):
         uhal_ledger_delete(self.ledger)
@@ -249,7 +252,10 @@ cdef int wait_for(
 ) except -1:
     """Make later work of `waiting` start only after (stream_id, ticket). Nothing blocks."""
     cdef void *event
-    if stream_id == waiting.id or is_complete(context, stream_id, ticket, True):
+    if stream_id == waiting.id:
+        return 0
+    take_on_report(context, waiting, context.streams.get(stream_id))
+    if is_complete(context, stream_id, ticket, True):
         return 0
     event = marker_for(context, <StreamCore>context.streams[stream_id], ticket)
     return native_stream_wait_event(context, waiting.handle, event, 0)
@@ -266,6 +272,8 @@ cdef int reap_streams(Context context) except -1:
 
 cdef int forget_core(Context context, StreamCore core) except -1:
     """Take a closed stream with nothing pending out of the books."""
+    if core is not context.default_core:
+        take_on_report(context, context.default_core, core)
     recycle_markers(context, core)
     if core.mark_word != NULL:
         context.table.host_free(core.mark_word)

@@ -211,7 +211,7 @@ def test_whoever_waits_hears_of_a_wrong_id(waiting: str, device: Device) -> None
         wait = {"event": event.synchronize, "device": device.synchronize}.get(
             waiting, stream.synchronize
         )
-        with pytest.raises(IndexError, match=r"^index_select: index 11 is out of bounds") as caught:
+        with pytest.raises(IndexError, match=r"^take: index 11 is out of bounds") as caught:
             wait()
         assert str(caught.value).endswith(
             "for axis with size 11 (position 1 of the ids; kernel is_i64_f32)"

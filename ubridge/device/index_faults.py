@@ -2,7 +2,8 @@
 
 Modules that check ids define a pointer `uhal_fault`; it is set to a record in host memory that the
 device reaches (`uhal/fault.h`). A kernel writes the first wrong id there and goes on without it:
-a selection gives 0 for it, a write skips it, and the device stays usable.
+a selection gives 0 for it, a write skips it, and the device stays usable. Kernels do not know their
+stream: every stream that ran such kernels since the host last waited for it raises the error once.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ _RECORD = np.dtype(
 """`uhal_fault_record` of `uhal/fault.h`."""
 
 
+_CALLED = {"index_select": "take"}
+"""Functions on tensors that have another name than the operation."""
+
+
 def _operation(entry: str) -> str:
-    """The operation of a kernel; the kernel's own name if it is not in the table."""
+    """The operation of a kernel, as users call it; the kernel's own name if it has none."""
     root = entry.partition("_")[0]
     for op in OPS.values():
         if op.root == root and "ids" in op.family.operands.split(", "):
-            return op.name
+            return _CALLED.get(op.name, op.name)
     return entry
 
 
@@ -53,6 +58,7 @@ class IndexFaults:
                 # Without mapped memory wrong ids are skipped as well, but not reported.
                 record = int(self._record().device_ptr)
                 module.write_global("uhal_fault", record.to_bytes(8, "little"))
+                module.reports = True
 
     def _record(self) -> HostBuffer:
         if self._memory is None:
@@ -60,27 +66,25 @@ class IndexFaults:
             memory.array[:] = 0
             self._memory = memory
             # The context then holds this, and this the context, until `close`.
-            self._device.context.watch_reports(memory.array.ctypes.data, self.check)
+            self._device.context.watch_reports(memory.array.ctypes.data, self._taken)
         return self._memory
 
-    def check(self) -> None:
-        """Raise `IndexError`, once, if an id was reported since the last check.
-
-        Only work that the host waited for is sure to have reported.
-        """
+    def _taken(self, streams: int) -> IndexError | None:
+        """Take the report that kernels of one of these streams wrote, if it is complete."""
+        assert self._memory is not None
         memory = self._memory
-        if memory is None:
-            return
         record = memory.array.view(_RECORD)[0]
         if record["state"] != _WRITTEN:
-            return
+            return None
         entry = bytes(record["entry"]).decode()
         said = (
             f"{_operation(entry)}: index {record['value']} is out of bounds for axis with size "
             f"{record['bound']} (position {record['position']} of the ids; kernel {entry})"
         )
+        if streams > 1:
+            said += f"; by one of {streams} streams that ran kernels with ids, each of which raises it"
         memory.array[:] = 0
-        raise IndexError(said)
+        return IndexError(said)
 
     def close(self) -> None:
         """Give the memory back once nothing can write to it any more."""

@@ -35,7 +35,10 @@ template <class To> struct Convert {
     CAST(name, From, u32, u32)                                                                     \
     CAST(name, From, i16, i16)                                                                     \
     CAST(name, From, i32, i32)                                                                     \
-    CAST(name, From, i64, i64)
+    CAST(name, From, i64, i64)                                                                     \
+    CAST(name, From, i8, i8)                                                                       \
+    CAST(name, From, u16, u16)                                                                     \
+    CAST(name, From, u64, u64)
 
 // f8e4m3 under the name Candle asks for, and under the one its kernels have.
 #define CAST_TO_F8(name, From)                                                                     \
@@ -55,6 +58,9 @@ CASTS(u32)
 CASTS(i16)
 CASTS(i32)
 CASTS(i64)
+CASTS(i8)
+CASTS(u16)
+CASTS(u64)
 CAST_TO_EACH(f8e4m3, f8e4m3)
 CAST_TO_EACH(f8_e4m3, f8e4m3)
 CAST(f8e4m3, f8e4m3, f8e4m3, f8e4m3)

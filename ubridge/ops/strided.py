@@ -261,11 +261,11 @@ class StridedTensor(TensorData):
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
         """Return a copy of the elements as an array, once they are computed.
 
-        Waits. With a `stream`, only for what is in that one. Raises `IndexError` when a kernel met
-        an id out of bounds.
+        Waits. With a `stream`, only for what is in that one. Raises `IndexError` when a kernel that
+        the elements may depend on met an id out of bounds.
         """
         array = self._fetched(stream)
-        self._executor.index_faults.check()
+        self.device.context.check_reports(stream)
         return array
 
     def _fetched(self, stream: StreamLike | None) -> npt.NDArray[Any]:
