@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.core.layout import Layout, Shape, checked_axis
-from ubridge.core.operand_checks import axis_of
+from ubridge.core.calls import named
+from ubridge.core.layout import Layout, Shape, checked_int
+from ubridge.core.operand_checks import axis_of, whole_number
 from ubridge.core.promotion import promoted
 from ubridge.device.executor import DeviceExecutor
-from ubridge.ops.elementwise import astype
+from ubridge.ops.elementwise import astype, converted
 from ubridge.ops.results import may_write, require_out, require_tensors
 from ubridge.ops.strided import storage_of
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, as_dtype
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, f32
-from uhal.errors import ArgumentValueError, InvalidHandleError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+)
 from uhal.interop import StreamLike
 
 
+@named
 def empty(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
@@ -39,6 +47,7 @@ def empty(
     return DeviceTensor(buffer, layout, element)
 
 
+@named
 def zeros(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
@@ -56,6 +65,7 @@ def zeros(
     return DeviceTensor(buffer, layout, element)
 
 
+@named
 def ones(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
@@ -67,6 +77,7 @@ def ones(
     return full(shape, 1, dtype, device=device, stream=stream)
 
 
+@named
 def full(
     shape: int | Iterable[int],
     value: Any,
@@ -81,30 +92,35 @@ def full(
     return tensor
 
 
+@named
 def empty_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a contiguous tensor of the shape, device and, by default, dtype of another."""
     require_tensors("empty_like", x)
     return empty(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
+@named
 def zeros_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of zeros of the shape, device and, by default, dtype of another."""
     require_tensors("zeros_like", x)
     return zeros(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
+@named
 def ones_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of ones of the shape, device and, by default, dtype of another."""
     require_tensors("ones_like", x)
     return ones(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
+@named
 def full_like(x: DeviceTensor, value: Any, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of one number of the shape, device and, by default, dtype of another."""
     require_tensors("full_like", x)
     return full(x.shape, value, x.dtype if dtype is None else dtype, device=x.device)
 
 
+@named
 def asarray(
     values: Any,
     dtype: DTypeLike | None = None,
@@ -123,14 +139,15 @@ def asarray(
                 f"asarray: expected a tensor on {device!r}, got one on {values.device!r}; copy it "
                 "through the host: ubridge.asarray(tensor.to_numpy(), device=...)"
             )
-        return values if dtype is None else astype(values, dtype, stream=stream)
-    array = np.asarray(values, None if dtype is None else as_dtype(dtype).dtype)
-    is_numpys = isinstance(values, (np.ndarray, np.generic))
+        return values if dtype is None else converted(values, dtype, stream=stream)
+    array = _on_host(values, None if dtype is None else as_dtype(dtype).dtype)
+    is_numpys = isinstance(values, (np.ndarray, np.generic)) or hasattr(values, "__dlpack__")
     if dtype is None and not is_numpys and array.dtype == np.float64:
         array = array.astype(np.float32)
     return DeviceTensor.from_numpy(array, device=device, stream=stream)
 
 
+@named
 def array(
     values: Any,
     dtype: DTypeLike | None = None,
@@ -147,15 +164,33 @@ def array(
         return asarray(values, dtype, device=device, stream=stream)
     if device is not None and values.device != as_device(device):
         return DeviceTensor.from_numpy(
-            astype(values, values.dtype if dtype is None else dtype).to_numpy(),
+            converted(values, values.dtype if dtype is None else dtype).to_numpy(),
             device=device,
             stream=stream,
         )
-    if dtype is None or as_dtype(dtype) is values.dtype:
-        return values.copy(stream=stream)
-    return astype(values, dtype, stream=stream)
+    return astype(values, values.dtype if dtype is None else dtype, stream=stream)
 
 
+def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
+    """Anything numpy makes an array of; through DLPack what has dtypes that numpy lacks."""
+    try:
+        return np.asarray(values, dtype)
+    except TypeError as error:
+        if not hasattr(values, "__dlpack__"):
+            raise ArgumentTypeError(f"asarray: {error}") from None
+        try:
+            found = DeviceTensor.from_dlpack(values, device="host").to_numpy()
+        except (BufferError, DeviceError) as refused:
+            raise ArgumentTypeError(
+                f"asarray: expected an array on the host, got {type(values).__name__}: {refused}. "
+                "Use ubridge.from_dlpack for memory of a device."
+            ) from None
+        return found if dtype is None else found.astype(dtype)
+    except (OverflowError, ValueError) as error:
+        raise ArgumentValueError(f"asarray: {error}") from None
+
+
+@named
 def from_numpy(
     array: npt.ArrayLike,
     dtype: DTypeLike | None = None,
@@ -167,6 +202,7 @@ def from_numpy(
     return DeviceTensor.from_numpy(array, dtype, device=device, stream=stream)
 
 
+@named
 def from_dlpack(
     source: Any, *, device: DeviceLike | None = None, stream: StreamLike | None = None
 ) -> DeviceTensor:
@@ -174,6 +210,7 @@ def from_dlpack(
     return DeviceTensor.from_dlpack(source, device=device, stream=stream)
 
 
+@named
 def arange(
     start: float,
     stop: float | None = None,
@@ -186,12 +223,20 @@ def arange(
     """Make the numbers from `start` up to `stop`, as numpy does; i64 of ints, else f32."""
     if stop is None:
         start, stop = 0, start
-    whole = all(isinstance(number, int) for number in (start, stop, step))
+    whole = all(isinstance(one, SupportsIndex) for one in (start, stop, step))
     element = as_dtype(("i64" if whole else "f32") if dtype is None else dtype)
-    values = np.arange(start, stop, step).astype(element.dtype)
+    try:
+        if whole:
+            start, stop, step = map(operator.index, (start, stop, step))  # type: ignore[arg-type]
+        values = np.arange(start, stop, step).astype(element.dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"arange: expected numbers: {error}") from None
+    except (MemoryError, ValueError, ZeroDivisionError) as error:
+        raise ArgumentValueError(f"arange: {error}") from None
     return DeviceTensor.from_numpy(values, device=device, stream=stream)
 
 
+@named
 def cat(
     tensors: Sequence[DeviceTensor],
     axis: int = 0,
@@ -204,7 +249,7 @@ def cat(
         raise ArgumentValueError("cat: need at least one array to concatenate")
     require_tensors("cat", *tensors)
     first = tensors[0]
-    axis = checked_axis(axis, first.ndim)
+    axis = axis_of("cat", first.layout, axis)
     dtype = first.dtype
     for tensor in tensors[1:]:
         dtype = promoted("cat", dtype, tensor.dtype)
@@ -227,6 +272,7 @@ def cat(
     return made
 
 
+@named
 def concatenate(
     tensors: Sequence[DeviceTensor],
     axis: int | None = 0,
@@ -241,6 +287,7 @@ def concatenate(
     return cat([tensor.ravel() for tensor in tensors], 0, out=out, stream=stream)
 
 
+@named
 def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
     """Return views of the parts of an axis: a number of equal parts, or cut before indices.
 
@@ -250,7 +297,8 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
     require_tensors("split", x)
     axis = axis_of("split", x.layout, axis)
     length = x.shape[axis]
-    if isinstance(parts, int):
+    if not isinstance(parts, Sequence) and not np.ndim(parts):
+        parts = whole_number("split, parts", parts)
         if parts < 1 or length % parts:
             raise ArgumentValueError(
                 f"split: array split does not result in an equal division: axis {axis} is "
@@ -259,7 +307,9 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
         cuts = list(range(0, length + 1, length // parts)) if length else [0] * (parts + 1)
     else:
         # As slices interpret them.
-        cuts = [0, *(slice(cut, None).indices(length)[0] for cut in parts), length]
+        given: Any = parts
+        places = (checked_int("split, parts", cut) for cut in given)
+        cuts = [0, *(slice(place, None).indices(length)[0] for place in places), length]
     return [x.narrow(axis, start, max(stop - start, 0)) for start, stop in pairwise(cuts)]
 
 
@@ -277,6 +327,7 @@ def _require_joinable(first: DeviceTensor, other: DeviceTensor, axis: int) -> No
             )
 
 
+@named
 def stack(
     tensors: Sequence[DeviceTensor],
     axis: int = 0,

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from ubridge.core.calls import named
 from ubridge.core.op_table import OPS
+from ubridge.core.operand_checks import require_number
 from ubridge.device.remembered import remembered
 from ubridge.ops import elementwise
 from ubridge.tensor import DeviceTensor
@@ -122,6 +124,7 @@ less_equal = _binary("less_equal")
 not_equal = _binary("not_equal")
 
 
+@named
 def elu(
     x: DeviceTensor,
     alpha: float = 1.0,
@@ -130,6 +133,7 @@ def elu(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return x above 0 and `alpha * (e to the x - 1)` below, element by element."""
+    require_number("elu, alpha", alpha)
     return elementwise.unary(OPS["elu"], x, alpha, out, stream)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias, overload
 
 from ubridge.buffers.block_launches import launch_indexed_product
+from ubridge.core.calls import named
 from ubridge.core.layout import Shape
 from ubridge.core.operand_checks import require_one_device
-from ubridge.ops.elementwise import astype
+from ubridge.ops.elementwise import converted
 from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.selection import checked_ids, take
@@ -31,6 +32,7 @@ def indexed_matmul(
 def indexed_matmul(
     x: DeviceTensor, weights: Sequence[Weights], ids: Any, *, stream: StreamLike | None = None
 ) -> tuple[DeviceTensor, ...]: ...
+@named
 def indexed_matmul(
     x: DeviceTensor,
     weights: Weights | Sequence[Weights],
@@ -120,7 +122,7 @@ def _where(x: DeviceTensor, ids: Any, count: int, stream: StreamLike | None) -> 
             "indexed_matmul: expected ids (tokens, used) and x (tokens, used or 1, columns), got "
             f"{where.shape} and {x.shape}"
         )
-    return astype(where, u32, stream=stream).contiguous(stream=stream)
+    return converted(where, u32, stream=stream).contiguous(stream=stream)
 
 
 def _require_weights(x: DeviceTensor, weights: Weights) -> None:

@@ -20,6 +20,7 @@ from ubridge.buffers.block_launches import (
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.buffers.launches import launch_cast
 from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes, block_format
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.functions import add
@@ -69,6 +70,7 @@ def quantized_matmul(
     activations: Activations = "f32",
     stream: StreamLike | None = None,
 ) -> tuple[DeviceTensor, ...]: ...
+@named
 def quantized_matmul(
     x: DeviceTensor,
     weight: QuantizedWeight | Sequence[QuantizedWeight],
@@ -213,6 +215,7 @@ def require_floats(name: str, x: DeviceTensor) -> None:
         )
 
 
+@named
 def quantize_activations(
     x: DeviceTensor, format: BlockFormat | str, *, stream: StreamLike | None = None
 ) -> DeviceTensor:
@@ -231,6 +234,7 @@ def quantize_activations(
     return x._made(made, Layout.contiguous((*x.shape[:-1], activation_bytes(columns))), u8)
 
 
+@named
 def linear(
     x: DeviceTensor,
     weight: DeviceTensor | QuantizedWeight,
@@ -254,6 +258,7 @@ def linear(
     return product if bias is None else add(product, bias, stream=stream)
 
 
+@named
 def embedding(
     ids: Any,
     table: DeviceTensor | QuantizedWeight,

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from ubridge.buffers.block_launches import launch_dequantize, require_blocks
 from ubridge.core.block_formats import BlockFormat, block_format
-from ubridge.core.layout import Layout, Shape
+from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.op_table import OPS
+from ubridge.core.operand_checks import whole_number
 from ubridge.ops.results import delivered
 from ubridge.ops.selection import take
 from ubridge.quantizing import quantize
@@ -57,8 +58,8 @@ class QuantizedWeight:
         """
         self.format = block_format(format)
         self.buffer = buffer
-        self.rows = rows
-        self.columns = columns
+        self.rows = rows = whole_number("QuantizedWeight, rows", rows)
+        self.columns = columns = whole_number("QuantizedWeight, columns", columns)
         self.shape = Shape((rows, columns) if shape is None else shape)
         if not self.shape or self.shape[-1] != columns or prod(self.shape[:-1]) != rows:
             raise ArgumentValueError(
@@ -122,7 +123,8 @@ class QuantizedWeight:
             stop = max(start, stop)
             shape: tuple[int, ...] = (stop - start, *inner)
         else:
-            start = index + length if index < 0 else index
+            start = checked_int("QuantizedWeight, index", index)
+            start += length if start < 0 else 0
             if not 0 <= start < length:
                 raise IndexError(f"index {index} is out of bounds for an axis of {length}")
             stop, shape = start + 1, inner

@@ -24,8 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.buffers import launches
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import whole_number
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor
 from ubridge.tensor import DeviceTensor
@@ -82,6 +84,7 @@ class Generator:
 
     def skip(self, counters: int) -> int:
         """Use up as many counters, and return the first of them."""
+        counters = whole_number("Generator.skip, counters", counters)
         with self._lock:
             start = self._position
             self._position = (start + counters) % 2**64
@@ -89,9 +92,14 @@ class Generator:
 
     def words(self, count: int) -> npt.NDArray[np.uint32]:
         """Return the next `count` 32-bit words; a counter begun is used up."""
-        counters = -(-count // _WORDS)
+        counters = -(-whole_number("Generator.words, count", count) // _WORDS)
         start = self.skip(counters)
-        made = np.empty((counters, _WORDS), np.uint32)
+        try:
+            made = np.empty((counters, _WORDS), np.uint32)
+        except (MemoryError, ValueError):
+            raise ArgumentValueError(
+                f"Generator.words, count: expected as many as the host has memory for, got {count}"
+            ) from None
         for first in range(0, counters, _AT_A_TIME):
             part = made[first : first + _AT_A_TIME]
             positions = np.arange(len(part), dtype=np.uint64)
@@ -125,6 +133,7 @@ def philox(counters: tuple[Any, Any, Any, Any], key: int) -> npt.NDArray[np.uint
     return np.stack((x0, x1, x2, x3), -1).astype(np.uint32)
 
 
+@named
 def rand(
     shape: int | Iterable[int] = (),
     dtype: DTypeLike = f32,
@@ -142,6 +151,7 @@ def rand(
     return _made(_RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
 
 
+@named
 def randn(
     shape: int | Iterable[int] = (),
     dtype: DTypeLike = f32,

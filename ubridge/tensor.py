@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from ubridge.buffers import launches
+from ubridge.core.calls import named
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.promotion import checked_number
-from ubridge.device.remembered import remembered
+from ubridge.device.executor import Answer
+from ubridge.device.remembered import TensorData, remembered
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
+from ubridge.ops.elementwise import wrapped
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
-from ubridge.ops.strided import Index, StridedTensor, indexed
+from ubridge.ops.strided import Index, StridedTensor, indexed, movable
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -46,7 +49,26 @@ def _operator(op: Op) -> Callable[[Any, Any], DeviceTensor]:
     def method(self: DeviceTensor, other: Any) -> DeviceTensor:
         return elementwise.binary(op, self, other)
 
+    method.__name__ = op.name
     return remembered(partial(elementwise.asked_of_pair, op))(method)
+
+
+def _comparison(op: Op) -> Callable[[Any, Any], Any]:
+    """The method behind `==` and `!=`: what is no number equals no element, as Python has it."""
+
+    def asked(x: TensorData, other: Any = None) -> Answer | None:
+        return elementwise.asked_of_pair(op, x, other) if _is_comparable(other) else None
+
+    def method(self: DeviceTensor, other: Any) -> Any:
+        return elementwise.binary(op, self, other) if _is_comparable(other) else NotImplemented
+
+    method.__name__ = op.name
+    return remembered(asked)(method)
+
+
+def _is_comparable(other: Any) -> bool:
+    """Whether it is a number or has elements; those of lists and arrays are refused later."""
+    return isinstance(other, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple))
 
 
 def _reflected(op: Op) -> Callable[[Any, Any], DeviceTensor]:
@@ -55,15 +77,18 @@ def _reflected(op: Op) -> Callable[[Any, Any], DeviceTensor]:
     def method(self: DeviceTensor, other: Any) -> DeviceTensor:
         return elementwise.binary(op, other, self)
 
+    method.__name__ = op.name
     return remembered(partial(elementwise.asked_with_number, op, number_first=True))(method)
 
 
 def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
     """The method behind an operator that writes its result over the left operand."""
 
-    @remembered(partial(elementwise.asked_of_pair, op), writes_over=True)
-    def written(x: DeviceTensor, y: Any, *, out: DeviceTensor) -> DeviceTensor:
+    def over_left(x: DeviceTensor, y: Any, *, out: DeviceTensor) -> DeviceTensor:
         return elementwise.binary(op, x, y, out)
+
+    over_left.__name__ = op.name
+    written = remembered(partial(elementwise.asked_of_pair, op), writes_over=True)(over_left)
 
     def method(self: DeviceTensor, other: Any) -> DeviceTensor:
         return written(self, other, out=self)
@@ -77,6 +102,7 @@ def _prefix(op: Op) -> Callable[[Any], DeviceTensor]:
     def method(self: DeviceTensor) -> DeviceTensor:
         return elementwise.unary(op, self)
 
+    method.__name__ = op.name
     return remembered(partial(elementwise.asked_of_one, op))(method)
 
 
@@ -108,15 +134,18 @@ class DeviceTensor(StridedTensor):
 
     astype = elementwise.astype
 
+    @named
     def fill(self, value: Any, *, stream: StreamLike | None = None) -> None:
         """Set every element to a number."""
         if self._layout.may_alias:
             raise ArgumentValueError("fill: the tensor has several elements at one address")
         number = checked_number("fill", self._dtype, value)
-        launches.launch_fill(
-            self._buffer, self._layout, number, stream=stream, executor=self._executor
-        )
+        room = movable(self._buffer)
+        if room is not self._buffer:
+            number = wrapped(room.dtype, number)
+        launches.launch_fill(room, self._layout, number, stream=stream, executor=self._executor)
 
+    @named
     def copy_from(self, source: DeviceTensor, *, stream: StreamLike | None = None) -> None:
         """Overwrite the elements with those of a tensor that broadcasts to this shape.
 
@@ -127,7 +156,7 @@ class DeviceTensor(StridedTensor):
             raise InvalidHandleError(
                 f"copy_from: expected a tensor on {self.device!r}, got one on {source.device!r}"
             )
-        source = source.astype(self._dtype, stream=stream)
+        source = elementwise.converted(source, self._dtype, stream=stream)
         layout = source._layout.broadcast_to(self._layout.shape)
         if source._buffer is self._buffer and layout == self._layout:
             return
@@ -135,18 +164,19 @@ class DeviceTensor(StridedTensor):
             source = source.copy(stream=stream)
             layout = source._layout.broadcast_to(self._layout.shape)
         launches.launch_copy(
-            source._buffer, layout, self._buffer, self._layout,
+            movable(source._buffer), layout, movable(self._buffer), self._layout,
             stream=stream, executor=self._executor,
         )  # fmt: skip
 
+    @partial(named, name="setitem")
     def __setitem__(self, index: Index | tuple[Index, ...], value: Any) -> None:
         view = self._viewed(indexed(self._layout, index))
         if isinstance(value, DeviceTensor):
             view.copy_from(value)
-        elif isinstance(value, (bool, int, float)) or not hasattr(value, "shape"):
+        elif not hasattr(value, "shape") and not isinstance(value, (list, tuple)):
             view.fill(value)
         else:
-            view.copy_from(type(self).from_numpy(value, device=self.device))
+            view.copy_from(type(self).from_numpy(_elements(value, view), device=self.device))
 
     # -- reductions ------------------------------------------------------------------------------
 
@@ -263,8 +293,8 @@ class DeviceTensor(StridedTensor):
     def __pos__(self) -> DeviceTensor:
         return self.copy()
 
-    __eq__ = _operator(_EQUAL)  # type: ignore[assignment]
-    __ne__ = _operator(_NOT_EQUAL)  # type: ignore[assignment]
+    __eq__ = _comparison(_EQUAL)
+    __ne__ = _comparison(_NOT_EQUAL)
 
     # Comparing gives a tensor, so that tensors are no keys of dictionaries, as with numpy.
     __hash__ = None  # type: ignore[assignment]
@@ -307,6 +337,22 @@ class DeviceTensor(StridedTensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pickled(self)
+
+
+def _elements(values: Any, target: DeviceTensor) -> Any:
+    """Values of the host as an array; refuse Python's ints beyond the range of the target."""
+    if hasattr(values, "dtype"):
+        return values
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ArgumentValueError(f"setitem: expected numbers in one shape: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise ArgumentTypeError(f"setitem: expected numbers, got elements of {array.dtype}")
+    if array.size and target._dtype.kind != "bool" and array.dtype.kind in "iu":
+        for bound in (array.min(), array.max()):
+            checked_number("setitem", target._dtype, int(bound))
+    return array
 
 
 def _booleans(operator: str, x: DeviceTensor, y: Any) -> tuple[DeviceTensor, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar, final
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload
 
 import numpy.typing as npt
 
@@ -98,15 +98,18 @@ class Context:
         """Context manager: the device is current on this thread inside, the caller's restored."""
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
-    def watch_reports(self, word: int, report: Callable[[int], Exception | None]) -> None:
-        """Ask `report` after a wait of the user's that finds the word at an address not 0.
-
-        It gets the number of streams whose kernels may have written the word.
-        """
+    @overload
+    def watch_reports(self, word: int, report: Callable[[], None]) -> None:
+        """Call `report` after a wait of the user's that finds the word at an address not 0."""
+    @overload
+    def watch_reports(
+        self, word: int, report: Callable[[int], Exception | None], by_stream: Literal[True]
+    ) -> None:
+        """Call it with the number of streams that may have written the word; they raise."""
     def unwatch_reports(self, word: int) -> None:
         """Watch the word at an address no longer."""
     def check_reports(self, stream: StreamLike | None = None) -> None:
-        """Raise what kernels of a stream that was waited for reported; by default the default one."""
+        """Raise what kernels of a stream reported, by default of the default one; it is idle."""
     def pool_statistics(self) -> dict[str, int]: ...
     def reset_peak_statistics(self) -> None:
         """Let the pool's peaks begin anew at what is in use now."""

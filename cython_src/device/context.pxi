@@ -11,6 +11,7 @@ cdef class _Watch:
     """A word that kernels make something else than 0, and who is called then."""
     cdef const volatile uint32_t *word
     cdef object report
+    cdef bint by_stream         # it wants to know how many streams it may be of
     cdef _Watch next
 
 
@@ -131,17 +132,18 @@ cdef class Context:
             refuse_capturing((<Plan>plan).core, "Device.synchronize", "nothing runs")
         synchronize_streams(self)
 
-    def watch_reports(self, uintptr_t word, report):
-        """Ask `report` after a wait of the user's that finds a word of host memory not 0.
+    def watch_reports(self, uintptr_t word, report, by_stream=False):
+        """Call `report` after a wait of the user's that finds a word of host memory not 0.
 
-        It is called with the number of streams whose kernels may have written the word, sets the
-        word to 0 and returns an exception, or None where there is nothing to raise yet. Each of
-        these streams raises such an exception once. The word stays, and `report` is held, until
-        `unwatch_reports`.
+        What it raises, the wait raises. With `by_stream` it is called with the number of streams
+        whose kernels may have written the word, sets the word to 0 and returns an exception, or
+        None where there is nothing to raise yet; each of these streams raises such an exception
+        once. The word stays, and `report` is held, until `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word
         watch.report = report
+        watch.by_stream = by_stream
         watch.next = self.watches
         self.watches = watch
 

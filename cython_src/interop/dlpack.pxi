@@ -61,7 +61,11 @@ cdef extern from *:
 
 cdef tuple dlpack_device(Context context):
     if context.dl_device_type == 0:
-        raise BufferError(f"DLPack has no device type for {context.backend_name}; use to_numpy()")
+        # OpenCL's device type is for memory objects: our memory is addresses.
+        raise BufferError(
+            f"DLPack has no device type for memory of {context.backend_name} that has addresses. "
+            "Copy through the host, with to_numpy() and from_numpy()."
+        )
     return (context.dl_device_type, context.dl_device_id)
 
 

@@ -49,7 +49,9 @@ cdef object spread_reports(Context context):
     cdef list marked
     nobodys = None
     while watch is not None:
-        if watch.word[0] != 0:
+        if watch.word[0] != 0 and not watch.by_stream:
+            watch.report()
+        elif watch.word[0] != 0:
             marked = [one for one in context.streams.values() if may_report(one)]
             report = watch.report(len(marked))
             for one in marked:

@@ -6,6 +6,7 @@ from ubridge.buffers.launches import enqueued, require_room, require_size
 from ubridge.core.block_formats import BlockFormat, activation_bytes, block_format
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import whole_number
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
@@ -39,6 +40,7 @@ def launch_dequantize(
     told, wanted = block_format(format), as_dtype(dtype)
     op = _ELEMENTS
     at = executor or DeviceExecutor.of(weight.device)
+    rows, columns = _sizes(op, rows, columns)
     blocks = require_blocks(op, told, weight, rows, columns)
     if out is not None and out.dtype is not wanted:
         raise ArgumentTypeError(f"{op.name}, out: expected {wanted}, got {out.dtype}")
@@ -73,6 +75,7 @@ def launch_quantized_matvec(
     told = block_format(format)
     op = _MATVEC
     at = executor or DeviceExecutor.of(weight.device)
+    rows, columns, vectors = _sizes(op, rows, columns, vectors)
     blocks = require_blocks(op, told, weight, rows, columns)
     for name, buffer in (("x", x), ("out", out)):
         if buffer is not None and buffer.dtype is not f32:
@@ -221,6 +224,11 @@ def launch_indexed_product(
         (("format", told.name), ("columns", columns)),
     )
     return enqueued(at, question, stream, out, blocks, activations, ids)
+
+
+def _sizes(op: Op, *sizes: int) -> tuple[int, ...]:
+    """Numbers of rows, columns and vectors as ints."""
+    return tuple(whole_number(op.name, one) for one in sizes)
 
 
 def _require_vectors(op: Op, vectors: int) -> None:

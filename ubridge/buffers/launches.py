@@ -19,7 +19,12 @@ from functools import lru_cache
 
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
-from ubridge.core.operand_checks import axis_of
+from ubridge.core.operand_checks import (
+    axes_of,
+    require_indices_of_u32,
+    require_number,
+    whole_number,
+)
 from ubridge.core.question import Question
 from ubridge.core.rows import rows_of
 from ubridge.core.storage_view import Description
@@ -53,6 +58,9 @@ def launch_unary(
     at = executor or DeviceExecutor.of(buffer.device)
     start = checked_operand(op, "x", buffer, layout)
     require_room(op, out, layout.size)
+    if (parameter is not None) != (op.family.name == "unary_scalar"):
+        require_number(f"{op.name}, parameter", parameter)
+        raise ArgumentTypeError(f"{op.name}: expected no parameter, got {parameter!r:.80}")
     numbers = () if parameter is None else (parameter,)
     question = of_each(op, buffer.dtype, (layout,), buffer.dtype, len(numbers))
     return enqueued(at, question, stream, out, start, *numbers)
@@ -172,6 +180,9 @@ def launch_copy2d(
     executor: Executor | None = None,
 ) -> None:
     """Copy `rows` of `columns` elements; a pitch is the elements from one row to the next."""
+    rows, columns, source_pitch, destination_pitch = (
+        whole_number("copy2d", one) for one in (rows, columns, source_pitch, destination_pitch)
+    )
     if rows == 0 or columns == 0:
         return
     at = executor or DeviceExecutor.of(source.device)
@@ -320,8 +331,12 @@ def of_each(
 @lru_cache(maxsize=4096)
 def reduction(op: Op, dtype: DType, ordered: Layout, reduced: int) -> Question:
     """Ask for a reduction of the last axes."""
-    shape = ordered.shape[: ordered.rank - reduced]
-    result = u32 if op.family.name == "arg_reduce" else dtype
+    kept = ordered.rank - reduced
+    shape = ordered.shape[:kept]
+    result = dtype
+    if op.family.name == "arg_reduce":
+        result = u32
+        require_indices_of_u32(op.name, math.prod(ordered.shape[kept:]))
     return Question(op, ((dtype, ordered.from_start),), (result, Layout.contiguous(shape)))
 
 
@@ -391,9 +406,7 @@ def require_one_shape(op: Op, first: Layout, *others: Layout) -> None:
 
 def reduced_axes(op: Op, layout: Layout, axes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes counted from the front; refuse repeated ones, and several for one index."""
-    reduced = tuple(axis_of(op.name, layout, axis) for axis in axes)
-    if len(set(reduced)) != len(reduced):
-        raise ArgumentValueError(f"{op.name}: duplicate value in 'axis'")
+    reduced = axes_of(op.name, layout, axes)
     if op.family.name == "arg_reduce" and len(reduced) != 1:
         raise ArgumentTypeError(f"{op.name}: expected one axis, got {axes}")
     return reduced

@@ -12,6 +12,7 @@ from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import require_indices_of_u32
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer, DType
@@ -103,6 +104,7 @@ def launch_argsort(
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     rows, columns = rows_of(op, layout)
+    require_indices_of_u32(op.name, columns)
     launches.require_room(op, out, layout.size)
     x = gathered(at, op, "x", buffer, layout, stream)
     question = of_rows(op, buffer.dtype, rows, columns, result=u32)

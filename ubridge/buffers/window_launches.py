@@ -10,10 +10,11 @@ from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import require_number, whole_number
 from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
-from uhal.errors import ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 _COPY = OPS["copy"]
@@ -48,8 +49,10 @@ def launch_convolution(
     transposed = "transpose" in op.name
     _require_axes(op, "x", layout, axes + 2)
     _require_axes(op, "kernel", weight_layout, axes + 2)
+    stride, padding, dilation = _window(op, stride, padding, dilation)
+    out_padding = whole_number(f"{op.name}, out_padding", out_padding)
+    groups = whole_number(f"{op.name}, groups", groups, 1)
     _require_groups(op, layout, weight_layout, groups, transposed)
-    _require_window(op, stride, padding, dilation)
     positions = [
         _transposed_positions(length, size, stride, padding, dilation, out_padding)
         if transposed
@@ -103,8 +106,6 @@ def launch_convolution(
 
 def _require_groups(op: Op, x: Layout, weight: Layout, groups: int, transposed: bool) -> None:
     """Refuse channels that do not fit the weight's, or are no multiple of the groups."""
-    if groups < 1:
-        raise ArgumentValueError(f"{op.name}: expected at least 1 group, got {groups}")
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
     if x.shape[1] != expected:
         raise ArgumentValueError(
@@ -122,8 +123,8 @@ def launch_pool2d(
     kernel: Op | str,
     buffer: DeviceBuffer,
     layout: Layout,
-    window: tuple[int, int],
-    stride: tuple[int, int],
+    window: int | tuple[int, int],
+    stride: int | tuple[int, int],
     *,
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
@@ -133,12 +134,13 @@ def launch_pool2d(
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
-    positions = []
-    for length, size, step in zip(layout.shape[2:], window, stride, strict=True):
-        _require_window(op, step, 0, 1)
-        positions.append(_positions(op, length, size, step, 0, 1))
+    window, stride = _pair(f"{op.name}, window", window), _pair(f"{op.name}, stride", stride)
+    positions = [
+        _positions(op, length, size, step, 0, 1)
+        for length, size, step in zip(layout.shape[2:], window, stride, strict=True)
+    ]
     shape = Shape((*layout.shape[:2], *positions))
-    attributes = (("window", tuple(window)), ("stride", tuple(stride)))
+    attributes = (("window", window), ("stride", stride))
     return _enqueued(at, op, buffer, layout, shape, attributes, out, stream), shape
 
 
@@ -162,12 +164,14 @@ def launch_upsample2d(
     op = launches.named(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
+    rows = whole_number(f"{op.name}, rows", rows)
+    columns = whole_number(f"{op.name}, columns", columns)
     shape = Shape((*layout.shape[:2], rows, columns))
     if shape.size and layout.size == 0:
         raise ArgumentValueError(f"{op.name}: nothing to enlarge in shape {layout.shape}")
     attributes: tuple[tuple[str, object], ...] = ()
     if op.family.name == "bilinear2d":
-        attributes = (("align_corners", bool(align_corners)), ("scale", scale and tuple(scale)))
+        attributes = (("align_corners", bool(align_corners)), ("scale", _scale(op, scale)))
     return _enqueued(at, op, buffer, layout, shape, attributes, out, stream), shape
 
 
@@ -184,10 +188,13 @@ def launch_im2col(
     executor: Executor | None = None,
 ) -> Result:
     """Enqueue `im2col1d` or `im2col`: windows as rows, (batch, positions…, channels, window…)."""
+    if not isinstance(window, (tuple, list)) or len(window) not in (1, 2):
+        raise ArgumentTypeError(f"im2col, window: expected one or two ints, got {window!r:.80}")
     op = OPS["im2col1d" if len(window) == 1 else "im2col"]
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, len(window) + 2)
-    _require_window(op, stride, padding, dilation)
+    window = tuple(whole_number(f"{op.name}, window", one, 1) for one in window)
+    stride, padding, dilation = _window(op, stride, padding, dilation)
     positions = [
         _positions(op, length, size, stride, padding, dilation)
         for length, size in zip(layout.shape[2:], window, strict=True)
@@ -210,7 +217,7 @@ def launch_col2im1d(
     op = OPS["col2im1d"]
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
-    _require_window(op, stride, 0, 1)
+    stride, _, _ = _window(op, stride, 0, 1)
     batch, length, channels, window = layout.shape
     whole = (length - 1) * stride + window if length else 0
     shape = Shape((batch, channels, whole))
@@ -245,12 +252,32 @@ def _require_axes(op: Op, name: str, layout: Layout, axes: int) -> None:
         )
 
 
-def _require_window(op: Op, stride: int, padding: int, dilation: int) -> None:
-    if stride < 1 or padding < 0 or dilation < 1:
-        raise ArgumentValueError(
-            f"{op.name}: expected a stride and a dilation of at least 1 and a padding of at least "
-            f"0, got {stride}, {dilation} and {padding}"
-        )
+def _window(op: Op, stride: int, padding: int, dilation: int) -> tuple[int, int, int]:
+    """Return stride, padding and dilation as ints; refuse others."""
+    return (
+        whole_number(f"{op.name}, stride", stride, 1),
+        whole_number(f"{op.name}, padding", padding),
+        whole_number(f"{op.name}, dilation", dilation, 1),
+    )
+
+
+def _scale(op: Op, scale: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return how much larger the result is, of each axis; refuse other than two numbers."""
+    if scale is None:
+        return None
+    if not isinstance(scale, (tuple, list)) or len(scale) != 2:
+        raise ArgumentTypeError(f"{op.name}, scale: expected two numbers, got {scale!r:.80}")
+    for one in scale:
+        require_number(f"{op.name}, scale", one)
+    return scale[0], scale[1]
+
+
+def _pair(name: str, given: int | tuple[int, int]) -> tuple[int, int]:
+    """Return two ints of at least 1, of one that stands for both or of two."""
+    both = given if isinstance(given, (tuple, list)) else (given, given)
+    if len(both) != 2:
+        raise ArgumentValueError(f"{name}: expected an int or two, got {given!r}")
+    return whole_number(name, both[0], 1), whole_number(name, both[1], 1)
 
 
 def _enqueued(

@@ -117,8 +117,8 @@ class Layout:
     ) -> None:
         """Check and hold them; `ArgumentValueError` for a negative stride or offset."""
         self.shape = Shape(shape)
-        self.strides = tuple(map(operator.index, strides))
-        self.start_offset = operator.index(start_offset)
+        self.strides = _ints("strides", strides)
+        self.start_offset = checked_int("start offset", start_offset)
         if len(self.strides) != len(self.shape):
             raise ArgumentValueError(
                 f"strides: expected {len(self.shape)} of them for shape {self.shape}, "
@@ -142,6 +142,8 @@ class Layout:
     @staticmethod
     def contiguous(shape: int | Iterable[int], start_offset: int = 0) -> Layout:
         """Return the layout of row-major order without gaps. The same shape gives one object."""
+        if type(start_offset) is not int:
+            start_offset = checked_int("start offset", start_offset)
         return _contiguous(Shape(shape), start_offset)
 
     @property
@@ -177,6 +179,7 @@ class Layout:
         """Return the view of `length` elements of an axis, from `start`."""
         axis = self.axis(axis)
         whole = self.shape[axis]
+        start, length = checked_int("start", start), checked_int("length", length)
         if not 0 <= start <= whole or not 0 <= length <= whole - start:
             raise ArgumentValueError(
                 f"narrow: elements {start} to {start + length} are out of bounds for axis {axis} "
@@ -208,6 +211,7 @@ class Layout:
         """Return the view at one index of an axis, without that axis."""
         axis = self.axis(axis)
         length = self.shape[axis]
+        index = checked_int("index", index)
         if not -length <= index < length:
             raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
         offset = self.start_offset + index % length * self.strides[axis]
@@ -251,7 +255,7 @@ class Layout:
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """Return the view whose axis i is axis `axes[i]` of this one."""
-        return _permuted(self, tuple(self.axis(axis) for axis in axes))
+        return _permuted(self, tuple(self.axis(axis) for axis in _ints("axes", axes)))
 
     @property
     def reversed(self) -> Layout:
@@ -322,16 +326,34 @@ class Layout:
         return f"Layout({self.shape}, {self.strides}, {self.start_offset})"
 
 
+def checked_int(name: str, value: object) -> int:
+    """Return an int, or what has `__index__`, as Python's int; `ArgumentTypeError` for others."""
+    if type(value) is int:
+        return value
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{name}: expected an int, got {type(value).__name__} {value!r:.80}"
+        ) from None
+
+
+def _ints(name: str, values: Iterable[int]) -> tuple[int, ...]:
+    """Several of them."""
+    try:
+        given = tuple(values)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{name}: expected a sequence of ints, got {type(values).__name__} {values!r:.80}"
+        ) from None
+    return tuple(checked_int(name, one) for one in given)
+
+
 def checked_axis(axis: int, rank: int, name: str = "axis") -> int:
     """Return `axis` counted from the front; `ArgumentValueError` in numpy's words if none."""
     if type(axis) is int and 0 <= axis < rank:
         return axis
-    try:
-        found = operator.index(axis)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"{name}: expected an int, got {type(axis).__name__} {axis!r}"
-        ) from None
+    found = checked_int(name, axis)
     if not -rank <= found < rank:
         raise ArgumentValueError(f"{name} {found} is out of bounds for array of dimension {rank}")
     return found % rank

@@ -117,7 +117,12 @@ class Op:
     @cached_property
     def is_of_floats(self) -> bool:
         """Whether it is promised for floats alone; for integers numpy's result is f64."""
-        return bool(self.dtypes) and not set(self.dtypes).intersection(INTEGERS.split())
+        return bool(self.dtypes) and not self.has_integers
+
+    @cached_property
+    def has_integers(self) -> bool:
+        """Whether it is promised for integers."""
+        return not set(self.dtypes).isdisjoint(INTEGERS.split())
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -127,6 +132,8 @@ FLOATS = "bf16 f16 f32 f64 f8e4m3"
 REALS = "bf16 f16 f32 f64"
 INTEGERS = "u8 u32 i16 i32 i64"
 ALL = f"{FLOATS} {INTEGERS}"
+CAST_ONLY = "i8 u16 u64"
+"""Integers that operations take after `astype` alone."""
 ORDERED = f"{REALS} {INTEGERS}"
 CONVOLVED = f"{REALS} u8 u32"
 
@@ -238,7 +245,7 @@ _LINES: tuple[tuple[str, str, str, str, str, Callable[..., Array] | None], ...] 
     ("less_equal", "compare", "le", ALL, "x <= y", np.less_equal),
     ("greater", "compare", "gt", ALL, "x > y", np.greater),
     ("greater_equal", "compare", "ge", ALL, "x >= y", np.greater_equal),
-    ("astype", "cast", "cast", ALL, "x as another dtype", None),
+    ("astype", "cast", "cast", f"{ALL} {CAST_ONLY}", "x as another dtype", None),
     ("where", "where", "where", ALL, "x where the condition is not 0, else y", np.where),
     ("masked_fill", "masked_fill", "maskfill", REALS, "x, or value where the mask is not 0",
      lambda x, mask, value: np.where(mask, value, x)),

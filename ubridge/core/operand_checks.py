@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
-from ubridge.core.layout import Layout, Shape
+import numpy as np
+
+from ubridge.core.layout import Layout, Shape, checked_int
 from uhal import Device, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 
@@ -51,8 +54,53 @@ def axis_of(name: str, layout: Layout, axis: int) -> int:
     """Return an axis counted from the front; `ArgumentValueError` when there is none."""
     try:
         return layout.axis(axis)
-    except ArgumentValueError as error:
-        raise ArgumentValueError(f"{name}: {error}") from None
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def axes_of(name: str, layout: Layout, axis: int | Iterable[int] | None) -> tuple[int, ...]:
+    """Return one axis or several, counted from the front; for None all of them.
+
+    Raises `ArgumentTypeError` for what are no ints, `ArgumentValueError` for an axis that is not
+    there or stands twice.
+    """
+    if axis is None:
+        return tuple(range(layout.rank))
+    given: Iterable[Any] = (axis,)
+    if isinstance(axis, Iterable) and not hasattr(axis, "__index__"):
+        given = axis
+    axes = tuple(axis_of(name, layout, one) for one in given)
+    if len(set(axes)) != len(axes):
+        raise ArgumentValueError(f"{name}: duplicate value in 'axis'")
+    return axes
+
+
+def whole_number(name: str, given: Any, least: int = 0) -> int:
+    """Return an int, or anything with `__index__`, as an int; refuse bool and less than `least`.
+
+    Raises `ArgumentTypeError` and `ArgumentValueError`.
+    """
+    if isinstance(given, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name}: expected an int, got {type(given).__name__}")
+    number = checked_int(name, given)
+    if not least <= number < 1 << 63:
+        raise ArgumentValueError(f"{name}: expected {least} to 2**63 - 1, got {number}")
+    return number
+
+
+def require_number(name: str, given: Any) -> None:
+    """Refuse what is neither Python's nor numpy's number: `ArgumentTypeError`."""
+    if not isinstance(given, (int, float, np.integer, np.floating, np.bool_)):
+        raise ArgumentTypeError(f"{name}: expected a number, got {type(given).__name__}")
+
+
+def require_indices_of_u32(name: str, length: int) -> None:
+    """Refuse an axis whose indices u32 does not hold: `ArgumentValueError`."""
+    if length > 1 << 32:
+        raise ArgumentValueError(
+            f"{name}: expected at most 2**32 elements along the axis, whose indices are u32, got "
+            f"{length}. Split the axis."
+        )
 
 
 def one_shape(name: str, first: Shape, *others: Shape) -> Shape:
@@ -63,4 +111,13 @@ def one_shape(name: str, first: Shape, *others: Shape) -> Shape:
         raise ArgumentValueError(f"{name}: {error}") from None
 
 
-__all__ = ["axis_of", "one_shape", "require_one_device", "require_one_kind"]
+__all__ = [
+    "axes_of",
+    "axis_of",
+    "one_shape",
+    "require_indices_of_u32",
+    "require_number",
+    "require_one_device",
+    "require_one_kind",
+    "whole_number",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from functools import cache
 from typing import Any
 
@@ -46,15 +47,47 @@ def with_number(name: str, dtype: DType, number: Any) -> DType:
     )
 
 
+_LARGEST = {
+    "f8e4m3": 448.0,
+    "f16": 65504.0,
+    "bf16": float.fromhex("0x1.fep127"),
+    "f32": float.fromhex("0x1.fffffep127"),
+    "f64": sys.float_info.max,
+}
+
+
 def checked_number(name: str, dtype: DType, number: Any) -> Any:
-    """Return a number as Python's for elements of `dtype`; refuse ints beyond its range."""
-    if dtype.kind == "float":
-        return float(number)
-    whole = int(number)
-    assert dtype.kind == "bool" or (dtype.min is not None and dtype.max is not None)
-    if dtype.kind != "bool" and not dtype.min <= whole <= dtype.max:  # type: ignore[operator]
+    """Return a number as Python's for elements of `dtype`, as numpy converts Python's numbers.
+
+    A float beyond the range of a float type is rounded: to infinity where the type has one. Raises
+    `ArgumentRangeError` for ints beyond the range, and for NaN and infinity as an integer.
+    """
+    try:
+        if dtype.kind == "float":
+            return _rounded(dtype, float(number))
+        if dtype.kind == "bool":
+            return int(bool(number))
+        whole = int(number)
+    except OverflowError:
+        raise ArgumentRangeError(
+            f"{name}: {number!r:.40} is out of bounds for {dtype.name}"
+        ) from None
+    except ValueError:
+        raise ArgumentRangeError(f"{name}: {number!r:.40} has no value in {dtype.name}") from None
+    except TypeError:
+        raise ArgumentTypeError(f"{name}: expected a number, got {type(number).__name__}") from None
+    assert dtype.min is not None and dtype.max is not None
+    if not dtype.min <= whole <= dtype.max:
         raise ArgumentRangeError(f"{name}: Python integer {whole} out of bounds for {dtype.name}")
     return whole
+
+
+def _rounded(dtype: DType, number: float) -> float:
+    """The float itself within the type's range, beyond it what the type rounds it to."""
+    if not math.isfinite(number) or abs(number) <= _LARGEST[dtype.name]:
+        return number
+    with np.errstate(over="ignore"):
+        return float(np.array(number).astype(dtype.dtype))
 
 
 def element_bytes(dtype: DType, number: Any) -> bytes:

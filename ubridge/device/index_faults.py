@@ -66,7 +66,7 @@ class IndexFaults:
             memory.array[:] = 0
             self._memory = memory
             # The context then holds this, and this the context, until `close`.
-            self._device.context.watch_reports(memory.array.ctypes.data, self._taken)
+            self._device.context.watch_reports(memory.array.ctypes.data, self._taken, True)
         return self._memory
 
     def _taken(self, streams: int) -> IndexError | None:
@@ -82,7 +82,7 @@ class IndexFaults:
             f"{record['bound']} (position {record['position']} of the ids; kernel {entry})"
         )
         if streams > 1:
-            said += f"; by one of {streams} streams that ran kernels with ids, each of which raises it"
+            said += f"; by one of {streams} streams with such kernels, each of which raises it"
         memory.array[:] = 0
         return IndexError(said)
 

@@ -115,10 +115,10 @@ class DeviceKernels:
     ) -> ArgumentTypeError:
         kernels = load_module(definition.module, device=self.device).kernels
         known = [one.name for one in ALL_DTYPES if entry_of(one) in kernels]
-        besides = "" if other is None else f" and {other}"
-        instead = f"; there are kernels for {' '.join(known)}{besides}" if known else ""
+        given = f"dtype {dtype} is" if other is None else f"dtypes {dtype} and {other} are"
+        instead = next((one for one in ("f32", *known) if one in known), None)
+        advice = f' Cast first, for example x.astype("{instead}").' if instead else ""
         return ArgumentTypeError(
-            f"{name}: not supported for the dtype {dtype}{besides} on "
-            f"{self.device.backend} (no kernel {entry_of(dtype)}){instead}",
+            f"{name}: {given} not supported on {self.device.backend}.{advice}",
             backend=self.device.backend,
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, TypeVar, cast
 
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout
 from ubridge.device.executor import Answer, Executor
 from uhal import DeviceBuffer, DType
@@ -64,7 +65,7 @@ def remembered(asks: Asks, writes_over: bool = False) -> Callable[[Function], Fu
         parameters = inspect.signature(function).parameters.values()
         settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
         call = RememberedCall(
-            function, asks, make, tuple(settings), writes_over,
+            named(function), named(asks, function.__name__), make, tuple(settings), writes_over,
             layouts=(Layout, "words", "start_offset"), executors=(Executor, "remembered"),
             answers=(Answer, "launch", "layout", "dtype", "ahead", "behind"),
         )  # fmt: skip

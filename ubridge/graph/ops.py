@@ -143,7 +143,7 @@ def _two(op: Op, operands: _Operands, params: OpParams) -> Any:
 
 def _cast(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 1)
-    return elementwise.astype(operands[0], params.options["dtype"])
+    return elementwise.converted(operands[0], params.options["dtype"])
 
 
 def _reduce(op: Op, operands: _Operands, params: OpParams) -> Any:

@@ -73,7 +73,7 @@ class Decoder:
         if isinstance(embedding, ub.QuantizedWeight):
             x = embedding.take(chunk.tokens, self.dtype)
         else:
-            x = ub.embedding(chunk.tokens, embedding).astype(self.dtype)
+            x = ub.embedding(chunk.tokens, embedding).astype(self.dtype, copy=False)
         if design.embedding_scale != 1:
             x = x * self._embedding_scale
         if design.has_learned_positions:
@@ -87,7 +87,7 @@ class Decoder:
     def logits(self, x: Tensor) -> Tensor:
         """Return (tokens, V) of f32 of what `__call__` returned."""
         design = self.design
-        found = self._product(x, self._outside, "head").astype(f32)
+        found = self._product(x, self._outside, "head").astype(f32, copy=False)
         if design.logit_cap:
             found = ub.tanh(found / design.logit_cap) * design.logit_cap
         return found if design.logit_scale == 1 else found * design.logit_scale
@@ -188,10 +188,10 @@ class Decoder:
         """A norm, in the dtype of its weight where that is wider than the activations'."""
         weight, bias = weights[f"{part}.weight"], self._bias(weights, part)
         assert isinstance(weight, Tensor)
-        wide = x.astype(weight.dtype)
+        wide = x.astype(weight.dtype, copy=False)
         if bias is None:
-            return ub.rms_norm(wide, weight, self.design.epsilon).astype(x.dtype)
-        return ub.layer_norm(wide, weight, bias, self.design.epsilon).astype(x.dtype)
+            return ub.rms_norm(wide, weight, self.design.epsilon).astype(x.dtype, copy=False)
+        return ub.layer_norm(wide, weight, bias, self.design.epsilon).astype(x.dtype, copy=False)
 
     def _head_normed(self, x: Tensor, weights: Part, part: str) -> Tensor:
         if self.design.qk_norm != "heads":

@@ -29,12 +29,13 @@ def mixed(x: Tensor, weights: Part, experts: Experts, gated: Gated) -> Tensor:
         return _of_several(x, weights, shares, chosen, gated)
     gate, up = ub.indexed_matmul(x.expand_dims(1), before, chosen)
     (found,) = ub.indexed_matmul(gated(gate, up), after, chosen)
-    return (shares.expand_dims(1) @ found.astype(f32)).reshape(*x.shape).astype(x.dtype)
+    total = shares.expand_dims(1) @ found.astype(f32, copy=False)
+    return total.reshape(*x.shape).astype(x.dtype, copy=False)
 
 
 def routed(x: Tensor, weights: Part, experts: Experts) -> tuple[Tensor, Tensor]:
     """Return shares, f32, and ids of the experts chosen for each token: (tokens, used)."""
-    scores = ub.linear(x, weights["router.weight"]).astype(f32)
+    scores = ub.linear(x, weights["router.weight"]).astype(f32, copy=False)
     shares, chosen = ub.topk(ub.softmax(scores), experts.used)
     if experts.is_normalized:
         shares = shares / shares.sum(1, keepdims=True)
@@ -50,8 +51,8 @@ def _of_several(x: Tensor, weights: Part, shares: Tensor, chosen: Tensor, gated:
         gate, up = products(own, [one[int(expert)] for one in _of(weights, "gate", "up")])
         after = ub.linear(gated(gate, up), weights["expert_down.weight"][int(expert)])
         share = ub.take(shares.reshape(-1), tokens * found.shape[1] + slots)
-        total = ub.index_add(total, tokens, after.astype(f32) * share.expand_dims(1), 0)
-    return total.astype(x.dtype)
+        total = ub.index_add(total, tokens, after.astype(f32, copy=False) * share.expand_dims(1), 0)
+    return total.astype(x.dtype, copy=False)
 
 
 def _of(weights: Part, *parts: str) -> list[Weight]:

@@ -290,12 +290,12 @@ class Loader:
             found = _by_kind(found, design)
         if self._is_summed(one):
             # Its sum with one is no half: it stays f32, and so does the norm.
-            return found.astype(f32) + 1.0
+            return found.astype(f32, copy=False) + 1.0
         kind = self._kind_of(one)
         if isinstance(kind, DType):
             # As it lies in its file where it can.
-            return found if found.dtype == kind else found.astype(kind)
-        values = found.astype(f32).to_numpy()
+            return found.astype(kind, copy=False)
+        values = found.astype(f32, copy=False).to_numpy()
         return ub.QuantizedWeight.from_numpy(values, kind, device=self.device)
 
     @property

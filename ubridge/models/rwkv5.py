@@ -110,13 +110,13 @@ class Recurrence:
         }
         for own in self._layers:
             for part in [name for name in own if "mix_" in name]:
-                own[part] = _dense(own, part).reshape(-1).astype(dtype)
+                own[part] = _dense(own, part).reshape(-1).astype(dtype, copy=False)
             decay = _dense(own, "decay").to_numpy().astype(np.float64)
             faded = np.exp(-np.exp(decay)).astype(np.float32)
             own["decay"] = ub.asarray(faded, device=self.device).reshape(heads, width, 1)
             own["bonus"] = _dense(own, "bonus").reshape(heads, width, 1)
             for kind in ("weight", "bias"):
-                norm = _dense(own, f"head_norm.{kind}").astype(f32)
+                norm = _dense(own, f"head_norm.{kind}").astype(f32, copy=False)
                 own[f"head_norm.{kind}"] = norm.reshape(heads, width)
 
     def state(self, capacity: int) -> dict[str, Tensor]:
@@ -153,7 +153,7 @@ class Recurrence:
 
     def logits(self, x: Tensor) -> Tensor:
         """Return (tokens, V) of f32 of what `__call__` returned."""
-        return ub.linear(x, self._outside["head.weight"]).astype(f32)
+        return ub.linear(x, self._outside["head.weight"]).astype(f32, copy=False)
 
     # -- a layer ---------------------------------------------------------------------------------
 
@@ -165,7 +165,8 @@ class Recurrence:
             return ub.linear(before + change * _dense(own, f"mix_{part}"), own[f"{part}.weight"])
 
         r, k, v = (
-            product(part).astype(f32).reshape(tokens, design.heads, design.width) for part in "rkv"
+            product(part).astype(f32, copy=False).reshape(tokens, design.heads, design.width)
+            for part in "rkv"
         )
         gate = ub.silu(product("g"))
         decay, bonus, heads = _dense(own, "decay"), _dense(own, "bonus"), kept["heads"]
@@ -181,7 +182,7 @@ class Recurrence:
             joined, self._plain["plain.weight"], self._plain["plain.bias"], _HEAD_EPSILON
         )
         normed = normed * _dense(own, "head_norm.weight") + _dense(own, "head_norm.bias")
-        mixed = normed.reshape(tokens, -1).astype(x.dtype) * gate
+        mixed = normed.reshape(tokens, -1).astype(x.dtype, copy=False) * gate
         return ub.linear(mixed, own["output.weight"])
 
     def _channel_mix(self, own: Part, x: Tensor, kept: Mapping[str, Tensor]) -> Tensor:
@@ -193,7 +194,7 @@ class Recurrence:
 
     def _shifted(self, x: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         """Of each token the one before it, and the way from there; `last` is kept for the next."""
-        first = last.astype(x.dtype)
+        first = last.astype(x.dtype, copy=False)
         # A copy: `last` is overwritten before it is read for the last time.
         before = first + 0.0 if x.shape[0] == 1 else ub.concatenate([first, x[:-1]], 0)
         last.copy_from(x[-1:])

@@ -6,8 +6,10 @@ from math import prod
 
 from ubridge.buffers import launches
 from ubridge.buffers.indexed_launches import gathered
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
+from ubridge.core.operand_checks import require_number, whole_number
 from ubridge.core.question import Known, Question
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.ops.results import apart, require_tensors
@@ -22,6 +24,7 @@ _KV_APPEND = OPS["kv_append"]
 _ROPE_AT = OPS["rope_at"]
 
 
+@named
 def kv_append(
     cache: Tensor,
     source: Tensor,
@@ -95,6 +98,7 @@ def launch_kv_append(
     at.run(question, stream, target, values, where)
 
 
+@named
 def rope_at(
     x: Tensor,
     cos: Tensor,
@@ -136,6 +140,7 @@ def rope_at(
     return x._made(found, Layout.contiguous(x.shape), x.dtype)
 
 
+@named
 def cached_attention(
     query: Tensor,
     keys: Tensor,
@@ -164,6 +169,9 @@ def cached_attention(
     require_tensors(name, query, keys, values, position, *biases)
     _require_device(name, query, keys, values, position, *biases)
     _require_position(name, position)
+    window = whole_number("cached_attention, window", window)
+    for number in (cap, 0.0 if scale is None else scale):
+        require_number(name, number)
     if query.ndim != 3 or keys.ndim != 3 or keys.shape != values.shape:
         raise ArgumentValueError(
             "cached_attention: expected queries of (tokens, heads, width) and keys and values of "
@@ -171,10 +179,10 @@ def cached_attention(
         )
     heads, width = query.shape[1:]
     kv_heads, capacity, of_keys = keys.shape
-    if width != of_keys or not kv_heads or heads % kv_heads or width > 256 or window < 0:
+    if width != of_keys or not kv_heads or heads % kv_heads or width > 256:
         raise ArgumentValueError(
-            "cached_attention: expected one width of at most 256, a multiple of the kv heads and a "
-            f"window of at least 0, got {query.shape} for {keys.shape} and {window}"
+            "cached_attention: expected one width of at most 256 and a multiple of the kv heads, "
+            f"got {query.shape} for {keys.shape}"
         )
     if any(one.dtype is not query.dtype for one in (keys, values)):
         raise ArgumentTypeError(
@@ -196,7 +204,7 @@ def cached_attention(
             *(_known(one) for one in added),
         ),
         _known(given[0]),
-        (("window", int(window)), ("is_bounded", cap != 0)),
+        (("window", window), ("is_bounded", cap != 0)),
         2,
     )
     factor = width**-0.5 if scale is None else scale

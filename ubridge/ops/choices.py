@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ubridge.buffers import launches
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device
@@ -14,7 +15,7 @@ from ubridge.core.promotion import checked_number, element_bytes, promoted, with
 from ubridge.device.executor import Answer
 from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
-from ubridge.ops.elementwise import astype, binary, unary
+from ubridge.ops.elementwise import binary, converted, unary
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
@@ -64,12 +65,12 @@ def where(
     executor = condition._executor
     kind = storage_of(condition._dtype)
     if kind.name not in _CONDITIONS:
-        condition = astype(condition, bool_, stream=stream)
+        condition = converted(condition, bool_, stream=stream)
     operands = [condition]
     for operand in (x, y):
         if isinstance(operand, StridedTensor):
             tensor: Any = operand
-            operands.append(astype(tensor, dtype, stream=stream))
+            operands.append(converted(tensor, dtype, stream=stream))
         else:
             value = checked_number("where", dtype, operand)
             key = (storage_of(dtype).name, element_bytes(dtype, value))
@@ -89,6 +90,7 @@ def where(
     return delivered(_WHERE, shape, dtype, out, tuple(operands), stream, enqueue)
 
 
+@named
 def clip(
     x: Tensor,
     min: Any = None,
@@ -111,6 +113,7 @@ def clip(
     return binary(_MINIMUM, binary(_MAXIMUM, x, min, None, stream), max, out, stream)
 
 
+@named
 def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = None) -> Tensor:
     """Return, as bool, where the elements are NaN."""
     require_tensors("isnan", x)

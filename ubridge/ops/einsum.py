@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import require_one_device
 from ubridge.core.promotion import promoted
 from ubridge.ops import products, reductions
-from ubridge.ops.elementwise import astype, binary
+from ubridge.ops.elementwise import binary, converted
 from ubridge.ops.results import require_out, require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import bool_
@@ -25,6 +26,7 @@ _BEFORE_LETTERS = 1 << 16
 """Axes that an ellipsis stands for are written as characters from here on, the last axis first."""
 
 
+@named
 def einsum(
     subscripts: str,
     *operands: Tensor,
@@ -47,7 +49,7 @@ def einsum(
     if dtype is bool_:
         raise ArgumentTypeError("einsum: expected numbers, got bool; astype the tensors, as to i64")
     parts = [
-        _diagonal(astype(one, dtype, stream=stream), letters)
+        _diagonal(converted(one, dtype, stream=stream), letters)
         for one, letters in zip(operands, given, strict=True)
     ]
     lengths = _lengths(parts)
@@ -59,7 +61,7 @@ def einsum(
     x = x.permute([letters.index(letter) for letter in result]) if letters else x
     if out is not None:
         require_out("einsum", out, x.shape, dtype, operands[0])
-        return astype(x, dtype, out=out, stream=stream)
+        return converted(x, dtype, out=out, stream=stream)
     is_shared = any(x._buffer is one._buffer for one in operands)
     return x.copy(stream=stream) if is_shared else x
 

@@ -12,6 +12,7 @@ from math import copysign
 from typing import Any
 
 from ubridge.buffers import launches
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import one_shape
@@ -28,8 +29,8 @@ from ubridge.ops import answers
 from ubridge.ops.results import delivered, is_alike, require_tensors, result_layout
 from ubridge.ops.strided import StridedTensor, Tensor, storage_of
 from uhal import DeviceBuffer, DType, as_dtype
-from uhal.dtypes import DTypeLike, bool_, f64
-from uhal.errors import ArgumentTypeError, InvalidHandleError
+from uhal.dtypes import DTypeLike, bool_, f64, i64
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
 _ADD = OPS["add"]
@@ -80,11 +81,8 @@ def unary(
         if is_alike(op, out, found.dtype, x):
             found.launch(stream, out._buffer, start_of(x))
             return out
-    if x._dtype.kind != "float" and x._dtype.name not in op.dtypes:
-        try:
-            x = astype(x, f64, stream=stream)
-        except ArgumentTypeError as error:
-            raise ArgumentTypeError(f"{op.name}: {error}") from None
+    if _becomes_f64(op, x._dtype):
+        x = converted(x, f64, stream=stream)
     executor = x._executor
     if parameter is not None:
         parameter = checked_number(op.name, x._dtype, parameter)
@@ -101,6 +99,13 @@ def unary(
         )  # fmt: skip
 
     return delivered(op, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
+
+
+def _becomes_f64(op: Op, dtype: DType) -> bool:
+    """Whether an operation on one tensor computes the dtype in f64, for want of a kernel."""
+    if dtype.kind == "float" or dtype.name in op.dtypes:
+        return False
+    return op is not _COPY and (dtype is bool_ or not op.has_integers)
 
 
 def asked_of_pair(op: Op, x: TensorData, y: Any = None) -> Answer | None:
@@ -142,7 +147,7 @@ def binary(
     dtype = left._dtype
     if dtype is not right._dtype:
         dtype = promoted(op.name, dtype, right._dtype)
-        left, right = astype(left, dtype, stream=stream), astype(right, dtype, stream=stream)
+        left, right = converted(left, dtype, stream=stream), converted(right, dtype, stream=stream)
     return _paired(op, left, right, dtype, out, stream)
 
 
@@ -164,7 +169,7 @@ def _paired(
     if op.family.name == "compare":
         result = bool_
     elif _is_f64(op, dtype):
-        return binary(op, astype(left, f64, stream=stream), astype(right, f64, stream=stream),
+        return binary(op, converted(left, f64, stream=stream), converted(right, f64, stream=stream),
                       out, stream)  # fmt: skip
     elif dtype is bool_:
         op = _boolean(op)
@@ -253,7 +258,7 @@ def with_scalar(
             return made
     dtype, factors, constant = _in_numbers(op, x._dtype, number, number_first)
     if dtype is not x._dtype:
-        x = astype(x, dtype, stream=stream)
+        x = converted(x, dtype, stream=stream)
     if factors is not None:
         multiplier, addend = factors
         return _affine(op, x, multiplier, addend, out, stream)
@@ -309,14 +314,14 @@ def _as_affine(op: Op, dtype: DType, value: Any, number_first: bool) -> tuple[fl
     if op is _ADD:
         return 1, value
     if op is _SUBTRACT:
-        return (_wrapped(dtype, -1), value) if number_first else (1, _wrapped(dtype, -value))
+        return (wrapped(dtype, -1), value) if number_first else (1, wrapped(dtype, -value))
     if op is _DIVIDE and not number_first and is_exact_reciprocal(value):
         return 1 / value, nothing
     return None
 
 
-def _wrapped(dtype: DType, value: Any) -> Any:
-    """The value of an integer type that has the same low bits."""
+def wrapped(dtype: DType, value: Any) -> Any:
+    """Return the value of an integer type that has the same low bits."""
     if dtype.kind == "float":
         return value
     modulus = 1 << 8 * dtype.itemsize
@@ -324,6 +329,7 @@ def _wrapped(dtype: DType, value: Any) -> Any:
     return rest - modulus if dtype.kind == "int" and rest >= modulus // 2 else rest
 
 
+@named
 def affine(
     x: Tensor,
     multiplier: float,
@@ -339,7 +345,10 @@ def affine(
         checked_number(_AFFINE.name, dtype, multiplier),
         checked_number(_AFFINE.name, dtype, addend),
     )
-    return _affine(_AFFINE, astype(x, dtype, stream=stream), *factors, out, stream)
+    if dtype is bool_:
+        product = with_scalar(_MULTIPLY, x, bool(multiplier), False, None, stream)
+        return with_scalar(_ADD, product, bool(addend), False, out, stream)
+    return _affine(_AFFINE, converted(x, dtype, stream=stream), *factors, out, stream)
 
 
 def _asked_for_affine(x: TensorData) -> Answer | None:
@@ -394,18 +403,46 @@ def power(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the elements to a power, which is a number."""
+    """Return the elements to a power, which is a number, in the dtype numpy gives.
+
+    Integers to an integer stay integers and wrap; `ArgumentValueError` for a negative exponent.
+    """
     require_tensors("power", x)
     if isinstance(exponent, StridedTensor):
         raise ArgumentTypeError("power: expected a number as exponent, got a DeviceTensor")
     dtype = with_number("power", x._dtype, exponent)
-    x = astype(x, dtype, stream=stream)
+    if dtype is bool_:
+        dtype = i64
+    x = converted(x, dtype, stream=stream)
+    if dtype.kind in ("int", "uint"):
+        if exponent < 0:
+            raise ArgumentValueError(
+                "power: integers to negative integer powers are not allowed. Cast first, for "
+                'example x.astype("f64").'
+            )
+        return _whole_power(x, checked_number("power", dtype, exponent), out, stream)
     if exponent == 2 and dtype.name in _SQUARE.dtypes:
         return unary(_SQUARE, x, None, out, stream)
     return unary(_POWER, x, exponent, out, stream)
 
 
-def asked_to_cast(x: TensorData, dtype: Any = None) -> Answer | None:
+def _whole_power(x: Tensor, exponent: int, out: Tensor | None, stream: StreamLike | None) -> Tensor:
+    """Multiply squares of squares: for each bit of the exponent a launch or two."""
+    if exponent < 2:
+        return _affine(_POWER, x, exponent, 1 - exponent, out, stream)
+    if exponent == 2:
+        return unary(_SQUARE, x, None, out, stream)
+    found: Tensor = x
+    for bit in bin(exponent)[3:-1]:
+        found = unary(_SQUARE, found, None, None, stream)
+        if bit == "1":
+            found = binary(_MULTIPLY, found, x, None, stream)
+    if exponent % 2 == 0:
+        return unary(_SQUARE, found, None, out, stream)
+    return binary(_MULTIPLY, unary(_SQUARE, found, None, None, stream), x, out, stream)
+
+
+def asked_to_convert(x: TensorData, dtype: Any = None) -> Answer | None:
     """Ask for the elements of a tensor as another dtype."""
     try:
         target = as_dtype(dtype)
@@ -418,18 +455,10 @@ def asked_to_cast(x: TensorData, dtype: Any = None) -> Answer | None:
     return executor.answer(key, answers.cast, _ASTYPE, source, target, layout)
 
 
-@remembered(asked_to_cast)
-def astype(
-    x: Tensor,
-    dtype: DTypeLike,
-    *,
-    out: Tensor | None = None,
-    stream: StreamLike | None = None,
+def converted(
+    x: Tensor, dtype: DTypeLike, *, out: Tensor | None = None, stream: StreamLike | None = None
 ) -> Tensor:
-    """Return the elements as another dtype; the tensor itself when it has that one.
-
-    Floats are truncated to integers; a value out of range becomes the nearest in it, NaN becomes 0.
-    """
+    """Return the elements as another dtype, or the tensor itself when it has that dtype."""
     if not hasattr(x, "_layout"):
         require_tensors("astype", x)
     try:
@@ -439,16 +468,16 @@ def astype(
     if target is x._dtype and out is None:
         return x
     if target is bool_ and x._dtype is not bool_:
-        return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
+        return not_equal_to_zero(x, out, stream)
     executor = x._executor
-    found = asked_to_cast(x, target) if out is None else None
+    found = asked_to_convert(x, target) if out is None else None
     if found is not None:
         made: Tensor = launched(found, stream, x)
         return made
 
     def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         stored = storage_of(target)
-        if stored is x._buffer.dtype:
+        if stored is x._buffer.dtype and stored.name in _COPY.dtypes:
             return launches.launch_unary(
                 _COPY, x._buffer, x._layout, out=output, stream=stream, executor=executor
             )
@@ -459,15 +488,56 @@ def astype(
     return delivered(_ASTYPE, x._layout.shape, target, out, (x,), stream, enqueue)
 
 
+def not_equal_to_zero(x: Tensor, out: Tensor | None, stream: StreamLike | None) -> Tensor:
+    """Return, as bool, where the elements are not 0; NaN is not."""
+    if x._dtype.name not in _NOT_EQUAL.dtypes:
+        # A wider type of the same kind has no other zeros.
+        x = converted(x, i64, stream=stream)
+    return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
+
+
+def _asked_for_astype(x: TensorData, dtype: Any = None, copy: Any = True) -> Answer | None:
+    return asked_to_convert(x, dtype)
+
+
+@remembered(_asked_for_astype)
+def astype(
+    x: Tensor,
+    dtype: DTypeLike,
+    copy: bool = True,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return a new tensor of the elements as another dtype.
+
+    Without `copy` a tensor that has the dtype already is returned itself. Floats are truncated to
+    integers; a value out of range becomes the nearest in it, NaN becomes 0. As bool, what is not 0
+    is True.
+    """
+    made = converted(x, dtype, out=out, stream=stream)
+    if made is not x or not copy or out is not None:
+        return made
+    if x._dtype.name in _COPY.dtypes or x._dtype is bool_:
+        return x.copy(stream=stream)
+    buffer = launches.launch_cast(
+        x._buffer, x._layout, x._dtype, stream=stream, executor=x._executor
+    )
+    return x._made(buffer, Layout.contiguous(x._layout.shape), x._dtype)
+
+
 __all__ = [
     "affine",
     "asked_of_one",
     "asked_of_pair",
-    "asked_to_cast",
+    "asked_to_convert",
     "asked_with_number",
     "astype",
     "binary",
+    "converted",
+    "not_equal_to_zero",
     "power",
     "unary",
     "with_scalar",
+    "wrapped",
 ]

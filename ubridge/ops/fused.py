@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ubridge.buffers import fused_launches
+from ubridge.core.calls import named
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device, require_one_kind
 from ubridge.core.promotion import checked_number, with_number
@@ -20,6 +21,7 @@ _MASKED_FILL = OPS["masked_fill"]
 _SILU_MUL = OPS["silu_mul"]
 
 
+@named
 def silu_mul(
     gate: Tensor,
     up: Tensor,
@@ -40,6 +42,7 @@ def silu_mul(
     return delivered(_SILU_MUL, gate.shape, gate.dtype, out, (gate, up), stream, enqueue)
 
 
+@named
 def masked_fill(
     x: Tensor,
     mask: Tensor,
@@ -62,7 +65,7 @@ def masked_fill(
     number = checked_number("masked_fill", x.dtype, value)
     if x.dtype.name not in _MASKED_FILL.dtypes:
         return choices.where(mask, number, x, out=out, stream=stream)
-    chosen = elementwise.astype(mask, bool_, stream=stream)
+    chosen = elementwise.converted(mask, bool_, stream=stream)
     shape = one_shape("masked_fill", x.shape, mask.shape)
     layouts = [one._layout.broadcast_to(shape) for one in (x, chosen)]
 

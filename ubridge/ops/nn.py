@@ -7,6 +7,7 @@ from typing import Any
 
 from ubridge.buffers import row_launches, window_launches
 from ubridge.buffers.launches import launch_unary
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of, require_one_kind
@@ -16,8 +17,8 @@ from ubridge.ops import answers
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer
-from uhal.dtypes import u32
-from uhal.errors import ArgumentValueError
+from uhal.dtypes import bool_, u32
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 _LAYER_NORM = OPS["layer_norm"]
@@ -57,6 +58,7 @@ def softmax(
     return _along(_SOFTMAX, x, axis, out, stream, along_last)
 
 
+@named
 def log_softmax(
     x: Tensor,
     axis: int = -1,
@@ -80,6 +82,7 @@ def log_softmax(
     return _along(_LOG_SOFTMAX, x, axis, out, stream, along_last)
 
 
+@named
 def argsort(
     x: Tensor,
     axis: int = -1,
@@ -224,6 +227,7 @@ def _norm(
     return delivered(op, x.shape, x.dtype, out, (x, *weights), stream, enqueue)
 
 
+@named
 def rope(
     x: Tensor,
     cos: Tensor,
@@ -269,6 +273,7 @@ def rope(
     return delivered(op, x.shape, x.dtype, out, (x, cos, sin), stream, enqueue)
 
 
+@named
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -286,6 +291,7 @@ def conv1d(
     return _convolved("conv1d", x, weight, stride, padding, dilation, 0, groups, stream)
 
 
+@named
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -300,6 +306,7 @@ def conv2d(
     return _convolved("conv2d", x, weight, stride, padding, dilation, 0, groups, stream)
 
 
+@named
 def conv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -316,6 +323,7 @@ def conv_transpose1d(
     return _convolved("conv_transpose1d", x, weight, *window, groups, stream)
 
 
+@named
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -345,6 +353,7 @@ def _convolved(
 ) -> Tensor:
     require_tensors(name, x, weight)
     require_one_kind(name, x, weight)
+    _require_numbers(name, x)
     buffer, shape = window_launches.launch_convolution(
         name, x._buffer, x._layout, weight._buffer, weight._layout,
         stride=stride, padding=padding, dilation=dilation, out_padding=out_padding, groups=groups,
@@ -353,6 +362,7 @@ def _convolved(
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
 
 
+@named
 def avg_pool2d(
     x: Tensor,
     window: int | tuple[int, int],
@@ -364,6 +374,7 @@ def avg_pool2d(
     return _pooled("avg_pool2d", x, window, stride, stream)
 
 
+@named
 def max_pool2d(
     x: Tensor,
     window: int | tuple[int, int],
@@ -383,14 +394,15 @@ def _pooled(
     stream: StreamLike | None,
 ) -> Tensor:
     require_tensors(name, x)
-    sizes = (window, window) if isinstance(window, int) else window
-    steps = sizes if step is None else (step, step) if isinstance(step, int) else step
+    _require_numbers(name, x)
+    steps = window if step is None else step
     buffer, shape = window_launches.launch_pool2d(
-        name, x._buffer, x._layout, sizes, steps, stream=stream, executor=x._executor
+        name, x._buffer, x._layout, window, steps, stream=stream, executor=x._executor
     )
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
 
 
+@named
 def upsample_nearest2d(
     x: Tensor, rows: int, columns: int, *, stream: StreamLike | None = None
 ) -> Tensor:
@@ -403,6 +415,7 @@ def upsample_nearest2d(
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
 
 
+@named
 def upsample_bilinear2d(
     x: Tensor,
     rows: int,
@@ -412,13 +425,26 @@ def upsample_bilinear2d(
     scale: tuple[float, float] | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Resize (batch, channels, rows, columns) by interpolating the nearest four elements."""
+    """Resize (batch, channels, rows, columns) by interpolating the nearest four elements.
+
+    The four are weighted in f64 and summed, also where a weight is 0: beside an infinity the result
+    may be NaN or infinite where other libraries, which round weights to f32, have a number.
+    """
     require_tensors("upsample_bilinear2d", x)
+    _require_numbers("upsample_bilinear2d", x)
     buffer, shape = window_launches.launch_upsample2d(
         "upsample_bilinear2d", x._buffer, x._layout, rows, columns,
         align_corners=align_corners, scale=scale, stream=stream, executor=x._executor,
     )  # fmt: skip
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
+
+
+def _require_numbers(name: str, x: Tensor) -> None:
+    """Refuse booleans: sums and means of them are none."""
+    if x._dtype is bool_:
+        raise ArgumentTypeError(
+            f'{name}: expected numbers, got bool. Cast first, for example x.astype("f32").'
+        )
 
 
 def _start(x: Tensor, stream: StreamLike | None) -> DeviceBuffer:

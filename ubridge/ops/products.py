@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from ubridge.buffers import product_launches
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
@@ -14,7 +15,7 @@ from ubridge.core.promotion import promoted
 from ubridge.device.executor import Answer
 from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
-from ubridge.ops.elementwise import astype
+from ubridge.ops.elementwise import converted
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer, DType
@@ -56,7 +57,7 @@ def matmul(
             return made
     dtype, left, right = _operands(x, y)
     if x._dtype is not y._dtype:
-        x, y = astype(x, dtype, stream=stream), astype(y, dtype, stream=stream)
+        x, y = converted(x, dtype, stream=stream), converted(y, dtype, stream=stream)
     result = _result(left, right, x.ndim > 1, y.ndim > 1)
 
     def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
@@ -78,6 +79,7 @@ def _result(left: Layout, right: Layout, has_rows: bool, has_columns: bool) -> L
     return Layout.contiguous((*batch, *rows, *columns))
 
 
+@named
 def matmul_choice(x: Tensor, y: Tensor) -> MatmulChoice:
     """Say which kernel `matmul(x, y)` goes to, and why; nothing is launched.
 
@@ -93,6 +95,7 @@ def matmul_choice(x: Tensor, y: Tensor) -> MatmulChoice:
     return x._executor.explain(question)
 
 
+@named
 def attention(
     query: Tensor,
     key: Tensor,
@@ -108,7 +111,8 @@ def attention(
 
     Queries are (batch, heads, queries, width), keys and values (batch, kv heads, keys, width), the
     mask broadcasts to (batch, heads, queries, keys). `scale` is by default 1 / sqrt(width). With
-    `causal` the last query sees every key, and each query sees one key less than the next one.
+    `causal` the last query sees every key, and each query sees one key less than the next one. A
+    query that sees no key, for the mask hides them all by -inf, gets zeros.
     """
     operands = [query, key, value] if mask is None else [query, key, value, mask]
     require_tensors("attention", *operands)
@@ -128,6 +132,7 @@ def attention(
     return delivered(_ATTENTION, query.shape, query.dtype, out, tuple(operands), stream, enqueue)
 
 
+@named
 def kv_concat(
     x: Tensor,
     y: Tensor,

@@ -10,10 +10,11 @@ from typing import Any
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import axes_of
 from ubridge.device.executor import Answer
 from ubridge.device.remembered import TensorData, launched, make, remembered
 from ubridge.ops import answers
-from ubridge.ops.elementwise import asked_with_number, astype, with_scalar
+from ubridge.ops.elementwise import asked_with_number, converted, with_scalar
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
@@ -113,10 +114,7 @@ def _over_all(
 
 
 def _axes(op: Op, layout: Layout, axis: Axes) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(len(layout.shape)))
-    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
-    return launches.reduced_axes(op, layout, given)
+    return launches.reduced_axes(op, layout, axes_of(op.name, layout, axis))
 
 
 @remembered(_asked_for_sum)
@@ -129,14 +127,18 @@ def sum(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Sum over axes, in the tensor's dtype unless `dtype` says another; booleans are counted."""
+    """Sum over axes, in the tensor's dtype unless `dtype` says another; booleans are counted.
+
+    With a `dtype` of bool the result says whether an element is not 0.
+    """
     if not hasattr(x, "_layout"):
         require_tensors("sum", x)
     if dtype is None and x._dtype is bool_:
         dtype = i64
     if dtype is not None:
-        x = astype(x, dtype, stream=stream)
-    return reduced(_SUM, x, axis, keepdims, out, stream)
+        x = converted(x, dtype, stream=stream)
+    # A sum of booleans that is a boolean says whether there is a True.
+    return reduced(_MAX if x._dtype is bool_ and x.size else _SUM, x, axis, keepdims, out, stream)
 
 
 def _asked_for_mean(x: TensorData, axis: Any = None, keepdims: Any = False) -> Answer | None:
@@ -173,13 +175,13 @@ def mean(
     result = x._dtype if x._dtype.kind == "float" else f64
     wide = f32 if result.itemsize < 4 else result
     if x._dtype is not wide:
-        x = astype(x, wide, stream=stream)
+        x = converted(x, wide, stream=stream)
     total = reduced(_SUM, x, axis, keepdims, None, stream)
     count = x.size // total.size if total.size else 1
     average = with_scalar(_DIVIDE, total, count, False, None, stream)
     if average._dtype is result and out is None:
         return average
-    return astype(average, result, out=out, stream=stream)
+    return converted(average, result, out=out, stream=stream)
 
 
 @remembered(partial(asked_to_reduce, _MIN))

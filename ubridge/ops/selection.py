@@ -1,38 +1,41 @@
 """Elements chosen by ids: take, gather, scatter, and their sums.
 
-Ids are tensors of u8, u32 or i64, or anything numpy makes an integer array of. Those from the host
-are checked before anything is launched, and may be negative as numpy's; those on the device are the
-kernels' to check. The largest value of an id's type is Candle's mark for no id: nothing is read or
-written for it, and the result is 0 there.
+Ids are tensors of integers, or anything numpy makes an integer array of. Ids from the host are
+checked before anything is launched, and may be negative as numpy's; the kernels check ids on the
+device. Kernels take ids of u32 and i64; others are cast first. 2**32 - 1 in u32 and 2**63 - 1 in
+i64, which are no index of any axis, select 0 and are not reported: `launch_*` have them as a mark.
 """
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from ubridge.buffers import indexed_launches
+from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
-from ubridge.core.operand_checks import axis_of, require_one_device
+from ubridge.core.operand_checks import axes_of, axis_of, require_one_device, whole_number
 from ubridge.device.executor import Answer
 from ubridge.device.remembered import TensorData, launched, remembered
 from ubridge.ops import answers
-from ubridge.ops.elementwise import astype
+from ubridge.ops.elementwise import converted
 from ubridge.ops.nn import argsort
 from ubridge.ops.results import apart, delivered, require_tensors
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal import DeviceBuffer
-from uhal.dtypes import i64
+from uhal.dtypes import bool_, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 _GATHER = OPS["gather"]
 _INDEX_SELECT = OPS["index_select"]
-_ID_DTYPES = ("u8", "u32", "i64")
+_ID_DTYPES = ("u32", "i64")
+"""Types in which no index of an axis is the mark for no id."""
+_WIDENED = {"u8": u32, "u16": u32}
 
 
 def _asked_to_take(op: Op, x: TensorData, ids: Any = None, axis: Any = 0) -> Answer | None:
@@ -89,6 +92,7 @@ def _taken(layout: Layout, ids: Layout, axis: int) -> tuple[Layout, Layout]:
     return ids.reshape(-1) or ids, Layout.contiguous(shape)
 
 
+@named
 def flip(
     x: Tensor,
     axis: int | tuple[int, ...] | None = None,
@@ -97,15 +101,13 @@ def flip(
 ) -> Tensor:
     """Return a copy with the elements in reverse along one axis, several axes, or all."""
     require_tensors("flip", x)
-    given = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    axes = {axis_of("flip", x._layout, one) for one in given}
-    if len(axes) != len(given):
-        raise ArgumentValueError("flip: repeated axis")
+    axes = axes_of("flip", x._layout, axis)
     for one in axes:
         x = take(x, np.arange(x.shape[one])[::-1], one, stream=stream)
     return x if axes else x.copy(stream=stream)
 
 
+@named
 def embedding(
     ids: Any,
     table: Tensor,
@@ -153,6 +155,7 @@ def gather(
     return delivered(_GATHER, where.shape, x.dtype, out, (x, where), stream, enqueue)
 
 
+@named
 def sort(
     x: Tensor,
     axis: int = -1,
@@ -166,6 +169,7 @@ def sort(
     return gather(x, argsort(x, axis, descending, stream=stream), axis, stream=stream)
 
 
+@named
 def topk(
     x: Tensor,
     k: int,
@@ -182,10 +186,8 @@ def topk(
     """
     require_tensors("topk", x)
     axis = axis_of("topk", x._layout, axis)
-    if isinstance(k, bool) or not hasattr(k, "__index__"):
-        raise ArgumentTypeError(f"topk, k: expected an int, got {type(k).__name__}")
-    count = operator.index(k)
-    if not 0 <= count <= x.shape[axis]:
+    count = whole_number("topk, k", k)
+    if count > x.shape[axis]:
         raise ArgumentValueError(
             f"topk, k: expected 0 to {x.shape[axis]}, the length of axis {axis}, got {count}"
         )
@@ -194,6 +196,7 @@ def topk(
     return gather(x, ids, axis, stream=stream), ids
 
 
+@named
 def scatter(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
@@ -204,6 +207,7 @@ def scatter(
     return _scattered("scatter", x, ids, source, axis, stream)
 
 
+@named
 def scatter_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
@@ -224,6 +228,9 @@ def _scattered(
         )
     _require_alike(name, x.shape, where.shape, axis)
     _require_target(name, x, source)
+    if x.dtype is bool_ and name == "scatter_add":
+        _add_as_counts(scatter_add, x, where, source, axis, stream)
+        return x
     where, source = apart(x, where, stream), apart(x, source, stream)
     indexed_launches.launch_scatter(
         OPS[name], x._buffer, x._layout, where._buffer, where._layout, source._buffer,
@@ -232,6 +239,7 @@ def _scattered(
     return x
 
 
+@named
 def index_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
@@ -246,12 +254,29 @@ def index_add(
             f"{expected}, got {source.shape} for ids of shape {where.shape}"
         )
     _require_target("index_add", x, source)
+    if x.dtype is bool_:
+        _add_as_counts(index_add, x, where, source, axis, stream)
+        return x
     where, source = apart(x, where, stream), apart(x, source, stream)
     indexed_launches.launch_index_add(
         x._buffer, x._layout, where._buffer, where._layout, source._buffer, source._layout, axis,
         stream=stream, executor=x._executor,
     )  # fmt: skip
     return x
+
+
+def _add_as_counts(
+    add: Callable[..., Tensor],
+    x: Tensor,
+    ids: Tensor,
+    source: Tensor,
+    axis: int,
+    stream: StreamLike | None,
+) -> None:
+    """Add booleans, in place: a sum is True where one of its terms is."""
+    counts = converted(x, u32, stream=stream)
+    add(counts, ids, converted(source, u32, stream=stream), axis, stream=stream)
+    converted(counts, bool_, out=x, stream=stream)
 
 
 def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike | None) -> Tensor:
@@ -265,7 +290,9 @@ def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike 
                 f"{found.dtype}"
             )
         tensor: Tensor = found
-        return tensor if found.dtype.name in _ID_DTYPES else astype(found, i64, stream=stream)
+        if found.dtype.name in _ID_DTYPES:
+            return tensor
+        return converted(tensor, _WIDENED.get(found.dtype.name, i64), stream=stream)
     array = np.asarray(ids)
     if array.size == 0:
         array = array.astype(np.int64)
@@ -274,11 +301,15 @@ def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike 
             f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
             f"{array.dtype}"
         )
-    wrong = (array < -length) | (array >= length)
+    # An id that i64 does not hold is as wrong as its largest one.
+    is_larger = array.dtype == np.uint64
+    bounded = np.minimum(array, np.uint64(np.iinfo(np.int64).max)) if is_larger else array
+    wide = bounded.astype(np.int64)
+    wrong = (wide < -length) | (wide >= length)
     if wrong.any():
         first = array[wrong].flat[0]
         raise IndexError(f"{name}: index {first} is out of bounds for axis with size {length}")
-    positive = np.where(array < 0, array + length, array).astype(np.int64)
+    positive = np.where(wide < 0, wide + length, wide)
     return type(x).from_numpy(positive, device=x.device, stream=stream)
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from math import prod as product_of
 
-from ubridge.core.layout import Layout
+from ubridge.core.calls import named
 from ubridge.core.op_table import OPS, Op
-from ubridge.core.operand_checks import axis_of
+from ubridge.core.operand_checks import axes_of, axis_of, require_number
 from ubridge.ops import reductions
-from ubridge.ops.elementwise import astype, binary, unary, with_scalar
+from ubridge.ops.elementwise import binary, converted, unary, with_scalar
 from ubridge.ops.reductions import Axes, reduced
 from ubridge.ops.results import require_out, require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 _ADD = OPS["add"]
@@ -33,6 +33,7 @@ _SUBTRACT = OPS["subtract"]
 _SUM = OPS["sum"]
 
 
+@named
 def var(
     x: Tensor,
     axis: Axes = None,
@@ -51,6 +52,7 @@ def var(
     return _as("var", found, _spread(x), x, out, stream)
 
 
+@named
 def std(
     x: Tensor,
     axis: Axes = None,
@@ -71,15 +73,14 @@ def _variance(
 ) -> Tensor:
     """The variance, of halves as f32."""
     require_tensors(name, x)
-    axes = _reduced_axes(name, x._layout, axis)
+    axes = axes_of(name, x._layout, axis)
     count = product_of(x.shape[one] for one in axes)
-    if not isinstance(ddof, (int, float)):
-        raise ArgumentTypeError(f"{name}: expected a number as ddof, got {type(ddof).__name__}")
+    require_number(f"{name}, ddof", ddof)
     if count <= ddof:
         raise ArgumentValueError(
             f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}"
         )
-    x = astype(x, _accumulated(x._dtype) if x._dtype.kind == "float" else f64, stream=stream)
+    x = converted(x, _accumulated(x._dtype) if x._dtype.kind == "float" else f64, stream=stream)
     middle = reductions.mean(x, axes, True, stream=stream)
     squares: Tensor = unary(_SQUARE, binary(_SUBTRACT, x, middle, None, stream), None, None, stream)
     total = reduced(_SUM, squares, axes, keepdims, None, stream)
@@ -97,6 +98,7 @@ def _spread(x: Tensor) -> DType:
     return x._dtype if x._dtype.kind == "float" else f64
 
 
+@named
 def prod(
     x: Tensor,
     axis: Axes = None,
@@ -113,9 +115,9 @@ def prod(
     is 1.
     """
     require_tensors("prod", x)
-    axes = _reduced_axes("prod", x._layout, axis)
+    axes = axes_of("prod", x._layout, axis)
     result = _summed(x, dtype)
-    x = astype(x, _accumulated(result), stream=stream)
+    x = converted(x, _accumulated(result), stream=stream)
     kept = [one for one in range(x.ndim) if one not in axes]
     shape = [1 if one in axes else length for one, length in enumerate(x.shape)]
     left = [x.shape[one] for one in kept]
@@ -146,6 +148,7 @@ def _folded(x: Tensor, stream: StreamLike | None) -> Tensor:
     return x
 
 
+@named
 def cumsum(
     x: Tensor,
     axis: int | None = None,
@@ -168,7 +171,7 @@ def cumsum(
         axis = 0
     axis = axis_of("cumsum", x._layout, axis)
     result = _summed(x, dtype)
-    x = astype(x, _accumulated(result), stream=stream)
+    x = converted(x, _accumulated(result), stream=stream)
     turned = x.swapaxes(axis, -1)
     found = _running(turned, stream).swapaxes(axis, -1)
     return _as("cumsum", found, result, x, out, stream)
@@ -184,7 +187,7 @@ def _running(x: Tensor, stream: StreamLike | None) -> Tensor:
     left, right = x[..., 0 : 2 * pairs : 2], x[..., 1::2]
     sums: Tensor = _running(binary(_ADD, left, right, None, stream), stream)
     whole = made[..., 1::2]
-    astype(sums, sums._dtype, out=whole, stream=stream)
+    converted(sums, sums._dtype, out=whole, stream=stream)
     between = made[..., 2::2]
     count = between.shape[-1]
     if count:
@@ -192,6 +195,7 @@ def _running(x: Tensor, stream: StreamLike | None) -> Tensor:
     return made
 
 
+@named
 def any(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -204,6 +208,7 @@ def any(  # numpy's name
     return _judged("any", _MAX, _NOT_EQUAL, x, axis, keepdims, out, stream)
 
 
+@named
 def all(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -228,9 +233,11 @@ def _judged(
 ) -> Tensor:
     """The largest or smallest of `x != 0`; of no elements, how their sum, 0, compares with 0."""
     require_tensors(name, x)
-    axes = _reduced_axes(name, x._layout, axis)
+    axes = axes_of(name, x._layout, axis)
     if 0 in x.shape:
-        counted = reductions.sum(astype(x, i64, stream=stream), axes, None, keepdims, stream=stream)
+        counted = reductions.sum(
+            converted(x, i64, stream=stream), axes, None, keepdims, stream=stream
+        )
         return with_scalar(of_none, counted, 0, False, out, stream)
     if x._dtype is not bool_:
         x = with_scalar(_NOT_EQUAL, x, 0, False, None, stream)
@@ -253,16 +260,7 @@ def _as(
         require_out(name, out, found.shape, dtype, x)
     elif found._dtype is dtype:
         return found
-    return astype(found, dtype, out=out, stream=stream)
-
-
-def _reduced_axes(name: str, layout: Layout, axis: Axes) -> tuple[int, ...]:
-    """Axes counted from the front, all of them for None."""
-    given = range(layout.rank) if axis is None else (axis,) if isinstance(axis, int) else axis
-    axes = tuple(axis_of(name, layout, one) for one in given)
-    if len(set(axes)) != len(axes):
-        raise ArgumentValueError(f"{name}: duplicate value in 'axis'")
-    return axes
+    return converted(found, dtype, out=out, stream=stream)
 
 
 __all__ = ["all", "any", "cumsum", "prod", "std", "var"]

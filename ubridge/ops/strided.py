@@ -17,12 +17,13 @@ import numpy.typing as npt
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS
+from ubridge.core.operand_checks import whole_number
 from ubridge.device.executor import Answer, DeviceExecutor, Executor
 from ubridge.device.remembered import TensorData, launched, make, remembered
 from ubridge.ops import answers
 from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, bool_, u8
+from uhal.dtypes import DTypeLike, bool_, i16, i64, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.frameworks import dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
@@ -31,6 +32,16 @@ Tensor = TypeVar("Tensor", bound="StridedTensor")
 """A class of tensors: what is computed from one is of the same class."""
 Index = int | slice | EllipsisType | None
 _COPY = OPS["copy"]
+
+
+_MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
+"""Types as which kernels copy and fill elements of types that they do not compute with."""
+
+
+def movable(buffer: DeviceBuffer) -> DeviceBuffer:
+    """Return the buffer as elements of the same size that kernels copy and fill."""
+    kind = _MOVED_AS.get(buffer.dtype.name)
+    return buffer if kind is None else buffer.view(kind)
 
 
 def storage_of(dtype: DType) -> DType:
@@ -55,8 +66,8 @@ class StridedTensor(TensorData):
     ) -> None:
         """Describe a buffer; the tensor keeps it alive, and changes with it.
 
-        By default the tensor has one axis of all elements. `dtype` may be bool over u8. Raises
-        `ArgumentValueError` when the layout reaches past the buffer.
+        By default the tensor has one axis of all elements. `dtype` may be bool over u8, of bytes
+        that are 0 or 1. Raises `ArgumentValueError` when the layout reaches past the buffer.
         """
         if not isinstance(buffer, DeviceBuffer):
             raise ArgumentTypeError(
@@ -144,11 +155,14 @@ class StridedTensor(TensorData):
 
     def narrow(self: Tensor, axis: int, start: int, length: int) -> Tensor:
         """Return the view of `length` elements of an axis, from `start`."""
+        start = whole_number("narrow, start", start)
+        length = whole_number("narrow, length", length)
         return self._viewed(self._layout.narrow(axis, start, length))
 
     def transpose(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
         """Return the view with the axes in another order, by default the opposite one."""
-        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        is_one = len(axes) == 1 and not hasattr(axes[0], "__index__")
+        given = axes[0] if is_one else axes
         if not given:
             return self._viewed(self._layout.reversed)
         return self._viewed(self._layout.permute(given))  # type: ignore[arg-type]
@@ -204,6 +218,10 @@ class StridedTensor(TensorData):
         """Return the view of ints, slices with positive steps, `...` and `None`."""
         return self._viewed(indexed(self._layout, index))
 
+    def __contains__(self, value: Any) -> bool:
+        """Return whether some element equals the value; waits for it."""
+        return bool(np.any(np.asarray(self == value)))
+
     def __iter__(self: Tensor) -> Iterator[Tensor]:
         if not self._layout.shape:
             raise TypeError("iteration over a 0-d array")
@@ -220,9 +238,9 @@ class StridedTensor(TensorData):
             return copied
         layout = Layout.contiguous(self._layout.shape)
         buffer = launches.launch_unary(
-            _COPY, self._buffer, self._layout, stream=stream, executor=self._executor
+            _COPY, movable(self._buffer), self._layout, stream=stream, executor=self._executor
         )
-        return self._made(buffer, layout, self._dtype)
+        return self._made(buffer.view(self._buffer.dtype), layout, self._dtype)
 
     def contiguous(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:
         """Return the tensor itself when it is contiguous, else a contiguous copy."""
@@ -239,6 +257,9 @@ class StridedTensor(TensorData):
     ) -> Tensor:
         """Copy an array, or anything numpy makes one of, to a device."""
         given = np.asarray(array, None if dtype is None else as_dtype(dtype).dtype)
+        if given.dtype == np.bool_:
+            # Views of other arrays may hold other bytes than 0 and 1.
+            given = given.view(np.uint8) != 0
         buffer = DeviceBuffer.from_numpy(given, device=device, stream=stream)
         return cls(buffer, Layout.contiguous(given.shape))
 
@@ -275,14 +296,7 @@ class StridedTensor(TensorData):
             flat = source.to_numpy(stream=stream)
             whole: npt.NDArray[Any] = flat.view(self._dtype.dtype).reshape(layout.shape)
             return whole
-        if self._buffer.dtype.name in _COPY.dtypes:
-            return self.copy(stream=stream)._fetched(stream)
-        # No kernel gathers this dtype, so the gaps between elements are copied as well.
-        span = self._buffer[layout.start_offset : layout.extent].to_numpy(stream=stream)
-        steps = [stride * span.itemsize for stride in layout.strides]
-        gathered: Any = np.lib.stride_tricks.as_strided(span, layout.shape, steps)
-        copied: npt.NDArray[Any] = gathered.copy()
-        return copied
+        return self.copy(stream=stream)._fetched(stream)
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None

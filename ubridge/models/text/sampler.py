@@ -153,7 +153,7 @@ class Selection:
             )
         if logits.device != self._device:
             logits = ub.asarray(logits.to_numpy(), device=self._device)
-        return logits.astype(f32).contiguous()
+        return logits.astype(f32, copy=False).contiguous()
 
     def _noted(
         self, tokens: Sequence[int], generated: Mapping[int, int]

@@ -228,7 +228,7 @@ def _wide(x: Memory, size: int, steps: Steps) -> Memory:
         return x
     if x.dtype.name not in ("f16", "bf16"):
         raise ArgumentTypeError(
-            f"{steps.question.op.name}: not supported for the dtype {x.dtype} on tops; it is made "
+            f"{steps.question.op.name}: dtype {x.dtype} is not supported on tops; it is made "
             "of kernels for bf16 f16 f32"
         )
     out = steps.scratch(size, f32)

@@ -1,0 +1,362 @@
+"""Every integer that a public function takes: numpy's ints are ints, extremes are refused by name.
+
+The parameters are found in the signatures; one that no call below passes fails the first test.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import ubridge as ub
+from tests.sampling import SOAK
+from ubridge.quantized_weight import QuantizedWeight
+from uhal import Device, DeviceBuffer
+from uhal.errors import DeviceError
+
+DEVICES = ("host",)
+MOST_BYTES = 64 << 20
+"""Of device memory: larger results are refused and never touched."""
+NUMBERS = re.compile(r"\b(int|float|Axes|Index|Seed)\b")
+"""Annotations of parameters that take numbers."""
+CLASSES = ("DeviceTensor", "Generator", "Layout", "QuantizedWeight", "Shape")
+OTHERS = {"execute_graph", "Shape.is_contiguous"}
+"""Functions whose numbers are the values of slots, or strides that were checked."""
+EXTREMES: tuple[Any, ...] = (
+    *(-1, 0, 1 << 31, -1 << 31, 1 << 32, 1 << 45, 1 << 62),
+    *((1 << 63) - 1, -1 << 63, 1 << 63, 1 << 64, 1 << 100, -1 << 100),
+    *(True, 1.5, math.nan, math.inf, "1", None, (), (1, 2, 3), [None], object()),
+)
+FLOATS = ("multiplier", "addend", "alpha", "scale", "epsilon", "value", "cap", "ddof", "parameter")
+"""Numbers that need not be ints."""
+MAKES_ARRAYS = {"arange", "Generator.words"}
+"""They make arrays on the host, of any size that it holds."""
+
+
+class Indexed:
+    """An int to `operator.index` and nothing else."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+def parameters_of(function: Callable[..., Any]) -> list[str]:
+    """The parameters whose annotations say that they take numbers."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [one.name for one in found if NUMBERS.search(str(one.annotation))]
+
+
+def public_parameters() -> set[tuple[str, str]]:
+    found = set()
+    for name in ub.__all__:
+        value = getattr(ub, name)
+        if name in CLASSES:
+            for method in dir(value):
+                if not method.startswith("_") or method in ("__init__", "__getitem__"):
+                    called = getattr(value, method)
+                    found |= {(f"{name}.{method}", one) for one in parameters_of(called)}
+        elif not inspect.isclass(value) and callable(value):
+            found |= {(name, one) for one in parameters_of(value)}
+    return {(name, one) for name, one in found if name not in OTHERS}
+
+
+Call = tuple[Callable[..., Any], dict[str, Any]]
+
+
+def calls() -> dict[str, Call]:
+    """Each function with arguments by name that it takes; `*axes` is passed in order."""
+    x, cube = ub.ones((4, 6)), ub.ones((2, 3, 4))
+    ids = ub.from_numpy(np.zeros((4, 6), np.int64))
+    some = ub.from_numpy(np.zeros(2, np.int64))
+    images, line = ub.ones((1, 2, 5, 6)), ub.ones((1, 2, 7))
+    position = ub.from_numpy(np.zeros(1, np.int64))
+    heads, weight = ub.ones((1, 2, 4)), ub.ones(6)
+    keys = ub.ones((2, 8, 4))
+    mask = ub.zeros((4, 6), "u8")
+    layout = x.layout
+    blocks = QuantizedWeight.from_numpy(np.ones((4, 64), np.float32), "q8_0")
+    stacked = QuantizedWeight(blocks.buffer, "q8_0", 4, 64)
+    raw = bytes(blocks.format.row_bytes(64) * 4)
+    window = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1}
+    turned = {**window, "out_padding": 0}
+    both = {"buffer": x.buffer, "layout": layout}
+    rows = {"rows": 4, "columns": 64}
+    of_ids = {"ids": some.buffer, "ids_layout": some.layout, "axis": 0}
+    whole = {"ids": ids.buffer, "ids_layout": ids.layout, "axis": 0}
+    square = {"buffer": images.buffer, "layout": images.layout}
+    found: dict[str, Call] = {
+        "DeviceTensor.broadcast_to": (x.broadcast_to, {"shape": (2, 4, 6)}),
+        "DeviceTensor.expand_dims": (x.expand_dims, {"axis": 1}),
+        "DeviceTensor.narrow": (x.narrow, {"axis": 1, "start": 1, "length": 2}),
+        "DeviceTensor.permute": (x.permute, {"*axes": (1, 0)}),
+        "DeviceTensor.transpose": (x.transpose, {"*axes": (1, 0)}),
+        "DeviceTensor.reshape": (x.reshape, {"*shape": (3, 8)}),
+        "DeviceTensor.squeeze": (ub.ones((4, 1)).squeeze, {"axis": 1}),
+        "DeviceTensor.swapaxes": (x.swapaxes, {"first": 0, "second": 1}),
+        "DeviceTensor.__getitem__": (x.__getitem__, {"index": 1}),
+        "QuantizedWeight.__getitem__": (_stack(blocks).__getitem__, {"index": 1}),
+        "QuantizedWeight.__init__": (
+            lambda **given: QuantizedWeight(stacked.buffer, "q8_0", **given),
+            {**rows, "shape": (4, 64)},
+        ),
+        "QuantizedWeight.from_blocks": (
+            lambda **given: QuantizedWeight.from_blocks(raw, "q8_0", **given), rows,
+        ),
+        "Layout.__init__": (ub.Layout, {"shape": (2, 3), "strides": (3, 1), "start_offset": 1}),
+        "Layout.axis": (layout.axis, {"axis": 1}),
+        "Layout.broadcast_to": (layout.broadcast_to, {"shape": (2, 4, 6)}),
+        "Layout.contiguous": (ub.Layout.contiguous, {"shape": 3, "start_offset": 2}),
+        "Layout.expanded": (layout.expanded, {"axis": 1}),
+        "Layout.narrow": (layout.narrow, {"axis": 1, "start": 1, "length": 2}),
+        "Layout.permute": (layout.permute, {"axes": (1, 0)}),
+        "Layout.reshape": (layout.reshape, {"shape": (3, 8)}),
+        "Layout.selected": (layout.selected, {"axis": 0, "index": 1}),
+        "Layout.sliced": (lambda axis: layout.sliced(axis, slice(1, 3)), {"axis": 0}),
+        "Layout.squeezed": (ub.Layout.contiguous((4, 1)).squeezed, {"axis": 1}),
+        "Layout.transpose": (layout.transpose, {"first": 0, "second": 1}),
+        "Generator.__init__": (ub.Generator, {"seed": 3, "position": 4}),
+        "Generator.skip": (ub.Generator(1).skip, {"counters": 3}),
+        "Generator.words": (lambda count: ub.Generator(1).words(count), {"count": 3}),
+        "arange": (ub.arange, {"start": 1, "stop": 9, "step": 2}),
+        "cat": (lambda axis: ub.cat([x, x], axis), {"axis": 1}),
+        "concatenate": (lambda axis: ub.concatenate([x, x], axis), {"axis": 1}),
+        "stack": (lambda axis: ub.stack([x, x], axis), {"axis": 1}),
+        "split": (lambda **given: ub.split(x, **given), {"parts": 2, "axis": 0}),
+        "empty": (lambda shape: ub.empty(shape).shape, {"shape": 3}),
+        "zeros": (ub.zeros, {"shape": 3}),
+        "ones": (ub.ones, {"shape": 3}),
+        "full": (lambda shape: ub.full(shape, 2), {"shape": 3}),
+        "rand": (ub.rand, {"shape": 3, "seed": 5}),
+        "randn": (ub.randn, {"shape": 3, "seed": 5}),
+        "affine": (lambda **given: ub.affine(x, **given), {"multiplier": 2, "addend": 3}),
+        "elu": (lambda alpha: ub.elu(x, alpha), {"alpha": 2}),
+        "topk": (lambda **given: ub.topk(x, **given)[0], {"k": 2, "axis": 1}),
+        "gather": (lambda axis: ub.gather(x, ids, axis), {"axis": 0}),
+        "take": (lambda axis: ub.take(x, some, axis), {"axis": 0}),
+        "scatter": (lambda axis: ub.scatter(ub.zeros((4, 6)), ids, x, axis), {"axis": 0}),
+        "scatter_add": (lambda axis: ub.scatter_add(ub.zeros((4, 6)), ids, x, axis), {"axis": 0}),
+        "index_add": (
+            lambda axis: ub.index_add(ub.zeros((4, 6)), some, x[:2], axis), {"axis": 0},
+        ),
+        "attention": (lambda scale: ub.attention(*[images] * 3, scale=scale), {"scale": 2}),
+        "cached_attention": (
+            lambda **given: ub.cached_attention(heads, keys, keys, position, **given),
+            {"scale": 1, "window": 3, "cap": 2},
+        ),
+        "kv_concat": (lambda axis: ub.kv_concat(cube, cube, axis), {"axis": 1}),
+        "layer_norm": (
+            lambda epsilon: ub.layer_norm(x, weight, weight, epsilon), {"epsilon": 1},
+        ),
+        "rms_norm": (lambda epsilon: ub.rms_norm(x, weight, epsilon), {"epsilon": 1}),
+        "upsample_nearest2d": (
+            lambda **given: ub.upsample_nearest2d(images, **given), {"rows": 3, "columns": 4},
+        ),
+        "upsample_bilinear2d": (
+            lambda **given: ub.upsample_bilinear2d(images, **given),
+            {"rows": 3, "columns": 4, "scale": (1, 1)},
+        ),
+        "launch_affine": (
+            lambda **given: ub.launch_affine(**both, **given), {"multiplier": 2, "addend": 3},
+        ),
+        "launch_attention": (
+            lambda scale: ub.launch_attention(*(images.buffer, images.layout) * 3, scale),
+            {"scale": 1},
+        ),
+        "launch_col2im1d": (lambda stride: ub.launch_col2im1d(**square, stride=stride),
+                            {"stride": 2}),
+        "launch_convolution": (
+            lambda **given: ub.launch_convolution(
+                "conv1d", line.buffer, line.layout, x.buffer, ub.Layout.contiguous((3, 2, 3)),
+                **given,
+            ),
+            turned,
+        ),
+        "launch_copy2d": (
+            lambda **given: ub.launch_copy2d(x.buffer, ub.zeros(24).buffer, **given),
+            {"rows": 2, "columns": 3, "source_pitch": 6, "destination_pitch": 5},
+        ),
+        "launch_dequantize": (
+            lambda **given: ub.launch_dequantize("q8_0", stacked.buffer, **given), rows,
+        ),
+        "launch_fill": (
+            lambda value: ub.launch_fill(ub.zeros(24).buffer, layout, value), {"value": 2},
+        ),
+        "launch_gather": (lambda axis: ub.launch_gather(**both, **{**whole, "axis": axis}),
+                          {"axis": 0}),
+        "launch_im2col": (
+            lambda **given: ub.launch_im2col(**square, **given),
+            {"window": (2, 2), "stride": 1, "padding": 1, "dilation": 1},
+        ),
+        "launch_index_add": (
+            lambda axis: ub.launch_index_add(
+                ub.zeros(24).buffer, layout, some.buffer, some.layout, x.buffer, x[:2].layout, axis
+            ),
+            {"axis": 0},
+        ),
+        "launch_index_select": (
+            lambda axis: ub.launch_index_select(**both, **{**of_ids, "axis": axis}), {"axis": 0},
+        ),
+        "launch_kv_concat": (
+            lambda axis: ub.launch_kv_concat(*(cube.buffer, cube.layout) * 2, axis), {"axis": 1},
+        ),
+        "launch_masked_fill": (
+            lambda value: ub.launch_masked_fill(x.buffer, layout, mask.buffer, mask.layout, value),
+            {"value": 2},
+        ),
+        "launch_norm": (
+            lambda epsilon: ub.launch_norm(x.buffer, layout, weight.buffer, None, epsilon),
+            {"epsilon": 1},
+        ),
+        "launch_pool2d": (
+            lambda **given: ub.launch_pool2d("max_pool2d", **square, **given),
+            {"window": (2, 2), "stride": (1, 1)},
+        ),
+        "launch_quantized_matvec": (
+            lambda **given: ub.launch_quantized_matvec(
+                "q8_0", stacked.buffer, ub.ones((2, 64)).buffer, **given
+            ),
+            {**rows, "vectors": 2},
+        ),
+        "launch_reduce": (lambda axes: ub.launch_reduce("sum", **both, axes=axes), {"axes": (0,)}),
+        "launch_scatter": (
+            lambda axis: ub.launch_scatter(
+                "scatter", ub.zeros(24).buffer, layout, ids.buffer, ids.layout, x.buffer, layout,
+                axis,
+            ),
+            {"axis": 0},
+        ),
+        "launch_unary": (
+            lambda parameter: ub.launch_unary("elu", **both, parameter=parameter),
+            {"parameter": 2},
+        ),
+        "launch_upsample2d": (
+            lambda **given: ub.launch_upsample2d("upsample_bilinear2d", **square, **given),
+            {"rows": 3, "columns": 4, "scale": (1, 1)},
+        ),
+    }  # fmt: skip
+    for name in ("all", "any", "argmax", "argmin", "cumsum", "flip", "max", "mean", "min", "prod",
+                 "std", "sum", "var", "argsort", "sort", "softmax", "log_softmax"):  # fmt: skip
+        given = {"axis": 1, "ddof": 1} if name in ("std", "var") else {"axis": 1}
+        found[name] = (_first(getattr(ub, name), x), given)
+        if hasattr(x, name):
+            found[f"DeviceTensor.{name}"] = (getattr(x, name), given)
+    for name in ("avg_pool2d", "max_pool2d"):
+        found[name] = (_first(getattr(ub, name), images), {"window": 2, "stride": 1})
+    for axes, data in ((1, line), (2, images)):
+        kernel = ub.ones((2, 2, *(2,) * axes))
+        for name, given in ((f"conv{axes}d", window), (f"conv_transpose{axes}d", turned)):
+            found[name] = (_first(getattr(ub, name), data, kernel), given)
+    return found
+
+
+def _first(function: Callable[..., Any], *operands: Any) -> Callable[..., Any]:
+    return lambda **given: function(*operands, **given)
+
+
+def _stack(blocks: QuantizedWeight) -> QuantizedWeight:
+    twice = DeviceBuffer.from_numpy(np.tile(blocks.buffer.to_numpy(), 2))
+    return QuantizedWeight(twice, "q8_0", 8, 64, shape=(2, 4, 64))
+
+
+def called(call: Call, name: str, value: Any) -> Any:
+    function, arguments = call
+    given = {**arguments, name: value}
+    in_order = [
+        one for key in list(given) if key.startswith("*") for one in _spread(given.pop(key))
+    ]
+    return function(*in_order, **given)
+
+
+def _spread(value: Any) -> Any:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def plain(result: Any) -> Any:
+    """A result as values that compare with `==`."""
+    if isinstance(result, ub.DeviceTensor):
+        return result.shape, result.dtype.name, result.tolist()
+    if isinstance(result, DeviceBuffer):
+        return result.to_numpy().tolist()
+    if isinstance(result, np.ndarray):
+        return result.tolist()
+    if isinstance(result, (tuple, list)):
+        return [plain(one) for one in result]
+    if isinstance(result, ub.Generator):
+        return result.seed, result.position
+    return str(result) if isinstance(result, QuantizedWeight) else result
+
+
+@contextmanager
+def little_memory(device: Device) -> Iterator[None]:
+    before = device.context.memory_limit
+    device.context.memory_limit = device.context.pool_statistics()["bytes_reserved"] + MOST_BYTES
+    try:
+        yield
+    finally:
+        device.context.memory_limit = before
+
+
+def cases() -> list[tuple[str, str]]:
+    return [
+        (name, one.lstrip("*"))
+        for name, (_, given) in calls().items()
+        for one in given
+    ]  # fmt: skip
+
+
+def test_every_parameter_is_tried(device: Device) -> None:
+    assert public_parameters() - set(cases()) == set()
+
+
+def test_numpys_ints_are_ints(device: Device) -> None:
+    for name, call in calls().items():
+        for parameter, value in call[1].items():
+            expected = plain(called(call, parameter, value))
+            if name == "Generator.skip" or parameter in FLOATS:
+                continue
+            for kind in (np.int64, np.int8, np.uint16, np.array, Indexed):
+                given = (
+                    tuple(kind(one) for one in value)
+                    if isinstance(value, tuple)
+                    else kind(value)
+                )  # fmt: skip
+                try:
+                    found = plain(called(call, parameter, given))
+                except Exception as error:
+                    error.add_note(f"{name}({parameter}={given!r})")
+                    raise
+                assert found == expected, (name, parameter, given)
+
+
+def test_extremes_are_refused_in_our_words(
+    device: Device, rng: np.random.Generator, seed: int
+) -> None:
+    """A sample of the values for each parameter; all of them in a soak."""
+    with little_memory(device):
+        for name, call in calls().items():
+            for parameter in call[1]:
+                chosen = rng.permutation(len(EXTREMES))[: None if SOAK else 6]
+                for value in (EXTREMES[one] for one in chosen):
+                    if name in MAKES_ARRAYS and type(value) is int and abs(value) < 1 << 60:
+                        continue
+                    try:
+                        found = called(call, parameter, value)
+                        if isinstance(found, ub.DeviceTensor) and found.size < 1 << 20:
+                            found.to_numpy()
+                    except (DeviceError, IndexError):
+                        pass
+                    except Exception as error:
+                        error.add_note(f"{name}({parameter}={value!r})")
+                        raise
