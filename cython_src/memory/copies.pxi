@@ -57,7 +57,7 @@ cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:
     except BaseException:
         keep_memory(core, source)
         raise
-    return check_reports(buffer.context)
+    return check_reports(buffer.context, core)
 
 
 cdef int copy_in_async(DeviceBuffer buffer, object source, StreamCore core) except -1:
@@ -114,7 +114,7 @@ cdef int copy_out(DeviceBuffer buffer, object destination, object stream) except
         wait_for_uses(buffer.context, buffer.block, core)
     copy_out_async(buffer, destination, core)
     synchronize_core(buffer.context, core)
-    return check_reports(buffer.context)
+    return check_reports(buffer.context, core)
 
 
 cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core) except -1:

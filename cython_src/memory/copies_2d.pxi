@@ -194,7 +194,7 @@ cdef int copy_rows_and_wait(
         else:
             keep_memory(core, memory)
         raise
-    return check_reports(buffer.context)
+    return check_reports(buffer.context, core)
 
 
 cdef int copy_rows_of(
@@ -244,7 +244,7 @@ cdef int copy_2d_device(
         source = middle
     copy_rows_of(destination, source, DEVICE_TO_DEVICE, &here, &there, core)
     synchronize_core(destination.context, core)
-    return check_reports(destination.context)
+    return check_reports(destination.context, core)
 
 
 cdef bint overlap(Rows *first, Rows *second) noexcept:

@@ -203,7 +203,8 @@ def test_errors_name_the_function(device: Device, dtype: str) -> None:
     """Of every public function: whatever step has no kernel for the dtype."""
     shapes: list[tuple[int, ...]] = [(4,), (4, 4), (1, 4, 4), (1, 1, 4, 4)]
     others = {"axis": 0, "k": 1, "rows": 2, "columns": 2, "window": 2, "exponent": 2,
-              "multiplier": 1, "addend": 1, "parts": 2, "shape": 3, "subscripts": "i,i->"}  # fmt: skip
+              "multiplier": 1, "addend": 1, "parts": 2, "shape": 3,
+              "subscripts": "i,i->"}  # fmt: skip
     refused = 0
     for name, function in public_functions().items():
         wanted = inspect.signature(function).parameters.values()

@@ -61,7 +61,7 @@ def test_every_dtype_of_elements(device: Device, rng: np.random.Generator) -> No
         got = weight.dequantize(dtype)
         assert got.dtype == dtype and got.shape == (3, 512)
         np.testing.assert_array_equal(got.to_numpy(), exact.astype(got.to_numpy().dtype))
-    with pytest.raises(TypeError, match=r"block_elements: not supported for the dtype i32"):
+    with pytest.raises(TypeError, match=r"block_elements: dtype i32 is not supported"):
         weight.dequantize("i32")
 
 

@@ -285,18 +285,13 @@ class StridedTensor(TensorData):
         Waits. With a `stream`, only for what is in that one. Raises `IndexError` when a kernel that
         the elements may depend on met an id out of bounds.
         """
-        array = self._fetched(stream)
-        self.device.context.check_reports(stream)
-        return array
-
-    def _fetched(self, stream: StreamLike | None) -> npt.NDArray[Any]:
         layout = self._layout
         if layout.is_contiguous:
             source = self._buffer[layout.start_offset : layout.start_offset + layout.size]
             flat = source.to_numpy(stream=stream)
             whole: npt.NDArray[Any] = flat.view(self._dtype.dtype).reshape(layout.shape)
             return whole
-        return self.copy(stream=stream)._fetched(stream)
+        return self.copy(stream=stream).to_numpy(stream=stream)
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
