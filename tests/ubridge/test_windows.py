@@ -267,8 +267,8 @@ def test_products_into_views(op_row: OpRow, device: Device, rng: np.random.Gener
     np.testing.assert_allclose(whole.to_numpy()[:, ::2], x.array @ y.array, 1e-4, 1e-5)
     assert (whole.to_numpy()[:, 1::2] == 77).all()
     square = ubridge.ones((4, 4), device=device)
-    with pytest.raises(ArgumentValueError, match="matmul, out: expected other memory"):
-        ubridge.matmul(square, square, out=square)
+    assert ubridge.matmul(square, square, out=square) is square
+    assert square.tolist() == [[4] * 4] * 4
 
 
 # 23: more rows than the blocks that a CPU runs well.
@@ -321,12 +321,12 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
         ubridge.conv1d(x, x.swapaxes(1, 2))
     with pytest.raises(ArgumentValueError, match="conv1d: expected a window of 1 to 4 elements"):
         ubridge.conv1d(x, ubridge.zeros((1, 3, 5), device=device))
-    with pytest.raises(ArgumentValueError, match="a stride and a dilation of at least 1"):
+    with pytest.raises(ArgumentValueError, match="conv1d, stride: expected 1 to"):
         ubridge.conv1d(x, x, stride=0)
     weight = ubridge.zeros((3, 1, 2), device=device)
     with pytest.raises(ArgumentValueError, match=r"many channels .*\(3, 1, 2\) in 2 groups"):
         ubridge.conv1d(x, weight, groups=2)
-    with pytest.raises(ArgumentValueError, match="conv1d: expected at least 1 group, got 0"):
+    with pytest.raises(ArgumentValueError, match=r"conv1d, groups: expected 1 to .*, got 0"):
         ubridge.conv1d(x, weight, groups=0)
     with pytest.raises(ArgumentValueError, match="expected a multiple of the 3 groups in the fir"):
         ubridge.conv1d(x, ubridge.zeros((4, 1, 2), device=device), groups=3)
