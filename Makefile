@@ -8,7 +8,7 @@ WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-r
 SITE := build/site/html
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
-.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm kernels-opencl test soak interpreters
+.PHONY: help demo build simulators kernels kernels-cuda kernels-rocm kernels-opencl test soak mutants interpreters
 .PHONY: debug sanitize bench wheel docs lint format types check clean
 .DEFAULT_GOAL := help
 
@@ -59,6 +59,10 @@ soak: ## Run the tests with full counts (no time limit); build/coverage/html sho
 	@$(VENV_PYTHON) -m simulators.build
 	@mkdir -p build/coverage
 	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) --cov --cov-report=html $(PYTEST)
+
+mutants: ## Plant mistakes one at a time and print those that the nearest tests do not find
+	@$(ENVIRONMENT) test mutants
+	$(VENV_PYTHON) -m build_support.mutants $(MUTANTS)
 
 interpreters: ## Run conformance on the host under the oldest and the newest other Python here
 	@$(ENVIRONMENT) test

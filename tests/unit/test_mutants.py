@@ -1,0 +1,72 @@
+"""Planted mistakes are found in the sources, change what these do, and name tests to ask."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from build_support.mutants import compiled, python
+from build_support.mutants.__main__ import nearest
+from tests.children import ROOT
+
+
+def test_a_switch_chooses_between_the_text_and_the_mistake(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("int f(int a) { return a > 3; }\n")
+    one = compiled.Compiled("a.c", "a > 3", "a >= 3", ())
+    (switched,) = compiled.with_switches(tmp_path, [one]).values()
+    assert "return (uhal_mutant(1) ? (a >= 3) : (a > 3));" in switched
+    (tmp_path / "cython_src").mkdir()
+    (tmp_path / "cython_src" / "lane.pyx").write_text("cimport x\nimport atexit as _atexit\n")
+    (tmp_path / "cython_src" / "b.pxi").write_text("if a and b:\n    pass\n")
+    other = compiled.Compiled("cython_src/b.pxi", "a and b", "a", ())
+    found = compiled.with_switches(tmp_path, [one, other])
+    assert "if ((a) if uhal_mutant(2) else (a and b)):" in found["cython_src/b.pxi"]
+    lane = found["cython_src/lane.pyx"]
+    assert lane.index("bint uhal_mutant(int number)") < lane.index("import atexit")
+
+
+@pytest.mark.parametrize("source", ["int f(void);\n", "a > 3; a > 3;\n"])
+def test_a_text_that_does_not_stand_once_is_an_error(tmp_path: Path, source: str) -> None:
+    (tmp_path / "a.c").write_text(source)
+    with pytest.raises(
+        compiled.StaleTextError, match=r"a\.c: expected 'a > 3' once, found it [02]"
+    ):
+        compiled.with_switches(tmp_path, [compiled.Compiled("a.c", "a > 3", "1", ())])
+
+
+def test_every_mistake_of_the_table_names_tests_that_there_are() -> None:
+    for one in compiled.MISTAKES:
+        assert one.tests and all((ROOT / test).is_file() for test in one.tests), one
+
+
+def test_drawn_mistakes_change_what_a_module_does(seed: int) -> None:
+    pytest.importorskip("cosmic_ray")  # of the extra `mutants`
+    folders = ["uhal/images", "ubridge/core"]
+    drawn = list(python.draw(ROOT, folders, 2, random.Random(seed)))
+    assert {one.path.rpartition("/")[0] for one in drawn} == set(folders) and len(drawn) == 2
+    for one in drawn:
+        compile(one.source, one.path, "exec")
+        assert one.source != (ROOT / one.path).read_text("utf-8") and one.before != one.after
+    again = list(python.draw(ROOT, folders, 2, random.Random(seed)))
+    assert again == drawn
+
+
+def test_annotations_and_imports_for_types_are_no_mistakes() -> None:
+    plain = "if TYPE_CHECKING:\n    import a\ndef f(x: int | None) -> int:\n    y: int = 1\n"
+    other = "if TYPE_CHECKING:\n    import b\ndef f(x: int & None) -> str:\n    y: str = 1\n"
+    assert python._meaning(plain) == python._meaning(other)
+    assert python._meaning(plain) != python._meaning(plain.replace("= 1", "= 2"))
+
+
+@pytest.mark.parametrize(
+    ("path", "test"),
+    [
+        ("uhal/signature.py", "tests/unit/test_signature.py"),
+        ("uhal/images/ptx.py", "tests/unit/test_ptx.py"),
+        ("ubridge/models/text/sampler.py", "tests/ubridge/test_token_sampling.py"),
+    ],
+)
+def test_the_nearest_tests_name_what_a_module_defines(path: str, test: str) -> None:
+    assert test in nearest(path, ROOT)
