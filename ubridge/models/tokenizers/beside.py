@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ubridge.files.errors import InvalidFileError
+from ubridge.files.settings import bytes_of_file, object_of, text_of_file
 from ubridge.models.tokenizers.vocabulary import looks_control
 
 _CONFIG = "tokenizer_config.json"
@@ -156,19 +156,11 @@ def _templates(folder: Path, given: Any) -> dict[str, str]:
                 raise _misshapen(folder, "chat_template", "a name and a template", one)
             found[name] = form
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        found[path.stem] = path.read_text("utf-8")
+        found[path.stem] = text_of_file(path)
     if (folder / "chat_template.jinja").is_file():
-        found["default"] = (folder / "chat_template.jinja").read_text("utf-8")
+        found["default"] = text_of_file(folder / "chat_template.jinja")
     return found
 
 
 def _object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidFileError(f"{path}: this is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise InvalidFileError(f"{path}: expected an object, got {type(value).__name__}")
-    return value
+    return object_of(path, bytes_of_file(path)) if path.exists() else {}

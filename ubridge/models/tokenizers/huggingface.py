@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ubridge.files.errors import InvalidFileError
+from ubridge.files.settings import text_of_file
 from ubridge.models.tokenizers.beside import Added, Beside, read_beside
 from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
 from ubridge.models.tokenizers.vocabulary import BYTE
@@ -19,6 +20,8 @@ from ubridge.models.tokenizers.vocabulary import BYTE
 _CONTEXT = 8
 """Tokens before a text that decide whether it begins with a blank."""
 _UNFINISHED = "\ufffd"
+_MOST_BYTES = 1 << 28
+"""A larger file is refused; the largest published are some 30 MB."""
 
 
 def read(path: Path) -> Tokenizer:
@@ -32,7 +35,7 @@ def read(path: Path) -> Tokenizer:
         raise ImportError(
             f"{path} is read by the tokenizers library: pip install 'uhal-py[llm]'"
         ) from error
-    text = path.read_text("utf-8")
+    text = text_of_file(path, _MOST_BYTES)
     beside = read_beside(path.parent)
     try:
         made = [tokenizers.Tokenizer.from_str(text) for _ in range(2)]

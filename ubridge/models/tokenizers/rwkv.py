@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ubridge.files.errors import InvalidFileError
+from ubridge.files.settings import text_of_file
 from ubridge.models.tokenizers.special import ByteStream
 from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
 
@@ -21,19 +22,26 @@ _LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 def read(path: Path) -> Tokenizer:
     """Read `rwkv_vocab_v20230424.txt` or one like it. Raises `InvalidFileError`."""
     tokens: dict[int, bytes] = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    text = text_of_file(path)
+    for number, line in enumerate(text.splitlines(), 1):
         head, _, rest = line.partition(" ")
         literal, _, length = rest.rpartition(" ")
         try:
             value = ast.literal_eval(literal)
-            raw = value.encode("utf-8") if isinstance(value, str) else bytes(value)
+            # Not `bytes(value)`: of a number it would make as many.
+            raw = value.encode("utf-8") if isinstance(value, str) else b"".join([value])
             token, count = int(head), int(length)
-        except (ValueError, SyntaxError, TypeError) as error:
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
             raise InvalidFileError(
                 f"{path}:{number}: expected a number, a Python literal and a length, got {line!r}"
             ) from error
-        if len(raw) != count or token < 0:
+        if len(raw) != count:
             raise InvalidFileError(f"{path}:{number}: expected {count} bytes, got {len(raw)}")
+        # A list of all tokens is made: there are no more than characters in the file.
+        if not 0 <= token <= len(text):
+            raise InvalidFileError(
+                f"{path}:{number}: expected a number of 0 to {len(text)}, got {token}"
+            )
         tokens[token] = raw
     return WorldTokenizer(tokens)
 

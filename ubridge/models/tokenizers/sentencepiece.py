@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ubridge.files.errors import InvalidFileError
+from ubridge.files.settings import bytes_of_file
 from ubridge.models.tokenizers.beside import Beside, read_beside
 from ubridge.models.tokenizers.pieces import BLANK, PieceTokenizer
 from ubridge.models.tokenizers.special import SpecialTexts
@@ -38,14 +39,12 @@ Fields = dict[int, "int | bytes"]
 
 def read(path: Path) -> Tokenizer:
     """Read a `tokenizer.model`. Raises `InvalidFileError`, `ArgumentValueError` for other kinds."""
-    if path.stat().st_size > _MOST_BYTES:
-        raise InvalidFileError(f"{path}: expected at most {_MOST_BYTES} bytes")
     texts: list[str] = []
     scores: list[float] = []
     kinds: list[int] = []
     training: Fields = {}
     normalizing: Fields = {}
-    for number, value in _fields(path.read_bytes(), path):
+    for number, value in _fields(bytes_of_file(path, _MOST_BYTES), path):
         if not isinstance(value, bytes):
             continue
         if number == _PIECES:
