@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,59 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     sentencepiece_model(tmp_path / "nfkc.model", normalization_rule_name="nmt_nfkc")
     with pytest.raises(ArgumentValueError, match="prepared with a map of characters"):
         Tokenizer.load(tmp_path / "nfkc.model")
+
+
+FILES = ("tokenizer.json", "tokenizer.model", "rwkv_vocab_v20230424.txt", "a.gguf")
+BESIDE = (
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    "chat_template.jinja",
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_other_bytes_is_named(name: str, tmp_path: Path) -> None:
+    for raw in (b"\xff", b"", b"{", b"[" * 100_000, b"1 'a' 1\n\xff"):
+        (tmp_path / name).write_bytes(raw)
+        with pytest.raises(InvalidFileError) as told:
+            Tokenizer.load(tmp_path / name)
+        assert str(told.value).startswith(str(tmp_path / name)), raw
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InvalidFileError, match=f"{name}: expected a file, got a FIFO"):
+        Tokenizer.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_file_beside_it_of_other_bytes_is_named(name: str, tmp_path: Path) -> None:
+    of_kind("json", tmp_path)
+    Tokenizer.load(tmp_path)
+    for raw in (b"\xff", b"{", b"[]") if name.endswith(".json") else (b"\xff",):
+        (tmp_path / name).write_bytes(raw)
+        with pytest.raises(InvalidFileError, match=f"{name}: expected "):
+            Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("2147483648 'a' 1", "-1 'a' 1", "1 'a' 2", "1 99999999999 1", "1 ['a'] 1", "x 'a' 1"),
+        *("1 'a' x", f"1 {'(' * 5000} 1", "1 '\\ud800' 3", "1"),
+    ],
+)
+def test_a_wrong_line_of_a_world_vocabulary_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "rwkv_vocab_v20230424.txt"
+    path.write_text(f"1 'a' 1\n{line}\n")
+    with pytest.raises(InvalidFileError, match=r"rwkv_vocab_v20230424\.txt:2: expected "):
+        Tokenizer.load(path)
+
+
+def test_a_gguf_file_of_any_name_has_its_tokenizer(tmp_path: Path) -> None:
+    path = write_gguf(
+        tmp_path / "m.gguf", tokenizer__ggml__model="rwkv", tokenizer__ggml__tokens=["<s>", "a"]
+    )
+    for name in ("sha256-0123", "m.bin", "m.txt"):
+        path = path.rename(tmp_path / name)
+        assert Tokenizer.load(path).encode("aa") == [1, 1]
 
 
 def test_wrong_tokens_and_texts_are_refused(tmp_path: Path) -> None:

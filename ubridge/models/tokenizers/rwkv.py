@@ -43,6 +43,8 @@ def read(path: Path) -> Tokenizer:
                 f"{path}:{number}: expected a number of 0 to {len(text)}, got {token}"
             )
         tokens[token] = raw
+    if not tokens:
+        raise InvalidFileError(f"{path}: expected a line for each token, got none")
     return WorldTokenizer(tokens)
 
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ubridge.files.gguf_reading import begins_as_gguf
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 CONTROL_LOOKING = frozenset(
@@ -69,7 +70,8 @@ class Tokenizer(ABC):
         damaged, and `ArgumentValueError` for a kind of tokenizer that is not known.
         """
         found = _file_of(Path(path))
-        name = found.suffix if found.suffix == ".gguf" else _kind_of(found)
+        is_gguf = found.suffix == ".gguf" or begins_as_gguf(found)
+        name = ".gguf" if is_gguf else _kind_of(found)
         made = import_module(_READERS[name]).read(found)
         assert isinstance(made, Tokenizer)
         return made
