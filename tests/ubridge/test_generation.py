@@ -373,6 +373,40 @@ def test_a_cache_of_another_model_is_refused(make: Make, tmp_path: Path) -> None
     assert session.cache.tokens == session.tokenizer.encode("ab")
 
 
+def test_a_damaged_cache_is_named_and_changes_nothing(make: Make, tmp_path: Path) -> None:
+    session = make()
+    session.generate("hello", max_tokens=9).read()
+    good, bad = tmp_path / "good.safetensors", tmp_path / "bad.safetensors"
+    session.save(good)
+    stored = ub.load(good)
+    told, held = dict(stored.metadata), {name: stored[name].to_numpy() for name in stored}
+    session.generate("ab", max_tokens=1).read()
+    before = {name: one.to_numpy() for name, one in session.cache.tensors.items()}
+    last = list(before)[-1]
+    wrong: list[tuple[str, Any]] = [
+        *((key, value) for key in ("room", "kept", "of") for value in
+          (None, "x", "-5", "0.5", "[]", "null", str(1 << 70), "[" * 100_000)),
+        *(("tokens", value) for value in (None, np.zeros(3), np.zeros((2, 2), np.int64),
+          np.full(3, -1), np.full(3, 1 << 40), np.zeros(10_000, np.int64))),
+        *((last, value) for value in (None, np.zeros((1, 2), np.float32), held[last] > 0)),
+    ]  # fmt: skip
+    for key, value in wrong:
+        metadata, tensors = dict(told), dict(held)
+        whole = metadata if key in metadata else tensors
+        whole.pop(key)
+        if value is not None:
+            whole[key] = value
+        ub.save(bad, tensors, metadata=metadata)
+        with pytest.raises((InvalidFileError, ArgumentValueError), match=f"^{bad}: ") as error:
+            session.restore(bad)
+        assert key in str(error.value) or key == "of", (key, value)
+        assert session.cache.tokens[:2] == session.tokenizer.encode("ab")
+        for name, tensor in session.cache.tensors.items():
+            assert np.array_equal(tensor.to_numpy(), before[name])
+    session.restore(good)
+    assert session.cache.kept == int(told["kept"])
+
+
 def test_any_text_comes_out_as_it_went_in(make: Make, rng: np.random.Generator) -> None:
     """A model that says a text of distinct bytes says just that, whatever the borders."""
     for _ in range(rounds(20, 300)):

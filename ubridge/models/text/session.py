@@ -15,6 +15,7 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.files.errors import InvalidFileError
+from ubridge.files.settings import MOST, Settings, shown
 from ubridge.models.text.generation import Generation, Limits, tokens_of
 from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampler import Hook
@@ -22,6 +23,7 @@ from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.templates import render
 from ubridge.models.tokenizers.tokenizer import Tokenizer
+from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 _FORMAT = "ubridge cache 1"
@@ -179,34 +181,51 @@ class Session:
         saved = ub.load(path, device=self.model.device)
         if saved.metadata.get("format") != _FORMAT:
             raise InvalidFileError(f"{path}: expected a file that Session.save wrote")
-        room, theirs = int(saved.metadata["room"]), json.loads(saved.metadata["of"])
+        told = _settings(path, saved.metadata)
+        room = told.integer("room")
         found = self.cache if self.cache.room == room else self._shared.another()
-        found.make_room(min(room, found.capacity))
-        ours = self._described(found)
-        if ours != theirs:
+        try:
+            found.make_room(min(room, found.capacity))
+            self._require_ours(told, saved, found)
+            tokens = _integers(path, saved, "tokens", found.capacity, self.model.vocabulary - 1)
+            turned = _integers(path, saved, "turned", len(tokens))
+            kept = told.integer("kept", most=len(tokens))
+            values: dict[str, Any] = {name: saved[name] for name in found.tensors}
+        except BaseException:
             if found is not self.cache:
                 found.close()
-            raise ArgumentValueError(f"{path}: expected a cache of {ours}, got one of {theirs}")
-        weights = getattr(self.model, "fingerprint", "")
-        if saved.metadata.get("weights", "") != weights:
-            if found is not self.cache:
-                found.close()
-            mine = getattr(self.model, "description", self.model.architecture)
-            raise ArgumentValueError(
-                f"{path}: expected a cache of {mine}, got one of "
-                f"{saved.metadata.get('model', 'a model without a name')}, which has the same "
-                "shape and other weights. Read the text anew."
-            )
+            raise
         self._shared.replace(found)
         cache = self._shared.take(self)
-        tokens = saved["tokens"].to_numpy().tolist()
-        values: dict[str, Any] = {name: saved[name] for name in cache.tensors}
+        # Nothing counts as kept until everything is.
+        cache.kept = 0
         for name, tensor in cache.tensors.items():
             tensor.copy_from(values[name])
         cache.tokens[:] = tokens
-        cache.kept = int(saved.metadata["kept"])
-        if "turned" in saved and hasattr(cache, "turned"):
-            cache.turned[:] = saved["turned"].to_numpy().tolist()
+        cache.kept = kept
+        if hasattr(cache, "turned"):
+            cache.turned[:] = turned
+
+    def _require_ours(self, told: Settings, saved: ub.Weights, cache: CacheLike) -> None:
+        """Refuse a file of another model, or without a part of the cache."""
+        ours, theirs = self._described(cache), told.value("of")
+        if ours != theirs:
+            raise ArgumentValueError(
+                f"{told.where}: expected a cache of {ours}, got one of {shown(theirs)}"
+            )
+        weights = getattr(self.model, "fingerprint", "")
+        if saved.metadata.get("weights", "") != weights:
+            mine = getattr(self.model, "description", self.model.architecture)
+            raise ArgumentValueError(
+                f"{told.where}: expected a cache of {mine}, got one of "
+                f"{saved.metadata.get('model', 'a model without a name')}, which has the same "
+                "shape and other weights. Read the text anew."
+            )
+        for name, expected in ours["tensors"].items():
+            entry = saved.entries.get(name)
+            given = None if entry is None else [entry.kind_name, *entry.shape]
+            if given != expected:
+                raise InvalidFileError(f"{told.where}: {name}: expected {expected}, got {given}")
 
     def close(self) -> None:
         """Let go of the cache's memory; the next prompt makes another one."""
@@ -219,6 +238,33 @@ class Session:
             "vocabulary": self.model.vocabulary,
             "tensors": {name: [one.dtype.name, *one.shape] for name, one in cache.tensors.items()},
         }
+
+
+def _settings(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> Settings:
+    """The values of a file's metadata, which are texts of JSON."""
+    values: dict[str, Any] = {}
+    for key in ("room", "kept", "of"):
+        try:
+            values[key] = json.loads(metadata.get(key, "null"))
+        except (ValueError, RecursionError):
+            values[key] = metadata[key]
+    return Settings(os.fspath(path), values)
+
+
+def _integers(
+    path: str | os.PathLike[str], saved: ub.Weights, name: str, most: int, largest: int = MOST
+) -> list[int]:
+    """The integers of a tensor: at most so many, of 0 to the largest."""
+    entry = saved.entries.get(name)
+    if entry is None or entry.kind != i64 or len(entry.shape) != 1 or entry.elements > most:
+        given = "none" if entry is None else f"{entry.kind_name} of {entry.shape}"
+        raise InvalidFileError(f"{path}: {name}: expected i64 of at most ({most},), got {given}")
+    found: list[int] = np.frombuffer(saved.raw(name), np.int64).tolist()
+    if found and not 0 <= min(found) <= max(found) <= largest:
+        raise InvalidFileError(
+            f"{path}: {name}: expected 0 to {largest}, got {min(found)} to {max(found)}"
+        )
+    return found
 
 
 def _sampling(given: Sampling | None, options: Mapping[str, Any]) -> Sampling:
