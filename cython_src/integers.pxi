@@ -3,9 +3,12 @@
 
 cdef object read_index(str role, object value):
     """An int of Python's or numpy's, of any size; bool is none."""
-    if isinstance(value, (bool, _numpy.bool_)) or not hasattr(value, "__index__"):
-        raise _errors.ArgumentTypeError(f"{role}: expected an int, got {type(value).__name__}")
-    return _operator.index(value)
+    if not isinstance(value, (bool, _numpy.bool_)):
+        try:
+            return _operator.index(value)
+        except TypeError:
+            pass    # an array has `__index__`, too
+    raise _errors.ArgumentTypeError(f"{role}: expected an int, got {type(value).__name__}")
 
 
 cdef object read_extent(str role, object value):

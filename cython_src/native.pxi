@@ -184,7 +184,7 @@ cdef extern from "launch/vectorcall.h":
         const char *ml_doc
     int METH_FASTCALL
     int METH_KEYWORDS
-    object PyCFunction_NewEx(PyMethodDef *method, object self, object module)
+    object PyCFunction_NewEx(PyMethodDef *method, PyObject *self, object module)
 
 
 cdef extern from "Python.h":

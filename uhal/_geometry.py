@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from uhal._refusal import describe, describe_size, refuse
+from uhal._refusal import as_int, describe, describe_size, refuse
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_extended(
         _refuse(function, "cooperative", f"expected a bool, got {describe(config.cooperative)}")
     if config.priority is None:
         return cluster, bool(config.cooperative), None
-    priority = _as_int(config.priority)
+    priority = as_int(config.priority)
     if priority is None:
         _refuse(function, "priority", f"expected an int or None, got {describe(config.priority)}")
     context = function.context
@@ -119,10 +119,10 @@ def _read_cluster(
 
 def _extent_fault(what: str, extent: object, most: tuple[int, int, int]) -> tuple[str, str] | None:
     sizes = extent if isinstance(extent, tuple) else (extent,)
-    if not 1 <= len(sizes) <= 3 or (sizes[0] is extent and _as_int(extent) is None):
+    if not 1 <= len(sizes) <= 3 or (sizes[0] is extent and as_int(extent) is None):
         return what, f"expected an int or a tuple of 1 to 3 ints, got {describe(extent)}"
     for axis, size, limit in zip(_AXES, sizes, most, strict=False):
-        count = _as_int(size)
+        count = as_int(size)
         if count is None or not 1 <= count <= limit:
             return f"{what} {axis}", f"expected an int in 1…{limit}, got {describe_size(size)}"
     return None
@@ -158,22 +158,12 @@ def _shared_fault(function: Function, shared: object) -> tuple[str, str] | None:
     most = attributes.max_dynamic_shared_bytes
     if most is None:
         most = max(function.context.limits.max_shared_bytes_per_block - static, 0)
-    count = _as_int(shared)
+    count = as_int(shared)
     if count is not None and 0 <= count <= most:
         return None
     besides = f" (the kernel itself takes {static} more)" if static else ""
     problem = f"expected an int of bytes in 0…{most}{besides}, got {describe_size(shared)}"
     return "shared", problem
-
-
-def _as_int(value: object) -> int | None:
-    """Return an int, or the int of an object with `__index__`; refuse bools and floats."""
-    if isinstance(value, (bool, np.bool_)):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def _refuse(function: Function, where: str, problem: str) -> NoReturn:

@@ -6,6 +6,7 @@ not launched. [demo.py:17]
 
 from __future__ import annotations
 
+import operator
 import os.path
 import sys
 from types import FrameType
@@ -81,6 +82,16 @@ def describe_size(value: object) -> str:
         text = _short_repr(value)
         return f"an int {text}" if text.startswith("of") else text
     return describe(value)
+
+
+def as_int(value: object) -> int | None:
+    """Return an int, or the int of an object with `__index__`; refuse bools and floats."""
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def counted(number: int, noun: str) -> str:

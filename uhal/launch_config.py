@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uhal._refusal import call_site, describe
+from uhal._refusal import as_int, call_site, describe
 from uhal.contract import DeviceLimits
 from uhal.device import Device, DeviceLike, as_device
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -73,9 +72,9 @@ def _blocks(count: int, threads: int, limits: DeviceLimits) -> int:
 def _count(what: str, value: object, least: int) -> int:
     site = call_site()
     expected = f"LaunchConfig.for_num_elems, {what}: expected an int of at least {least}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    count = as_int(value)
+    if count is None:
         raise ArgumentTypeError(f"{expected}, got {describe(value)}. [{site}]")
-    count = operator.index(value)
     if count < least:
         raise ArgumentValueError(f"{expected}, got {count}. [{site}]")
     return count

@@ -7,7 +7,6 @@ backend is imported when it is first asked about. Everything here may be called 
 from __future__ import annotations
 
 import importlib
-import operator
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from uhal import _lane
-from uhal._refusal import call_site, describe
+from uhal._refusal import as_int, call_site, describe
 from uhal.contract import Backend, BackendRecord, DeviceSummary
 from uhal.errors import (
     ArgumentTypeError,
@@ -315,9 +314,9 @@ def _known_name(name: object, asked_by: str) -> str:
 
 
 def _checked_ordinal(owner: Backend, ordinal: object) -> int:
-    if isinstance(ordinal, bool) or not hasattr(ordinal, "__index__"):
+    index = as_int(ordinal)
+    if index is None:
         raise ArgumentTypeError(f"device ordinal: expected an int, got {describe(ordinal)}")
-    index = operator.index(ordinal)
     count = owner.device_count()
     if not 0 <= index < count:
         there = "is 1 device, number 0" if count == 1 else f"are {count} devices, 0…{count - 1}"

@@ -156,7 +156,27 @@ cdef inline int require_device_of(Context context, const uhal_dl_tensor *tensor)
         and tensor.device.device_id == context.dl_device_id
     ):
         return 0
-    return refuse_device(context, tensor.device.device_type, tensor.device.device_id)
+    return require_memory_of(context, tensor)
+
+
+cdef int require_memory_of(Context context, const uhal_dl_tensor *tensor) except -1:
+    """As `require_device_of`, by the driver's word where it knows the memory.
+
+    Two libraries in one process may number devices differently: each reads `HIP_VISIBLE_DEVICES`
+    when it starts.
+    """
+    cdef object where = None
+    if tensor.device.device_type == context.dl_device_type and tensor.data != NULL:
+        where = context.backend.pointer_device(<uintptr_t>tensor.data)
+    if where == context.ordinal:
+        return 0
+    if where is None:
+        given = tensor.device.device_type, tensor.device.device_id
+        return 0 if given == dlpack_device(context) else refuse_device(context, given[0], given[1])
+    raise BufferError(
+        f"the memory is on {context.backend_name}:{where} (its library says device "
+        f"{tensor.device.device_id}), expected {context.backend_name}:{context.ordinal}"
+    )
 
 
 cdef int refuse_device(Context context, object device_type, object device_id) except -1:

@@ -21,11 +21,13 @@ cdef DeviceBuffer import_dlpack(object cls, object source, object device, object
     cdef Context context = context_for(cls, device)
     cdef StreamCore core = core_for(context, stream)
     refuse_capturing(core, "DeviceBuffer.from_dlpack", "no other library")
-    return import_tensor(cls, context, core, source)
+    cdef _ForeignTensor foreign = consumed(context, core, source)
+    require_memory_of(context, foreign.tensor)
+    return buffer_over(cls, context, core, foreign, contiguous_elements_of(foreign.tensor))
 
 
 cdef DeviceBuffer import_tensor(object cls, Context context, StreamCore core, object source):
-    """A buffer over a contiguous tensor, ready in `core`."""
+    """A buffer over a contiguous tensor of a launch, ready in `core`."""
     cdef _ForeignTensor foreign = consumed(context, core, source)
     return buffer_over(cls, context, core, foreign, contiguous_elements_of(foreign.tensor))
 
@@ -39,6 +41,7 @@ def strided_dlpack(source, device=None, stream=None):
     cdef StreamCore core = core_for(context, stream)
     cdef _ForeignTensor foreign = consumed(context, core, source)
     cdef uhal_dl_tensor *tensor = foreign.tensor
+    require_memory_of(context, tensor)
     cdef Py_ssize_t size = elements_of(tensor)
     cdef int64_t expected = 1
     cdef int64_t stride, step
@@ -111,7 +114,7 @@ cdef int take_capsule(
         )
     dlpack_device(context)
     given = read_pair("__dlpack_device__()", source.__dlpack_device__())
-    if given != (context.dl_device_type, context.dl_device_id):
+    if given[0] != context.dl_device_type or not 0 <= given[1] < 2**31:
         refuse_device(context, given[0], given[1])
     if context.dl_device_type == DL_CUDA:
         asked["stream"] = <uintptr_t>core.handle

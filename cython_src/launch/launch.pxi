@@ -349,7 +349,7 @@ cdef int launch_keyword(object name) except -1:
     raise TypeError(f"launch() got an unexpected keyword argument '{name}'")
 
 
-cdef object launch_entry(object self, PyObject **given, Py_ssize_t count, PyObject *keywords):
+cdef object launch_entry(PyObject *self, PyObject **given, Py_ssize_t count, PyObject *keywords):
     """`launch(function, grid, block, args, shared, stream, *, config)`, read by hand for speed."""
     cdef PyObject *values[LAUNCH_PARAMETERS]
     cdef unsigned int geometry[6]
@@ -459,7 +459,8 @@ launch_method.ml_name = b"launch"
 launch_method.ml_meth = <PyCFunction>launch_entry
 launch_method.ml_flags = METH_FASTCALL | METH_KEYWORDS
 launch_method.ml_doc = LAUNCH_DOC
-launch = PyCFunction_NewEx(&launch_method, None, "uhal")
+# Without a self: pickle finds it by its module's name.
+launch = PyCFunction_NewEx(&launch_method, NULL, "uhal")
 
 cdef BoundLaunch _bound_layout = BoundLaunch.__new__(BoundLaunch)
 cdef Function _function_layout = Function.__new__(Function)

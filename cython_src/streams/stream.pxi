@@ -80,9 +80,9 @@ cdef class Stream:
                 "handle: expected an int or a stream object (with __cuda_stream__, "
                 f"cuda_stream, ptr or handle), got {type(handle).__name__}"
             )
-        if not address:
+        if not 0 < address < 2**64:
             raise _errors.ArgumentValueError(
-                "handle: expected a stream's address, got 0; CUDA's default streams are "
+                f"handle: expected a stream's address, got {address}; CUDA's default streams are "
                 "Stream.legacy() and Stream.per_thread()"
             )
         cdef Context context = context_for(cls, device)

@@ -201,7 +201,7 @@ def test_wrong_flags_are_refused(
         Stream(*arguments)
 
 
-NO_NUMBERS = (1.5, "1", None, True, np.float32(1), 1j)
+NO_NUMBERS = (1.5, "1", None, True, np.float32(1), 1j, np.zeros(2))
 NO_FLAGS = (-1, 8, 2**31, 2**32, 2**33, 2**64, 10**30, -(2**33))
 
 

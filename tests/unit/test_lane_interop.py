@@ -6,11 +6,14 @@ import ctypes
 import gc
 import sys
 import weakref
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+import uhal.compile
+from tests.children import check_child
 from tests.counting_bench import Bench, use
 from tests.counting_driver import CountingDriver
 from uhal import DeviceBuffer, Event, HostBuffer, Stream, launch
@@ -438,6 +441,78 @@ def test_an_array_of_another_device_is_refused(
         DeviceBuffer.from_cuda_array_interface(array)
     monkeypatch.setattr(CudaDriver, "pointer_owner", 0)
     DeviceBuffer.from_cuda_array_interface(array)
+
+
+class RenumberedTensor(Tensor):
+    """A tensor of a library that counts the devices otherwise."""
+
+    number = 0
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> object:
+        capsule = super().__dlpack__(stream=stream, max_version=max_version)
+        pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer_in.restype, pointer_in.argtypes = (
+            ctypes.c_void_p,
+            (ctypes.py_object, ctypes.c_char_p),
+        )
+        tensor = pointer_in(capsule, b"dltensor_versioned") + 32
+        DLTensor.from_address(tensor).device_id = self.number
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.number
+
+
+@cuda
+def test_the_driver_tells_whose_memory_a_tensor_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two libraries number devices differently when `HIP_VISIBLE_DEVICES` changed between them."""
+    tensor = RenumberedTensor(bench.buffer(5))
+    fast = FastTensor(bench.buffer(5))
+    for number in (0, 1):
+        tensor.number = fast.native.device_id = number
+        monkeypatch.setattr(CudaDriver, "pointer_owner", 0)
+        assert DeviceBuffer.from_dlpack(tensor).size == 5
+        passed(bench, (tensor, fast))
+        monkeypatch.setattr(CudaDriver, "pointer_owner", 1)
+        with pytest.raises(BufferError, match=rf"on counting:1 \(its library says device {number}"):
+            DeviceBuffer.from_dlpack(tensor)
+    for one in (tensor, fast):
+        with pytest.raises(ArgumentTypeError, match=r"memory is on counting:1 \(its library says"):
+            passed(bench, (one, None))
+    monkeypatch.setattr(CudaDriver, "pointer_owner", None)  # it does not know
+    with pytest.raises(BufferError, match=r"DLPack device \(2, 1\)"):
+        DeviceBuffer.from_dlpack(tensor)
+
+
+CONSUMER = """
+struct Managed { char tensor[48]; void *manager; void (*deleter)(Managed *); };
+static Managed *kept;
+extern "C" __attribute__((visibility("default"))) void keep(Managed *managed) { kept = managed; }
+__attribute__((destructor)) static void end() {
+    if (kept != nullptr)
+        kept->deleter(kept);
+}
+"""
+
+
+def test_a_consumer_may_let_go_after_python_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "consumer.so"
+    path.write_bytes(uhal.compile.host(CONSUMER))
+    assert check_child(hand_over_for_good, str(path)) == "handed over\n"
+
+
+def hand_over_for_good(path: str) -> None:
+    buffer = DeviceBuffer.from_slice([1, 2, 3], "f32", device="host")
+    capsule = buffer.__dlpack__()
+    pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_in.restype, pointer_in.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    name = b"used_dltensor"
+    ctypes.CDLL(path).keep(ctypes.c_void_p(pointer_in(capsule, b"dltensor")))
+    ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), name)
+    globals()["name_of_the_capsule"] = name  # it only points to its name
+    print("handed over")
 
 
 def test_cuda_memory_on_another_vendor_is_refused(bench: Bench) -> None:

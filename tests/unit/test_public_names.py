@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
+import pickle
+import types
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,3 +133,14 @@ def test_what_is_called_has_the_signature_of_its_kernel() -> None:
         _ = bound.nothing  # type: ignore[attr-defined]
     sequence = uhal.LaunchSequence([(bound, [uhal.Passed.result()] * len(names))], 1, "f32")
     assert str(inspect.signature(sequence)) == "(stream, out, /, *operands)"
+
+
+def test_public_functions_are_pickled_and_copied_by_their_names() -> None:
+    functions = [getattr(module, name) for module in PUBLIC for name in module.__all__]
+    kinds = (types.FunctionType, types.BuiltinFunctionType, _lane.RememberedCall)
+    functions = [one for one in functions if isinstance(one, kinds)]
+    assert len(functions) > 50
+    for function in functions:
+        assert pickle.loads(pickle.dumps(function)) is function
+        assert copy.deepcopy(function) is function
+        assert weakref.ref(function)() is function

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.counting_driver import CountingDriver
@@ -265,6 +266,7 @@ def test_the_library_variable_is_looked_at_again(
         (-1, NoDeviceError, "device host:-1 does not exist"),
         (1.0, ArgumentTypeError, "device ordinal: expected an int, got float 1.0"),
         (True, ArgumentTypeError, "device ordinal: expected an int, got bool True"),
+        (np.zeros(2), ArgumentTypeError, "device ordinal: expected an int, got numpy.ndarray of"),
     ],
 )
 def test_a_device_that_does_not_exist(
