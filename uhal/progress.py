@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from uhal import _lane
+from uhal import _lane, _terminal
 
 Progress: TypeAlias = bool | Callable[[int, int], object] | None
 """What a load takes: True for a line and a bar, a function for bytes done and bytes in all; None as
@@ -50,7 +50,7 @@ class Bar:
         self._told = progress if callable(progress) else None
         self._bar: Any = None
         if progress is True or (progress is None and _shown):
-            print(words, file=sys.stderr, flush=True)
+            _terminal.write(sys.stderr, f"{words}\n")
             self._bar = _tqdm(total)
 
     def add(self, nbytes: int) -> None:
@@ -82,7 +82,7 @@ def slow(words: str) -> Iterator[None]:
         yield
         return
     begun = time.monotonic()
-    said = threading.Timer(_SLOW, lambda: print(f"{words} …", file=sys.stderr, flush=True))
+    said = threading.Timer(_SLOW, lambda: _terminal.write(sys.stderr, f"{words} …\n"))
     said.daemon = True
     with suppress(RuntimeError):  # no thread is left: the end is told all the same
         said.start()
@@ -92,7 +92,7 @@ def slow(words: str) -> Iterator[None]:
         said.cancel()
         spent = time.monotonic() - begun
         if spent >= _SLOW:
-            print(f"{words}: {spent:.1f} s", file=sys.stderr, flush=True)
+            _terminal.write(sys.stderr, f"{words}: {spent:.1f} s\n")
 
 
 def in_units(nbytes: int) -> str:

@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -430,10 +431,25 @@ def test_five_gigabytes_open_at_once(tmp_path: Path, suffix: str) -> None:
 # -- devices -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("threads", [None, 0, 1])
 def test_to_a_device_in_pieces(
-    device: Device, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    device: Device,
+    tmp_path: Path,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int | None,
 ) -> None:
+    """Also where the system starts no threads, or one."""
     monkeypatch.setattr("ubridge.files.transfers.PIECE_BYTES", 4096)
+    start, started = threading.Thread.start, []
+
+    def start_some(thread: threading.Thread) -> None:
+        if threads is not None and len(started) >= threads:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
     arrays = {f"t{i}": drawn(rng, "u8", (int(rng.integers(1, 20_000)),)) for i in range(9)}
     paths = []
     for i in range(3):

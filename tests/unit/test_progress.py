@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from types import ModuleType
@@ -46,6 +47,22 @@ def test_nothing_is_said_unasked(bars: Bars, capsys: pytest.CaptureFixture[str])
     with progress.Bar(None, 10, "reading"), progress.slow("loading"):
         pass
     assert not bars.made and capsys.readouterr().err == "" and not progress.is_shown()
+
+
+def test_what_is_told_needs_neither_a_thread_nor_a_terminal(
+    bars: Bars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    progress.show()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(progress, "_SLOW", 0)
+    monkeypatch.setattr(sys, "stdout", None)
+    for stderr in (None, io.TextIOWrapper(io.BytesIO(), "ascii")):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with progress.slow("größer"), progress.Bar(True, 10, "größer"):
+            pass
 
 
 def test_a_load_tells_a_function_or_shows_a_bar(

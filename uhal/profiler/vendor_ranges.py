@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from uhal import _terminal
 from uhal.abi import open_library
 
 _ENCODED_MOST = 1024
@@ -84,7 +85,7 @@ def _open(kind: _Kind) -> RangeLibrary | None:
             push, pop = getattr(library, kind.push), getattr(library, kind.pop)
         except (OSError, AttributeError) as failure:
             if given:
-                print(f"uhal: {kind.variable}={given}: {failure}", file=sys.stderr)
+                _terminal.write(sys.stderr, f"uhal: {kind.variable}={given}: {failure}\n")
             continue
         push.argtypes, push.restype = [ctypes.c_char_p], ctypes.c_int
         pop.argtypes, pop.restype = [], ctypes.c_int
