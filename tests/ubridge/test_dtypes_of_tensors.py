@@ -209,7 +209,15 @@ def test_errors_name_the_function(device: Device, dtype: str) -> None:
     for name, function in public_functions().items():
         wanted = inspect.signature(function).parameters.values()
         required = [one.name for one in wanted if one.default is one.empty and one.kind in (0, 1)]
-        if name in ("execute_graph", "load", "save", "load_module", "modules", "trace"):
+        if name in (
+            "execute_graph",
+            "from_dlpack",
+            "load",
+            "save",
+            "load_module",
+            "modules",
+            "trace",
+        ):
             continue
         for shape in shapes:
             x = ub.zeros(shape, dtype, device=device)
