@@ -94,10 +94,12 @@ def test_bools_are_0_and_1(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 @pytest.mark.parametrize(
     "values",
-    [[None], ["1"], [b"1"], "12", b"12", [1j], [1, None], [[1], [1, 2]], {1}, [object()],
-     np.array(["2020"], "M8[Y]"), np.zeros(1, [("a", "i4")]), [np.zeros(2), 1]],
+    [
+        *([None], ["1"], [b"1"], "12", b"12", [1j], [1, None], [[1], [1, 2]], {1}, [Ellipsis]),
+        *(np.array(["2020"], "M8[Y]"), np.zeros(1, [("a", "i4")]), [np.zeros(2), 1]),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_what_is_no_number_is_refused(dtype: DType, values: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="from_slice: expected"):
         elements(values, dtype)
