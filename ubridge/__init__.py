@@ -17,32 +17,8 @@ if not hasattr(uhal, "Api"):
 
 from ubridge import functions
 from ubridge.buffers.block_launches import launch_dequantize, launch_quantized_matvec
-from ubridge.buffers.fused_launches import launch_masked_fill, launch_silu_mul
-from ubridge.buffers.indexed_launches import (
-    launch_gather,
-    launch_index_add,
-    launch_index_select,
-    launch_scatter,
-)
-from ubridge.buffers.launches import (
-    launch_affine,
-    launch_binary,
-    launch_cast,
-    launch_copy,
-    launch_copy2d,
-    launch_fill,
-    launch_reduce,
-    launch_ternary,
-    launch_unary,
-)
-from ubridge.buffers.product_launches import launch_attention, launch_kv_concat, launch_matmul
-from ubridge.buffers.row_launches import (
-    launch_argsort,
-    launch_log_softmax,
-    launch_norm,
-    launch_rope,
-    launch_softmax,
-)
+from ubridge.buffers.indexed_launches import launch_index_add, launch_scatter
+from ubridge.buffers.launches import launch_copy, launch_copy2d, launch_fill
 from ubridge.buffers.window_launches import (
     launch_col2im1d,
     launch_convolution,
@@ -93,24 +69,29 @@ from ubridge.ops.choices import clip, isnan, where
 from ubridge.ops.einsum import einsum
 from ubridge.ops.elementwise import affine, astype, power
 from ubridge.ops.fused import masked_fill, silu_mul
-from ubridge.ops.nn import (
-    argsort,
-    avg_pool2d,
-    conv1d,
-    conv2d,
-    conv_transpose1d,
-    conv_transpose2d,
-    layer_norm,
-    log_softmax,
-    max_pool2d,
-    rms_norm,
-    rope,
-    softmax,
-    upsample_bilinear2d,
-    upsample_nearest2d,
+from ubridge.ops.launching import (
+    launch_affine,
+    launch_argsort,
+    launch_attention,
+    launch_binary,
+    launch_cast,
+    launch_gather,
+    launch_index_select,
+    launch_kv_concat,
+    launch_log_softmax,
+    launch_masked_fill,
+    launch_matmul,
+    launch_norm,
+    launch_reduce,
+    launch_rope,
+    launch_silu_mul,
+    launch_softmax,
+    launch_ternary,
+    launch_unary,
 )
 from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
 from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
+from ubridge.ops.rows import argsort, layer_norm, log_softmax, rms_norm, rope, softmax
 from ubridge.ops.selection import (
     flip,
     gather,
@@ -122,6 +103,16 @@ from ubridge.ops.selection import (
     topk,
 )
 from ubridge.ops.statistics import all, any, cumsum, prod, std, var
+from ubridge.ops.windows import (
+    avg_pool2d,
+    conv1d,
+    conv2d,
+    conv_transpose1d,
+    conv_transpose2d,
+    max_pool2d,
+    upsample_bilinear2d,
+    upsample_nearest2d,
+)
 from ubridge.quantized import QuantizedWeight, embedding, linear, quantized_matmul
 from ubridge.random import Generator, rand, randn
 from ubridge.tensor import DeviceTensor

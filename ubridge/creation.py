@@ -13,11 +13,10 @@ import numpy.typing as npt
 from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.operand_checks import axis_of, whole_number
-from ubridge.core.promotion import promoted
+from ubridge.core.promotion import promoted, storage_of
 from ubridge.device.executor import DeviceExecutor
 from ubridge.ops.elementwise import astype, converted
 from ubridge.ops.results import may_write, require_out, require_tensors
-from ubridge.ops.strided import storage_of
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, as_dtype
 from uhal.device import DeviceLike, as_device
@@ -308,8 +307,8 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
     else:
         # As slices interpret them.
         given: Any = parts
-        places = (checked_int("split, parts", cut) for cut in given)
-        cuts = [0, *(slice(place, None).indices(length)[0] for place in places), length]
+        offsets = (checked_int("split, parts", cut) for cut in given)
+        cuts = [0, *(slice(offset, None).indices(length)[0] for offset in offsets), length]
     return [x.narrow(axis, start, max(stop - start, 0)) for start, stop in pairwise(cuts)]
 
 

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from ubridge.core.calls import named
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import require_number
-from ubridge.device.remembered import remembered
 from ubridge.ops import elementwise
+from ubridge.ops.engine import Value, remembered, run
 from ubridge.tensor import DeviceTensor
 from uhal.interop import StreamLike
 
@@ -57,7 +56,7 @@ def _unary(name: str) -> UnaryFunction:
         return elementwise.unary(op, x, None, out, stream)
 
     _present(function, name, op.summary)
-    return remembered(partial(elementwise.asked_of_one, op), writes_over=True)(function)
+    return remembered(partial(elementwise.plan_unary, op), writes_over=True)(function)
 
 
 def _binary(name: str) -> BinaryFunction:
@@ -73,7 +72,8 @@ def _binary(name: str) -> BinaryFunction:
         return elementwise.binary(op, x, y, out, stream)
 
     _present(function, name, op.summary)
-    return remembered(partial(elementwise.asked_of_pair, op), writes_over=True)(function)
+    plan, answer = partial(elementwise.plan_binary, op), elementwise.answering_pair(op)
+    return remembered(plan, writes_over=True, asks=answer)(function)
 
 
 def _present(function: Callable[..., Any], name: str, summary: str) -> None:
@@ -124,7 +124,12 @@ less_equal = _binary("less_equal")
 not_equal = _binary("not_equal")
 
 
-@named
+def _plan_elu(x: Value, alpha: float = 1.0) -> Value:
+    require_number("elu, alpha", alpha)
+    return elementwise.plan_unary(OPS["elu"], x, alpha)
+
+
+@remembered(_plan_elu)
 def elu(
     x: DeviceTensor,
     alpha: float = 1.0,
@@ -133,8 +138,8 @@ def elu(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return x above 0 and `alpha * (e to the x - 1)` below, element by element."""
-    require_number("elu, alpha", alpha)
-    return elementwise.unary(OPS["elu"], x, alpha, out, stream)
+    made: DeviceTensor = run(_plan_elu(x, alpha), out, stream)
+    return made
 
 
 __all__ = [

@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ubridge.buffers.launches import launch_unary
-from ubridge.buffers.product_launches import launch_matmul
 from ubridge.buffers.window_launches import launch_convolution
 from ubridge.core.layout import Layout
 from ubridge.device.images import load_module
+from ubridge.ops.launching import launch_matmul, launch_unary
 from uhal import Device, DeviceBuffer, LaunchConfig, Stream, launch
 from uhal.errors import (
     ArgumentRangeError,

@@ -17,13 +17,13 @@ from ubridge.buffers.block_launches import (
     launch_quantized_matvec,
     launch_quantized_product,
 )
-from ubridge.buffers.indexed_launches import gathered
-from ubridge.buffers.launches import launch_cast
+from ubridge.buffers.launches import gathered
 from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes, block_format
 from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.functions import add
+from ubridge.ops.launching import launch_cast
 from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors
 from ubridge.ops.selection import embedding as _rows_of_table

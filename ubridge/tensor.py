@@ -16,10 +16,9 @@ from ubridge.buffers import launches
 from ubridge.core.calls import named
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.promotion import checked_number
-from ubridge.device.executor import Answer
-from ubridge.device.remembered import TensorData, remembered
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
-from ubridge.ops.elementwise import wrapped
+from ubridge.ops.elementwise import answering_pair, wrapped
+from ubridge.ops.engine import Value, remembered
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
 from ubridge.ops.strided import Index, StridedTensor, indexed, movable
@@ -50,20 +49,20 @@ def _operator(op: Op) -> Callable[[Any, Any], DeviceTensor]:
         return elementwise.binary(op, self, other)
 
     method.__name__ = op.name
-    return remembered(partial(elementwise.asked_of_pair, op))(method)
+    return remembered(partial(elementwise.plan_binary, op), asks=answering_pair(op))(method)
 
 
 def _comparison(op: Op) -> Callable[[Any, Any], Any]:
     """The method behind `==` and `!=`: what is no number equals no element, as Python has it."""
 
-    def asked(x: TensorData, other: Any = None) -> Answer | None:
-        return elementwise.asked_of_pair(op, x, other) if _is_comparable(other) else None
+    def plan(x: Value, other: Any) -> Value | None:
+        return elementwise.plan_binary(op, x, other) if _is_comparable(other) else None
 
     def method(self: DeviceTensor, other: Any) -> Any:
         return elementwise.binary(op, self, other) if _is_comparable(other) else NotImplemented
 
     method.__name__ = op.name
-    return remembered(asked)(method)
+    return remembered(plan)(method)
 
 
 def _is_comparable(other: Any) -> bool:
@@ -78,7 +77,8 @@ def _reflected(op: Op) -> Callable[[Any, Any], DeviceTensor]:
         return elementwise.binary(op, other, self)
 
     method.__name__ = op.name
-    return remembered(partial(elementwise.asked_with_number, op, number_first=True))(method)
+    answer = answering_pair(op, number_first=True)
+    return remembered(lambda x, other: elementwise.plan_binary(op, other, x), asks=answer)(method)
 
 
 def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
@@ -88,7 +88,8 @@ def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
         return elementwise.binary(op, x, y, out)
 
     over_left.__name__ = op.name
-    written = remembered(partial(elementwise.asked_of_pair, op), writes_over=True)(over_left)
+    plan, answer = partial(elementwise.plan_binary, op), answering_pair(op)
+    written = remembered(plan, writes_over=True, asks=answer)(over_left)
 
     def method(self: DeviceTensor, other: Any) -> DeviceTensor:
         return written(self, other, out=self)
@@ -103,7 +104,7 @@ def _prefix(op: Op) -> Callable[[Any], DeviceTensor]:
         return elementwise.unary(op, self)
 
     method.__name__ = op.name
-    return remembered(partial(elementwise.asked_of_one, op))(method)
+    return remembered(partial(elementwise.plan_unary, op))(method)
 
 
 class DeviceTensor(StridedTensor):

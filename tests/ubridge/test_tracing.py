@@ -195,13 +195,13 @@ def test_text_and_dot(host: Device) -> None:
     "text, error, message",
     [
         ("[]", ArgumentValueError, "expected a file of the format 'ubridge graph'"),
-        ('{"format": "ubridge graph", "version": 9}', ArgumentValueError, "version 2, got 9"),
+        ('{"format": "ubridge graph", "version": 9}', ArgumentValueError, "version 3, got 9"),
         (
             '{"format": "ubridge graph", "version": 1}',
             ArgumentValueError,
-            "version 2, got 1; save it anew",
+            "version 3, got 1; save it anew",
         ),
-        ('{"format": "ubridge graph", "version": 2}', ArgumentValueError, "not a graph as save"),
+        ('{"format": "ubridge graph", "version": 3}', ArgumentValueError, "not a graph as save"),
     ],
 )
 def test_other_files_are_refused(

@@ -7,7 +7,6 @@ Every function returns the result's buffer and shape.
 from __future__ import annotations
 
 from ubridge.buffers import launches
-from ubridge.buffers.indexed_launches import gathered
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import require_number, whole_number
@@ -16,8 +15,6 @@ from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
-
-_COPY = OPS["copy"]
 
 Result = tuple[DeviceBuffer, Shape]
 
@@ -43,7 +40,7 @@ def launch_convolution(
     A weight is (results, channels / groups, …), transposed (channels, results / groups, …). Each
     group of channels makes one group of results, by its own launch.
     """
-    op = launches.named(kernel)
+    op = launches.named_op(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     axes = 2 if op.name.endswith("2d") else 1
     transposed = "transpose" in op.name
@@ -101,7 +98,7 @@ def launch_convolution(
     of_groups = Layout.contiguous((groups, *of_group.shape))
     order = (1, 0, *range(2, of_groups.rank))
     turned = of_groups.permute(order)
-    return launches.launch_unary(_COPY, room, turned, out=out, stream=stream, executor=at), shape
+    return launches.copied(at, room, turned, stream, out), shape
 
 
 def _require_groups(op: Op, x: Layout, weight: Layout, groups: int, transposed: bool) -> None:
@@ -131,7 +128,7 @@ def launch_pool2d(
     executor: Executor | None = None,
 ) -> Result:
     """Enqueue `avg_pool2d` or `max_pool2d` over windows that lie inside."""
-    op = launches.named(kernel)
+    op = launches.named_op(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
     window, stride = _pair(f"{op.name}, window", window), _pair(f"{op.name}, stride", stride)
@@ -161,7 +158,7 @@ def launch_upsample2d(
 
     `scale` says for bilinear how much larger the result is, instead of the ratio of the sizes.
     """
-    op = launches.named(kernel)
+    op = launches.named_op(kernel)
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
     rows = whole_number(f"{op.name}, rows", rows)
@@ -221,7 +218,7 @@ def launch_col2im1d(
     batch, length, channels, window = layout.shape
     whole = (length - 1) * stride + window if length else 0
     shape = Shape((batch, channels, whole))
-    x = gathered(at, op, "x", buffer, layout, stream)
+    x = launches.gathered(at, op, "x", buffer, layout, stream)
     windows = Layout.contiguous(layout.shape)
     return _enqueued(at, op, x, windows, shape, (("stride", stride),), out, stream), shape
 

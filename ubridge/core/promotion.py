@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 
 from uhal import DType, as_dtype
-from uhal.dtypes import bool_, f64, i64
+from uhal.dtypes import bool_, f64, i64, u8
 from uhal.errors import ArgumentRangeError, ArgumentTypeError
+
+
+def storage_of(dtype: DType) -> DType:
+    """Return the element type of the buffer behind a tensor: booleans are kept as u8, 0 or 1."""
+    return u8 if dtype is bool_ else dtype
 
 
 @cache

@@ -27,10 +27,11 @@ from ubridge.device.recent import Recent
 from ubridge.device.spans import require_apart
 from uhal import Device, DeviceBuffer, DType, Tally
 from uhal.device import DeviceLike, as_device
+from uhal.dtypes import u8
 from uhal.frameworks import CallTable, Context, call_before_close, current_context
 from uhal.interop import StreamLike
 
-__all__ = ["Answer", "Asking", "DeviceExecutor", "Enqueue", "Executor"]
+__all__ = ["Answer", "DeviceExecutor", "Enqueue", "Executor"]
 
 _MATMUL = OPS["matmul"]
 REMEMBERED = 4096
@@ -63,11 +64,8 @@ class Answer:
         return Answer(self.launch, self.layout, self.dtype, ahead, behind)
 
 
-Asking = Callable[..., tuple[Question, Layout, DType] | None]
-"""From the facts of a key to a question, and the layout and dtype of the resulting tensor.
-
-`None` for operands that need more than one question, or that the general path is to refuse.
-"""
+_NO_ANSWER = Answer(None, Layout.contiguous(()), u8)  # type: ignore[arg-type]
+"""Of calls that the function has to be called for."""
 
 
 class Executor(ABC):
@@ -88,15 +86,6 @@ class Executor(ABC):
     @abstractmethod
     def enqueuing(self, question: Question) -> Enqueue:
         """Return a function that enqueues the operation."""
-
-    @abstractmethod
-    def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
-        """Return the answer to the question that `how` makes of the facts, if it makes one.
-
-        It is kept by the key, which begins with the operation and holds everything that the answer
-        depends on, so operands with the same key need no further checks. Layouts are in the key
-        without their start; callers pass buffers from the first element on.
-        """
 
     @abstractmethod
     def explain(self, question: Question) -> MatmulChoice:
@@ -145,21 +134,23 @@ class DeviceExecutor(DeviceKernels, Executor):
 
     # -- questions -------------------------------------------------------------------------------
 
-    def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
-        """Return the answer to the question that `how` makes of the facts, if it makes one."""
+    def answer(
+        self, key: Hashable, how: Callable[..., Answer | None], *facts: Any
+    ) -> Answer | None:
+        """Return what `how(self, *facts)` said when it was first asked with the key.
+
+        The key holds everything that the answer depends on. Layouts are in it without their start:
+        callers pass buffers from the first element on.
+        """
         found = self._answers.get(key)
         if found is None:
-            asked = how(*facts)
-            if asked is None:
-                return None
-            question, layout, dtype = asked
-            found = Answer(self._make(question).launch, layout, dtype)
+            found = how(self, *facts) or _NO_ANSWER
             self._answers.keep(key, found)
         if self.known is not self._answers.latest:
             # A new table: each answer in use is then looked up once, which keeps it in `_answers`.
             self.known = self._answers.latest
             self.remembered = CallTable()
-        return found
+        return None if found is _NO_ANSWER else found
 
     def ready(self, question: Question) -> Ready:
         """Return the operation, ready to be enqueued on this device."""

@@ -6,7 +6,7 @@ enqueued.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from ubridge.core.layout import Layout
 from ubridge.core.product import MatmulChoice
 from ubridge.core.question import Question
 from ubridge.core.storage_view import Description, StorageView
-from ubridge.device.executor import Answer, Asking, DeviceExecutor, Enqueue, Executor
-from ubridge.device.remembered import make
+from ubridge.device.executor import DeviceExecutor, Enqueue, Executor
+from ubridge.device.tensor_data import make
 from ubridge.graph.calls import Call
 from ubridge.graph.ops import Node, OpParams, compute
 from ubridge.graph.storage import Storages
@@ -54,14 +54,6 @@ class DescribingExecutor(Executor):
             return out
 
         return note
-
-    def answer(self, key: Hashable, how: Asking, /, *facts: Any) -> Answer | None:
-        """Return the answer to the question that `how` makes of the facts, if it makes one."""
-        asked = how(*facts)
-        if asked is None:
-            return None
-        question, layout, dtype = asked
-        return Answer(self.enqueuing(question), layout, dtype)
 
     def allocate(self, size: int, dtype: DType, stream: object = None) -> Any:
         """Describe room for a result."""

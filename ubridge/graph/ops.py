@@ -16,7 +16,7 @@ from typing import Any
 from ubridge.core.layout import Shape
 from ubridge.core.op_table import OPS, WORK, Op
 from ubridge.indexed_products import indexed_matmul
-from ubridge.ops import choices, elementwise, fused, nn, products, reductions, selection
+from ubridge.ops import choices, elementwise, fused, products, reductions, rows, selection, windows
 from ubridge.ops.caches import cached_attention, kv_append, rope_at
 from ubridge.quantized import QuantizedWeight, quantize_activations, quantized_matmul
 from ubridge.tensor import DeviceTensor
@@ -155,22 +155,22 @@ def _reduce(op: Op, operands: _Operands, params: OpParams) -> Any:
 def _norm(op: Op, operands: _Operands, params: OpParams) -> Any:
     epsilon = () if params.scalar is None else (params.scalar,)
     _require_count(op, operands, 2 if op.name == "rms_norm" else 3)
-    return getattr(nn, op.name)(*operands, *epsilon)
+    return getattr(rows, op.name)(*operands, *epsilon)
 
 
 def _rope(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 3)
     turned = {"interleaved": op.name == "rope_i", "heads_last": op.name == "rope_thd"}
-    return nn.rope(*operands, **{**turned, **params.options})
+    return rows.rope(*operands, **{**turned, **params.options})
 
 
 def _rows(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 1)
-    return _network(op, operands, params)
+    return getattr(rows, op.name)(*operands, **params.options)
 
 
-def _network(op: Op, operands: _Operands, params: OpParams) -> Any:
-    return getattr(nn, op.name)(*operands, **params.options)
+def _windows(op: Op, operands: _Operands, params: OpParams) -> Any:
+    return getattr(windows, op.name)(*operands, **params.options)
 
 
 def _fill(op: Op, operands: _Operands, params: OpParams) -> Any:
@@ -190,7 +190,7 @@ def _where(op: Op, operands: _Operands, params: OpParams) -> Any:
 
 def _sort(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 1)
-    return nn.argsort(operands[0], descending=op.name == "argsort_descending")
+    return rows.argsort(operands[0], descending=op.name == "argsort_descending")
 
 
 def _matmul(op: Op, operands: _Operands, params: OpParams) -> Any:
@@ -306,7 +306,7 @@ _BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
     "rope_at": _rope_at,
     "cached_attention": _cached,
     **dict.fromkeys(("softmax", "log_softmax"), _rows),
-    **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _network),
-    **dict.fromkeys(("pool2d", "nearest2d", "bilinear2d"), _network),
+    **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _windows),
+    **dict.fromkeys(("pool2d", "nearest2d", "bilinear2d"), _windows),
     **dict.fromkeys(("index_select", "gather", "scatter", "index_add", "kv_concat"), _along),
 }

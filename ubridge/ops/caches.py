@@ -5,18 +5,19 @@ from __future__ import annotations
 from math import prod
 
 from ubridge.buffers import launches
-from ubridge.buffers.indexed_launches import gathered
+from ubridge.buffers.launches import gathered
 from ubridge.core.calls import named
 from ubridge.core.layout import Layout
 from ubridge.core.op_table import OPS
-from ubridge.core.operand_checks import require_number, whole_number
-from ubridge.core.question import Known, Question
+from ubridge.core.operand_checks import require_number, require_one_device, whole_number
+from ubridge.core.question import Question
 from ubridge.device.executor import DeviceExecutor, Executor
+from ubridge.ops.engine import Plan, Value, ask, contiguous, remembered, run
 from ubridge.ops.results import apart, require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import f32, i64
-from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 _CACHED_ATTENTION = OPS["cached_attention"]
@@ -39,7 +40,7 @@ def kv_append(
     for each run. A position past the capacity is an `IndexError` with the next `to_numpy()`.
     """
     require_tensors(_KV_APPEND.name, cache, source, position)
-    _require_device(_KV_APPEND.name, cache, source, position)
+    require_one_device(_KV_APPEND.name, cache, source, position)
     source, position = apart(cache, source, stream), apart(cache, position, stream)
     launch_kv_append(
         cache._buffer, cache._layout, source._buffer, source._layout,
@@ -98,7 +99,31 @@ def launch_kv_append(
     at.run(question, stream, target, values, where)
 
 
-@named
+def plan_rope_at(
+    x: Value, cos: Value, sin: Value, position: Value, interleaved: bool = False
+) -> Plan:
+    """Plan rotations by the angles of positions that the device reads."""
+    name = _ROPE_AT.name
+    require_tensors(name, x, cos, sin, position)
+    require_one_device(name, x, cos, sin, position)
+    start = _position(name, position)
+    shape, angles = x.shape, cos.shape
+    if len(shape) != 3 or len(angles) != 2 or angles != sin.shape or 2 * angles[1] > shape[2]:
+        raise ArgumentValueError(
+            "rope_at: expected x of (tokens, heads, width), cos and sin of (positions, at most "
+            f"half the width), got {shape}, {angles} and {sin.shape}"
+        )
+    if cos._dtype is not f32 or sin._dtype is not f32:
+        raise ArgumentTypeError(
+            f"rope_at: expected cos and sin of f32, got {cos._dtype} and {sin._dtype}"
+        )
+    operands = (*map(contiguous, (x, cos, sin)), start)
+    return ask(
+        _ROPE_AT, operands, x._dtype, Layout.contiguous(shape), interleaved=bool(interleaved)
+    )
+
+
+@remembered(plan_rope_at)
 def rope_at(
     x: Tensor,
     cos: Tensor,
@@ -115,32 +140,69 @@ def rope_at(
     in pairs half of them apart, or `interleaved` neighbours; what lies behind them stays. A token
     behind the last position is an `IndexError` with the next `to_numpy()`. GCUs take one token.
     """
-    require_tensors(_ROPE_AT.name, x, cos, sin, position)
-    _require_device(_ROPE_AT.name, x, cos, sin, position)
-    _require_position(_ROPE_AT.name, position)
-    if x.ndim != 3 or cos.ndim != 2 or cos.shape != sin.shape or 2 * cos.shape[1] > x.shape[2]:
+    made: Tensor = run(plan_rope_at(x, cos, sin, position, interleaved), None, stream)
+    return made
+
+
+def plan_cached_attention(
+    query: Value,
+    keys: Value,
+    values: Value,
+    position: Value,
+    scale: float | None = None,
+    window: int = 0,
+    cap: float = 0.0,
+    bias: Value | None = None,
+) -> Plan:
+    """Plan attention over a cache, up to positions that the device reads."""
+    name = _CACHED_ATTENTION.name
+    biases = () if bias is None else (bias,)
+    require_tensors(name, query, keys, values, position, *biases)
+    require_one_device(name, query, keys, values, position, *biases)
+    start = _position(name, position)
+    window = whole_number("cached_attention, window", window)
+    for number in (cap, 0.0 if scale is None else scale):
+        require_number(name, number)
+    if len(query.shape) != 3 or len(keys.shape) != 3 or keys.shape != values.shape:
         raise ArgumentValueError(
-            "rope_at: expected x of (tokens, heads, width), cos and sin of (positions, at most "
-            f"half the width), got {x.shape}, {cos.shape} and {sin.shape}"
+            "cached_attention: expected queries of (tokens, heads, width) and keys and values of "
+            f"(kv heads, capacity, width), got {query.shape}, {keys.shape} and {values.shape}"
         )
-    if cos.dtype is not f32 or sin.dtype is not f32:
+    heads, width = query.shape[1:]
+    kv_heads, capacity, of_keys = keys.shape
+    if width != of_keys or not kv_heads or heads % kv_heads or width > 256:
+        raise ArgumentValueError(
+            "cached_attention: expected one width of at most 256 and a multiple of the kv heads, "
+            f"got {query.shape} for {keys.shape}"
+        )
+    if any(one.dtype is not query.dtype for one in (keys, values)):
         raise ArgumentTypeError(
-            f"rope_at: expected cos and sin of f32, got {cos.dtype} and {sin.dtype}"
+            f"cached_attention: expected one dtype, got {query.dtype}, {keys.dtype} and "
+            f"{values.dtype}"
         )
-    given = [one.contiguous(stream=stream) for one in (x, cos, sin)]
-    question = Question(
-        _ROPE_AT,
-        (*(_known(one) for one in given), (i64, Layout.contiguous(1))),
-        _known(given[0]),
-        (("interleaved", bool(interleaved)),),
+    if bias is not None and (bias.dtype is not f32 or bias.shape != (heads, capacity)):
+        raise ArgumentValueError(
+            f"cached_attention: expected a bias of f32 {(heads, capacity)}, got {bias.dtype} "
+            f"{bias.shape}"
+        )
+    operands = (
+        *map(contiguous, (query, keys, values)),
+        start,
+        *map(contiguous, biases),
     )
-    found = launches.enqueued(
-        x._executor, question, stream, None, *(_start(one) for one in (*given, position))
+    factor = width**-0.5 if scale is None else scale
+    return ask(
+        _CACHED_ATTENTION,
+        operands,
+        query._dtype,
+        Layout.contiguous(query.shape),
+        (factor, float(cap)),
+        window=window,
+        is_bounded=cap != 0,
     )
-    return x._made(found, Layout.contiguous(x.shape), x.dtype)
 
 
-@named
+@remembered(plan_cached_attention)
 def cached_attention(
     query: Tensor,
     keys: Tensor,
@@ -164,79 +226,26 @@ def cached_attention(
     Raises `ArgumentValueError` for shapes that do not fit, heads in no whole groups and a width
     above 256. On GCUs, which take one token, keys to come are scored too and then hidden.
     """
-    name = _CACHED_ATTENTION.name
-    biases = () if bias is None else (bias,)
-    require_tensors(name, query, keys, values, position, *biases)
-    _require_device(name, query, keys, values, position, *biases)
-    _require_position(name, position)
-    window = whole_number("cached_attention, window", window)
-    for number in (cap, 0.0 if scale is None else scale):
-        require_number(name, number)
-    if query.ndim != 3 or keys.ndim != 3 or keys.shape != values.shape:
-        raise ArgumentValueError(
-            "cached_attention: expected queries of (tokens, heads, width) and keys and values of "
-            f"(kv heads, capacity, width), got {query.shape}, {keys.shape} and {values.shape}"
-        )
-    heads, width = query.shape[1:]
-    kv_heads, capacity, of_keys = keys.shape
-    if width != of_keys or not kv_heads or heads % kv_heads or width > 256:
-        raise ArgumentValueError(
-            "cached_attention: expected one width of at most 256 and a multiple of the kv heads, "
-            f"got {query.shape} for {keys.shape}"
-        )
-    if any(one.dtype is not query.dtype for one in (keys, values)):
+    plan = plan_cached_attention(query, keys, values, position, scale, window, cap, bias)
+    made: Tensor = run(plan, None, stream)
+    return made
+
+
+def _position(name: str, position: Value) -> Value:
+    """One i64 as kernels take it."""
+    if position._dtype is not i64 or position._layout.size != 1:
         raise ArgumentTypeError(
-            f"cached_attention: expected one dtype, got {query.dtype}, {keys.dtype} and "
-            f"{values.dtype}"
+            f"{name}: expected a position of one i64, got {position._layout.size} of "
+            f"{position._dtype}"
         )
-    if bias is not None and (bias.dtype is not f32 or bias.shape != (heads, capacity)):
-        raise ArgumentValueError(
-            f"cached_attention: expected a bias of f32 {(heads, capacity)}, got {bias.dtype} "
-            f"{bias.shape}"
-        )
-    given = [one.contiguous(stream=stream) for one in (query, keys, values)]
-    added = [one.contiguous(stream=stream) for one in biases]
-    question = Question(
-        _CACHED_ATTENTION,
-        (
-            *(_known(one) for one in given),
-            (i64, Layout.contiguous(1)),
-            *(_known(one) for one in added),
-        ),
-        _known(given[0]),
-        (("window", window), ("is_bounded", cap != 0)),
-        2,
-    )
-    factor = width**-0.5 if scale is None else scale
-    found = launches.enqueued(
-        query._executor, question, stream, None,
-        *(_start(one) for one in (*given, position, *added)), factor, float(cap),
-    )  # fmt: skip
-    return query._made(found, Layout.contiguous(query.shape), query.dtype)
+    return position._viewed(Layout.contiguous(1, position._layout.start_offset))
 
 
-def _known(x: Tensor) -> Known:
-    return x._dtype, Layout.contiguous(x.shape)
-
-
-def _start(x: Tensor) -> DeviceBuffer:
-    start = x._layout.start_offset
-    return x._buffer[start:] if start else x._buffer
-
-
-def _require_device(name: str, first: Tensor, *others: Tensor) -> None:
-    for one in others:
-        if one._executor is not first._executor:
-            raise InvalidHandleError(
-                f"{name}: expected operands on one device, got {first.device!r} and {one.device!r}"
-            )
-
-
-def _require_position(name: str, position: Tensor) -> None:
-    if position.dtype is not i64 or position.size != 1:
-        raise ArgumentTypeError(
-            f"{name}: expected a position of one i64, got {position.size} of {position.dtype}"
-        )
-
-
-__all__ = ["cached_attention", "kv_append", "launch_kv_append", "rope_at"]
+__all__ = [
+    "cached_attention",
+    "kv_append",
+    "launch_kv_append",
+    "plan_cached_attention",
+    "plan_rope_at",
+    "rope_at",
+]

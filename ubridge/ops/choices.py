@@ -6,19 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from ubridge.buffers import launches
 from ubridge.core.calls import named
-from ubridge.core.layout import Layout
+from ubridge.core.layout import Shape
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device
-from ubridge.core.promotion import checked_number, element_bytes, promoted, with_number
-from ubridge.device.executor import Answer
-from ubridge.device.remembered import TensorData, launched, remembered
-from ubridge.ops import answers
-from ubridge.ops.elementwise import binary, converted, unary
-from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor, storage_of
-from uhal import DeviceBuffer, DType, as_dtype
+from ubridge.core.promotion import (
+    checked_number,
+    element_bytes,
+    promoted,
+    storage_of,
+    with_number,
+)
+from ubridge.ops.elementwise import binary, plan_conversion, unary
+from ubridge.ops.engine import Plan, Value, constant, of_each, remembered, run
+from ubridge.ops.results import require_tensors
+from ubridge.ops.strided import Tensor
+from uhal import DType, as_dtype
 from uhal.dtypes import bool_
 from uhal.interop import StreamLike
 
@@ -31,22 +34,27 @@ _CONDITIONS = ("u8", "u32", "i64")
 """Element types of a condition that kernels read."""
 
 
-def _asked_to_choose(condition: TensorData, x: Any = None, y: Any = None) -> Answer | None:
-    """Ask for a choice among two tensors of one dtype."""
-    if not isinstance(x, StridedTensor) or not isinstance(y, StridedTensor):
-        return None
-    executor, dtype, kind = condition._executor, x._dtype, condition._dtype
-    if x._executor is not executor or y._executor is not executor or y._dtype is not dtype:
-        return None
-    layouts = (condition._layout, x._layout, y._layout)
-    key = (_WHERE, kind.code, dtype.code, layouts[0].words, layouts[1].words, layouts[2].words)
-    stored = storage_of(kind)
-    if stored.name not in _CONDITIONS:
-        return None
-    return executor.answer(key, answers.where, stored, dtype, *layouts)
+def plan_where(condition: Value, x: Any, y: Any) -> Plan:
+    """Plan a choice by a condition; x and y are tensors or numbers."""
+    require_tensors("where", condition)
+    dtype = _dtype_of_choice(x, y)
+    if storage_of(condition._dtype).name not in _CONDITIONS:
+        condition = plan_conversion(condition, bool_)
+    operands = [condition]
+    for one in (x, y):
+        if hasattr(one, "_layout"):
+            operands.append(plan_conversion(one, dtype))
+        else:
+            element = element_bytes(dtype, checked_number("where", dtype, one))
+            operands.append(constant(condition, dtype, element, Shape()))
+    require_one_device("where", *operands)
+    shape = one_shape("where", *(one._layout.shape for one in operands))
+    return of_each(
+        _WHERE, [one._viewed(one._layout.broadcast_to(shape)) for one in operands], dtype
+    )
 
 
-@remembered(_asked_to_choose)
+@remembered(plan_where)
 def where(
     condition: Tensor,
     x: Any,
@@ -56,38 +64,8 @@ def where(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return `x` where the condition is not 0, else `y`; either may be a number."""
-    require_tensors("where", condition)
-    found = _asked_to_choose(condition, x, y) if out is None else None
-    if found is not None:
-        made: Tensor = launched(found, stream, condition, x, y)
-        return made
-    dtype = _dtype_of_choice(x, y)
-    executor = condition._executor
-    kind = storage_of(condition._dtype)
-    if kind.name not in _CONDITIONS:
-        condition = converted(condition, bool_, stream=stream)
-    operands = [condition]
-    for operand in (x, y):
-        if isinstance(operand, StridedTensor):
-            tensor: Any = operand
-            operands.append(converted(tensor, dtype, stream=stream))
-        else:
-            value = checked_number("where", dtype, operand)
-            key = (storage_of(dtype).name, element_bytes(dtype, value))
-            constant = executor.constants.get(key)
-            operands.append(condition._made(constant, Layout.contiguous(()), dtype))
-    require_one_device("where", *operands)
-    shape = one_shape("where", *(one._layout.shape for one in operands))
-    buffers = [one._buffer for one in operands]
-    layouts = [one._layout.broadcast_to(shape) for one in operands]
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return launches.launch_ternary(
-            buffers[0], layouts[0], buffers[1], layouts[1], buffers[2], layouts[2],
-            out=output, stream=stream, executor=executor,
-        )  # fmt: skip
-
-    return delivered(_WHERE, shape, dtype, out, tuple(operands), stream, enqueue)
+    made: Tensor = run(plan_where(condition, x, y), out, stream)
+    return made
 
 
 @named
@@ -121,10 +99,10 @@ def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = N
 
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:
-    if isinstance(x, StridedTensor) and isinstance(y, StridedTensor):
-        return x._dtype if x._dtype is y._dtype else promoted("where", x._dtype, y._dtype)
-    if isinstance(x, StridedTensor):
+    if hasattr(x, "_layout") and hasattr(y, "_layout"):
+        return promoted("where", x._dtype, y._dtype)
+    if hasattr(x, "_layout"):
         return with_number("where", x._dtype, y)
-    if isinstance(y, StridedTensor):
+    if hasattr(y, "_layout"):
         return with_number("where", y._dtype, x)
     return as_dtype(np.result_type(x, y))

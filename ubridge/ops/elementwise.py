@@ -7,28 +7,27 @@ device's default stream. All functions enqueue and return at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import copysign
 from typing import Any
 
-from ubridge.buffers import launches
-from ubridge.core.calls import named
-from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.op_table import FAMILIES, OPS, Op
 from ubridge.core.operand_checks import one_shape
 from ubridge.core.promotion import (
     checked_number,
     element_bytes,
     is_exact_reciprocal,
     promoted,
+    storage_of,
     with_number,
 )
 from ubridge.device.executor import Answer
-from ubridge.device.remembered import TensorData, launched, remembered, start_of
-from ubridge.ops import answers
-from ubridge.ops.results import delivered, is_alike, require_tensors, result_layout
-from ubridge.ops.strided import StridedTensor, Tensor, storage_of
-from uhal import DeviceBuffer, DType, as_dtype
+from ubridge.device.tensor_data import TensorData
+from ubridge.ops.engine import Plan, Value, answering, constant, of_each, plan_copy, remembered, run
+from ubridge.ops.results import require_tensors
+from ubridge.ops.strided import Tensor
+from uhal import DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f64, i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -37,6 +36,7 @@ _ADD = OPS["add"]
 _AFFINE = OPS["affine"]
 _ASTYPE = OPS["astype"]
 _COPY = OPS["copy"]
+_COMPARE = FAMILIES["compare"]
 _DIVIDE = OPS["divide"]
 _MAXIMUM = OPS["maximum"]
 _MINIMUM = OPS["minimum"]
@@ -51,13 +51,18 @@ _ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
 """What numpy's sums and products of booleans are: or and and."""
 
 
-def asked_of_one(op: Op, x: TensorData) -> Answer | None:
-    """Ask for an operation on every element of a tensor."""
-    dtype, layout, executor = x._dtype, x._layout, x._executor
-    if dtype is bool_:
-        return None
-    key = (op, dtype.code, layout.words)
-    return executor.answer(key, answers.unary, op, dtype, layout)
+def plan_unary(op: Op, x: Value, parameter: float | None = None) -> Plan:
+    """Plan an operation on every element, in the tensor's dtype.
+
+    Booleans and integers become f64 where the operation has no kernel for them.
+    """
+    if not hasattr(x, "_layout"):
+        require_tensors(op.name, x)
+    if _becomes_f64(op, x._dtype):
+        x = plan_conversion(x, f64)
+    if parameter is None:
+        return of_each(op, (x,), x._dtype)
+    return of_each(op, (x,), x._dtype, (checked_number(op.name, x._dtype, parameter),))
 
 
 def unary(
@@ -67,38 +72,9 @@ def unary(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Apply an operation to every element, in the tensor's dtype.
-
-    Booleans and integers become f64 where the operation has no kernel for them.
-    """
-    if not hasattr(x, "_layout"):
-        require_tensors(op.name, x)
-    found = asked_of_one(op, x) if parameter is None else None
-    if found is not None:
-        if out is None:
-            made: Tensor = launched(found, stream, x)
-            return made
-        if is_alike(op, out, found.dtype, x):
-            found.launch(stream, out._buffer, start_of(x))
-            return out
-    if _becomes_f64(op, x._dtype):
-        x = converted(x, f64, stream=stream)
-    executor = x._executor
-    if parameter is not None:
-        parameter = checked_number(op.name, x._dtype, parameter)
-    if out is None:
-        buffer = launches.launch_unary(
-            op, x._buffer, x._layout, parameter=parameter, stream=stream, executor=executor
-        )
-        return x._made(buffer, result_layout(x._layout), x._dtype)
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return launches.launch_unary(
-            op, x._buffer, x._layout,
-            parameter=parameter, out=output, stream=stream, executor=executor,
-        )  # fmt: skip
-
-    return delivered(op, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
+    """Apply an operation to every element, in the tensor's dtype."""
+    made: Tensor = run(plan_unary(op, x, parameter), out, stream)
+    return made
 
 
 def _becomes_f64(op: Op, dtype: DType) -> bool:
@@ -108,15 +84,31 @@ def _becomes_f64(op: Op, dtype: DType) -> bool:
     return op is not _COPY and (dtype is bool_ or not op.has_integers)
 
 
-def asked_of_pair(op: Op, x: TensorData, y: Any = None) -> Answer | None:
-    """Ask for an operation on pairs of elements of a tensor and another, or a number."""
-    if not isinstance(y, StridedTensor):
-        return asked_with_number(op, x, y)
-    dtype, layout, executor, other = x._dtype, x._layout, x._executor, y._layout
-    if y._dtype is not dtype or y._executor is not executor or dtype is bool_:
-        return None
-    key = (op, dtype.code, layout.words, other.words)
-    return executor.answer(key, answers.pair, op, dtype, layout, other)
+def plan_binary(op: Op, x: Any, y: Any) -> Value:
+    """Plan an operation on pairs of elements of two tensors, or of a tensor and a number."""
+    if not hasattr(y, "_layout"):
+        return _plan_with_number(op, x, y, False)
+    if not hasattr(x, "_layout"):
+        return _plan_with_number(op, y, x, True)
+    dtype = x._dtype
+    if dtype is not y._dtype:
+        dtype = promoted(op.name, dtype, y._dtype)
+        x, y = plan_conversion(x, dtype), plan_conversion(y, dtype)
+    if y._executor is not x._executor:
+        raise InvalidHandleError(
+            f"{op.name}: expected operands on one device, got {x.device!r} and {y.device!r}"
+        )
+    result = dtype
+    if op.family is _COMPARE:
+        result = bool_
+    elif _is_f64(op, dtype):
+        x, y, result = plan_conversion(x, f64), plan_conversion(y, f64), f64
+    elif dtype is bool_:
+        op = _boolean(op)
+    if x._layout.shape != y._layout.shape:
+        shape = one_shape(op.name, x._layout.shape, y._layout.shape)
+        x, y = (one._viewed(one._layout.broadcast_to(shape)) for one in (x, y))
+    return of_each(op, (x, y), result)
 
 
 def binary(
@@ -127,71 +119,8 @@ def binary(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Apply an operation to pairs of elements of two tensors, or of a tensor and a number."""
-    made: Tensor
-    if not isinstance(y, StridedTensor):
-        made = with_scalar(op, x, y, False, out, stream)
-        return made
-    if not isinstance(x, StridedTensor):
-        made = with_scalar(op, y, x, True, out, stream)  # type: ignore[assignment]
-        return made
-    left: Any = x
-    right: Any = y
-    found = asked_of_pair(op, left, right)
-    if found is not None:
-        if out is None:
-            made = launched(found, stream, left, right)
-            return made
-        if right._layout is left._layout and is_alike(op, out, found.dtype, left, right):
-            found.launch(stream, out._buffer, start_of(left), start_of(right))
-            return out
-    dtype = left._dtype
-    if dtype is not right._dtype:
-        dtype = promoted(op.name, dtype, right._dtype)
-        left, right = converted(left, dtype, stream=stream), converted(right, dtype, stream=stream)
-    return _paired(op, left, right, dtype, out, stream)
-
-
-def _paired(
-    op: Op,
-    left: Any,
-    right: Any,
-    dtype: DType,
-    out: Tensor | None,
-    stream: StreamLike | None,
-) -> Tensor:
-    """Two tensors of one dtype."""
-    executor = left._executor
-    if right._executor is not executor:
-        raise InvalidHandleError(
-            f"{op.name}: expected operands on one device, got {left.device!r} and {right.device!r}"
-        )
-    result = dtype
-    if op.family.name == "compare":
-        result = bool_
-    elif _is_f64(op, dtype):
-        return binary(op, converted(left, f64, stream=stream), converted(right, f64, stream=stream),
-                      out, stream)  # fmt: skip
-    elif dtype is bool_:
-        op = _boolean(op)
-    left_layout, right_layout = left._layout, right._layout
-    if left_layout.shape != right_layout.shape:
-        left_layout, right_layout = _broadcast(op.name, left_layout, right_layout)
-    if out is None:
-        buffer = launches.launch_binary(
-            op, left._buffer, left_layout, right._buffer, right_layout,
-            stream=stream, executor=executor,
-        )  # fmt: skip
-        made: Tensor = left._made(buffer, result_layout(left_layout), result)
-        return made
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return launches.launch_binary(
-            op, left._buffer, left_layout, right._buffer, right_layout,
-            out=output, stream=stream, executor=executor,
-        )  # fmt: skip
-
-    inputs = (left, right)
-    return delivered(op, left_layout.shape, result, out, inputs, stream, enqueue)
+    made: Tensor = run(plan_binary(op, x, y), out, stream)
+    return made
 
 
 def _is_f64(op: Op, dtype: DType) -> bool:
@@ -200,13 +129,6 @@ def _is_f64(op: Op, dtype: DType) -> bool:
     The kernels' quotient of integers would be an integer.
     """
     return dtype.kind != "float" and (op is _DIVIDE or op.is_of_floats)
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _broadcast(name: str, left: Layout, right: Layout) -> tuple[Layout, Layout]:
-    """Two layouts of the shape both broadcast to."""
-    shape = one_shape(name, left.shape, right.shape)
-    return left.broadcast_to(shape), right.broadcast_to(shape)
 
 
 def _boolean(op: Op) -> Op:
@@ -219,57 +141,64 @@ def _boolean(op: Op) -> Op:
     return _ON_BOOLEANS.get(op, op)
 
 
-def asked_with_number(
-    op: Op, x: TensorData, number: Any = None, number_first: bool = False
-) -> Answer | None:
-    """Ask for a binary operation on a tensor and a number, in the order said."""
-    dtype, factors, constant = _in_numbers(op, x._dtype, number, number_first)
-    if dtype is not x._dtype or dtype is bool_:
-        return None
-    if factors is not None:
-        found = _asked_for_affine(x)
-        return None if found is None else found.passing(behind=factors)
-    layout, executor = x._layout, x._executor
-    layouts = layout, _spread(layout.shape)
-    first, second = layouts[::-1] if number_first else layouts
-    key = (op, dtype.code, first.words, second.words)
-    found = executor.answer(key, answers.pair, op, dtype, first, second)
-    if found is None:
-        return None
-    element = (executor.constants.get(constant),)
-    return found.passing(ahead=element) if number_first else found.passing(behind=element)
-
-
-def with_scalar(
-    op: Op,
-    x: Tensor,
-    number: Any,
-    number_first: bool,
-    out: Tensor | None,
-    stream: StreamLike | None,
-) -> Tensor:
-    """Apply a binary operation to a tensor and a number, in the order said."""
+def _plan_with_number(op: Op, x: Value, number: Any, number_first: bool) -> Value:
+    """Plan a binary operation on a tensor and a number, in the order said."""
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
-    if out is None:
-        found = asked_with_number(op, x, number, number_first)
-        if found is not None:
-            made: Tensor = launched(found, stream, x)
-            return made
-    dtype, factors, constant = _in_numbers(op, x._dtype, number, number_first)
-    if dtype is not x._dtype:
-        x = converted(x, dtype, stream=stream)
+    dtype, factors, element = _in_numbers(op, x._dtype, number, number_first)
+    x = plan_conversion(x, dtype)
     if factors is not None:
-        multiplier, addend = factors
-        return _affine(op, x, multiplier, addend, out, stream)
-    other = x._made(x._executor.constants.get(constant), _spread(x._layout.shape), dtype)
-    pair = (other, x) if number_first else (x, other)
-    return binary(op, *pair, out, stream)
+        return of_each(_AFFINE, (x,), dtype, factors)
+    other = constant(x, dtype, element, x._layout.shape)
+    return plan_binary(op, other, x) if number_first else plan_binary(op, x, other)
+
+
+def answering_pair(
+    op: Op, number_first: bool = False
+) -> Callable[[TensorData, Any], Answer | None]:
+    """Return what says how an operation on a tensor and another, or a number, is launched.
+
+    Numbers change from call to call: plans are kept for any number, and passed the one given.
+    """
+
+    def plan(x: Value, y: Any) -> Value:
+        return plan_binary(op, y, x) if number_first else plan_binary(op, x, y)
+
+    def with_element(x: Value) -> Value:
+        element = element_bytes(x._dtype, 0)
+        return plan(x, constant(x, x._dtype, element, x._layout.shape))
+
+    planned, of_elements = answering(plan), answering(with_element)
+
+    def answer(x: TensorData, y: Any) -> Answer | None:
+        dtype = x._dtype
+        if type(y) not in (int, float) or dtype is bool_:
+            return planned(x, y)
+        common, factors, element = _in_numbers(op, dtype, y, number_first)
+        if common is not dtype:
+            return planned(x, y)
+        if factors is not None:
+            found = _of_factors(x)
+            return None if found is None else found.passing(behind=factors)
+        found = of_elements(x)
+        if found is None:
+            return None
+        passed = (x._executor.constants.get((dtype.name, element)),)
+        return found.passing(ahead=passed) if number_first else found.passing(behind=passed)
+
+    return answer
+
+
+def _plan_factors(x: Value) -> Plan:
+    return of_each(_AFFINE, (x,), x._dtype, (1, 0))
+
+
+_of_factors = answering(_plan_factors)
 
 
 def _in_numbers(
     op: Op, dtype: DType, number: Any, number_first: bool
-) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
+) -> tuple[DType, tuple[float, float] | None, bytes]:
     # 0 == 0.0 == -0.0, but their results differ: the cache's key holds the type and the sign, too.
     if type(number) is float:
         return _scalar(op, dtype.name, number, copysign(1, number), number_first)
@@ -281,8 +210,8 @@ def _in_numbers(
 @lru_cache(maxsize=_REMEMBERED)
 def _scalar(
     op: Op, name: str, number: Any, sign: float, number_first: bool
-) -> tuple[DType, tuple[float, float] | None, tuple[str, bytes]]:
-    """Return the dtype to compute in, affine factors if any, and the number's key as a constant.
+) -> tuple[DType, tuple[float, float] | None, bytes]:
+    """Return the dtype to compute in, affine factors if any, and the number as an element.
 
     `sign` is only part of the cache's key: it tells 0.0 from -0.0, and floats, for which it is not
     0, from ints.
@@ -292,15 +221,7 @@ def _scalar(
         dtype = f64
     value = checked_number(op.name, dtype, number)
     factors = None if dtype is bool_ else _as_affine(op, dtype, value, number_first)
-    return dtype, factors, (storage_of(dtype).name, element_bytes(dtype, value))
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _spread(shape: Shape) -> Layout:
-    """The layout of one element broadcast to a shape."""
-    if max(shape, default=1) == 1:
-        return Layout.contiguous(shape)
-    return Layout(shape, (0,) * len(shape))
+    return dtype, factors, b"" if factors else element_bytes(dtype, value)
 
 
 def _as_affine(op: Op, dtype: DType, value: Any, number_first: bool) -> tuple[float, float] | None:
@@ -329,7 +250,20 @@ def wrapped(dtype: DType, value: Any) -> Any:
     return rest - modulus if dtype.kind == "int" and rest >= modulus // 2 else rest
 
 
-@named
+def plan_affine(x: Value, multiplier: float, addend: float) -> Value:
+    """Plan `x * multiplier + addend`."""
+    require_tensors(_AFFINE.name, x)
+    dtype = with_number(_AFFINE.name, with_number(_AFFINE.name, x._dtype, multiplier), addend)
+    factors = (
+        checked_number(_AFFINE.name, dtype, multiplier),
+        checked_number(_AFFINE.name, dtype, addend),
+    )
+    if dtype is bool_:
+        return plan_binary(_ADD, plan_binary(_MULTIPLY, x, bool(multiplier)), bool(addend))
+    return of_each(_AFFINE, (plan_conversion(x, dtype),), dtype, factors)
+
+
+@remembered(plan_affine)
 def affine(
     x: Tensor,
     multiplier: float,
@@ -339,63 +273,44 @@ def affine(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return `x * multiplier + addend`, rounded once where the device has fused multiply-add."""
-    require_tensors(_AFFINE.name, x)
-    dtype = with_number(_AFFINE.name, with_number(_AFFINE.name, x._dtype, multiplier), addend)
-    factors = (
-        checked_number(_AFFINE.name, dtype, multiplier),
-        checked_number(_AFFINE.name, dtype, addend),
-    )
+    made: Tensor = run(plan_affine(x, multiplier, addend), out, stream)
+    return made
+
+
+def plan_power(x: Value, exponent: Any) -> Value:
+    """Plan the elements to a power, which is a number; integers to an integer wrap."""
+    require_tensors("power", x)
+    if hasattr(exponent, "_layout"):
+        raise ArgumentTypeError("power: expected a number as exponent, got a DeviceTensor")
+    dtype = with_number("power", x._dtype, exponent)
     if dtype is bool_:
-        product = with_scalar(_MULTIPLY, x, bool(multiplier), False, None, stream)
-        return with_scalar(_ADD, product, bool(addend), False, out, stream)
-    return _affine(_AFFINE, converted(x, dtype, stream=stream), *factors, out, stream)
+        dtype = i64
+    x = plan_conversion(x, dtype)
+    if dtype.kind in ("int", "uint"):
+        if exponent < 0:
+            raise ArgumentValueError(
+                "power: integers to negative integer powers are not allowed. Cast first, for "
+                'example x.astype("f64").'
+            )
+        return _plan_whole_power(x, checked_number("power", dtype, exponent))
+    if exponent == 2 and dtype.name in _SQUARE.dtypes:
+        return plan_unary(_SQUARE, x)
+    return plan_unary(_POWER, x, exponent)
 
 
-def _asked_for_affine(x: TensorData) -> Answer | None:
-    dtype, layout, executor = x._dtype, x._layout, x._executor
-    key = (_AFFINE, dtype.code, layout.words)
-    return executor.answer(key, answers.unary, _AFFINE, dtype, layout, 2)
+def _plan_whole_power(x: Value, exponent: int) -> Value:
+    """Plan squares of squares: for each bit of the exponent a product or two."""
+    if exponent < 2:
+        return of_each(_AFFINE, (x,), x._dtype, (exponent, 1 - exponent))
+    found = x
+    for bit in bin(exponent)[3:]:
+        found = plan_unary(_SQUARE, found)
+        if bit == "1":
+            found = plan_binary(_MULTIPLY, found, x)
+    return found
 
 
-def _affine(
-    op: Op,
-    x: Tensor,
-    multiplier: float,
-    addend: float,
-    out: Tensor | None,
-    stream: StreamLike | None,
-) -> Tensor:
-    executor = x._executor
-    found = _asked_for_affine(x)
-    if found is not None:
-        if out is None:
-            made: Tensor = launched(found.passing(behind=(multiplier, addend)), stream, x)
-            return made
-        if is_alike(_AFFINE, out, found.dtype, x):
-            found.launch(stream, out._buffer, start_of(x), multiplier, addend)
-            return out
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return launches.launch_affine(
-            x._buffer, x._layout, multiplier, addend, out=output, stream=stream, executor=executor
-        )
-
-    return delivered(op, x._layout.shape, x._dtype, out, (x,), stream, enqueue)
-
-
-def asked_for_power(x: TensorData, exponent: Any = None) -> Answer | None:
-    """Ask for the elements of a tensor to a power, which is a number."""
-    if type(exponent) not in (int, float) or x._dtype.kind != "float":
-        return None
-    if exponent == 2 and x._dtype.name in _SQUARE.dtypes:
-        return asked_of_one(_SQUARE, x)
-    dtype, layout, executor = x._dtype, x._layout, x._executor
-    key = (_POWER, dtype.code, layout.words)
-    found = executor.answer(key, answers.unary, _POWER, dtype, layout, 1)
-    return None if found is None else found.passing(behind=(float(exponent),))
-
-
-@remembered(asked_for_power)
+@remembered(plan_power)
 def power(
     x: Tensor,
     exponent: Any,
@@ -407,100 +322,48 @@ def power(
 
     Integers to an integer stay integers and wrap; `ArgumentValueError` for a negative exponent.
     """
-    require_tensors("power", x)
-    if isinstance(exponent, StridedTensor):
-        raise ArgumentTypeError("power: expected a number as exponent, got a DeviceTensor")
-    dtype = with_number("power", x._dtype, exponent)
-    if dtype is bool_:
-        dtype = i64
-    x = converted(x, dtype, stream=stream)
-    if dtype.kind in ("int", "uint"):
-        if exponent < 0:
-            raise ArgumentValueError(
-                "power: integers to negative integer powers are not allowed. Cast first, for "
-                'example x.astype("f64").'
-            )
-        return _whole_power(x, checked_number("power", dtype, exponent), out, stream)
-    if exponent == 2 and dtype.name in _SQUARE.dtypes:
-        return unary(_SQUARE, x, None, out, stream)
-    return unary(_POWER, x, exponent, out, stream)
+    made: Tensor = run(plan_power(x, exponent), out, stream)
+    return made
 
 
-def _whole_power(x: Tensor, exponent: int, out: Tensor | None, stream: StreamLike | None) -> Tensor:
-    """Multiply squares of squares: for each bit of the exponent a launch or two."""
-    if exponent < 2:
-        return _affine(_POWER, x, exponent, 1 - exponent, out, stream)
-    if exponent == 2:
-        return unary(_SQUARE, x, None, out, stream)
-    found: Tensor = x
-    for bit in bin(exponent)[3:-1]:
-        found = unary(_SQUARE, found, None, None, stream)
-        if bit == "1":
-            found = binary(_MULTIPLY, found, x, None, stream)
-    if exponent % 2 == 0:
-        return unary(_SQUARE, found, None, out, stream)
-    return binary(_MULTIPLY, unary(_SQUARE, found, None, None, stream), x, out, stream)
-
-
-def asked_to_convert(x: TensorData, dtype: Any = None) -> Answer | None:
-    """Ask for the elements of a tensor as another dtype."""
-    try:
-        target = as_dtype(dtype)
-    except TypeError:
-        return None
-    source, layout, executor = x._dtype, x._layout, x._executor
-    if target is source or target is bool_ or source is bool_:
-        return None
-    key = (_ASTYPE, source.code, target.code, layout.words)
-    return executor.answer(key, answers.cast, _ASTYPE, source, target, layout)
-
-
-def converted(
-    x: Tensor, dtype: DTypeLike, *, out: Tensor | None = None, stream: StreamLike | None = None
-) -> Tensor:
-    """Return the elements as another dtype, or the tensor itself when it has that dtype."""
+def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
+    """Plan the elements as another dtype; the tensor itself when it has that dtype."""
     if not hasattr(x, "_layout"):
         require_tensors("astype", x)
     try:
         target = as_dtype(dtype)
     except TypeError as error:
         raise ArgumentTypeError(f"astype: {error}") from None
-    if target is x._dtype and out is None:
+    if target is x._dtype:
         return x
-    if target is bool_ and x._dtype is not bool_:
-        return not_equal_to_zero(x, out, stream)
-    executor = x._executor
-    found = asked_to_convert(x, target) if out is None else None
-    if found is not None:
-        made: Tensor = launched(found, stream, x)
-        return made
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        stored = storage_of(target)
-        if stored is x._buffer.dtype and stored.name in _COPY.dtypes:
-            return launches.launch_unary(
-                _COPY, x._buffer, x._layout, out=output, stream=stream, executor=executor
-            )
-        return launches.launch_cast(
-            x._buffer, x._layout, stored, out=output, stream=stream, executor=executor
-        )
-
-    return delivered(_ASTYPE, x._layout.shape, target, out, (x,), stream, enqueue)
+    if target is bool_:
+        return plan_not_equal_to_zero(x)
+    is_moved = storage_of(target) is storage_of(x._dtype) and target.name in _COPY.dtypes
+    return of_each(_COPY if is_moved else _ASTYPE, (x,), target)
 
 
-def not_equal_to_zero(x: Tensor, out: Tensor | None, stream: StreamLike | None) -> Tensor:
-    """Return, as bool, where the elements are not 0; NaN is not."""
+def plan_not_equal_to_zero(x: Value) -> Value:
+    """Plan, as bool, where the elements are not 0; NaN is not."""
     if x._dtype.name not in _NOT_EQUAL.dtypes:
         # A wider type of the same kind has no other zeros.
-        x = converted(x, i64, stream=stream)
-    return with_scalar(_NOT_EQUAL, x, 0, False, out, stream)
+        x = plan_conversion(x, i64)
+    return plan_binary(_NOT_EQUAL, x, 0)
 
 
-def _asked_for_astype(x: TensorData, dtype: Any = None, copy: Any = True) -> Answer | None:
-    return asked_to_convert(x, dtype)
+def converted(
+    x: Tensor, dtype: DTypeLike, *, out: Tensor | None = None, stream: StreamLike | None = None
+) -> Tensor:
+    """Return the elements as another dtype, or the tensor itself when it has that dtype."""
+    made: Tensor = run(plan_conversion(x, dtype), out, stream)
+    return made
 
 
-@remembered(_asked_for_astype)
+def _plan_astype(x: Value, dtype: DTypeLike, copy: bool = True) -> Value:
+    planned = plan_conversion(x, dtype)
+    return plan_copy(x) if planned is x and copy else planned
+
+
+@remembered(_plan_astype)
 def astype(
     x: Tensor,
     dtype: DTypeLike,
@@ -515,29 +378,23 @@ def astype(
     integers; a value out of range becomes the nearest in it, NaN becomes 0. As bool, what is not 0
     is True.
     """
-    made = converted(x, dtype, out=out, stream=stream)
-    if made is not x or not copy or out is not None:
-        return made
-    if x._dtype.name in _COPY.dtypes or x._dtype is bool_:
-        return x.copy(stream=stream)
-    buffer = launches.launch_cast(
-        x._buffer, x._layout, x._dtype, stream=stream, executor=x._executor
-    )
-    return x._made(buffer, Layout.contiguous(x._layout.shape), x._dtype)
+    made: Tensor = run(_plan_astype(x, dtype, copy), out, stream)
+    return made
 
 
 __all__ = [
     "affine",
-    "asked_of_one",
-    "asked_of_pair",
-    "asked_to_convert",
-    "asked_with_number",
+    "answering_pair",
     "astype",
     "binary",
     "converted",
-    "not_equal_to_zero",
+    "plan_affine",
+    "plan_binary",
+    "plan_conversion",
+    "plan_not_equal_to_zero",
+    "plan_power",
+    "plan_unary",
     "power",
     "unary",
-    "with_scalar",
     "wrapped",
 ]

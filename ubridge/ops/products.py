@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
-from ubridge.buffers import product_launches
 from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
 from ubridge.core.product import MatmulChoice
 from ubridge.core.promotion import promoted
-from ubridge.device.executor import Answer
-from ubridge.device.remembered import TensorData, launched, remembered
-from ubridge.ops import answers
-from ubridge.ops.elementwise import converted
-from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.strided import StridedTensor, Tensor
-from uhal import DeviceBuffer, DType
-from uhal.errors import ArgumentValueError
+from ubridge.ops.elementwise import plan_conversion
+from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, remembered, run
+from ubridge.ops.results import require_tensors
+from ubridge.ops.strided import Tensor
+from uhal import DType
+from uhal.dtypes import bool_
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 _ATTENTION = OPS["attention"]
@@ -27,17 +24,56 @@ _KV_CONCAT = OPS["kv_concat"]
 _MATMUL = OPS["matmul"]
 
 
-def asked_for_product(x: TensorData, y: Any = None) -> Answer | None:
-    """Ask for a product of two tensors of one dtype; `matmul` casts or refuses others."""
-    executor, dtype = x._executor, x._dtype
-    if not isinstance(y, StridedTensor) or y._executor is not executor or y._dtype is not dtype:
-        return None
-    left, right = x._layout, y._layout
-    key = (_MATMUL, dtype.code, left.words, right.words)
-    return executor.answer(key, answers.matmul, dtype, left, right)
+def plan_matmul(x: Value, y: Value) -> Plan:
+    """Plan a matrix product of the last two axes; leading axes are broadcast."""
+    require_tensors("matmul", x, y)
+    require_one_device("matmul", x, y)
+    if not x.shape or not y.shape:
+        raise ArgumentValueError(
+            "matmul: input operand does not have enough dimensions (has 0, gufunc core with "
+            "signature (n?,k),(k,m?)->(n?,m?) requires 1)"
+        )
+    dtype = promoted("matmul", x._dtype, y._dtype)
+    if dtype is bool_:
+        raise ArgumentTypeError(
+            'matmul: expected numbers, got bool. Cast first, for example x.astype("f32").'
+        )
+    return plan_product(plan_conversion(x, dtype), plan_conversion(y, dtype), dtype)
 
 
-@remembered(asked_for_product)
+def plan_product(x: Value, y: Value, dtype: DType) -> Plan:
+    """Plan a matrix product of elements of one dtype."""
+    left, right, multiplied, result = _matrices(x._layout, y._layout)
+    if result.size and left.shape[-1] == 0:
+        return filled(x, dtype, result.shape, 0)
+    return ask(_MATMUL, (x._viewed(left), y._viewed(right)), dtype, result, asked=multiplied)
+
+
+@lru_cache(maxsize=4096)
+def _matrices(x: Layout, y: Layout) -> tuple[Layout, Layout, Layout, Layout]:
+    """Both operands as matrices of one batch, the question's result, and the tensor's."""
+    left = x if x.rank > 1 else x.expanded(0)
+    right = y if y.rank > 1 else y.expanded(1)
+    (m, k), (further, n) = left.shape[-2:], right.shape[-2:]
+    if k != further:
+        fits = y.rank > 1 and k == n
+        raise ArgumentValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {further} is different from {k}): "
+            f"got shapes {x.shape} and {y.shape}{'; x @ y.mT would fit' if fits else ''}"
+        )
+    batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
+    rows = (m,) if x.rank > 1 else ()
+    columns = (n,) if y.rank > 1 else ()
+    return (
+        left.broadcast_to((*batch, m, k)),
+        right.broadcast_to((*batch, k, n)),
+        Layout.contiguous((*batch, m, n)),
+        Layout.contiguous((*batch, *rows, *columns)),
+    )
+
+
+@remembered(plan_matmul)
 def matmul(
     x: Tensor,
     y: Tensor,
@@ -50,33 +86,8 @@ def matmul(
     An operand of one axis is a row on the left and a column on the right, as in numpy. Transposed
     views cost no copy where kernels take strides.
     """
-    if out is None and isinstance(x, StridedTensor):
-        found = asked_for_product(x, y)
-        if found is not None:
-            made: Tensor = launched(found, stream, x, y)
-            return made
-    dtype, left, right = _operands(x, y)
-    if x._dtype is not y._dtype:
-        x, y = converted(x, dtype, stream=stream), converted(y, dtype, stream=stream)
-    result = _result(left, right, x.ndim > 1, y.ndim > 1)
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return product_launches.launch_matmul(
-            x._buffer, left, y._buffer, right, out=output, stream=stream, executor=x._executor
-        )[0]
-
-    if out is None:
-        return x._made(enqueue(None), result, dtype)
-    return delivered(_MATMUL, result.shape, dtype, out, (x, y), stream, enqueue)
-
-
-@lru_cache(maxsize=4096)
-def _result(left: Layout, right: Layout, has_rows: bool, has_columns: bool) -> Layout:
-    """The layout of a product of matrices, of which one may be a row or a column."""
-    batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
-    rows = left.shape[-2:-1] if has_rows else ()
-    columns = right.shape[-1:] if has_columns else ()
-    return Layout.contiguous((*batch, *rows, *columns))
+    made: Tensor = run(plan_matmul(x, y), out, stream)
+    return made
 
 
 @named
@@ -85,14 +96,51 @@ def matmul_choice(x: Tensor, y: Tensor) -> MatmulChoice:
 
     `DeviceExecutor.of(device).matmul_launches` counts the products of each kernel.
     """
-    dtype, left, right = _operands(x, y)
-    batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
-    question = product_launches.product(
-        dtype,
-        left.broadcast_to((*batch, *left.shape[-2:])),
-        right.broadcast_to((*batch, *right.shape[-2:])),
-    )
-    return x._executor.explain(question)
+    plan = plan_matmul(x, y)
+    return x._executor.explain(plan.question)
+
+
+def plan_attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    mask: Value | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Plan:
+    """Plan `softmax(query @ key.mT * scale + mask) @ value`."""
+    operands = [query, key, value] if mask is None else [query, key, value, mask]
+    require_tensors("attention", *operands)
+    require_one_kind("attention", *operands)
+    if len(query.shape) != 4 or len(key.shape) != 4 or key.shape != value.shape:
+        raise ArgumentValueError(
+            "attention: expected four axes, and keys and values of one shape, got "
+            f"{query.shape}, {key.shape} and {value.shape}"
+        )
+    batch, heads, queries, width = query.shape
+    of_keys, kv_heads, keys, key_width = key.shape
+    if of_keys != batch or key_width != width or kv_heads == 0 or heads % kv_heads or width > 256:
+        raise ArgumentValueError(
+            "attention: expected as many batches, a multiple of the kv heads, and a width of at "
+            f"most 256 in both, got {query.shape} for {key.shape}"
+        )
+    given = [contiguous(one) for one in (query, key, value)]
+    if mask is not None:
+        given.append(_mask(mask, Shape((batch, heads, queries, keys))))
+    factor = (width or 1) ** -0.5 if scale is None else scale
+    whole = Layout.contiguous(query.shape)
+    return ask(_ATTENTION, given, query._dtype, whole, (factor,), causal=bool(causal))
+
+
+def _mask(mask: Value, scores: Shape) -> Value:
+    """The mask as kernels take it: with contiguous rows for each query and key."""
+    if one_shape("attention", mask.shape, scores) != scores:
+        raise ArgumentValueError(
+            f"attention: expected a mask that broadcasts to {scores}, got {mask.shape}"
+        )
+    spread = mask._viewed(mask._layout.broadcast_to(scores))
+    rows = Layout(scores[2:], spread._layout.strides[2:])
+    return spread if rows.is_contiguous else contiguous(spread)
 
 
 @named
@@ -114,25 +162,28 @@ def attention(
     `causal` the last query sees every key, and each query sees one key less than the next one. A
     query that sees no key, for the mask hides them all by -inf, gets zeros.
     """
-    operands = [query, key, value] if mask is None else [query, key, value, mask]
-    require_tensors("attention", *operands)
-    require_one_kind("attention", *operands)
-    if scale is None:
-        scale = max(query.shape[-1:] or (1,)) ** -0.5 if query.size else 1.0
-    factor = scale
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return product_launches.launch_attention(
-            query._buffer, query._layout, key._buffer, key._layout, value._buffer, value._layout,
-            factor, causal=causal, mask=None if mask is None else mask._buffer,
-            mask_layout=None if mask is None else mask._layout,
-            out=output, stream=stream, executor=query._executor,
-        )  # fmt: skip
-
-    return delivered(_ATTENTION, query.shape, query.dtype, out, tuple(operands), stream, enqueue)
+    made: Tensor = run(plan_attention(query, key, value, mask, causal, scale), out, stream)
+    return made
 
 
-@named
+def plan_kv_concat(x: Value, y: Value, axis: int) -> Plan:
+    """Plan a join of two tensors along an axis."""
+    require_tensors("kv_concat", x, y)
+    require_one_kind("kv_concat", x, y)
+    axis = axis_of("kv_concat", x._layout, axis)
+    shapes = x.shape, y.shape
+    others = [(one[:axis], one[axis + 1 :]) for one in shapes]
+    if len(shapes[0]) != len(shapes[1]) or others[0] != others[1]:
+        raise ArgumentValueError(
+            "kv_concat: all the input array dimensions except for the concatenation axis must "
+            f"match exactly, got {shapes[0]} and {shapes[1]}"
+        )
+    before, after = others[0]
+    joined = Layout.contiguous((*before, shapes[0][axis] + shapes[1][axis], *after))
+    return ask(_KV_CONCAT, (contiguous(x), contiguous(y)), x._dtype, joined, axis=axis)
+
+
+@remembered(plan_kv_concat)
 def kv_concat(
     x: Tensor,
     y: Tensor,
@@ -142,49 +193,16 @@ def kv_concat(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Join two tensors of one dtype along an axis in one launch."""
-    require_tensors("kv_concat", x, y)
-    require_one_kind("kv_concat", x, y)
-    if out is None:
-        buffer, shape = product_launches.launch_kv_concat(
-            x._buffer, x._layout, y._buffer, y._layout, axis, stream=stream, executor=x._executor
-        )
-        return x._made(buffer, Layout.contiguous(shape), x.dtype)
-    axis = axis_of("kv_concat", x.layout, axis)
-    both = x.shape[axis] + (y.shape[axis] if y.ndim == x.ndim else 0)
-    shape = Shape((*x.shape[:axis], both, *x.shape[axis + 1 :]))
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return product_launches.launch_kv_concat(
-            x._buffer, x._layout, y._buffer, y._layout, axis,
-            out=output, stream=stream, executor=x._executor,
-        )[0]  # fmt: skip
-
-    return delivered(_KV_CONCAT, shape, x.dtype, out, (x, y), stream, enqueue)
+    made: Tensor = run(plan_kv_concat(x, y, axis), out, stream)
+    return made
 
 
-def _operands(x: Tensor, y: Tensor) -> tuple[DType, Layout, Layout]:
-    """The dtype of a product and its operands as matrices; refuses operands that do not fit."""
-    require_tensors("matmul", x, y)
-    require_one_device("matmul", x, y)
-    if not x.ndim or not y.ndim:
-        raise ArgumentValueError(
-            "matmul: input operand does not have enough dimensions (has 0, gufunc core with "
-            "signature (n?,k),(k,m?)->(n?,m?) requires 1)"
-        )
-    dtype = promoted("matmul", x.dtype, y.dtype)
-    left = _as_matrix(x.layout, x.dtype is dtype, 0)
-    right = _as_matrix(y.layout, y.dtype is dtype, 1)
-    if left.shape[-1] != right.shape[-2]:
-        fits = y.ndim > 1 and left.shape[-1] == right.shape[-1]
-        raise ArgumentValueError(
-            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"(n?,k),(k,m?)->(n?,m?) (size {right.shape[-2]} is different from {left.shape[-1]}): "
-            f"got shapes {x.shape} and {y.shape}{'; x @ y.mT would fit' if fits else ''}"
-        )
-    return dtype, left, right
-
-
-def _as_matrix(layout: Layout, stays: bool, axis: int) -> Layout:
-    """An operand's layout with at least two axes; an operand that is cast becomes contiguous."""
-    layout = layout if stays else Layout.contiguous(layout.shape)
-    return layout if layout.rank > 1 else layout.expanded(axis)
+__all__ = [
+    "attention",
+    "kv_concat",
+    "matmul",
+    "matmul_choice",
+    "plan_attention",
+    "plan_kv_concat",
+    "plan_matmul",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,18 +12,14 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import Op
 from ubridge.core.overlap import conflict
 from ubridge.device.spans import span_of
-from ubridge.ops.strided import StridedTensor, Tensor
+from ubridge.device.tensor_data import TensorData
 from uhal import DeviceBuffer, DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.frameworks import shares_memory
 from uhal.interop import StreamLike
 
-
-def result_layout(layout: Layout) -> Layout:
-    """Return the contiguous layout of the shape from the start of a buffer."""
-    if layout.is_whole:
-        return layout
-    return Layout.contiguous(layout.shape)
+Tensor = TypeVar("Tensor", bound=TensorData)
+"""A class of tensors: what is computed from one is of the same class."""
 
 
 def delivered(
@@ -42,11 +38,10 @@ def delivered(
     a temporary. A name instead of an operation is of a function that is not one operation.
     `inputs`, of which the first is a tensor, are all that is read after `out` is written.
     """
-    made: Tensor
     if out is None:
         like = inputs[0]._layout
         layout = like if like.is_whole and like.shape is shape else Layout.contiguous(shape)
-        made = inputs[0]._made(enqueue(None), layout, dtype)
+        made: Tensor = inputs[0]._made(enqueue(None), layout, dtype)
         return made
     require_out(operation if isinstance(operation, str) else operation.name, out, shape, dtype,
                 inputs[0])  # fmt: skip
@@ -79,7 +74,7 @@ def may_write(operation: Op | str, out: Any, *inputs: Any) -> bool:
     return conflict(operation, result, operands) is None
 
 
-def apart(x: Any, operand: Tensor, stream: StreamLike | None) -> Tensor:
+def apart(x: Any, operand: Any, stream: StreamLike | None) -> Any:
     """Return an operand of an operation that changes `x`: a copy if it may share memory with it."""
     is_described = not isinstance(x._buffer, DeviceBuffer)
     if is_described or not shares_memory(x._buffer, operand._buffer):
@@ -89,13 +84,13 @@ def apart(x: Any, operand: Tensor, stream: StreamLike | None) -> Tensor:
     return operand.copy(stream=stream)
 
 
-def is_alike(op: Op, out: Any, dtype: DType, like: Tensor, *others: Tensor) -> bool:
+def is_alike(op: Op, out: Any, dtype: DType, like: Any, *others: Any) -> bool:
     """Return whether `out` is a whole tensor of the dtype, with the layout and device of `like`.
 
     Then `require_out` would accept it. The operation must be free to write it while it reads.
     """
     return (
-        isinstance(out, StridedTensor)
+        isinstance(out, TensorData)
         and out._layout is like._layout
         and out._layout.is_whole
         and out._dtype is dtype
@@ -106,7 +101,7 @@ def is_alike(op: Op, out: Any, dtype: DType, like: Tensor, *others: Tensor) -> b
 
 def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> None:
     """Refuse an `out` of another kind, shape, dtype or device, or with elements at one address."""
-    if not isinstance(out, StridedTensor):
+    if not isinstance(out, TensorData):
         raise ArgumentTypeError(f"{name}, out: expected a DeviceTensor, got {type(out).__name__}")
     if out._layout.shape != shape:
         raise ArgumentValueError(
@@ -126,7 +121,7 @@ def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> N
 def require_tensors(name: str, *operands: object) -> None:
     """Refuse anything that is no tensor."""
     for operand in operands:
-        if not isinstance(operand, StridedTensor):
+        if not isinstance(operand, TensorData):
             advice = "; ubridge.asarray makes one" if isinstance(operand, np.ndarray) else ""
             raise ArgumentTypeError(
                 f"{name}: expected a DeviceTensor, got {type(operand).__name__}{advice}"

@@ -9,7 +9,7 @@ i64, which are no index of any axis, select 0 and are not reported: `launch_*` h
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,12 @@ from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axes_of, axis_of, require_one_device, whole_number
-from ubridge.device.executor import Answer
-from ubridge.device.remembered import TensorData, launched, remembered
-from ubridge.ops import answers
-from ubridge.ops.elementwise import converted
-from ubridge.ops.nn import argsort
-from ubridge.ops.results import apart, delivered, require_tensors
+from ubridge.device.tensor_data import TensorData
+from ubridge.ops.elementwise import converted, plan_conversion
+from ubridge.ops.engine import Value, ask, contiguous, remembered, reshaped, run
+from ubridge.ops.results import apart, require_tensors
+from ubridge.ops.rows import argsort
 from ubridge.ops.strided import StridedTensor, Tensor
-from uhal import DeviceBuffer
 from uhal.dtypes import bool_, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
@@ -38,25 +36,27 @@ _ID_DTYPES = ("u32", "i64")
 _WIDENED = {"u8": u32, "u16": u32}
 
 
-def _asked_to_take(op: Op, x: TensorData, ids: Any = None, axis: Any = 0) -> Answer | None:
-    """Ask for elements by ids where kernels take both tensors as they are."""
-    executor = x._executor
-    if not isinstance(ids, StridedTensor) or ids._executor is not executor:
+def plan_take(x: Value, ids: Value, axis: int = 0) -> Value | None:
+    """Plan the slices at ids, a tensor; ids of the host have to be uploaded first."""
+    if not isinstance(ids, TensorData):
         return None
-    if type(axis) is not int:
-        return None
-    layout, where = x._layout, ids._layout
-    key = (op, x._dtype.code, ids._dtype.code, layout.words, where.words, axis)
-    # Wrong ids are refused by `take` and `gather`.
-    if ids._dtype.name not in _ID_DTYPES or not -layout.rank <= axis < layout.rank:
-        return None
-    axis %= layout.rank
-    if op is _GATHER and not _are_alike(layout.shape, where.shape, axis):
-        return None
-    return executor.answer(key, answers.take, op, x._dtype, ids._dtype, layout, where, axis)
+    require_tensors("take", x)
+    return plan_slices(x, _kernel_ids("take", x, ids), axis)
 
 
-@remembered(partial(_asked_to_take, _INDEX_SELECT))
+def plan_slices(x: Value, ids: Value, axis: int) -> Value:
+    """Plan the slices at ids of a type that kernels take."""
+    axis = axis_of(_INDEX_SELECT.name, x._layout, axis)
+    shape = x._layout.shape
+    sizes = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    taken = Layout.contiguous((*shape[:axis], *ids._layout.shape, *shape[axis + 1 :]))
+    _require_elements(_INDEX_SELECT, axis, sizes[1], taken)
+    operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), -1))
+    asked = Layout.contiguous((sizes[0], ids._layout.size, sizes[2]))
+    return ask(_INDEX_SELECT, operands, x._dtype, taken, asked=asked)
+
+
+@remembered(plan_take)
 def take(
     x: Tensor,
     ids: Any,
@@ -67,29 +67,10 @@ def take(
 ) -> Tensor:
     """Return the slices of `x` at `ids` along an axis; the ids' shape replaces the axis."""
     require_tensors("take", x)
-    axis = axis_of("take", x.layout, axis)
+    axis = axis_of("take", x._layout, axis)
     where = checked_ids("take", x, ids, x.shape[axis], stream)
-    found = _asked_to_take(_INDEX_SELECT, x, where, axis) if out is None else None
-    if found is not None:
-        made: Tensor = launched(found, stream, x, where)
-        return made
-    ids_layout, result = _taken(x._layout, where._layout, axis)
-    executor = x._executor
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return indexed_launches.launch_index_select(
-            x._buffer, x._layout, where._buffer, ids_layout, axis,
-            out=output, stream=stream, executor=executor,
-        )  # fmt: skip
-
-    return delivered("take", result.shape, x.dtype, out, (x, where), stream, enqueue)
-
-
-@lru_cache(maxsize=4096)
-def _taken(layout: Layout, ids: Layout, axis: int) -> tuple[Layout, Layout]:
-    """The layout of the ids along one axis if it is a view, and the result's layout."""
-    shape = (*layout.shape[:axis], *ids.shape, *layout.shape[axis + 1 :])
-    return ids.reshape(-1) or ids, Layout.contiguous(shape)
+    made: Tensor = run(plan_take(x, where, axis), out, stream)
+    return made
 
 
 @named
@@ -122,11 +103,37 @@ def embedding(
     return take(table, ids, 0, out=out, stream=stream)
 
 
-def _asked_to_gather(x: TensorData, ids: Any = None, axis: Any = None) -> Answer | None:
-    return _asked_to_take(_GATHER, x, ids, axis)
+def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
+    """Plan an element for each id of a tensor; ids of the host have to be uploaded first."""
+    if not isinstance(ids, TensorData):
+        return None
+    require_tensors("gather", x)
+    return plan_elements(x, _kernel_ids("gather", x, ids), axis)
 
 
-@remembered(_asked_to_gather)
+def plan_elements(x: Value, ids: Value, axis: int) -> Value:
+    """Plan an element for each id of a type that kernels take."""
+    axis = axis_of(_GATHER.name, x._layout, axis)
+    shape, chosen = x._layout.shape, ids._layout.shape
+    _require_alike(_GATHER.name, shape, chosen, axis)
+    left, length, right = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    taken = Layout.contiguous(chosen)
+    _require_elements(_GATHER, axis, length, taken)
+    asked = Layout.contiguous((left, chosen[axis], right))
+    operands = (
+        reshaped(contiguous(x), (left, length, right)),
+        reshaped(contiguous(ids), asked.shape),
+    )
+    return ask(_GATHER, operands, x._dtype, taken, asked=asked)
+
+
+def _require_elements(op: Op, axis: int, length: int, taken: Layout) -> None:
+    """Refuse to choose from an axis of length 0."""
+    if length == 0 and taken.size:
+        raise IndexError(f"{op.name}: cannot take from axis {axis}, which has size 0")
+
+
+@remembered(plan_gather)
 def gather(
     x: Tensor,
     ids: Any,
@@ -137,22 +144,10 @@ def gather(
 ) -> Tensor:
     """Return an element of `x` for each id, in the ids' shape, as numpy's `take_along_axis`."""
     require_tensors("gather", x)
-    axis = axis_of("gather", x.layout, axis)
+    axis = axis_of("gather", x._layout, axis)
     where = checked_ids("gather", x, ids, x.shape[axis], stream)
-    _require_alike("gather", x.shape, where.shape, axis)
-    found = _asked_to_take(_GATHER, x, where, axis) if out is None else None
-    if found is not None:
-        made: Tensor = launched(found, stream, x, where)
-        return made
-    executor = x._executor
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return indexed_launches.launch_gather(
-            x._buffer, x._layout, where._buffer, where._layout, axis,
-            out=output, stream=stream, executor=executor,
-        )  # fmt: skip
-
-    return delivered(_GATHER, where.shape, x.dtype, out, (x, where), stream, enqueue)
+    made: Tensor = run(plan_gather(x, where, axis), out, stream)
+    return made
 
 
 @named
@@ -279,20 +274,24 @@ def _add_as_counts(
     converted(counts, bool_, out=x, stream=stream)
 
 
+def _kernel_ids(name: str, x: Value, ids: Value) -> Value:
+    """Plan ids of a tensor as a type that kernels take."""
+    require_one_device(name, x, ids)
+    if ids._dtype.kind not in ("int", "uint"):
+        raise ArgumentTypeError(
+            f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
+            f"{ids._dtype}"
+        )
+    if ids._dtype.name in _ID_DTYPES:
+        return ids
+    return plan_conversion(ids, _WIDENED.get(ids._dtype.name, i64))
+
+
 def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike | None) -> Tensor:
     """The ids as a tensor on the device, of a type kernels take."""
     if isinstance(ids, StridedTensor):
-        found: Any = ids
-        require_one_device(name, x, found)
-        if found.dtype.kind not in ("int", "uint"):
-            raise ArgumentTypeError(
-                f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
-                f"{found.dtype}"
-            )
-        tensor: Tensor = found
-        if found.dtype.name in _ID_DTYPES:
-            return tensor
-        return converted(tensor, _WIDENED.get(found.dtype.name, i64), stream=stream)
+        tensor: Tensor = run(_kernel_ids(name, x, ids), None, stream)
+        return tensor
     array = np.asarray(ids)
     if array.size == 0:
         array = array.astype(np.int64)

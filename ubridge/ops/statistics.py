@@ -12,7 +12,7 @@ from ubridge.core.calls import named
 from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axes_of, axis_of, require_number
 from ubridge.ops import reductions
-from ubridge.ops.elementwise import binary, converted, unary, with_scalar
+from ubridge.ops.elementwise import binary, converted, unary
 from ubridge.ops.reductions import Axes, reduced
 from ubridge.ops.results import require_out, require_tensors
 from ubridge.ops.strided import Tensor
@@ -84,7 +84,7 @@ def _variance(
     middle = reductions.mean(x, axes, True, stream=stream)
     squares: Tensor = unary(_SQUARE, binary(_SUBTRACT, x, middle, None, stream), None, None, stream)
     total = reduced(_SUM, squares, axes, keepdims, None, stream)
-    found: Tensor = with_scalar(_DIVIDE, total, count - ddof, False, None, stream)
+    found: Tensor = binary(_DIVIDE, total, count - ddof, None, stream)
     return found
 
 
@@ -123,7 +123,7 @@ def prod(
     left = [x.shape[one] for one in kept]
     if 0 in x.shape:
         total = reduced(_SUM, x, axes, True, None, stream)
-        found = with_scalar(_ADD, total, 1, False, None, stream)
+        found: Tensor = binary(_ADD, total, 1, None, stream)
     else:
         rows = x.permute(*kept, *axes).reshape(*left, -1)
         found = _folded(rows, stream).reshape(shape)
@@ -238,9 +238,9 @@ def _judged(
         counted = reductions.sum(
             converted(x, i64, stream=stream), axes, None, keepdims, stream=stream
         )
-        return with_scalar(of_none, counted, 0, False, out, stream)
+        return binary(of_none, counted, 0, out, stream)
     if x._dtype is not bool_:
-        x = with_scalar(_NOT_EQUAL, x, 0, False, None, stream)
+        x = binary(_NOT_EQUAL, x, 0, None, stream)
     found = reduced(op, x, axes, keepdims, None, stream)
     return _as(name, found, bool_, x, out, stream)
 

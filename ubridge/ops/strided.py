@@ -18,10 +18,11 @@ from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import whole_number
-from ubridge.device.executor import Answer, DeviceExecutor, Executor
-from ubridge.device.remembered import TensorData, launched, make, remembered
-from ubridge.ops import answers
-from uhal import Device, DeviceBuffer, DType, as_dtype
+from ubridge.core.promotion import storage_of
+from ubridge.device.executor import DeviceExecutor, Executor
+from ubridge.device.tensor_data import TensorData, make
+from ubridge.ops.engine import plan_copy, remembered, run
+from uhal import DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, bool_, i16, i64, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -44,16 +45,9 @@ def movable(buffer: DeviceBuffer) -> DeviceBuffer:
     return buffer if kind is None else buffer.view(kind)
 
 
-def storage_of(dtype: DType) -> DType:
-    """Return the element type of the buffer behind a tensor: booleans are kept as u8, 0 or 1."""
-    return u8 if dtype is bool_ else dtype
-
-
-def asked_for_copy(x: StridedTensor) -> Answer | None:
-    """Ask for a contiguous copy."""
-    dtype, layout, executor = x._dtype, x._layout, x._executor
-    key = (_COPY, dtype.code, layout.words)
-    return executor.answer(key, answers.unary, _COPY, dtype, layout)
+def _plan_of_bits(x: Any) -> Any:
+    """Plan a copy, but of types that kernels copy as others."""
+    return None if x._dtype.name in _MOVED_AS else plan_copy(x)
 
 
 class StridedTensor(TensorData):
@@ -135,11 +129,6 @@ class StridedTensor(TensorData):
     def buffer(self) -> DeviceBuffer:
         """The memory, shared with every view."""
         return self._buffer
-
-    @property
-    def device(self) -> Device:
-        """The device the memory is on."""
-        return self._executor.device
 
     @property
     def is_contiguous(self) -> bool:
@@ -229,18 +218,16 @@ class StridedTensor(TensorData):
 
     # -- copies ----------------------------------------------------------------------------------
 
-    @remembered(asked_for_copy)
+    @remembered(_plan_of_bits)
     def copy(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:
         """Return a contiguous copy."""
-        found = asked_for_copy(self)
-        if found is not None:
-            copied: Tensor = launched(found, stream, self)
+        moved = _MOVED_AS.get(self._dtype.name)
+        if moved is None:
+            copied: Tensor = run(plan_copy(self), None, stream)
             return copied
-        layout = Layout.contiguous(self._layout.shape)
-        buffer = launches.launch_unary(
-            _COPY, movable(self._buffer), self._layout, stream=stream, executor=self._executor
-        )
-        return self._made(buffer.view(self._buffer.dtype), layout, self._dtype)
+        bits = self._made(self._buffer.view(moved), self._layout, moved)
+        made: Tensor = run(plan_copy(bits), None, stream)
+        return self._made(made._buffer.view(self._dtype), made._layout, self._dtype)
 
     def contiguous(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:
         """Return the tensor itself when it is contiguous, else a contiguous copy."""

@@ -1,0 +1,438 @@
+"""`launch_*`: operations on buffers with layouts, for frameworks that have tensors of their own.
+
+Each function enqueues one operation and returns the buffer its result will be in. Buffers hold
+elements and layouts say which; kernels handle strides and broadcasts. Dtypes are the buffers';
+nothing is promoted, cast or broadcast unless the caller asks for it.
+
+`out` is a buffer that the result is written to from its first element, in row-major order; without
+it one is allocated. An operation element by element may write over its operands, and one of rows
+over its first, where both begin together and have one layout and item size. With any other overlap
+the result is written through a temporary. `stream` is by default the device's default stream. An
+operation is named as in `op_table`, or is an `Op`. Wrong dtypes, sizes and devices are refused
+before anything is launched.
+"""
+
+from __future__ import annotations
+
+from ubridge.buffers import launches
+from ubridge.buffers.launches import named_op
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.op_table import FAMILIES, OPS, Op
+from ubridge.core.operand_checks import require_number
+from ubridge.device.executor import DeviceExecutor, Executor
+from ubridge.device.tensor_data import make
+from ubridge.ops import products, reductions, rows, selection
+from ubridge.ops.engine import Value, contiguous, of_each, run_into
+from ubridge.ops.strided import StridedTensor
+from uhal import DeviceBuffer, as_dtype
+from uhal.dtypes import DTypeLike, u8
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+_AFFINE = OPS["affine"]
+_CAST = OPS["astype"]
+_COMPARE = FAMILIES["compare"]
+_MASKED_FILL = OPS["masked_fill"]
+_SILU_MUL = OPS["silu_mul"]
+_TAKES_A_NUMBER = FAMILIES["unary_scalar"]
+_WHERE = OPS["where"]
+
+
+def _tensor(
+    op: Op, name: str, buffer: DeviceBuffer, layout: Layout, executor: Executor | None
+) -> Value:
+    """The elements as a tensor; refuse a buffer that is too short."""
+    launches.checked_operand(op, name, buffer, layout)
+    at = executor or DeviceExecutor.of(buffer.device)
+    return make(StridedTensor, buffer, layout, buffer.dtype, at)
+
+
+def launch_unary(
+    kernel: Op | str,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    *,
+    parameter: float | None = None,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Apply `kernel` to every element; `parameter` is the number that `elu` and `power` take."""
+    op = named_op(kernel)
+    x = _tensor(op, "x", buffer, layout, executor)
+    if (parameter is not None) != (op.family is _TAKES_A_NUMBER):
+        require_number(f"{op.name}, parameter", parameter)
+        raise ArgumentTypeError(f"{op.name}: expected no parameter, got {parameter!r:.80}")
+    numbers = () if parameter is None else (parameter,)
+    return run_into(of_each(op, (x,), x._dtype, numbers), out, stream)
+
+
+def launch_binary(
+    kernel: Op | str,
+    lhs: DeviceBuffer,
+    lhs_layout: Layout,
+    rhs: DeviceBuffer,
+    rhs_layout: Layout,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Apply `kernel` to pairs of elements of two layouts of one shape; broadcast them first.
+
+    A comparison's result is of u8.
+    """
+    op = named_op(kernel)
+    launches.require_one_shape(op, lhs_layout, rhs_layout)
+    x = _tensor(op, "x", lhs, lhs_layout, executor)
+    y = _tensor(op, "y", rhs, rhs_layout, executor)
+    return run_into(of_each(op, (x, y), u8 if op.family is _COMPARE else x._dtype), out, stream)
+
+
+def launch_ternary(
+    condition: DeviceBuffer,
+    condition_layout: Layout,
+    on_true: DeviceBuffer,
+    true_layout: Layout,
+    on_false: DeviceBuffer,
+    false_layout: Layout,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Choose from `on_true` where the condition is not 0, else from `on_false`."""
+    launches.require_one_shape(_WHERE, condition_layout, true_layout, false_layout)
+    given = (
+        _tensor(_WHERE, "condition", condition, condition_layout, executor),
+        _tensor(_WHERE, "x", on_true, true_layout, executor),
+        _tensor(_WHERE, "y", on_false, false_layout, executor),
+    )
+    return run_into(of_each(_WHERE, given, on_true.dtype), out, stream)
+
+
+def launch_affine(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    multiplier: float,
+    addend: float,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Compute `x * multiplier + addend`; both are rounded to the elements' type first."""
+    x = _tensor(_AFFINE, "x", buffer, layout, executor)
+    return run_into(of_each(_AFFINE, (x,), x._dtype, (multiplier, addend)), out, stream)
+
+
+def launch_cast(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    dtype: DTypeLike,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Convert to another element type. Floats are truncated and clamped to integers."""
+    x = _tensor(_CAST, "x", buffer, layout, executor)
+    return run_into(of_each(_CAST, (x,), as_dtype(dtype)), out, stream)
+
+
+def launch_reduce(
+    kernel: Op | str,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    axes: tuple[int, ...],
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Reduce over `axes`; the result has the other axes in their order.
+
+    A sum has the elements' type; `argmin` and `argmax` take one axis and give u32. Raises
+    `ArgumentValueError` for an empty axis, except of a sum.
+    """
+    op = named_op(kernel)
+    x = _tensor(op, "x", buffer, layout, executor)
+    return run_into(reductions.plan_reduction(op, x, tuple(axes)), out, stream)
+
+
+def launch_silu_mul(
+    gate: DeviceBuffer,
+    gate_layout: Layout,
+    up: DeviceBuffer,
+    up_layout: Layout,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Compute `silu(gate) * up`, rounded once; strided operands are copied first."""
+    launches.require_one_shape(_SILU_MUL, gate_layout, up_layout)
+    x = contiguous(_tensor(_SILU_MUL, "x", gate, gate_layout, executor))
+    y = contiguous(_tensor(_SILU_MUL, "y", up, up_layout, executor))
+    return run_into(of_each(_SILU_MUL, (x, y), gate.dtype), out, stream)
+
+
+def launch_masked_fill(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    mask: DeviceBuffer,
+    mask_layout: Layout,
+    value: float,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Return `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
+    launches.require_one_shape(_MASKED_FILL, layout, mask_layout)
+    x = _tensor(_MASKED_FILL, "x", buffer, layout, executor)
+    masked = _tensor(_MASKED_FILL, "mask", mask, mask_layout, executor)
+    return run_into(of_each(_MASKED_FILL, (x, masked), x._dtype, (value,)), out, stream)
+
+
+# -- along an axis --------------------------------------------------------------------------------
+
+
+def launch_softmax(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Compute exp(x) / sum(exp(x)) along the last axis."""
+    x = _tensor(OPS["softmax"], "x", buffer, layout, executor)
+    return run_into(rows.plan_softmax(x), out, stream)
+
+
+def launch_log_softmax(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    *,
+    compensated: bool = False,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Compute the logarithm of the softmax along the last axis, without computing the softmax.
+
+    `compensated` keeps what each addition to a row's sum loses (Knuth's two-sum), so that the
+    error does not grow with the row; GCUs refuse it.
+    """
+    x = _tensor(OPS["log_softmax"], "x", buffer, layout, executor)
+    return run_into(rows.plan_log_softmax(x, -1, compensated), out, stream)
+
+
+def launch_norm(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    weight: DeviceBuffer,
+    bias: DeviceBuffer | None,
+    epsilon: float,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Scale the last axis to unit size and by `weight`: RMS norm, or layer norm with a `bias`."""
+    op = OPS["rms_norm" if bias is None else "layer_norm"]
+    x = _tensor(op, "x", buffer, layout, executor)
+    row = Layout.contiguous(layout.shape[-1:])
+    scale = _tensor(op, "weight", weight, row, executor)
+    if bias is None:
+        return run_into(rows.plan_rms_norm(x, scale, epsilon), out, stream)
+    shift = _tensor(op, "bias", bias, row, executor)
+    return run_into(rows.plan_layer_norm(x, scale, shift, epsilon), out, stream)
+
+
+def launch_argsort(
+    kernel: Op | str,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Compute the indices that sort the last axis, as u32; equal elements as in `argsort`."""
+    op = named_op(kernel)
+    x = _tensor(op, "x", buffer, layout, executor)
+    plan = rows.plan_argsort(x, -1, op is OPS["argsort_descending"])
+    return run_into(plan, out, stream)
+
+
+def launch_rope(
+    kernel: Op | str,
+    buffer: DeviceBuffer,
+    layout: Layout,
+    cos: DeviceBuffer,
+    sin: DeviceBuffer,
+    *,
+    per_batch: bool = False,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Rotate pairs of the last axis by angles, given as `cos` and `sin` for each position.
+
+    These hold (positions, width / 2) elements, or with `per_batch` as many for each batch. `rope`
+    and `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
+    """
+    op = named_op(kernel)
+    x = _tensor(op, "x", buffer, layout, executor)
+    angles = rows.shape_of_angles(op, layout, per_batch)
+    cosines = _tensor(op, "cos", cos, angles, executor)
+    sines = _tensor(op, "sin", sin, angles, executor)
+    interleaved, heads_last = op is OPS["rope_i"], op is OPS["rope_thd"]
+    return run_into(rows.plan_rope(x, cosines, sines, interleaved, heads_last), out, stream)
+
+
+# -- by ids ---------------------------------------------------------------------------------------
+
+
+def launch_index_select(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    ids: DeviceBuffer,
+    ids_layout: Layout,
+    axis: int,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Take the slices of an axis at ids of one axis, which replaces the axis they choose from."""
+    op = OPS["index_select"]
+    x = _tensor(op, "x", buffer, layout, executor)
+    chosen = _tensor(op, "ids", ids, ids_layout, executor)
+    return run_into(selection.plan_slices(x, chosen, axis), out, stream)
+
+
+def launch_gather(
+    buffer: DeviceBuffer,
+    layout: Layout,
+    ids: DeviceBuffer,
+    ids_layout: Layout,
+    axis: int,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Take an element at each id; the ids have the layout's shape except along the axis."""
+    op = OPS["gather"]
+    x = _tensor(op, "x", buffer, layout, executor)
+    chosen = _tensor(op, "ids", ids, ids_layout, executor)
+    return run_into(selection.plan_elements(x, chosen, axis), out, stream)
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+def launch_matmul(
+    a: DeviceBuffer,
+    a_layout: Layout,
+    b: DeviceBuffer,
+    b_layout: Layout,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> tuple[DeviceBuffer, Shape]:
+    """Multiply (…, m, k) by (…, k, n); leading axes are broadcast. Also return the result's shape.
+
+    Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
+    """
+    op = OPS["matmul"]
+    if a_layout.rank < 2 or b_layout.rank < 2:
+        raise ArgumentValueError(
+            "matmul: expected (…, m, k) and (…, k, n), got shapes "
+            f"{a_layout.shape} and {b_layout.shape}"
+        )
+    x, y = _tensor(op, "x", a, a_layout, executor), _tensor(op, "y", b, b_layout, executor)
+    plan = products.plan_product(x, y, a.dtype)
+    return run_into(plan, out, stream), plan.shape
+
+
+def launch_attention(
+    query: DeviceBuffer,
+    query_layout: Layout,
+    key: DeviceBuffer,
+    key_layout: Layout,
+    value: DeviceBuffer,
+    value_layout: Layout,
+    scale: float,
+    *,
+    causal: bool = False,
+    mask: DeviceBuffer | None = None,
+    mask_layout: Layout | None = None,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> DeviceBuffer:
+    """Compute `softmax(query @ key.mT * scale + mask) @ value`.
+
+    Queries are (batch, heads, queries, width), keys and values (batch, kv heads, keys, width);
+    neighboring heads share a kv head. A mask broadcasts to (batch, heads, queries, keys). With
+    `causal` the last query sees every key, and each query sees one key less than the next one.
+    """
+    op = OPS["attention"]
+    added = None
+    if mask is not None and mask_layout is not None:
+        added = _tensor(op, "mask", mask, mask_layout, executor)
+    plan = products.plan_attention(
+        _tensor(op, "query", query, query_layout, executor),
+        _tensor(op, "key", key, key_layout, executor),
+        _tensor(op, "value", value, value_layout, executor),
+        added,
+        causal,
+        scale,
+    )
+    return run_into(plan, out, stream)
+
+
+def launch_kv_concat(
+    left: DeviceBuffer,
+    left_layout: Layout,
+    right: DeviceBuffer,
+    right_layout: Layout,
+    axis: int,
+    *,
+    out: DeviceBuffer | None = None,
+    stream: StreamLike | None = None,
+    executor: Executor | None = None,
+) -> tuple[DeviceBuffer, Shape]:
+    """Join two tensors along an axis in one launch. Also return the result's shape."""
+    op = OPS["kv_concat"]
+    x = _tensor(op, "x", left, left_layout, executor)
+    y = _tensor(op, "y", right, right_layout, executor)
+    plan = products.plan_kv_concat(x, y, axis)
+    return run_into(plan, out, stream), plan.shape
+
+
+__all__ = [
+    "launch_affine",
+    "launch_argsort",
+    "launch_attention",
+    "launch_binary",
+    "launch_cast",
+    "launch_gather",
+    "launch_index_select",
+    "launch_kv_concat",
+    "launch_log_softmax",
+    "launch_masked_fill",
+    "launch_matmul",
+    "launch_norm",
+    "launch_reduce",
+    "launch_rope",
+    "launch_silu_mul",
+    "launch_softmax",
+    "launch_ternary",
+    "launch_unary",
+]

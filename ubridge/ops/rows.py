@@ -1,0 +1,250 @@
+"""Operations along an axis of tensors: softmax, norms, sorting, and rotary positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ubridge.core.layout import Layout
+from ubridge.core.op_table import OPS, Op
+from ubridge.core.operand_checks import (
+    axis_of,
+    require_indices_of_u32,
+    require_number,
+    require_one_kind,
+)
+from ubridge.ops.engine import Plan, Value, ask, contiguous, of_each, remembered, run
+from ubridge.ops.results import require_tensors
+from ubridge.ops.strided import Tensor
+from uhal.dtypes import u32
+from uhal.errors import ArgumentValueError
+from uhal.interop import StreamLike
+
+_ARGSORT = OPS["argsort"]
+_DESCENDING = OPS["argsort_descending"]
+_LAYER_NORM = OPS["layer_norm"]
+_LOG_SOFTMAX = OPS["log_softmax"]
+_RMS_NORM = OPS["rms_norm"]
+_ROPE = OPS["rope"]
+_ROPE_HEADS_LAST = OPS["rope_thd"]
+_ROPE_NEIGHBORS = OPS["rope_i"]
+_SOFTMAX = OPS["softmax"]
+
+
+def _of_rows(
+    op: Op,
+    operands: tuple[Value, ...],
+    dtype: Any = None,
+    numbers: tuple[Any, ...] = (),
+    **attributes: Any,
+) -> Plan:
+    """Plan an operation on each row of the first operand, by weights of a row's length."""
+    x, *weights = operands
+    shape = x._layout.shape
+    if not shape:
+        raise ArgumentValueError(f"{op.name}: expected at least one axis, got shape ()")
+    columns = shape[-1]
+    lies = Layout.contiguous((x._layout.size // columns if columns else 0, columns))
+    x = contiguous(x)
+    rows = x._viewed(Layout.contiguous(lies.shape, x._layout.start_offset))
+    whole = Layout.contiguous(shape)
+    given = (rows, *weights)
+    return ask(op, given, dtype or x._dtype, whole, numbers, asked=lies, **attributes)
+
+
+def _along(op: Op, x: Value, axis: int, dtype: Any = None, **attributes: Any) -> Value:
+    """Plan an operation along any axis: swapped with the last one before and after it."""
+    require_tensors(op.name, x)
+    axis = axis_of(op.name, x._layout, axis)
+    last = x._layout.rank - 1
+    if axis == last:
+        return _of_rows(op, (x,), dtype, **attributes)
+    turned = _of_rows(op, (x._viewed(x._layout.transpose(axis, last)),), dtype, **attributes)
+    return turned._viewed(turned._layout.transpose(axis, last))
+
+
+def plan_softmax(x: Value, axis: int = -1) -> Value:
+    """Plan a softmax along an axis."""
+    return _along(_SOFTMAX, x, axis)
+
+
+@remembered(plan_softmax)
+def softmax(
+    x: Tensor,
+    axis: int = -1,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return exp(x) divided by the sum of exp(x) along an axis."""
+    made: Tensor = run(plan_softmax(x, axis), out, stream)
+    return made
+
+
+def plan_log_softmax(x: Value, axis: int = -1, compensated: bool = False) -> Value:
+    """Plan the logarithm of the softmax along an axis."""
+    return _along(_LOG_SOFTMAX, x, axis, compensated=bool(compensated))
+
+
+@remembered(plan_log_softmax)
+def log_softmax(
+    x: Tensor,
+    axis: int = -1,
+    *,
+    compensated: bool = False,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return x - log(sum(exp(x))) along an axis.
+
+    `compensated` sums with Knuth's two-sum, whose error does not grow with the axis; GCUs refuse
+    it.
+    """
+    made: Tensor = run(plan_log_softmax(x, axis, compensated), out, stream)
+    return made
+
+
+def plan_argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
+    """Plan the indices that sort an axis."""
+    require_tensors("argsort", x)
+    length = x._layout.shape[axis_of("argsort", x._layout, axis)]
+    require_indices_of_u32("argsort", length)
+    return _along(_DESCENDING if descending else _ARGSORT, x, axis, u32)
+
+
+@remembered(plan_argsort)
+def argsort(
+    x: Tensor,
+    axis: int = -1,
+    descending: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the indices that sort an axis, as u32.
+
+    Equal elements keep their order, also in descending order, and NaN is the largest; on GCUs
+    neither is promised. Rows longer than a block sorts at once are sorted in runs, which are joined
+    in pairs: log2(runs) more launches, and memory for another result.
+    """
+    made: Tensor = run(plan_argsort(x, axis, descending), out, stream)
+    return made
+
+
+def _plan_norm(op: Op, x: Value, *weights: Value, epsilon: float) -> Plan:
+    require_tensors(op.name, x, *weights)
+    require_number(f"{op.name}, epsilon", epsilon)
+    width = x._layout.shape[-1:]
+    for one in weights:
+        require_one_kind(op.name, x, one)
+        if one.shape != width:
+            raise ArgumentValueError(
+                f"{op.name}: expected weights of shape {width}, got {one.shape}"
+            )
+    return _of_rows(op, (x, *map(contiguous, weights)), None, (epsilon,))
+
+
+def plan_rms_norm(x: Value, weight: Value, epsilon: float = 1e-5) -> Plan:
+    """Plan an RMS norm along the last axis."""
+    return _plan_norm(_RMS_NORM, x, weight, epsilon=epsilon)
+
+
+def plan_layer_norm(x: Value, weight: Value, bias: Value, epsilon: float = 1e-5) -> Plan:
+    """Plan a layer norm along the last axis."""
+    return _plan_norm(_LAYER_NORM, x, weight, bias, epsilon=epsilon)
+
+
+@remembered(plan_rms_norm)
+def rms_norm(
+    x: Tensor,
+    weight: Tensor,
+    epsilon: float = 1e-5,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return `x / sqrt(mean(x * x) + epsilon) * weight` along the last axis."""
+    made: Tensor = run(plan_rms_norm(x, weight, epsilon), out, stream)
+    return made
+
+
+@remembered(plan_layer_norm)
+def layer_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: float = 1e-5,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return `(x - mean) / sqrt(variance + epsilon) * weight + bias` along the last axis."""
+    made: Tensor = run(plan_layer_norm(x, weight, bias, epsilon), out, stream)
+    return made
+
+
+def plan_rope(
+    x: Value, cos: Value, sin: Value, interleaved: bool = False, heads_last: bool = False
+) -> Plan:
+    """Plan a rotation of pairs of the last axis by angles of their positions."""
+    if interleaved and heads_last:
+        raise ArgumentValueError("rope: no kernel takes interleaved pairs with heads last")
+    op = _ROPE_NEIGHBORS if interleaved else _ROPE_HEADS_LAST if heads_last else _ROPE
+    require_tensors(op.name, x, cos, sin)
+    shape = x.shape
+    plain = shape_of_angles(op, x._layout, False).shape
+    for one in (cos, sin):
+        require_one_kind(op.name, x, one)
+        if one.shape not in (plain, (shape[0], *plain)) or one.shape != cos.shape:
+            raise ArgumentValueError(
+                f"{op.name}: expected cos and sin of shape {plain} or {(shape[0], *plain)}, got "
+                f"{cos.shape} and {sin.shape}"
+            )
+    return of_each(op, tuple(map(contiguous, (x, cos, sin))), x._dtype)
+
+
+def shape_of_angles(op: Op, layout: Layout, per_batch: bool) -> Layout:
+    """Return the layout of the cosines, and of the sines, of a rotation."""
+    shape = layout.shape
+    if len(shape) != 4 or shape[3] % 2:
+        raise ArgumentValueError(
+            f"{op.name}: expected four axes, the last of an even length, got {shape}"
+        )
+    positions = shape[1 if op is _ROPE_HEADS_LAST else 2]
+    return Layout.contiguous((*(shape[:1] if per_batch else ()), positions, shape[3] // 2))
+
+
+@remembered(plan_rope)
+def rope(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    interleaved: bool = False,
+    heads_last: bool = False,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return x with pairs of its last axis rotated by angles of their positions.
+
+    `x` is (batch, heads, positions, width), or with `heads_last` (batch, positions, heads, width).
+    `cos` and `sin` are (positions, width / 2), or (batch, positions, width / 2). A pair is two
+    elements half a width apart; with `interleaved`, two neighbours.
+    """
+    made: Tensor = run(plan_rope(x, cos, sin, interleaved, heads_last), out, stream)
+    return made
+
+
+__all__ = [
+    "argsort",
+    "layer_norm",
+    "log_softmax",
+    "plan_argsort",
+    "plan_layer_norm",
+    "plan_log_softmax",
+    "plan_rms_norm",
+    "plan_rope",
+    "plan_softmax",
+    "rms_norm",
+    "rope",
+    "softmax",
+]
