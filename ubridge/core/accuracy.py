@@ -56,14 +56,12 @@ EXACT = Accuracy("exact")
 _ROUNDED = Accuracy("rounded once", relative=1)
 _FUNCTION = Accuracy("8 roundings", relative=8)
 _SHARE = Accuracy("32 roundings", relative=32)
-_PARTS = Accuracy("a rounding of each part", relative=1, of_magnitude=2)
-_SUM = Accuracy("a rounding of the sum of magnitudes", relative=1, of_magnitude=1)
+_PARTS = Accuracy("1 rounding of each part", relative=1, of_magnitude=2)
+_SUM = Accuracy("1 rounding of the sum of magnitudes", relative=1, of_magnitude=1)
 _PRODUCT = Accuracy(
-    "a rounding for each term of the magnitudes", relative=1, of_magnitude=1, for_each_term=True
+    "1 rounding of the magnitudes per term", relative=1, of_magnitude=1, for_each_term=True
 )
-_STEP = Accuracy(
-    "1/220 of the largest magnitude of a run of 32, or 256", relative=1, of_magnitude=2.0**24 / 220
-)
+_STEP = Accuracy("1/220 of the largest magnitude of a run", relative=1, of_magnitude=2.0**24 / 220)
 _ROW = Accuracy("16 roundings, and 4 of the largest part", relative=16, of_magnitude=4)
 
 _OF_FAMILY: Mapping[str, Accuracy] = {
@@ -117,9 +115,9 @@ def accuracy_of(op: Op) -> Accuracy:
 
 
 def markdown_table() -> str:
-    """Return a table of every operation with dtypes: what it takes, gives and promises."""
+    """Return a Markdown table of every operation with dtypes."""
     lines = [
-        "| Operation | Computes | Operands | Result | Dtypes | Floats are off by at most |",
+        "| Operation | Computes | Operands | Result | Dtypes | Largest error of floats |",
         "|---|---|---|---|---|---|",
     ]
     for op in OPS.values():
