@@ -137,11 +137,11 @@ def prepare_skeleton(folder: Path) -> Mapping[str, str]:
 
 
 def prepare_opencl(folder: Path) -> Mapping[str, str]:
-    """Find a vendor's runtime; programs are kept from run to run."""
+    """Find a vendor's runtime; every checkout of the user shares the programs it builds."""
     found = registry.record("opencl")
     if found.verdict != "ok":
         missing(f"{found.reason}: {found.next_step}")
-    return {"UHAL_OPENCL_CACHE": str(folder / "opencl")}
+    return {}
 
 
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
