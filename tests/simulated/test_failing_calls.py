@@ -24,6 +24,7 @@ NOT_CALLED_AGAIN = {"cuMemAlloc_v2"}
 SETTINGS = {"UHAL_SIM_SCHEDULE": "lazy", "UHAL_SIM_CUDA_DEVICES": "2"}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("code", [1, 2], ids=["INVALID_VALUE", "OUT_OF_MEMORY"])
 def test_every_call_may_fail_once(code: int) -> None:
     out = run_program("failing_calls.py", "once", str(code), "8" if SOAK else "2", **SETTINGS)

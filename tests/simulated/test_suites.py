@@ -7,13 +7,14 @@ others cannot, stands in `tests/data/suites`. Most run in `make soak` only.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.sampling import SOAK
+from tests.sampling import SOAK, rounds
 from tests.simulated import suites, third_party
 from tests.simulated.process import LIBRARY, ROOT, needs_simulator
 
@@ -48,8 +49,10 @@ def check_numba_cuda(files: list[str], request: pytest.FixtureRequest, folder: P
     suites.check(NUMBA_CUDA, files, command, folder, UHAL_SIM_REPORT=report)
 
 
-def test_numba_cuda_in_short(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    check_numba_cuda(NUMBA_CUDA.short, request, tmp_path)
+def test_numba_cuda_in_short(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> None:
+    short = NUMBA_CUDA.short
+    drawn = random.Random(seed).sample(short, rounds(-(-len(short) // 3), len(short)))
+    check_numba_cuda(sorted(drawn), request, tmp_path)
 
 
 @pytest.mark.skipif(not SOAK, reason="the whole suite takes half an hour: make soak")

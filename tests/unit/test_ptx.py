@@ -72,6 +72,7 @@ def test_nvcc_says_ptr_from_blackwell_on() -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize(
     ("target", "options"),
     [
