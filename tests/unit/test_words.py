@@ -1,13 +1,12 @@
-"""One word, one meaning: words that once had several are no names in the product's Python.
-
-What was called a place is an axis, an index, a position, an output, an offset or a line.
-"""
+"""Words: no vague names in the product's Python, short sentences and cells on its pages."""
 
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +20,49 @@ ENGLISH = {"in_place", "is_in_place", "inplace"}
 """Names that mean what the phrase means."""
 PERSONS = {"he", "him", "his", "she", "her", "hers"}
 """Callers are no persons: sentences about them say `callers`."""
+
+PAGES = (
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(
+        page
+        for folder in ("guide", "tutorial", "porting", "explanation", "reference")
+        for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
+)
+UNSWEPT = {"candle_differences", "decisions", "design", "gcu_entries", "kernels", "ubridge"}
+"""Pages that nobody has rewritten yet."""
+TABLES_OF_DATA = {"measured", "operations", "performance", "performance_ops"}
+"""Pages rendered from data: a row's text is its record's."""
+LONGEST_SENTENCE = 25
+LONGEST_CELL = 80
+CODE_BLOCK = re.compile(r"^```.*?^```$|^    .*?$|^<!--.*?-->$", re.DOTALL | re.MULTILINE)
+LINK_TARGET = re.compile(r"\]\([^)]*\)")
+END = re.compile(r"(?<=[.;:!?]) ")
+
+
+def paragraphs(page: str) -> Iterator[str]:
+    """Each paragraph and each entry of a list on a page, without code, tables and headings."""
+    text = re.sub(r"^\s*(?:[*-]|\d+\.) ", "\n", CODE_BLOCK.sub("\n", page), flags=re.MULTILINE)
+    for block in re.split(r"\n\s*\n", re.sub(r"^[|#].*$", "\n", text, flags=re.MULTILINE)):
+        yield " ".join(block.split())
+
+
+def long_sentences(page: str) -> Iterator[str]:
+    """Sentences of more words than a reader takes in at once."""
+    for text in paragraphs(page):
+        for sentence in END.split(LINK_TARGET.sub("]", text)):
+            if len(sentence.split()) > LONGEST_SENTENCE:
+                yield sentence
+
+
+def long_cells(page: str) -> Iterator[str]:
+    """Cells of tables that hold more than a value."""
+    for line in CODE_BLOCK.sub("", page).splitlines():
+        if line.startswith("|"):
+            for cell in line.strip("|").split("|"):
+                if len(LINK_TARGET.sub("]", cell.strip())) > LONGEST_CELL:
+                    yield cell.strip()
 
 
 def vague_names(source: str) -> Iterator[tuple[int, str]]:
@@ -54,3 +96,22 @@ def test_a_vague_name_is_seen() -> None:
     source = "def put(place):\n    _PLACES[place_of(x)] = in_place  # his\n"
     assert [name for _, name in vague_names(source)] == ["place", "_PLACES", "place_of"]
     assert list(persons(source)) == [(2, "his")]
+
+
+@pytest.mark.parametrize(
+    "page", [one for one in PAGES if one.stem not in UNSWEPT], ids=lambda page: page.stem
+)
+def test_sentences_and_cells_of_a_page_are_short(page: Path) -> None:
+    text = page.read_text("utf-8")
+    found = [*long_sentences(text), *(() if page.stem in TABLES_OF_DATA else long_cells(text))]
+    assert not found, f"{len(found)} to shorten:\n" + "\n".join(found)
+
+
+def test_a_long_sentence_and_a_long_cell_are_seen() -> None:
+    words = ("word " * LONGEST_SENTENCE).strip()
+    page = (
+        f"# {words} more\n\n{words}.\n\n* {words} more\n\n```\n{words} more\n```\n| {'x' * 80} |\n"
+    )
+    assert list(long_sentences(page)) == [f"{words} more"]
+    assert list(long_cells(page)) == []
+    assert list(long_cells(f"| a | {'x' * 81} |")) == ["x" * 81]
