@@ -360,7 +360,7 @@ ROWS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (np.zeros((4, 4), "f4"), {}, ArgumentValueError, "reach beyond the 12 there are"),
     (np.zeros((3, 4), "f4"), {"pitch": 3}, ArgumentValueError, "pitch: expected at least the 4"),
     (np.zeros((3, 4), "f4"), {"pitch": -1}, ArgumentValueError, "pitch: expected 0 or more"),
-    (np.zeros((3, 4), "f4"), {"pitch": True}, ArgumentTypeError, "pitch: expected a number"),
+    (np.zeros((3, 4), "f4"), {"pitch": True}, ArgumentTypeError, "pitch: expected an int"),
     (np.zeros((3, 4), "f4"), {"shape": (4, 3)}, ArgumentValueError, "shape: expected that of"),
     (np.zeros((3, 4), "f4"), {"source_pitch": 4}, ArgumentValueError, "source_pitch: an array"),
     (np.zeros((3, 4), "f8"), {}, ArgumentTypeError, "source: expected f32 elements, got f64"),
