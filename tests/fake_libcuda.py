@@ -138,9 +138,12 @@ CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int count
                             CUjit_option *options, void **values) {
     int code = answer("cuModuleLoadDataEx");
     strncpy(last_image, image, sizeof last_image - 1);
-    for (unsigned int i = 0; i < count; ++i)
-        if (options[i] == CU_JIT_ERROR_LOG_BUFFER && code)
+    for (unsigned int i = 0; i < count; ++i) {
+        if (options[i] == CU_JIT_INFO_LOG_BUFFER)
+            strcpy(values[i], "ptxas info : 0 bytes gmem\n");
+        if (options[i] == CU_JIT_ERROR_LOG_BUFFER && code == CUDA_ERROR_INVALID_PTX)
             strcpy(values[i], "ptxas line 3;\n  error : Unknown   symbol 'x'\n");
+    }
     *out = (CUmodule)0x2000;
     return code;
 }

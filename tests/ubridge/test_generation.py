@@ -195,6 +195,40 @@ def test_two_at_once_do_not_mix(make: Make) -> None:
     assert session.cache.tokens == [*session.tokenizer.encode("two"), *two.tokens[:-1]]
 
 
+@pytest.mark.parametrize("ended", ["read", "closed", "failed"])
+def test_a_cache_of_its_own_goes_with_the_text(
+    make: Make, ended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = make()
+    made, closed = [], []
+    shared = session._shared
+    another = shared.another
+
+    def noted() -> Any:
+        cache = another()
+        close = cache.close
+        monkeypatch.setattr(cache, "close", lambda: (closed.append(cache), close()))
+        made.append(cache)
+        return cache
+
+    monkeypatch.setattr(shared, "another", noted)
+    first = session.generate("one", max_tokens=9)
+    next(first)
+    session.generate("two", max_tokens=2).read()
+    next(first)
+    own = made[-1]
+    assert own is not session.cache and closed == []
+    if ended == "read":
+        first.read()
+    elif ended == "closed":
+        first.close()
+    else:
+        monkeypatch.setattr(session.model, "logits", lambda *given: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            first.read()
+    assert closed == [own]
+
+
 def test_one_that_is_left_is_in_nobodys_way(make: Make) -> None:
     session = make()
     generation = session.generate("hello")
@@ -318,6 +352,23 @@ def test_a_long_chat_forgets_its_oldest_questions(make: Make) -> None:
     assert answer.prompt_tokens + 10 <= 100
     fewer = [turns[0], *turns[1 + answer.left_out - 2 : -1]]
     assert len(session.prompt_of(fewer)) + 10 > 100
+
+
+@pytest.mark.parametrize("max_tokens", [None, 10, 30])
+def test_a_chat_that_fits_exactly_is_left_whole(make: Make, max_tokens: int | None) -> None:
+    turns = [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "!"},
+        {"role": "user", "content": "x" * 20},
+    ]
+    for capacity in range(80, 140):
+        session = make(capacity=capacity, table=np.zeros((257, 257)))
+        room = capacity // 4 if max_tokens is None else min(max_tokens, capacity // 2)
+        length = len(session.tokenizer.encode(session.prompt_of(turns), add_special=False))
+        options = {} if max_tokens is None else {"max_tokens": max_tokens}
+        answer = session.chat(turns, **options)
+        fits = length + room <= capacity
+        assert (answer.left_out, answer.prompt_tokens == length) == (0 if fits else 2, fits)
 
 
 def test_a_question_that_does_not_fit_is_refused(make: Make) -> None:

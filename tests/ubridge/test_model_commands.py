@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -17,12 +19,12 @@ import pytest
 from tests.sampling import rounds
 from ubridge.files.settings import Settings
 from ubridge.models import Model
-from ubridge.models.commands import main
+from ubridge.models.commands import main, options
 from ubridge.models.commands.published import PUBLISHED
 from ubridge.models.commands.seeds import SEEDS
 from ubridge.models.making import CONFIGS, make_model
 from ubridge.models.table import ROWS, architecture_of, spelled_alike
-from uhal import Device
+from uhal import Api, Device
 from uhal.__main__ import _MODELS, _MODELS_BY_NAME
 from uhal.errors import ArgumentValueError
 
@@ -133,6 +135,60 @@ def test_what_is_not_done_is_a_line_on_standard_error(
     lines = capsys.readouterr().err.splitlines()
     (line,) = (one for one in lines if "matrices became" in one)
     assert line.startswith(f"{llama}: quantize Q4_K_M: ") and "became q5_0" in line
+
+
+def parsed(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    options.add_loading(parser)
+    options.add_sampling(parser, top_p=0.9, temperature=0.7)
+    return parser.parse_args(given)
+
+
+def test_options_of_a_choice_are_taken_as_they_are_given() -> None:
+    usual = options.sampling_of(parsed())
+    assert (usual.top_p, usual.temperature, usual.repetition_penalty) == (0.9, 0.7, 1.0)
+    assert (usual.repetition_window, usual.top_k, usual.seed) == (64, None, options.SEED)
+    for option, name, value in (
+        ("--top-p", "top_p", 0.5),
+        ("--repeat-penalty", "repetition_penalty", 1.3),
+        ("--repeat-last-n", "repetition_window", 0),
+        ("--temperature", "temperature", 0.0),
+        ("--top-k", "top_k", 1),
+        ("--min-p", "min_p", 0.25),
+        ("--presence-penalty", "presence_penalty", -0.5),
+        ("--frequency-penalty", "frequency_penalty", 0.75),
+        ("--seed", "seed", 0),
+    ):
+        assert options.sampling_of(parsed(option, str(value))) == replace(usual, **{name: value})
+    for option, name in (("--top-p", "top_p"), ("--repeat-penalty", "repetition_penalty")):
+        with pytest.raises(ArgumentValueError, match=f"^{name}: expected more than 0"):
+            options.sampling_of(parsed(option, "0"))
+    with pytest.raises(ArgumentValueError, match="top_k: expected at least 1, got 0"):
+        options.sampling_of(parsed("--top-k", "0"))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((), (0, None)),
+        (("--cpu",), (0, "host")),
+        (("--cpu", "--backend", "cuda"), (0, "host")),
+        (("--backend", "cuda", "--device", "1"), (1, "cuda")),
+    ],
+)
+def test_the_host_is_chosen_over_a_backend(
+    given: tuple[str, ...], expected: tuple[int, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, str | None]] = []
+
+    def noted(ordinal: int, *, backend: str | None) -> Device:
+        asked.append((ordinal, backend))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Api, "quick_init", noted)
+    with pytest.raises(ZeroDivisionError):
+        options.loaded(parsed(*given), Path("nowhere"), None)
+    assert asked == [expected]
 
 
 def test_generate_reads_standard_input(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from tests.sampling import rounds
 from tests.ubridge.texts import SCRIPTS, random_text
 from tests.ubridge.tokenizer_makers import TEXTS, sentencepiece_model, write_pieces
 from ubridge import InvalidFileError
-from ubridge.models.tokenizers import Tokenizer
+from ubridge.models.tokenizers import Tokenizer, sentencepiece
 from uhal.errors import ArgumentValueError
+
+trained = pytest.importorskip("sentencepiece")
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,58 @@ def test_pieces_equal_sentencepiece(
             assert ours.decode(tokens) == theirs.decode(tokens), text
 
 
+def message(fields: Iterable[tuple[int, int | bytes]]) -> bytes:
+    """Write a message of protocol buffers."""
+    raw = bytearray()
+
+    def put(number: int) -> None:
+        while number > 127:
+            raw.append(number & 127 | 128)
+            number >>= 7
+        raw.append(number)
+
+    for number, value in fields:
+        if isinstance(value, int):
+            put(number << 3)
+            put(value)
+        elif len(value) == 4 and number == sentencepiece._PIECE_SCORE:
+            put(number << 3 | 5)
+            raw.extend(value)
+        else:
+            put(number << 3 | 2)
+            put(len(value))
+            raw.extend(value)
+    return bytes(raw)
+
+
+@pytest.mark.parametrize("told", [None, False, True])
+def test_blanks_are_removed_unless_the_model_says_no(
+    told: bool | None, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """A field that a model leaves out has the value that the format gives it: true."""
+    path = tmp_path / "tokenizer.model"
+    sentencepiece_model(path, byte_fallback=True, remove_extra_whitespaces=bool(told))
+    whole = list(sentencepiece._fields(path.read_bytes(), path))
+    if told is None:
+        for index, (number, value) in enumerate(whole):
+            if number == sentencepiece._NORMALIZING:
+                assert isinstance(value, bytes)
+                kept = (
+                    field
+                    for field in sentencepiece._fields(value, path)
+                    if field[0] != sentencepiece._REMOVES_BLANKS
+                )
+                whole[index] = number, message(kept)
+        path.write_bytes(message(whole))
+    theirs = trained.SentencePieceProcessor(model_file=str(path))
+    ours = Tokenizer.load(tmp_path)
+    gaps = ("  a   b ", "a  ", "  ", *(random_text(rng) for _ in range(20)))
+    for text in gaps:
+        if "\u2581" not in text:
+            assert ours.encode(text, add_special=False) == theirs.encode(text), text
+    assert (ours.encode("a  b") == ours.encode(" a b ")) == (told is not False)
+
+
 def test_tokens_added_beside_a_model_of_sentencepiece(tmp_path: Path) -> None:
     theirs = sentencepiece_model(tmp_path / "tokenizer.model", byte_fallback=True)
     glm = {"tokenizer_class": "ChatGLMTokenizer", "chat_template": "{{ messages }}"}
@@ -78,6 +133,20 @@ def test_pieces_of_a_gguf_equal_sentencepiece(tmp_path: Path, rng: np.random.Gen
     assert ours.encode("") == [1]
     for text in (*SCRIPTS, *(random_text(rng) for _ in range(TEXTS))):
         assert ours.encode(text) == [1, *theirs.encode(text)], text
+
+
+@pytest.mark.parametrize("none", [0xFFFFFFFF, -1])
+def test_a_token_of_all_bits_set_is_none(none: int, tmp_path: Path) -> None:
+    theirs = sentencepiece_model(tmp_path / "t.model", byte_fallback=True)
+    names = ("bos", "eos", "unknown", "eot", "eom")
+    told = {f"tokenizer__ggml__{name}_token_id": none for name in names}
+    ours = Tokenizer.load(write_pieces(tmp_path / "m.gguf", theirs, **told))
+    # a piece that is spelled </s> ends a text all the same
+    assert (ours.begin, ours.end, ours.end_tokens) == (None, None, (2,))
+    for wrong in (0xFFFFFFFE, -2, ours.vocabulary):
+        told["tokenizer__ggml__eos_token_id"] = wrong
+        with pytest.raises((InvalidFileError, ArgumentValueError), match=str(wrong)):
+            Tokenizer.load(write_pieces(tmp_path / "w.gguf", theirs, **told))
 
 
 def test_what_is_said_behind_a_special_token_begins_anew(tmp_path: Path) -> None:

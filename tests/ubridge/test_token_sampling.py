@@ -222,6 +222,18 @@ def test_a_seed_gives_the_same_and_none_does_not(rng: np.random.Generator) -> No
 
 
 @pytest.mark.usefixtures("host")
+def test_the_least_probable_is_left_out_by_one_below_the_vocabulary(
+    host: Device, rng: np.random.Generator
+) -> None:
+    logits = rng.permutation(np.array([0.0, 0.01, 0.02], np.float32))
+    least = int(logits.argmin())
+    for top_k in (1, 2, 3, 4, None):
+        sampler = Sampler(Sampling(temperature=1.0, top_k=top_k, seed=int(rng.integers(1 << 30))))
+        drawn = {sampler.choose(ub.asarray(logits, device=host)) for _ in range(60)}
+        # a third each: one of three is missed by 60 draws once in 10^10 times
+        assert len(drawn) == min(top_k or 3, 3) and (least in drawn) == (top_k not in (1, 2))
+
+
 def test_draws_follow_the_probabilities(rng: np.random.Generator) -> None:
     logits = rng.normal(0, 1, 8).astype(np.float32)
     sampler = Sampler(Sampling(temperature=0.7, seed=int(rng.integers(0, 2**60))))

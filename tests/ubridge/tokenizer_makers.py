@@ -143,10 +143,12 @@ def write_pieces(path: Path, theirs: Any, **more: Any) -> Path:
         tokenizer__ggml__tokens=[theirs.id_to_piece(one) for one in range(count)],
         tokenizer__ggml__scores=np.array([theirs.get_score(one) for one in range(count)], "f4"),
         tokenizer__ggml__token_type=np.array(kinds, np.int32),
-        tokenizer__ggml__bos_token_id=np.uint32(1),
-        tokenizer__ggml__eos_token_id=np.uint32(2),
-        tokenizer__ggml__unknown_token_id=np.uint32(0),
-        **more,
+        **{
+            "tokenizer__ggml__bos_token_id": np.uint32(1),
+            "tokenizer__ggml__eos_token_id": np.uint32(2),
+            "tokenizer__ggml__unknown_token_id": np.uint32(0),
+            **more,
+        },
     )
 
 

@@ -397,6 +397,14 @@ def test_the_compilers_words_are_in_the_message(fake: Fake) -> None:
     message = str(raised.value)
     assert message.startswith("cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX (218)")
     assert "sm_75.ptx, PTX 9.0 for sm_75. ptxas line 3; error : Unknown symbol 'x'" in message
+    assert "info" not in message
+
+
+def test_the_compilers_remarks_are_told_where_it_has_no_errors(fake: Fake) -> None:
+    fake.be(version=13000)
+    fake.answer("cuModuleLoadDataEx", header().constants["CUDA_ERROR_NO_BINARY_FOR_GPU"])
+    with pytest.raises(InvalidImageError, match=r"\. ptxas info : 0 bytes gmem"):
+        CudaBackend.open().module_load(0, (DATA / "sm_75.ptx").read_bytes(), path=Path("sm_75.ptx"))
 
 
 @pytest.mark.parametrize(

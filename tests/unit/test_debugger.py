@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -116,6 +119,22 @@ def test_gdb_prints_the_lanes_objects(tmp_path: Path) -> None:
     )
     assert "$1 = DeviceBuffer of 10 elements, 40 bytes at 0x7000" in run.stdout, run.stdout
     assert "$2 = Stream 3: 7 tickets given out, 5 known to be complete closed" in run.stdout
+
+
+class GdbArray(list[int]):
+    """An array as gdb gives it to a printer."""
+
+    type = property(lambda self: SimpleNamespace(range=lambda: (0, len(self) - 1)))
+
+
+def test_gdb_shortens_long_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gdb", MagicMock(name="gdb"))
+    taught = runpy.run_path(str(ROOT / "uhal" / "debugger" / "uhal_gdb.py"))
+    most = taught["MOST"]
+    for length in (1, most - 1, most, most + 1, 4 * most):
+        shown = ", ".join(str(number) for number in range(min(length, most)))
+        more = ", …" if length > most else ""
+        assert taught["_several"](GdbArray(range(length))) == f"{{{shown}{more}}}"
 
 
 VALUES = """\

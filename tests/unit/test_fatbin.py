@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.sampling import rounds
@@ -98,6 +99,41 @@ def test_regions_one_after_another() -> None:
     assert len(read_fatbin(both)) == 6
     # Whatever follows the last region is not looked at.
     assert len(read_fatbin(both + b"\0" * 40)) == 6
+
+
+def container(*payloads: bytes) -> bytes:
+    """A region with an image of PTX for each payload."""
+    entries = b"".join(
+        struct.pack("<HHIQIIHHIIIQQQ", 1, 0x101, 64, len(payload), 0, 0, 0, 9, 75, 0, 0, 0, 0, 0)
+        + payload
+        for payload in payloads
+    )
+    return struct.pack("<IHHQ", fatbin.MAGIC, 1, 16, len(entries)) + entries
+
+
+@pytest.mark.parametrize("length", range(17))
+def test_the_next_region_begins_at_a_multiple_of_8(length: int, rng: np.random.Generator) -> None:
+    payload = rng.bytes(length)
+    first, second = container(payload), container(b"next")
+    padding = bytes(-len(first) % 8)
+    found = read_fatbin(first + padding + second)
+    assert [bytes(entry.payload) for entry in found] == [payload, b"next"]
+    for wrong in (padding + bytes(8), padding[:-1] if padding else bytes(1)):
+        assert len(read_fatbin(first + wrong + second)) == 1
+
+
+def test_as_many_images_and_regions_as_are_read() -> None:
+    most = fatbin.MAX_ENTRIES
+    assert len(read_fatbin(container(*[b""] * most))) == most
+    with pytest.raises(InvalidImageError, match=f"more than {most} images"):
+        read_fatbin(container(*[b""] * (most + 1)))
+    # the images of all regions count
+    with pytest.raises(InvalidImageError, match=f"more than {most} images"):
+        read_fatbin(container(*[b""] * (most - 1)) + container(b"", b""))
+    empty = container()
+    assert read_fatbin(empty * fatbin.MAX_REGIONS) == ()
+    with pytest.raises(InvalidImageError, match=f"more than {fatbin.MAX_REGIONS} regions"):
+        read_fatbin(empty * (fatbin.MAX_REGIONS + 1))
 
 
 def test_what_is_no_fatbin() -> None:

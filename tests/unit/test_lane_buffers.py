@@ -9,8 +9,8 @@ import pytest
 
 from tests.counting_bench import Bench, use
 from tests.counting_driver import BLOCKING_SLOTS, CountingDriver
-from uhal import DeviceBuffer, Stream
-from uhal.errors import InvalidHandleError, NotSupportedError
+from uhal import DeviceBuffer, HostBuffer, Stream
+from uhal.errors import ArgumentValueError, InvalidHandleError, NotSupportedError
 
 
 def test_a_view_holds_the_memory_and_closes_with_its_parent(bench: Bench) -> None:
@@ -112,3 +112,56 @@ def test_a_driver_without_its_own_allocator_says_so(bench: Bench, without: str) 
     with pytest.raises(NotSupportedError, match="no stream-ordered allocation of its own"):
         DeviceBuffer.uninitialized_async(10, "f32", Stream.default(), native=True)
     DeviceBuffer.uninitialized_async(10, "f32", Stream.default())
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spare", [-1, 0, 1])
+def test_the_last_row_of_a_copy_may_end_with_the_buffer(
+    bench: Bench, spare: int, rng: np.random.Generator
+) -> None:
+    rows, columns, gap = (int(n) for n in rng.integers(2, 9, 3))
+    pitch = columns + gap
+    size = (rows - 1) * pitch + columns + spare
+    array = rng.standard_normal((rows, columns), dtype="f4")
+    expected = np.full(size, -1, "f4")
+    buffer = DeviceBuffer.from_numpy(expected)
+    pinned = HostBuffer(size, "f32")
+    back = bench.buffer(rows * columns)
+    copies = (
+        lambda: buffer.copy_2d_from(array, pitch=pitch),
+        lambda: buffer.copy_2d_to(pinned, (rows, columns), pitch=pitch, destination_pitch=pitch),
+        lambda: back.copy_2d_from(buffer, (rows, columns), source_pitch=pitch),
+    )
+    if spare < 0:
+        for copy in copies:
+            bench.quiet()
+            with pytest.raises(ArgumentValueError, match=f"reach beyond the {size} there are"):
+                copy()
+            assert bench.driver.slots() == []
+        return
+    for copy in copies:
+        copy()
+    at = np.arange(rows)[:, None] * pitch + np.arange(columns)
+    expected[at] = array
+    assert np.array_equal(buffer.to_numpy(), expected)
+    assert np.array_equal(pinned.array[at], array)
+    assert np.array_equal(back.to_numpy(), array.ravel())
+
+
+@pytest.mark.parametrize("distance", [-1, 0, 1, 2, 3])
+def test_rows_that_overlap_are_copied_as_they_were(
+    bench: Bench, distance: int, rng: np.random.Generator
+) -> None:
+    rows, columns = 3, 4
+    span = rows * columns
+    values = rng.standard_normal(4 * span, dtype="f4")
+    buffer = DeviceBuffer.from_numpy(values)
+    # the last two begin where the source ends, and one behind it
+    start = span + {2: span, 3: span + 1}.get(distance, distance)
+    bench.quiet()
+    buffer[start:].copy_2d_from(buffer[span:], (rows, columns))
+    values[start : start + span] = values[span : 2 * span].copy()
+    assert np.array_equal(buffer.to_numpy(), values)
+    assert bench.driver.count("copy_d2d") == (1 if distance > 1 else 2)

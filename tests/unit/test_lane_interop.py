@@ -869,3 +869,46 @@ def test_torch_tensors_on_the_host(bench: Bench) -> None:
     assert passed(bench, (half,), "bf16* x") == [half.data_ptr()]
     taken = DeviceBuffer.from_dlpack(tensor)
     assert np.array_equal(taken.to_numpy(), np.arange(12, dtype="f4"))
+
+
+class Capsule(ctypes.Structure):
+    """The beginning of DLPack's versioned structure."""
+
+    _fields_: ClassVar = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+READ_ONLY, COPIED = 1, 2
+
+
+@cuda
+def test_a_capsule_says_whether_it_is_a_copy_or_read_only(bench: Bench) -> None:
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    buffer = bench.buffer()
+    frozen = DeviceBuffer.from_cuda_array_interface(Array(buffer, data=(address_of(buffer), True)))
+    assert frozen.readonly
+    for given, copy, expected in (
+        (buffer, None, 0), (buffer, False, 0), (buffer, True, COPIED),
+        (frozen, None, READ_ONLY), (frozen, False, READ_ONLY), (frozen, True, COPIED),
+    ):  # fmt: skip
+        capsule = given.__dlpack__(max_version=(1, 0), copy=copy)
+        found = Capsule.from_address(pointer_of(capsule, b"dltensor_versioned"))
+        assert (found.major, found.flags) == (1, expected)
+
+
+@pytest.mark.bench(driver=IpcDriver)
+def test_memory_of_another_process_is_reused_only_after_the_whole_device(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(bench.driver, "synchronize_device", waited.append)
+    buffer = bench.buffer(1000)
+    address = address_of(buffer)
+    buffer[10:20].ipc_handle()
+    buffer.close()
+    assert waited == []
+    again = bench.buffer(1000)
+    assert waited == [0] and address_of(again) == address

@@ -126,6 +126,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cluster": "2"}, "cluster: expected an int or a tuple of 1 to 3 ints, got str '2'"),
     ({"cluster": (8, 1, 1), "grid": 16}, ""),
     ({"cluster": 16, "grid": 16}, "cluster: expected at most 8 blocks on this device, got 16: 16"),
+    ({"cluster": (2, 2, 2), "grid": (2, 2, 2)}, ""),
+    (
+        {"cluster": (3, 3), "grid": (3, 3)},
+        "cluster: expected at most 8 blocks on this device, got 9: (3, 3)",
+    ),
+    (
+        {"cluster": (1, 1, 9), "grid": (1, 1, 9)},
+        "cluster: expected at most 8 blocks on this device, got 9: (1, 1, 9)",
+    ),
     ({"cooperative": 1}, "cooperative: expected a bool, got int 1"),
     ({"priority": "low"}, "priority: expected an int or None, got str 'low'"),
     ({"priority": True}, "priority: expected an int or None, got bool True"),

@@ -120,6 +120,9 @@ def test_a_limit_is_a_number_of_bytes(bench: Bench, value: object, error: type[E
         ("100", {"cuda:0": 100, "cuda:1": 100, "host:0": 100}),
         ("4G", {"cuda:0": 4 << 30, "cuda:1": 4 << 30, "host:0": 4 << 30}),
         ("cuda=2K", {"cuda:0": 2048, "cuda:1": 2048}),
+        ("1,2", {"cuda:0": 2, "cuda:1": 2, "host:0": 2}),
+        ("cuda=6,cuda=5", {"cuda:0": 5, "cuda:1": 5}),
+        ("cuda:0=3,cuda:0=4,cuda=5,7", {"cuda:0": 4, "cuda:1": 5, "host:0": 7}),
         ("cuda:1=3M, 1T,cuda=5", {"cuda:0": 5, "cuda:1": 3 << 20, "host:0": 1 << 40}),
     ],
 )

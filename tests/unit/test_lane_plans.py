@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from tests.counting_driver import CountingDriver
 from uhal import _lane, launch
 from uhal.contract import CaptureStatus, ExecutableGraph
-from uhal.errors import ArgumentRangeError, CaptureError, DeviceError, OutOfMemoryError, from_code
+from uhal.errors import (
+    ArgumentRangeError,
+    ArgumentTypeError,
+    ArgumentValueError,
+    CaptureError,
+    DeviceError,
+    InvalidHandleError,
+    OutOfMemoryError,
+    from_code,
+)
 from uhal.signature import Signature
 
 SIGNATURE = Signature.parse("u32 n, u64 pos, f32* x")
@@ -19,6 +30,8 @@ BOOKS = ("current", "bind", "stream_query", "event_record", "event_query", "even
 
 class GraphDriver(CountingDriver):
     """A counting driver with graphs: it knows how many launches a capture got."""
+
+    dlpack_device_type = 2
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,4 +211,80 @@ def test_what_another_device_does_meanwhile_is_its_own(bench: Bench) -> None:
         with pytest.raises(CaptureError, match=r"^Device\.synchronize: stream"):
             bench.context.synchronize()
         assert bench.context.empty_cache() == 0
+    plan.close()
+
+
+@pytest.mark.parametrize(("order", "joined"), [((0, 1), True), ((1, 0), True), ((0, 0), False)])
+def test_a_capture_waits_for_events_in_any_order(
+    bench: Bench, order: tuple[int, ...], joined: bool
+) -> None:
+    side = _lane.Stream(device=bench.device)
+    begun, *events = (_lane.Event(device=bench.device) for _ in range(3))
+    refused = pytest.raises(CaptureError, match="join") if not joined else nullcontext()
+    with refused, bench.stream.capture() as plan:
+        begun.record(bench.stream)
+        side.wait_event(begun)
+        for event in events:
+            launch(bench.kernel, 1, 1, (1, 2, bench.x), stream=side)
+            event.record(side)
+        for which in order:
+            bench.stream.wait_event(events[which])
+    assert plan.closed is not joined
+    plan.close()
+
+
+def test_a_slot_that_is_written_takes_no_read_only_memory(bench: Bench) -> None:
+    reading = bench.driver.function(bench.context, Signature.parse("const f32* x"), "read")
+    facts = {"shape": (64,), "typestr": "<f4", "version": 3}
+    array = SimpleNamespace(
+        __cuda_array_interface__={"data": (bench.x.as_device_ptr().address, True), **facts}
+    )
+    frozen = _lane.DeviceBuffer.from_cuda_array_interface(array, device=bench.device)
+    for kernel, given in ((reading, ()), (bench.kernel, (1, 2))):
+        with bench.stream.capture() as plan:
+            launch(kernel, 1, 1, (*given, plan.slot("x", bench.x)), stream=bench.stream)
+        bench.slots_called()
+        if kernel is reading:
+            plan.replay(x=frozen)
+            assert bench.slots_called()[-1] == "graph_launch"
+        else:
+            with pytest.raises(ArgumentTypeError, match="expected a writable DeviceBuffer"):
+                plan.replay(x=frozen)
+            assert bench.slots_called() == []
+        plan.close()
+
+
+def test_slots_may_lie_next_to_each_other(bench: Bench) -> None:
+    low, high = bench.x[:32], bench.x[32:]
+    with bench.stream.capture() as plan:
+        plan.slot("low", low)
+        plan.slot("high", high)
+        for clash in (bench.x[31:32], bench.x[32:33], bench.x[31:33]):
+            with pytest.raises(ArgumentValueError, match="its memory overlaps that of slot"):
+                plan.slot("clash", clash)
+        # the last elements of one and the first of the other
+        for part in (low, high, bench.x[30:32], bench.x[32:34]):
+            launch(bench.kernel, 1, 1, (1, 2, part), stream=bench.stream)
+    bench.slots_called()
+    with _lane.DeviceBuffer.uninitialized(32, "f32", device=bench.device) as other:
+        plan.replay(low=other)
+        assert bench.slots_called() == ["graph_update_kernel"] * 2 + ["graph_launch"]
+        plan.replay(high=other)
+        assert bench.slots_called() == ["graph_update_kernel"] * 2 + ["graph_launch"]
+        plan.close()
+
+
+def test_a_slot_takes_no_memory_of_another_device(bench: Bench) -> None:
+    other = bench.driver.open_context(1)
+    far = _lane.DeviceBuffer.uninitialized(64, "f32", device=other.device)
+    with bench.stream.capture() as plan:
+        with pytest.raises(ArgumentValueError, match=r"expected memory of Device\(0, "):
+            plan.slot("far", far)
+        launch(bench.kernel, 1, 1, (1, 2, plan.slot("x", bench.x)), stream=bench.stream)
+    bench.slots_called()
+    with pytest.raises(InvalidHandleError, match=r"on Device\(0, .* on Device\(1, "):
+        plan.replay(x=far)
+    assert bench.slots_called() == []
+    plan.replay()
+    assert bench.slots_called() == ["graph_launch"]
     plan.close()

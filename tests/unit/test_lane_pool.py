@@ -14,7 +14,7 @@ from tests.counting_driver import BLOCKING_SLOTS, OUT_OF_MEMORY
 from tests.sampling import rounds
 from tests.unit.race_detector import RaceDetector
 from uhal import DeviceBuffer, HostBuffer, Stream
-from uhal.errors import OutOfMemoryError
+from uhal.errors import DeviceError, OutOfMemoryError
 
 QUESTIONS = ("current", "bind", "stream_query", "event_query")
 
@@ -358,3 +358,19 @@ def test_pinned_memory_may_run_out(bench: Bench) -> None:
     with pytest.raises(OutOfMemoryError, match="host_alloc: OUT_OF_MEMORY"):
         HostBuffer(10, "f32")
     assert len(HostBuffer(10, "f32")) == 10
+
+
+@pytest.mark.parametrize("maker", ["plain", "native"])
+def test_an_allocation_that_breaks_off_is_not_counted(bench: Bench, maker: str) -> None:
+    bench.buffer().close()
+    busy = bench.busy_stream()
+    stream = Stream()
+    before = statistics(bench)
+    slot = {"plain": "alloc", "native": "alloc_async"}[maker]
+    bench.driver.failures = {slot: [OUT_OF_MEMORY], "stream_synchronize": [1]}
+    with pytest.raises(DeviceError, match="stream_synchronize"):
+        DeviceBuffer.uninitialized_async(1 << 20, "f32", stream, native=maker == "native")
+    found = statistics(bench)
+    assert found["bytes_reserved"] == before["bytes_reserved"]
+    assert found["bytes_in_use"] == before["bytes_in_use"]
+    busy.synchronize()

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.counting_bench import Bench
+from tests.counting_driver import CountingDriver
 from uhal.contract import DeviceLimits
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.launch_config import LaunchConfig
@@ -74,3 +76,22 @@ def test_is_a_value() -> None:
     assert LaunchConfig(1, 1).shared == 0
     with pytest.raises(FrozenInstanceError):
         config.shared = 0  # type: ignore[misc]
+
+
+@pytest.mark.bench(driver=lambda: CountingDriver(limits=replace(LIMITS, max_grid_threads=1000)))
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_device_may_limit_the_threads_along_an_axis(bench: Bench, axis: int) -> None:
+    function = bench.function("u32 n")
+
+    def along(size: int) -> tuple[int, ...]:
+        return tuple(size if index == axis else 1 for index in range(3))
+
+    function[along(100), along(10)](7)
+    # the product of the axes may be more
+    function[(100, 10, 10), along(10)](7)
+    bench.quiet()
+    for grid, block in ((101, 10), (91, 11), (1001, 1)):
+        words = f"grid {'xyz'[axis]}: expected at most 1000 threads along an axis of the grid"
+        with pytest.raises(ArgumentValueError, match=f"{words}, got {grid} blocks of {block}"):
+            function[along(grid), along(block)](7)
+    assert bench.driver.slots() == []

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ import uhal
 from tests.counting_bench import Bench
 from tests.counting_driver import ILLEGAL_ADDRESS, CountingDriver
 from uhal.errors import DeviceError
-from uhal.profiler import command, vendor_ranges
+from uhal.profiler import command, summary, vendor_ranges
+from uhal.profiler.bandwidth import copy_bandwidth
 from uhal.profiler.records import KINDS, _move_behind_calls
 
 
@@ -232,6 +234,37 @@ def test_an_event_that_fails_at_the_beginning_leaves_nothing(bench: Bench) -> No
     assert found.kernels == [] and "event_record" in found.records.broken["counting:0"]
 
 
+def test_a_rate_is_that_of_the_rows_with_times(found: uhal.Profile) -> None:
+    rows = found.records.rows.copy()
+    (adds,) = np.nonzero((rows["bytes"] == 3 * 64 * 64 * 4) & (rows["device_end"] != 0))
+    for name in ("device_begin", "device_end"):
+        rows[name][adds[1:]] = 0
+    (add,) = (one for one in summary.work(replace(found.records, rows=rows)) if "badd" in one.name)
+    spent = int(rows["device_end"][adds[0]] - rows["device_begin"][adds[0]])
+    assert add.calls == 5 and add.on_device is not None and add.on_device.calls == 1
+    assert add.nbytes == 5 * 3 * 64 * 64 * 4
+    assert add.gigabytes_per_second == pytest.approx(3 * 64 * 64 * 4 / spent)
+    for name in ("device_begin", "device_end"):
+        rows[name][adds] = 0
+    (add,) = (one for one in summary.work(replace(found.records, rows=rows)) if "badd" in one.name)
+    assert (add.on_device, add.gigabytes_per_second, add.share_of_copy) == (None, None, None)
+
+
+@pytest.mark.parametrize("failing", ["copy_d2d", "event_record", "alloc"])
+def test_a_bandwidth_that_could_not_be_measured_is_measured_later(
+    bench: Bench, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbytes = 4096
+    monkeypatch.setattr(bench.driver, "memory_info", lambda ordinal: (8 * nbytes, 1 << 30))
+    bench.driver.failures[failing] = [1]
+    assert copy_bandwidth(bench.context) is None
+    # the counting driver says that everything took 1.5 ms
+    assert copy_bandwidth(bench.context) == pytest.approx(2 * nbytes / 1.5e-3)
+    bench.quiet()
+    assert copy_bandwidth(bench.context) == pytest.approx(2 * nbytes / 1.5e-3)
+    assert bench.driver.slots() == []
+
+
 # -- what it costs a device ------------------------------------------------------------------------
 
 
@@ -272,6 +305,16 @@ def test_the_trace_has_every_event_once(found: uhal.Profile, tmp_path: Path) -> 
     begins = {event["id"] for event in events if event["ph"] == "s"}
     ends = {event["id"] for event in events if event["ph"] == "f"}
     assert begins == ends and len(begins) == len(timed)
+    places = {
+        phase: sorted((e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == phase)
+        for phase in "sf"
+    }
+    at_beginning = {
+        where: sorted((e["pid"], e["tid"], e["ts"]) for e in complete if e["cat"].startswith(where))
+        for where in ("host,", "device,")
+    }
+    assert places["f"] == at_beginning["device,"]
+    assert set(places["s"]) <= set(at_beginning["host,"])
     tracks = {(event["pid"], event["tid"]) for event in complete}
     named = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     assert tracks <= named

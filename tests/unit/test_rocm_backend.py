@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from rocm_backend import backend
+from rocm_backend import _agents, backend
 from rocm_backend._errors import ADVICE, CLASS_OF, LOST_TEXT, STICKY_PREFIX, status_name
 from rocm_backend._library import LIBRARY_VARIABLE, header
+from rocm_backend._pools import Pool, choose_pools
 from rocm_backend._runtime import FUNCTION_OF_SLOT, runtime_header
 from tests.abi_headers import parameter_lists, parameters
 from tests.host_runtime.driver import ROOT
 from tests.requirements import missing
 from uhal import _lane
-from uhal.errors import DeviceError
+from uhal.abi import Library
+from uhal.errors import DeviceError, NotSupportedError
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
@@ -269,3 +274,69 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
     expected = parameter_lists(path, {slot: slots[slot][1] for slot in FUNCTION_OF_SLOT})
     for slot, name in FUNCTION_OF_SLOT.items():
         assert parameters(runtime_header(), name) == expected[slot], slot
+
+
+# -- which memory and which CPU --------------------------------------------------------------------
+
+CONSTANTS = header().constants
+GLOBAL, GROUP = CONSTANTS["HSA_AMD_SEGMENT_GLOBAL"], CONSTANTS["HSA_AMD_SEGMENT_GROUP"]
+KERNARG, FINE, COARSE = (
+    CONSTANTS[f"HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_{name}"]
+    for name in ("KERNARG_INIT", "FINE_GRAINED", "COARSE_GRAINED")
+)
+OF_HOST = (
+    Pool(1, GLOBAL, KERNARG | FINE, 1 << 30, True),
+    Pool(2, GLOBAL, FINE, 1 << 30, True),
+    Pool(3, GLOBAL, COARSE, 1 << 30, True),
+    Pool(4, GLOBAL, FINE, 1 << 40, False),
+)
+OF_GPU = (
+    Pool(5, GLOBAL, FINE, 1 << 34, True),
+    Pool(6, GLOBAL, COARSE, 1 << 20, True),
+    Pool(7, GROUP, 0, 65536, False),
+    Pool(8, GLOBAL, COARSE, 1 << 34, True),
+)
+LIBRARY = cast(Library, SimpleNamespace(header=header()))
+
+
+def test_pools_are_chosen_by_their_flags_in_any_order() -> None:
+    orders = itertools.product(itertools.permutations(OF_GPU), itertools.permutations(OF_HOST))
+    for of_gpu, of_host in orders:
+        chosen = choose_pools(LIBRARY, of_gpu, of_host)
+        # memory for kernel arguments is for nothing else where there is other memory
+        assert (chosen.pinned.handle, chosen.kernarg.handle) == (2, 1)
+        assert (chosen.device.handle, chosen.device_is_host, chosen.group_bytes) == (
+            8,
+            False,
+            65536,
+        )
+        shared = choose_pools(LIBRARY, OF_GPU[2:3], of_host)
+        assert (shared.device.handle, shared.device_is_host) == (3, True)
+
+
+def test_one_pool_may_serve_for_all() -> None:
+    chosen = choose_pools(LIBRARY, (), OF_HOST[:1])
+    assert {chosen.device.handle, chosen.pinned.handle, chosen.kernarg.handle} == {1}
+    for of_host, what in (
+        (OF_HOST[1:], "kernel argument"),
+        (OF_HOST[3:], "device"),
+        ((), "device"),
+    ):
+        with pytest.raises(NotSupportedError, match=f"no pool for {what} memory"):
+            choose_pools(LIBRARY, (), of_host)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"), [(11, 11), (12, 12), (13, 13), (None, 11), (0, 11), (99, 11)]
+)
+def test_the_nearest_cpu_is_the_host(
+    monkeypatch: pytest.MonkeyPatch, told: int | None, expected: int
+) -> None:
+    monkeypatch.setattr(_agents, "optional_number", lambda *asked: told)
+    pools = {agent: (Pool(agent, GLOBAL, KERNARG | FINE, 1, True),) for agent in (11, 12, 13)}
+    monkeypatch.setattr(_agents, "pools", lambda library, agent: pools.get(agent, OF_GPU))
+    gpu = cast("_agents.Gpu", SimpleNamespace(handle=5))
+    host, chosen = _agents.host_and_pools(LIBRARY, gpu, (11, 12, 13))
+    assert (host, chosen.kernarg.handle, chosen.pinned.handle) == (expected,) * 3
+    with pytest.raises(NotSupportedError, match="tells of no CPU"):
+        _agents.host_and_pools(LIBRARY, gpu, ())

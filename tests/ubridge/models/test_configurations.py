@@ -24,6 +24,7 @@ from ubridge.files.settings import Settings
 from ubridge.models import Model, rwkv5
 from ubridge.models.architecture import Architecture
 from ubridge.models.making import CONFIGS
+from ubridge.models.positions import Rope
 from ubridge.models.sources import open_source
 from ubridge.models.table import ROWS, architecture_of, spelled_alike
 from uhal import Device
@@ -158,6 +159,38 @@ def test_what_a_configuration_leaves_out_is_as_in_transformers() -> None:
     assert without("mixtral", "num_experts_per_tok").experts.used == 2  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("truncate", [None, True, False])
+def test_yarns_bounds_are_integers_unless_the_file_says_no(truncate: bool | None) -> None:
+    width, base, trained, factor, fast, slow = 64, 10000.0, 1000, 4.0, 32.0, 1.0
+    told = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
+    if truncate is not None:
+        told["truncate"] = truncate
+    config = Settings(WHERE, {"rope_parameters": told})
+    rope = Rope.of(config, width, int(trained * factor), 1.0)
+    bounds = [
+        width * np.log(trained / (turns * 2 * np.pi)) / (2 * np.log(base)) for turns in (fast, slow)
+    ]
+    # both differ from the whole numbers next to them
+    assert all(0.05 < bound % 1 < 0.95 for bound in bounds)
+    low, high = bounds if truncate is False else (np.floor(bounds[0]), np.ceil(bounds[1]))
+    pairs = np.arange(width // 2)
+    interpolated = np.clip((pairs - low) / (high - low), 0, 1)
+    steps = base ** (-2 * pairs / width)
+    expected = steps / factor * interpolated + steps * (1 - interpolated)
+    cos, _ = rope.rows(1, 1, 1)
+    assert cos[0] / rope.magnitude == pytest.approx(np.cos(expected), abs=2e-6)
+
+
+@pytest.mark.parametrize("count", [2.0, 2.5, 4.0, 1e300, "4"])
+def test_a_count_of_experts_is_an_integer(count: Any) -> None:
+    for name, key in (("mixtral", "num_local_experts"), ("qwen3_moe", "num_experts")):
+        for one in (key, "num_experts_per_tok"):
+            if one not in CONFIGS[name] and key == one:
+                one = "num_experts"
+            with pytest.raises(ub.InvalidFileError, match=f"{one}: expected an integer"):
+                changed(name, **{one: count})
+
+
 def test_windows_and_activations_of_experts() -> None:
     windows = {"sliding_window": 16, "max_window_layers": 1}
     assert changed("qwen3_moe", **windows).windows == ()
@@ -165,6 +198,8 @@ def test_windows_and_activations_of_experts() -> None:
     assert changed("qwen3", **windows, use_sliding_window=True).windows == (0, 16)
     assert changed("mistral").windows == (4096, 4096)
     assert changed("mistral", sliding_window=None).windows == ()
+    assert changed("mistral", sliding_window=1).windows == (1, 1)
+    assert changed("mistral", sliding_window=0).windows == ()
     kinds = ["sliding_attention", "full_attention"]
     assert changed("mistral", layer_types=kinds).windows == (4096, 0)
     for name in ("mixtral", "qwen3_moe"):
