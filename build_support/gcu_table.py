@@ -17,7 +17,7 @@ def main() -> None:
     found = mapped(every)
     PAGE.write_text(
         "# Ubridge's kernels on GCUs\n\n"
-        f"Of {len(every)} entries {len(found)} are what an operation of ubridge launches, and "
+        f"Ubridge has {len(every)} entries. Operations of ubridge launch {len(found)} of them; "
         f"{len(REFUSED)} are refused.\n"
         "`python -m build_support.gcu_table` writes this page from `ubridge/prepare/gcu/`.\n"
         "Compared with numpy on a simulated runtime; not run on a GCU.\n\n"
