@@ -58,12 +58,16 @@ def _class(name: str, found: object, entry: ast.ClassDef) -> Iterator[str]:
             continue
         text = inspect.getdoc(getattr(found, one.name)) or ast.get_docstring(one)
         marks = {mark.id for mark in one.decorator_list if isinstance(mark, ast.Name)}
+        others = [same for same in functions if same.name == one.name and "overload" in marks]
+        if others and one is not others[0]:
+            continue
         if "property" in marks:
             lines = _property(one, text, writable=_has_setter(functions, one.name))
         else:
             lines = _function(
                 "method", one.name, one, text, marks & {"classmethod", "staticmethod"}
             )
+            lines[1:1] = [" " * len(".. py:method:: ") + _signature(same) for same in others[1:]]
         yield from _indented([*lines, ""])
 
 
@@ -94,10 +98,14 @@ def _function(
     options: set[str] | frozenset[str] = frozenset(),
 ) -> list[str]:
     assert isinstance(entry, ast.FunctionDef)
-    answer = f" -> {_said(entry.returns)}" if entry.returns is not None else ""
-    head = [f".. py:{kind}:: {name}{_parameters(entry, method=kind == 'method')}{answer}"]
+    head = [f".. py:{kind}:: {_signature(entry, name, method=kind == 'method')}"]
     head += [f"   :{option}:" for option in sorted(options)]
     return [*head, "", *_indented((text or "").splitlines())]
+
+
+def _signature(entry: ast.FunctionDef, name: str = "", *, method: bool = True) -> str:
+    answer = f" -> {_said(entry.returns)}" if entry.returns is not None else ""
+    return f"{name or entry.name}{_parameters(entry, method=method)}{answer}"
 
 
 def _parameters(entry: ast.FunctionDef, *, method: bool = True) -> str:

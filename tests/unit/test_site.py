@@ -67,6 +67,7 @@ def test_a_compiled_class_is_described_with_all_it_has(name: str) -> None:
     lines = "\n".join(compiled.described(f"uhal.{name}", COMPILED[name]))
     told = re.findall(r"^   \.\. py:(?:method|property|attribute):: (\w+)", lines, re.MULTILINE)
     assert set(told) == {attribute for attribute, _ in attributes(COMPILED[name])} - UNSTATED
+    assert len(told) == len(set(told)), "overloads are signatures of one entry"
     assert "_Self" not in lines
 
 
