@@ -1,4 +1,4 @@
-"""Talk with a language model, which remembers what it has read.
+"""Talk with a language model in a session, which keeps what the model has read.
 
 Without --model it makes one with random weights, so the answers mean nothing.
 """
@@ -22,11 +22,11 @@ def main() -> None:
     Api.quick_init(0, backend=options.backend)
     with tempfile.TemporaryDirectory() as folder:
         path = options.model or make_model(f"{folder}/made", seed=3).folder
-        model = Model.load(path)
+        session = Model.load(path).session()
         messages = [{"role": "system", "content": "Be short."}]
         for question in QUESTIONS:
             messages.append({"role": "user", "content": question})
-            answer = model.chat(messages, max_tokens=12, temperature=0.8, seed=1)
+            answer = session.chat(messages, max_tokens=12, temperature=0.8, seed=1)
             print(">", question)
             told = []
             # Pieces come as they are made, whole characters each.

@@ -23,11 +23,11 @@ def main() -> None:
     Api.quick_init(0, backend=options.backend)
     with tempfile.TemporaryDirectory() as folder:
         path = options.model or make_model(f"{folder}/made", seed=3).folder
-        model = Model.load(path)
+        session = Model.load(path).session()
         sampling = Sampling(temperature=0.7, top_p=0.9, repetition_penalty=1.1, seed=5)
         for question in QUESTIONS:
             prompt = f"{TEXT}Question: {question}\nAnswer:"
-            answer = model.generate(prompt, max_tokens=10, stop="\n", sampling=sampling)
+            answer = session.generate(prompt, max_tokens=10, stop="\n", sampling=sampling)
             print(f"{question} {answer.read()!r}")
             read = answer.prompt_tokens - answer.reused_tokens
             print(f"  read {read} of {answer.prompt_tokens} tokens, ended by {answer.finish}")

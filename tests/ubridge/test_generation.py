@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import itertools
+import weakref
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
 import ubridge as ub
 from tests.sampling import rounds
-from tests.ubridge.bigram import Bigram
+from tests.ubridge.bigram import Bigram, BigramCache
 from tests.ubridge.texts import random_text
 from ubridge import InvalidFileError
-from ubridge.models.text import Generation, Sampling, Session
+from ubridge.models import Model
+from ubridge.models.text import GenerateOptions, Generation, Sampling, Session
+from ubridge.models.text.generation import Limits
 from ubridge.models.text.stopping import StopStrings
 from ubridge.models.tokenizers.rwkv import WorldTokenizer
 from uhal import Device
@@ -304,7 +310,7 @@ def test_a_hook_decides(make: Make) -> None:
         ("a", {"max_tokens": "9"}, "max_tokens: expected an int, got str"),
         ("a", {"stop": [""]}, "stop: expected texts that are not empty"),
         ("a", {"stop": [3]}, "stop: expected texts, got int"),
-        ("a", {"temprature": 1}, "no option temprature; those of sampling are temperature"),
+        ("a", {"temprature": 1}, "expected an option of max_tokens, .*, seed, got temprature"),
         ("a", {"sampling": Sampling(), "seed": 1}, "either sampling= or seed"),
         ("a", {"temperature": -1}, "temperature: expected at least 0"),
         ("a", {"log_probabilities": -1}, "log_probabilities: expected at least 0"),
@@ -315,6 +321,27 @@ def test_what_cannot_be_asked_for(make: Make, prompt: Any, options: Any, says: s
     with pytest.raises((ArgumentTypeError, ArgumentValueError), match=says):
         session.generate(prompt, **options)
     assert session.model.read == []
+
+
+def test_every_option_is_in_the_signatures() -> None:
+    """With the types and the defaults of the two dataclasses, which type checkers see too."""
+    hints = get_type_hints(Limits) | get_type_hints(Sampling)
+    defaults = {one.name: one.default for kind in (Limits, Sampling) for one in fields(kind)}
+    options = get_type_hints(GenerateOptions)
+    assert {name: options[name] for name in hints} == hints
+    assert options.keys() - hints.keys() == {"hook", "sampling"}
+    for generate, chat in ((Model.generate, Model.chat), (Session.generate, Session.chat)):
+        named = {
+            name: one
+            for name, one in inspect.signature(generate).parameters.items()
+            if one.kind is one.KEYWORD_ONLY
+        }
+        assert named.keys() == options.keys()
+        for name, one in named.items():
+            assert (one.annotation, one.default) == (options[name], defaults.get(name))
+        more = [one.name for one in inspect.signature(chat).parameters.values()]
+        assert more == ["self", "messages", *named, "template", "names"]
+        assert get_type_hints(generate).keys() == {"prompt", *options, "return"}
 
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -375,6 +402,43 @@ def test_a_question_that_does_not_fit_is_refused(make: Make) -> None:
     session = make(capacity=40)
     with pytest.raises(ArgumentValueError, match="at most 40 tokens"):
         session.chat([{"role": "user", "content": "x" * 50}])
+
+
+def test_an_unknown_option_of_a_chat_is_refused(make: Make) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"chat: expected .* template, names, got tools"):
+        make().chat(HELLO, tools=[])
+
+
+def test_a_text_that_is_over_or_dropped_holds_no_cache(make: Make) -> None:
+    """At once: nothing waits for the garbage collector."""
+    session = make()
+    made: list[weakref.ref[BigramCache]] = []
+    cache = session.model.cache
+
+    def watched(capacity: int | None = None) -> BigramCache:
+        made.append(weakref.ref(found := cache(capacity)))
+        return found
+
+    def begun() -> Generation:
+        alone = Session(session.model, session.tokenizer)
+        generation = alone.generate("ab", max_tokens=3, ignore_end=True)
+        next(generation)
+        return generation
+
+    session.model.cache = watched
+    gc.disable()
+    try:
+        over, closed, dropped, failed = begun(), begun(), begun(), begun()
+        over.read()
+        closed.close()
+        del dropped
+        session.model.logits = None
+        with pytest.raises(TypeError):
+            failed.read()
+        assert [one() for one in made] == [None] * 4
+    finally:
+        gc.enable()
+    assert len(over.tokens) == 3 and (over.finish, closed.finish) == ("length", "closed")
 
 
 def test_an_answer_of_no_length_is_refused(make: Make) -> None:

@@ -128,9 +128,15 @@ class Decoder:
         for cache, new in ((keys, key), (values, value)):
             ub.kv_append(cache, new.swapaxes(0, 1).expand_dims(0), chunk.first)
         heads = ub.cached_attention(
-            query, keys[0], values[0], chunk.first, scale=design.scale,
-            window=design.window(layer), cap=design.score_cap, bias=tables.bias,
-        )  # fmt: skip
+            query,
+            keys[0],
+            values[0],
+            chunk.first,
+            scale=design.scale,
+            window=design.window(layer),
+            cap=design.score_cap,
+            bias=tables.bias,
+        )
         joined = heads.reshape(x.shape[0], design.heads * design.width)
         return self._product(joined, weights, "output")
 

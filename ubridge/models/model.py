@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,31 +22,35 @@ from ubridge.models.loading import Loader
 from ubridge.models.positions import Rope
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.sources import open_source
-from ubridge.models.text.methods import TextMethods
-from ubridge.models.tokenizers.tokenizer import require_one_text
+from ubridge.models.text.generation import Generation
+from ubridge.models.text.options import ChatOptions, GenerateOptions, takes
+from ubridge.models.text.session import Session
+from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
 from uhal import Device
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.progress import Progress
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 CHUNK = 512
 """Tokens of a prompt that go through the layers at once: activations of more take much memory."""
 _USUAL_CAPACITY = 4096
 _FIRST_ROOM = 256
 """Tokens that a cache begins with where each step scores all it has room for."""
-_READING = threading.Lock()
-"""Held while a model reads: a device is traced by one thread at a time."""
 
 
-class Model(TextMethods):
+class Model:
     """A language model whose weights are on a device. Made by `Model.load`.
 
         model = Model.load("TinyLlama-1.1B")
         cache = model.cache()
         logits = model.logits([1, 15043], cache)    # of the token that comes next
 
-    Any thread may use it, each with caches of its own; calls of several threads take turns.
+    A model remembers no text: what it has read is in caches and sessions that the program holds.
+    Any thread may use it, each with caches or sessions of its own.
     """
 
     def __init__(
@@ -159,8 +164,7 @@ class Model(TextMethods):
         if rope is not None and rope.depends_on_length:
             cache.kept = self._rightly_turned(rope, cache, length)
         pending = [*cache.tokens[cache.kept :], *ids]
-        with _READING:
-            found = self._read(pending, cache, len(ids) if every else 0)
+        found = self._read(pending, cache, len(ids) if every else 0)
         cache.tokens.extend(ids)
         if rope is not None and rope.depends_on_length:
             del cache.turned[cache.kept :]
@@ -172,6 +176,48 @@ class Model(TextMethods):
         """Return f32 (tokens, vocabulary): behind each token of a text, what may come next."""
         ids = self._checked(tokens)
         return self.logits(ids, self.cache(len(ids)), every=True)
+
+    # -- text ------------------------------------------------------------------------------------
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer beside the weights, read at the first access; may be set."""
+        return Tokenizer.load(self.source)
+
+    def session(self, capacity: int | None = None) -> Session:
+        """Return a new session with a cache for `capacity` tokens, by default the context.
+
+        session = model.session()
+        session.chat([{"role": "user", "content": "Hello"}]).read()
+
+        A session's next prompt reads only what its cache does not hold.
+        """
+        return Session(self, self.tokenizer, capacity)
+
+    @takes(GenerateOptions)
+    def generate(
+        self, prompt: str | Iterable[int], **options: Unpack[GenerateOptions]
+    ) -> Generation:
+        """Return pieces of text that follow a prompt, read whole into a cache of their own.
+
+        for piece in model.generate("Once upon a time", max_tokens=100, temperature=0.8):
+            print(piece, end="", flush=True)
+
+        `Session.generate` describes the options and errors, and reads only what is new.
+        """
+        return self.session().generate(prompt, **options)
+
+    @takes(ChatOptions)
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]
+    ) -> Generation:
+        """Return pieces of the answer to messages, read whole into a cache of their own.
+
+        model.chat([{"role": "user", "content": "Hello"}]).read()
+
+        `Session.chat` describes the options and errors, and reads only the newest messages.
+        """
+        return self.session().chat(messages, **options)
 
     # -- inside ----------------------------------------------------------------------------------
 

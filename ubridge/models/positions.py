@@ -91,6 +91,10 @@ class Rope:
         high = told("high_freq_factor").number("high_freq_factor", 4.0, above=0, most=MOST)
         if kind == "llama3" and low >= high:
             raise told("high_freq_factor").refuse("high_freq_factor", f"more than {low:g}", high)
+        magnitudes = [
+            told(name).number(name, None, above=0, most=MOST)
+            for name in ("attention_factor", "mscale", "mscale_all_dim")
+        ]
         return cls(
             width=turned,
             context=context,
@@ -105,12 +109,8 @@ class Rope:
             is_rounded=told("truncate").flag("truncate", True),
             short=_factors(told("short_factor"), "short_factor", kind, turned // 2),
             long=_factors(told("long_factor"), "long_factor", kind, turned // 2),
-            magnitude=_magnitude(
-                kind, factor, trained,
-                *(told(name).number(name, None, above=0, most=MOST) for name in
-                  ("attention_factor", "mscale", "mscale_all_dim")),
-            ),
-        )  # fmt: skip
+            magnitude=_magnitude(kind, factor, trained, *magnitudes),
+        )
 
     @property
     def depends_on_length(self) -> bool:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 import ubridge as ub
 from ubridge.models.body import Body, Chunk, Tables
 from uhal import Stream
+from uhal.frameworks import Context
+
+_TRACING: WeakKeyDictionary[Context, threading.Lock] = WeakKeyDictionary()
+"""A lock for each opened device, for `ubridge.trace` refuses a second trace of a device."""
 
 
 class Step:
@@ -27,7 +33,8 @@ class Step:
         position: int,
     ) -> None:
         """Read a token at a position, operation by operation, and capture what that took."""
-        with ub.trace(body.device) as graph:
+        lock = _TRACING.setdefault(body.device.context, threading.Lock())
+        with lock, ub.trace(body.device) as graph:
             slots = (
                 graph.scalar("token", token, low=0, high=body.vocabulary - 1),
                 graph.scalar("position", position, low=0, high=capacity - 1),

@@ -8,7 +8,10 @@ import runpy
 import shutil
 import subprocess
 import sys
+import threading
 import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ import ubridge as ub
 from tests.sampling import rounds
 from tests.ubridge.models.gguf_files import all_of, written_gguf
 from tests.ubridge.op_rows import row_of
-from ubridge.models import Generation, Model, Session
+from ubridge.models import Generation, Model, step
+from ubridge.models.body import Body, Chunk
 from ubridge.models.making import make_model
 from uhal import Device
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -67,30 +71,37 @@ def test_the_same_program_on_every_backend(device: Device, tmp_path: Path, seed:
 @pytest.mark.usefixtures("host")
 def test_a_chat_that_goes_on_reads_only_what_is_new(folder: Path) -> None:
     model = Model.load(folder)
-    model.chat(MESSAGES, max_tokens=5).read()
+    session = model.session()
+    session.chat(MESSAGES, max_tokens=5).read()
     # An answer whose tokens come again from its text.
     messages = [
         *MESSAGES,
         {"role": "assistant", "content": "A kernel runs."},
         {"role": "user", "content": "Why?"},
     ]
-    generation = model.chat(messages, max_tokens=8, ignore_end=True)
+    generation = session.chat(messages, max_tokens=8, ignore_end=True)
     generation.read()
-    prompt = model.tokenizer.encode(model.session.prompt_of(messages), add_special=False)
-    first = model.tokenizer.encode(model.session.prompt_of(MESSAGES), add_special=False)
+    prompt = model.tokenizer.encode(session.prompt_of(messages), add_special=False)
+    first = model.tokenizer.encode(session.prompt_of(MESSAGES), add_special=False)
     assert generation.reused_tokens >= len(first)
     assert_most_probable(generation, prompt, model)
+    # The model itself remembers nothing, and says the same.
+    alone = model.chat(messages, max_tokens=8, ignore_end=True)
+    alone.read()
+    assert (alone.reused_tokens, alone.prompt_tokens) == (0, len(prompt))
+    assert_most_probable(alone, prompt, model)
 
 
 @pytest.mark.usefixtures("host")
 def test_a_cache_goes_on_in_another_process(folder: Path, tmp_path: Path) -> None:
     model = Model.load(folder)
     prompt = model.tokenizer.encode("A long text that was read once")
-    first = model.generate(prompt, max_tokens=6, ignore_end=True)
+    session = model.session()
+    first = session.generate(prompt, max_tokens=6, ignore_end=True)
     first.read()
-    model.session.save(tmp_path / "cache.safetensors")
-    other = Model.load(folder)
-    other.session.restore(tmp_path / "cache.safetensors")
+    session.save(tmp_path / "cache.safetensors")
+    other = Model.load(folder).session()
+    other.restore(tmp_path / "cache.safetensors")
     longer = [*prompt, *first.tokens, *other.tokenizer.encode(" and then")]
     generation = other.generate(longer, max_tokens=6, ignore_end=True)
     generation.read()
@@ -102,13 +113,94 @@ def test_a_cache_goes_on_in_another_process(folder: Path, tmp_path: Path) -> Non
 def test_two_texts_of_one_session_at_once(folder: Path) -> None:
     model = Model.load(folder)
     prompts = [model.tokenizer.encode(text) for text in ("One two", "Three")]
-    both = [model.generate(prompt, max_tokens=6, ignore_end=True) for prompt in prompts]
+    session = model.session()
+    both = [session.generate(prompt, max_tokens=6, ignore_end=True) for prompt in prompts]
     for _ in range(3):
         for generation in both:
             next(generation)
     for generation, prompt in zip(both, prompts, strict=True):
         generation.read()
         assert_most_probable(generation, prompt, model)
+
+
+class Meeting:
+    """A model's body, all of whose calls wait until another body is within a call too."""
+
+    def __init__(self, body: Body, barrier: threading.Barrier) -> None:
+        self._body, self._barrier = body, barrier
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+    def __call__(self, chunk: Chunk, state: Mapping[str, ub.DeviceTensor]) -> ub.DeviceTensor:
+        self._barrier.wait(60)
+        return self._body(chunk, state)
+
+
+def test_models_on_two_devices_read_at_the_same_time(
+    tmp_path: Path, seed: int, simulated: Callable[[str], None]
+) -> None:
+    """Each captures its step while the other one does: no lock spans devices."""
+    simulated("tops-sim")
+    row_of("tops").require_images()
+    with Device(0, backend="host"):
+        folder = make_model(tmp_path / "made", seed=seed % 2**32).folder
+        reference = Model.load(folder)
+    barrier = threading.Barrier(2)
+
+    def said(backend: str) -> Generation:
+        with Device(0, backend=backend):
+            model = Model.load(folder, context=32)
+            model._body = Meeting(model._body, barrier)
+            generation = model.generate([5], max_tokens=3, ignore_end=True)
+            generation.read()
+        return generation
+
+    with ThreadPoolExecutor(2) as threads:
+        for generation in threads.map(said, ("host", "tops")):
+            assert_most_probable(generation, [5], reference)
+
+
+class WatchedLock:
+    """A lock that tells of each thread that asks for it."""
+
+    def __init__(self) -> None:
+        self._lock, self.asked = threading.Lock(), threading.Semaphore(0)
+
+    def __enter__(self) -> None:
+        self.asked.release()
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+def test_models_of_one_device_capture_in_turn(
+    host: Device, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device is traced by one thread at a time: the second thread waits for the first."""
+    folder = make_model(tmp_path / "made", seed=seed % 2**32).folder
+    models = [Model.load(folder, context=32) for _ in range(2)]
+    lock: Any = WatchedLock()
+    monkeypatch.setitem(step._TRACING, host.context, lock)
+
+    class Slow(Meeting):
+        """A body whose step ends when both threads have asked for the lock."""
+
+        def __call__(self, chunk: Chunk, state: Mapping[str, ub.DeviceTensor]) -> ub.DeviceTensor:
+            assert lock.asked.acquire(timeout=60) and lock.asked.acquire(timeout=60)
+            return self._body(chunk, state)
+
+    models[0]._body = Slow(models[0]._body, threading.Barrier(1))
+
+    def said(model: Model) -> list[int]:
+        generation = model.generate([5], max_tokens=3, ignore_end=True)
+        generation.read()
+        return generation.tokens
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(said, models)
+    assert first == second
 
 
 @pytest.mark.usefixtures("host")
@@ -127,8 +219,8 @@ def test_a_gguf_file_speaks_as_the_folder_does(tmp_path: Path, seed: int) -> Non
     text = generation.read()
     assert text == expected.tokenizer.decode(generation.tokens)
     assert_most_probable(generation, prompt, expected)
-    assert model.session.prompt_of(MESSAGES) == expected.session.prompt_of(MESSAGES)
-    session = Session(model, model.tokenizer, capacity=80)
+    session = model.session(capacity=80)
+    assert session.prompt_of(MESSAGES) == expected.session().prompt_of(MESSAGES)
     assert session.chat(MESSAGES, max_tokens=2).prompt_tokens < session.cache.capacity == 80
 
 
@@ -161,8 +253,9 @@ def test_a_session_of_other_weights_is_refused(
     ]
     model = Model.load(folders[0])
     text = model.tokenizer.encode("A long text")
-    model.generate(text, max_tokens=3, ignore_end=True).read()
-    model.session.save(tmp_path / "cache.safetensors")
+    session = model.session()
+    session.generate(text, max_tokens=3, ignore_end=True).read()
+    session.save(tmp_path / "cache.safetensors")
     changed = shutil.copytree(folders[0], tmp_path / "changed")
     weights = {
         name: one.to_numpy() for name, one in ub.load(folders[0] / "model.safetensors").items()
@@ -179,18 +272,19 @@ def test_a_session_of_other_weights_is_refused(
         (turned, None, r"turned \(llama; f32\)"),
         (folders[0], "q8_0", r"one \(llama; q8_0, f32\)"),
     ):
-        another = Model.load(path, quantize=quantize)
+        another = Model.load(path, quantize=quantize).session()
         another.generate(text[:2], max_tokens=1, ignore_end=True).read()
         with pytest.raises(
             ArgumentValueError, match=rf"a cache of {told}, got one of one \(llama; f32\)"
         ):
-            another.session.restore(tmp_path / "cache.safetensors")
-        assert another.session.cache.tokens == text[:2]
+            another.restore(tmp_path / "cache.safetensors")
+        assert another.cache.tokens == text[:2]
     # The same weights from elsewhere are the same model.
     copied = Model.load(shutil.copytree(folders[0], tmp_path / "copied"))
     assert copied.fingerprint == model.fingerprint
-    copied.session.restore(tmp_path / "cache.safetensors")
-    assert copied.session.cache.tokens == model.session.cache.tokens
+    again = copied.session()
+    again.restore(tmp_path / "cache.safetensors")
+    assert again.cache.tokens == session.cache.tokens
 
 
 def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path, seed: int) -> None:

@@ -47,8 +47,8 @@ def run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m uhal bench", description=__doc__)
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="a folder of Hugging Face's, or a GGUF file")
-    add("--lengths", type=_lengths, default=[32, 128, 512], metavar="N,…",
-        help="tokens read before those written (default 32,128,512)")  # fmt: skip
+    told = "tokens read before those written (default 32,128,512)"
+    add("--lengths", type=_lengths, default=[32, 128, 512], metavar="N,…", help=told)
     add("--decode", type=int, default=32, metavar="N", help="tokens written (default 32)")
     add("--runs", type=int, default=_RUNS, metavar="N", help=f"of each (default {_RUNS})")
     add("--json", action="store_true", help="print one JSON object")

@@ -53,15 +53,15 @@ def _parser(command: str, seed: Seed) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--local-weights", type=Path, metavar="DIR", help="config.json, tokenizer.json, weights")
     add("--weight-files", "--weight-file", type=_paths, metavar="A,B,…", help="safetensors or GGUF")
-    add("--tokenizer-file", "--tokenizer", type=Path, metavar="FILE",
-        help="default: beside the weights")  # fmt: skip
+    usual = "default: beside the weights"
+    add("--tokenizer-file", "--tokenizer", type=Path, metavar="FILE", help=usual)
     add("--config", type=Path, metavar="FILE", help="default: config.json beside the weights")
     if seed.kinds:
-        add("--which", "--model", choices=seed.kinds,
-            help="which one, where no configuration lies beside the weights")  # fmt: skip
+        told = "which one, where no configuration lies beside the weights"
+        add("--which", "--model", choices=seed.kinds, help=told)
     add("--prompt", metavar="TEXT", help="by default, or as -, standard input")
-    add("-n", "--sample-len", type=int, default=_SAMPLE_LEN, metavar="N",
-        help=f"at most N tokens (default {_SAMPLE_LEN})")  # fmt: skip
+    told = f"at most N tokens (default {_SAMPLE_LEN})"
+    add("-n", "--sample-len", type=int, default=_SAMPLE_LEN, metavar="N", help=told)
     add_sampling(
         parser,
         temperature=seed.temperature,

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ubridge.models.commands.options import (
     add_loading,
@@ -19,7 +18,8 @@ from ubridge.models.commands.options import (
     sampling_of,
     text_given,
 )
-from ubridge.models.model import Model
+from ubridge.models.text.sampling import Sampling
+from ubridge.models.text.session import Session
 from uhal.errors import ArgumentValueError
 
 _PROMPT = "> "
@@ -48,7 +48,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.template is not None:
         model.tokenizer.chat_template = options.template.read_text("utf-8")
     # Refused now rather than behind the first question.
-    model.session.prompt_of([*first, {"role": "user", "content": ""}])
+    session = model.session()
+    session.prompt_of([*first, {"role": "user", "content": ""}])
     _make_history()
     messages = list(first)
     while True:
@@ -66,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         elif line:
             try:
                 asked = [*messages, {"role": "user", "content": text_given("this line", line)}]
-                answer = _answered(model, asked, max_tokens=options.sample_len, sampling=sampling)
+                answer = _answered(session, asked, options.sample_len, sampling)
             except ArgumentValueError as error:
                 # One line that cannot be answered, such as a long one, does not end the talk.
                 print(f"chat: {error}", file=sys.stderr)
@@ -74,10 +75,12 @@ def run(arguments: Sequence[str]) -> int:
                 messages = [*asked, {"role": "assistant", "content": answer}]
 
 
-def _answered(model: Model, messages: list[dict[str, str]], **options: Any) -> str:
-    """Write an answer, as far as it is let, and return it."""
+def _answered(
+    session: Session, messages: list[dict[str, str]], max_tokens: int | None, sampling: Sampling
+) -> str:
+    """Write an answer, up to its end or to Ctrl-C, and return it."""
     told = []
-    generation = model.chat(messages, **options)
+    generation = session.chat(messages, max_tokens=max_tokens, sampling=sampling)
     if generation.left_out:
         print(f"({generation.left_out} of the oldest messages no longer fit)", file=sys.stderr)
     try:

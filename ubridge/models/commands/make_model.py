@@ -24,8 +24,14 @@ def run(arguments: Sequence[str]) -> int:
     add = parser.add_argument
     add("folder", type=Path, metavar="DIR", help="made if it is not there; must hold no model")
     add("--arch", choices=sorted(CONFIGS), default="llama", help="default llama")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
-        help="a field of config.json, such as hidden_size=128; repeatable")  # fmt: skip
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="changes",
+        help="a field of config.json, such as hidden_size=128; repeatable",
+    )
     add("--text", type=Path, metavar="FILE", help="what the tokenizer is trained on")
     add("--dtype", choices=("f32", "f16", "bf16"), default="f32")
     add("--seed", type=int, metavar="S", help="of the weights; by default a fresh one")

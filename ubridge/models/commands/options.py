@@ -57,10 +57,10 @@ def add_sampling(
     add("--min-p", type=float, default=0.0, metavar="P", help="at least P of the most probable")
     add("--seed", type=int, default=SEED, metavar="S", help=f"of the draws (default {SEED})")
     if repeat_penalty is not None:
-        add("--repeat-penalty", type=float, default=repeat_penalty, metavar="P",
-            help=f"of tokens seen, 1 for none (default {repeat_penalty})")  # fmt: skip
-        add("--repeat-last-n", type=int, default=repeat_last_n, metavar="N",
-            help=f"tokens looked back for them (default {repeat_last_n})")  # fmt: skip
+        told = f"of tokens seen, 1 for none (default {repeat_penalty})"
+        add("--repeat-penalty", type=float, default=repeat_penalty, metavar="P", help=told)
+        told = f"tokens looked back for them (default {repeat_last_n})"
+        add("--repeat-last-n", type=int, default=repeat_last_n, metavar="N", help=told)
     add("--presence-penalty", type=float, default=0.0, metavar="P", help="of tokens generated")
     add("--frequency-penalty", type=float, default=0.0, metavar="P", help="each time they were")
 

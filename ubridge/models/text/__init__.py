@@ -7,19 +7,20 @@ for piece in session.generate("Once upon a time", temperature=0.8, seed=1):
 """
 
 from ubridge.models.text.generation import Choice, Generation
-from ubridge.models.text.methods import TextMethods
+from ubridge.models.text.options import ChatOptions, GenerateOptions
 from ubridge.models.text.sampler import Sampler
 from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.session import Session
 from ubridge.models.text.templates import Message, render
 
 __all__ = [
+    "ChatOptions",
     "Choice",
+    "GenerateOptions",
     "Generation",
     "Message",
     "Sampler",
     "Sampling",
     "Session",
-    "TextMethods",
     "render",
 ]

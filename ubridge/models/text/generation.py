@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import time
+import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,13 +38,13 @@ class Limits:
     """When a text is over, besides the model's own end."""
 
     max_tokens: int | None = None
-    """At most as many tokens; None for as many as the context has room for."""
-    stop: tuple[str, ...] = ()
-    """Texts before which it ends."""
+    """The most tokens to generate; None for as many as the context has room for."""
+    stop: str | Sequence[str] = ()
+    """One or more strings; the text ends before the first of them."""
     ignore_end: bool = False
-    """Go on behind tokens that end a text."""
+    """Whether tokens that end a text are generated like any other."""
     log_probabilities: int | None = None
-    """How many of the best to tell of at each token; None for no log-probabilities at all."""
+    """The number of most probable tokens in each `Choice`; None for no log-probabilities."""
 
     def __post_init__(self) -> None:
         """Raise `ArgumentTypeError` or `ArgumentValueError` for values that cannot be."""
@@ -54,15 +56,16 @@ class Limits:
                 raise ArgumentTypeError(f"{name}: expected an int, got {type(value).__name__}")
             if operator.index(value) < least:
                 raise ArgumentValueError(f"{name}: expected at least {least}, got {value}")
-        StopStrings(self.stop)
+        # Read once: an iterator has nothing to give a second time.
+        object.__setattr__(self, "stop", StopStrings(self.stop).strings)
 
 
 class Generation(Iterator[str]):
     """Pieces of a text as they are made: iterate, or `read()` it to its end.
 
-    What it says of itself, such as `tokens` and `finish`, is that of what was made so far. It
-    works on the thread that iterates, and one thread at a time may. A piece never ends within a
-    character.
+    Attributes such as `tokens` and `finish` describe the text so far. The work is done on the
+    thread that iterates, and one thread at a time may. A piece never ends within a character. A
+    text that is over, or that the program dropped, holds no cache.
     """
 
     def __init__(
@@ -75,10 +78,10 @@ class Generation(Iterator[str]):
         sampling: Sampling,
         hook: Hook | None = None,
     ) -> None:
-        """Nothing runs until the first piece is asked for.
+        """Prepare a text; the model reads nothing before the first piece is asked for.
 
-        It takes the shared cache then. Where another one takes that in the meantime, it goes on
-        with a cache of its own, and reads what it had read again.
+        The text takes the shared cache then. When another text takes that cache, this text goes on
+        with a cache of its own and reads its tokens again.
 
         Raises `ArgumentValueError` for a prompt of no tokens, and for one that the cache has no
         room for.
@@ -92,12 +95,14 @@ class Generation(Iterator[str]):
                 f"room, got {len(prompt)}; Model.load(…, context=n) makes a larger one"
             )
         self._model, self._tokenizer, self._limits = model, tokenizer, limits
-        self._shared = shared
+        self._capacity = capacity
+        self._shared: SharedCache | None = shared
         self._own: CacheLike | None = None
         self._sampler = Sampler(sampling, prompt, hook)
         self._ends = frozenset(model.end_tokens) | frozenset(tokenizer.end_tokens)
         self._prompt = list(prompt)
-        self._steps: Generator[str, None, None] = self._run()
+        # A strong reference would be a circle, which keeps a dropped text's cache in memory.
+        self._steps: Generator[str, None, None] = Generation._pieces(weakref.proxy(self))
         self.left_out = 0
         """Of a chat, the oldest messages that the context had no room for."""
         self.prompt_tokens = len(prompt)
@@ -121,7 +126,12 @@ class Generation(Iterator[str]):
         return self._sampler.seed
 
     def __next__(self) -> str:
-        return next(self._steps)
+        try:
+            return next(self._steps)
+        except BaseException:
+            if inspect.getgeneratorstate(self._steps) == inspect.GEN_CLOSED:
+                self._release()
+            raise
 
     def read(self) -> str:
         """Return the rest of the text."""
@@ -130,14 +140,15 @@ class Generation(Iterator[str]):
     def close(self) -> None:
         """End it here; what was read stays in the cache."""
         self._steps.close()
+        self._release()
         self.finish = self.finish or "closed"
 
-    def _run(self) -> Generator[str, None, None]:
-        try:
-            yield from self._pieces()
-        finally:
-            if self._own is not None:
-                self._own.close()
+    def _release(self) -> None:
+        """Let go of the caches, for the text is over."""
+        self._shared = None
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
     def _pieces(self) -> Generator[str, None, None]:
         start = time.perf_counter()
@@ -173,11 +184,12 @@ class Generation(Iterator[str]):
         if len(self.tokens) == self._limits.max_tokens:
             return "length"
         # The token that was chosen has to be read, too.
-        full = len(self._sampler.tokens) > self._shared.cache.capacity
+        full = len(self._sampler.tokens) > self._capacity
         return "context" if full else None
 
     def _read_prompt(self) -> ub.DeviceTensor:
         """Let the model read what the cache does not hold, at least the last token."""
+        assert self._shared is not None
         cache, prompt = self._shared.take(self), self._prompt
         same = 0
         for ours, theirs in zip(prompt[:-1], cache.tokens, strict=False):
@@ -190,6 +202,7 @@ class Generation(Iterator[str]):
 
     def _read(self, token: int) -> ub.DeviceTensor:
         if self._own is None:
+            assert self._shared is not None
             if self._shared.is_with(self):
                 return self._model.logits([token], self._shared.cache)
             self._own = self._shared.another()

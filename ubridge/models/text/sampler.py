@@ -16,7 +16,7 @@ from uhal.device import as_device
 from uhal.dtypes import f32, i64, u32, u64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
-Hook = Callable[[ub.DeviceTensor, Sequence[int]], "ub.DeviceTensor | None"]
+Hook = Callable[[ub.DeviceTensor, Sequence[int]], ub.DeviceTensor | None]
 """Called with the logits and all tokens before them; returns others, or none to keep them."""
 _MODULE = "sampling"
 _LEAST_FACTOR, _MOST = 2.0**-126, float(np.finfo(np.float32).max)

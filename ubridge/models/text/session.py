@@ -1,15 +1,11 @@
-"""A model that remembers what it has read: prompts and chats that go on where the last one ended.
-
-The next prompt shares a beginning with the last one more often than not, a chat always: what the
-cache holds of it is not read again.
-"""
+"""`Session`: prompts and chats that share one cache, so that a common beginning is read once."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +13,7 @@ import ubridge as ub
 from ubridge.files.errors import InvalidFileError
 from ubridge.files.settings import MOST, Settings, shown
 from ubridge.models.text.generation import Generation, Limits, tokens_of
+from ubridge.models.text.options import ChatOptions, GenerateOptions, settled, takes
 from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampler import Hook
 from ubridge.models.text.sampling import Sampling
@@ -24,86 +21,81 @@ from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.templates import render
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from uhal.dtypes import i64
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentValueError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _FORMAT = "ubridge cache 1"
 _PARTS_FOR_AN_ANSWER = 4
-"""Of a chat whose answer has no limit, the context keeps this part free for it."""
+"""Without `max_tokens`, a chat reserves a quarter of the context for the answer."""
 
 
 class Session:
-    """A model, its tokenizer and one cache, on which prompts follow each other.
+    """A model, its tokenizer and one cache, in which prompts follow each other.
 
-    One thread at a time may use it. A text that is begun while another one is being made takes the
-    cache over; the other goes on with a cache of its own, and both come out as they should.
+    The next prompt reads only the tokens that the cache does not hold. The session holds the
+    cache's memory until it is closed or dropped; the model knows nothing of it. One thread at a
+    time may use it. A text that begins while another text is being generated takes the cache over;
+    the other text goes on with a cache of its own, and both have the right tokens.
     """
 
     def __init__(
         self, model: LanguageModel[Any], tokenizer: Tokenizer, capacity: int | None = None
     ) -> None:
-        """With room for `capacity` tokens, by default what the model says; none is taken yet."""
+        """Prepare a cache for `capacity` tokens, by default the model's context."""
         self.model = model
         self.tokenizer = tokenizer
         self._shared = SharedCache(lambda: model.cache(capacity))
 
     @property
     def cache(self) -> CacheLike:
-        """What was read last; made when it is first asked for."""
+        """The cache of the last text; the first access allocates it."""
         return self._shared.cache
 
+    @takes(GenerateOptions)
     def generate(
-        self,
-        prompt: str | Iterable[int],
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        hook: Hook | None = None,
-        ignore_end: bool = False,
-        log_probabilities: int | None = None,
-        sampling: Sampling | None = None,
-        **options: Any,
+        self, prompt: str | Iterable[int], **options: Unpack[GenerateOptions]
     ) -> Generation:
         """Return pieces of text that follow a prompt, which is a text or tokens.
 
-        `sampling`, or the fields of `Sampling` as `options`, say how tokens are chosen: the most
-        probable one unless a temperature is given. `hook` is called with the logits, on the device,
-        and all tokens before them; what it returns is taken in their place. With
-        `log_probabilities=n` the `choices` of the generation tell each token's and the n best.
+        The text ends after `max_tokens` tokens, before a text of `stop`, or where the model ends
+        it unless `ignore_end`. `sampling`, or options with the names of its fields, say how tokens
+        are chosen: the most probable token unless a temperature is given. `hook` is called with the
+        logits, on the device, and all tokens before them; the logits it returns take their place.
+        `log_probabilities=n` fills `choices` of the generation: each token's, and the n best.
 
         A prompt longer than the context is refused. When the context is full the text ends, and
         `finish` says `context`: nothing is ever dropped from what the model sees.
 
         Raises `ArgumentTypeError` and `ArgumentValueError`, before anything runs.
         """
-        limits = Limits(
-            max_tokens, (stop,) if isinstance(stop, str) else tuple(stop),
-            ignore_end, log_probabilities,
-        )  # fmt: skip
-        chosen = _sampling(sampling, options)
-        tokens = tokens_of(self.tokenizer, prompt)
-        return Generation(self.model, self.tokenizer, tokens, self._shared, limits, chosen, hook)
+        limits, sampling, hook = settled("generate", options)
+        return self._begun(tokens_of(self.tokenizer, prompt), limits, sampling, hook)
 
+    @takes(ChatOptions)
     def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        template: str | None = None,
-        names: Mapping[str, Any] | None = None,
-        **options: Any,
+        self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]
     ) -> Generation:
         """Return pieces of the answer to messages, each with a `role` and a `content`.
 
-        They become a prompt by the model's template, or by the one given; `names` are handed to it,
-        such as `tools`. Options are those of `generate`. Where the messages leave less room than
-        the answer may take (`max_tokens`, at most half the context; without it a quarter), the
-        oldest behind the system's are left out, a question with its answer at a time, and
-        `left_out` says how many.
+        The messages become a prompt by `template`, by default the model's own; the template gets
+        `names`, such as `tools`. All other options are those of `generate`. An answer reserves
+        `max_tokens` of the context, at most half, or a quarter without `max_tokens`. When the
+        messages do not fit beside it, the oldest behind the system's are left out, a question with
+        its answer at a time, and `left_out` counts them.
         """
-        Limits(options.get("max_tokens"))
-        tokens, left_out = self._fitting(messages, template, dict(names or {}), options)
-        made = self.generate(tokens, **options)
+        template, names = options.pop("template", None), options.pop("names", None)
+        limits, sampling, hook = settled("chat", options, ChatOptions.__annotations__)
+        tokens, left_out = self._fitting(messages, template, names or {}, limits.max_tokens)
+        made = self._begun(tokens, limits, sampling, hook)
         made.left_out = left_out
         return made
+
+    def _begun(
+        self, tokens: Sequence[int], limits: Limits, sampling: Sampling, hook: Hook | None
+    ) -> Generation:
+        return Generation(self.model, self.tokenizer, tokens, self._shared, limits, sampling, hook)
 
     def prompt_of(
         self,
@@ -132,13 +124,13 @@ class Session:
         self,
         messages: Sequence[Mapping[str, Any]],
         template: str | None,
-        names: dict[str, Any],
-        options: Mapping[str, Any],
+        names: Mapping[str, Any],
+        max_tokens: int | None,
     ) -> tuple[list[int], int]:
-        """The tokens of as many messages as fit, and how many had to be left out."""
+        """The tokens of as many messages as fit, and the number of messages left out."""
         capacity = self.cache.capacity
-        wanted = options.get("max_tokens")
-        answer = capacity // _PARTS_FOR_AN_ANSWER if wanted is None else min(wanted, capacity // 2)
+        usual = capacity // _PARTS_FOR_AN_ANSWER
+        answer = usual if max_tokens is None else min(max_tokens, capacity // 2)
         kept, left_out = list(messages), 0
         while True:
             prompt = self.prompt_of(kept, template, **names)
@@ -228,8 +220,14 @@ class Session:
                 raise InvalidFileError(f"{told.where}: {name}: expected {expected}, got {given}")
 
     def close(self) -> None:
-        """Let go of the cache's memory; the next prompt makes another one."""
+        """Free the cache's memory; the next prompt allocates another cache."""
         self._shared.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _described(self, cache: CacheLike) -> dict[str, Any]:
         """What a cache has to agree in."""
@@ -265,19 +263,3 @@ def _integers(
             f"{path}: {name}: expected 0 to {largest}, got {min(found)} to {max(found)}"
         )
     return found
-
-
-def _sampling(given: Sampling | None, options: Mapping[str, Any]) -> Sampling:
-    if given is not None and options:
-        raise ArgumentTypeError(
-            f"generate: expected either sampling= or {', '.join(options)}, got both"
-        )
-    unknown = sorted(set(options) - set(Sampling.__dataclass_fields__))
-    if unknown:
-        raise ArgumentTypeError(
-            f"generate: there is no option {', '.join(unknown)}; those of sampling are "
-            f"{', '.join(Sampling.__dataclass_fields__)}"
-        )
-    if given is not None and not isinstance(given, Sampling):
-        raise ArgumentTypeError(f"sampling: expected a Sampling, got {type(given).__name__}")
-    return given or Sampling(**options)

@@ -12,8 +12,8 @@ class StopStrings:
 
     def __init__(self, strings: str | Iterable[str]) -> None:
         """Of one or more strings. Raises `ArgumentValueError` for an empty one."""
-        self._strings = (strings,) if isinstance(strings, str) else tuple(strings)
-        for one in self._strings:
+        self.strings = (strings,) if isinstance(strings, str) else tuple(strings)
+        for one in self.strings:
             if not isinstance(one, str):
                 raise ArgumentTypeError(f"stop: expected texts, got {type(one).__name__}")
             if not one:
@@ -27,12 +27,12 @@ class StopStrings:
         if self.found is not None:
             return ""
         whole = self._held + text
-        offsets = [(whole.find(one), -len(one), one) for one in self._strings if one in whole]
+        offsets = [(whole.find(one), -len(one), one) for one in self.strings if one in whole]
         if offsets:
             offset, _, self.found = min(offsets)
             self._held = ""
             return whole[:offset]
-        keep = max((_overlap(whole, one) for one in self._strings), default=0)
+        keep = max((_overlap(whole, one) for one in self.strings), default=0)
         self._held = whole[len(whole) - keep :]
         return whole[: len(whole) - keep]
 
