@@ -27,6 +27,7 @@ ROOMS = (
     "buffers",
     "prepare",
     "device",
+    "definitions",
     "core",
 )
 """The order of ubridge: each may import itself and those behind it.

@@ -27,7 +27,7 @@ from ubridge.buffers.window_launches import (
     launch_upsample2d,
 )
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.operation import Op
 from ubridge.core.product import MatmulChoice
 from ubridge.creation import (
     arange,
@@ -48,6 +48,7 @@ from ubridge.creation import (
     zeros,
     zeros_like,
 )
+from ubridge.definitions.table import OPS
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module, modules
 from ubridge.device.slice_ptr import LayoutCache, SlicePtrOrNull

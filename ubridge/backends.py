@@ -25,10 +25,11 @@ from ubridge.core.kernel_def import (
     warp_per_row,
     wide_block_per_row,
 )
-from ubridge.core.op_table import OPS, Family, Op
+from ubridge.core.operation import Family, Op
 from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel, Product
 from ubridge.core.question import Question
+from ubridge.definitions.table import OPS
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import KERNELS, HostImages, ImageFolder
 from ubridge.device.lowering import Given, Launches, Lowering, Lowerings, Memory, Steps

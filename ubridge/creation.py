@@ -10,10 +10,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.operand_checks import axis_of, whole_number
 from ubridge.core.promotion import promoted, storage_of
+from ubridge.definitions.calls import named
 from ubridge.device.executor import DeviceExecutor
 from ubridge.ops.elementwise import astype, converted
 from ubridge.ops.results import may_write, require_out, require_tensors

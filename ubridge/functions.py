@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import require_number
+from ubridge.core.operation import Op
+from ubridge.definitions import elementwise as defined
 from ubridge.ops import elementwise
 from ubridge.ops.engine import Value, remembered, run
 from ubridge.tensor import DeviceTensor
@@ -44,9 +45,7 @@ class BinaryFunction(Protocol):
         """Compute it for every pair of elements."""
 
 
-def _unary(name: str) -> UnaryFunction:
-    op = OPS[name]
-
+def _unary(op: Op) -> UnaryFunction:
     def function(
         x: DeviceTensor,
         *,
@@ -55,13 +54,11 @@ def _unary(name: str) -> UnaryFunction:
     ) -> DeviceTensor:
         return elementwise.unary(op, x, None, out, stream)
 
-    _present(function, name, op.summary)
+    _present(function, op)
     return remembered(partial(elementwise.plan_unary, op), writes_over=True)(function)
 
 
-def _binary(name: str) -> BinaryFunction:
-    op = OPS[name]
-
+def _binary(op: Op) -> BinaryFunction:
     def function(
         x: Any,
         y: Any,
@@ -71,62 +68,62 @@ def _binary(name: str) -> BinaryFunction:
     ) -> DeviceTensor:
         return elementwise.binary(op, x, y, out, stream)
 
-    _present(function, name, op.summary)
+    _present(function, op)
     plan, answer = partial(elementwise.plan_binary, op), elementwise.answering_pair(op)
     return remembered(plan, writes_over=True, asks=answer)(function)
 
 
-def _present(function: Callable[..., Any], name: str, summary: str) -> None:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return {summary}, element by element, in `out` if given."
+def _present(function: Callable[..., Any], op: Op) -> None:
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = f"Return {op.summary}, element by element, in `out` if given."
 
 
-abs = _unary("abs")  # numpy's name
-ceil = _unary("ceil")
-copy = _unary("copy")
-cos = _unary("cos")
-erf = _unary("erf")
-erfinv = _unary("erfinv")
-exp = _unary("exp")
-expm1 = _unary("expm1")
-floor = _unary("floor")
-gelu = _unary("gelu")
-gelu_erf = _unary("gelu_erf")
-log = _unary("log")
-log1p = _unary("log1p")
-negative = _unary("negative")
-normcdf = _unary("normcdf")
-reciprocal = _unary("reciprocal")
-relu = _unary("relu")
-round = _unary("round")  # numpy's name
-rsqrt = _unary("rsqrt")
-sigmoid = _unary("sigmoid")
-sign = _unary("sign")
-silu = _unary("silu")
-sin = _unary("sin")
-sqrt = _unary("sqrt")
-square = _unary("square")
-tanh = _unary("tanh")
+abs = _unary(defined.ABS)  # numpy's name
+ceil = _unary(defined.CEIL)
+copy = _unary(defined.COPY)
+cos = _unary(defined.COS)
+erf = _unary(defined.ERF)
+erfinv = _unary(defined.ERFINV)
+exp = _unary(defined.EXP)
+expm1 = _unary(defined.EXPM1)
+floor = _unary(defined.FLOOR)
+gelu = _unary(defined.GELU)
+gelu_erf = _unary(defined.GELU_ERF)
+log = _unary(defined.LOG)
+log1p = _unary(defined.LOG1P)
+negative = _unary(defined.NEGATIVE)
+normcdf = _unary(defined.NORMCDF)
+reciprocal = _unary(defined.RECIPROCAL)
+relu = _unary(defined.RELU)
+round = _unary(defined.ROUND)  # numpy's name
+rsqrt = _unary(defined.RSQRT)
+sigmoid = _unary(defined.SIGMOID)
+sign = _unary(defined.SIGN)
+silu = _unary(defined.SILU)
+sin = _unary(defined.SIN)
+sqrt = _unary(defined.SQRT)
+square = _unary(defined.SQUARE)
+tanh = _unary(defined.TANH)
 
-add = _binary("add")
-atan2 = _binary("atan2")
-divide = _binary("divide")
-maximum = _binary("maximum")
-minimum = _binary("minimum")
-mod = _binary("mod")
-multiply = _binary("multiply")
-subtract = _binary("subtract")
-equal = _binary("equal")
-greater = _binary("greater")
-greater_equal = _binary("greater_equal")
-less = _binary("less")
-less_equal = _binary("less_equal")
-not_equal = _binary("not_equal")
+add = _binary(defined.ADD)
+atan2 = _binary(defined.ATAN2)
+divide = _binary(defined.DIVIDE)
+maximum = _binary(defined.MAXIMUM)
+minimum = _binary(defined.MINIMUM)
+mod = _binary(defined.MOD)
+multiply = _binary(defined.MULTIPLY)
+subtract = _binary(defined.SUBTRACT)
+equal = _binary(defined.EQUAL)
+greater = _binary(defined.GREATER)
+greater_equal = _binary(defined.GREATER_EQUAL)
+less = _binary(defined.LESS)
+less_equal = _binary(defined.LESS_EQUAL)
+not_equal = _binary(defined.NOT_EQUAL)
 
 
 def _plan_elu(x: Value, alpha: float = 1.0) -> Value:
     require_number("elu, alpha", alpha)
-    return elementwise.plan_unary(OPS["elu"], x, alpha)
+    return elementwise.plan_unary(defined.ELU, x, alpha)
 
 
 @remembered(_plan_elu)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias, overload
 
 from ubridge.buffers.block_launches import launch_indexed_product
-from ubridge.core.calls import named
 from ubridge.core.layout import Shape
 from ubridge.core.operand_checks import require_one_device
+from ubridge.definitions.calls import named
 from ubridge.ops.elementwise import converted
 from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors

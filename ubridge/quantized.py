@@ -19,9 +19,10 @@ from ubridge.buffers.block_launches import (
 )
 from ubridge.buffers.launches import gathered
 from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes, block_format
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.operation import Op
+from ubridge.definitions.calls import named
+from ubridge.definitions.products import ACTIVATIONS, QUANTIZED_MATVEC
 from ubridge.functions import add
 from ubridge.ops.launching import launch_cast
 from ubridge.ops.products import matmul
@@ -123,7 +124,7 @@ class _Products:
 
     def in_f32(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
         x, at, stream = self._x, self._x._executor, self._stream
-        op = OPS["quantized_matvec"]
+        op = QUANTIZED_MATVEC
         is_wide = x.dtype is f32
 
         def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
@@ -160,7 +161,7 @@ class _Products:
 
     def quantized(self, format: BlockFormat, columns: int) -> DeviceBuffer:
         kind = format.activations
-        op = OPS["activations"]
+        op = ACTIVATIONS
         if self._x.dtype is u8:
             return self._contiguous(op)
         if kind not in self._bytes:

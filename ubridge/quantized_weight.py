@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ubridge.buffers.block_launches import launch_dequantize, require_blocks
 from ubridge.core.block_formats import BlockFormat, block_format
 from ubridge.core.layout import Layout, Shape, checked_int
-from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import whole_number
+from ubridge.definitions.products import BLOCK_ELEMENTS
 from ubridge.ops.results import delivered
 from ubridge.ops.selection import take
 from ubridge.quantizing import quantize
@@ -65,7 +65,7 @@ class QuantizedWeight:
             raise ArgumentValueError(
                 f"QuantizedWeight: expected a shape of {rows} rows of {columns}, got {self.shape}"
             )
-        op = OPS["block_elements"]
+        op = BLOCK_ELEMENTS
         require_blocks(op, self.format, buffer, rows, columns)
 
     @classmethod

@@ -24,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.buffers import launches
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import whole_number
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
+from ubridge.definitions.calls import named
+from ubridge.definitions.memory import RAND, RANDN
 from ubridge.device.executor import DeviceExecutor
 from ubridge.tensor import DeviceTensor
 from uhal import DType, as_dtype
@@ -46,8 +47,6 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _AT_A_TIME = 1 << 16
 """Counters whose words are computed at once: they stay in a cache of 4 MiB."""
-_RAND = OPS["rand"]
-_RANDN = OPS["randn"]
 _WORDS = 4
 
 
@@ -148,7 +147,7 @@ def rand(
     gives the same numbers on every device. In a trace they are those drawn while tracing.
     """
     element = _float("rand", dtype)
-    return _made(_RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
+    return _made(RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
 
 
 @named
@@ -167,7 +166,7 @@ def randn(
     seed gives the same numbers on every device whose divisions and square roots of f64 are rounded
     to the nearest. In a trace they are those drawn while tracing.
     """
-    return _made(_RANDN, shape, _float("randn", dtype), 2, seed, device, stream)
+    return _made(RANDN, shape, _float("randn", dtype), 2, seed, device, stream)
 
 
 def _made(
@@ -198,9 +197,9 @@ def _question(op: Op, dtype: DType, size: int) -> Question:
 
 def _float(name: str, dtype: DTypeLike) -> DType:
     element = as_dtype(dtype)
-    if element.name not in _RAND.dtypes:
+    if element.name not in RAND.dtypes:
         raise ArgumentTypeError(
-            f"{name}: expected a float type, one of {', '.join(_RAND.dtypes)}, got {element}"
+            f"{name}: expected a float type, one of {', '.join(RAND.dtypes)}, got {element}"
         )
     return element
 

@@ -13,9 +13,28 @@ from typing import Any
 import numpy as np
 
 from ubridge.buffers import launches
-from ubridge.core.calls import named
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.operation import Op
 from ubridge.core.promotion import checked_number
+from ubridge.definitions.calls import named
+from ubridge.definitions.elementwise import (
+    ABS,
+    ADD,
+    BINARY,
+    COMPARISON,
+    DIVIDE,
+    EQUAL,
+    GREATER,
+    GREATER_EQUAL,
+    LESS,
+    LESS_EQUAL,
+    MAXIMUM,
+    MINIMUM,
+    MULTIPLY,
+    NEGATIVE,
+    NOT_EQUAL,
+    SUBTRACT,
+)
+from ubridge.definitions.table import OPS
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.elementwise import answering_pair, wrapped
 from ubridge.ops.engine import Value, remembered
@@ -25,21 +44,6 @@ from ubridge.ops.strided import Index, StridedTensor, indexed, movable
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
-
-_ADD = OPS["add"]
-_DIVIDE = OPS["divide"]
-_EQUAL = OPS["equal"]
-_GREATER = OPS["greater"]
-_GREATER_EQUAL = OPS["greater_equal"]
-_LESS = OPS["less"]
-_LESS_EQUAL = OPS["less_equal"]
-_MAXIMUM = OPS["maximum"]
-_MINIMUM = OPS["minimum"]
-_MULTIPLY = OPS["multiply"]
-_NEGATIVE = OPS["negative"]
-_NOT_EQUAL = OPS["not_equal"]
-_POWER = OPS["power"]
-_SUBTRACT = OPS["subtract"]
 
 
 def _operator(op: Op) -> Callable[[Any, Any], DeviceTensor]:
@@ -123,7 +127,7 @@ class DeviceTensor(StridedTensor):
         op = OPS.get(ufunc.__name__)
         if (
             op is not None
-            and op.family.name in ("binary", "compare")
+            and op.family in (BINARY, COMPARISON)
             and isinstance(left, np.generic)
             and method == "__call__"
             and not options
@@ -270,56 +274,56 @@ class DeviceTensor(StridedTensor):
 
     # -- operators -------------------------------------------------------------------------------
 
-    __add__ = _operator(_ADD)
-    __radd__ = _reflected(_ADD)
-    __iadd__ = _in_place(_ADD)
+    __add__ = _operator(ADD)
+    __radd__ = _reflected(ADD)
+    __iadd__ = _in_place(ADD)
 
-    __sub__ = _operator(_SUBTRACT)
-    __rsub__ = _reflected(_SUBTRACT)
-    __isub__ = _in_place(_SUBTRACT)
+    __sub__ = _operator(SUBTRACT)
+    __rsub__ = _reflected(SUBTRACT)
+    __isub__ = _in_place(SUBTRACT)
 
-    __mul__ = _operator(_MULTIPLY)
-    __rmul__ = _reflected(_MULTIPLY)
-    __imul__ = _in_place(_MULTIPLY)
+    __mul__ = _operator(MULTIPLY)
+    __rmul__ = _reflected(MULTIPLY)
+    __imul__ = _in_place(MULTIPLY)
 
-    __truediv__ = _operator(_DIVIDE)
-    __rtruediv__ = _reflected(_DIVIDE)
-    __itruediv__ = _in_place(_DIVIDE)
+    __truediv__ = _operator(DIVIDE)
+    __rtruediv__ = _reflected(DIVIDE)
+    __itruediv__ = _in_place(DIVIDE)
 
     __pow__ = elementwise.power
     __matmul__ = products.matmul
-    __neg__ = _prefix(_NEGATIVE)
-    __abs__ = _prefix(OPS["abs"])
+    __neg__ = _prefix(NEGATIVE)
+    __abs__ = _prefix(ABS)
 
     def __pos__(self) -> DeviceTensor:
         return self.copy()
 
-    __eq__ = _comparison(_EQUAL)
-    __ne__ = _comparison(_NOT_EQUAL)
+    __eq__ = _comparison(EQUAL)
+    __ne__ = _comparison(NOT_EQUAL)
 
     # Comparing gives a tensor, so that tensors are no keys of dictionaries, as with numpy.
     __hash__ = None  # type: ignore[assignment]
 
-    __lt__ = _operator(_LESS)
-    __le__ = _operator(_LESS_EQUAL)
-    __gt__ = _operator(_GREATER)
-    __ge__ = _operator(_GREATER_EQUAL)
+    __lt__ = _operator(LESS)
+    __le__ = _operator(LESS_EQUAL)
+    __gt__ = _operator(GREATER)
+    __ge__ = _operator(GREATER_EQUAL)
 
     def __and__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_MINIMUM, *_booleans("&", self, other))
+        return elementwise.binary(MINIMUM, *_booleans("&", self, other))
 
     def __or__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_MAXIMUM, *_booleans("|", self, other))
+        return elementwise.binary(MAXIMUM, *_booleans("|", self, other))
 
     def __xor__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(_NOT_EQUAL, *_booleans("^", self, other))
+        return elementwise.binary(NOT_EQUAL, *_booleans("^", self, other))
 
     __rand__ = __and__
     __ror__ = __or__
     __rxor__ = __xor__
 
     def __invert__(self) -> DeviceTensor:
-        return elementwise.binary(_EQUAL, *_booleans("~", self, False))
+        return elementwise.binary(EQUAL, *_booleans("~", self, False))
 
     # -- text ------------------------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ import pytest
 
 import tests.ubridge.op_runs_decoding
 import tests.ubridge.op_runs_windows
+from build_support.operations_table import markdown_table
 from tests.sampling import SOAK, rounds
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.op_runs import RUNS, Trial
 from tests.ubridge.operands import LAYOUTS
 from tests.ubridge.promised import within
 from ubridge import OPS, Op
-from ubridge.core.accuracy import accuracy_of, markdown_table
 from ubridge.quantized import FORMATS
 from uhal import Device
 
@@ -66,7 +66,7 @@ def test_every_operation(
                 trial = Trial(row, device, rng, op, str(dtype), str(layout), blocks)
                 told = f"{op.name} {dtype} {layout} on {row.backend}"
                 for outcome in RUNS[family](trial):
-                    within(outcome, accuracy_of(op), row, told)
+                    within(outcome, op.accuracy, row, told)
                     tried += 1
     assert tried or not SOAK
 

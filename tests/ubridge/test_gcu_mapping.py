@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tops_backend import entries
-from ubridge.core.op_table import OPS
+from ubridge.definitions.table import OPS
 from ubridge.prepare.gcu.mapping import REFUSED, entry_name, mapped, markdown_table
 from ubridge.prepare.gcu.table import GCU
 

@@ -10,7 +10,7 @@ import pytest
 import ubridge
 from ubridge import ComputeGraph, DispatchCall, LaunchingDispatch, OpParams, TensorOp, execute_graph
 from ubridge.core.block_formats import activation_bytes
-from ubridge.core.op_table import OPS
+from ubridge.definitions.table import OPS
 from uhal import Device, DeviceBuffer, Stream
 from uhal.errors import (
     ArgumentTypeError,

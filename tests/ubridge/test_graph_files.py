@@ -16,7 +16,6 @@ from tests.children import run_child
 from tests.sampling import SOAK, rounds
 from tests.ubridge.graph_mutants import run_mutants, traced
 from ubridge import ComputeGraph, execute_graph
-from ubridge.core import soundness
 from uhal import Device, DeviceBuffer, Stream
 from uhal.errors import ArgumentValueError
 
@@ -24,9 +23,9 @@ DEVICES = ("host",)
 
 
 def test_there_is_a_rule_for_each_family() -> None:
-    assert set(soundness._FORMS) == soundness.FAMILIES
-    of_tensors = {op.family.name for op in ub.OPS.values() if op.dtypes}
-    assert of_tensors == soundness.FAMILIES
+    for op in ub.OPS.values():
+        if op.dtypes:
+            assert op.family.check is not None, op
 
 
 def test_a_loaded_graph_computes_what_the_saved_one_does(

@@ -25,7 +25,6 @@ from tests.ubridge.operands import LAYOUTS
 from tests.ubridge.promised import within
 from ubridge import OPS
 from ubridge.backends import CANDLE, BackendKernels, ImageFolder, kernels_of
-from ubridge.core.accuracy import accuracy_of
 from ubridge.device import registry
 from ubridge.device.registry import OURS
 from uhal import Device, doctor
@@ -74,7 +73,7 @@ def test_operations_keep_their_promises(skeleton: Device, rng: np.random.Generat
                 told = f"{op.name} {dtype} {layout}"
                 trial = Trial(SKELETON, skeleton, rng, op, dtype, layout)
                 for outcome in RUNS[op.family.name](trial):
-                    within(outcome, accuracy_of(op), SKELETON, told)
+                    within(outcome, op.accuracy, SKELETON, told)
                     tried.add(op.name)
     assert len(tried) > len(some) // 2, tried
 

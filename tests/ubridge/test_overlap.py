@@ -20,9 +20,8 @@ from tests.ubridge.op_rows import OP_ROWS
 from tests.ubridge.operands import values
 from ubridge import DeviceTensor, QuantizedWeight
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS
 from ubridge.core.overlap import Span, conflict
-from ubridge.core.question import IN_PLACE
+from ubridge.definitions.table import OPS
 from ubridge.device import recording
 from ubridge.device.executor import DeviceExecutor
 from uhal import Device, DeviceBuffer, as_dtype
@@ -355,7 +354,7 @@ ELSEWHERE = {"fill": "no operands", "copy2d": "copy_from", "rotary": "GCUs", "ro
 
 
 def test_every_operation_in_place_has_a_case() -> None:
-    changing = {op.name for op in OPS.values() if op.family.name in IN_PLACE}
+    changing = {op.name for op in OPS.values() if op.family.is_in_place}
     assert changing <= set(CHANGING) | set(ELSEWHERE)
     operators = {name for name in dir(DeviceTensor) if name[2:-2] in {"iadd", "isub", "imul"}}
     assert {name.strip("_") for name in operators} <= set(CHANGING)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from ubridge.buffers.launches import enqueued, require_room, require_size
 from ubridge.core.block_formats import BlockFormat, activation_bytes, block_format
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import whole_number
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
+from ubridge.definitions.products import (
+    ACTIVATIONS,
+    BLOCK_ELEMENTS,
+    INDEXED_PRODUCT,
+    QUANTIZED_MATVEC,
+    QUANTIZED_PRODUCT,
+)
 from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
 from uhal.dtypes import DTypeLike, as_dtype, f32, u8, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
-
-_ACTIVATIONS = OPS["activations"]
-_ELEMENTS = OPS["block_elements"]
-_INDEXED = OPS["indexed_product"]
-_MATVEC = OPS["quantized_matvec"]
-_PRODUCT = OPS["quantized_product"]
 
 
 def launch_dequantize(
@@ -38,7 +39,7 @@ def launch_dequantize(
     narrower type. Raises as `launch_quantized_matvec` does.
     """
     told, wanted = block_format(format), as_dtype(dtype)
-    op = _ELEMENTS
+    op = BLOCK_ELEMENTS
     at = executor or DeviceExecutor.of(weight.device)
     rows, columns = _sizes(op, rows, columns)
     blocks = require_blocks(op, told, weight, rows, columns)
@@ -73,7 +74,7 @@ def launch_quantized_matvec(
     an odd address, `NotSupportedError` on GCUs.
     """
     told = block_format(format)
-    op = _MATVEC
+    op = QUANTIZED_MATVEC
     at = executor or DeviceExecutor.of(weight.device)
     rows, columns, vectors = _sizes(op, rows, columns, vectors)
     blocks = require_blocks(op, told, weight, rows, columns)
@@ -112,7 +113,7 @@ def launch_activations(
     its columns. Raises as `launch_quantized_matvec` does.
     """
     told = block_format(format)
-    op = _ACTIVATIONS
+    op = ACTIVATIONS
     at = executor or DeviceExecutor.of(x.device)
     told.row_bytes(columns)
     _require_vectors(op, vectors)
@@ -146,7 +147,7 @@ def launch_quantized_product(
     their products are taken in f32 and rounded once. Raises as `launch_quantized_matvec` does.
     """
     told, wanted = block_format(format), as_dtype(dtype)
-    op = _PRODUCT
+    op = QUANTIZED_PRODUCT
     at = executor or DeviceExecutor.of(weight.device)
     blocks = require_blocks(op, told, weight, rows, columns)
     _require_vectors(op, vectors)
@@ -195,7 +196,7 @@ def launch_indexed_product(
     `launch_quantized_matvec` does.
     """
     told, wanted = block_format(format), as_dtype(dtype)
-    op = _INDEXED
+    op = INDEXED_PRODUCT
     at = executor or DeviceExecutor.of(weights.device)
     count, rows, columns = shape
     if min(count, rows, tokens, used) < 0:

@@ -11,20 +11,24 @@ import numpy as np
 
 from ubridge.buffers.launches import enqueued, require_room, require_size
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
+from ubridge.definitions.gcus import (
+    DEQUANTIZE_Q8_0,
+    MATMUL_4BIT,
+    MATMUL_8BIT,
+    PAGED_ATTENTION,
+    QUANTIZE_Q8_0,
+    RESHAPE_AND_CACHE,
+    ROTARY,
+    ROTARY_F32,
+)
 from ubridge.device.executor import DeviceExecutor
 from uhal import DeviceBuffer
 from uhal.dtypes import i8, u8
 from uhal.errors import ArgumentValueError, NotSupportedError
 from uhal.interop import StreamLike
 
-_CACHE = OPS["reshape_and_cache"]
-_DEQUANTIZE = OPS["dequantize_q8_0"]
-_PAGED_ATTENTION = OPS["paged_attention"]
-_QUANTIZE = OPS["quantize_q8_0"]
-_ROTARY = OPS["rotary"]
-_ROTARY_F32 = OPS["rotary_f32"]
 Q8_0_ELEMENTS = 32
 """Elements of a block of q8_0, which share a scale of f16."""
 
@@ -50,7 +54,7 @@ def launch_quantized_matmul(
     Two elements of 4 bits along k share a byte, the first in its low half. `transposed` weights are
     stored (n, k).
     """
-    op = OPS[f"matmul_{bits}bit"] if bits in (4, 8) else None
+    op = {4: MATMUL_4BIT, 8: MATMUL_8BIT}.get(bits)
     if op is None or group < 1 or k % group or (bits == 4 and k % 2):
         raise ArgumentValueError(
             f"matmul: expected 4 or 8 bits and groups that divide k = {k}, got {bits} and {group}"
@@ -97,7 +101,7 @@ def launch_rotary(
     Positions (i64) are read back, and one without a row is an `IndexError`: the kernel would leave
     the token out.
     """
-    op = _ROTARY if cos_sin.dtype is query.dtype else _ROTARY_F32
+    op = ROTARY if cos_sin.dtype is query.dtype else ROTARY_F32
     at = _gcu(op, query)
     width = head_size if rotated is None else rotated
     if not 0 < width <= head_size or width % 2:
@@ -147,11 +151,11 @@ def launch_reshape_and_cache(
     of block `slots[t] // block size`, or nowhere if its slot is negative. A slot past the caches is
     an `IndexError`.
     """
-    at = _gcu(_CACHE, key)
+    at = _gcu(RESHAPE_AND_CACHE, key)
     width = heads * head_size
-    require_size(_CACHE, "key", key, tokens * width)
-    require_size(_CACHE, "value", value, tokens * width)
-    require_size(_CACHE, "slots", slots, tokens)
+    require_size(RESHAPE_AND_CACHE, "key", key, tokens * width)
+    require_size(RESHAPE_AND_CACHE, "value", value, tokens * width)
+    require_size(RESHAPE_AND_CACHE, "slots", slots, tokens)
     blocks = min(key_cache.size, value_cache.size) // (width * block_size)
     if tokens == 0:
         return
@@ -171,7 +175,7 @@ def launch_reshape_and_cache(
         "key_stride": width,
         "value_stride": width,
     }
-    question = _question(_CACHE, {**memory, "value_cache": value_cache}, sizes)
+    question = _question(RESHAPE_AND_CACHE, {**memory, "value_cache": value_cache}, sizes)
     at.run(question, stream, value_cache, *memory.values())
 
 
@@ -197,7 +201,7 @@ def launch_paged_attention(
     Caches are (blocks, kv heads, block size, head size); a row of `block_tables` (i32) lists a
     sequence's blocks, `context_lengths` (i32) its tokens. Both are read back and checked.
     """
-    op = _PAGED_ATTENTION
+    op = PAGED_ATTENTION
     at = _gcu(op, query)
     require_size(op, "query", query, sequences * heads * head_size)
     require_size(op, "context_lengths", context_lengths, sequences)
@@ -247,12 +251,12 @@ def launch_paged_attention(
 
 def launch_quantize_q8_0(buffer: DeviceBuffer, *, stream: StreamLike | None = None) -> DeviceBuffer:
     """Quantize elements to blocks of 32, as i8: all scales (f16) first, then all bytes."""
-    at = _gcu(_QUANTIZE, buffer)
+    at = _gcu(QUANTIZE_Q8_0, buffer)
     blocks = _blocks(buffer.size)
     out = at.allocate(blocks * (2 + Q8_0_ELEMENTS), i8, stream)
     if blocks:
         sizes = {"input_bytes": buffer.nbytes, "output_bytes": out.nbytes}
-        question = _question(_QUANTIZE, {"inp": buffer, "out": out}, sizes)
+        question = _question(QUANTIZE_Q8_0, {"inp": buffer, "out": out}, sizes)
         at.run(question, stream, out, buffer)
     return out
 
@@ -265,12 +269,12 @@ def launch_dequantize_q8_0(
     stream: StreamLike | None = None,
 ) -> DeviceBuffer:
     """Turn blocks of `launch_quantize_q8_0` into elements of the output's dtype."""
-    at = _gcu(_DEQUANTIZE, blocks)
-    require_size(_DEQUANTIZE, "blocks", blocks, _blocks(elements) * (2 + Q8_0_ELEMENTS))
-    require_size(_DEQUANTIZE, "out", out, elements)
+    at = _gcu(DEQUANTIZE_Q8_0, blocks)
+    require_size(DEQUANTIZE_Q8_0, "blocks", blocks, _blocks(elements) * (2 + Q8_0_ELEMENTS))
+    require_size(DEQUANTIZE_Q8_0, "out", out, elements)
     if elements:
         stored = blocks.view(i8)
-        question = _question(_DEQUANTIZE, {"inp": stored, "out": out}, {"numel": elements})
+        question = _question(DEQUANTIZE_Q8_0, {"inp": stored, "out": out}, {"numel": elements})
         at.run(question, stream, out, stored)
     return out
 

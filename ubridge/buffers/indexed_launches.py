@@ -11,15 +11,14 @@ from math import prod
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axis_of
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
+from ubridge.definitions.indexing import INDEX_ADD
 from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
-
-_INDEX_ADD = OPS["index_add"]
 
 
 def launch_scatter(
@@ -69,7 +68,7 @@ def launch_index_add(
 ) -> None:
     """Add the slices of a source to those at ids of an axis, in place."""
     at = executor or DeviceExecutor.of(buffer.device)
-    axis = axis_of(_INDEX_ADD.name, layout, axis)
+    axis = axis_of(INDEX_ADD.name, layout, axis)
     expected = (*layout.shape[:axis], ids_layout.size, *layout.shape[axis + 1 :])
     if source_layout.shape != expected:
         raise ArgumentValueError(
@@ -78,14 +77,14 @@ def launch_index_add(
     left, length, right = split_at(layout, axis)
     if source_layout.size == 0:
         return
-    require_axis(_INDEX_ADD, axis, length)
-    values = launches.gathered(at, _INDEX_ADD, "source", source, source_layout, stream)
-    wanted = launches.gathered(at, _INDEX_ADD, "ids", ids, ids_layout, stream)
-    target = launches.gathered(at, _INDEX_ADD, "x", buffer, layout, stream)
+    require_axis(INDEX_ADD, axis, length)
+    values = launches.gathered(at, INDEX_ADD, "source", source, source_layout, stream)
+    wanted = launches.gathered(at, INDEX_ADD, "ids", ids, ids_layout, stream)
+    target = launches.gathered(at, INDEX_ADD, "x", buffer, layout, stream)
     of_ids = Layout.contiguous(ids_layout.size)
     slices = Layout.contiguous((left, ids_layout.size, right))
     whole = (buffer.dtype, Layout.contiguous((left, length, right)))
-    question = Question(_INDEX_ADD, ((ids.dtype, of_ids), (source.dtype, slices)), whole)
+    question = Question(INDEX_ADD, ((ids.dtype, of_ids), (source.dtype, slices)), whole)
     at.run(question, stream, target, wanted, values)
     give_back(at, target, buffer, layout, stream)
 

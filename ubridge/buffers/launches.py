@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import (
     whole_number,
 )
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
 from ubridge.core.rows import rows_of
 from ubridge.core.storage_view import Description
+from ubridge.definitions.elementwise import COPY
+from ubridge.definitions.memory import COPY2D, FILL
+from ubridge.definitions.table import OPS
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.device.spans import require_no_conflict, span_of
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
 from uhal.interop import StreamLike
-
-_COPY = OPS["copy"]
-_FILL = OPS["fill"]
-_COPY2D = OPS["copy2d"]
 
 
 def launch_fill(
@@ -31,9 +30,9 @@ def launch_fill(
 ) -> None:
     """Set every element of a layout, strided or not, to `value`."""
     at = executor or DeviceExecutor.of(buffer.device)
-    start = checked_operand(_FILL, "x", buffer, layout)
+    start = checked_operand(FILL, "x", buffer, layout)
     if layout.size:
-        question = Question(_FILL, (), (buffer.dtype, layout.from_start), numbers=1)
+        question = Question(FILL, (), (buffer.dtype, layout.from_start), numbers=1)
         at.run(question, stream, start, value)
 
 
@@ -59,10 +58,10 @@ def launch_copy2d(
         ("source", source, source_pitch),
         ("destination", destination, destination_pitch),
     ):
-        require_size(_COPY2D, name, buffer, (rows - 1) * pitch + columns)
+        require_size(COPY2D, name, buffer, (rows - 1) * pitch + columns)
     shape = (rows, columns)
     question = Question(
-        _COPY2D,
+        COPY2D,
         ((source.dtype, Layout(shape, (source_pitch, 1))),),
         (destination.dtype, Layout(shape, (destination_pitch, 1))),
     )
@@ -84,10 +83,10 @@ def launch_copy(
     outer elements. Raises `ArgumentValueError` where they overlap.
     """
     at = executor or DeviceExecutor.of(source.device)
-    require_one_shape(_COPY, source_layout, destination_layout)
+    require_one_shape(COPY, source_layout, destination_layout)
     if destination_layout.may_alias:
         raise ArgumentValueError("copy: the destination has several elements at one address")
-    target = checked_operand(_COPY, "destination", destination, destination_layout)
+    target = checked_operand(COPY, "destination", destination, destination_layout)
     if destination_layout.size == 0:
         return
     if destination_layout.is_contiguous:
@@ -95,7 +94,7 @@ def launch_copy(
         return
     if isinstance(source, DeviceBuffer) and isinstance(destination, DeviceBuffer):
         spans = (span_of(destination, destination_layout), span_of(source, source_layout))
-        require_no_conflict(_COPY2D, spans[0], spans[1:])
+        require_no_conflict(COPY2D, spans[0], spans[1:])
     if not source_layout.is_contiguous:
         source = copied(at, source, source_layout, stream)
         source_layout = Layout.contiguous(source_layout.shape)
@@ -130,8 +129,8 @@ def copied(
 ) -> DeviceBuffer:
     """Return the elements in row-major order from the start of a buffer, copied."""
     known = (buffer.dtype, layout.from_start)
-    question = Question(_COPY, (known,), (buffer.dtype, Layout.contiguous(layout.shape)))
-    start = checked_operand(_COPY, "x", buffer, layout)
+    question = Question(COPY, (known,), (buffer.dtype, Layout.contiguous(layout.shape)))
+    start = checked_operand(COPY, "x", buffer, layout)
     return enqueued(at, question, stream, out, start)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import require_number, whole_number
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
+from ubridge.definitions.windows import COL2IM1D, IM2COL, IM2COL1D, UPSAMPLE_BILINEAR2D
 from ubridge.device.executor import DeviceExecutor, Executor
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -167,7 +168,7 @@ def launch_upsample2d(
     if shape.size and layout.size == 0:
         raise ArgumentValueError(f"{op.name}: nothing to enlarge in shape {layout.shape}")
     attributes: tuple[tuple[str, object], ...] = ()
-    if op.family.name == "bilinear2d":
+    if op is UPSAMPLE_BILINEAR2D:
         attributes = (("align_corners", bool(align_corners)), ("scale", _scale(op, scale)))
     return _enqueued(at, op, buffer, layout, shape, attributes, out, stream), shape
 
@@ -187,7 +188,7 @@ def launch_im2col(
     """Enqueue `im2col1d` or `im2col`: windows as rows, (batch, positions…, channels, window…)."""
     if not isinstance(window, (tuple, list)) or len(window) not in (1, 2):
         raise ArgumentTypeError(f"im2col, window: expected one or two ints, got {window!r:.80}")
-    op = OPS["im2col1d" if len(window) == 1 else "im2col"]
+    op = IM2COL1D if len(window) == 1 else IM2COL
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, len(window) + 2)
     window = tuple(whole_number(f"{op.name}, window", one, 1) for one in window)
@@ -211,7 +212,7 @@ def launch_col2im1d(
     executor: Executor | None = None,
 ) -> Result:
     """Enqueue `col2im1d`: add up windows (batch, positions, channels, window)."""
-    op = OPS["col2im1d"]
+    op = COL2IM1D
     at = executor or DeviceExecutor.of(buffer.device)
     _require_axes(op, "x", layout, 4)
     stride, _, _ = _window(op, stride, 0, 1)

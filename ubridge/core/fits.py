@@ -1,6 +1,13 @@
-"""What rules about questions are written with: whether sizes, shapes and dtypes fit one another."""
+"""Whether the parts of a question fit one another, and what definitions write their rules with.
+
+Functions on tensors have checked this already, with messages of their own. Graph files are not
+trusted: a question with parts that do not fit would make a kernel read beyond its memory.
+Sums and products are Python's integers, which never overflow.
+"""
 
 from __future__ import annotations
+
+from math import prod
 
 from ubridge.core.layout import Layout
 from ubridge.core.question import Question
@@ -48,3 +55,31 @@ def parts(question: Question) -> tuple[list[DType], list[Layout]]:
 def one_shape(layouts: list[Layout]) -> bool:
     """Say whether all are of one shape."""
     return same(*(layout.shape for layout in layouts))
+
+
+def require_sound(question: Question) -> None:
+    """Refuse a question whose parts do not fit; `ArgumentValueError` says what was expected."""
+    op, family = question.op, question.op.family
+    for _, layout in (question.result, *question.operands):
+        require_counts(f"{op.name}: a layout", *layout.key)
+        require(layout.start_offset == 0, f"{op.name}: a layout begins with its memory")
+        require(min(layout.shape, default=1) >= 1, f"{op.name}: expected nothing empty")
+        require(
+            prod(layout.shape) <= MOST,
+            f"{op.name}: {layout.shape} are more than kernels can count",
+        )
+    if family.check is None:
+        raise ArgumentValueError(f"{op.name}: no operation of graph files")
+    require(
+        len(question.operands) in family.tensors and question.numbers == family.numbers,
+        f"{op.name}: expected {family.tensors[0]} operands and {family.numbers} numbers, got "
+        f"{len(question.operands)} and {question.numbers}",
+    )
+    names, given = family.attributes, tuple(name for name, _ in question.attributes)
+    require(
+        set(given) == set(names.split()),
+        f"{op.name}: expected the attributes {names or 'none'}, got {', '.join(given) or 'none'}",
+    )
+    if not family.may_have_gaps:
+        require(question.result[1].is_contiguous, f"{op.name}: expected a result without gaps")
+    require(family.check(question), f"{op.name}: {question!r} do not fit")

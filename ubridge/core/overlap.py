@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import Op
+from ubridge.core.operation import Op
 
 
 class Span(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import Op
+from ubridge.core.operation import Op
 from uhal import DType
 
 Known = tuple[DType, Layout]
@@ -82,7 +82,7 @@ class Question:
     @property
     def is_in_place(self) -> bool:
         """Whether the operation reads the result's old contents, or keeps a part of them."""
-        return self.op.family.name in IN_PLACE
+        return self.op.family.is_in_place
 
     def for_capture(self) -> Question:
         """Return the same question with an answer that can be captured."""
@@ -97,9 +97,4 @@ class Question:
         return f"<{self.op.name} of {operands or 'nothing'} into {self.result[0]}{self.shape}>"
 
 
-IN_PLACE = frozenset(
-    ("fill", "copy2d", "scatter", "index_add", "kv_append", "cache", "rotary", "work")
-)
-"""Families that write into memory of the caller."""
-
-__all__ = ["IN_PLACE", "Known", "Question"]
+__all__ = ["Known", "Question"]

@@ -13,10 +13,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS, WORK
+from ubridge.core.operation import WORK
 from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
+from ubridge.definitions.products import MATMUL
 from ubridge.device import recording
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.index_faults import IndexFaults
@@ -33,7 +34,6 @@ from uhal.interop import StreamLike
 
 __all__ = ["Answer", "DeviceExecutor", "Enqueue", "Executor"]
 
-_MATMUL = OPS["matmul"]
 REMEMBERED = 4096
 """Operations that a device keeps ready."""
 
@@ -199,7 +199,7 @@ class DeviceExecutor(DeviceKernels, Executor):
     @property
     def matmul_kernels(self) -> Sequence[MatmulKernel]:
         """The kernels that products may go to, in order of preference; empty where there is one."""
-        return self.lowering(_MATMUL).choices
+        return self.lowering(MATMUL).choices
 
     # -- memory ----------------------------------------------------------------------------------
 

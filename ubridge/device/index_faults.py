@@ -12,7 +12,8 @@ import contextlib
 
 import numpy as np
 
-from ubridge.core.op_table import OPS
+from ubridge.definitions.indexing import INDEX_SELECT
+from ubridge.definitions.table import OPS
 from uhal import Device, HostBuffer, Module
 from uhal.errors import DeviceError, NotFoundError, NotSupportedError
 
@@ -30,7 +31,7 @@ _RECORD = np.dtype(
 """`uhal_fault_record` of `uhal/fault.h`."""
 
 
-_CALLED = {"index_select": "take"}
+_CALLED = {INDEX_SELECT: "take"}
 """Functions on tensors that have another name than the operation."""
 
 
@@ -39,7 +40,7 @@ def _operation(entry: str) -> str:
     root = entry.partition("_")[0]
     for op in OPS.values():
         if op.root == root and "ids" in op.family.operands.split(", "):
-            return _CALLED.get(op.name, op.name)
+            return _CALLED.get(op, op.name)
     return entry
 
 

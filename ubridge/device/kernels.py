@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ubridge.core.kernel_def import Kernel, KernelDef
-from ubridge.core.op_table import Op
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.images import load_module

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ubridge.core.kernel_def import Configuration, Kernel, KernelDef
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import Family, Op
+from ubridge.core.operation import Family, Op
 from ubridge.core.prepared import Launch, Prepared, Source, Work
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ubridge.core.op_table import Family, Op
+from ubridge.core.operation import Family, Op
 from ubridge.core.product import MatmulKernel
 from ubridge.device.lowering import Lowerings
 from uhal import Device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import Op
+from ubridge.core.operation import Op
 from ubridge.core.overlap import Span, conflict
 from ubridge.core.question import Question
 from uhal import DeviceBuffer

@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
 from ubridge.core.storage_view import StorageView
+from ubridge.definitions.memory import FILL
 from ubridge.device.executor import DeviceExecutor
 from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.describing import Describer
@@ -23,7 +24,6 @@ from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
-_FILL = OPS["fill"]
 _NO_PARAMS = OpParams()
 
 
@@ -140,7 +140,7 @@ class GraphBuilder:
         buffer = DeviceBuffer.from_numpy(number, device=device)
         self._describer.use(buffer.device)
         self.executor.note_range(buffer, slot.low, slot.high)
-        question = Question(_FILL, (), (element, Layout.contiguous(1)), numbers=1)
+        question = Question(FILL, (), (element, Layout.contiguous(1)), numbers=1)
         call = Call(question, (), self.storages.view_of(buffer), (slot,))
         return self.add_call(call, name)
 
@@ -177,7 +177,7 @@ class GraphBuilder:
         """Return the views that a call reads, including one that it changes only in part."""
         written = call.written
         covers = written.nbytes == self.storages[written.storage].nbytes
-        changes = call.is_in_place and not (call.op is _FILL and covers)
+        changes = call.is_in_place and not (call.op is FILL and covers)
         return [*call.operands, written] if changes else list(call.operands)
 
     def _leaf_of(self, number: int) -> None:

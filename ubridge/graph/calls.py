@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ubridge.core.layout import Shape
-from ubridge.core.op_table import WORK, Op
+from ubridge.core.operation import WORK, Op
 from ubridge.core.promotion import checked_number
 from ubridge.core.question import Question
 from ubridge.core.storage_view import StorageView

@@ -6,13 +6,18 @@ To count, time, print or replace launches, callers implement `KernelDispatch`, o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from ubridge.core.layout import Shape
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
+from ubridge.definitions.attention import ATTENTION, ROPE, ROPE_I, ROPE_THD
+from ubridge.definitions.elementwise import ADD, COPY, MULTIPLY, SILU, SILU_MUL
+from ubridge.definitions.products import MATMUL, QUANTIZED_MATVEC, QUANTIZED_PRODUCT
+from ubridge.definitions.rows import RMS_NORM
 from ubridge.device.executor import Enqueue, Executor
 from ubridge.graph.calls import Call, with_values
 from ubridge.graph.ops import Node, OpParams
@@ -138,31 +143,33 @@ class LaunchingDispatch:
         self.dispatch(call)
 
 
-_METHODS = {
-    "matmul": "dispatch_mul_mat",
-    "rms_norm": "dispatch_rms_norm",
-    "add": "dispatch_add",
-    "rope": "dispatch_rope",
-    "rope_i": "dispatch_rope",
-    "rope_thd": "dispatch_rope",
-    "attention": "dispatch_attention",
-    "copy": "dispatch_copy",
-    "multiply": "dispatch_mul",
-    "silu_mul": "dispatch_mul",
-    "silu": "dispatch_silu",
+_METHODS: Mapping[Op, Callable[[KernelDispatch, DispatchCall], None]] = {
+    MATMUL: lambda to, call: to.dispatch_mul_mat(call),
+    QUANTIZED_MATVEC: lambda to, call: to.dispatch_mul_mat(call),
+    QUANTIZED_PRODUCT: lambda to, call: to.dispatch_mul_mat(call),
+    RMS_NORM: lambda to, call: to.dispatch_rms_norm(call),
+    ADD: lambda to, call: to.dispatch_add(call),
+    ROPE: lambda to, call: to.dispatch_rope(call),
+    ROPE_I: lambda to, call: to.dispatch_rope(call),
+    ROPE_THD: lambda to, call: to.dispatch_rope(call),
+    ATTENTION: lambda to, call: to.dispatch_attention(call),
+    COPY: lambda to, call: to.dispatch_copy(call),
+    MULTIPLY: lambda to, call: to.dispatch_mul(call),
+    SILU_MUL: lambda to, call: to.dispatch_mul(call),
+    SILU: lambda to, call: to.dispatch_silu(call),
 }
 """Operation to the method that takes it; `dispatch` takes the others."""
-
-
-_PRODUCTS = ("quantized_matvec", "quantized_product")
 
 
 def dispatch_one(dispatcher: KernelDispatch, call: DispatchCall) -> None:
     """Hand an operation to the method for its kind."""
     op = call.node.op
     assert op is not None
-    usual = "dispatch_mul_mat" if op.family.name in _PRODUCTS else "dispatch"
-    getattr(dispatcher, _METHODS.get(op.name, usual))(call)
+    method = _METHODS.get(op)
+    if method is None:
+        dispatcher.dispatch(call)
+    else:
+        method(dispatcher, call)
 
 
 # -- running -------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ubridge.core.fits import require_counts, require_sound
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, WORK, Op
+from ubridge.core.operation import WORK, Op
 from ubridge.core.question import Known, Question
-from ubridge.core.soundness import require_counts, require_sound
 from ubridge.core.storage_view import StorageView
+from ubridge.definitions.memory import FILL
+from ubridge.definitions.table import OPS
 from ubridge.files.saving import replacing
 from ubridge.graph.building import GraphBuilder
 from ubridge.graph.calls import Call, ScalarSlot
@@ -253,7 +255,7 @@ def _require_slot(slot: ScalarSlot, call: Call, storages: Storages) -> None:
     numbers = (slot.value, slot.low, slot.high)
     if not isinstance(slot.name, str) or any(type(one) not in (int, float) for one in numbers):
         raise ArgumentValueError(f"expected a slot's name and numbers, got {slot}")
-    if call.op.name != "fill" or written.dtype is not slot.dtype or written.offset:
+    if call.op is not FILL or written.dtype is not slot.dtype or written.offset:
         raise ArgumentValueError(
             f"slot {slot.name!r}: expected memory of {slot.dtype} filled by it"
         )

@@ -14,7 +14,14 @@ from types import MappingProxyType
 from typing import Any
 
 from ubridge.core.layout import Shape
-from ubridge.core.op_table import OPS, WORK, Op
+from ubridge.core.operation import WORK, Family, Op
+from ubridge.definitions import attention as of_attention
+from ubridge.definitions import elementwise as elements
+from ubridge.definitions import indexing, memory
+from ubridge.definitions import products as of_products
+from ubridge.definitions import rows as of_rows
+from ubridge.definitions import windows as of_windows
+from ubridge.definitions.table import OPS
 from ubridge.indexed_products import indexed_matmul
 from ubridge.ops import choices, elementwise, fused, products, reductions, rows, selection, windows
 from ubridge.ops.caches import cached_attention, kv_append, rope_at
@@ -33,11 +40,11 @@ class TensorOp(Enum):
 
     _ignore_ = "one"
 
-    MulMat = "matmul"
-    SoftMax = "softmax"
-    Mul = "multiply"
+    MulMat = of_products.MATMUL.name
+    SoftMax = of_rows.SOFTMAX.name
+    Mul = elements.MULTIPLY.name
     for one in OPS:
-        if one not in ("matmul", "softmax", "multiply"):
+        if one not in (MulMat, SoftMax, Mul):
             vars()["".join(map(str.capitalize, one.split("_")))] = one
 
 
@@ -90,13 +97,13 @@ def table_op(kind: TensorOp | Op | str, inputs: int, params: OpParams) -> Op:
     if isinstance(kind, Op):
         return kind
     name = kind.value if isinstance(kind, TensorOp) else kind
-    if name == "softmax" and inputs >= 3:
-        name = "attention"
-    if name == "multiply" and params.gate_up:
-        name = "silu_mul"
     found = OPS.get(name)
     if found is None:
         raise ArgumentValueError(f"no operation {name!r}; there are {', '.join(OPS)}")
+    if found is of_rows.SOFTMAX and inputs >= 3:
+        return of_attention.ATTENTION
+    if found is elements.MULTIPLY and params.gate_up:
+        return elements.SILU_MUL
     return found
 
 
@@ -104,7 +111,7 @@ def compute(op: Op, inputs: Sequence[DeviceTensor], params: OpParams) -> DeviceT
     """Call the operation's function on its inputs and parameters, and return its result."""
     operands: _Operands = list(inputs)
     operands += [one for one in (params.weight, params.gamma, params.beta) if one is not None]
-    how = _BY_FAMILY.get(op.family.name)
+    how = _CALLS.get(op) or _CALLS.get(op.family)
     result: DeviceTensor
     if how is not None:
         result = how(op, operands, params)
@@ -154,13 +161,13 @@ def _reduce(op: Op, operands: _Operands, params: OpParams) -> Any:
 
 def _norm(op: Op, operands: _Operands, params: OpParams) -> Any:
     epsilon = () if params.scalar is None else (params.scalar,)
-    _require_count(op, operands, 2 if op.name == "rms_norm" else 3)
+    _require_count(op, operands, 2 if op is of_rows.RMS_NORM else 3)
     return getattr(rows, op.name)(*operands, *epsilon)
 
 
 def _rope(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 3)
-    turned = {"interleaved": op.name == "rope_i", "heads_last": op.name == "rope_thd"}
+    turned = {"interleaved": op is of_attention.ROPE_I, "heads_last": op is of_attention.ROPE_THD}
     return rows.rope(*operands, **{**turned, **params.options})
 
 
@@ -190,7 +197,7 @@ def _where(op: Op, operands: _Operands, params: OpParams) -> Any:
 
 def _sort(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 1)
-    return rows.argsort(operands[0], descending=op.name == "argsort_descending")
+    return rows.argsort(operands[0], descending=op is of_rows.ARGSORT_DESCENDING)
 
 
 def _matmul(op: Op, operands: _Operands, params: OpParams) -> Any:
@@ -205,7 +212,7 @@ def _product_of_blocks(op: Op, operands: _Operands, params: OpParams) -> Any:
     x, weight = operands
     if not isinstance(weight, QuantizedWeight):
         raise ArgumentTypeError(f"{op.name}: expected a weight of blocks, got {weight!r}")
-    activations: Any = "q8" if op.family.name == "quantized_product" else "f32"
+    activations: Any = "q8" if op is of_products.QUANTIZED_PRODUCT else "f32"
     return quantized_matmul(x, weight, activations=activations)
 
 
@@ -260,16 +267,16 @@ def _attention(op: Op, operands: _Operands, params: OpParams) -> Any:
 def _along(op: Op, operands: _Operands, params: OpParams) -> Any:
     if params.integer is None:
         raise ArgumentValueError(f"{op.name}: expected the axis as OpParams(integer=…), got none")
-    return _ALONG[op.name](*operands, params.integer)
+    return _ALONG[op](*operands, params.integer)
 
 
-_ALONG: Mapping[str, Callable[..., Any]] = {
-    "index_select": selection.take,
-    "gather": selection.gather,
-    "scatter": selection.scatter,
-    "scatter_add": selection.scatter_add,
-    "index_add": selection.index_add,
-    "kv_concat": products.kv_concat,
+_ALONG: Mapping[Op, Callable[..., Any]] = {
+    indexing.INDEX_SELECT: selection.take,
+    indexing.GATHER: selection.gather,
+    indexing.SCATTER: selection.scatter,
+    indexing.SCATTER_ADD: selection.scatter_add,
+    indexing.INDEX_ADD: selection.index_add,
+    of_attention.KV_CONCAT: products.kv_concat,
 }
 
 
@@ -280,33 +287,46 @@ def _require_count(op: Op, operands: _Operands, expected: int) -> None:
         )
 
 
-_BY_FAMILY: Mapping[str, Callable[[Op, _Operands, OpParams], Any]] = {
-    "unary": _one,
-    "unary_scalar": _one_and_scalar,
-    "affine": _affine,
-    "binary": _two,
-    "compare": _two,
-    "cast": _cast,
-    "where": _where,
-    "fill": _fill,
-    "reduce": _reduce,
-    "arg_reduce": _reduce,
-    "rmsnorm": _norm,
-    "layernorm": _norm,
-    "sort": _sort,
-    "matmul": _matmul,
-    **dict.fromkeys(("quantized_matvec", "quantized_product"), _product_of_blocks),
-    "activations": _activations,
-    "indexed_product": _product_at_ids,
-    "attention": _attention,
-    **dict.fromkeys(("rope", "rope_i", "rope_thd"), _rope),
-    "gated": _gated,
-    "masked_fill": _masked_fill,
-    "kv_append": _append,
-    "rope_at": _rope_at,
-    "cached_attention": _cached,
-    **dict.fromkeys(("softmax", "log_softmax"), _rows),
-    **dict.fromkeys(("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"), _windows),
-    **dict.fromkeys(("pool2d", "nearest2d", "bilinear2d"), _windows),
-    **dict.fromkeys(("index_select", "gather", "scatter", "index_add", "kv_concat"), _along),
+_CALLS: Mapping[Family | Op, Callable[[Op, _Operands, OpParams], Any]] = {
+    elements.UNARY: _one,
+    elements.WITH_NUMBER: _one_and_scalar,
+    elements.AFFINE: _affine,
+    elements.BINARY: _two,
+    elements.COMPARISON: _two,
+    elements.ASTYPE: _cast,
+    elements.WHERE: _where,
+    memory.FILL: _fill,
+    of_rows.REDUCTION: _reduce,
+    of_rows.ARG_REDUCTION: _reduce,
+    of_rows.RMS_NORM: _norm,
+    of_rows.LAYER_NORM: _norm,
+    of_rows.SORTING: _sort,
+    of_products.MATMUL: _matmul,
+    of_products.QUANTIZED_MATVEC: _product_of_blocks,
+    of_products.QUANTIZED_PRODUCT: _product_of_blocks,
+    of_products.ACTIVATIONS: _activations,
+    of_products.INDEXED_PRODUCT: _product_at_ids,
+    of_attention.ATTENTION: _attention,
+    of_attention.ROPE: _rope,
+    of_attention.ROPE_I: _rope,
+    of_attention.ROPE_THD: _rope,
+    elements.SILU_MUL: _gated,
+    elements.MASKED_FILL: _masked_fill,
+    of_attention.KV_APPEND: _append,
+    of_attention.ROPE_AT: _rope_at,
+    of_attention.CACHED_ATTENTION: _cached,
+    of_rows.SOFTMAX: _rows,
+    of_rows.LOG_SOFTMAX: _rows,
+    of_windows.CONV1D: _windows,
+    of_windows.CONV2D: _windows,
+    of_windows.CONV_TRANSPOSE1D: _windows,
+    of_windows.CONV_TRANSPOSE2D: _windows,
+    of_windows.POOLING: _windows,
+    of_windows.UPSAMPLE_NEAREST2D: _windows,
+    of_windows.UPSAMPLE_BILINEAR2D: _windows,
+    indexing.INDEX_SELECT: _along,
+    indexing.GATHER: _along,
+    indexing.SCATTERING: _along,
+    indexing.INDEX_ADD: _along,
+    of_attention.KV_CONCAT: _along,
 }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import WORK
+from ubridge.core.operation import WORK
 from ubridge.core.question import Question
 from ubridge.device import recording
 from ubridge.device.executor import DeviceExecutor, Enqueue

@@ -6,11 +6,11 @@ from math import prod
 
 from ubridge.buffers import launches
 from ubridge.buffers.launches import gathered
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import require_number, require_one_device, whole_number
 from ubridge.core.question import Question
+from ubridge.definitions.attention import CACHED_ATTENTION, KV_APPEND, ROPE_AT
+from ubridge.definitions.calls import named
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.ops.engine import Plan, Value, ask, contiguous, remembered, run
 from ubridge.ops.results import apart, require_tensors
@@ -19,10 +19,6 @@ from uhal import DeviceBuffer
 from uhal.dtypes import f32, i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
-
-_CACHED_ATTENTION = OPS["cached_attention"]
-_KV_APPEND = OPS["kv_append"]
-_ROPE_AT = OPS["rope_at"]
 
 
 @named
@@ -39,8 +35,8 @@ def kv_append(
     i64, where the first token goes. The device reads it, so a graph can be given another one
     for each run. A position past the capacity is an `IndexError` with the next `to_numpy()`.
     """
-    require_tensors(_KV_APPEND.name, cache, source, position)
-    require_one_device(_KV_APPEND.name, cache, source, position)
+    require_tensors(KV_APPEND.name, cache, source, position)
+    require_one_device(KV_APPEND.name, cache, source, position)
     source, position = apart(cache, source, stream), apart(cache, position, stream)
     launch_kv_append(
         cache._buffer, cache._layout, source._buffer, source._layout,
@@ -84,12 +80,12 @@ def launch_kv_append(
         )
     if source_layout.size == 0:
         return
-    target = launches.checked_operand(_KV_APPEND, "cache", cache, cache_layout)
-    values = gathered(at, _KV_APPEND, "source", source, source_layout, stream)
-    where = launches.checked_operand(_KV_APPEND, "position", position, position_layout)
+    target = launches.checked_operand(KV_APPEND, "cache", cache, cache_layout)
+    values = gathered(at, KV_APPEND, "source", source, source_layout, stream)
+    where = launches.checked_operand(KV_APPEND, "position", position, position_layout)
     rows = prod(whole[:-2])
     question = Question(
-        _KV_APPEND,
+        KV_APPEND,
         (
             (source.dtype, Layout.contiguous((rows, *given[-2:]))),
             (position.dtype, Layout.contiguous(1)),
@@ -103,7 +99,7 @@ def plan_rope_at(
     x: Value, cos: Value, sin: Value, position: Value, interleaved: bool = False
 ) -> Plan:
     """Plan rotations by the angles of positions that the device reads."""
-    name = _ROPE_AT.name
+    name = ROPE_AT.name
     require_tensors(name, x, cos, sin, position)
     require_one_device(name, x, cos, sin, position)
     start = _position(name, position)
@@ -118,9 +114,7 @@ def plan_rope_at(
             f"rope_at: expected cos and sin of f32, got {cos._dtype} and {sin._dtype}"
         )
     operands = (*map(contiguous, (x, cos, sin)), start)
-    return ask(
-        _ROPE_AT, operands, x._dtype, Layout.contiguous(shape), interleaved=bool(interleaved)
-    )
+    return ask(ROPE_AT, operands, x._dtype, Layout.contiguous(shape), interleaved=bool(interleaved))
 
 
 @remembered(plan_rope_at)
@@ -155,7 +149,7 @@ def plan_cached_attention(
     bias: Value | None = None,
 ) -> Plan:
     """Plan attention over a cache, up to positions that the device reads."""
-    name = _CACHED_ATTENTION.name
+    name = CACHED_ATTENTION.name
     biases = () if bias is None else (bias,)
     require_tensors(name, query, keys, values, position, *biases)
     require_one_device(name, query, keys, values, position, *biases)
@@ -192,7 +186,7 @@ def plan_cached_attention(
     )
     factor = width**-0.5 if scale is None else scale
     return ask(
-        _CACHED_ATTENTION,
+        CACHED_ATTENTION,
         operands,
         query._dtype,
         Layout.contiguous(query.shape),

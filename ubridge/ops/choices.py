@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ubridge.core.calls import named
 from ubridge.core.layout import Shape
-from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device
 from ubridge.core.promotion import (
     checked_number,
@@ -17,6 +15,8 @@ from ubridge.core.promotion import (
     storage_of,
     with_number,
 )
+from ubridge.definitions.calls import named
+from ubridge.definitions.elementwise import COPY, MAXIMUM, MINIMUM, NOT_EQUAL, WHERE
 from ubridge.ops.elementwise import binary, plan_conversion, unary
 from ubridge.ops.engine import Plan, Value, constant, of_each, remembered, run
 from ubridge.ops.results import require_tensors
@@ -25,11 +25,6 @@ from uhal import DType, as_dtype
 from uhal.dtypes import bool_
 from uhal.interop import StreamLike
 
-_COPY = OPS["copy"]
-_MAXIMUM = OPS["maximum"]
-_MINIMUM = OPS["minimum"]
-_NOT_EQUAL = OPS["not_equal"]
-_WHERE = OPS["where"]
 _CONDITIONS = ("u8", "u32", "i64")
 """Element types of a condition that kernels read."""
 
@@ -49,9 +44,7 @@ def plan_where(condition: Value, x: Any, y: Any) -> Plan:
             operands.append(constant(condition, dtype, element, Shape()))
     require_one_device("where", *operands)
     shape = one_shape("where", *(one._layout.shape for one in operands))
-    return of_each(
-        _WHERE, [one._viewed(one._layout.broadcast_to(shape)) for one in operands], dtype
-    )
+    return of_each(WHERE, [one._viewed(one._layout.broadcast_to(shape)) for one in operands], dtype)
 
 
 @remembered(plan_where)
@@ -83,19 +76,19 @@ def clip(
     """
     require_tensors("clip", x)
     if min is None and max is None:
-        return unary(_COPY, x, None, out, stream)
+        return unary(COPY, x, None, out, stream)
     if min is None:
-        return binary(_MINIMUM, x, max, out, stream)
+        return binary(MINIMUM, x, max, out, stream)
     if max is None:
-        return binary(_MAXIMUM, x, min, out, stream)
-    return binary(_MINIMUM, binary(_MAXIMUM, x, min, None, stream), max, out, stream)
+        return binary(MAXIMUM, x, min, out, stream)
+    return binary(MINIMUM, binary(MAXIMUM, x, min, None, stream), max, out, stream)
 
 
 @named
 def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = None) -> Tensor:
     """Return, as bool, where the elements are NaN."""
     require_tensors("isnan", x)
-    return binary(_NOT_EQUAL, x, x, out, stream)
+    return binary(NOT_EQUAL, x, x, out, stream)
 
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:

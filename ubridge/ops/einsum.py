@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import require_one_device
 from ubridge.core.promotion import promoted
+from ubridge.definitions.calls import named
+from ubridge.definitions.elementwise import MULTIPLY
 from ubridge.ops import products, reductions
 from ubridge.ops.elementwise import binary, converted
 from ubridge.ops.results import require_out, require_tensors
@@ -21,7 +21,6 @@ from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
-_MULTIPLY = OPS["multiply"]
 _BEFORE_LETTERS = 1 << 16
 """Axes that an ellipsis stands for are written as characters from here on, the last axis first."""
 
@@ -184,7 +183,7 @@ def _multiplied(
     letters = batch + rows + columns
     shape = [lengths[letter] for letter in letters]
     if not inner:
-        return binary(_MULTIPLY, a, b, None, stream).reshape(shape), letters
+        return binary(MULTIPLY, a, b, None, stream).reshape(shape), letters
     return products.matmul(a, b, stream=stream).reshape(shape), letters
 
 

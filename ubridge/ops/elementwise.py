@@ -12,8 +12,8 @@ from functools import lru_cache
 from math import copysign
 from typing import Any
 
-from ubridge.core.op_table import FAMILIES, OPS, Op
 from ubridge.core.operand_checks import one_shape
+from ubridge.core.operation import Op
 from ubridge.core.promotion import (
     checked_number,
     element_bytes,
@@ -21,6 +21,21 @@ from ubridge.core.promotion import (
     promoted,
     storage_of,
     with_number,
+)
+from ubridge.definitions.elementwise import (
+    ADD,
+    AFFINE,
+    ASTYPE,
+    COMPARISON,
+    COPY,
+    DIVIDE,
+    MAXIMUM,
+    MINIMUM,
+    MULTIPLY,
+    NOT_EQUAL,
+    POWER,
+    SQUARE,
+    SUBTRACT,
 )
 from ubridge.device.executor import Answer
 from ubridge.device.tensor_data import TensorData
@@ -32,22 +47,9 @@ from uhal.dtypes import DTypeLike, bool_, f64, i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
-_ADD = OPS["add"]
-_AFFINE = OPS["affine"]
-_ASTYPE = OPS["astype"]
-_COPY = OPS["copy"]
-_COMPARE = FAMILIES["compare"]
-_DIVIDE = OPS["divide"]
-_MAXIMUM = OPS["maximum"]
-_MINIMUM = OPS["minimum"]
-_MULTIPLY = OPS["multiply"]
-_NOT_EQUAL = OPS["not_equal"]
-_POWER = OPS["power"]
-_SQUARE = OPS["square"]
-_SUBTRACT = OPS["subtract"]
 _REMEMBERED = 4096
 """How many results a cache keeps; a program uses the same few layouts again and again."""
-_ON_BOOLEANS = {_ADD: _MAXIMUM, _MULTIPLY: _MINIMUM}
+_ON_BOOLEANS = {ADD: MAXIMUM, MULTIPLY: MINIMUM}
 """What numpy's sums and products of booleans are: or and and."""
 
 
@@ -81,7 +83,7 @@ def _becomes_f64(op: Op, dtype: DType) -> bool:
     """Whether an operation on one tensor computes the dtype in f64, for want of a kernel."""
     if dtype.kind == "float" or dtype.name in op.dtypes:
         return False
-    return op is not _COPY and (dtype is bool_ or not op.has_integers)
+    return op is not COPY and (dtype is bool_ or not op.has_integers)
 
 
 def plan_binary(op: Op, x: Any, y: Any) -> Value:
@@ -99,7 +101,7 @@ def plan_binary(op: Op, x: Any, y: Any) -> Value:
             f"{op.name}: expected operands on one device, got {x.device!r} and {y.device!r}"
         )
     result = dtype
-    if op.family is _COMPARE:
+    if op.family is COMPARISON:
         result = bool_
     elif _is_f64(op, dtype):
         x, y, result = plan_conversion(x, f64), plan_conversion(y, f64), f64
@@ -128,12 +130,12 @@ def _is_f64(op: Op, dtype: DType) -> bool:
 
     The kernels' quotient of integers would be an integer.
     """
-    return dtype.kind != "float" and (op is _DIVIDE or op.is_of_floats)
+    return dtype.kind != "float" and (op is DIVIDE or op.is_of_floats)
 
 
 def _boolean(op: Op) -> Op:
     """The operation on 0 and 1 that numpy's does on booleans."""
-    if op is _SUBTRACT:
+    if op is SUBTRACT:
         raise ArgumentTypeError(
             "numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the "
             "`^` operator, instead"
@@ -148,7 +150,7 @@ def _plan_with_number(op: Op, x: Value, number: Any, number_first: bool) -> Valu
     dtype, factors, element = _in_numbers(op, x._dtype, number, number_first)
     x = plan_conversion(x, dtype)
     if factors is not None:
-        return of_each(_AFFINE, (x,), dtype, factors)
+        return of_each(AFFINE, (x,), dtype, factors)
     other = constant(x, dtype, element, x._layout.shape)
     return plan_binary(op, other, x) if number_first else plan_binary(op, x, other)
 
@@ -190,7 +192,7 @@ def answering_pair(
 
 
 def _plan_factors(x: Value) -> Plan:
-    return of_each(_AFFINE, (x,), x._dtype, (1, 0))
+    return of_each(AFFINE, (x,), x._dtype, (1, 0))
 
 
 _of_factors = answering(_plan_factors)
@@ -226,17 +228,17 @@ def _scalar(
 
 def _as_affine(op: Op, dtype: DType, value: Any, number_first: bool) -> tuple[float, float] | None:
     """Return (multiplier, addend) of an affine operation with the very same result, if any."""
-    if dtype.name not in _AFFINE.dtypes:
+    if dtype.name not in AFFINE.dtypes:
         return None
     # x * value + -0.0 keeps the sign of a product that is 0.
     nothing = -0.0 if dtype.kind == "float" else 0
-    if op is _MULTIPLY:
+    if op is MULTIPLY:
         return value, nothing
-    if op is _ADD:
+    if op is ADD:
         return 1, value
-    if op is _SUBTRACT:
+    if op is SUBTRACT:
         return (wrapped(dtype, -1), value) if number_first else (1, wrapped(dtype, -value))
-    if op is _DIVIDE and not number_first and is_exact_reciprocal(value):
+    if op is DIVIDE and not number_first and is_exact_reciprocal(value):
         return 1 / value, nothing
     return None
 
@@ -252,15 +254,15 @@ def wrapped(dtype: DType, value: Any) -> Any:
 
 def plan_affine(x: Value, multiplier: float, addend: float) -> Value:
     """Plan `x * multiplier + addend`."""
-    require_tensors(_AFFINE.name, x)
-    dtype = with_number(_AFFINE.name, with_number(_AFFINE.name, x._dtype, multiplier), addend)
+    require_tensors(AFFINE.name, x)
+    dtype = with_number(AFFINE.name, with_number(AFFINE.name, x._dtype, multiplier), addend)
     factors = (
-        checked_number(_AFFINE.name, dtype, multiplier),
-        checked_number(_AFFINE.name, dtype, addend),
+        checked_number(AFFINE.name, dtype, multiplier),
+        checked_number(AFFINE.name, dtype, addend),
     )
     if dtype is bool_:
-        return plan_binary(_ADD, plan_binary(_MULTIPLY, x, bool(multiplier)), bool(addend))
-    return of_each(_AFFINE, (plan_conversion(x, dtype),), dtype, factors)
+        return plan_binary(ADD, plan_binary(MULTIPLY, x, bool(multiplier)), bool(addend))
+    return of_each(AFFINE, (plan_conversion(x, dtype),), dtype, factors)
 
 
 @remembered(plan_affine)
@@ -293,20 +295,20 @@ def plan_power(x: Value, exponent: Any) -> Value:
                 'example x.astype("f64").'
             )
         return _plan_whole_power(x, checked_number("power", dtype, exponent))
-    if exponent == 2 and dtype.name in _SQUARE.dtypes:
-        return plan_unary(_SQUARE, x)
-    return plan_unary(_POWER, x, exponent)
+    if exponent == 2 and dtype.name in SQUARE.dtypes:
+        return plan_unary(SQUARE, x)
+    return plan_unary(POWER, x, exponent)
 
 
 def _plan_whole_power(x: Value, exponent: int) -> Value:
     """Plan squares of squares: for each bit of the exponent a product or two."""
     if exponent < 2:
-        return of_each(_AFFINE, (x,), x._dtype, (exponent, 1 - exponent))
+        return of_each(AFFINE, (x,), x._dtype, (exponent, 1 - exponent))
     found = x
     for bit in bin(exponent)[3:]:
-        found = plan_unary(_SQUARE, found)
+        found = plan_unary(SQUARE, found)
         if bit == "1":
-            found = plan_binary(_MULTIPLY, found, x)
+            found = plan_binary(MULTIPLY, found, x)
     return found
 
 
@@ -338,16 +340,16 @@ def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
         return x
     if target is bool_:
         return plan_not_equal_to_zero(x)
-    is_moved = storage_of(target) is storage_of(x._dtype) and target.name in _COPY.dtypes
-    return of_each(_COPY if is_moved else _ASTYPE, (x,), target)
+    is_moved = storage_of(target) is storage_of(x._dtype) and target.name in COPY.dtypes
+    return of_each(COPY if is_moved else ASTYPE, (x,), target)
 
 
 def plan_not_equal_to_zero(x: Value) -> Value:
     """Plan, as bool, where the elements are not 0; NaN is not."""
-    if x._dtype.name not in _NOT_EQUAL.dtypes:
+    if x._dtype.name not in NOT_EQUAL.dtypes:
         # A wider type of the same kind has no other zeros.
         x = plan_conversion(x, i64)
-    return plan_binary(_NOT_EQUAL, x, 0)
+    return plan_binary(NOT_EQUAL, x, 0)
 
 
 def converted(

@@ -15,11 +15,13 @@ from math import copysign
 from typing import Any, TypeVar, cast
 
 from ubridge.buffers import launches
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.operation import Op
 from ubridge.core.promotion import storage_of
 from ubridge.core.question import Known, Question
+from ubridge.definitions.calls import named
+from ubridge.definitions.elementwise import ASTYPE, COPY
+from ubridge.definitions.memory import FILL
 from ubridge.device.executor import Answer, DeviceExecutor, Executor
 from ubridge.device.tensor_data import TensorData, make, start_of
 from ubridge.ops.results import may_write, require_out
@@ -30,10 +32,6 @@ from uhal.interop import StreamLike
 Function = TypeVar("Function", bound=Callable[..., Any])
 Value = Any
 """A tensor, or the plan of one."""
-
-_COPY = OPS["copy"]
-_CAST = OPS["astype"]
-_FILL = OPS["fill"]
 
 
 class Plan(TensorData):
@@ -123,8 +121,8 @@ def of_each(op: Op, operands: Sequence[Value], dtype: DType, numbers: tuple[Any,
 
 def plan_copy(x: Value) -> Plan:
     """Plan a contiguous copy."""
-    has_kernel = storage_of(x._dtype).name in _COPY.dtypes
-    return of_each(_COPY if has_kernel else _CAST, (x,), x._dtype)
+    has_kernel = storage_of(x._dtype).name in COPY.dtypes
+    return of_each(COPY if has_kernel else ASTYPE, (x,), x._dtype)
 
 
 def contiguous(x: Value) -> Value:
@@ -144,7 +142,7 @@ def reshaped(x: Value, shape: int | Sequence[int]) -> Value:
 def filled(like: Value, dtype: DType, shape: Sequence[int], number: float) -> Plan:
     """Plan a new tensor of one number, for results that no element is read for."""
     layout = Layout.contiguous(shape)
-    question = _question(_FILL, (), (storage_of(dtype), layout), (), 1)
+    question = _question(FILL, (), (storage_of(dtype), layout), (), 1)
     return Plan(question, (), (number,), layout, dtype, like)
 
 

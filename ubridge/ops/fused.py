@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import one_shape, require_one_device, require_one_kind
 from ubridge.core.promotion import checked_number, with_number
+from ubridge.definitions.elementwise import MASKED_FILL, SILU_MUL
 from ubridge.ops.choices import plan_where
 from ubridge.ops.elementwise import plan_conversion
 from ubridge.ops.engine import Plan, Value, contiguous, of_each, remembered, run
@@ -15,9 +15,6 @@ from ubridge.ops.strided import Tensor
 from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
-
-_MASKED_FILL = OPS["masked_fill"]
-_SILU_MUL = OPS["silu_mul"]
 
 
 def plan_silu_mul(gate: Value, up: Value) -> Plan:
@@ -29,7 +26,7 @@ def plan_silu_mul(gate: Value, up: Value) -> Plan:
             f"silu_mul: expected operands of one shape, got {gate.shape} {up.shape}; "
             "broadcast_to makes it"
         )
-    return of_each(_SILU_MUL, (contiguous(gate), contiguous(up)), gate._dtype)
+    return of_each(SILU_MUL, (contiguous(gate), contiguous(up)), gate._dtype)
 
 
 @remembered(plan_silu_mul)
@@ -54,12 +51,12 @@ def plan_masked_fill(x: Value, mask: Value, value: Any) -> Plan:
             f"masked_fill: expected a value that {x._dtype} holds, got {value!r}; astype the tensor"
         )
     number = checked_number("masked_fill", x._dtype, value)
-    if x._dtype.name not in _MASKED_FILL.dtypes:
+    if x._dtype.name not in MASKED_FILL.dtypes:
         return plan_where(mask, number, x)
     chosen = plan_conversion(mask, bool_)
     shape = one_shape("masked_fill", x.shape, mask.shape)
     operands = [one._viewed(one._layout.broadcast_to(shape)) for one in (x, chosen)]
-    return of_each(_MASKED_FILL, operands, x._dtype, (number,))
+    return of_each(MASKED_FILL, operands, x._dtype, (number,))
 
 
 @remembered(plan_masked_fill)

@@ -8,7 +8,7 @@ nothing is promoted, cast or broadcast unless the caller asks for it.
 it one is allocated. An operation element by element may write over its operands, and one of rows
 over its first, where both begin together and have one layout and item size. With any other overlap
 the result is written through a temporary. `stream` is by default the device's default stream. An
-operation is named as in `op_table`, or is an `Op`. Wrong dtypes, sizes and devices are refused
+operation is named as in `OPS`, or is an `Op`. Wrong dtypes, sizes and devices are refused
 before anything is launched.
 """
 
@@ -17,8 +17,21 @@ from __future__ import annotations
 from ubridge.buffers import launches
 from ubridge.buffers.launches import named_op
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import FAMILIES, OPS, Op
 from ubridge.core.operand_checks import require_number
+from ubridge.core.operation import Op
+from ubridge.definitions.attention import ATTENTION, KV_CONCAT, ROPE_I, ROPE_THD
+from ubridge.definitions.elementwise import (
+    AFFINE,
+    ASTYPE,
+    COMPARISON,
+    MASKED_FILL,
+    SILU_MUL,
+    WHERE,
+    WITH_NUMBER,
+)
+from ubridge.definitions.indexing import GATHER, INDEX_SELECT
+from ubridge.definitions.products import MATMUL
+from ubridge.definitions.rows import ARGSORT_DESCENDING, LAYER_NORM, LOG_SOFTMAX, RMS_NORM, SOFTMAX
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.device.tensor_data import make
 from ubridge.ops import products, reductions, rows, selection
@@ -28,14 +41,6 @@ from uhal import DeviceBuffer, as_dtype
 from uhal.dtypes import DTypeLike, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
-
-_AFFINE = OPS["affine"]
-_CAST = OPS["astype"]
-_COMPARE = FAMILIES["compare"]
-_MASKED_FILL = OPS["masked_fill"]
-_SILU_MUL = OPS["silu_mul"]
-_TAKES_A_NUMBER = FAMILIES["unary_scalar"]
-_WHERE = OPS["where"]
 
 
 def _tensor(
@@ -60,7 +65,7 @@ def launch_unary(
     """Apply `kernel` to every element; `parameter` is the number that `elu` and `power` take."""
     op = named_op(kernel)
     x = _tensor(op, "x", buffer, layout, executor)
-    if (parameter is not None) != (op.family is _TAKES_A_NUMBER):
+    if (parameter is not None) != (op.family is WITH_NUMBER):
         require_number(f"{op.name}, parameter", parameter)
         raise ArgumentTypeError(f"{op.name}: expected no parameter, got {parameter!r:.80}")
     numbers = () if parameter is None else (parameter,)
@@ -86,7 +91,7 @@ def launch_binary(
     launches.require_one_shape(op, lhs_layout, rhs_layout)
     x = _tensor(op, "x", lhs, lhs_layout, executor)
     y = _tensor(op, "y", rhs, rhs_layout, executor)
-    return run_into(of_each(op, (x, y), u8 if op.family is _COMPARE else x._dtype), out, stream)
+    return run_into(of_each(op, (x, y), u8 if op.family is COMPARISON else x._dtype), out, stream)
 
 
 def launch_ternary(
@@ -102,13 +107,13 @@ def launch_ternary(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Choose from `on_true` where the condition is not 0, else from `on_false`."""
-    launches.require_one_shape(_WHERE, condition_layout, true_layout, false_layout)
+    launches.require_one_shape(WHERE, condition_layout, true_layout, false_layout)
     given = (
-        _tensor(_WHERE, "condition", condition, condition_layout, executor),
-        _tensor(_WHERE, "x", on_true, true_layout, executor),
-        _tensor(_WHERE, "y", on_false, false_layout, executor),
+        _tensor(WHERE, "condition", condition, condition_layout, executor),
+        _tensor(WHERE, "x", on_true, true_layout, executor),
+        _tensor(WHERE, "y", on_false, false_layout, executor),
     )
-    return run_into(of_each(_WHERE, given, on_true.dtype), out, stream)
+    return run_into(of_each(WHERE, given, on_true.dtype), out, stream)
 
 
 def launch_affine(
@@ -122,8 +127,8 @@ def launch_affine(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute `x * multiplier + addend`; both are rounded to the elements' type first."""
-    x = _tensor(_AFFINE, "x", buffer, layout, executor)
-    return run_into(of_each(_AFFINE, (x,), x._dtype, (multiplier, addend)), out, stream)
+    x = _tensor(AFFINE, "x", buffer, layout, executor)
+    return run_into(of_each(AFFINE, (x,), x._dtype, (multiplier, addend)), out, stream)
 
 
 def launch_cast(
@@ -136,8 +141,8 @@ def launch_cast(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Convert to another element type. Floats are truncated and clamped to integers."""
-    x = _tensor(_CAST, "x", buffer, layout, executor)
-    return run_into(of_each(_CAST, (x,), as_dtype(dtype)), out, stream)
+    x = _tensor(ASTYPE, "x", buffer, layout, executor)
+    return run_into(of_each(ASTYPE, (x,), as_dtype(dtype)), out, stream)
 
 
 def launch_reduce(
@@ -171,10 +176,10 @@ def launch_silu_mul(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute `silu(gate) * up`, rounded once; strided operands are copied first."""
-    launches.require_one_shape(_SILU_MUL, gate_layout, up_layout)
-    x = contiguous(_tensor(_SILU_MUL, "x", gate, gate_layout, executor))
-    y = contiguous(_tensor(_SILU_MUL, "y", up, up_layout, executor))
-    return run_into(of_each(_SILU_MUL, (x, y), gate.dtype), out, stream)
+    launches.require_one_shape(SILU_MUL, gate_layout, up_layout)
+    x = contiguous(_tensor(SILU_MUL, "x", gate, gate_layout, executor))
+    y = contiguous(_tensor(SILU_MUL, "y", up, up_layout, executor))
+    return run_into(of_each(SILU_MUL, (x, y), gate.dtype), out, stream)
 
 
 def launch_masked_fill(
@@ -189,10 +194,10 @@ def launch_masked_fill(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Return `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
-    launches.require_one_shape(_MASKED_FILL, layout, mask_layout)
-    x = _tensor(_MASKED_FILL, "x", buffer, layout, executor)
-    masked = _tensor(_MASKED_FILL, "mask", mask, mask_layout, executor)
-    return run_into(of_each(_MASKED_FILL, (x, masked), x._dtype, (value,)), out, stream)
+    launches.require_one_shape(MASKED_FILL, layout, mask_layout)
+    x = _tensor(MASKED_FILL, "x", buffer, layout, executor)
+    masked = _tensor(MASKED_FILL, "mask", mask, mask_layout, executor)
+    return run_into(of_each(MASKED_FILL, (x, masked), x._dtype, (value,)), out, stream)
 
 
 # -- along an axis --------------------------------------------------------------------------------
@@ -207,7 +212,7 @@ def launch_softmax(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute exp(x) / sum(exp(x)) along the last axis."""
-    x = _tensor(OPS["softmax"], "x", buffer, layout, executor)
+    x = _tensor(SOFTMAX, "x", buffer, layout, executor)
     return run_into(rows.plan_softmax(x), out, stream)
 
 
@@ -225,7 +230,7 @@ def launch_log_softmax(
     `compensated` keeps what each addition to a row's sum loses (Knuth's two-sum), so that the
     error does not grow with the row; GCUs refuse it.
     """
-    x = _tensor(OPS["log_softmax"], "x", buffer, layout, executor)
+    x = _tensor(LOG_SOFTMAX, "x", buffer, layout, executor)
     return run_into(rows.plan_log_softmax(x, -1, compensated), out, stream)
 
 
@@ -241,7 +246,7 @@ def launch_norm(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Scale the last axis to unit size and by `weight`: RMS norm, or layer norm with a `bias`."""
-    op = OPS["rms_norm" if bias is None else "layer_norm"]
+    op = RMS_NORM if bias is None else LAYER_NORM
     x = _tensor(op, "x", buffer, layout, executor)
     row = Layout.contiguous(layout.shape[-1:])
     scale = _tensor(op, "weight", weight, row, executor)
@@ -263,7 +268,7 @@ def launch_argsort(
     """Compute the indices that sort the last axis, as u32; equal elements as in `argsort`."""
     op = named_op(kernel)
     x = _tensor(op, "x", buffer, layout, executor)
-    plan = rows.plan_argsort(x, -1, op is OPS["argsort_descending"])
+    plan = rows.plan_argsort(x, -1, op is ARGSORT_DESCENDING)
     return run_into(plan, out, stream)
 
 
@@ -289,7 +294,7 @@ def launch_rope(
     angles = rows.shape_of_angles(op, layout, per_batch)
     cosines = _tensor(op, "cos", cos, angles, executor)
     sines = _tensor(op, "sin", sin, angles, executor)
-    interleaved, heads_last = op is OPS["rope_i"], op is OPS["rope_thd"]
+    interleaved, heads_last = op is ROPE_I, op is ROPE_THD
     return run_into(rows.plan_rope(x, cosines, sines, interleaved, heads_last), out, stream)
 
 
@@ -308,7 +313,7 @@ def launch_index_select(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Take the slices of an axis at ids of one axis, which replaces the axis they choose from."""
-    op = OPS["index_select"]
+    op = INDEX_SELECT
     x = _tensor(op, "x", buffer, layout, executor)
     chosen = _tensor(op, "ids", ids, ids_layout, executor)
     return run_into(selection.plan_slices(x, chosen, axis), out, stream)
@@ -326,7 +331,7 @@ def launch_gather(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Take an element at each id; the ids have the layout's shape except along the axis."""
-    op = OPS["gather"]
+    op = GATHER
     x = _tensor(op, "x", buffer, layout, executor)
     chosen = _tensor(op, "ids", ids, ids_layout, executor)
     return run_into(selection.plan_elements(x, chosen, axis), out, stream)
@@ -349,7 +354,7 @@ def launch_matmul(
 
     Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
     """
-    op = OPS["matmul"]
+    op = MATMUL
     if a_layout.rank < 2 or b_layout.rank < 2:
         raise ArgumentValueError(
             "matmul: expected (…, m, k) and (…, k, n), got shapes "
@@ -382,7 +387,7 @@ def launch_attention(
     neighboring heads share a kv head. A mask broadcasts to (batch, heads, queries, keys). With
     `causal` the last query sees every key, and each query sees one key less than the next one.
     """
-    op = OPS["attention"]
+    op = ATTENTION
     added = None
     if mask is not None and mask_layout is not None:
         added = _tensor(op, "mask", mask, mask_layout, executor)
@@ -409,7 +414,7 @@ def launch_kv_concat(
     executor: Executor | None = None,
 ) -> tuple[DeviceBuffer, Shape]:
     """Join two tensors along an axis in one launch. Also return the result's shape."""
-    op = OPS["kv_concat"]
+    op = KV_CONCAT
     x = _tensor(op, "x", left, left_layout, executor)
     y = _tensor(op, "y", right, right_layout, executor)
     plan = products.plan_kv_concat(x, y, axis)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
 from ubridge.core.product import MatmulChoice
 from ubridge.core.promotion import promoted
+from ubridge.definitions.attention import ATTENTION, KV_CONCAT
+from ubridge.definitions.calls import named
+from ubridge.definitions.products import MATMUL
 from ubridge.ops.elementwise import plan_conversion
 from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, remembered, run
 from ubridge.ops.results import require_tensors
@@ -18,10 +19,6 @@ from uhal import DType
 from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
-
-_ATTENTION = OPS["attention"]
-_KV_CONCAT = OPS["kv_concat"]
-_MATMUL = OPS["matmul"]
 
 
 def plan_matmul(x: Value, y: Value) -> Plan:
@@ -46,7 +43,7 @@ def plan_product(x: Value, y: Value, dtype: DType) -> Plan:
     left, right, multiplied, result = _matrices(x._layout, y._layout)
     if result.size and left.shape[-1] == 0:
         return filled(x, dtype, result.shape, 0)
-    return ask(_MATMUL, (x._viewed(left), y._viewed(right)), dtype, result, asked=multiplied)
+    return ask(MATMUL, (x._viewed(left), y._viewed(right)), dtype, result, asked=multiplied)
 
 
 @lru_cache(maxsize=4096)
@@ -129,7 +126,7 @@ def plan_attention(
         given.append(_mask(mask, Shape((batch, heads, queries, keys))))
     factor = (width or 1) ** -0.5 if scale is None else scale
     whole = Layout.contiguous(query.shape)
-    return ask(_ATTENTION, given, query._dtype, whole, (factor,), causal=bool(causal))
+    return ask(ATTENTION, given, query._dtype, whole, (factor,), causal=bool(causal))
 
 
 def _mask(mask: Value, scores: Shape) -> Value:
@@ -180,7 +177,7 @@ def plan_kv_concat(x: Value, y: Value, axis: int) -> Plan:
         )
     before, after = others[0]
     joined = Layout.contiguous((*before, shapes[0][axis] + shapes[1][axis], *after))
-    return ask(_KV_CONCAT, (contiguous(x), contiguous(y)), x._dtype, joined, axis=axis)
+    return ask(KV_CONCAT, (contiguous(x), contiguous(y)), x._dtype, joined, axis=axis)
 
 
 @remembered(plan_kv_concat)

@@ -7,8 +7,10 @@ from functools import lru_cache, partial
 from math import prod
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES, OPS, Op
 from ubridge.core.operand_checks import axes_of, require_indices_of_u32
+from ubridge.core.operation import Op
+from ubridge.definitions.elementwise import DIVIDE
+from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, MAX, MIN, SUM
 from ubridge.ops.elementwise import plan_binary, plan_conversion
 from ubridge.ops.engine import Value, ask, filled, plan_copy, remembered, reshaped, run
 from ubridge.ops.results import require_tensors
@@ -18,13 +20,6 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 Axes = int | Iterable[int] | None
-_ARGMAX = OPS["argmax"]
-_ARGMIN = OPS["argmin"]
-_ARG_REDUCE = FAMILIES["arg_reduce"]
-_DIVIDE = OPS["divide"]
-_MAX = OPS["max"]
-_MIN = OPS["min"]
-_SUM = OPS["sum"]
 
 
 def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
@@ -34,7 +29,7 @@ def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) 
     """
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
-    is_index = op.family is _ARG_REDUCE
+    is_index = op.family is ARG_REDUCTION
     if axis is None and is_index:
         shape = (1,) * x._layout.rank if keepdims else ()
         found = plan_reduction(op, reshaped(x, -1), 0)
@@ -45,7 +40,7 @@ def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) 
     if not axes:
         return plan_copy(x)
     ordered, result, kept, elements = _reduced(x._layout, axes, bool(keepdims))
-    if elements == 0 and op is not _SUM:
+    if elements == 0 and op is not SUM:
         # numpy raises this even if the result has no elements.
         raise ArgumentValueError(
             f"{op.name}: zero-size array to reduction operation {op.name} which has no identity"
@@ -95,7 +90,7 @@ def plan_sum(
     if dtype is not None:
         x = plan_conversion(x, dtype)
     # A sum of booleans that is a boolean says whether there is a True.
-    op = _MAX if x._dtype is bool_ and x._layout.size else _SUM
+    op = MAX if x._dtype is bool_ and x._layout.size else SUM
     return plan_reduction(op, x, axis, keepdims)
 
 
@@ -126,8 +121,8 @@ def plan_mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         raise ArgumentValueError("mean: of an empty slice")
     result = x._dtype if x._dtype.kind == "float" else f64
     wide = f32 if result.itemsize < 4 else result
-    total = plan_reduction(_SUM, plan_conversion(x, wide), axes, keepdims)
-    return plan_conversion(plan_binary(_DIVIDE, total, count), result)
+    total = plan_reduction(SUM, plan_conversion(x, wide), axes, keepdims)
+    return plan_conversion(plan_binary(DIVIDE, total, count), result)
 
 
 @remembered(plan_mean)
@@ -144,7 +139,7 @@ def mean(
     return made
 
 
-@remembered(partial(plan_reduction, _MIN))
+@remembered(partial(plan_reduction, MIN))
 def min(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -154,10 +149,10 @@ def min(  # numpy's name
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the smallest over axes; NaN if there is a NaN."""
-    return reduced(_MIN, x, axis, keepdims, out, stream)
+    return reduced(MIN, x, axis, keepdims, out, stream)
 
 
-@remembered(partial(plan_reduction, _MAX))
+@remembered(partial(plan_reduction, MAX))
 def max(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -167,10 +162,10 @@ def max(  # numpy's name
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the largest over axes; NaN if there is a NaN."""
-    return reduced(_MAX, x, axis, keepdims, out, stream)
+    return reduced(MAX, x, axis, keepdims, out, stream)
 
 
-@remembered(partial(plan_reduction, _ARGMIN))
+@remembered(partial(plan_reduction, ARGMIN))
 def argmin(
     x: Tensor,
     axis: int | None = None,
@@ -180,10 +175,10 @@ def argmin(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the index of the first smallest along an axis, as u32; without an axis, of all."""
-    return reduced(_ARGMIN, x, axis, keepdims, out, stream)
+    return reduced(ARGMIN, x, axis, keepdims, out, stream)
 
 
-@remembered(partial(plan_reduction, _ARGMAX))
+@remembered(partial(plan_reduction, ARGMAX))
 def argmax(
     x: Tensor,
     axis: int | None = None,
@@ -193,4 +188,4 @@ def argmax(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the index of the first largest along an axis, as u32; without an axis, of all."""
-    return reduced(_ARGMAX, x, axis, keepdims, out, stream)
+    return reduced(ARGMAX, x, axis, keepdims, out, stream)

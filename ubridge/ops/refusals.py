@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ubridge.core.op_table import OPS
+from ubridge.definitions.table import OPS
 from ubridge.ops.strided import StridedTensor
 from uhal.device import as_device
 from uhal.errors import ArgumentTypeError, NoDeviceError

@@ -9,7 +9,7 @@ import numpy as np
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import Op
+from ubridge.core.operation import Op
 from ubridge.core.overlap import conflict
 from ubridge.device.spans import span_of
 from ubridge.device.tensor_data import TensorData

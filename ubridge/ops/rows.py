@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import (
     axis_of,
     require_indices_of_u32,
     require_number,
     require_one_kind,
+)
+from ubridge.core.operation import Op
+from ubridge.definitions.attention import ROPE, ROPE_I, ROPE_THD
+from ubridge.definitions.rows import (
+    ARGSORT,
+    ARGSORT_DESCENDING,
+    LAYER_NORM,
+    LOG_SOFTMAX,
+    RMS_NORM,
+    SOFTMAX,
 )
 from ubridge.ops.engine import Plan, Value, ask, contiguous, of_each, remembered, run
 from ubridge.ops.results import require_tensors
@@ -18,16 +27,6 @@ from ubridge.ops.strided import Tensor
 from uhal.dtypes import u32
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
-
-_ARGSORT = OPS["argsort"]
-_DESCENDING = OPS["argsort_descending"]
-_LAYER_NORM = OPS["layer_norm"]
-_LOG_SOFTMAX = OPS["log_softmax"]
-_RMS_NORM = OPS["rms_norm"]
-_ROPE = OPS["rope"]
-_ROPE_HEADS_LAST = OPS["rope_thd"]
-_ROPE_NEIGHBORS = OPS["rope_i"]
-_SOFTMAX = OPS["softmax"]
 
 
 def _of_rows(
@@ -64,7 +63,7 @@ def _along(op: Op, x: Value, axis: int, dtype: Any = None, **attributes: Any) ->
 
 def plan_softmax(x: Value, axis: int = -1) -> Value:
     """Plan a softmax along an axis."""
-    return _along(_SOFTMAX, x, axis)
+    return _along(SOFTMAX, x, axis)
 
 
 @remembered(plan_softmax)
@@ -82,7 +81,7 @@ def softmax(
 
 def plan_log_softmax(x: Value, axis: int = -1, compensated: bool = False) -> Value:
     """Plan the logarithm of the softmax along an axis."""
-    return _along(_LOG_SOFTMAX, x, axis, compensated=bool(compensated))
+    return _along(LOG_SOFTMAX, x, axis, compensated=bool(compensated))
 
 
 @remembered(plan_log_softmax)
@@ -108,7 +107,7 @@ def plan_argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
     require_tensors("argsort", x)
     length = x._layout.shape[axis_of("argsort", x._layout, axis)]
     require_indices_of_u32("argsort", length)
-    return _along(_DESCENDING if descending else _ARGSORT, x, axis, u32)
+    return _along(ARGSORT_DESCENDING if descending else ARGSORT, x, axis, u32)
 
 
 @remembered(plan_argsort)
@@ -145,12 +144,12 @@ def _plan_norm(op: Op, x: Value, *weights: Value, epsilon: float) -> Plan:
 
 def plan_rms_norm(x: Value, weight: Value, epsilon: float = 1e-5) -> Plan:
     """Plan an RMS norm along the last axis."""
-    return _plan_norm(_RMS_NORM, x, weight, epsilon=epsilon)
+    return _plan_norm(RMS_NORM, x, weight, epsilon=epsilon)
 
 
 def plan_layer_norm(x: Value, weight: Value, bias: Value, epsilon: float = 1e-5) -> Plan:
     """Plan a layer norm along the last axis."""
-    return _plan_norm(_LAYER_NORM, x, weight, bias, epsilon=epsilon)
+    return _plan_norm(LAYER_NORM, x, weight, bias, epsilon=epsilon)
 
 
 @remembered(plan_rms_norm)
@@ -188,7 +187,7 @@ def plan_rope(
     """Plan a rotation of pairs of the last axis by angles of their positions."""
     if interleaved and heads_last:
         raise ArgumentValueError("rope: no kernel takes interleaved pairs with heads last")
-    op = _ROPE_NEIGHBORS if interleaved else _ROPE_HEADS_LAST if heads_last else _ROPE
+    op = ROPE_I if interleaved else ROPE_THD if heads_last else ROPE
     require_tensors(op.name, x, cos, sin)
     shape = x.shape
     plain = shape_of_angles(op, x._layout, False).shape
@@ -209,7 +208,7 @@ def shape_of_angles(op: Op, layout: Layout, per_batch: bool) -> Layout:
         raise ArgumentValueError(
             f"{op.name}: expected four axes, the last of an even length, got {shape}"
         )
-    positions = shape[1 if op is _ROPE_HEADS_LAST else 2]
+    positions = shape[1 if op is ROPE_THD else 2]
     return Layout.contiguous((*(shape[:1] if per_batch else ()), positions, shape[3] // 2))
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from ubridge.buffers import indexed_launches
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axes_of, axis_of, require_one_device, whole_number
+from ubridge.core.operation import Op
+from ubridge.definitions.calls import named
+from ubridge.definitions.indexing import GATHER, INDEX_SELECT, SCATTER, SCATTER_ADD
 from ubridge.device.tensor_data import TensorData
 from ubridge.ops.elementwise import converted, plan_conversion
 from ubridge.ops.engine import Value, ask, contiguous, remembered, reshaped, run
@@ -29,8 +30,6 @@ from uhal.dtypes import bool_, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
-_GATHER = OPS["gather"]
-_INDEX_SELECT = OPS["index_select"]
 _ID_DTYPES = ("u32", "i64")
 """Types in which no index of an axis is the mark for no id."""
 _WIDENED = {"u8": u32, "u16": u32}
@@ -46,14 +45,14 @@ def plan_take(x: Value, ids: Value, axis: int = 0) -> Value | None:
 
 def plan_slices(x: Value, ids: Value, axis: int) -> Value:
     """Plan the slices at ids of a type that kernels take."""
-    axis = axis_of(_INDEX_SELECT.name, x._layout, axis)
+    axis = axis_of(INDEX_SELECT.name, x._layout, axis)
     shape = x._layout.shape
     sizes = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     taken = Layout.contiguous((*shape[:axis], *ids._layout.shape, *shape[axis + 1 :]))
-    _require_elements(_INDEX_SELECT, axis, sizes[1], taken)
+    _require_elements(INDEX_SELECT, axis, sizes[1], taken)
     operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), -1))
     asked = Layout.contiguous((sizes[0], ids._layout.size, sizes[2]))
-    return ask(_INDEX_SELECT, operands, x._dtype, taken, asked=asked)
+    return ask(INDEX_SELECT, operands, x._dtype, taken, asked=asked)
 
 
 @remembered(plan_take)
@@ -113,18 +112,18 @@ def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
 
 def plan_elements(x: Value, ids: Value, axis: int) -> Value:
     """Plan an element for each id of a type that kernels take."""
-    axis = axis_of(_GATHER.name, x._layout, axis)
+    axis = axis_of(GATHER.name, x._layout, axis)
     shape, chosen = x._layout.shape, ids._layout.shape
-    _require_alike(_GATHER.name, shape, chosen, axis)
+    _require_alike(GATHER.name, shape, chosen, axis)
     left, length, right = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     taken = Layout.contiguous(chosen)
-    _require_elements(_GATHER, axis, length, taken)
+    _require_elements(GATHER, axis, length, taken)
     asked = Layout.contiguous((left, chosen[axis], right))
     operands = (
         reshaped(contiguous(x), (left, length, right)),
         reshaped(contiguous(ids), asked.shape),
     )
-    return ask(_GATHER, operands, x._dtype, taken, asked=asked)
+    return ask(GATHER, operands, x._dtype, taken, asked=asked)
 
 
 def _require_elements(op: Op, axis: int, length: int, taken: Layout) -> None:
@@ -199,7 +198,7 @@ def scatter(
 
     Of elements with the same id, the last one is written.
     """
-    return _scattered("scatter", x, ids, source, axis, stream)
+    return _scattered(SCATTER, x, ids, source, axis, stream)
 
 
 @named
@@ -207,12 +206,13 @@ def scatter_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
     """Add an element of `source` at each id of an axis of `x`, in place."""
-    return _scattered("scatter_add", x, ids, source, axis, stream)
+    return _scattered(SCATTER_ADD, x, ids, source, axis, stream)
 
 
 def _scattered(
-    name: str, x: Tensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
+    op: Op, x: Tensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
 ) -> Tensor:
+    name = op.name
     require_tensors(name, x, source)
     axis = axis_of(name, x.layout, axis)
     where = checked_ids(name, x, ids, x.shape[axis], stream)
@@ -223,12 +223,12 @@ def _scattered(
         )
     _require_alike(name, x.shape, where.shape, axis)
     _require_target(name, x, source)
-    if x.dtype is bool_ and name == "scatter_add":
+    if x.dtype is bool_ and op is SCATTER_ADD:
         _add_as_counts(scatter_add, x, where, source, axis, stream)
         return x
     where, source = apart(x, where, stream), apart(x, source, stream)
     indexed_launches.launch_scatter(
-        OPS[name], x._buffer, x._layout, where._buffer, where._layout, source._buffer,
+        op, x._buffer, x._layout, where._buffer, where._layout, source._buffer,
         source._layout, axis, stream=stream, executor=x._executor,
     )  # fmt: skip
     return x

@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from math import prod as product_of
 
-from ubridge.core.calls import named
-from ubridge.core.op_table import OPS, Op
 from ubridge.core.operand_checks import axes_of, axis_of, require_number
+from ubridge.core.operation import Op
+from ubridge.definitions.calls import named
+from ubridge.definitions.elementwise import (
+    ADD,
+    DIVIDE,
+    EQUAL,
+    MULTIPLY,
+    NOT_EQUAL,
+    SQRT,
+    SQUARE,
+    SUBTRACT,
+)
+from ubridge.definitions.rows import MAX, MIN, SUM
 from ubridge.ops import reductions
 from ubridge.ops.elementwise import binary, converted, unary
 from ubridge.ops.reductions import Axes, reduced
@@ -20,17 +31,6 @@ from uhal import DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
-
-_ADD = OPS["add"]
-_DIVIDE = OPS["divide"]
-_EQUAL = OPS["equal"]
-_MAX = OPS["max"]
-_MIN = OPS["min"]
-_MULTIPLY = OPS["multiply"]
-_NOT_EQUAL = OPS["not_equal"]
-_SQUARE = OPS["square"]
-_SUBTRACT = OPS["subtract"]
-_SUM = OPS["sum"]
 
 
 @named
@@ -64,7 +64,7 @@ def std(
 ) -> Tensor:
     """Return the standard deviation over axes: the root of `var`."""
     variance = _variance("std", x, axis, ddof, keepdims, stream)
-    found = unary(OPS["sqrt"], variance, None, None, stream)
+    found = unary(SQRT, variance, None, None, stream)
     return _as("std", found, _spread(x), x, out, stream)
 
 
@@ -82,9 +82,9 @@ def _variance(
         )
     x = converted(x, _accumulated(x._dtype) if x._dtype.kind == "float" else f64, stream=stream)
     middle = reductions.mean(x, axes, True, stream=stream)
-    squares: Tensor = unary(_SQUARE, binary(_SUBTRACT, x, middle, None, stream), None, None, stream)
-    total = reduced(_SUM, squares, axes, keepdims, None, stream)
-    found: Tensor = binary(_DIVIDE, total, count - ddof, None, stream)
+    squares: Tensor = unary(SQUARE, binary(SUBTRACT, x, middle, None, stream), None, None, stream)
+    total = reduced(SUM, squares, axes, keepdims, None, stream)
+    found: Tensor = binary(DIVIDE, total, count - ddof, None, stream)
     return found
 
 
@@ -122,8 +122,8 @@ def prod(
     shape = [1 if one in axes else length for one, length in enumerate(x.shape)]
     left = [x.shape[one] for one in kept]
     if 0 in x.shape:
-        total = reduced(_SUM, x, axes, True, None, stream)
-        found: Tensor = binary(_ADD, total, 1, None, stream)
+        total = reduced(SUM, x, axes, True, None, stream)
+        found: Tensor = binary(ADD, total, 1, None, stream)
     else:
         rows = x.permute(*kept, *axes).reshape(*left, -1)
         found = _folded(rows, stream).reshape(shape)
@@ -140,10 +140,10 @@ def _folded(x: Tensor, stream: StreamLike | None) -> Tensor:
         count = x.shape[-1]
         half = count // 2
         left, right = x.narrow(-1, 0, half), x.narrow(-1, half, half)
-        made: Tensor = binary(_MULTIPLY, left, right, None, stream)
+        made: Tensor = binary(MULTIPLY, left, right, None, stream)
         if count % 2:
             first = made.narrow(-1, 0, 1)
-            binary(_MULTIPLY, first, x.narrow(-1, count - 1, 1), first, stream)
+            binary(MULTIPLY, first, x.narrow(-1, count - 1, 1), first, stream)
         x = made
     return x
 
@@ -185,13 +185,13 @@ def _running(x: Tensor, stream: StreamLike | None) -> Tensor:
         return made
     pairs = count // 2
     left, right = x[..., 0 : 2 * pairs : 2], x[..., 1::2]
-    sums: Tensor = _running(binary(_ADD, left, right, None, stream), stream)
+    sums: Tensor = _running(binary(ADD, left, right, None, stream), stream)
     whole = made[..., 1::2]
     converted(sums, sums._dtype, out=whole, stream=stream)
     between = made[..., 2::2]
     count = between.shape[-1]
     if count:
-        binary(_ADD, x[..., 2::2], sums.narrow(-1, 0, count), between, stream)
+        binary(ADD, x[..., 2::2], sums.narrow(-1, 0, count), between, stream)
     return made
 
 
@@ -205,7 +205,7 @@ def any(  # numpy's name
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return whether some element over axes is not 0, as bool; False for no elements."""
-    return _judged("any", _MAX, _NOT_EQUAL, x, axis, keepdims, out, stream)
+    return _judged("any", MAX, NOT_EQUAL, x, axis, keepdims, out, stream)
 
 
 @named
@@ -218,7 +218,7 @@ def all(  # numpy's name
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return whether every element over axes is not 0, as bool; True for no elements."""
-    return _judged("all", _MIN, _EQUAL, x, axis, keepdims, out, stream)
+    return _judged("all", MIN, EQUAL, x, axis, keepdims, out, stream)
 
 
 def _judged(
@@ -240,7 +240,7 @@ def _judged(
         )
         return binary(of_none, counted, 0, out, stream)
     if x._dtype is not bool_:
-        x = binary(_NOT_EQUAL, x, 0, None, stream)
+        x = binary(NOT_EQUAL, x, 0, None, stream)
     found = reduced(op, x, axes, keepdims, None, stream)
     return _as(name, found, bool_, x, out, stream)
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.op_table import OPS
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.promotion import storage_of
+from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.device.tensor_data import TensorData, make
 from ubridge.ops.engine import plan_copy, remembered, run
@@ -32,7 +32,6 @@ from uhal.interop import StreamLike
 Tensor = TypeVar("Tensor", bound="StridedTensor")
 """A class of tensors: what is computed from one is of the same class."""
 Index = int | slice | EllipsisType | None
-_COPY = OPS["copy"]
 
 
 _MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
@@ -76,7 +75,7 @@ class StridedTensor(TensorData):
                     f"dtype: expected that of the buffer, {buffer.dtype}, got {self._dtype}"
                 )
             buffer = buffer.view(u8)
-        launches.checked_operand(_COPY, "buffer", buffer, self._layout)
+        launches.checked_operand(COPY, "buffer", buffer, self._layout)
         self._buffer = buffer
         self._executor = DeviceExecutor.of(buffer.device)
 

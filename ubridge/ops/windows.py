@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ubridge.buffers import window_launches
-from ubridge.core.calls import named
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_one_kind
+from ubridge.definitions.calls import named
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import bool_

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from ubridge.core.kernel_def import PLAIN, KernelDef, block_per_part, strided, wide_block_per_row
-from ubridge.core.op_table import FAMILIES
 from ubridge.core.question import Question
+from ubridge.definitions.attention import ATTENTION, CACHED_ATTENTION, KV_APPEND, KV_CONCAT, ROPE_AT
 from ubridge.device.images import load_module
 from ubridge.device.lowering import Launches, Lowerings, Steps
 from uhal import Device, DType
@@ -191,11 +191,9 @@ def _packed_attention(question: Question, steps: Steps) -> None:
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["attention"]: Launches(_attention, KernelDef("attention", PLAIN, wide_block_per_row)),
-    FAMILIES["cached_attention"]: Launches(
-        _cached_attention, KernelDef("attention", PLAIN, block_per_part)
-    ),
-    FAMILIES["kv_concat"]: Launches(_kv_concat, KernelDef("fused", PLAIN, strided)),
-    FAMILIES["kv_append"]: Launches(_kv_append, KernelDef("decode", PLAIN, strided)),
-    FAMILIES["rope_at"]: Launches(_rope_at, KernelDef("decode", PLAIN, strided)),
+    ATTENTION: Launches(_attention, KernelDef("attention", PLAIN, wide_block_per_row)),
+    CACHED_ATTENTION: Launches(_cached_attention, KernelDef("attention", PLAIN, block_per_part)),
+    KV_CONCAT: Launches(_kv_concat, KernelDef("fused", PLAIN, strided)),
+    KV_APPEND: Launches(_kv_append, KernelDef("decode", PLAIN, strided)),
+    ROPE_AT: Launches(_rope_at, KernelDef("decode", PLAIN, strided)),
 }

@@ -6,8 +6,8 @@ Products with vectors of 8 bits are in `block_products` for CPUs and in `q8_1` f
 from __future__ import annotations
 
 from ubridge.core.kernel_def import KernelDef, strided, warp_for_each_row
-from ubridge.core.op_table import FAMILIES
 from ubridge.core.question import Question
+from ubridge.definitions.products import BLOCK_ELEMENTS, QUANTIZED_MATVEC
 from ubridge.device.lowering import Launches, Lowerings, Steps
 
 
@@ -36,10 +36,6 @@ def _elements(question: Question, steps: Steps) -> None:
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["quantized_matvec"]: Launches(
-        _matvec, KernelDef("blocks", "{root}_{format}", warp_for_each_row)
-    ),
-    FAMILIES["block_elements"]: Launches(
-        _elements, KernelDef("blocks", "{root}_{format}_{dtype}", strided)
-    ),
+    QUANTIZED_MATVEC: Launches(_matvec, KernelDef("blocks", "{root}_{format}", warp_for_each_row)),
+    BLOCK_ELEMENTS: Launches(_elements, KernelDef("blocks", "{root}_{format}_{dtype}", strided)),
 }

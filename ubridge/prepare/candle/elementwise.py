@@ -7,9 +7,20 @@ from __future__ import annotations
 
 from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, covering, strided
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
+from ubridge.definitions.elementwise import (
+    AFFINE,
+    ASTYPE,
+    BINARY,
+    COMPARISON,
+    MASKED_FILL,
+    SILU_MUL,
+    UNARY,
+    WHERE,
+    WITH_NUMBER,
+)
+from ubridge.definitions.memory import COPY2D, FILL, RANDOM
 from ubridge.device.lowering import Given, Launches, Lowerings, Steps
 from ubridge.device.slice_ptr import joined_words
 
@@ -138,16 +149,16 @@ def _walk(first: Layout, *others: Layout) -> dict[str, Given]:
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["unary"]: Launches(_unary, KernelDef("unary", PLAIN, strided)),
-    FAMILIES["unary_scalar"]: Launches(_unary_scalar, KernelDef("unary", PLAIN, strided)),
-    FAMILIES["affine"]: Launches(_affine, KernelDef("affine", PLAIN, strided)),
-    FAMILIES["binary"]: Launches(_binary, KernelDef("binary", PLAIN, strided)),
-    FAMILIES["compare"]: Launches(_binary, KernelDef("binary", PLAIN, strided)),
-    FAMILIES["cast"]: Launches(_cast, KernelDef("cast", "{root}_{dtype}_{other}", strided)),
-    FAMILIES["where"]: Launches(_where, KernelDef("ternary", BY_IDS, strided)),
-    FAMILIES["masked_fill"]: Launches(_masked_fill, KernelDef("fused", PLAIN, strided)),
-    FAMILIES["gated"]: Launches(_gated, KernelDef("fused", PLAIN, strided)),
-    FAMILIES["fill"]: Launches(_fill, KernelDef("fill", PLAIN, strided)),
-    FAMILIES["copy2d"]: Launches(_copy2d, KernelDef("fill", PLAIN, covering)),
-    FAMILIES["random"]: Launches(_random, KernelDef("random", PLAIN, strided)),
+    UNARY: Launches(_unary, KernelDef("unary", PLAIN, strided)),
+    WITH_NUMBER: Launches(_unary_scalar, KernelDef("unary", PLAIN, strided)),
+    AFFINE: Launches(_affine, KernelDef("affine", PLAIN, strided)),
+    BINARY: Launches(_binary, KernelDef("binary", PLAIN, strided)),
+    COMPARISON: Launches(_binary, KernelDef("binary", PLAIN, strided)),
+    ASTYPE: Launches(_cast, KernelDef("cast", "{root}_{dtype}_{other}", strided)),
+    WHERE: Launches(_where, KernelDef("ternary", BY_IDS, strided)),
+    MASKED_FILL: Launches(_masked_fill, KernelDef("fused", PLAIN, strided)),
+    SILU_MUL: Launches(_gated, KernelDef("fused", PLAIN, strided)),
+    FILL: Launches(_fill, KernelDef("fill", PLAIN, strided)),
+    COPY2D: Launches(_copy2d, KernelDef("fill", PLAIN, covering)),
+    RANDOM: Launches(_random, KernelDef("random", PLAIN, strided)),
 }

@@ -8,12 +8,11 @@ from __future__ import annotations
 from ubridge.core.block_formats import FORMATS
 from ubridge.core.kernel_def import KernelDef, pieces_of_lines
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES, OPS
 from ubridge.core.question import Question
+from ubridge.definitions.elementwise import ASTYPE
+from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
 from ubridge.device.lowering import Launches, Lowerings, Steps
 from uhal.dtypes import f32
-
-_CAST = OPS["astype"]
 
 
 def _activations(question: Question, steps: Steps) -> None:
@@ -68,17 +67,17 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
     )
     if made is not out:
         line = Layout.contiguous(products * rows)
-        steps.run(_CAST, [(made, line)], (out, line))
+        steps.run(ASTYPE, [(made, line)], (out, line))
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["activations"]: Launches(
+    ACTIVATIONS: Launches(
         _activations, KernelDef("block_matmul", "{root}_{elements}_{dtype}", pieces_of_lines)
     ),
-    FAMILIES["quantized_product"]: Launches(
+    QUANTIZED_PRODUCT: Launches(
         _product, KernelDef("block_matmul", "{root}_{format}_{dtype}", pieces_of_lines)
     ),
-    FAMILIES["indexed_product"]: Launches(
+    INDEXED_PRODUCT: Launches(
         _product_at_ids, KernelDef("block_matmul", "{root}_{format}", pieces_of_lines)
     ),
 }

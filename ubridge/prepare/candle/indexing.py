@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ubridge.core.kernel_def import BY_IDS, KernelDef, strided
-from ubridge.core.op_table import FAMILIES
 from ubridge.core.question import Question
+from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTERING
 from ubridge.device.lowering import Launches, Lowerings, Steps
 
 SELECT = KernelDef("indexing", BY_IDS, strided)
@@ -89,8 +89,8 @@ def _index_add(question: Question, steps: Steps) -> None:
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["index_select"]: Launches(_index_select, SELECT),
-    FAMILIES["gather"]: Launches(_gather, KernelDef("indexing", BY_IDS, strided)),
-    FAMILIES["scatter"]: Launches(_scatter, KernelDef("indexing", BY_IDS, strided)),
-    FAMILIES["index_add"]: Launches(_index_add, KernelDef("indexing", BY_IDS, strided)),
+    INDEX_SELECT: Launches(_index_select, SELECT),
+    GATHER: Launches(_gather, KernelDef("indexing", BY_IDS, strided)),
+    SCATTERING: Launches(_scatter, KernelDef("indexing", BY_IDS, strided)),
+    INDEX_ADD: Launches(_index_add, KernelDef("indexing", BY_IDS, strided)),
 }

@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES, OPS
 from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
+from ubridge.definitions.elementwise import ASTYPE
+from ubridge.definitions.indexing import INDEX_SELECT
+from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
 from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.prepare.candle.host_blocks import weights_of
 from ubridge.prepare.candle.indexing import SELECT
@@ -29,8 +31,6 @@ _TILES = {
 _MOST_VECTORS = 8
 _INDEXED = ("q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K")
 """Formats with an entry `indexed_moe_forward_<format>_q8_1`."""
-_CAST = OPS["astype"]
-_INDEX_SELECT = OPS["index_select"]
 
 
 def _activations(question: Question, steps: Steps) -> None:
@@ -40,7 +40,7 @@ def _activations(question: Question, steps: Steps) -> None:
     if x.dtype is not f32:
         wide = steps.scratch(x.size, f32)
         shape = Layout.contiguous((vectors, columns))
-        steps.run(_CAST, [(x, shape)], (wide, shape))
+        steps.run(ASTYPE, [(x, shape)], (wide, shape))
     most = steps.limits.max_grid[1]
     for first in range(0, vectors, most):
         steps.launch_entry(
@@ -139,7 +139,7 @@ def _choose(question: Question, steps: Steps, format: str, out: Memory) -> None:
     # Candle's kernels trust their ids: those out of bounds are reported, and 0 takes their place.
     checked = steps.scratch(products, u32)
     line = Layout.contiguous(1)
-    of_ids = Question(_INDEX_SELECT, ((u32, line), (u32, line)), (u32, line))
+    of_ids = Question(INDEX_SELECT, ((u32, line), (u32, line)), (u32, line))
     select = steps.device.kernel(of_ids, SELECT, u32, u32)
     steps.launch_entry(
         select.module,
@@ -189,7 +189,7 @@ def _copy_and_multiply(question: Question, steps: Steps, format: str, out: Memor
     chosen = steps.scratch(each, u8)
     for index in range(products):
         steps.run(
-            _INDEX_SELECT,
+            INDEX_SELECT,
             [
                 (weights, Layout.contiguous((1, count, each))),
                 (ids[index : index + 1], Layout.contiguous(1)),
@@ -209,11 +209,11 @@ def _deliver(steps: Steps, made: Memory) -> None:
     """Add the conversion of sums of f32 to the result's type."""
     if made is not steps.result:
         line = Layout.contiguous(made.size)
-        steps.run(_CAST, [(made, line)], (steps.result, line))
+        steps.run(ASTYPE, [(made, line)], (steps.result, line))
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["activations"]: Launches(_activations),
-    FAMILIES["quantized_product"]: Launches(_product),
-    FAMILIES["indexed_product"]: Launches(_product_at_ids),
+    ACTIVATIONS: Launches(_activations),
+    QUANTIZED_PRODUCT: Launches(_product),
+    INDEXED_PRODUCT: Launches(_product_at_ids),
 }

@@ -17,22 +17,33 @@ from ubridge.core.kernel_def import (
     warp_per_row,
     wide_block_per_row,
 )
-from ubridge.core.op_table import FAMILIES, OPS
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
+from ubridge.definitions.attention import ROPE, ROPE_I, ROPE_THD
+from ubridge.definitions.rows import (
+    ARG_REDUCTION,
+    ARGSORT,
+    ARGSORT_DESCENDING,
+    LAYER_NORM,
+    LOG_SOFTMAX,
+    REDUCTION,
+    RMS_NORM,
+    SOFTMAX,
+    SORTING,
+)
 from ubridge.device.lowering import Given, Launches, Lowerings, Steps
 from uhal.dtypes import u32
 
 _MERGED = 8
 """Elements of a sorted row that a work-item of a GPU joins."""
 _RUNS = {
-    OPS["argsort"]: KernelDef("sort", "asort_runs_asc_{dtype}", bitonic),
-    OPS["argsort_descending"]: KernelDef("sort", "asort_runs_desc_{dtype}", bitonic),
+    ARGSORT: KernelDef("sort", "asort_runs_asc_{dtype}", bitonic),
+    ARGSORT_DESCENDING: KernelDef("sort", "asort_runs_desc_{dtype}", bitonic),
 }
 """The kernels that sort runs of a row, each by a block."""
 _PAIRS = {
-    OPS["argsort"]: KernelDef("sort", "asort_merge_asc_{dtype}", strided),
-    OPS["argsort_descending"]: KernelDef("sort", "asort_merge_desc_{dtype}", strided),
+    ARGSORT: KernelDef("sort", "asort_merge_asc_{dtype}", strided),
+    ARGSORT_DESCENDING: KernelDef("sort", "asort_merge_desc_{dtype}", strided),
 }
 """The kernels that merge pairs of runs."""
 
@@ -146,14 +157,14 @@ def _rope_heads_last(question: Question, steps: Steps) -> None:
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["reduce"]: Launches(_reduce, KernelDef("reduce", PLAIN, block_per_result)),
-    FAMILIES["arg_reduce"]: Launches(_reduce, KernelDef("reduce", PLAIN, block_per_result)),
-    FAMILIES["softmax"]: Launches(_softmax, KernelDef("reduce", PLAIN, warp_per_row)),
-    FAMILIES["log_softmax"]: Launches(_log_softmax, KernelDef("fused", PLAIN, wide_block_per_row)),
-    FAMILIES["rmsnorm"]: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
-    FAMILIES["layernorm"]: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
-    FAMILIES["sort"]: Launches(_sort, KernelDef("sort", PLAIN, bitonic)),
-    FAMILIES["rope"]: Launches(_rope_halves, KernelDef("reduce", PLAIN, covering)),
-    FAMILIES["rope_i"]: Launches(_rope_neighbors, KernelDef("reduce", PLAIN, covering)),
-    FAMILIES["rope_thd"]: Launches(_rope_heads_last, KernelDef("reduce", PLAIN, covering)),
+    REDUCTION: Launches(_reduce, KernelDef("reduce", PLAIN, block_per_result)),
+    ARG_REDUCTION: Launches(_reduce, KernelDef("reduce", PLAIN, block_per_result)),
+    SOFTMAX: Launches(_softmax, KernelDef("reduce", PLAIN, warp_per_row)),
+    LOG_SOFTMAX: Launches(_log_softmax, KernelDef("fused", PLAIN, wide_block_per_row)),
+    RMS_NORM: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
+    LAYER_NORM: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
+    SORTING: Launches(_sort, KernelDef("sort", PLAIN, bitonic)),
+    ROPE: Launches(_rope_halves, KernelDef("reduce", PLAIN, covering)),
+    ROPE_I: Launches(_rope_neighbors, KernelDef("reduce", PLAIN, covering)),
+    ROPE_THD: Launches(_rope_heads_last, KernelDef("reduce", PLAIN, covering)),
 }

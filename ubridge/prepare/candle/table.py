@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ubridge.core.op_table import OPS
+from ubridge.definitions.products import MATMUL
 from ubridge.device.lowering import Lowerings
 from ubridge.prepare.candle import (
     attention,
@@ -23,7 +23,7 @@ _ALL: Lowerings = {
     **windows.LOWERINGS,
     **attention.LOWERINGS,
     **blocks.LOWERINGS,
-    OPS["matmul"]: MatmulLowering(),
+    MATMUL: MatmulLowering(),
 }
 
 CANDLE: Lowerings = {**_ALL, **q8_1.LOWERINGS}

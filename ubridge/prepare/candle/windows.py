@@ -6,9 +6,9 @@ Some kernels call rows `w`, as Candle does.
 from __future__ import annotations
 
 from ubridge.core.kernel_def import PLAIN, KernelDef, covering
-from ubridge.core.op_table import FAMILIES
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
+from ubridge.definitions import windows
 from ubridge.device.lowering import Given, Launches, Lowerings, Steps
 
 
@@ -123,18 +123,17 @@ def _col2im1d(question: Question, steps: Steps) -> None:
     )
 
 
+_WINDOW = KernelDef("conv", PLAIN, covering)
+
 LOWERINGS: Lowerings = {
-    FAMILIES[name]: Launches(add, KernelDef("conv", PLAIN, covering))
-    for name, add in {
-        "conv1d": _convolution,
-        "conv2d": _convolution,
-        "conv_transpose1d": _convolution,
-        "conv_transpose2d": _convolution,
-        "pool2d": _pool2d,
-        "nearest2d": _nearest2d,
-        "bilinear2d": _bilinear2d,
-        "im2col1d": _im2col1d,
-        "im2col": _im2col,
-        "col2im1d": _col2im1d,
-    }.items()
+    windows.CONV1D: Launches(_convolution, _WINDOW),
+    windows.CONV2D: Launches(_convolution, _WINDOW),
+    windows.CONV_TRANSPOSE1D: Launches(_convolution, _WINDOW),
+    windows.CONV_TRANSPOSE2D: Launches(_convolution, _WINDOW),
+    windows.POOLING: Launches(_pool2d, _WINDOW),
+    windows.UPSAMPLE_NEAREST2D: Launches(_nearest2d, _WINDOW),
+    windows.UPSAMPLE_BILINEAR2D: Launches(_bilinear2d, _WINDOW),
+    windows.IM2COL1D: Launches(_im2col1d, _WINDOW),
+    windows.IM2COL: Launches(_im2col, _WINDOW),
+    windows.COL2IM1D: Launches(_col2im1d, _WINDOW),
 }

@@ -9,36 +9,42 @@ from __future__ import annotations
 import numpy as np
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES, OPS
 from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
+from ubridge.definitions.attention import (
+    ATTENTION,
+    CACHED_ATTENTION,
+    KV_CONCAT,
+    ROPE,
+    ROPE_AT,
+    ROPE_I,
+)
+from ubridge.definitions.elementwise import (
+    ADD,
+    AFFINE,
+    ASTYPE,
+    DIVIDE,
+    EXP,
+    GREATER,
+    LESS_EQUAL,
+    LOG,
+    MASKED_FILL,
+    MULTIPLY,
+    SILU,
+    SILU_MUL,
+    SUBTRACT,
+    TANH,
+)
+from ubridge.definitions.indexing import INDEX_SELECT
+from ubridge.definitions.memory import FILL
+from ubridge.definitions.products import MATMUL
+from ubridge.definitions.rows import LOG_SOFTMAX, MAX, SOFTMAX, SUM
 from ubridge.device.lowering import Given, Launches, Lowerings, Memory, Steps
 from ubridge.prepare.gcu.copies import copy_kept, copy_strided
 from ubridge.prepare.gcu.products import require_one_token
 from uhal import DType
 from uhal.dtypes import f32, u8
 from uhal.errors import ArgumentTypeError, NotSupportedError
-
-_ADD = OPS["add"]
-_AFFINE = OPS["affine"]
-_CAST = OPS["astype"]
-_DIVIDE = OPS["divide"]
-_EXP = OPS["exp"]
-_FILL = OPS["fill"]
-_GREATER = OPS["greater"]
-_INDEX_SELECT = OPS["index_select"]
-_KV_CONCAT = OPS["kv_concat"]
-_LESS_EQUAL = OPS["less_equal"]
-_LOG = OPS["log"]
-_MASKED_FILL = OPS["masked_fill"]
-_MATMUL = OPS["matmul"]
-_MAX = OPS["max"]
-_MULTIPLY = OPS["multiply"]
-_SILU = OPS["silu"]
-_SOFTMAX = OPS["softmax"]
-_SUBTRACT = OPS["subtract"]
-_SUM = OPS["sum"]
-_TANH = OPS["tanh"]
 
 COMPOSED = ("attention", "cached_attention", "rope_at", "log_softmax", "silu_mul", "masked_fill")
 """Operations made of others, of f32, f16 and bf16; masks fill elements of any type."""
@@ -53,8 +59,8 @@ def _silu_mul(question: Question, steps: Steps) -> None:
     line = Layout.contiguous(size)
     wide, factor = [_wide(one, size, steps) for one in steps.operands]
     activated = steps.scratch(size, f32)
-    steps.run(_SILU, [(wide, line)], (activated, line))
-    steps.run(_MULTIPLY, [(activated, line), (factor, line)], (activated, line))
+    steps.run(SILU, [(wide, line)], (activated, line))
+    steps.run(MULTIPLY, [(activated, line), (factor, line)], (activated, line))
     _narrow(activated, steps.result, size, steps)
 
 
@@ -72,13 +78,13 @@ def _log_softmax(question: Question, steps: Steps) -> None:
     above = _wide(steps.operands[0], whole.size, steps)
     each = steps.scratch(rows, f32)
     shifted, powers = [steps.scratch(whole.size, f32) for _ in range(2)]
-    steps.run(_MAX, [(above, whole)], (each, line))
-    steps.run(_SUBTRACT, [(above, whole), (each, of_row)], (shifted, whole))
-    steps.run(_EXP, [(shifted, whole)], (powers, whole))
-    steps.run(_SUM, [(powers, whole)], (each, line))
+    steps.run(MAX, [(above, whole)], (each, line))
+    steps.run(SUBTRACT, [(above, whole), (each, of_row)], (shifted, whole))
+    steps.run(EXP, [(shifted, whole)], (powers, whole))
+    steps.run(SUM, [(powers, whole)], (each, line))
     logarithms = steps.scratch(rows, f32)
-    steps.run(_LOG, [(each, line)], (logarithms, line))
-    steps.run(_SUBTRACT, [(shifted, whole), (logarithms, of_row)], (powers, whole))
+    steps.run(LOG, [(each, line)], (logarithms, line))
+    steps.run(SUBTRACT, [(shifted, whole), (logarithms, of_row)], (powers, whole))
     _narrow(powers, steps.result, whole.size, steps)
 
 
@@ -89,7 +95,7 @@ def _attention(question: Question, steps: Steps) -> None:
     _, kv_heads, keys, _ = question.layout(1).shape
     out = steps.result
     if keys == 0:
-        steps.run(_FILL, (), (out, Layout.contiguous(question.shape.size)), 0)
+        steps.run(FILL, (), (out, Layout.contiguous(question.shape.size)), 0)
         return
     # Neighboring heads share keys and values: their queries are the rows of one product.
     pairs, rows = batch * kv_heads, heads // kv_heads * queries
@@ -101,24 +107,24 @@ def _attention(question: Question, steps: Steps) -> None:
     shape = (batch, heads, queries, keys)
     line = Layout.contiguous(shape)
     scores, weights = [steps.scratch(line.size, f32) for _ in range(2)]
-    steps.run(_MATMUL, [(q, of_queries), (k, of_keys.transpose())], (scores, of_scores))
+    steps.run(MATMUL, [(q, of_queries), (k, of_keys.transpose())], (scores, of_scores))
     _scale(scores, line, steps.number(), steps)
     for mask in masks:
         # The mask uses the memory of the weights before these are computed.
         of_mask = Layout(shape, (*question.layout(3).strides[:2], keys, 1))
         _converted(mask, of_mask, weights, steps)
-        steps.run(_ADD, [(scores, line), (weights, line)], (scores, line))
+        steps.run(ADD, [(scores, line), (weights, line)], (scores, line))
     hidden = _hidden(queries, keys, steps) if question.attribute("causal") else None
     spread = Layout(shape, (0, 0, keys, 1))
     if hidden is not None:
-        steps.run(_MASKED_FILL, [(scores, line), (hidden, spread)], (scores, line), _HIDDEN)
+        steps.run(MASKED_FILL, [(scores, line), (hidden, spread)], (scores, line), _HIDDEN)
     of_rows = Layout.contiguous((pairs * rows, keys))
-    steps.run(_SOFTMAX, [(scores, of_rows)], (weights, of_rows))
+    steps.run(SOFTMAX, [(scores, of_rows)], (weights, of_rows))
     if hidden is not None:
         # A query that sees no key gets zeros.
-        steps.run(_MASKED_FILL, [(weights, line), (hidden, spread)], (weights, line), 0.0)
+        steps.run(MASKED_FILL, [(weights, line), (hidden, spread)], (weights, line), 0.0)
     result = steps.scratch(of_queries.size, f32)
-    steps.run(_MATMUL, [(weights, of_scores), (v, of_keys)], (result, of_queries))
+    steps.run(MATMUL, [(weights, of_scores), (v, of_keys)], (result, of_queries))
     _narrow(result, out, of_queries.size, steps)
 
 
@@ -134,7 +140,7 @@ def _rope_at(question: Question, steps: Steps) -> None:
         row = steps.scratch(half, f32)
         rows = Layout.contiguous((1, positions, half))
         chosen = Layout.contiguous((1, 1, half))
-        steps.run(_INDEX_SELECT, [(table, rows), (position, _ONE)], (row, chosen))
+        steps.run(INDEX_SELECT, [(table, rows), (position, _ONE)], (row, chosen))
         return _narrowed(row, x.dtype, half, steps)
 
     def rotate(source: Memory, target: Memory, turned: int) -> None:
@@ -143,7 +149,7 @@ def _rope_at(question: Question, steps: Steps) -> None:
         steps.run(op, given, (target, shape))
 
     cosines, sines = row_of(cos), row_of(sin)
-    op = OPS["rope_i" if question.attribute("interleaved") else "rope"]
+    op = ROPE_I if question.attribute("interleaved") else ROPE
     out = steps.result
     if 2 * half == width:
         rotate(x, out, width)
@@ -155,7 +161,7 @@ def _rope_at(question: Question, steps: Steps) -> None:
     done = steps.scratch(heads * 2 * half, x.dtype)
     rotate(part, done, 2 * half)
     joined = [(done, Layout.contiguous(turned)), (rest, Layout.contiguous(stays))]
-    steps.run(_KV_CONCAT, joined, (out, Layout.contiguous((heads, width))), axis=1)
+    steps.run(KV_CONCAT, joined, (out, Layout.contiguous((heads, width))), axis=1)
 
 
 def _cached_attention(question: Question, steps: Steps) -> None:
@@ -172,23 +178,23 @@ def _cached_attention(question: Question, steps: Steps) -> None:
     of_scores = Layout.contiguous((kv_heads, group, keys))
     line = Layout.contiguous((heads, keys))
     scores, weights = [steps.scratch(line.size, f32) for _ in range(2)]
-    steps.run(_MATMUL, [(q, of_queries), (k, of_keys.transpose())], (scores, of_scores))
+    steps.run(MATMUL, [(q, of_queries), (k, of_keys.transpose())], (scores, of_scores))
     _scale(scores, line, steps.number(0), steps)
     if question.attribute("is_bounded"):
         bound = steps.scratch(1, f32)
         spread = Layout((heads, keys), (0, 0))
-        steps.run(_FILL, (), (bound, _ONE), steps.number(1))
-        steps.run(_DIVIDE, [(scores, line), (bound, spread)], (weights, line))
-        steps.run(_TANH, [(weights, line)], (scores, line))
+        steps.run(FILL, (), (bound, _ONE), steps.number(1))
+        steps.run(DIVIDE, [(scores, line), (bound, spread)], (weights, line))
+        steps.run(TANH, [(weights, line)], (scores, line))
         _scale(scores, line, steps.number(1), steps)
     for bias in biases:
-        steps.run(_ADD, [(scores, line), (bias, line)], (scores, line))
+        steps.run(ADD, [(scores, line), (bias, line)], (scores, line))
     across = Layout((heads, keys), (0, 1))
     for hidden in _unseen(position, keys, question.attribute("window"), steps):
-        steps.run(_MASKED_FILL, [(scores, line), (hidden, across)], (scores, line), _HIDDEN)
-    steps.run(_SOFTMAX, [(scores, line)], (weights, line))
+        steps.run(MASKED_FILL, [(scores, line), (hidden, across)], (scores, line), _HIDDEN)
+    steps.run(SOFTMAX, [(scores, line)], (weights, line))
     result = steps.scratch(heads * width, f32)
-    steps.run(_MATMUL, [(weights, of_scores), (v, of_keys)], (result, of_queries))
+    steps.run(MATMUL, [(weights, of_scores), (v, of_keys)], (result, of_queries))
     _narrow(result, steps.result, heads * width, steps)
 
 
@@ -198,15 +204,15 @@ def _unseen(position: Memory, keys: int, window: int, steps: Steps) -> list[Memo
     counted = Elements("u8", np.arange(keys, dtype=np.float32).tobytes())
     copy_kept(counted, indices.view(u8), steps)
     own = steps.scratch(1, f32)
-    steps.run(_CAST, [(position, _ONE)], (own, _ONE))
+    steps.run(ASTYPE, [(position, _ONE)], (own, _ONE))
     spread = Layout((keys,), (0,))
     hidden = [steps.scratch(keys, u8)]
-    steps.run(_GREATER, [(indices, line), (own, spread)], (hidden[0], line))
+    steps.run(GREATER, [(indices, line), (own, spread)], (hidden[0], line))
     if window:
         left = steps.scratch(1, f32)
         hidden.append(steps.scratch(keys, u8))
-        steps.run(_AFFINE, [(own, _ONE)], (left, _ONE), 1.0, -float(window))
-        steps.run(_LESS_EQUAL, [(indices, line), (left, spread)], (hidden[1], line))
+        steps.run(AFFINE, [(own, _ONE)], (left, _ONE), 1.0, -float(window))
+        steps.run(LESS_EQUAL, [(indices, line), (left, spread)], (hidden[1], line))
     return hidden
 
 
@@ -219,7 +225,7 @@ def _hidden(queries: int, keys: int, steps: Steps) -> Memory:
 
 
 def _scale(x: Memory, layout: Layout, factor: Given, steps: Steps) -> None:
-    steps.run(_AFFINE, [(x, layout)], (x, layout), factor, 0.0)
+    steps.run(AFFINE, [(x, layout)], (x, layout), factor, 0.0)
 
 
 def _wide(x: Memory, size: int, steps: Steps) -> Memory:
@@ -232,7 +238,7 @@ def _wide(x: Memory, size: int, steps: Steps) -> Memory:
             "of kernels for bf16 f16 f32"
         )
     out = steps.scratch(size, f32)
-    steps.run(_CAST, [(x, Layout.contiguous(size))], (out, Layout.contiguous(size)))
+    steps.run(ASTYPE, [(x, Layout.contiguous(size))], (out, Layout.contiguous(size)))
     return out
 
 
@@ -241,7 +247,7 @@ def _narrowed(x: Memory, dtype: DType, size: int, steps: Steps) -> Memory:
     if dtype is f32:
         return x
     out = steps.scratch(size, dtype)
-    steps.run(_CAST, [(x, Layout.contiguous(size))], (out, Layout.contiguous(size)))
+    steps.run(ASTYPE, [(x, Layout.contiguous(size))], (out, Layout.contiguous(size)))
     return out
 
 
@@ -255,15 +261,15 @@ def _converted(x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
     if x.dtype is out.dtype:
         copy_strided(x, layout, out, steps)
     else:
-        steps.run(_CAST, [(x, layout)], (out, Layout.contiguous(layout.shape)))
+        steps.run(ASTYPE, [(x, layout)], (out, Layout.contiguous(layout.shape)))
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["gated"]: Launches(_silu_mul),
-    FAMILIES["log_softmax"]: Launches(_log_softmax),
-    FAMILIES["attention"]: Launches(_attention),
-    FAMILIES["rope_at"]: Launches(_rope_at),
-    FAMILIES["cached_attention"]: Launches(_cached_attention),
+    SILU_MUL: Launches(_silu_mul),
+    LOG_SOFTMAX: Launches(_log_softmax),
+    ATTENTION: Launches(_attention),
+    ROPE_AT: Launches(_rope_at),
+    CACHED_ATTENTION: Launches(_cached_attention),
 }
 
 __all__ = ["COMPOSED", "LOWERINGS"]

@@ -8,16 +8,15 @@ room for that.
 from __future__ import annotations
 
 from ubridge.core.layout import Layout, merged_axes
-from ubridge.core.op_table import OPS
 from ubridge.core.prepared import Elements, Words
 from ubridge.core.question import Question
 from ubridge.core.rows import rows_of
+from ubridge.definitions.elementwise import COPY
+from ubridge.definitions.memory import COPY2D
 from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.prepare.gcu.kernels import gcu_kernel
 from uhal.dtypes import f16, f64, u8, u32
 
-_COPY = OPS["copy"]
-_COPY2D = OPS["copy2d"]
 _STRIDED = gcu_kernel("copy", "ucopy_{dtype}", in_l2=True)
 _MOST_AXES = 5
 _COPIED_AS = {1: u8, 2: f16, 4: u32, 8: f64}
@@ -110,7 +109,7 @@ def write_rows(source: Memory, out: Memory, layout: Layout, steps: Steps) -> Non
     shape = (written.rows, written.columns)
     for number, start in enumerate(written.starts):
         steps.run(
-            _COPY2D,
+            COPY2D,
             [(source[number * each :], Layout.contiguous(shape))],
             (out[start:], Layout(shape, (written.pitch, 1))),
         )
@@ -128,7 +127,7 @@ def _copy(question: Question, steps: Steps) -> None:
     copy_strided(steps.operands[0], question.layout(0), steps.result, steps)
 
 
-LOWERINGS: Lowerings = {_COPY: Launches(_copy, _STRIDED)}
+LOWERINGS: Lowerings = {COPY: Launches(_copy, _STRIDED)}
 
 __all__ = [
     "LOWERINGS",

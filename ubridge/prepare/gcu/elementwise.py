@@ -10,9 +10,20 @@ from functools import partial
 
 from ubridge.core.kernel_def import BY_IDS, PLAIN
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES, OPS
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
+from ubridge.definitions.elementwise import (
+    AFFINE,
+    ASTYPE,
+    BINARY,
+    COMPARISON,
+    GELU_ERF,
+    MASKED_FILL,
+    UNARY,
+    WHERE,
+    WITH_NUMBER,
+)
+from ubridge.definitions.memory import COPY2D, FILL
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.prepare.gcu.copies import deliver, room_for, roomy, threads_of, whole, write_rows
@@ -22,7 +33,6 @@ from uhal.dtypes import f16, i8, i16, i32, i64, u8, u16, u32, u64
 from uhal.errors import NotSupportedError
 from uhal.interop import StreamLike
 
-_FILL = OPS["fill"]
 _CHOSEN_AS = {i8: u8, i16: f16, u16: f16, i32: u32, u64: i64}
 _THROUGH = {(u8, i32): u32, (u8, i16): u16, (u16, i32): u32}
 """Casts without a kernel, to the cast that does the same: these values have no sign."""
@@ -96,7 +106,7 @@ def _as_bytes(condition: Memory, size: int, steps: Steps) -> Memory:
     room = max(size, threads_of(steps))
     ones, zeros, chosen = [steps.scratch(room, u8) for _ in range(3)]
     for value, memory in ((1, ones), (0, zeros)):
-        steps.run(_FILL, (), (memory, Layout.contiguous(room)), value)
+        steps.run(FILL, (), (memory, Layout.contiguous(room)), value)
     steps.launch(
         (), u8, condition.dtype, ids=condition, in1=ones, in2=zeros, out=chosen, element_num=size
     )
@@ -132,10 +142,10 @@ def _masked_fill(question: Question, steps: Steps) -> None:
     x, mask = steps.operands
     layout = question.layout(0)
     element = steps.scratch(1, x.dtype)
-    steps.run(_FILL, (), (element, Layout.contiguous(1)), steps.number())
+    steps.run(FILL, (), (element, Layout.contiguous(1)), steps.number())
     spread = Layout(layout.shape, (0,) * layout.rank)
     steps.run(
-        OPS["where"],
+        WHERE,
         [(mask, question.layout(1)), (element, spread), (x, layout)],
         (steps.result, question.result[1]),
     )
@@ -178,15 +188,15 @@ def _copy_rows(
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["unary"]: Launches(_unary, gcu_kernel("unary", PLAIN)),
-    FAMILIES["unary_scalar"]: Launches(_unary_scalar, gcu_kernel("unary", PLAIN, in_l2=True)),
-    OPS["gelu_erf"]: Launches(_refuse_gelu_erf, gcu_kernel("unary", PLAIN)),
-    FAMILIES["affine"]: Launches(_affine, gcu_kernel("affine", PLAIN)),
-    FAMILIES["binary"]: Launches(_binary, gcu_kernel("binary", PLAIN)),
-    FAMILIES["compare"]: Launches(_binary, gcu_kernel("binary", PLAIN)),
-    FAMILIES["cast"]: Launches(_cast, gcu_kernel("cast", "{root}_{dtype}_{other}", in_l2=True)),
-    FAMILIES["where"]: Launches(_where, gcu_kernel("ternary", BY_IDS)),
-    FAMILIES["masked_fill"]: Launches(_masked_fill),
-    FAMILIES["fill"]: Launches(_fill, gcu_kernel("fill", "fill_{dtype}")),
-    FAMILIES["copy2d"]: Launches(_copy2d),
+    UNARY: Launches(_unary, gcu_kernel("unary", PLAIN)),
+    WITH_NUMBER: Launches(_unary_scalar, gcu_kernel("unary", PLAIN, in_l2=True)),
+    GELU_ERF: Launches(_refuse_gelu_erf, gcu_kernel("unary", PLAIN)),
+    AFFINE: Launches(_affine, gcu_kernel("affine", PLAIN)),
+    BINARY: Launches(_binary, gcu_kernel("binary", PLAIN)),
+    COMPARISON: Launches(_binary, gcu_kernel("binary", PLAIN)),
+    ASTYPE: Launches(_cast, gcu_kernel("cast", "{root}_{dtype}_{other}", in_l2=True)),
+    WHERE: Launches(_where, gcu_kernel("ternary", BY_IDS)),
+    MASKED_FILL: Launches(_masked_fill),
+    FILL: Launches(_fill, gcu_kernel("fill", "fill_{dtype}")),
+    COPY2D: Launches(_copy2d),
 }

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from ubridge.core.kernel_def import BY_IDS
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES, OPS, Op
+from ubridge.core.operation import Op
 from ubridge.core.question import Question
+from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTER_ADD, SCATTERING
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.prepare.gcu.copies import copy_strided
@@ -25,9 +26,6 @@ from uhal import DeviceBuffer
 from uhal.dtypes import f16, i16, i32, i64, u16, u32, u64
 from uhal.interop import StreamLike
 
-_GATHER = OPS["gather"]
-_INDEX_ADD = OPS["index_add"]
-_INDEX_SELECT = OPS["index_select"]
 _MOST_IDS = 40960
 """Ids that index_select keeps."""
 _MOVED_AS = {i16: f16, u16: f16, i32: u32, u64: i64}
@@ -163,7 +161,7 @@ def _add_in_rounds(
 ) -> None:
     """Read the ids, and add in turn those that occur for the first time, the second time, ..."""
     left, length, count, right = sizes
-    found = _checked(_INDEX_ADD, ids, count, length, stream)
+    found = _checked(INDEX_ADD, ids, count, length, stream)
     rounds = _occurrences(found)
     into = (target.dtype, Layout.contiguous((left, length, right)))
 
@@ -172,7 +170,7 @@ def _add_in_rounds(
             (of_round.dtype, Layout.contiguous(some)),
             (source.dtype, Layout.contiguous((left, some, right))),
         )
-        question = Question(_INDEX_ADD, given, into, _OF_ONE_ROUND)
+        question = Question(INDEX_ADD, given, into, _OF_ONE_ROUND)
         at.run(question, stream, target, of_round, slices)
 
     if rounds.max() == 0:
@@ -185,7 +183,7 @@ def _add_in_rounds(
         chosen = DeviceBuffer.from_numpy(indices.astype(np.int64), device=at.device)
         at.note_range(chosen, 0, count - 1)
         selected = Question(
-            _INDEX_SELECT,
+            INDEX_SELECT,
             (
                 (source.dtype, Layout.contiguous((left, count, right))),
                 (chosen.dtype, Layout.contiguous(some)),
@@ -215,7 +213,7 @@ def _scatter_on_host(
     rows, columns = np.arange(left)[:, None], np.arange(right)
     for index in range(count):
         at_ids = (rows, wanted[:, index], columns)
-        array[at_ids] = values[:, index] + (array[at_ids] if op is OPS["scatter_add"] else 0)
+        array[at_ids] = values[:, index] + (array[at_ids] if op is SCATTER_ADD else 0)
     changed.copy_from(array.reshape(-1), stream=stream)
 
 
@@ -271,8 +269,8 @@ def _occurrences(ids: Ids) -> Ids:
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["index_select"]: Launches(_index_select, gcu_kernel("indexing", BY_IDS)),
-    FAMILIES["gather"]: Launches(_gather, gcu_kernel("indexing", BY_IDS, in_l2=True)),
-    FAMILIES["index_add"]: Launches(_index_add, gcu_kernel("indexing", BY_IDS)),
-    FAMILIES["scatter"]: Launches(_scatter),
+    INDEX_SELECT: Launches(_index_select, gcu_kernel("indexing", BY_IDS)),
+    GATHER: Launches(_gather, gcu_kernel("indexing", BY_IDS, in_l2=True)),
+    INDEX_ADD: Launches(_index_add, gcu_kernel("indexing", BY_IDS)),
+    SCATTERING: Launches(_scatter),
 }

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ubridge.core.op_table import OPS, Op
+from ubridge.core.operation import Op
+from ubridge.definitions.table import OPS
 from ubridge.prepare.gcu.elementwise import GELU_ERF_REASON
 from ubridge.prepare.gcu.table import GCU
 from uhal.dtypes import ALL

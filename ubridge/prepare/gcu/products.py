@@ -7,10 +7,20 @@ from math import prod
 
 from ubridge.core.kernel_def import PLAIN
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES, OPS
 from ubridge.core.prepared import Words
 from ubridge.core.product import MatmulChoice
 from ubridge.core.question import Question
+from ubridge.definitions.attention import KV_APPEND, KV_CONCAT
+from ubridge.definitions.gcus import (
+    DEQUANTIZE_Q8_0,
+    MATMUL_4BIT,
+    PAGED_ATTENTION,
+    QUANTIZE_Q8_0,
+    QUANTIZED,
+    RESHAPE_AND_CACHE,
+    ROTATION,
+)
+from ubridge.definitions.products import MATMUL, QUANTIZED_MATVEC
 from ubridge.device.lowering import Given, Launches, Lowering, Lowerings, Steps
 from ubridge.prepare.gcu.copies import whole
 from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
@@ -73,7 +83,7 @@ def _quantized_matmul(question: Question, steps: Steps) -> None:
     """Add a product with a quantized weight: operands are x, weight, scales, zeros."""
     a, weight, scales, zeros = steps.operands
     (m, k), n = question.layout(0).shape, question.shape[-1]
-    quantized = DataType.I4 if question.op is OPS["matmul_4bit"] else DataType.I8
+    quantized = DataType.I4 if question.op is MATMUL_4BIT else DataType.I8
     code = _CODES.get(question.dtype.name, DataType.F32)
     steps.launch(
         (),
@@ -96,7 +106,7 @@ def _named_by_attributes(question: Question, steps: Steps) -> None:
     memory = zip(given.pop("memory"), (*steps.operands, steps.result), strict=True)
     numbers = {name: steps.number(i) for i, name in enumerate(given.pop("numbers"))}
     # Blocks have no element type: the kernel is named after what they become.
-    is_result = question.op.family is FAMILIES["dequantize"]
+    is_result = question.op is DEQUANTIZE_Q8_0
     dtype = steps.result.dtype if is_result else question.dtype
     steps.launch((), dtype, **dict(memory), **numbers, **given)
 
@@ -188,18 +198,16 @@ def _tiles(
 
 
 LOWERINGS: Lowerings = {
-    OPS["matmul"]: GcuMatmul(),
-    FAMILIES["quantized_matvec"]: Launches(_refuse_matvec),
-    FAMILIES["quantized_matmul"]: Launches(
+    MATMUL: GcuMatmul(),
+    QUANTIZED_MATVEC: Launches(_refuse_matvec),
+    QUANTIZED: Launches(
         _quantized_matmul, gcu_kernel("matmul", "matmul_{dtype}_{root}", in_l2=True)
     ),
-    FAMILIES["kv_concat"]: Launches(_kv_concat, gcu_kernel("kvconcat", PLAIN)),
-    FAMILIES["kv_append"]: Launches(_kv_append),
-    FAMILIES["rotary"]: Launches(_named_by_attributes, gcu_kernel("embedding", PLAIN)),
-    FAMILIES["dequantize"]: Launches(_named_by_attributes, gcu_kernel("quant", PLAIN, in_l2=True)),
-    FAMILIES["quantize"]: Launches(_named_by_attributes, gcu_kernel("quant", PLAIN, in_l2=True)),
-    FAMILIES["cache"]: Launches(_named_by_attributes, gcu_kernel("cache", PLAIN)),
-    FAMILIES["paged_attention"]: Launches(
-        _named_by_attributes, gcu_kernel("attention", PLAIN, in_l2=True)
-    ),
+    KV_CONCAT: Launches(_kv_concat, gcu_kernel("kvconcat", PLAIN)),
+    KV_APPEND: Launches(_kv_append),
+    ROTATION: Launches(_named_by_attributes, gcu_kernel("embedding", PLAIN)),
+    DEQUANTIZE_Q8_0: Launches(_named_by_attributes, gcu_kernel("quant", PLAIN, in_l2=True)),
+    QUANTIZE_Q8_0: Launches(_named_by_attributes, gcu_kernel("quant", PLAIN, in_l2=True)),
+    RESHAPE_AND_CACHE: Launches(_named_by_attributes, gcu_kernel("cache", PLAIN)),
+    PAGED_ATTENTION: Launches(_named_by_attributes, gcu_kernel("attention", PLAIN, in_l2=True)),
 }

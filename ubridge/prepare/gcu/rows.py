@@ -8,9 +8,19 @@ import numpy as np
 
 from ubridge.core.kernel_def import PLAIN, power_of_two
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import FAMILIES, OPS
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
+from ubridge.definitions.attention import KV_CONCAT, ROPE, ROPE_I, ROPE_THD
+from ubridge.definitions.rows import (
+    ARG_REDUCTION,
+    ARGSORT_DESCENDING,
+    LAYER_NORM,
+    REDUCTION,
+    RMS_NORM,
+    SOFTMAX,
+    SORTING,
+)
+from ubridge.definitions.windows import CONV1D, CONV2D
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.lowering import Launches, Lowerings, Steps
 from ubridge.prepare.candle.windows import convolution_arguments
@@ -20,9 +30,6 @@ from uhal import DeviceBuffer
 from uhal.errors import NotSupportedError
 from uhal.interop import StreamLike
 
-_KV_CONCAT = OPS["kv_concat"]
-_NEIGHBORS = OPS["rope_i"]
-_HEADS_LAST = OPS["rope_thd"]
 _ROTARY = gcu_kernel("embedding", "rope_{dtype}")
 _MOST_ROWS = 32768
 """Results of a reduction that the kernel keeps besides."""
@@ -93,7 +100,7 @@ def _sort(question: Question, steps: Steps) -> None:
             (), x=x, dst=steps.result, nrows=rows, ncols=columns, ncols_pad=columns, inplace=False
         )
     else:
-        is_descending = question.op is OPS["argsort_descending"]
+        is_descending = question.op is ARGSORT_DESCENDING
         steps.work(partial(_sort_on_host, is_descending, rows, columns), x, steps.result)
 
 
@@ -126,14 +133,14 @@ def _rope(question: Question, steps: Steps) -> None:
     """
     x, cos, sin = steps.operands
     shape = question.shape
-    heads_last = question.op is _HEADS_LAST
+    heads_last = question.op is ROPE_THD
     batch, width = shape[0], shape[3]
     positions, heads = (shape[1], shape[2]) if heads_last else (shape[2], shape[1])
     rows = positions * (batch if question.layout(1).rank == 3 else 1)
     angles = steps.scratch(rows * width, x.dtype)
     halves = Layout.contiguous((rows, width // 2))
     joined = Layout.contiguous((rows, width))
-    steps.run(_KV_CONCAT, [(cos, halves), (sin, halves)], (angles, joined), axis=1)
+    steps.run(KV_CONCAT, [(cos, halves), (sin, halves)], (angles, joined), axis=1)
     # The same few for every step of a model: kept with the layouts, as u64.
     indices = Words(tuple(index % rows for index in range(batch * positions)), "i64")
     own = Layout.contiguous(shape)
@@ -157,7 +164,7 @@ def _rope(question: Question, steps: Steps) -> None:
         k_heads=1,
         hidden_size=width,
         split_dim=width,
-        gpt_geox=int(question.op is not _NEIGHBORS),
+        gpt_geox=int(question.op is not ROPE_I),
     )
     back = Layout.contiguous((batch, positions, heads, width))
     copy_strided(turned, back if heads_last else back.permute((0, 2, 1, 3)), steps.result, steps)
@@ -198,15 +205,15 @@ def _require_fitting(question: Question) -> None:
 
 
 LOWERINGS: Lowerings = {
-    FAMILIES["reduce"]: Launches(_reduce, gcu_kernel("reduce", PLAIN, in_l2=True)),
-    FAMILIES["arg_reduce"]: Launches(_reduce, gcu_kernel("reduce", PLAIN, in_l2=True)),
-    FAMILIES["softmax"]: Launches(_softmax, gcu_kernel("reduce", PLAIN, in_l2=True)),
-    FAMILIES["rmsnorm"]: Launches(_norm, gcu_kernel("reduce", "layernorm_{dtype}")),
-    FAMILIES["layernorm"]: Launches(_norm, gcu_kernel("reduce", "layernorm_{dtype}")),
-    FAMILIES["sort"]: Launches(_sort, cluster_kernel("sort", PLAIN)),
-    FAMILIES["rope"]: Launches(_rope),
-    FAMILIES["rope_i"]: Launches(_rope),
-    FAMILIES["rope_thd"]: Launches(_rope),
-    FAMILIES["conv1d"]: Launches(_conv1d, cluster_kernel("conv", PLAIN)),
-    FAMILIES["conv2d"]: Launches(_conv2d, gcu_kernel("conv", PLAIN, in_l2=True)),
+    REDUCTION: Launches(_reduce, gcu_kernel("reduce", PLAIN, in_l2=True)),
+    ARG_REDUCTION: Launches(_reduce, gcu_kernel("reduce", PLAIN, in_l2=True)),
+    SOFTMAX: Launches(_softmax, gcu_kernel("reduce", PLAIN, in_l2=True)),
+    RMS_NORM: Launches(_norm, gcu_kernel("reduce", "layernorm_{dtype}")),
+    LAYER_NORM: Launches(_norm, gcu_kernel("reduce", "layernorm_{dtype}")),
+    SORTING: Launches(_sort, cluster_kernel("sort", PLAIN)),
+    ROPE: Launches(_rope),
+    ROPE_I: Launches(_rope),
+    ROPE_THD: Launches(_rope),
+    CONV1D: Launches(_conv1d, cluster_kernel("conv", PLAIN)),
+    CONV2D: Launches(_conv2d, gcu_kernel("conv", PLAIN, in_l2=True)),
 }

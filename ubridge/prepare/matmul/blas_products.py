@@ -6,14 +6,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS
 from ubridge.core.product import Product
+from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.lowering import Given, Memory, Steps
 from ubridge.prepare.matmul.host_blas import find_blas
 from ubridge.prepare.matmul.kernels import ProductKernel
-
-_COPY = OPS["copy"]
 
 _MODULE = "blas"
 _LONGEST = 2**31 - 1
@@ -141,7 +139,7 @@ class BlasProducts(ProductKernel):
         each = rows * columns
         apart = Layout((count if batch else 1, rows, columns), layout.strides)
         copied = steps.scratch(apart.size, x.dtype)
-        steps.run(_COPY, [(x, apart)], (copied, Layout.contiguous(apart.shape)))
+        steps.run(COPY, [(x, apart)], (copied, Layout.contiguous(apart.shape)))
         return copied, Operand(each if batch else 0, columns, False)
 
 

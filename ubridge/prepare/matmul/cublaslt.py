@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ubridge.core.layout import Layout
-from ubridge.core.op_table import OPS
 from ubridge.core.product import Product
 from ubridge.core.question import Question
+from ubridge.definitions.products import MATMUL
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.lowering import Memory, Steps
 from ubridge.prepare.matmul.kernels import ProductKernel
@@ -35,7 +35,6 @@ from uhal.errors import DeviceError
 from uhal.frameworks import address_for
 from uhal.interop import StreamLike
 
-_MATMUL = OPS["matmul"]
 LIBRARY_VARIABLE = "UHAL_CUBLASLT_LIBRARY"
 CANDIDATES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11")
 
@@ -80,7 +79,7 @@ class CublasLtProducts(ProductKernel):
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the library's call, and ubridge's own kernels in case it refuses the addresses."""
         whole = Question(
-            _MATMUL,
+            MATMUL,
             ((a.dtype, _lying(product, a=True)), (b.dtype, _lying(product, a=False))),
             (out.dtype, Layout.contiguous((product.batch, product.m, product.n))),
             is_capturable=True,

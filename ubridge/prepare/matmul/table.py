@@ -11,9 +11,9 @@ from functools import lru_cache
 from math import prod
 
 from ubridge.core.layout import Layout, merged_axes
-from ubridge.core.op_table import OPS
 from ubridge.core.product import MatmulChoice, MatmulKernel, Product
 from ubridge.core.question import Question
+from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.lowering import Lowering, LoweringDevice, Memory, Steps
 from ubridge.prepare.matmul.blas_products import BlasProducts
@@ -21,8 +21,6 @@ from ubridge.prepare.matmul.cublaslt import CublasLtProducts
 from ubridge.prepare.matmul.kernels import TILED, ProductKernel, TensorProducts, TiledProducts
 from ubridge.prepare.matmul.packed_products import PackedProducts
 from uhal import DType
-
-_COPY = OPS["copy"]
 
 
 def cuda_products(executor: DeviceExecutor) -> Sequence[ProductKernel]:
@@ -123,7 +121,7 @@ def _one_batch_stride(x: Memory, layout: Layout, steps: Steps) -> Memory:
     if _batch_stride(layout) is not None:
         return x
     out = steps.scratch(layout.size, x.dtype)
-    steps.run(_COPY, [(x, layout)], (out, Layout.contiguous(layout.shape)))
+    steps.run(COPY, [(x, layout)], (out, Layout.contiguous(layout.shape)))
     return out
 
 

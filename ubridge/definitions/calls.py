@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from ubridge.core.op_table import OPS
+from ubridge.definitions.table import OPS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SPEAKER = re.compile(r"(\w+)(?=(?:, [^:]{1,60})?: )")

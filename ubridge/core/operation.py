@@ -1,0 +1,126 @@
+"""What an operation is: its operands, its rule, the same in numpy, and how exact it is.
+
+The operations themselves stand in `ubridge.definitions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ubridge.core.accuracy import EXACT, Accuracy
+
+Array = Any
+"""A numpy array; the references are written for f64 and for integers."""
+
+FLOATS = "bf16 f16 f32 f64 f8e4m3"
+REALS = "bf16 f16 f32 f64"
+INTEGERS = "u8 u32 i16 i32 i64"
+ALL = f"{FLOATS} {INTEGERS}"
+CAST_ONLY = "i8 u16 u64"
+"""Integers that operations take after `astype` alone."""
+ORDERED = f"{REALS} {INTEGERS}"
+CONVOLVED = f"{REALS} u8 u32"
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Operations with the same operands and the same rule for the result; compared by identity."""
+
+    name: str
+    operands: str
+    """The operands, as the documentation lists them."""
+    shape: str
+    """The result's shape, in words."""
+    check: Callable[[Any], bool] | None = None
+    """Whether the parts of a `Question` fit; `None` for operations that graphs do not hold.
+
+    It may also raise `ArgumentValueError` with better words.
+    """
+    tensors: tuple[int, ...] = ()
+    """How many operands there may be in memory."""
+    numbers: int = 0
+    """How many numbers follow them."""
+    attributes: str = ""
+    """The names of what else a question says."""
+    replaces: int = 0
+    """How many of the first operands a result of the same layout may overwrite in place.
+
+    Kernels read all that they need of such an element before they write there.
+    """
+    is_in_place: bool = False
+    """Whether it reads its result's old contents, or keeps a part of them."""
+    may_have_gaps: bool = False
+    """Whether its result may be strided."""
+    accuracy: Accuracy = EXACT
+    """What its operations promise that say nothing else."""
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation. There is one object of each: compare with `is`."""
+
+    name: str
+    family: Family
+    root: str
+    """The beginning of its kernels' names."""
+    dtypes: tuple[str, ...]
+    """Element types of `x` it is promised for wherever Candle's kernels run."""
+    summary: str
+    reference: Callable[..., Array] | None
+    """The same in numpy, where it is one expression."""
+    accuracy: Accuracy
+    """How far results may be from the exact ones."""
+
+    @cached_property
+    def is_of_floats(self) -> bool:
+        """Whether it is promised for floats alone; for integers numpy's result is f64."""
+        return bool(self.dtypes) and not self.has_integers
+
+    @cached_property
+    def has_integers(self) -> bool:
+        """Whether it is promised for integers."""
+        return not set(self.dtypes).isdisjoint(INTEGERS.split())
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+def define(
+    name: str,
+    family: Family,
+    root: str,
+    dtypes: str,
+    summary: str,
+    reference: Callable[..., Array] | None = None,
+    *,
+    accuracy: Accuracy | None = None,
+) -> Op:
+    """Return a new operation, by default as exact as its family."""
+    promised = accuracy or family.accuracy
+    return Op(name, family, root, tuple(dtypes.split()), summary, reference, promised)
+
+
+WORK = define(
+    "work",
+    Family("work", "buffers", "shape of a buffer it may write", is_in_place=True),
+    "", "", "a program's own work",
+)  # fmt: skip
+"""What a trace records besides operations: launches of others' kernels, copies and fills."""
+
+__all__ = [
+    "ALL",
+    "CAST_ONLY",
+    "CONVOLVED",
+    "FLOATS",
+    "INTEGERS",
+    "ORDERED",
+    "REALS",
+    "WORK",
+    "Array",
+    "Family",
+    "Op",
+    "define",
+]

@@ -1,0 +1,1 @@
+"""The operations: operands, rule, reference and accuracy of each, one file for each kind."""

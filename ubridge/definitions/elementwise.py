@@ -1,0 +1,281 @@
+"""Operations element by element."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ubridge.core.accuracy import EXACT, FUNCTION, PARTS, ROUNDED, SHARE
+from ubridge.core.fits import lies, one_shape, parts, require, same
+from ubridge.core.operation import ALL, CAST_ONLY, FLOATS, REALS, Array, Family, define
+from ubridge.core.question import Question
+from uhal.dtypes import u8
+
+
+def _alike(question: Question) -> bool:
+    dtypes, layouts = parts(question)
+    return same(*dtypes) and one_shape(layouts)
+
+
+def _compared(question: Question) -> bool:
+    (result, *dtypes), layouts = parts(question)
+    return result is u8 and same(*dtypes) and one_shape(layouts)
+
+
+def _converted(question: Question) -> bool:
+    _, layouts = parts(question)
+    return one_shape(layouts)
+
+
+def _chosen(question: Question) -> bool:
+    (result, _, *dtypes), layouts = parts(question)
+    return same(result, *dtypes) and one_shape(layouts)
+
+
+def _masked(question: Question) -> bool:
+    (*dtypes, mask), layouts = parts(question)
+    require(mask is u8, f"{question.op.name}: expected a mask of u8")
+    return same(*dtypes) and one_shape(layouts)
+
+
+def _gated(question: Question) -> bool:
+    _, layouts = parts(question)
+    return lies(*layouts) and _alike(question)
+
+
+def _erf(x: Array) -> Array:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _erfinv(x: Array) -> Array:
+    # Newton's method from a normal quantile, on erf or erfc, whichever does not cancel.
+    def inverse(x: float) -> float:
+        if not x < 1:
+            return math.inf if x == 1 else math.nan
+        y = -NormalDist().inv_cdf((1 - x) / 2) / math.sqrt(2)
+        for _ in range(2):
+            error = math.erf(y) - x if x < 0.5 else (1 - x) - math.erfc(y)
+            y -= error * math.sqrt(math.pi) / 2 * math.exp(y * y)
+        return y
+
+    from statistics import NormalDist  # it takes long to import
+
+    return np.copysign(np.vectorize(inverse, otypes=[np.float64])(np.abs(x)), x)
+
+
+def _round_half_away(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def _normcdf(x: Array) -> Array:
+    return np.vectorize(lambda one: math.erfc(-one / math.sqrt(2)) / 2, otypes=[np.float64])(x)
+
+
+def _gelu(x: Array) -> Array:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + np.tanh(inner))
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+UNARY = Family(
+    "unary", "x", "shape of x", check=_alike, tensors=(1,), replaces=1, accuracy=FUNCTION
+)
+COPY = define("copy", UNARY, "ucopy", ALL, "x", lambda x: x, accuracy=EXACT)
+NEGATIVE = define("negative", UNARY, "uneg", ALL, "-x", np.negative, accuracy=EXACT)
+RECIPROCAL = define(
+    "reciprocal", UNARY, "urecip", FLOATS, "1 / x", lambda x: 1 / x, accuracy=ROUNDED
+)
+EXP = define("exp", UNARY, "uexp", FLOATS, "e to the x", np.exp)
+EXPM1 = define("expm1", UNARY, "uexpm1", FLOATS, "e to the x, minus 1", np.expm1)
+LOG = define("log", UNARY, "ulog", FLOATS, "natural logarithm", np.log)
+LOG1P = define("log1p", UNARY, "ulog1p", FLOATS, "natural logarithm of 1 + x", np.log1p)
+SIN = define("sin", UNARY, "usin", FLOATS, "sine", np.sin)
+COS = define("cos", UNARY, "ucos", FLOATS, "cosine", np.cos)
+TANH = define("tanh", UNARY, "utanh", FLOATS, "hyperbolic tangent", np.tanh)
+ERF = define("erf", UNARY, "uerf", FLOATS, "error function", _erf)
+ERFINV = define("erfinv", UNARY, "uerfinv", FLOATS, "inverse of the error function", _erfinv)
+CEIL = define("ceil", UNARY, "uceil", ALL, "least integer not below x", np.ceil, accuracy=EXACT)
+FLOOR = define(
+    "floor", UNARY, "ufloor", ALL, "greatest integer not above x", np.floor, accuracy=EXACT
+)
+ROUND = define(
+    "round",
+    UNARY,
+    "uround",
+    ALL,
+    "nearest integer, half away from 0",
+    _round_half_away,
+    accuracy=EXACT,
+)
+NORMCDF = define(
+    "normcdf",
+    UNARY,
+    "unormcdf",
+    FLOATS,
+    "normal distribution function",
+    _normcdf,
+    accuracy=SHARE,
+)
+ABS = define("abs", UNARY, "uabs", ALL, "magnitude", np.abs, accuracy=EXACT)
+SQUARE = define("square", UNARY, "usqr", ALL, "x times x", np.square, accuracy=ROUNDED)
+SQRT = define("sqrt", UNARY, "usqrt", FLOATS, "square root", np.sqrt, accuracy=ROUNDED)
+RSQRT = define("rsqrt", UNARY, "ursqrt", "", "1 / square root of x", lambda x: 1 / np.sqrt(x))
+GELU = define("gelu", UNARY, "ugelu", FLOATS, "GELU, tanh form", _gelu, accuracy=SHARE)
+GELU_ERF = define(
+    "gelu_erf",
+    UNARY,
+    "ugelu_erf",
+    FLOATS,
+    "GELU, erf form",
+    lambda x: x * _normcdf(x),
+    accuracy=SHARE,
+)
+RELU = define(
+    "relu", UNARY, "urelu", ALL, "the larger of x and 0", lambda x: np.maximum(x, 0), accuracy=EXACT
+)
+SILU = define("silu", UNARY, "usilu", FLOATS, "x times sigmoid(x)", lambda x: x * _sigmoid(x))
+SIGN = define("sign", UNARY, "usign", ALL, "-1, 0 or 1", np.sign, accuracy=EXACT)
+SIGMOID = define("sigmoid", UNARY, "usigmoid", FLOATS, "1 / (1 + e to the -x)", _sigmoid)
+WITH_NUMBER = Family(
+    "unary_scalar",
+    "x, parameter",
+    "shape of x",
+    check=_alike,
+    tensors=(1,),
+    numbers=1,
+    replaces=1,
+    accuracy=FUNCTION,
+)
+ELU = define(
+    "elu",
+    WITH_NUMBER,
+    "uelu",
+    FLOATS,
+    "x above 0, parameter times (e to the x - 1) below",
+    lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x)),
+)
+# np.power takes a square root where the exponent is 0.5: of -inf it says NaN, powf +inf
+POWER = define("power", WITH_NUMBER, "upowf", FLOATS, "x to the parameter", np.float_power)
+AFFINE = define(
+    "affine",
+    Family(
+        "affine",
+        "x, multiplier, addend",
+        "shape of x",
+        check=_alike,
+        tensors=(1,),
+        numbers=2,
+        replaces=1,
+        accuracy=PARTS,
+    ),
+    "affine",
+    ALL,
+    "x times multiplier plus addend",
+    lambda x, multiplier, addend: x * multiplier + addend,
+)
+BINARY = Family(
+    "binary",
+    "x, y",
+    "broadcast of x and y",
+    check=_alike,
+    tensors=(2,),
+    replaces=2,
+    accuracy=ROUNDED,
+)
+ADD = define("add", BINARY, "badd", ALL, "x + y", np.add)
+SUBTRACT = define("subtract", BINARY, "bsub", ALL, "x - y", np.subtract)
+MULTIPLY = define("multiply", BINARY, "bmul", ALL, "x times y", np.multiply)
+DIVIDE = define(
+    "divide",
+    BINARY,
+    "bdiv",
+    ALL,
+    "x / y; integers towards 0",
+    lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype),
+)
+MAXIMUM = define("maximum", BINARY, "bmaximum", ALL, "the larger", np.maximum, accuracy=EXACT)
+MINIMUM = define("minimum", BINARY, "bminimum", ALL, "the smaller", np.minimum, accuracy=EXACT)
+ATAN2 = define(
+    "atan2",
+    BINARY,
+    "batan2",
+    FLOATS,
+    "angle of the point (y, x), in radians",
+    np.arctan2,
+    accuracy=FUNCTION,
+)
+MOD = define("mod", BINARY, "mod", "", "remainder of x / y", np.fmod)
+COMPARISON = Family(
+    "compare",
+    "x, y",
+    "broadcast of x and y; u8, 0 or 1",
+    check=_compared,
+    tensors=(2,),
+    replaces=2,
+)
+EQUAL = define("equal", COMPARISON, "eq", ALL, "x == y", np.equal)
+NOT_EQUAL = define("not_equal", COMPARISON, "ne", ALL, "x != y", np.not_equal)
+LESS = define("less", COMPARISON, "lt", ALL, "x < y", np.less)
+LESS_EQUAL = define("less_equal", COMPARISON, "le", ALL, "x <= y", np.less_equal)
+GREATER = define("greater", COMPARISON, "gt", ALL, "x > y", np.greater)
+GREATER_EQUAL = define("greater_equal", COMPARISON, "ge", ALL, "x >= y", np.greater_equal)
+ASTYPE = define(
+    "astype",
+    Family(
+        "cast",
+        "x, dtype",
+        "shape of x",
+        check=_converted,
+        tensors=(1,),
+        replaces=1,
+        accuracy=ROUNDED,
+    ),
+    "cast",
+    f"{ALL} {CAST_ONLY}",
+    "x as another dtype",
+)
+WHERE = define(
+    "where",
+    Family(
+        "where",
+        "condition, x, y",
+        "broadcast of all three",
+        check=_chosen,
+        tensors=(3,),
+        replaces=3,
+    ),
+    "where",
+    ALL,
+    "x where the condition is not 0, else y",
+    np.where,
+)
+MASKED_FILL = define(
+    "masked_fill",
+    Family(
+        "masked_fill",
+        "x, mask, value",
+        "broadcast of x and mask",
+        check=_masked,
+        tensors=(2,),
+        numbers=1,
+        replaces=2,
+    ),
+    "maskfill",
+    REALS,
+    "x, or value where the mask is not 0",
+    lambda x, mask, value: np.where(mask, value, x),
+)
+SILU_MUL = define(
+    "silu_mul",
+    Family(
+        "gated", "x, y", "shape of x", check=_gated, tensors=(2,), replaces=2, accuracy=FUNCTION
+    ),
+    "silu_mul",
+    REALS,
+    "silu(x) times y",
+    lambda x, y: x * _sigmoid(x) * y,
+)

@@ -1,0 +1,164 @@
+"""Operations along axes and on rows: reductions, softmax, norms, sorting."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ubridge.core.accuracy import EXACT, OF_SUM, ROW
+from ubridge.core.fits import lies, parts, same
+from ubridge.core.operation import ORDERED, REALS, Array, Family, define
+from ubridge.core.question import Question
+from uhal.dtypes import u32
+
+
+def _reduced(question: Question) -> bool:
+    return question.result[0] is question.dtype and _is_shorter(question)
+
+
+def _found(question: Question) -> bool:
+    return question.result[0] is u32 and _is_shorter(question)
+
+
+def _is_shorter(question: Question) -> bool:
+    """Whether the result has the first axes of the operand."""
+    _, (result, layout) = parts(question)
+    kept = result.rank
+    return kept < layout.rank and result.shape == layout.shape[:kept]
+
+
+def _of_rows(question: Question) -> bool:
+    dtypes, _ = parts(question)
+    return same(*dtypes) and _are_rows(question)
+
+
+def _of_logarithms(question: Question) -> bool:
+    return type(question.attribute("compensated")) is bool and _of_rows(question)
+
+
+def _sorted(question: Question) -> bool:
+    return question.result[0] is u32 and _are_rows(question)
+
+
+def _are_rows(question: Question) -> bool:
+    """Whether the result has the operand's rows, and weights the length of one."""
+    _, (result, layout, *weights) = parts(question)
+    return (
+        layout.rank == 2
+        and result.shape == layout.shape
+        and lies(layout, *weights)
+        and all(weight.shape == layout.shape[1:] for weight in weights)
+    )
+
+
+def _softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _log_softmax(x: Array) -> Array:
+    above = x - x.max(-1, keepdims=True)
+    return above - np.log(np.exp(above).sum(-1, keepdims=True))
+
+
+def _rmsnorm(x: Array, weight: Array, epsilon: float) -> Array:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon) * weight
+
+
+def _layernorm(x: Array, weight: Array, bias: Array, epsilon: float) -> Array:
+    centered = x - x.mean(-1, keepdims=True)
+    deviation = np.sqrt((centered * centered).mean(-1, keepdims=True) + epsilon)
+    return centered / deviation * weight + bias
+
+
+REDUCTION = Family(
+    "reduce",
+    "x, axes",
+    "shape of x without the axes",
+    check=_reduced,
+    tensors=(1,),
+    accuracy=OF_SUM,
+)
+SUM = define("sum", REDUCTION, "fast_sum", ORDERED, "sum", np.sum)
+MIN = define("min", REDUCTION, "fast_min", ORDERED, "minimum", np.min, accuracy=EXACT)
+MAX = define("max", REDUCTION, "fast_max", ORDERED, "maximum", np.max, accuracy=EXACT)
+ARG_REDUCTION = Family(
+    "arg_reduce", "x, axis", "shape of x without the axis; u32", check=_found, tensors=(1,)
+)
+ARGMIN = define(
+    "argmin", ARG_REDUCTION, "fast_argmin", ORDERED, "index of the first minimum", np.argmin
+)
+ARGMAX = define(
+    "argmax", ARG_REDUCTION, "fast_argmax", ORDERED, "index of the first maximum", np.argmax
+)
+SOFTMAX = define(
+    "softmax",
+    Family(
+        "softmax",
+        "x",
+        "shape of x; over its last axis",
+        check=_of_rows,
+        tensors=(1,),
+        replaces=1,
+        accuracy=ROW,
+    ),
+    "softmax",
+    REALS,
+    "e to the x over the sum of e to the x",
+    _softmax,
+)
+LOG_SOFTMAX = define(
+    "log_softmax",
+    Family(
+        "log_softmax",
+        "x",
+        "shape of x; over its last axis",
+        check=_of_logarithms,
+        tensors=(1,),
+        attributes="compensated",
+        replaces=1,
+        accuracy=ROW,
+    ),
+    "log_softmax",
+    REALS,
+    "x minus the logarithm of the sum of e to the x",
+    _log_softmax,
+)
+RMS_NORM = define(
+    "rms_norm",
+    Family(
+        "rmsnorm",
+        "x, weight, epsilon",
+        "shape of x; over its last axis",
+        check=_of_rows,
+        tensors=(2,),
+        numbers=1,
+        replaces=1,
+        accuracy=ROW,
+    ),
+    "rmsnorm",
+    REALS,
+    "x over its root mean square",
+    _rmsnorm,
+)
+LAYER_NORM = define(
+    "layer_norm",
+    Family(
+        "layernorm",
+        "x, weight, bias, epsilon",
+        "shape of x; over its last axis",
+        check=_of_rows,
+        tensors=(3,),
+        numbers=1,
+        replaces=1,
+        accuracy=ROW,
+    ),
+    "layernorm",
+    REALS,
+    "(x - mean) over the standard deviation",
+    _layernorm,
+)
+SORTING = Family("sort", "x", "shape of x; along its last axis; u32", check=_sorted, tensors=(1,))
+ARGSORT = define("argsort", SORTING, "asort_asc", ORDERED, "indices in rising order")
+ARGSORT_DESCENDING = define(
+    "argsort_descending", SORTING, "asort_desc", ORDERED, "indices in falling order"
+)
