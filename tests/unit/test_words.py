@@ -23,6 +23,7 @@ PERSONS = {"he", "him", "his", "she", "her", "hers"}
 
 PAGES = (
     ROOT / "README.md",
+    *sorted(ROOT.glob("*_backend/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *(
         page
@@ -99,7 +100,9 @@ def test_a_vague_name_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [one for one in PAGES if one.stem not in UNSWEPT], ids=lambda page: page.stem
+    "page",
+    [one for one in PAGES if one.stem not in UNSWEPT],
+    ids=lambda page: f"{page.parent.name}/{page.stem}",
 )
 def test_sentences_and_cells_of_a_page_are_short(page: Path) -> None:
     text = page.read_text("utf-8")
