@@ -24,6 +24,7 @@ PERSONS = {"he", "him", "his", "she", "her", "hers"}
 PAGES = (
     ROOT / "README.md",
     *sorted(ROOT.glob("*_backend/README.md")),
+    ROOT / "simulators" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *(
         page
