@@ -23,14 +23,31 @@ METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 
 DTYPES: Mapping[str, DType] = {
-    **{"BOOL": bool_, "U8": u8, "I8": i8, "U16": u16, "I16": i16, "U32": u32, "I32": i32},
-    **{"U64": u64, "I64": i64, "F16": f16, "BF16": bf16, "F32": f32, "F64": f64},
+    "BOOL": bool_,
+    "U8": u8,
+    "I8": i8,
+    "U16": u16,
+    "I16": i16,
+    "U32": u32,
+    "I32": i32,
+    "U64": u64,
+    "I64": i64,
+    "F16": f16,
+    "BF16": bf16,
+    "F32": f32,
+    "F64": f64,
     "F8_E4M3": f8e4m3,
 }
 """Names in files to element types."""
 _BITS = {
-    **{"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8},
-    **{"F8_E5M2FNUZ": 8, "C64": 64},
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "F8_E5M2": 8,
+    "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "C64": 64,
 }
 """Types of elements that ubridge does not have."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -138,7 +155,8 @@ def header_bytes(
     for name, dtype, shape in tensors:
         nbytes = bytes_of(dtype, shape)
         header[name] = {
-            **{"dtype": _NAMES[dtype], "shape": list(shape)},
+            "dtype": _NAMES[dtype],
+            "shape": list(shape),
             "data_offsets": [at, at + nbytes],
         }
         at += nbytes

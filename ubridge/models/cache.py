@@ -1,4 +1,4 @@
-"""`Cache`: what a model keeps of a text it has read, so that it need not read it again."""
+"""`Cache`: the tokens that a model has read, with their keys and values or its state."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from uhal.errors import ArgumentValueError
 
 
 class Cache:
-    """The tokens of one text and what layers keep of them. Made by `Model.cache`.
+    """The tokens of one text and the state of each layer. Made by `Model.cache`.
 
-    It belongs to the model that made it, and holds device memory until it is closed or let go of.
+    It belongs to the model that made it, and holds device memory until it is closed or dropped.
     One thread at a time may use it.
     """
 
     def __init__(self, body: Body, capacity: int, room: int | None = None) -> None:
-        """Made by `Model.cache`; it begins with `room`, and doubles that as a text needs it."""
+        """Made by `Model.cache`; memory for `room` tokens doubles as a text needs it."""
         self._body = body
         self.step: Step | None = None
-        """The captured reading of one token, once there was one."""
+        """The captured step of one token, after the first such step."""
         self.capacity = capacity
-        """Tokens it has room for."""
+        """The most tokens it can hold."""
         self.tokens: list[int] = []
         """The tokens it holds, in order."""
         self.kept = 0
-        """Of how many of them layers keep what they need; `Model.logits` reads the rest again."""
+        """The number of leading tokens with layer state; `Model.logits` reads the others again."""
         self.room = capacity if room is None else min(room, capacity)
-        """Tokens that its memory is for so far; `make_room` brings it up to the capacity."""
+        """The number of tokens it has memory for so far; `make_room` grows it to the capacity."""
         self.tensors = body.state(self.room)
-        """What layers keep, by layer and part: for saving or copying."""
+        """The state of the layers, by layer and part: for saving or copying."""
         self.tables = body.tables(self.room)
-        """What depends on positions alone, and with longrope on whether the text is a long one."""
+        """Tables that depend on positions alone, and with longrope on the length of the text."""
         self.turned: list[int] = []
-        """Of models whose angles depend on the length of a text: `Rope.stretch` of each key."""
+        """`Rope.stretch` of each key, for models whose angles depend on the length of a text."""
         self.is_cut = False
-        """Whether the next tokens begin another text rather than go on with what was read."""
+        """Whether the text was truncated, so that the next tokens begin another text."""
         self._stretch = 0
 
     @property
@@ -44,11 +44,11 @@ class Cache:
         return len(self.tokens)
 
     def truncate(self, length: int) -> None:
-        """Forget all tokens behind the first `length`, in no time.
+        """Forget all tokens after the first `length`, without work on the device.
 
-        A recurrent model cannot go back: it reads the tokens that stay again with the next ones. So
-        does a model whose angles depend on the length of a text, where that needs others now.
-        Raises `ArgumentValueError` for a length that is negative or above that of the text.
+        A recurrent model cannot go back: with the next tokens it reads the kept tokens again. So
+        does a model whose angles depend on the length of a text, where the angles change.
+        Raises `ArgumentValueError` for a length that is negative or above the text's.
         """
         if not 0 <= length <= len(self.tokens):
             raise ArgumentValueError(
@@ -60,7 +60,7 @@ class Cache:
             self.kept = 0 if self._body.is_recurrent else min(self.kept, length)
 
     def make_room(self, length: int) -> None:
-        """Have memory for a text of `length` tokens, and another captured step where that grows."""
+        """Grow the memory for a text of `length` tokens; the next step is then captured anew."""
         if length <= self.room:
             return
         room = self.room
@@ -76,7 +76,7 @@ class Cache:
         self.room, self._stretch = room, 0
 
     def stretch(self, stretch: int, length: int) -> None:
-        """Have tables for a text of `length`; captured steps read them where they lie."""
+        """Write the tables for a text of `length` where captured steps read them."""
         if stretch != self._stretch:
             found = self._body.tables(self.room, length)
             for table, values in ((self.tables.cos, found.cos), (self.tables.sin, found.sin)):
@@ -85,14 +85,14 @@ class Cache:
             self._stretch = stretch
 
     def read_one(self, token: int, position: int) -> ub.DeviceTensor:
-        """Enqueue the captured step; return where its logits, (vocabulary,), come."""
+        """Enqueue the captured step; return its logits, (vocabulary,), always the same memory."""
         if self.step is None:
             self.step = Step(self._body, self.tensors, self.tables, self.room, token, position)
             return self.step.logits
         return self.step(token, position)
 
     def close(self) -> None:
-        """Wait for what uses it and let go of its memory. Closing twice is fine."""
+        """Wait for pending work and free the memory. A second call does nothing."""
         if self.step is not None:
             self.step.close()
             self.step = None

@@ -35,11 +35,20 @@ CHAT_TEMPLATE = (
     f"{{% if add_generation_prompt %}}{{{{ '{TURN}assistant\\n' }}}}{{% endif %}}"
 )
 _SIZES = {
-    **{"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 512},
-    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256},
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
 }
 _OLD_SIZES = {
-    **{"n_embd": 64, "n_inner": 128, "n_layer": 2, "n_head": 4, "n_positions": 256},
+    "n_embd": 64,
+    "n_inner": 128,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 256,
     "vocab_size": 512,
 }
 _GROUPED = {**_SIZES, "head_dim": 16}
@@ -53,19 +62,33 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "gpt_bigcode": _OLD_SIZES,
     "falcon": {key: value for key, value in _SIZES.items() if key != "num_key_value_heads"},
     "chatglm": {
-        **{"hidden_size": 64, "ffn_hidden_size": 128, "num_layers": 2, "padded_vocab_size": 512},
-        **{"num_attention_heads": 4, "multi_query_group_num": 2, "kv_channels": 16},
-        **{"seq_length": 256, "add_qkv_bias": True},
+        "hidden_size": 64,
+        "ffn_hidden_size": 128,
+        "num_layers": 2,
+        "padded_vocab_size": 512,
+        "num_attention_heads": 4,
+        "multi_query_group_num": 2,
+        "kv_channels": 16,
+        "seq_length": 256,
+        "add_qkv_bias": True,
     },
     "gemma2": {**_GROUPED, "query_pre_attn_scalar": 16},
     "mixtral": {**_SIZES, "num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3_moe": {
-        **{**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+        **_GROUPED,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
         "norm_topk_prob": True,
     },
     "rwkv5": {
-        **{"hidden_size": 64, "attention_hidden_size": 64, "head_size": 16, "vocab_size": 512},
-        **{"intermediate_size": 128, "num_hidden_layers": 2, "layer_norm_epsilon": 1e-5},
+        "hidden_size": 64,
+        "attention_hidden_size": 64,
+        "head_size": 16,
+        "vocab_size": 512,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "layer_norm_epsilon": 1e-5,
     },
 }
 """By architecture, what `config.json` says of a tiny one."""

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 CHUNK = 512
-"""Tokens of a prompt that go through the layers at once: activations of more take much memory."""
+"""The most tokens of a prompt in the layers at once: it limits the memory of activations."""
 _USUAL_CAPACITY = 4096
 _FIRST_ROOM = 256
-"""Tokens that a cache begins with where each step scores all it has room for."""
+"""Tokens in a cache's first memory, on devices whose steps score all of its memory."""
 
 
 class Model:
@@ -47,7 +47,7 @@ class Model:
 
         model = Model.load("TinyLlama-1.1B")
         cache = model.cache()
-        logits = model.logits([1, 15043], cache)    # of the token that comes next
+        logits = model.logits([1, 15043], cache)    # of the next token
 
     A model remembers no text: what it has read is in caches and sessions that the program holds.
     Any thread may use it, each with caches or sessions of its own.
@@ -64,29 +64,29 @@ class Model:
     ) -> None:
         """Made by `load`."""
         self._body = body
-        # GCUs append and rotate one token at a time, and score all keys a cache has room for.
+        # GCUs append and rotate one token at a time, and score all keys in the memory of a cache.
         self._reads_one_by_one = body.device.backend == "tops"
         self.design = design
-        """Its architecture, as the table of them and its configuration say."""
+        """The architecture, from the table and the configuration."""
         self.architecture = design.name
-        """The row of the table it is."""
+        """The name of its row in the table of architectures."""
         self.vocabulary = design.vocabulary
-        """The number of tokens it knows."""
+        """The number of different tokens."""
         self.context = min(capacity, design.context) if design.has_learned_positions else capacity
-        """Tokens that caches have room for unless they are asked for with another capacity."""
+        """The capacity of caches and sessions in tokens, unless another capacity is given."""
         self.trained_context = design.context
-        """Positions it was made for; a `UserWarning` names the first text that goes beyond them."""
+        """Tokens of its training context; a `UserWarning` names the first longer text."""
         self._is_beyond = design.rope is None or design.rope.kind == "dynamic"
         self.device: Device = body.device
-        """Where it is."""
+        """The device of its weights."""
         self.end_tokens = design.end_tokens
-        """Tokens after which a text is over."""
+        """Tokens that end a text."""
         self.source = source
-        """The folder or file it came from."""
+        """The folder or file of its weights."""
         self.description = description
-        """Its name and the kinds of its weights."""
+        """The name of its folder or file, the architecture and the types of its weights."""
         self.fingerprint = fingerprint
-        """Digest of its axes and of samples of its weights, by which kept texts are told apart."""
+        """A digest of its axes and of samples of its weights; saved sessions compare it."""
 
     @classmethod
     def load(
@@ -101,16 +101,16 @@ class Model:
     ) -> Model:
         """Read a model: a folder with `config.json` and safetensors, or a GGUF file.
 
-        `device` is the current one unless given. `dtype`, f32, f16 or bf16, is that of activations,
-        caches and weights that are not quantized; by default that of most weights, and f32 where
-        they are quantized. `quantize` names a format of `ubridge.quantized.ENCODED`, or a mixture
-        such as `Q4_K_M`, to bring matrices to as they are read. `context` is the capacity of caches
-        unless they are asked for with another one; by default 4096, or what the model was made for
-        if that is less. With `progress=True` the memory it takes is told first on standard error; a
-        function is called with bytes done and bytes in all.
+        `device` is the current device by default. `dtype`, f32, f16 or bf16, is the type of
+        activations, caches and weights that are not quantized; by default the type of most weights,
+        or f32 if they are quantized. `quantize` converts matrices as they are read, to a format of
+        `ubridge.quantized.ENCODED` or a mixture such as `Q4_K_M`. `context` is the default capacity
+        of caches in tokens; without it 4096, or the training context if that is less. With
+        `progress=True` standard error first names the memory needed; a function is called with
+        bytes done and bytes in all.
 
-        On the host, weights that are used as they are stay in the pages of their files. A
-        `FileWarning` names what the files say and what is not done.
+        On the host, weights in the type of their file stay in the pages of that file. A
+        `FileWarning` names settings of the files that have no effect.
 
         Raises `NotFoundError`, `NotSupportedError` (kinds of files, architectures),
         `InvalidFileError` (damaged files, tensors that do not fit the configuration) and
@@ -135,7 +135,7 @@ class Model:
         return cls(body, design, source.path, capacity, loader.description, loader.fingerprint())
 
     def cache(self, capacity: int | None = None) -> Cache:
-        """Return room for a text of `capacity` tokens, by default that of `load`."""
+        """Return an empty cache for `capacity` tokens, by default the context."""
         if capacity is not None and capacity < 1:
             raise ArgumentValueError(f"capacity: expected at least 1 token, got {capacity}")
         tokens = capacity or self.context
@@ -147,14 +147,14 @@ class Model:
     def logits(
         self, tokens: Sequence[int], cache: Cache, *, every: bool = False
     ) -> ub.DeviceTensor:
-        """Read tokens that follow those of the cache, and return what may come next.
+        """Read tokens after those of the cache, and return logits of the next token.
 
-        That is f32, (vocabulary,), behind the last token, or with `every` (tokens, vocabulary)
-        behind each. A single token is a captured step: its result lies in the same memory each
-        time, until the next call with the same cache.
+        The logits are f32, (vocabulary,), after the last token, or with `every` (tokens,
+        vocabulary), after each. A single token is a captured step: its logits are in the same
+        memory each time, until the next call with the same cache.
 
-        Raises `ArgumentValueError` for no tokens, for ids outside the vocabulary, and for more than
-        the cache has room for; the cache is then as it was.
+        Raises `ArgumentValueError` for no tokens, for ids outside the vocabulary, and for more
+        tokens than the cache can hold; the cache is then unchanged.
         """
         ids = self._checked(tokens, cache.capacity - cache.length)
         length = cache.length + len(ids)
@@ -173,7 +173,7 @@ class Model:
         return found
 
     def __call__(self, tokens: Sequence[int]) -> ub.DeviceTensor:
-        """Return f32 (tokens, vocabulary): behind each token of a text, what may come next."""
+        """Return the logits after each token of a text: f32, (tokens, vocabulary)."""
         ids = self._checked(tokens)
         return self.logits(ids, self.cache(len(ids)), every=True)
 

@@ -18,18 +18,27 @@ from uhal import DType
 from uhal.dtypes import f32
 
 NAMES = {
-    **{"layer": "rwkv.blocks.{}.", "embedding": "rwkv.embeddings", "norm": "rwkv.ln_out"},
-    **{"head": "head", "first_norm": "pre_ln", "time_norm": "ln1", "channel_norm": "ln2"},
+    "layer": "rwkv.blocks.{}.",
+    "embedding": "rwkv.embeddings",
+    "norm": "rwkv.ln_out",
+    "head": "head",
+    "first_norm": "pre_ln",
+    "time_norm": "ln1",
+    "channel_norm": "ln2",
     **{
         f"mix_{one[0]}": f"attention.time_mix_{one}"
         for one in ("key", "value", "receptance", "gate")
     },
-    **{"decay": "attention.time_decay", "bonus": "attention.time_faaaa"},
+    "decay": "attention.time_decay",
+    "bonus": "attention.time_faaaa",
     **{one[0]: f"attention.{one}" for one in ("key", "value", "receptance", "gate")},
-    **{"output": "attention.output", "head_norm": "attention.ln_x"},
-    **{"channel_mix_k": "feed_forward.time_mix_key"},
-    **{"channel_mix_r": "feed_forward.time_mix_receptance", "channel_k": "feed_forward.key"},
-    **{"channel_r": "feed_forward.receptance", "channel_v": "feed_forward.value"},
+    "output": "attention.output",
+    "head_norm": "attention.ln_x",
+    "channel_mix_k": "feed_forward.time_mix_key",
+    "channel_mix_r": "feed_forward.time_mix_receptance",
+    "channel_k": "feed_forward.key",
+    "channel_r": "feed_forward.receptance",
+    "channel_v": "feed_forward.value",
 }
 """As `table.Row.names`."""
 _HEAD_EPSILON = 1e-5

@@ -19,7 +19,6 @@ from ubridge.models import rwkv5
 from ubridge.models.architecture import Architecture
 from ubridge.models.gguf_config import axes_of_gguf, settings_of_gguf
 from ubridge.models.table import (
-    GGUF_NAMES,
     PAGE,
     ROWS,
     architecture_of,
@@ -27,6 +26,7 @@ from ubridge.models.table import (
     spelled_alike,
     unread_of,
 )
+from ubridge.models.tensor_names import GGUF_NAMES
 from uhal import Device
 from uhal.errors import NotFoundError, NotSupportedError
 

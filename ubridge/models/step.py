@@ -1,4 +1,4 @@
-"""`Step`: the reading of one token, captured once and replayed with another token and position."""
+"""`Step`: one token through the model, captured once and replayed with other tokens."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TRACING: WeakKeyDictionary[Context, threading.Lock] = WeakKeyDictionary()
 class Step:
     """One token through all layers, as a plan of the device with two slots.
 
-    The plan is of one cache: it writes and reads that one's memory. What it computes depends on the
-    slots alone, and its results lie where they always do. It holds the weights and the cache's
-    memory until it is closed.
+    The plan belongs to one cache, whose memory it reads and writes. Only the two slots change from
+    one replay to the next; the logits are always in the same memory. The step holds the weights and
+    the cache's memory until it is closed.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Step:
         token: int,
         position: int,
     ) -> None:
-        """Read a token at a position, operation by operation, and capture what that took."""
+        """Read a token at a position, operation by operation, and capture these operations."""
         lock = _TRACING.setdefault(body.device.context, threading.Lock())
         with lock, ub.trace(body.device) as graph:
             slots = (
@@ -47,12 +47,12 @@ class Step:
         self.plan = graph.instantiate(self._captured)
 
     def __call__(self, token: int, position: int) -> ub.DeviceTensor:
-        """Enqueue the reading of a token on the default stream; return where its logits come."""
+        """Enqueue a token on the default stream; return its logits."""
         self.plan.replay(self._stream, token=token, position=position)
         return self.logits
 
     def close(self) -> None:
-        """Wait for the last replay and let go of everything held."""
+        """Wait for the last replay and free everything held."""
         self.plan.close()
         self._captured.close()
 

@@ -1,4 +1,4 @@
-"""The table of architectures: one row each, of which everything about a model is read.
+"""The table of architectures: one row for each, with everything special about its models.
 
 A row says what `config.json` need not say, what its flags change, and how the tensors are called.
 `docs/guide/adding-a-model.md` shows how to add one. Facts are those of each model's own code in
@@ -14,6 +14,17 @@ from typing import Any
 from ubridge.files.settings import Settings, shown
 from ubridge.models.architecture import Architecture, Experts
 from ubridge.models.positions import Rope
+from ubridge.models.tensor_names import (
+    BIGCODE,
+    CHATGLM,
+    FALCON,
+    GEMMA2,
+    GLM4,
+    LLAMA,
+    MIXTRAL,
+    PHI,
+    STABLELM,
+)
 from uhal.errors import NotSupportedError
 
 PAGE = "docs/guide/adding-a-model.md"
@@ -43,75 +54,6 @@ class Row:
     """Parts that are called otherwise than in most GGUF files."""
     gguf_axes: Axes = field(default_factory=dict)
     """Fields that a converter to GGUF changed."""
-
-
-# -- names of tensors ----------------------------------------------------------------------------
-
-_LLAMA = {
-    **{"layer": "model.layers.{}.", "embedding": "model.embed_tokens", "norm": "model.norm"},
-    **{"head": "lm_head", "attention_norm": "input_layernorm", "q": "self_attn.q_proj"},
-    **{"k": "self_attn.k_proj", "v": "self_attn.v_proj", "qkv": "self_attn.qkv_proj"},
-    **{"output": "self_attn.o_proj", "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"},
-    **{"mlp_norm": "post_attention_layernorm", "gate": "mlp.gate_proj", "up": "mlp.up_proj"},
-    **{"gate_up": "mlp.gate_up_proj", "down": "mlp.down_proj", "router": "mlp.gate"},
-    **{"expert_gate": "mlp.experts.{}.gate_proj", "expert_up": "mlp.experts.{}.up_proj"},
-    **{"expert_down": "mlp.experts.{}.down_proj", "experts": "mlp.experts"},
-}
-_MIXTRAL = {
-    **_LLAMA,
-    **{"router": "block_sparse_moe.gate mlp.gate", "expert_gate": "block_sparse_moe.experts.{}.w1"},
-    **{"expert_up": "block_sparse_moe.experts.{}.w3"},
-    **{"expert_down": "block_sparse_moe.experts.{}.w2"},
-}
-_PHI = {
-    **{**_LLAMA, "norm": "model.final_layernorm", "output": "self_attn.dense"},
-    **{"up": "mlp.fc1", "down": "mlp.fc2"},
-    **{"q_norm": "self_attn.q_layernorm", "k_norm": "self_attn.k_layernorm"},
-}
-_STABLELM = {
-    **_LLAMA,
-    **{"q_norm": "self_attn.q_layernorm.norms.{}", "k_norm": "self_attn.k_layernorm.norms.{}"},
-}
-_BIGCODE = {
-    **{"layer": "transformer.h.{}.", "embedding": "transformer.wte"},
-    **{"positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"},
-    **{"attention_norm": "ln_1", "qkv": "attn.c_attn", "output": "attn.c_proj"},
-    **{"mlp_norm": "ln_2", "up": "mlp.c_fc", "down": "mlp.c_proj"},
-}
-_FALCON = {
-    **{"layer": "transformer.h.{}.", "embedding": "transformer.word_embeddings"},
-    **{"norm": "transformer.ln_f", "head": "lm_head"},
-    **{"attention_norm": "input_layernorm ln_attn", "mlp_norm": "post_attention_layernorm ln_mlp"},
-    **{"qkv": "self_attention.query_key_value", "output": "self_attention.dense"},
-    **{"up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h"},
-}
-_CHATGLM = {
-    **{"layer": "transformer.encoder.layers.{}."},
-    **{"embedding": "transformer.embedding.word_embeddings"},
-    **{"norm": "transformer.encoder.final_layernorm", "head": "transformer.output_layer"},
-    **{"attention_norm": "input_layernorm", "qkv": "self_attention.query_key_value"},
-    **{"output": "self_attention.dense", "mlp_norm": "post_attention_layernorm"},
-    **{"gate_up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h"},
-}
-_GEMMA2 = {
-    **{**_LLAMA, "attention_after": "post_attention_layernorm"},
-    **{"mlp_norm": "pre_feedforward_layernorm", "mlp_after": "post_feedforward_layernorm"},
-}
-_GLM4 = {
-    **{**_LLAMA, "attention_after": "post_self_attn_layernorm"},
-    **{"mlp_after": "post_mlp_layernorm"},
-}
-GGUF_NAMES = {
-    **{"layer": "blk.{}.", "embedding": "token_embd", "positions": "position_embd"},
-    **{"norm": "output_norm", "head": "output", "attention_norm": "attn_norm", "q": "attn_q"},
-    **{"k": "attn_k", "v": "attn_v", "qkv": "attn_qkv", "output": "attn_output"},
-    **{"q_norm": "attn_q_norm", "k_norm": "attn_k_norm", "mlp_norm": "ffn_norm"},
-    **{"attention_after": "post_attention_norm", "mlp_after": "post_ffw_norm"},
-    **{"gate": "ffn_gate", "up": "ffn_up", "gate_up": "ffn_up", "down": "ffn_down"},
-    **{"router": "ffn_gate_inp", "expert_gate": "ffn_gate_exps", "expert_up": "ffn_up_exps"},
-    **{"expert_down": "ffn_down_exps"},
-}
-"""What most GGUF files call them."""
 
 
 # -- what flags change ---------------------------------------------------------------------------
@@ -260,84 +202,131 @@ def _context(positions: int, **more: Any) -> dict[str, Any]:
 
 ROWS: Mapping[str, Row] = {
     "llama": Row(
-        "llama", _LLAMA, {"epsilon": 1e-6},
-        _biased(attention_bias="qkv output", mlp_bias="mlp"), gguf_axes={"is_interleaved": True},
+        "llama",
+        LLAMA,
+        {"epsilon": 1e-6},
+        _biased(attention_bias="qkv output", mlp_bias="mlp"),
+        gguf_axes={"is_interleaved": True},
     ),
     "mistral": Row(
-        "llama", _LLAMA, {"epsilon": 1e-6}, lambda config: _windowed(config, 4096),
-        _context(131072), gguf_axes={"is_interleaved": True},
+        "llama",
+        LLAMA,
+        {"epsilon": 1e-6},
+        lambda config: _windowed(config, 4096),
+        _context(131072),
+        gguf_axes={"is_interleaved": True},
     ),
     "mixtral": Row(
-        "llama", _MIXTRAL, {}, _mixtral,
+        "llama",
+        MIXTRAL,
+        {},
+        _mixtral,
         _context(131072, rope_theta=1e6, num_experts=8, num_experts_per_tok=2),
         gguf_axes={"is_interleaved": True},
     ),
     "qwen2": Row(
-        "qwen2", _LLAMA, {"biases": frozenset({"qkv"}), "epsilon": 1e-6}, _qwen, _context(32768)
+        "qwen2", LLAMA, {"biases": frozenset({"qkv"}), "epsilon": 1e-6}, _qwen, _context(32768)
     ),
     "qwen3": Row(
-        "qwen3", _LLAMA, {"qk_norm": "rms", "epsilon": 1e-6, "width": 128},
+        "qwen3",
+        LLAMA,
+        {"qk_norm": "rms", "epsilon": 1e-6, "width": 128},
         lambda config: {**_qwen(config), **_biased(attention_bias="qkv output")(config)},
         _context(32768),
     ),
     "qwen3_moe": Row(
-        "qwen3moe", _LLAMA, {"qk_norm": "rms", "epsilon": 1e-6}, _qwen3_moe,
+        "qwen3moe",
+        LLAMA,
+        {"qk_norm": "rms", "epsilon": 1e-6},
+        _qwen3_moe,
         _context(32768, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768),
     ),
     "phi": Row(
-        "phi2", _PHI,
-        {**_PLAIN, "activation": "gelu_new", "residual": "parallel", "norms": 1,
-         "biases": _ALL | {"head"}},
-        _phi, partial=0.5,
+        "phi2",
+        PHI,
+        {
+            **_PLAIN,
+            "activation": "gelu_new",
+            "residual": "parallel",
+            "norms": 1,
+            "biases": _ALL | {"head"},
+        },
+        _phi,
+        partial=0.5,
     ),
     "phi3": Row(
-        "phi3", _LLAMA, {"qkv": "rows", "mlp": "fused"}, _windowed,
+        "phi3",
+        LLAMA,
+        {"qkv": "rows", "mlp": "fused"},
+        _windowed,
         _context(4096, original_max_position_embeddings=4096),
     ),
     "stablelm": Row(
-        "stablelm", _STABLELM, {"norm": "layer"}, _stablelm, _context(4096), partial=0.25
+        "stablelm", STABLELM, {"norm": "layer"}, _stablelm, _context(4096), partial=0.25
     ),
     "gpt_bigcode": Row(
-        "starcoder", _BIGCODE,
-        {**_PLAIN, "biases": _ALL, "has_learned_positions": True, "is_tied": True}, _bigcode,
+        "starcoder",
+        BIGCODE,
+        {**_PLAIN, "biases": _ALL, "has_learned_positions": True, "is_tied": True},
+        _bigcode,
         _context(1024),
     ),
     "starcoder2": Row(
-        "starcoder2", {**_LLAMA, "up": "mlp.c_fc", "down": "mlp.c_proj"},
+        "starcoder2",
+        {**LLAMA, "up": "mlp.c_fc", "down": "mlp.c_proj"},
         {**_PLAIN, "is_tied": True},
         lambda config: {**_windowed(config), **_biased(use_bias="qkv output mlp")(config)},
         _context(4096, use_bias=True),
     ),
     "falcon": Row(
-        "falcon", _FALCON,
+        "falcon",
+        FALCON,
         {"norm": "layer", "mlp": "plain", "activation": "gelu", "qkv": "groups", "is_tied": True},
-        _falcon, gguf_axes={"qkv": "rows"},
+        _falcon,
+        gguf_axes={"qkv": "rows"},
         gguf_names={"attention_norm": "attn_norm_2 attn_norm", "mlp_norm": "ffn_norm attn_norm"},
     ),
     "chatglm": Row(
-        "chatglm", _CHATGLM,
+        "chatglm",
+        CHATGLM,
         {**_GLM, "qkv": "rows", "biases": frozenset({"qkv"}), "epsilon": 1e-5},
         fixed={
-            "rmsnorm": True, "post_layer_norm": True, "multi_query_attention": True,
-            "add_qkv_bias": True, "add_bias_linear": False, "original_rope": True,
+            "rmsnorm": True,
+            "post_layer_norm": True,
+            "multi_query_attention": True,
+            "add_qkv_bias": True,
+            "add_bias_linear": False,
+            "original_rope": True,
             "apply_residual_connection_post_layernorm": False,
         },
         partial=0.5,
     ),
     "glm": Row(
-        "", _LLAMA, {**_GLM, "width": 128}, _biased(attention_bias="qkv"),
-        _context(131072, attention_bias=True), partial=0.5,
+        "",
+        LLAMA,
+        {**_GLM, "width": 128},
+        _biased(attention_bias="qkv"),
+        _context(131072, attention_bias=True),
+        partial=0.5,
     ),
     "glm4": Row(
-        "glm4", _GLM4, {**_GLM, "width": 128, "residual": "sandwich"},
-        _biased(attention_bias="qkv"), _context(131072, attention_bias=True), partial=0.5,
+        "glm4",
+        GLM4,
+        {**_GLM, "width": 128, "residual": "sandwich"},
+        _biased(attention_bias="qkv"),
+        _context(131072, attention_bias=True),
+        partial=0.5,
     ),
-    "gemma": Row("gemma", _LLAMA, _GEMMAS, _gemma, _context(8192), gguf_axes={"norm": "rms"}),
+    "gemma": Row("gemma", LLAMA, _GEMMAS, _gemma, _context(8192), gguf_axes={"norm": "rms"}),
     "gemma2": Row(
-        "gemma2", _GEMMA2, {**_GEMMAS, "residual": "sandwich"}, _gemma2, _context(8192),
+        "gemma2",
+        GEMMA2,
+        {**_GEMMAS, "residual": "sandwich"},
+        _gemma2,
+        _context(8192),
         gguf_axes={"norm": "rms"},
     ),
-}  # fmt: skip
+}
 """By `model_type` of `config.json`. Yi is `llama`."""
 
 _SPELLED = {
@@ -371,8 +360,13 @@ _HARMLESS = frozenset(
 )
 """Keys that change no logits: of training, of files, of how transformers computes."""
 _ACTIVATIONS = {
-    **{"silu": "silu", "swish": "silu", "gelu": "gelu_erf", "gelu_new": "gelu"},
-    **{"gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "relu": "relu"},
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "relu": "relu",
 }
 """Names of activations in files, and of functions here."""
 

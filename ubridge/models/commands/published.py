@@ -13,15 +13,21 @@ def _sizes(
     hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocabulary: int, context: int
 ) -> dict[str, Any]:
     return {
-        **{"hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers},
-        **{"num_attention_heads": heads, "num_key_value_heads": kv_heads},
-        **{"vocab_size": vocabulary, "max_position_embeddings": context},
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": context,
     }
 
 
 _MISTRAL = {
-    **{"model_type": "mistral", **_sizes(4096, 14336, 32, 32, 8, 32000, 32768)},
-    **{"rms_norm_eps": 1e-5, "tie_word_embeddings": False},
+    "model_type": "mistral",
+    **_sizes(4096, 14336, 32, 32, 8, 32000, 32768),
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
 }
 _MISTRAL_1 = {**_MISTRAL, "rope_theta": 1e4, "sliding_window": 4096}
 _MISTRAL_2 = {**_MISTRAL, "rope_theta": 1e6, "sliding_window": None}
@@ -30,15 +36,18 @@ _PHI = {"model_type": "phi", "hidden_act": "gelu_new", "layer_norm_eps": 1e-5}
 _STABLE_LM = {"model_type": "stablelm", "partial_rotary_factor": 0.25, "layer_norm_eps": 1e-5}
 _STABLE_LM_1 = {**_STABLE_LM, **_sizes(2560, 6912, 32, 32, 32, 50304, 4096)}
 _STABLE_LM_2 = {
-    **{**_STABLE_LM, **_sizes(2048, 5632, 24, 32, 32, 100352, 4096)},
+    **_STABLE_LM,
+    **_sizes(2048, 5632, 24, 32, 32, 100352, 4096),
     "use_qkv_bias": True,
 }
 _PHI_1 = {**_PHI, **_sizes(2048, 8192, 24, 32, 32, 51200, 2048), "partial_rotary_factor": 0.5}
 
 PUBLISHED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "mistral": {
-        **{"7b-v0.1": _MISTRAL_1, "7b-instruct-v0.1": _MISTRAL_1},
-        **{"7b-v0.2": _MISTRAL_2, "7b-instruct-v0.2": _MISTRAL_2},
+        "7b-v0.1": _MISTRAL_1,
+        "7b-instruct-v0.1": _MISTRAL_1,
+        "7b-v0.2": _MISTRAL_2,
+        "7b-instruct-v0.2": _MISTRAL_2,
     },
     "yi": {
         "6b": {**_YI, **_sizes(4096, 11008, 32, 32, 4, 64000, 4096)},
@@ -46,10 +55,12 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "phi": {
         "2": {
-            **{**_PHI, **_sizes(2560, 10240, 32, 32, 32, 51200, 2048)},
+            **_PHI,
+            **_sizes(2560, 10240, 32, 32, 32, 51200, 2048),
             "partial_rotary_factor": 0.4,
         },
-        **{"1": _PHI_1, "1.5": _PHI_1},
+        "1": _PHI_1,
+        "1.5": _PHI_1,
     },
     "stable-lm": {
         **dict.fromkeys(("v1-zephyr", "v1", "v1-orig"), _STABLE_LM_1),
@@ -57,9 +68,16 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "bigcode": {
         "1b": {
-            **{"model_type": "gpt_bigcode", "n_embd": 2048, "n_inner": 8192, "n_layer": 24},
-            **{"n_head": 16, "n_positions": 8192, "vocab_size": 49152, "multi_query": True},
-            **{"layer_norm_epsilon": 1e-5, "activation_function": "gelu_pytorch_tanh"},
+            "model_type": "gpt_bigcode",
+            "n_embd": 2048,
+            "n_inner": 8192,
+            "n_layer": 24,
+            "n_head": 16,
+            "n_positions": 8192,
+            "vocab_size": 49152,
+            "multi_query": True,
+            "layer_norm_epsilon": 1e-5,
+            "activation_function": "gelu_pytorch_tanh",
         },
     },
 }

@@ -1,4 +1,4 @@
-"""What generation asks of a model and of its cache."""
+"""Protocols of a model and its cache, as generation uses them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from uhal import Device
 
 
 class CacheLike(Protocol):
-    """What a model keeps of a text that it has read."""
+    """A cache of the tokens that a model has read."""
 
     kept: int
-    """Of how many of its tokens the tensors hold what is needed."""
+    """The number of leading tokens whose state is in the tensors."""
 
     @property
     def capacity(self) -> int:
-        """Tokens it has room for."""
+        """The most tokens it can hold."""
 
     @property
     def room(self) -> int:
-        """Tokens that its tensors are for so far."""
+        """The number of tokens that its tensors have memory for so far."""
 
     @property
     def length(self) -> int:
-        """Tokens it holds."""
+        """The number of tokens it holds."""
 
     @property
     def tokens(self) -> list[int]:
@@ -33,16 +33,16 @@ class CacheLike(Protocol):
 
     @property
     def tensors(self) -> Mapping[str, ub.DeviceTensor]:
-        """What it keeps of them on the device."""
+        """Their state on the device, by layer and part."""
 
     def truncate(self, length: int) -> None:
-        """Forget all tokens behind the first `length`."""
+        """Forget all tokens after the first `length`."""
 
     def make_room(self, length: int) -> None:
-        """Have tensors for a text of `length` tokens, at most the capacity."""
+        """Grow the tensors for a text of `length` tokens, at most the capacity."""
 
     def close(self) -> None:
-        """Let go of its memory."""
+        """Free its memory."""
 
 
 CacheT = TypeVar("CacheT", bound=CacheLike)
@@ -53,24 +53,24 @@ class LanguageModel(Protocol[CacheT]):
 
     @property
     def architecture(self) -> str:
-        """The kind of model it is."""
+        """The name of its architecture."""
 
     @property
     def vocabulary(self) -> int:
-        """The number of tokens it knows."""
+        """The number of different tokens."""
 
     @property
     def device(self) -> Device:
-        """Where it is."""
+        """The device of its weights."""
 
     @property
     def end_tokens(self) -> Sequence[int]:
-        """Tokens after which a text is over."""
+        """Tokens that end a text."""
 
     def cache(self, capacity: int | None = None) -> CacheT:
-        """Return room for a text."""
+        """Return an empty cache for `capacity` tokens, by default the context."""
 
     def logits(
         self, tokens: Sequence[int], cache: CacheT, *, every: bool = False
     ) -> ub.DeviceTensor:
-        """Read tokens behind those of the cache; return f32 logits behind the last, or each."""
+        """Read tokens after those of the cache; return f32 logits of the last, or of each."""

@@ -1,4 +1,4 @@
-"""One cache that several texts take turns with: the last that began to read has it."""
+"""`SharedCache`: one cache for the texts of a session; the last text that began has it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from ubridge.models.text.protocol import CacheLike
 
 
 class SharedCache:
-    """A cache, made when it is first asked for, and what uses it."""
+    """A cache, allocated at the first access, and its current user."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        """Of what makes caches of one capacity."""
+        """Prepare; `make` returns a new cache each time, always of the same capacity."""
         self._make = make
         self._cache: CacheLike | None = None
         self._user: weakref.ref[object] | None = None
 
     @property
     def cache(self) -> CacheLike:
-        """The cache, whoever uses it."""
+        """The cache, whatever text uses it."""
         if self._cache is None:
             self._cache = self.another()
         return self._cache
 
     def take(self, user: object) -> CacheLike:
-        """Return the cache, which is the user's until another one takes it."""
+        """Return the cache, which belongs to the user until another user takes it."""
         self._user = weakref.ref(user)
         return self.cache
 
     def is_with(self, user: object) -> bool:
-        """Return whether nobody took the cache since this user did."""
+        """Return whether this user was the last to take the cache."""
         return self._user is not None and self._user() is user
 
     def another(self) -> CacheLike:
-        """Return a new cache, for one that the first was taken from."""
+        """Return a new cache, for a user that has lost the shared cache."""
         made: CacheLike = self._make()
         return made
 
@@ -46,7 +46,7 @@ class SharedCache:
             self._cache = cache
 
     def close(self) -> None:
-        """Let go of the cache; the next that asks gets a new one."""
+        """Free the cache; the next access allocates another cache."""
         cache, self._cache, self._user = self._cache, None, None
         if cache is not None:
             cache.close()

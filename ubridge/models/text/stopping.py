@@ -1,4 +1,4 @@
-"""Text that ends where one of some strings begins, though it comes in pieces."""
+"""`StopStrings`: ends a text that comes in pieces before the first stop string."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 
 class StopStrings:
-    """Passes text on, and holds back what may be the beginning of a string that ends it."""
+    """Passes text on, and holds back an end that may be the beginning of a stop string."""
 
     def __init__(self, strings: str | Iterable[str]) -> None:
-        """Of one or more strings. Raises `ArgumentValueError` for an empty one."""
+        """Take one string or several. Raises `ArgumentValueError` for an empty string."""
         self.strings = (strings,) if isinstance(strings, str) else tuple(strings)
         for one in self.strings:
             if not isinstance(one, str):
@@ -23,7 +23,7 @@ class StopStrings:
         """The string that ended the text."""
 
     def push(self, text: str) -> str:
-        """Return what goes on; nothing behind the string that was found."""
+        """Return the text to pass on; an empty text after a stop string was found."""
         if self.found is not None:
             return ""
         whole = self._held + text
@@ -37,12 +37,12 @@ class StopStrings:
         return whole[: len(whole) - keep]
 
     def finish(self) -> str:
-        """Return what was held back, as nothing follows."""
+        """Return the text held back, at the end of the text."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, string: str) -> int:
-    """How many characters at the end of a text begin a string."""
+    """Return how many characters at the end of a text begin a string."""
     most = min(len(text), len(string) - 1)
     return next((count for count in range(most, 0, -1) if text.endswith(string[:count])), 0)

@@ -31,9 +31,15 @@ from uhal.errors import ArgumentValueError
 _KEYS = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
 _NAMES = {
-    **{"bos": "bos_token", "eos": "eos_token", "eot": "eot_token", "eom": "eom_token"},
-    **{"unknown": "unk_token", "padding": "pad_token", "seperator": "sep_token"},
-    **{"mask": "mask_token", "cls": "cls_token"},
+    "bos": "bos_token",
+    "eos": "eos_token",
+    "eot": "eot_token",
+    "eom": "eom_token",
+    "unknown": "unk_token",
+    "padding": "pad_token",
+    "seperator": "sep_token",
+    "mask": "mask_token",
+    "cls": "cls_token",
 }
 """Tokens by their keys here and by the names that templates have for them."""
 _KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
