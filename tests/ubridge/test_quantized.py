@@ -278,8 +278,8 @@ def test_what_is_refused(host: Device) -> None:
     x = ubridge.zeros((2, 64))
     with pytest.raises(ValueError, match=r"whole blocks of 256 elements, got 64 columns"):
         QuantizedWeight.from_numpy(np.ones((3, 64)), "q4_K")
-    with pytest.raises(ValueError, match="no block format 'q3_k'; there are q4_0, q4_1, q5_0"):
-        quantize(np.ones(32), "q3_k")
+    with pytest.raises(ValueError, match="no block format 'q9_k'; there are q4_0, q4_1, q5_0"):
+        quantize(np.ones(32), "q9_k")
     with pytest.raises(ValueError, match="quantize: no way to iq2_xxs is known; there are q4_0"):
         quantize(np.ones(256), "iq2_xxs")
     with pytest.raises(ValueError, match=r"expected a matrix, got shape \(64,\)"):

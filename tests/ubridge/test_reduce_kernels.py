@@ -279,7 +279,8 @@ def test_norms(device: Device, rng: np.random.Generator, kind: str, dtype: str) 
         if kind == "layer" and with_beta:
             expected = expected + beta.astype(Wide)
             magnitude = magnitude + np.abs(beta.astype(Wide))
-        close(output.to_numpy(), expected, magnitude, dtype, 40)
+        # Few threads add long rows one element at a time: their roundings are a random walk.
+        close(output.to_numpy(), expected, magnitude, dtype, max(40, 2 * cols**0.5))
 
 
 def test_a_variance_that_cancels(device: Device, rng: np.random.Generator) -> None:

@@ -26,7 +26,15 @@ from ubridge.definitions.elementwise import (
 from ubridge.definitions.memory import COPY2D, FILL
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
-from ubridge.prepare.gcu.copies import deliver, room_for, roomy, threads_of, whole, write_rows
+from ubridge.prepare.gcu.copies import (
+    copy_strided,
+    deliver,
+    room_for,
+    roomy,
+    threads_of,
+    whole,
+    write_rows,
+)
 from ubridge.prepare.gcu.kernels import gcu_kernel
 from uhal import DeviceBuffer
 from uhal.dtypes import f16, i8, i16, i32, i64, u8, u16, u32, u64
@@ -129,6 +137,9 @@ def _affine(question: Question, steps: Steps) -> None:
 def _cast(question: Question, steps: Steps) -> None:
     layout, out = question.layout(0), steps.result
     x = steps.operands[0]
+    if x.dtype is out.dtype:
+        copy_strided(x, layout, out, steps)
+        return
     through = _THROUGH.get((x.dtype, out.dtype), out.dtype)
     size = layout.size
     source = roomy(whole(x, layout, steps), size, steps)
