@@ -43,7 +43,7 @@ _FIRST_ROOM = 256
 
 
 class Model:
-    """A language model whose weights are on a device. Made by `Model.load`.
+    """A language model whose weights are on a device. Made by `Model.load`::
 
         model = Model.load("TinyLlama-1.1B")
         cache = model.cache()
@@ -187,10 +187,10 @@ class Model:
     def session(self, capacity: int | None = None) -> Session:
         """Return a new session with a cache for `capacity` tokens, by default the context.
 
-        session = model.session()
-        session.chat([{"role": "user", "content": "Hello"}]).read()
+        A session's next prompt reads only what its cache does not hold. For example::
 
-        A session's next prompt reads only what its cache does not hold.
+            session = model.session()
+            session.chat([{"role": "user", "content": "Hello"}]).read()
         """
         return Session(self, self.tokenizer, capacity)
 
@@ -200,10 +200,11 @@ class Model:
     ) -> Generation:
         """Return pieces of text that follow a prompt, read whole into a cache of their own.
 
-        for piece in model.generate("Once upon a time", max_tokens=100, temperature=0.8):
-            print(piece, end="", flush=True)
+        `Session.generate` describes the options and errors, and reads only what is new. For
+        example::
 
-        `Session.generate` describes the options and errors, and reads only what is new.
+            for piece in model.generate("Once upon a time", max_tokens=100, temperature=0.8):
+                print(piece, end="", flush=True)
         """
         return self.session().generate(prompt, **options)
 
@@ -213,9 +214,10 @@ class Model:
     ) -> Generation:
         """Return pieces of the answer to messages, read whole into a cache of their own.
 
-        model.chat([{"role": "user", "content": "Hello"}]).read()
+        `Session.chat` describes the options and errors, and reads only the newest messages. For
+        example::
 
-        `Session.chat` describes the options and errors, and reads only the newest messages.
+            model.chat([{"role": "user", "content": "Hello"}]).read()
         """
         return self.session().chat(messages, **options)
 
