@@ -19,9 +19,9 @@ import numpy as np
 
 import ubridge
 from ubridge import DeviceExecutor, DeviceTensor
+from ubridge.core.lowering import Steps
 from ubridge.core.product import Product
 from ubridge.core.question import Question
-from ubridge.device.lowering import Steps
 from ubridge.device.ready import make_ready
 from ubridge.prepare.matmul import cublaslt
 from ubridge.prepare.matmul.kernels import ProductKernel

@@ -65,55 +65,30 @@ from ubridge.graph.graph import ComputeGraph
 from ubridge.graph.ops import OpParams, TensorOp
 from ubridge.graph.tracing import trace
 from ubridge.indexed_products import indexed_matmul
-from ubridge.ops.caches import cached_attention, kv_append, launch_kv_append, rope_at
-from ubridge.ops.choices import clip, isnan, where
-from ubridge.ops.einsum import einsum
-from ubridge.ops.elementwise import affine, astype, power
-from ubridge.ops.fused import masked_fill, silu_mul
-from ubridge.ops.launching import (
-    launch_affine,
-    launch_argsort,
-    launch_attention,
-    launch_binary,
-    launch_cast,
-    launch_gather,
-    launch_index_select,
-    launch_kv_concat,
-    launch_log_softmax,
-    launch_masked_fill,
-    launch_matmul,
-    launch_norm,
-    launch_reduce,
-    launch_rope,
-    launch_silu_mul,
-    launch_softmax,
-    launch_ternary,
-    launch_unary,
-)
-from ubridge.ops.products import attention, kv_concat, matmul, matmul_choice
-from ubridge.ops.reductions import argmax, argmin, max, mean, min, sum
-from ubridge.ops.rows import argsort, layer_norm, log_softmax, rms_norm, rope, softmax
-from ubridge.ops.selection import (
-    flip,
-    gather,
-    index_add,
-    scatter,
-    scatter_add,
-    sort,
-    take,
-    topk,
-)
-from ubridge.ops.statistics import all, any, cumsum, prod, std, var
-from ubridge.ops.windows import (
-    avg_pool2d,
-    conv1d,
-    conv2d,
-    conv_transpose1d,
-    conv_transpose2d,
-    max_pool2d,
-    upsample_bilinear2d,
-    upsample_nearest2d,
-)
+from ubridge.ops import caches as caches_
+from ubridge.ops import choices as choices_
+from ubridge.ops import einsum as einsum_
+from ubridge.ops import elementwise as elementwise_
+from ubridge.ops import fused as fused_
+from ubridge.ops import launching as launching_
+from ubridge.ops import products as products_
+from ubridge.ops import reductions as reductions_
+from ubridge.ops import rows as rows_
+from ubridge.ops import selection as selection_
+from ubridge.ops import statistics as statistics_
+from ubridge.ops import windows as windows_
+from ubridge.ops.caches import *  # noqa: F403
+from ubridge.ops.choices import *  # noqa: F403
+from ubridge.ops.einsum import *  # noqa: F403
+from ubridge.ops.elementwise import *  # noqa: F403
+from ubridge.ops.fused import *  # noqa: F403
+from ubridge.ops.launching import *  # noqa: F403
+from ubridge.ops.products import *  # noqa: F403
+from ubridge.ops.reductions import *  # noqa: F403
+from ubridge.ops.rows import *  # noqa: F403
+from ubridge.ops.selection import *  # noqa: F403
+from ubridge.ops.statistics import *  # noqa: F403
+from ubridge.ops.windows import *  # noqa: F403
 from ubridge.quantized import QuantizedWeight, embedding, linear, quantized_matmul
 from ubridge.random import Generator, rand, randn
 from ubridge.tensor import DeviceTensor
@@ -158,40 +133,8 @@ __all__ = [
     "Generator",
     "rand",
     "randn",
-    "affine",
-    "astype",
-    "power",
-    "where",
-    "clip",
-    "isnan",
-    "all",
-    "any",
-    "cumsum",
-    "prod",
-    "std",
-    "var",
-    "topk",
-    "einsum",
-    "argmax",
-    "argmin",
-    "max",
-    "mean",
-    "min",
-    "sum",
     "embedding",
-    "flip",
-    "gather",
-    "index_add",
-    "scatter",
-    "scatter_add",
-    "take",
-    "matmul",
-    "matmul_choice",
     "MatmulChoice",
-    "attention",
-    "cached_attention",
-    "kv_append",
-    "kv_concat",
     "QuantizedWeight",
     "linear",
     "quantized_matmul",
@@ -201,57 +144,32 @@ __all__ = [
     "Weights",
     "load",
     "save",
-    "argsort",
-    "sort",
-    "avg_pool2d",
-    "conv1d",
-    "conv2d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "layer_norm",
-    "log_softmax",
-    "masked_fill",
-    "max_pool2d",
-    "rms_norm",
-    "rope",
-    "rope_at",
-    "silu_mul",
-    "softmax",
-    "upsample_bilinear2d",
-    "upsample_nearest2d",
-    "launch_affine",
-    "launch_argsort",
-    "launch_binary",
-    "launch_attention",
-    "launch_cast",
     "launch_col2im1d",
     "launch_convolution",
     "launch_copy",
     "launch_copy2d",
     "launch_dequantize",
     "launch_fill",
-    "launch_gather",
     "launch_im2col",
     "launch_index_add",
-    "launch_index_select",
-    "launch_kv_append",
-    "launch_kv_concat",
-    "launch_log_softmax",
-    "launch_masked_fill",
-    "launch_matmul",
-    "launch_norm",
     "launch_pool2d",
     "launch_quantized_matvec",
-    "launch_reduce",
-    "launch_rope",
     "launch_scatter",
-    "launch_silu_mul",
-    "launch_softmax",
-    "launch_ternary",
-    "launch_unary",
     "launch_upsample2d",
 ]
 __all__ += functions.__all__
+__all__ += choices_.__all__
+__all__ += einsum_.__all__
+__all__ += elementwise_.__all__
+__all__ += fused_.__all__
+__all__ += launching_.__all__
+__all__ += products_.__all__
+__all__ += reductions_.__all__
+__all__ += rows_.__all__
+__all__ += selection_.__all__
+__all__ += statistics_.__all__
+__all__ += windows_.__all__
+__all__ += caches_.__all__
 
 
 def __dir__() -> list[str]:

@@ -25,6 +25,7 @@ from ubridge.core.kernel_def import (
     warp_per_row,
     wide_block_per_row,
 )
+from ubridge.core.lowering import Given, Launches, Lowering, Lowerings, Memory, Steps
 from ubridge.core.operation import Family, Op
 from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel, Product
@@ -32,7 +33,6 @@ from ubridge.core.question import Question
 from ubridge.definitions.table import OPS
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import KERNELS, HostImages, ImageFolder
-from ubridge.device.lowering import Given, Launches, Lowering, Lowerings, Memory, Steps
 from ubridge.device.registry import GROUP, BackendKernels, Image, Images, kernels_of
 from ubridge.prepare.candle.table import CANDLE
 from ubridge.prepare.matmul.kernels import ProductKernel

@@ -55,7 +55,7 @@ GCU_KERNELS = {"rope": "rotary", "rope_i": "rotary", "rope_thd": "rotary"}
 
 def _gcu_has(op: Op, dtype: str, other: str | None) -> bool:
     op = OPS[GCU_KERNELS.get(op.name, op.name)]
-    if op.name in COMPOSED:
+    if op.name in COMPOSED or op.composed is not None:
         return dtype in ("f32", "f16", "bf16")
     name = entry_name(op, dtype, other)
     return name is not None and name in entries.signatures() and name not in REFUSED

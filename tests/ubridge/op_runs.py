@@ -268,7 +268,7 @@ def reduce(t: Trial) -> Iterator[Outcome]:
     if t.op.name == "sum" and not t.is_float:
         yield Outcome(got, x.array.sum(axis, dtype=x.array.dtype))
         return
-    magnitude = abs(wide(x)).sum(axis) if t.op.name == "sum" else 0
+    magnitude = abs(wide(x)).sum(axis) if t.op.accuracy.of_magnitude else 0
     yield Outcome(got, reference(t.op, wide(x), axis=axis), magnitude, x.array.shape[axis])
 
 

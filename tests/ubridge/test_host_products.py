@@ -16,7 +16,7 @@ from tests.requirements import needed
 from tests.sampling import rounds
 from tests.ubridge.operands import Array
 from ubridge import DeviceTensor
-from ubridge.device.lowering import Steps
+from ubridge.core.lowering import Steps
 from ubridge.prepare.matmul import blas_products, host_blas, packed_products
 from uhal import Device, Stream
 

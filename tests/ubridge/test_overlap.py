@@ -71,7 +71,10 @@ SQUARE = (SIDE, SIDE)
 HEADS = (1, 1, SIDE, SIDE)
 HALVES = (SIDE, SIDE // 2)
 OF_IDS = ("u32", "i64")
-REDUCTIONS = ("sum", "mean", "min", "max", "any", "all", "var", "std", "prod", "argmin", "argmax")
+REDUCTIONS = (
+    *[op.name for op in OPS.values() if op.family.name in ("reduce", "arg_reduce")],
+    *("mean", "any", "all", "var", "std", "prod"),
+)
 
 
 def all_cases() -> dict[str, Case]:

@@ -73,6 +73,11 @@ class Op:
     """The same in numpy, where it is one expression."""
     accuracy: Accuracy
     """How far results may be from the exact ones."""
+    composed: Callable[[Any, Any], None] | None = None
+    """Adds the steps of a `Question` to `Steps` by other operations.
+
+    For devices without a lowering of the operation.
+    """
 
     @cached_property
     def is_of_floats(self) -> bool:
@@ -97,10 +102,11 @@ def define(
     reference: Callable[..., Array] | None = None,
     *,
     accuracy: Accuracy | None = None,
+    composed: Callable[[Any, Any], None] | None = None,
 ) -> Op:
     """Return a new operation, by default as exact as its family."""
     promised = accuracy or family.accuracy
-    return Op(name, family, root, tuple(dtypes.split()), summary, reference, promised)
+    return Op(name, family, root, tuple(dtypes.split()), summary, reference, promised, composed)
 
 
 WORK = define(

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Steps
 from ubridge.core.operation import WORK
 from ubridge.core.prepared import Prepared
 from ubridge.core.product import MatmulChoice, MatmulKernel
@@ -22,7 +23,6 @@ from ubridge.device import recording
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.index_faults import IndexFaults
 from ubridge.device.kernels import DeviceKernels
-from ubridge.device.lowering import Steps
 from ubridge.device.ready import Enqueue, Ready, RecordedWork, make_ready
 from ubridge.device.recent import Recent
 from ubridge.device.spans import require_apart

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ubridge.core.kernel_def import Kernel, KernelDef
+from ubridge.core.lowering import Launches, Lowering
 from ubridge.core.operation import Op
 from ubridge.core.question import Question
 from ubridge.device.content_cache import ConstantCache
 from ubridge.device.images import load_module
 from ubridge.device.index_faults import IndexFaults
-from ubridge.device.lowering import Lowering
 from ubridge.device.registry import kernels_of
 from ubridge.device.slice_ptr import LayoutCache
 from uhal import Device, DeviceBuffer, DType, Function
@@ -55,7 +55,9 @@ class DeviceKernels:
         found = self._lowerings.get(op)
         if found is None:
             known = self.backend_kernels.lowerings
-            general = known.get(op) or known.get(op.family)
+            general = known.get(op)
+            if general is None:
+                general = Launches(op.composed) if op.composed else known.get(op.family)
             if general is None:
                 raise NotSupportedError(
                     f"{op.name}: the {self.device.backend} backend has no such kernel",
@@ -67,7 +69,7 @@ class DeviceKernels:
     def has(self, op: Op) -> bool:
         """Return whether this device computes an operation, for some element types."""
         known = self.backend_kernels.lowerings
-        return op in known or op.family in known
+        return op in known or op.composed is not None or op.family in known
 
     def close(self) -> None:
         """Release what its lowerings hold besides memory. The device is still open."""

@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from ubridge.core.lowering import Lowerings
 from ubridge.core.operation import Family, Op
 from ubridge.core.product import MatmulKernel
-from ubridge.device.lowering import Lowerings
 from uhal import Device
 from uhal.contract import Chosen
 from uhal.errors import ArgumentTypeError, NotSupportedError

@@ -239,7 +239,5 @@ __all__ = [
     "cached_attention",
     "kv_append",
     "launch_kv_append",
-    "plan_cached_attention",
-    "plan_rope_at",
     "rope_at",
 ]

@@ -99,3 +99,10 @@ def _dtype_of_choice(x: Any, y: Any) -> DType:
     if hasattr(y, "_layout"):
         return with_number("where", y._dtype, x)
     return as_dtype(np.result_type(x, y))
+
+
+__all__ = [
+    "clip",
+    "isnan",
+    "where",
+]

@@ -201,4 +201,6 @@ def _arranged(x: Tensor, letters: str, batch: tuple[str, ...], rows: str, column
     return turned.reshape(*outer, row_count, column_count)
 
 
-__all__ = ["einsum"]
+__all__ = [
+    "einsum",
+]

@@ -386,17 +386,6 @@ def astype(
 
 __all__ = [
     "affine",
-    "answering_pair",
     "astype",
-    "binary",
-    "converted",
-    "plan_affine",
-    "plan_binary",
-    "plan_conversion",
-    "plan_not_equal_to_zero",
-    "plan_power",
-    "plan_unary",
     "power",
-    "unary",
-    "wrapped",
 ]

@@ -77,4 +77,7 @@ def masked_fill(
     return made
 
 
-__all__ = ["masked_fill", "plan_masked_fill", "plan_silu_mul", "silu_mul"]
+__all__ = [
+    "masked_fill",
+    "silu_mul",
+]

@@ -199,7 +199,4 @@ __all__ = [
     "kv_concat",
     "matmul",
     "matmul_choice",
-    "plan_attention",
-    "plan_kv_concat",
-    "plan_matmul",
 ]

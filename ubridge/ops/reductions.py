@@ -189,3 +189,13 @@ def argmax(
 ) -> Tensor:
     """Return the index of the first largest along an axis, as u32; without an axis, of all."""
     return reduced(ARGMAX, x, axis, keepdims, out, stream)
+
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "max",
+    "mean",
+    "min",
+    "sum",
+]

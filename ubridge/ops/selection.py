@@ -337,7 +337,6 @@ def _require_target(name: str, x: Tensor, source: Tensor) -> None:
 
 
 __all__ = [
-    "embedding",
     "flip",
     "gather",
     "index_add",

@@ -263,4 +263,11 @@ def _as(
     return converted(found, dtype, out=out, stream=stream)
 
 
-__all__ = ["all", "any", "cumsum", "prod", "std", "var"]
+__all__ = [
+    "all",
+    "any",
+    "cumsum",
+    "prod",
+    "std",
+    "var",
+]

@@ -185,3 +185,15 @@ def _require_numbers(name: str, x: Tensor) -> None:
         raise ArgumentTypeError(
             f'{name}: expected numbers, got bool. Cast first, for example x.astype("f32").'
         )
+
+
+__all__ = [
+    "avg_pool2d",
+    "conv1d",
+    "conv2d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "max_pool2d",
+    "upsample_bilinear2d",
+    "upsample_nearest2d",
+]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 
 from ubridge.core.kernel_def import PLAIN, KernelDef, block_per_part, strided, wide_block_per_row
+from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions.attention import ATTENTION, CACHED_ATTENTION, KV_APPEND, KV_CONCAT, ROPE_AT
 from ubridge.device.images import load_module
-from ubridge.device.lowering import Launches, Lowerings, Steps
 from uhal import Device, DType
 from uhal.dtypes import f32, f64
 from uhal.errors import NotFoundError

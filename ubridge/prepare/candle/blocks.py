@@ -6,9 +6,9 @@ Products with vectors of 8 bits are in `block_products` for CPUs and in `q8_1` f
 from __future__ import annotations
 
 from ubridge.core.kernel_def import KernelDef, strided, warp_for_each_row
+from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions.products import BLOCK_ELEMENTS, QUANTIZED_MATVEC
-from ubridge.device.lowering import Launches, Lowerings, Steps
 
 
 def _matvec(question: Question, steps: Steps) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, covering, strided
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Given, Launches, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions.elementwise import (
@@ -21,7 +22,6 @@ from ubridge.definitions.elementwise import (
     WITH_NUMBER,
 )
 from ubridge.definitions.memory import COPY2D, FILL, RANDOM
-from ubridge.device.lowering import Given, Launches, Lowerings, Steps
 from ubridge.device.slice_ptr import joined_words
 
 

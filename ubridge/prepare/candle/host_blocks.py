@@ -8,10 +8,10 @@ from __future__ import annotations
 from ubridge.core.block_formats import FORMATS
 from ubridge.core.kernel_def import KernelDef, pieces_of_lines
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions.elementwise import ASTYPE
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
-from ubridge.device.lowering import Launches, Lowerings, Steps
 from uhal.dtypes import f32
 
 

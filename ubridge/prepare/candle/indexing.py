@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ubridge.core.kernel_def import BY_IDS, KernelDef, strided
+from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTERING
-from ubridge.device.lowering import Launches, Lowerings, Steps
 
 SELECT = KernelDef("indexing", BY_IDS, strided)
 """The kernels of `index_select`."""

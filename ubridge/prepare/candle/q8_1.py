@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
 from ubridge.definitions.elementwise import ASTYPE
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
-from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.prepare.candle.host_blocks import weights_of
 from ubridge.prepare.candle.indexing import SELECT
 from uhal.dtypes import f32, u8, u32

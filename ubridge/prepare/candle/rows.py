@@ -17,6 +17,7 @@ from ubridge.core.kernel_def import (
     warp_per_row,
     wide_block_per_row,
 )
+from ubridge.core.lowering import Given, Launches, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions.attention import ROPE, ROPE_I, ROPE_THD
@@ -31,7 +32,6 @@ from ubridge.definitions.rows import (
     SOFTMAX,
     SORTING,
 )
-from ubridge.device.lowering import Given, Launches, Lowerings, Steps
 from uhal.dtypes import u32
 
 _MERGED = 8

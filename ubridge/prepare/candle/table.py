@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ubridge.core.lowering import Lowerings
 from ubridge.definitions.products import MATMUL
-from ubridge.device.lowering import Lowerings
 from ubridge.prepare.candle import (
     attention,
     blocks,

@@ -6,10 +6,10 @@ Some kernels call rows `w`, as Candle does.
 from __future__ import annotations
 
 from ubridge.core.kernel_def import PLAIN, KernelDef, covering
+from ubridge.core.lowering import Given, Launches, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions import windows
-from ubridge.device.lowering import Given, Launches, Lowerings, Steps
 
 
 def _launch(question: Question, steps: Steps, threads: int, /, **arguments: Given) -> None:

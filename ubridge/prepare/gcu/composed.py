@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Given, Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
 from ubridge.definitions.attention import (
@@ -39,7 +40,6 @@ from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.memory import FILL
 from ubridge.definitions.products import MATMUL
 from ubridge.definitions.rows import LOG_SOFTMAX, MAX, SOFTMAX, SUM
-from ubridge.device.lowering import Given, Launches, Lowerings, Memory, Steps
 from ubridge.prepare.gcu.copies import copy_kept, copy_strided
 from ubridge.prepare.gcu.products import require_one_token
 from uhal import DType

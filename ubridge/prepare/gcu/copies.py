@@ -8,12 +8,12 @@ room for that.
 from __future__ import annotations
 
 from ubridge.core.layout import Layout, merged_axes
+from ubridge.core.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Elements, Words
 from ubridge.core.question import Question
 from ubridge.core.rows import rows_of
 from ubridge.definitions.elementwise import COPY
 from ubridge.definitions.memory import COPY2D
-from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.prepare.gcu.kernels import gcu_kernel
 from uhal.dtypes import f16, f64, u8, u32
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from ubridge.core.kernel_def import BY_IDS, PLAIN
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions.elementwise import (
@@ -25,7 +26,6 @@ from ubridge.definitions.elementwise import (
 )
 from ubridge.definitions.memory import COPY2D, FILL
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.prepare.gcu.copies import (
     copy_strided,
     deliver,

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from ubridge.core.kernel_def import BY_IDS
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.core.operation import Op
 from ubridge.core.question import Question
 from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTER_ADD, SCATTERING
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.prepare.gcu.copies import copy_strided
 from ubridge.prepare.gcu.kernels import gcu_kernel
 from uhal import DeviceBuffer

@@ -7,6 +7,7 @@ from math import prod
 
 from ubridge.core.kernel_def import PLAIN
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Given, Launches, Lowering, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.product import MatmulChoice
 from ubridge.core.question import Question
@@ -21,7 +22,6 @@ from ubridge.definitions.gcus import (
     ROTATION,
 )
 from ubridge.definitions.products import MATMUL, QUANTIZED_MATVEC
-from ubridge.device.lowering import Given, Launches, Lowering, Lowerings, Steps
 from ubridge.prepare.gcu.copies import whole
 from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
 from ubridge.prepare.gcu.indexing import require_ids

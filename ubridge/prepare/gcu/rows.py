@@ -8,6 +8,7 @@ import numpy as np
 
 from ubridge.core.kernel_def import PLAIN, power_of_two
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions.attention import KV_CONCAT, ROPE, ROPE_I, ROPE_THD
@@ -22,7 +23,6 @@ from ubridge.definitions.rows import (
 )
 from ubridge.definitions.windows import CONV1D, CONV2D
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Launches, Lowerings, Steps
 from ubridge.prepare.candle.windows import convolution_arguments
 from ubridge.prepare.gcu.copies import copy_strided, whole
 from ubridge.prepare.gcu.kernels import cluster_kernel, gcu_kernel

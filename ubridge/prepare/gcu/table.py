@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ubridge.device.lowering import Lowerings
+from ubridge.core.lowering import Lowerings
 from ubridge.prepare.gcu import composed, copies, elementwise, indexing, products, rows
 
 GCU: Lowerings = {

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Given, Memory, Steps
 from ubridge.core.product import Product
 from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Given, Memory, Steps
 from ubridge.prepare.matmul.host_blas import find_blas
 from ubridge.prepare.matmul.kernels import ProductKernel
 

@@ -21,11 +21,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ubridge.core.layout import Layout
+from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import Product
 from ubridge.core.question import Question
 from ubridge.definitions.products import MATMUL
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Memory, Steps
 from ubridge.prepare.matmul.kernels import ProductKernel
 from uhal import DeviceBuffer, Stream, as_dtype
 from uhal.abi import Header, Library, LibrarySearch, find_library

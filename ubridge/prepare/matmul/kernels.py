@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from ubridge.core.kernel_def import KernelDef, tiles
+from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import MatmulKernel, Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
-from ubridge.device.lowering import Memory, Steps
 from uhal.errors import InvalidImageError
 
 TENSOR_MODULE = "matmul_tensor"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
+from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
-from ubridge.device.lowering import Memory, Steps
 from ubridge.prepare.matmul.kernels import ProductKernel
 from uhal.errors import NotFoundError
 

@@ -11,11 +11,11 @@ from functools import lru_cache
 from math import prod
 
 from ubridge.core.layout import Layout, merged_axes
+from ubridge.core.lowering import Lowering, LoweringDevice, Memory, Steps
 from ubridge.core.product import MatmulChoice, MatmulKernel, Product
 from ubridge.core.question import Question
 from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor
-from ubridge.device.lowering import Lowering, LoweringDevice, Memory, Steps
 from ubridge.prepare.matmul.blas_products import BlasProducts
 from ubridge.prepare.matmul.cublaslt import CublasLtProducts
 from ubridge.prepare.matmul.kernels import TILED, ProductKernel, TensorProducts, TiledProducts
