@@ -104,6 +104,14 @@ def test_nothing_has_no_extreme(name: str, shape: tuple[int, ...], device: Devic
             assert getattr(x, name)(axis).shape == getattr(np, name)(array, axis).shape
 
 
+def test_logsumexp_of_infinities(device: Device, op_row: OpRow) -> None:
+    rows = [[-np.inf] * 3, [np.inf, 0, 1], [-np.inf, 0, 1], [88, 1000, 1000], [np.nan, 1, np.inf]]
+    x = ubridge.asarray(np.array(rows, np.float32), device=device)
+    got = ubridge.logsumexp(x, 1).to_numpy()[: 5 if op_row.special_values else 4]
+    expected = [-np.inf, np.inf, np.logaddexp(0, 1), 1000 + np.log(2), np.nan][: len(got)]
+    np.testing.assert_allclose(got, expected, 1e-6)
+
+
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
 def test_places(name: str, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
     """The first of equal ones, as numpy."""

@@ -6,9 +6,14 @@ import numpy as np
 
 from ubridge.core.accuracy import EXACT, OF_SUM, ROW
 from ubridge.core.fits import lies, parts, same
+from ubridge.core.layout import Layout
+from ubridge.core.lowering import Steps
 from ubridge.core.operation import ORDERED, REALS, Array, Family, define
 from ubridge.core.question import Question
-from uhal.dtypes import u32
+from ubridge.definitions.composing import converted, widened
+from ubridge.definitions.elementwise import ADD, EXP, LOG, MAXIMUM, MINIMUM, SUBTRACT
+from ubridge.definitions.memory import FILL
+from uhal.dtypes import f64, u32
 
 
 def _reduced(question: Question) -> bool:
@@ -78,9 +83,48 @@ REDUCTION = Family(
     tensors=(1,),
     accuracy=OF_SUM,
 )
+
+
+def _logsumexp(x: Array, axis: int) -> Array:
+    most = np.finfo(x.dtype).max
+    highest = x.max(axis, keepdims=True).clip(-most, most)
+    return np.log(np.exp(x - highest).sum(axis)) + highest.squeeze(axis)
+
+
+def _compose_logsumexp(question: Question, steps: Steps) -> None:
+    """Subtract the largest, which keeps powers below infinity; halves are computed in f32."""
+    shape, kept = question.layout(0).shape, Layout.contiguous(question.shape)
+    whole = Layout.contiguous(shape)
+    spread = Layout(shape, (*kept.strides, *[0] * (len(shape) - kept.rank)))
+    x = widened(steps.operands[0], question.layout(0), steps)
+    highest, bound, total = [steps.scratch(kept.size, x.dtype) for _ in range(3)]
+    steps.run(MAX, [(x, whole)], (highest, kept))
+    # The largest may be infinite: infinity less itself is NaN.
+    most = np.finfo(np.float64 if x.dtype is f64 else np.float32).max
+    for op, number in ((MINIMUM, float(most)), (MAXIMUM, -float(most))):
+        steps.run(FILL, [], (bound, kept), number)
+        steps.run(op, [(highest, kept), (bound, kept)], (highest, kept))
+    steps.run(SUBTRACT, [(x, whole), (highest, spread)], (x, whole))
+    steps.run(EXP, [(x, whole)], (x, whole))
+    steps.run(SUM, [(x, whole)], (total, kept))
+    steps.run(LOG, [(total, kept)], (total, kept))
+    steps.run(ADD, [(total, kept), (highest, kept)], (total, kept))
+    converted(total, kept, steps.result, steps)
+
+
 SUM = define("sum", REDUCTION, "fast_sum", ORDERED, "sum", np.sum)
 MIN = define("min", REDUCTION, "fast_min", ORDERED, "minimum", np.min, accuracy=EXACT)
 MAX = define("max", REDUCTION, "fast_max", ORDERED, "maximum", np.max, accuracy=EXACT)
+LOGSUMEXP = define(
+    "logsumexp",
+    REDUCTION,
+    "logsumexp",
+    REALS,
+    "logarithm of the sum of e to the x",
+    _logsumexp,
+    accuracy=ROW,
+    composed=_compose_logsumexp,
+)
 ARG_REDUCTION = Family(
     "arg_reduce", "x, axis", "shape of x without the axis; u32", check=_found, tensors=(1,)
 )

@@ -10,7 +10,7 @@ from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import axes_of, require_indices_of_u32
 from ubridge.core.operation import Op
 from ubridge.definitions.elementwise import DIVIDE
-from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, MAX, MIN, SUM
+from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, LOGSUMEXP, MAX, MIN, SUM
 from ubridge.ops.elementwise import plan_binary, plan_conversion
 from ubridge.ops.engine import Value, ask, filled, plan_copy, remembered, reshaped, run
 from ubridge.ops.results import require_tensors
@@ -139,6 +139,19 @@ def mean(
     return made
 
 
+@remembered(partial(plan_reduction, LOGSUMEXP))
+def logsumexp(
+    x: Tensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the logarithm of the sum of e to the x over axes, computed without overflow."""
+    return reduced(LOGSUMEXP, x, axis, keepdims, out, stream)
+
+
 @remembered(partial(plan_reduction, MIN))
 def min(  # numpy's name
     x: Tensor,
@@ -194,6 +207,7 @@ def argmax(
 __all__ = [
     "argmax",
     "argmin",
+    "logsumexp",
     "max",
     "mean",
     "min",
