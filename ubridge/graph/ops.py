@@ -115,6 +115,8 @@ def compute(op: Op, inputs: Sequence[DeviceTensor], params: OpParams) -> DeviceT
     result: DeviceTensor
     if how is not None:
         result = how(op, operands, params)
+    elif op.name in rows.__all__:
+        result = _rows(op, operands, params)
     else:
         raise ArgumentTypeError(
             f"{op.name}: tensors have no such operation; it is one of kernels for GCUs only"
@@ -159,12 +161,6 @@ def _reduce(op: Op, operands: _Operands, params: OpParams) -> Any:
     return reductions.reduced(op, operands[0], axis, bool(params.options.get("keepdims", False)))
 
 
-def _norm(op: Op, operands: _Operands, params: OpParams) -> Any:
-    epsilon = () if params.scalar is None else (params.scalar,)
-    _require_count(op, operands, 2 if op is of_rows.RMS_NORM else 3)
-    return getattr(rows, op.name)(*operands, *epsilon)
-
-
 def _rope(op: Op, operands: _Operands, params: OpParams) -> Any:
     _require_count(op, operands, 3)
     turned = {"interleaved": op is of_attention.ROPE_I, "heads_last": op is of_attention.ROPE_THD}
@@ -172,8 +168,9 @@ def _rope(op: Op, operands: _Operands, params: OpParams) -> Any:
 
 
 def _rows(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 1)
-    return getattr(rows, op.name)(*operands, **params.options)
+    _require_count(op, operands, op.family.tensors[0])
+    number = {} if params.scalar is None else {"epsilon": params.scalar}
+    return getattr(rows, op.name)(*operands, **number, **params.options)
 
 
 def _windows(op: Op, operands: _Operands, params: OpParams) -> Any:
@@ -298,8 +295,6 @@ _CALLS: Mapping[Family | Op, Callable[[Op, _Operands, OpParams], Any]] = {
     memory.FILL: _fill,
     of_rows.REDUCTION: _reduce,
     of_rows.ARG_REDUCTION: _reduce,
-    of_rows.RMS_NORM: _norm,
-    of_rows.LAYER_NORM: _norm,
     of_rows.SORTING: _sort,
     of_products.MATMUL: _matmul,
     of_products.QUANTIZED_MATVEC: _product_of_blocks,
@@ -315,8 +310,6 @@ _CALLS: Mapping[Family | Op, Callable[[Op, _Operands, OpParams], Any]] = {
     of_attention.KV_APPEND: _append,
     of_attention.ROPE_AT: _rope_at,
     of_attention.CACHED_ATTENTION: _cached,
-    of_rows.SOFTMAX: _rows,
-    of_rows.LOG_SOFTMAX: _rows,
     of_windows.CONV1D: _windows,
     of_windows.CONV2D: _windows,
     of_windows.CONV_TRANSPOSE1D: _windows,
