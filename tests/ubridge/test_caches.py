@@ -60,3 +60,24 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
     if device.backend == "tops":
         with pytest.raises(NotSupportedError, match="one token at a time, got 2"):
             ubridge.kv_append(cache, ubridge.ones((2, 2, 3), device=device), position)
+
+
+def test_a_query_sees_as_many_keys_as_its_window(host: Device, rng: np.random.Generator) -> None:
+    heads, capacity, width = 2, 9, 8
+    query = rng.standard_normal((2, heads, width), dtype="f4")
+    keys, values = rng.standard_normal((2, heads, capacity, width), dtype="f4")
+    position = int(rng.integers(2, capacity - 2))
+    given = [ubridge.asarray(one, device=host) for one in (query, keys, values)]
+    where = ubridge.asarray(np.array([position]), device=host)
+    for window in (0, 1, 2, 3, position, position + 1, position + 2, position + 3, 1 << 20):
+        got = ubridge.cached_attention(*given, where, window=window).to_numpy()
+        for token in range(2):
+            own = position + token
+            seen = slice(max(0, own + 1 - window) if window else 0, own + 1)
+            scores = np.einsum("hw,hkw->hk", query[token].astype("f8"), keys[:, seen]) / width**0.5
+            weights = np.exp(scores - scores.max(1, keepdims=True))
+            weights /= weights.sum(1, keepdims=True)
+            expected = np.einsum("hk,hkw->hw", weights, values[:, seen])
+            np.testing.assert_allclose(got[token], expected, 1e-5, 1e-5, err_msg=f"{window}")
+            if window == 1:
+                np.testing.assert_array_equal(got[token], values[:, own])

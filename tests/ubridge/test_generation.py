@@ -381,7 +381,7 @@ def test_a_long_chat_forgets_its_oldest_questions(make: Make) -> None:
     assert len(session.prompt_of(fewer)) + 10 > 100
 
 
-@pytest.mark.parametrize("max_tokens", [None, 10, 30])
+@pytest.mark.parametrize("max_tokens", [None, 10, 100])
 def test_a_chat_that_fits_exactly_is_left_whole(make: Make, max_tokens: int | None) -> None:
     turns = [
         {"role": "user", "content": "first"},

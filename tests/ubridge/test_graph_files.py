@@ -160,6 +160,25 @@ def give_a_number_more(file: File) -> None:
     call_of(file, "affine")["numbers"].append(1.0)
 
 
+def overlap_rows(file: File) -> None:
+    call_of(file, "copy2d")["result"]["strides"] = [2, 1]
+
+
+def repeat_a_row(file: File) -> None:
+    call_of(file, "copy2d")["result"]["strides"] = [0, 1]
+
+
+def fill_overlapping_rows(file: File) -> None:
+    call = next(
+        one["call"] for one in file["nodes"] if one["op"] == "fill" and one["shape"] == [4, 6]
+    )
+    call["result"]["strides"] = [5, 1]
+
+
+def give_a_slot_more_room(file: File) -> None:
+    file["storages"][call_of(file, "fill")["result"]["view"][0]]["bytes"] *= 2
+
+
 def take_one_leaf_twice(file: File) -> None:
     named = [one for one in file["storages"] if one["leaf"] is not None]
     named[0]["leaf"] = named[1]["leaf"]
@@ -182,6 +201,10 @@ def take_one_leaf_twice(file: File) -> None:
         (divide_by_nothing, "max_pool2d: .*do not fit"),
         (read_ids_where_it_writes, "scatter.*: lies in the memory that the result goes to|reaches"),
         (give_a_number_more, "affine: expected 1 operands and 2 numbers, got 1 and 3"),
+        (overlap_rows, "copy2d: .* do not fit"),
+        (repeat_a_row, "copy2d: .* do not fit"),
+        (fill_overlapping_rows, "fill: .* do not fit"),
+        (give_a_slot_more_room, "slot 'position': expected one number in memory of its own"),
         (take_one_leaf_twice, "expected each leaf once"),
         (lambda file: file["nodes"][3].pop("shape"), "not a graph as save"),
         (lambda file: file["nodes"][3].update(shape=[1 << 40]), "does not fit"),

@@ -90,3 +90,23 @@ def test_what_is_kept_is_there_after_a_run(host: Device, rng: np.random.Generato
     expected = np.abs(np.tanh(np.exp(x.astype("f8"))))
     np.testing.assert_allclose(graph.tensor(third).to_numpy(), expected, 1e-5)
     assert graph.memory.ratio == 1
+
+
+def test_what_is_kept_after_a_run_is_there_after_the_next(
+    host: Device, rng: np.random.Generator
+) -> None:
+    x = rng.uniform(-1, 1, 300).astype("f4")
+    graph = ComputeGraph()
+    node = graph.add_leaf(ubridge.asarray(x))
+    nodes = []
+    for name in ("exp", "tanh", "negative", "abs", "negative"):
+        nodes.append(node := graph.add_op(name, None, 300, [node]))
+    execute_graph(graph)
+    assert graph.memory.ratio < 1
+    kept = nodes[int(rng.integers(0, 2))]
+    graph.keep(kept)
+    execute_graph(graph)
+    exact = np.exp(x.astype("f8"))
+    expected = exact if kept == nodes[0] else np.tanh(exact)
+    np.testing.assert_allclose(graph.tensor(kept).to_numpy(), expected, 1e-5)
+    np.testing.assert_allclose(graph.tensor(node).to_numpy(), -np.tanh(exact), 1e-5)

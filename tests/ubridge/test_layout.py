@@ -173,6 +173,23 @@ def test_layouts_are_values() -> None:
     assert repr(Layout((2, 3), (3, 1), 1)) == "Layout((2, 3), (3, 1), 1)"
 
 
+def test_an_empty_view_begins_where_its_tensor_does(rng: np.random.Generator) -> None:
+    """Nothing lies past the end: a kernel is never given an address outside of the buffer."""
+    for _ in range(rounds(20, 500)):
+        shape = tuple(int(n) for n in rng.integers(1, 6, 3))
+        whole = Layout.contiguous(shape, int(rng.integers(0, 9)))
+        axis = int(rng.integers(0, 3))
+        start = int(rng.integers(0, shape[axis] + 1))
+        for empty in (whole.narrow(axis, start, 0), whole.sliced(axis, slice(start, start))):
+            assert (empty.shape[axis], empty.size, empty.extent) == (0, 0, 0)
+            assert empty.start_offset == whole.start_offset
+        length = int(rng.integers(1, shape[axis] + 1))
+        view = whole.narrow(axis, shape[axis] - length, length)
+        skipped = (shape[axis] - length) * whole.strides[axis]
+        assert view.start_offset == whole.start_offset + skipped
+        assert view.extent == whole.start_offset + whole.size
+
+
 def test_aliasing_is_seen(rng: np.random.Generator) -> None:
     assert Layout.contiguous(3).broadcast_to((4, 3)).may_alias
     assert not Layout.contiguous((4, 3)).transpose().may_alias

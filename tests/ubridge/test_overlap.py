@@ -7,6 +7,7 @@ here fails the first test.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pytest
 
 import ubridge as ub
+from tests.sampling import rounds
 from tests.ubridge.op_rows import OP_ROWS
 from tests.ubridge.operands import values
 from ubridge import DeviceTensor, QuantizedWeight
@@ -480,3 +482,35 @@ def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> 
     assert not left.may_share(right) and left.may_share(Span(8, rows, 4))
     odd, even = Span(0, Layout((4,), (2,)), 4), Span(4, Layout((4,), (2,)), 4)
     assert not odd.may_share(even)
+
+
+def test_memory_that_touches_is_apart(rng: np.random.Generator) -> None:
+    for _ in range(rounds(20, 500)):
+        size, other, itemsize = int(rng.integers(1, 9)), int(rng.integers(1, 9)), 4
+        start = 4096
+        first = Span(start, Layout.contiguous(size), itemsize)
+        for at, expected in (
+            (start + size * itemsize, False),
+            (start + size * itemsize - 1, True),
+            (start - other * itemsize, False),
+            (start - other * itemsize + 1, True),
+        ):
+            second = Span(at, Layout.contiguous(other), itemsize)
+            assert first.may_share(second) == second.may_share(first) == expected
+        empty = Span(start, Layout.contiguous((0, 3)), itemsize)
+        assert not first.may_share(empty) and not empty.may_share(first)
+
+
+def test_columns_that_touch_are_apart() -> None:
+    rows, pitch, itemsize = 3, 6, 4
+    for begin, end in itertools.combinations(range(pitch + 1), 2):
+        for second, stop in itertools.combinations(range(pitch + 1), 2):
+            # the other begins in the same row, or in one of its neighbours
+            for shift in (-1, 0, 1):
+                one = Span(4096 + begin * itemsize, Layout((rows, end - begin), (pitch, 1)), 4)
+                at = 4096 + (shift * pitch + second) * itemsize
+                other = Span(at, Layout((rows, stop - second), (pitch, 1)), 4)
+                if end <= second or stop <= begin:
+                    assert not one.may_share(other)
+                else:
+                    assert one.may_share(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -110,6 +111,20 @@ def test_logsumexp_of_infinities(device: Device, op_row: OpRow) -> None:
     got = ubridge.logsumexp(x, 1).to_numpy()[: 5 if op_row.special_values else 4]
     expected = [-np.inf, np.inf, np.logaddexp(0, 1), 1000 + np.log(2), np.nan][: len(got)]
     np.testing.assert_allclose(got, expected, 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 0)])
+def test_nothing_has_no_average(shape: tuple[int, ...], device: Device) -> None:
+    """An axis of length 0 has none; where it is not averaged the result is empty, too."""
+    x = ubridge.zeros(shape, device=device)
+    axes = [None, (), *range(len(shape)), *itertools.combinations(range(len(shape)), 2)]
+    for axis in axes:
+        over = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        if any(shape[one] == 0 for one in over):
+            with pytest.raises(ArgumentValueError, match="mean: of an empty slice"):
+                x.mean(axis)
+        else:
+            assert x.mean(axis).shape == np.zeros(shape).sum(axis).shape
 
 
 @pytest.mark.parametrize("name", ["argmin", "argmax"])

@@ -305,3 +305,31 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
         with pytest.raises(IndexError):
             guilty.synchronize()
         device.synchronize()
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((3, 4), (0, 1)), ((3, 4), (3, 1)), ((2, 2, 2), (1, 1, 4))]
+)
+def test_nothing_is_written_where_elements_share_an_address(
+    shape: tuple[int, ...], strides: tuple[int, ...], host: Device
+) -> None:
+    buffer = DeviceBuffer.zeros(64, "f32", device=host)
+    layout = ubridge.Layout(shape, strides)
+    aliasing = ubridge.DeviceTensor(buffer, layout)
+    source = ubridge.ones((1, *shape[1:]), device=host)
+    ids = ubridge.zeros(source.shape, "i64", device=host)
+    for write in (
+        lambda: ubridge.scatter(aliasing, ids, source, 0),
+        lambda: ubridge.scatter_add(aliasing, ids, source, 0),
+        lambda: ubridge.index_add(aliasing, [0], source, 0),
+        lambda: aliasing.fill(1),
+        lambda: ubridge.launch_copy(
+            DeviceBuffer.zeros(64, "f32", device=host),
+            ubridge.Layout.contiguous(shape),
+            buffer,
+            layout,
+        ),
+    ):
+        with pytest.raises(ArgumentValueError, match="several elements at one address"):
+            write()
+    assert not buffer.to_numpy().any()

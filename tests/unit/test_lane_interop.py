@@ -906,9 +906,9 @@ def test_memory_of_another_process_is_reused_only_after_the_whole_device(
     waited: list[int] = []
     monkeypatch.setattr(bench.driver, "synchronize_device", waited.append)
     buffer = bench.buffer(1000)
-    address = address_of(buffer)
+    (address,) = use(bench, None, buffer)
     buffer[10:20].ipc_handle()
     buffer.close()
     assert waited == []
     again = bench.buffer(1000)
-    assert waited == [0] and address_of(again) == address
+    assert waited == [0] and use(bench, None, again) == [address]

@@ -690,6 +690,41 @@ def test_live_objects_are_counted(opened: Opener) -> None:
     assert driver.live("unicorn") == -1
 
 
+def test_fresh_memory_is_nan_in_every_format(opened: Opener, rng: np.random.Generator) -> None:
+    driver = opened()
+    driver.open()
+    for count in (1, 63, 64, 1025, *(int(n) for n in rng.integers(1, 5000, 5))):
+        address = driver.allocate(count)
+        assert (driver.download(address, count).view(np.uint8) == 0xFF).all()
+        # memory that was used before is as good as new
+        driver.upload(address, np.zeros(count, np.float32))
+        driver.call.cuMemFree_v2(address)
+
+
+def test_freed_memory_of_any_size_comes_back(opened: Opener, rng: np.random.Generator) -> None:
+    driver = opened(CUDA_MEMORY=str(1 << 20))
+    driver.open()
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+
+    def left() -> int:
+        driver.call.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    whole = left()
+    held: list[int] = []
+    for size in (1, 255, 256, 257, 4097, *(int(n) for n in rng.integers(1, 9000, 20))):
+        address = ctypes.c_uint64()
+        before = left()
+        driver.call.cuMemAlloc_v2(ctypes.byref(address), size)
+        assert before - left() == -(-size // 256) * 256
+        held.append(address.value)
+        if rng.random() < 0.5:
+            driver.call.cuMemFree_v2(held.pop(int(rng.integers(len(held)))))
+    for one in held:
+        driver.call.cuMemFree_v2(one)
+    assert left() == whole
+
+
 def test_memory_runs_out(opened: Opener) -> None:
     driver = opened(CUDA_MEMORY=str(1 << 20))
     driver.open()
