@@ -200,8 +200,8 @@ def test_a_wait_is_for_the_record_it_saw(driver: Driver) -> None:
 def test_a_wait_that_is_still_queued_is_for_the_record_it_saw(driver: Driver) -> None:
     """The first record is done by the time of the second, and its waiter has yet to ask."""
     api = driver.api
-    passed = threading.Event()
-    tell = HOST_FUNCTION(lambda _: passed.set())
+    gate, passed = threading.Event(), threading.Event()
+    hold, tell = HOST_FUNCTION(lambda _: gate.wait(60)), HOST_FUNCTION(lambda _: passed.set())
     with (
         driver.stream() as first,
         driver.stream() as waiting,
@@ -209,17 +209,17 @@ def test_a_wait_that_is_still_queued_is_for_the_record_it_saw(driver: Driver) ->
         driver.event() as event,
         driver.held(later),
     ):
-        with driver.held(waiting):
-            with driver.held(first):
-                api.uhalHostEventRecord(event, first)
-                api.uhalHostStreamWaitEvent(waiting, event, 0)
-                api.uhalHostLaunchHostFunc(waiting, tell, None)
-            api.uhalHostEventRecord(event, later)
-            # and what was seen of the first record once is not asked again
-            assert api.unchecked("uhalHostEventQuery")(event) != 0
-            gate_is_closed = not passed.is_set()
+        api.uhalHostLaunchHostFunc(waiting, hold, None)
+        with driver.held(first):
+            api.uhalHostEventRecord(event, first)
+            api.uhalHostStreamWaitEvent(waiting, event, 0)
+            api.uhalHostLaunchHostFunc(waiting, tell, None)
+        api.uhalHostEventRecord(event, later)
+        assert api.unchecked("uhalHostEventQuery")(event) != 0
+        assert not passed.is_set()
+        gate.set()
         # less than what `held` waits at most
-        assert gate_is_closed and passed.wait(20)
+        assert passed.wait(20)
 
 
 def test_a_record_that_waits_for_room_is_not_seen_yet(

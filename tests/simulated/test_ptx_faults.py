@@ -163,71 +163,65 @@ def test_memory_that_was_freed(bugs: Opener) -> None:
     assert driver.source_line().startswith("ld.global")
 
 
-READERS = b"""
+READERS = """
 .version 8.0
 .target sm_80
 .address_size 64
-.visible .entry readers(.param .u32 before, .param .u32 between, .param .u32 writes) {
-    .reg .pred %p; .reg .b32 %r<8>;
+.visible .entry readers() {{
+    .reg .pred %p; .reg .b32 %r<4>;
     .shared .align 4 .b8 cell[4];
     mov.u32 %r0, %tid.x;
-    ld.param.u32 %r1, [before]; ld.param.u32 %r2, [between]; ld.param.u32 %r3, [writes];
     setp.ne.u32 %p, %r0, 0;
     @%p bra written;
     st.shared.u32 [cell], %r0;
 written:
     bar.sync 0;
-    setp.ge.u32 %p, %r0, 32;
-    @%p bra second;
-first:
-    setp.eq.u32 %p, %r1, 0;
-    @%p bra reads;
-    bar.warp.sync 0xFFFFFFFF;
-    sub.u32 %r1, %r1, 1;
-    bra first;
-reads:
-    setp.ne.u32 %p, %r0, 0;
-    @%p bra done;
-    ld.shared.u32 %r4, [cell];
-    bra done;
-second:
-    setp.ne.u32 %p, %r0, 32;
-    @%p bra later;
-    ld.shared.u32 %r4, [cell];
-later:
-    setp.eq.u32 %p, %r2, 0;
-    @%p bra writer;
-    bar.warp.sync 0xFFFFFFFF;
-    sub.u32 %r2, %r2, 1;
-    bra later;
-writer:
-    setp.ne.u32 %p, %r0, %r3;
-    @%p bra done;
-    add.u32 %r4, %r4, 7;
-    st.shared.u32 [cell], %r4;
-done:
+    {steps}
     ret;
-}
+}}
 """
+STEP = """
+    setp.ne.u32 %p, %r0, {thread};
+    @%p bra behind_{step};
+    {access}
+behind_{step}:
+"""
+ACCESSES = {"r": "ld.shared.u32 %r1, [cell];", "w": "st.shared.u32 [cell], 7;"}
 
 
-@pytest.mark.parametrize(("before", "between"), [(0, 0), (0, 1), (1, 1), (1, 2), (2, 1), (2, 2)])
-def test_a_race_with_a_reader_is_found_whoever_read_first(
-    bugs: Opener, before: int, between: int
-) -> None:
-    """A thread reads and then writes what a thread of another warp reads meanwhile."""
+@pytest.mark.parametrize(
+    ("steps", "races"),
+    [
+        # threads of the first warp are 0 and on, of the second 32 and on; | is a warp's barrier
+        ("0r 1w", True),
+        ("0r 0w", False),
+        ("0r | 1w", False),
+        ("0r 32r | 1w", True),
+        ("32r 0r | 1w", True),
+        ("0r 1r 32r | 2w", True),
+        ("0r | 1r 2w", True),
+        ("0r | 1r 2r 2w", True),
+        ("0r 1r | 2r 3r 2w", True),
+        ("0r 1r | 2r 2w", False),
+        ("0r 1r 2r 3r | 4w", False),
+    ],
+)
+def test_a_race_with_any_reader_is_found(bugs: Opener, steps: str, races: bool) -> None:
+    body = "".join(
+        "bar.warp.sync 0xFFFFFFFF;"
+        if step == "|"
+        else STEP.format(thread=step[:-1], step=number, access=ACCESSES[step[-1]])
+        for number, step in enumerate(steps.split())
+    )
     driver = bugs(CHECK="strict")
-    readers = driver.function(driver.make("cuModuleLoadData", "CUmodule", READERS), "readers")
-    nobody = 64
-    for writer, outcome in (
-        (nobody, contextlib.nullcontext()),
-        (32, refused("CUDA_ERROR_LAUNCH_FAILED", "kernel readers")),
-    ):
-        values = (ctypes.c_uint32(one) for one in (before, between, writer))
-        with outcome:
-            driver.launch(readers, *values, grid=(1, 1, 1), block=(64, 1, 1))
-            driver.call.cuCtxSynchronize()
-    assert "race on shared memory" in driver.report()
+    image = READERS.format(steps=body).encode()
+    readers = driver.function(driver.make("cuModuleLoadData", "CUmodule", image), "readers")
+    outcome = refused("CUDA_ERROR_LAUNCH_FAILED", "kernel readers")
+    with outcome if races else contextlib.nullcontext():
+        driver.launch(readers, grid=(1, 1, 1), block=(64, 1, 1))
+        driver.call.cuCtxSynchronize()
+    if races:
+        assert "race on shared memory" in driver.report()
 
 
 def test_a_race_on_shared_memory(bugs: Opener) -> None:

@@ -25,10 +25,9 @@ struct event {
 
 struct byte {
     struct event written;
-    struct event
-        read[READERS];   /* by different threads: enough to know another one than the writer */
-    uint32_t written_in; /* the block that wrote it, counted from 1 */
-    uint8_t value;       /* what was written, when `is_known` */
+    struct event read[READERS]; /* by different threads, of different warps where there are any */
+    uint32_t written_in;        /* the block that wrote it, counted from 1 */
+    uint8_t value;              /* what was written, when `is_known` */
     uint8_t is_known;
 };
 
@@ -109,12 +108,25 @@ static _Noreturn void report_uninitialized(struct uptx_worker *worker) {
               (unsigned long long)fault->address);
 }
 
+static int is_same_warp(const struct event *one, const struct event *other) {
+    return one->thread / UPTX_WARP == other->thread / UPTX_WARP;
+}
+
+/* A read is replaced by a later one of its warp that is unordered with more writes. Two reads are
+ * enough: one is another thread's than the writer, and after a barrier of the writer's warp, one is
+ * another warp's. */
 static void note_read(const struct uptx_watch *watch, struct byte *byte, const struct event *now) {
-    const int first_is_stale = byte->read[0].time != watch->time;
-    if (first_is_stale || byte->read[0].thread == now->thread) {
-        byte->read[0] = *now;
-    } else {
-        byte->read[1] = *now;
+    struct event *first = &byte->read[0];
+    struct event *second = &byte->read[1];
+    for (struct event *kept = first; kept <= second; ++kept) {
+        const int is_past = is_same_warp(kept, now) && kept->warp_time != now->warp_time;
+        if (kept->time != watch->time || kept->thread == now->thread || is_past) {
+            *kept = *now;
+            return;
+        }
+    }
+    if (is_same_warp(first, second) && !is_same_warp(first, now)) {
+        *second = *now;
     }
 }
 
