@@ -119,6 +119,19 @@ def test_damaged_files_are_refused_by_name(
             raise AssertionError(f"{case}, mutant {number}, {raw[:4000].hex()}") from error
 
 
+def test_an_end_of_all_bits_set_is_none(host: Device, tmp_path: Path) -> None:
+    """Some converters write so that there is no such token; of several ends the others stay."""
+    file = Written("llama", tmp_path)
+    keys = [f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom")]
+    for none in (np.uint32(0xFFFFFFFF), np.int32(-1)):
+        for ends in ((), (5,), (0, 7)):
+            told = dict.fromkeys(keys, none) | {
+                key: np.uint32(end) for key, end in zip(keys, ends, strict=False)
+            }
+            design = open_source(file.changed(told), host).design
+            assert design.end_tokens == ends
+
+
 # -- angles --------------------------------------------------------------------------------------
 
 
