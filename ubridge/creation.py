@@ -15,6 +15,7 @@ from ubridge.core.operand_checks import axis_of, whole_number
 from ubridge.core.promotion import promoted, storage_of
 from ubridge.definitions.calls import named
 from ubridge.device.executor import DeviceExecutor
+from ubridge.device.tensor_data import make
 from ubridge.ops.elementwise import astype, converted
 from ubridge.ops.results import may_write, require_out, require_tensors
 from ubridge.tensor import DeviceTensor
@@ -43,7 +44,8 @@ def empty(
     element = as_dtype(dtype)
     executor = DeviceExecutor.of(device)
     buffer = executor.allocate(layout.size, storage_of(element), stream)
-    return DeviceTensor(buffer, layout, element)
+    made: DeviceTensor = make(DeviceTensor, buffer, layout, element, executor)
+    return made
 
 
 @named
@@ -57,11 +59,13 @@ def zeros(
     """Make a tensor of zeros, f32 by default, on the current device."""
     layout = Layout.contiguous(shape)
     element = as_dtype(dtype)
-    if DeviceExecutor.of(device).is_recorded:
+    executor = DeviceExecutor.of(device)
+    if executor.is_recorded:
         # A kernel, so that each run of a recorded graph sets it anew.
         return full(shape, 0, dtype, device=device, stream=stream)
     buffer = DeviceBuffer.zeros(layout.size, storage_of(element), device=device, stream=stream)
-    return DeviceTensor(buffer, layout, element)
+    made: DeviceTensor = make(DeviceTensor, buffer, layout, element, executor)
+    return made
 
 
 @named

@@ -12,7 +12,7 @@ from ubridge.definitions.calls import named
 from ubridge.ops.elementwise import converted
 from ubridge.ops.products import matmul
 from ubridge.ops.results import delivered, require_tensors
-from ubridge.ops.selection import checked_ids, take
+from ubridge.ops.selection import checked_ids, taken
 from ubridge.quantized import quantize_activations, require_floats
 from ubridge.quantized_weight import QuantizedWeight
 from ubridge.tensor import DeviceTensor
@@ -86,7 +86,7 @@ def _product(
     """The product by one of the weights; `rounded` keeps x for the others."""
     (tokens, used), (count, rows, columns) = ids.shape, weights.shape
     if isinstance(weights, DeviceTensor):
-        chosen = take(weights, ids, stream=stream)
+        chosen = taken(weights, ids, stream=stream)
         return matmul(chosen, x.expand_dims(3), stream=stream).reshape(tokens, used, rows)
     format = weights.format
     if format.activations not in rounded:
@@ -106,12 +106,16 @@ def _product(
 
 def _where(x: DeviceTensor, ids: Any, count: int, stream: StreamLike | None) -> DeviceTensor:
     """The ids as contiguous u32 on the device; refuse those that do not fit x."""
-    if isinstance(ids, DeviceTensor) and ids.dtype is not u32:
-        raise ArgumentTypeError(
-            f"indexed_matmul, ids: expected a tensor of u32, as topk returns, got {ids.dtype}: use "
-            "astype"
-        )
-    where: DeviceTensor = checked_ids("indexed_matmul", x, ids, count, stream)
+    if isinstance(ids, DeviceTensor):
+        if ids.dtype is not u32:
+            raise ArgumentTypeError(
+                f"indexed_matmul, ids: expected a tensor of u32, as topk returns, got {ids.dtype}: "
+                "use astype"
+            )
+        require_one_device("indexed_matmul", x, ids)
+        where = ids
+    else:
+        where = checked_ids("indexed_matmul", x, ids, count, stream)
     if (
         where.ndim != 2
         or x.ndim != 3

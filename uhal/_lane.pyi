@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, TracebackType
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload
+from typing import Any, Protocol, TypeAlias, TypeVar, final
 
 import numpy.typing as npt
 
@@ -98,14 +98,10 @@ class Context:
         """Context manager: the device is current on this thread inside, the caller's restored."""
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
-    @overload
-    def watch_reports(self, word: int, report: Callable[[], None]) -> None:
-        """Call `report` after a wait of the user's that finds the word at an address not 0."""
-    @overload
     def watch_reports(
-        self, word: int, report: Callable[[int], Exception | None], by_stream: Literal[True]
+        self, word: int, report: Callable[[], Exception | None], asserts: bool = False
     ) -> None:
-        """Call it with the number of streams that may have written the word; they raise."""
+        """Raise what `report` returns, once a user's wait finds the word at an address not 0."""
     def unwatch_reports(self, word: int) -> None:
         """Watch the word at an address no longer."""
     def check_reports(self, stream: StreamLike | None = None) -> None:
@@ -580,6 +576,11 @@ class ModuleHandle:
         """Whether its kernels report to a word that `Context.watch_reports` watches."""
     @reports.setter
     def reports(self, value: bool) -> None: ...
+    @property
+    def asserts(self) -> bool:
+        """Whether its kernels may fail assertions, in a word that `watch_reports` watches."""
+    @asserts.setter
+    def asserts(self, value: bool) -> None: ...
     def find_function(self, name: str) -> int:
         """Native handle of an entry; `DeviceError` with the vendor's code when it is missing."""
     def find_global(self, name: str) -> tuple[int, int]:

@@ -60,7 +60,7 @@ class KernelMessages:
 
     def __init__(self, context: Context) -> None:
         self._ring = ring = _Ring(context)
-        context.watch_reports(ring.word, ring.report)
+        context.watch_reports(ring.word, ring.report, asserts=True)
         weakref.finalize(self, _end, context, ring).atexit = False
 
     def attach(self, module: _Loaded) -> None:
@@ -83,26 +83,27 @@ class _Ring:
         self._read = 0
         self._lock = threading.Lock()
 
-    def report(self) -> None:
-        """Print what was printed since the last time; raise the first assertion that failed.
+    def report(self) -> KernelAssertionError | DeviceWarning | None:
+        """Print what was printed since the last time; return the first assertion that failed.
 
-        A `DeviceWarning` says how many messages were lost.
+        Without a failed assertion, a warning says how many messages were lost, if any.
         """
         with self._lock:
             lines, failed, lost = self._new()
         try:
             _terminal.write(sys.stdout, "".join(lines))
-        finally:
-            if failed:
-                more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-                raise KernelAssertionError(failed[0] + more)
+        except Exception:
+            if not failed:
+                raise
+        if failed:
+            more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+            return KernelAssertionError(failed[0] + more)
         if lost:
-            warnings.warn(
+            return DeviceWarning(
                 f"{lost} messages of kernels were lost, failed assertions perhaps among them: at "
-                f"most {CAPACITY} are kept between two waits. Wait more often.",
-                DeviceWarning,
-                stacklevel=2,
+                f"most {CAPACITY} are kept between two waits. Wait more often."
             )
+        return None
 
     def _new(self) -> tuple[list[str], list[str], int]:
         """What was printed and what failed since the last time, and the number of lost messages."""
@@ -160,13 +161,11 @@ def _warn(reason: str) -> None:
 
 def _end(context: Context, ring: _Ring) -> None:
     """Give the memory back once nothing can write to it any more, with its last words."""
-    try:
+    with contextlib.suppress(DeviceError):  # closed or lost: nothing runs
         context.synchronize()
-        ring.report()
-    except KernelAssertionError as error:
-        warnings.warn(str(error), DeviceWarning, stacklevel=2)
-    except DeviceError:
-        pass  # closed or lost: nothing runs
+        found = ring.report()
+        if found is not None:
+            warnings.warn(str(found), DeviceWarning, stacklevel=2)
     context.unwatch_reports(ring.word)
     with contextlib.suppress(DeviceError):
         ring.close()

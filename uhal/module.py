@@ -108,6 +108,7 @@ class Module:
         module._functions = {}
         module._lock = threading.Lock()
         module._messages = _messages.attach(context, module) if loaded.has_messages else None
+        handle.asserts = module._messages is not None
         return module
 
     _handle: ModuleHandle

@@ -157,8 +157,7 @@ cdef int capture_launch(
         if not kept:
             drop_launch(&launch)
     plan.functions.append(function)
-    if function.module.needs:
-        plan.may_report = True
+    plan.needs |= function.module.needs
     tick(plan, core)
     for slot, parameter, offset in followed:
         use_slot(<PlanSlot>slot, plan.recording.count - 1, function, parameter, offset)

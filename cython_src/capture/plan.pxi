@@ -44,7 +44,7 @@ cdef class Plan:
     cdef Stamp last                 # the last replay
     cdef object lock
     cdef bint replaying
-    cdef bint may_report            # one of its kernels may report an id out of bounds
+    cdef int needs                  # what its kernels may report: NEEDS_CHECKING, NEEDS_HEARING
     # while it is captured
     cdef list members               # the Streams that record
     cdef dict clocks                # stream id → {stream id: work of that stream it comes after}
@@ -359,8 +359,7 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
         status = run_natively(plan, core, &called)
     # also after a failure: a part may run
     core.ticket += 1
-    if plan.may_report:
-        core.checked = core.ticket
+    core.reporting[plan.needs >> REPORTS & 3] = core.ticket
     stamp_plan(plan, core)
     leave(context, previous)
     if status != 0:

@@ -11,7 +11,7 @@ cdef class _Watch:
     """A word that kernels make something else than 0, and who is called then."""
     cdef const volatile uint32_t *word
     cdef object report
-    cdef bint by_stream         # it wants to know how many streams it may be of
+    cdef int needs              # of the kernels that write it: NEEDS_CHECKING or NEEDS_HEARING
     cdef _Watch next
 
 
@@ -53,6 +53,7 @@ cdef class Context:
     """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
     cdef _Watch watches      # words of host memory that kernels report by; a linked list
+    cdef object unclaimed    # an exception that kernels of no stream of ours reported, or None
     cdef object observer    # what is told of work before it is enqueued
     cdef Py_ssize_t profiled    # its number in the profile that watches it, or watched it last
     cdef object __weakref__
@@ -132,18 +133,18 @@ cdef class Context:
             refuse_capturing((<Plan>plan).core, "Device.synchronize", "nothing runs")
         synchronize_streams(self)
 
-    def watch_reports(self, uintptr_t word, report, by_stream=False):
+    def watch_reports(self, uintptr_t word, report, asserts=False):
         """Call `report` after a wait of the user's that finds a word of host memory not 0.
 
-        What it raises, the wait raises. With `by_stream` it is called with the number of streams
-        whose kernels may have written the word, sets the word to 0 and returns an exception, or
-        None where there is nothing to raise yet; each of these streams raises such an exception
-        once. The word stays, and `report` is held, until `unwatch_reports`.
+        It sets the word to 0 and returns an exception or a warning, or None. Each stream that ran
+        kernels of modules that report, or with `asserts` that assert, since the host last waited
+        for it raises such an exception once. The word stays, and `report` is held, until
+        `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word
         watch.report = report
-        watch.by_stream = by_stream
+        watch.needs = NEEDS_HEARING if asserts else NEEDS_CHECKING
         watch.next = self.watches
         self.watches = watch
 

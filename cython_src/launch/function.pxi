@@ -42,11 +42,20 @@ cdef class ModuleHandle:
     @property
     def reports(self):
         """Whether its kernels report to a word that `Context.watch_reports` watches."""
-        return self.needs != 0
+        return self.needs & NEEDS_CHECKING != 0
 
     @reports.setter
     def reports(self, bint value):
-        self.needs = NEEDS_CHECKING if value else 0
+        self.needs = self.needs & ~NEEDS_CHECKING | (NEEDS_CHECKING if value else 0)
+
+    @property
+    def asserts(self):
+        """Whether its kernels may fail assertions, in a word that `watch_reports` watches."""
+        return self.needs & NEEDS_HEARING != 0
+
+    @asserts.setter
+    def asserts(self, bint value):
+        self.needs = self.needs & ~NEEDS_HEARING | (NEEDS_HEARING if value else 0)
 
     def find_function(self, str name not None):
         """Return the native handle of an entry; DeviceError with the vendor's code if missing."""

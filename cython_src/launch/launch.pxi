@@ -185,9 +185,9 @@ cdef inline int submit(
     if packed.foreign != NULL:
         order_behind_foreign(context, core, packed)
     if UHAL_CHECKED and packed.needs:
-        if packed.needs & NEEDS_CHECKING:
-            core.checked = core.ticket + 1
-        if packed.needs & ~NEEDS_CHECKING:
+        if packed.needs & (NEEDS_CHECKING | NEEDS_HEARING):
+            core.reporting[packed.needs >> REPORTS & 3] = core.ticket + 1
+        if packed.needs & ~(NEEDS_CHECKING | NEEDS_HEARING):
             for i in range(packed.block_count):
                 wait_until_ready(context, <Block>packed.blocks[i], core)
         if packed.needs & NEEDS_WATCHING:
@@ -263,8 +263,7 @@ cdef int launch_unlocked(
             )
     if status == 0:
         core.ticket += 1
-        if packed.needs & NEEDS_CHECKING:
-            core.checked = core.ticket
+        core.reporting[packed.needs >> REPORTS & 3] = core.ticket
     let_go_core(context, core)
     let_go_module(function.module)
     if status == 0:

@@ -8,6 +8,8 @@ cdef enum:
     NEEDS_WATCHING = 2      # a profile has a record of it
     NEEDS_HOLDING = 4       # other threads may run, and close what it uses
     NEEDS_CHECKING = 8      # its kernel may report an id out of bounds
+    NEEDS_HEARING = 16      # its kernel may fail an assertion
+    REPORTS = 3             # the bit that these two begin at
 
 
 cdef struct Packed:

@@ -181,6 +181,8 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
             if answer is not None and (
                 taken.out == NULL or may_write(call, <PyObject *>answer, &taken, given[0])
             ):
+                if taken.has_starts:
+                    return launched_on_views(<RememberedCall>call, answer, &taken, given)
                 return launched_answer(<RememberedCall>call, answer, &taken, given)
     return PyObject_Vectorcall((<RememberedCall>call).function, given, flags, keywords)
 
@@ -192,14 +194,19 @@ cdef inline bint take_apart(
     # Pointers throughout, not objects: this runs at every call, and objects would be counted.
     cdef Py_ssize_t named = 0 if keywords == NULL else PyTuple_GET_SIZE(<object>keywords)
     cdef PyTypeObject *kind
-    cdef Py_ssize_t index, number = 1
+    cdef Py_ssize_t index, number = 1, buffers = 0
+    cdef uint64_t tensors = 0
     cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
+    cdef PyObject *executor
     cdef PyObject *one
+    cdef PyObject *buffer
     cdef PyObject *layout
+    cdef PyObject *dtype
+    cdef PyObject *words
+    cdef PyObject *start
     taken.objects[0] = callee
     taken.stream = Py_None
     taken.out = NULL
-    taken.tensors = taken.buffer_count = 0
     taken.has_starts = False
     if count == 0 or count + named > MOST_GIVEN:
         return False
@@ -209,26 +216,24 @@ cdef inline bint take_apart(
             return False
         if (<RememberedCall>callee).kind is None:
             (<RememberedCall>callee).kind = <type><PyObject *>kind
-    taken.executor = slot_at(given[0], at[3])
-    if taken.executor == NULL:
+    taken.executor = executor = slot_at(given[0], at[3])
+    if executor == NULL:
         return False
-    if Py_TYPE(taken.executor) != <PyTypeObject *>(<RememberedCall>callee).executor_kind:
-        if not PyObject_TypeCheck(
-            taken.executor, <PyTypeObject *>(<RememberedCall>callee).executors
-        ):
+    if Py_TYPE(executor) != <PyTypeObject *>(<RememberedCall>callee).executor_kind:
+        if not PyObject_TypeCheck(executor, <PyTypeObject *>(<RememberedCall>callee).executors):
             return False
         if (<RememberedCall>callee).executor_kind is None:
-            (<RememberedCall>callee).executor_kind = <type><PyObject *>Py_TYPE(taken.executor)
-    if named:
-        taken.objects[number] = keywords
-        number += 1
+            (<RememberedCall>callee).executor_kind = <type><PyObject *>Py_TYPE(executor)
     while named:
         one = PyTuple_GET_ITEM(<object>keywords, named - 1)
-        if one == STREAM_KEYWORD:
-            taken.stream = given[count + named - 1]
-        elif one == OUT_KEYWORD:
+        if one == OUT_KEYWORD:
             taken.out = given[count + named - 1]
+        elif one == STREAM_KEYWORD:
+            taken.stream = given[count + named - 1]
         else:
+            # Neither changes the answer, so names count where there are others.
+            taken.objects[number] = keywords
+            number += 1
             break
         named -= 1
     if taken.out == Py_None:
@@ -244,27 +249,30 @@ cdef inline bint take_apart(
             taken.objects[number] = one
             number += 1
             continue
-        layout = slot_at(one, at[1])
-        if slot_at(one, at[3]) != taken.executor or layout == NULL or slot_at(one, at[2]) == NULL:
-            return False
-        if not Py_IS_TYPE(layout, <PyTypeObject *>(<RememberedCall>callee).layouts):
-            return False
-        taken.objects[number] = slot_at(one, at[2])
-        taken.objects[number + 1] = slot_at(layout, (<RememberedCall>callee).words)
-        taken.buffers[taken.buffer_count] = slot_at(one, at[0])
-        taken.layouts[taken.buffer_count] = layout
-        taken.starts[taken.buffer_count] = slot_at(layout, (<RememberedCall>callee).start)
+        # Locals: what is stored in `taken` would be read again.
+        buffer, layout, dtype = slot_at(one, at[0]), slot_at(one, at[1]), slot_at(one, at[2])
         if (
-            taken.buffers[taken.buffer_count] == NULL or taken.starts[taken.buffer_count] == NULL
-            or taken.objects[number + 1] == NULL
+            slot_at(one, at[3]) != executor or layout == NULL or buffer == NULL or dtype == NULL
+            or not Py_IS_TYPE(layout, <PyTypeObject *>(<RememberedCall>callee).layouts)
         ):
             return False
-        if taken.starts[taken.buffer_count] != <PyObject *>ZERO:
+        words = slot_at(layout, (<RememberedCall>callee).words)
+        start = slot_at(layout, (<RememberedCall>callee).start)
+        if words == NULL or start == NULL:
+            return False
+        taken.objects[number] = dtype
+        taken.objects[number + 1] = words
+        taken.buffers[buffers] = buffer
+        taken.layouts[buffers] = layout
+        taken.starts[buffers] = start
+        if start != <PyObject *>ZERO:
             taken.has_starts = True
-        taken.buffer_count += 1
-        taken.tensors |= <uint64_t>1 << index
+        buffers += 1
+        tensors |= <uint64_t>1 << index
         number += 2
     taken.count = number
+    taken.buffer_count = buffers
+    taken.tensors = tensors
     return True
 
 
@@ -383,33 +391,43 @@ cdef inline bint may_write(
     """Whether `out` is a tensor as the answer's, and operands that share its memory lie as it."""
     cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
     cdef PyObject *layout = slot_at(answer, (<RememberedCall>callee).layout)
+    cdef PyObject *out = taken.out
     cdef PyObject *buffer
+    cdef PyObject *operand
+    cdef uint64_t end, nbytes
     cdef Py_ssize_t index
-    if not Py_IS_TYPE(taken.out, Py_TYPE(first)) or taken.has_starts:
+    if (
+        not Py_IS_TYPE(out, Py_TYPE(first)) or taken.has_starts or slot_at(out, at[1]) != layout
+        or slot_at(out, at[2]) != slot_at(answer, (<RememberedCall>callee).dtype)
+        or slot_at(out, at[3]) != taken.executor
+    ):
         return False
-    buffer = slot_at(taken.out, at[0])
-    if buffer == NULL:
+    buffer = slot_at(out, at[0])
+    if buffer == NULL or not Py_IS_TYPE(buffer, <PyTypeObject *>DeviceBuffer):
         return False
+    nbytes = <uint64_t>(<DeviceBuffer>buffer).nbytes
+    end = (<DeviceBuffer>buffer).address + nbytes
     for index in range(taken.buffer_count):
         if taken.layouts[index] != layout:
             return False
-        if taken.buffers[index] != buffer and not lie_well(taken.buffers[index], buffer):
+        operand = taken.buffers[index]
+        if operand == buffer:
+            continue
+        if Py_TYPE(operand) != Py_TYPE(buffer):
             return False
-    return (
-        slot_at(taken.out, at[1]) == layout
-        and slot_at(taken.out, at[2]) == slot_at(answer, (<RememberedCall>callee).dtype)
-        and slot_at(taken.out, at[3]) == taken.executor
-    )
+        # Unsigned, so one comparison tells whether the operand begins before the end and ends
+        # behind the beginning.
+        if (
+            end - (<DeviceBuffer>operand).address - 1
+            < nbytes + <uint64_t>(<DeviceBuffer>operand).nbytes - 1
+            and not begin_together(operand, buffer)
+        ):
+            return False
+    return True
 
 
-cdef inline bint lie_well(PyObject *operand, PyObject *out) noexcept:
-    """Whether two buffers share no memory, or begin together with elements of one size."""
-    if not Py_IS_TYPE(operand, <PyTypeObject *>DeviceBuffer):
-        return False
-    if not Py_IS_TYPE(out, <PyTypeObject *>DeviceBuffer):
-        return False
-    if not have_common_bytes(operand, out):
-        return True
+cdef bint begin_together(PyObject *operand, PyObject *out) noexcept:
+    """Whether two buffers have one address and elements of one size."""
     return (
         (<DeviceBuffer>operand).address == (<DeviceBuffer>out).address
         and (<DeviceBuffer>operand).dtype.itemsize == (<DeviceBuffer>out).dtype.itemsize
@@ -424,12 +442,9 @@ cdef object launched_answer(
     cdef PyObject *values[4]
     cdef PyObject *extra
     cdef Py_ssize_t index, count = FIRST_OPERAND
-    cdef list views = None
     passed[0], passed[1] = taken.stream, Py_None
     if taken.out != NULL:
         passed[1] = slot_at(taken.out, call.maker.offsets[0])
-    if taken.has_starts:
-        views = views_of(taken)
     extra = slot_at(<PyObject *>answer, call.ahead)
     for index in range(PyTuple_GET_SIZE(<object>extra)):
         passed[count] = PyTuple_GET_ITEM(<object>extra, index)
@@ -457,8 +472,10 @@ cdef object launched_answer(
     )
 
 
-cdef list views_of(GivenTensors *taken):
-    """The buffers from their tensors' first elements on, which `taken` has then."""
+cdef object launched_on_views(
+    RememberedCall call, object answer, GivenTensors *taken, PyObject **given
+):
+    """`launched_answer` of the buffers from their tensors' first elements on."""
     cdef Py_ssize_t index
     cdef list views = []
     for index in range(taken.buffer_count):
@@ -466,7 +483,7 @@ cdef list views_of(GivenTensors *taken):
             buffer, start = <object>taken.buffers[index], <object>taken.starts[index]
             views.append(buffer[start:])
             taken.buffers[index] = PyList_GET_ITEM(views, len(views) - 1)
-    return views
+    return launched_answer(call, answer, taken, given)
 
 
 cdef RememberedCall _remembered_layout = RememberedCall.__new__(RememberedCall)

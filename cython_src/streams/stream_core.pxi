@@ -32,7 +32,8 @@ cdef class StreamCore:
     cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
     cdef unsigned int launches_since_mark
     cdef Plan capture       # what it records into, else None
-    cdef uint64_t checked   # the last ticket of a kernel that may report an id
+    # The last tickets of kernels that may report, by what they may: bits of ids and of assertions.
+    cdef uint64_t reporting[4]
     cdef uint64_t settled   # up to here the host has waited, and looked for reports
     cdef object report      # an exception for the next wait of the user's, or None
 

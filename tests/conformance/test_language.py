@@ -469,6 +469,41 @@ def test_a_failed_assertion_is_raised_by_whatever_waits(
     device.synchronize()
 
 
+def test_a_failed_assertion_is_raised_by_streams_that_may_have_met_it(
+    device: Device, language: Module
+) -> None:
+    """Once by each of them, whoever waits first, and never by others or by their copies."""
+    asserts = language.get_function("asserts")
+    x, y, z = DeviceBuffer.from_numpy(np.full(64, 12, "u4")), *zeros(2)
+    other = DeviceBuffer.zeros(64, "u32")
+    device.synchronize()
+    with Stream() as guilty, Stream() as marked, Stream() as plain:
+        asserts[1, 64, 0, guilty](10, x, y)
+        guilty_is_done = guilty.record_event()
+        asserts[1, 64, 0, marked](13, x, z)
+        while not guilty_is_done.query():
+            pass
+        plain.synchronize()
+        assert not other.to_numpy().any()
+        other.copy_from(np.ones(64, "u4"), stream=plain)
+        for stream in (marked, guilty):
+            with pytest.raises(KernelAssertionError, match="; by one of 2 streams with such"):
+                stream.synchronize()
+        for stream in (guilty, marked, plain):
+            stream.synchronize()
+        # Results are waited for, in whatever stream.
+        asserts[1, 64, 0, guilty](10, x, y)
+        with pytest.raises(KernelAssertionError, match="63 more failed"):
+            y.to_numpy()
+        with pytest.raises(KernelAssertionError):
+            guilty.synchronize()
+    device.synchronize()
+
+
+def zeros(count: int) -> list[DeviceBuffer]:
+    return [DeviceBuffer.zeros(64, "u32") for _ in range(count)]
+
+
 def test_an_assertion_names_kernel_line_and_values(
     device: Device, language: Module, rng: np.random.Generator
 ) -> None:

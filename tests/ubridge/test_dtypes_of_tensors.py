@@ -13,6 +13,7 @@ import ubridge as ub
 from tests.ubridge.op_rows import OP_ROWS, row_of
 from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentRangeError, ArgumentTypeError, ArgumentValueError, DeviceError
+from uhal.frameworks import address_of
 
 DEVICES = tuple(row.name for row in OP_ROWS if row.name != "gcu")
 CAST_ONLY = ("i8", "u16", "u64")
@@ -30,6 +31,33 @@ def bytes_of(x: ub.DeviceTensor) -> list[int]:
     return found
 
 
+def on_device(device: Device, raw: Any, dtype: str) -> DeviceBuffer:
+    return DeviceBuffer.from_numpy(raw, device=device).view(dtype)
+
+
+def lent(buffer: DeviceBuffer) -> DeviceBuffer:
+    return DeviceBuffer.from_raw(
+        address_of(buffer), buffer.size, buffer.dtype, device=buffer.device, owner=buffer
+    )
+
+
+def described(buffer: DeviceBuffer) -> DeviceBuffer:
+    """By `__cuda_array_interface__`, where devices have it."""
+    if buffer.device.backend != "cuda":
+        return buffer
+    return DeviceBuffer.from_cuda_array_interface(buffer, device=buffer.device)
+
+
+ROADS_OF_BYTES: tuple[Callable[[Device, Any], ub.DeviceTensor], ...] = (
+    lambda device, raw: ub.DeviceTensor(on_device(device, raw, "u8"), dtype="bool"),
+    lambda device, raw: ub.DeviceTensor(on_device(device, raw, "bool")),
+    lambda device, raw: ub.from_dlpack(on_device(device, raw, "bool"), device=device),
+    lambda device, raw: ub.DeviceTensor(lent(on_device(device, raw, "bool"))),
+    lambda device, raw: ub.DeviceTensor(described(on_device(device, raw, "bool"))),
+)
+"""What makes tensors of booleans over memory that others wrote."""
+
+
 def test_booleans_are_0_and_1(device: Device, rng: np.random.Generator) -> None:
     """However they come into a tensor."""
     assert ub.full(3, 5, "bool", device=device).sum().item() == 3
@@ -43,6 +71,12 @@ def test_booleans_are_0_and_1(device: Device, rng: np.random.Generator) -> None:
     assert bytes_of(x) == [1] * 6
     raw = rng.integers(0, 256, 9).astype(np.uint8)
     assert bytes_of(ub.from_numpy(raw.view(np.bool_), device=device)) == (raw != 0).tolist()
+    for make in ROADS_OF_BYTES:
+        with pytest.raises(ArgumentValueError, match="booleans of the bytes 0 and 1, got the byte"):
+            make(device, np.array([0, 1, rng.integers(2, 256)], "u1"))
+        assert make(device, np.array([0, 1, 1], "u1")).sum().item() == 2
+    every_other = DeviceBuffer.from_numpy(np.array([1, 7, 0, 7], "u1"), device=device)
+    assert ub.DeviceTensor(every_other, ub.Layout(2, (2,)), "bool").tolist() == [True, False]
     for dtype in ("u8", "i8", "u16", "u64", "i64", "f32", "f64"):
         values = rng.integers(0, 3, 9).astype(ub.zeros(1, dtype).dtype.dtype)
         assert bytes_of(ub.from_numpy(values, device=device).astype("bool")) == (

@@ -238,12 +238,14 @@ def test_a_boolean_leaf_takes_booleans(
             graph.name(given, "mask")
             result = ub.where(given, x, -x)
     with graph.instantiate(stream) as plan:
-        for other in (~mask, ub.asarray(~mask), rng.random(8) < 0.5):
+        other_bytes = rng.integers(0, 3, 8).astype(np.uint8).view(np.bool_)
+        for other in (~mask, ub.asarray(~mask), rng.random(8) < 0.5, other_bytes):
             plan.replay(mask=other)
             stream.synchronize()
             chosen = np.asarray(other)
             expected = np.where(chosen, x.to_numpy(), -x.to_numpy())
             np.testing.assert_array_equal(result.to_numpy(), expected)
+            assert set(plan.graph.leaves["mask"].buffer.to_numpy().tolist()) <= {0, 1}
             assert plan.verify(mask=other)
         with pytest.raises(ArgumentTypeError, match="of bool, got"):
             plan.replay(mask=np.full(8, 2, np.uint8))

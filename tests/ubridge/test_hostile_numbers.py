@@ -25,15 +25,21 @@ MOST_BYTES = 64 << 20
 """Of device memory: larger results are refused and never touched."""
 NUMBERS = re.compile(r"\b(int|float|Axes|Index|Seed)\b")
 """Annotations of parameters that take numbers."""
-CLASSES = ("DeviceTensor", "Generator", "Layout", "QuantizedWeight", "Shape")
-OTHERS = {"execute_graph", "Shape.is_contiguous"}
-"""Functions whose numbers are the values of slots, or strides that were checked."""
+CLASSES = (
+    *("ComputeGraph", "DeviceTensor", "Generator", "Layout", "OpParams", "QuantizedWeight"),
+    "Shape",
+)
+OTHERS = {"Shape.is_contiguous"}
+"""Functions whose numbers are strides that were checked."""
 EXTREMES: tuple[Any, ...] = (
     *(-1, 0, 1 << 31, -1 << 31, 1 << 32, 1 << 45, 1 << 62),
     *((1 << 63) - 1, -1 << 63, 1 << 63, 1 << 64, 1 << 100, -1 << 100),
     *(True, 1.5, math.nan, math.inf, "1", None, (), (1, 2, 3), [None], object()),
 )
-FLOATS = ("multiplier", "addend", "alpha", "scale", "epsilon", "value", "cap", "ddof", "parameter")
+FLOATS = (
+    *("multiplier", "addend", "alpha", "scale", "epsilon", "value", "cap", "ddof", "parameter"),
+    *("low", "high", "bounds", "slots", "scalar", "given"),
+)
 """Numbers that need not be ints."""
 MAKES_ARRAYS = {"arange", "Generator.words"}
 """They make arrays on the host, of any size that it holds."""
@@ -246,6 +252,7 @@ def calls() -> dict[str, Call]:
             {"rows": 3, "columns": 4, "scale": (1, 1)},
         ),
     }  # fmt: skip
+    found |= of_graphs(x)
     for name in ("all", "any", "argmax", "argmin", "cumsum", "flip", "max", "mean", "min", "prod",
                  "std", "sum", "var", "argsort", "sort", "softmax", "log_softmax"):  # fmt: skip
         given = {"axis": 1, "ddof": 1} if name in ("std", "var") else {"axis": 1}
@@ -259,6 +266,59 @@ def calls() -> dict[str, Call]:
         for name, given in ((f"conv{axes}d", window), (f"conv_transpose{axes}d", turned)):
             found[name] = (_first(getattr(ub, name), data, kernel), given)
     return found
+
+
+def of_graphs(x: ub.DeviceTensor) -> dict[str, Call]:
+    """Calls that build graphs and run them."""
+
+    def graph_of(name: str, shape: Any, inputs: Any, **params: Any) -> str:
+        graph = ub.ComputeGraph()
+        for _ in range(2):
+            graph.add_leaf(x)
+        node = graph.add_op(name, None, shape, inputs, ub.OpParams(**params))
+        ub.execute_graph(graph)
+        return str(graph.tensor(node).tolist())
+
+    def scalar_of(graph: ub.ComputeGraph, **given: Any) -> list[float]:
+        node = graph.add_scalar("s", **given)
+        ub.execute_graph(graph)
+        found: list[float] = graph.tensor(node).tolist()
+        return found
+
+    graph, slotted = ub.ComputeGraph(), ub.ComputeGraph()
+    graph.add_op("add", None, x.shape, (graph.add_leaf(x), graph.add_leaf(x)))
+    slotted.add_scalar("s", 3)
+    bound = {"value": 3, "low": 1, "high": 5}
+    return {
+        "ComputeGraph.add_leaf": (
+            lambda shape: ub.ComputeGraph().add_leaf(x.buffer, shape), {"shape": 24},
+        ),
+        "ComputeGraph.add_op": (
+            lambda **given: graph_of("add", **given), {"shape": (4, 6), "inputs": (0, 1)},
+        ),
+        "ComputeGraph.add_scalar": (lambda **given: scalar_of(ub.ComputeGraph(), **given), bound),
+        "ComputeGraph.checked_slots": (
+            lambda given: slotted.checked_slots({"s": given}), {"given": 4},
+        ),
+        "ComputeGraph.scalar": (
+            lambda value, bounds: ub.ComputeGraph().scalar("s", value, low=bounds).shape,
+            {"value": 3, "bounds": 1},
+        ),
+        "ComputeGraph.tensor": (lambda node: graph.tensor(node).shape, {"node": 1}),
+        "ComputeGraph.keep": (graph.keep, {"node": 2}),
+        "ComputeGraph.value_of": (lambda node: str(graph.value_of(node)), {"node": 1}),
+        "ComputeGraph.is_result": (graph.is_result, {"storage": 0}),
+        "OpParams.__init__": (
+            lambda integer, scalar: (
+                graph_of("softmax", (4, 6), (0,), integer=integer)
+                + graph_of("elu", (4, 6), (0,), scalar=scalar)
+            ),
+            {"integer": 1, "scalar": 2},
+        ),
+        "execute_graph": (
+            lambda slots: ub.execute_graph(slotted, s=slots).n_launches, {"slots": 4},
+        ),
+    }  # fmt: skip
 
 
 def _first(function: Callable[..., Any], *operands: Any) -> Callable[..., Any]:

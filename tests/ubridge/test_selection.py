@@ -265,6 +265,42 @@ def test_ids_of_small_types(device: Device, op_row: OpRow, rng: np.random.Genera
             ubridge.take(x, wrong)
 
 
+def test_the_highest_u32_is_an_id_as_any_other(
+    device: Device, op_row: OpRow, rng: np.random.Generator
+) -> None:
+    """`launch_*` take it for a mark; functions on tensors raise, and read indices uncast."""
+    if not op_row.has(OPS["index_select"], "f32", "u32"):
+        pytest.skip("the device takes other ids")
+    wrong = np.array([1, 2**32 - 1, 0], "u4")
+    ids, values = ubridge.from_numpy(wrong, device=device), rng.random(3, "f4")
+    source = ubridge.from_numpy(values, device=device)
+    calls: dict[str, Callable[[], ubridge.DeviceTensor]] = {
+        "take": lambda: ubridge.take(source, ids),
+        "gather": lambda: ubridge.gather(source, ids, 0),
+        "embedding": lambda: ubridge.embedding(ids, source.reshape(3, 1)),
+        "scatter": lambda: ubridge.scatter(source.copy(), ids, source, 0),
+        "scatter_add": lambda: ubridge.scatter_add(source.copy(), ids, source, 0),
+        "index_add": lambda: ubridge.index_add(source.copy(), ids, source, 0),
+    }
+    for name, call in calls.items():
+        for _ in range(2):
+            with pytest.raises(IndexError, match="index 4294967295 is out of bounds"):
+                call().to_numpy()
+                raise AssertionError(name)
+    where = ubridge.argsort(source)
+    assert where.dtype == np.uint32
+    np.testing.assert_array_equal(ubridge.take(source, where).to_numpy(), np.sort(values))
+    np.testing.assert_array_equal(ubridge.sort(source).to_numpy(), np.sort(values))
+    with ubridge.trace(device=device) as graph:
+        ubridge.sort(source)
+        ubridge.topk(source, 2)
+    assert "Astype" not in str(graph)
+    if device.backend != "tops":
+        operands = source.buffer, source.layout, ids.buffer, ids.layout
+        out = ubridge.launch_index_select(*operands, 0)
+        np.testing.assert_array_equal(out.to_numpy(), [values[1], 0, values[0]])
+
+
 def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
     device: Device, op_row: OpRow
 ) -> None:

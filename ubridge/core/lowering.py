@@ -225,6 +225,9 @@ class Lowering(ABC):
     kernel: KernelDef | None = None
     """The kernels that are named after the operation, if there are such."""
 
+    marks_no_id = False
+    """Whether its kernels take 2**32 - 1 in ids of u32 for no id."""
+
     def on(self, device: LoweringDevice) -> Lowering:
         """Return the lowering for one device: itself, or an object that holds the device's state.
 

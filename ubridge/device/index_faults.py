@@ -9,6 +9,7 @@ stream: every stream that ran such kernels since the host last waited for it rai
 from __future__ import annotations
 
 import contextlib
+import time
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from ubridge.definitions.table import OPS
 from uhal import Device, HostBuffer, Module
 from uhal.errors import DeviceError, NotFoundError, NotSupportedError
 
-_WRITTEN = 2
+_WRITING, _WRITTEN = 1, 2
+_LONGEST_WRITE = 1.0
+"""Seconds after which a kernel that began a report is not waited for any more."""
 _RECORD = np.dtype(
     [
         ("state", np.uint32),
@@ -67,14 +70,18 @@ class IndexFaults:
             memory.array[:] = 0
             self._memory = memory
             # The context then holds this, and this the context, until `close`.
-            self._device.context.watch_reports(memory.array.ctypes.data, self._taken, True)
+            self._device.context.watch_reports(memory.array.ctypes.data, self._taken)
         return self._memory
 
-    def _taken(self, streams: int) -> IndexError | None:
-        """Take the report that kernels of one of these streams wrote, if it is complete."""
+    def _taken(self) -> IndexError | None:
+        """Take the report that some kernel wrote."""
         assert self._memory is not None
         memory = self._memory
         record = memory.array.view(_RECORD)[0]
+        # A kernel that found the record taken may have ended: its stream raises this report.
+        deadline = time.monotonic() + _LONGEST_WRITE
+        while record["state"] == _WRITING and time.monotonic() < deadline:
+            time.sleep(0)
         if record["state"] != _WRITTEN:
             return None
         entry = bytes(record["entry"]).decode()
@@ -82,8 +89,6 @@ class IndexFaults:
             f"{_operation(entry)}: index {record['value']} is out of bounds for axis with size "
             f"{record['bound']} (position {record['position']} of the ids; kernel {entry})"
         )
-        if streams > 1:
-            said += f"; by one of {streams} streams with such kernels, each of which raises it"
         memory.array[:] = 0
         return IndexError(said)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ubridge.core.layout import Layout, Shape
+from ubridge.core.operand_checks import require_number, whole_number
 from ubridge.core.operation import Op
 from ubridge.core.question import Question
 from ubridge.core.storage_view import StorageView
@@ -95,14 +96,15 @@ class GraphBuilder:
         params = params or _NO_PARAMS
         self._require_free(name)
         index = len(self.nodes)
+        if not isinstance(inputs, Sequence):
+            raise ArgumentTypeError(f"add_op, inputs: expected nodes' numbers, got {inputs!r:.80}")
         kind = table_op(op, len(inputs), params)
-        wrong = [one for one in inputs if not isinstance(one, int) or one < 0 or one == index]
-        if wrong:
+        inputs = tuple([whole_number("add_op, inputs", one) for one in inputs])
+        if index in inputs:
             raise ArgumentValueError(
-                f"node {index} ({kind.name}): expected other nodes' numbers as inputs, got "
-                f"{wrong[0]!r}"
+                f"node {index} ({kind.name}): expected other nodes' numbers as inputs, got {index}"
             )
-        node = Node(index, kind, Shape(shape), tuple(inputs), params, name)
+        node = Node(index, kind, Shape(shape), inputs, params, name)
         self._append(node)
         self.storages.wanted[index] = _as_buffer(out)
         if all(one in self.storages.values for one in inputs):
@@ -128,6 +130,9 @@ class GraphBuilder:
         included; by default in the range of the dtype.
         """
         self._require_free(name)
+        for role, bound in (("low", low), ("high", high)):
+            if bound is not None:
+                require_number(f"add_scalar, {role}", bound)
         element = as_dtype(dtype)
         # The range of floats has no ends.
         least = -math.inf if element.min is None else element.min
@@ -246,13 +251,24 @@ class GraphBuilder:
 
     def is_result(self, storage: int) -> bool:
         """Return whether an operation has written to a storage."""
-        index = self.storages.latest.get(storage)
+        index = self.storages.latest.get(whole_number("is_result, storage", storage))
         return index is not None and self._is_op(index)
 
     def value_of(self, node: int) -> StorageView:
         """Return where a node's value lies, with the dtype that users see."""
+        node = self._checked_node("value_of", node)
         view = self.storages.values[node]
         return view._replace(dtype=bool_) if node in self.booleans else view
+
+    def _checked_node(self, name: str, node: int) -> int:
+        """Return the number of a node that has a value; refuse others for the function `name`."""
+        number = whole_number(f"{name}, node", node)
+        if number not in self.storages.values:
+            raise ArgumentValueError(
+                f"{name}, node: expected a node of the graph whose inputs were added, got {number} "
+                f"of {len(self.nodes)} nodes"
+            )
+        return number
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -282,8 +298,10 @@ class GraphBuilder:
 
     def _tensor_at(self, node: int) -> DeviceTensor:
         buffer = self.storages.resolve(self.storages.values[node])
-        dtype = bool_ if node in self.booleans else None
-        return DeviceTensor(buffer, Layout.contiguous(self.nodes[node].shape), dtype)
+        tensor = DeviceTensor(buffer, Layout.contiguous(self.nodes[node].shape))
+        if node not in self.booleans:
+            return tensor
+        return tensor._made(tensor._buffer, tensor._layout, bool_)
 
     def _forget_plans(self) -> None:
         """Called whenever the graph changes."""

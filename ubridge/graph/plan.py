@@ -16,8 +16,10 @@ from ubridge.graph.dispatch import execute_graph
 from ubridge.graph.dry_run import DryRun
 from ubridge.graph.ops import Node
 from ubridge.graph.running import RunnableGraph
+from ubridge.ops.strided import bytes_of_booleans
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Plan, Stream
+from uhal.dtypes import bool_
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -223,7 +225,7 @@ def _as_tensor(value: Any, like: DeviceTensor) -> DeviceTensor:
 def _fitting(name: str, array: npt.NDArray[Any], own: DeviceTensor) -> npt.NDArray[Any]:
     if array.shape != own.shape or array.dtype != own.dtype.dtype:
         raise _unfit(name, own, array.shape, array.dtype)
-    return np.ascontiguousarray(array)
+    return np.ascontiguousarray(bytes_of_booleans(array) if own.dtype is bool_ else array)
 
 
 def _unfit(name: str, own: DeviceTensor, shape: object, dtype: object) -> DeviceError:

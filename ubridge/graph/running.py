@@ -35,6 +35,7 @@ class RunnableGraph(GraphBuilder):
         ones: `keep` it first.
         """
         self.prepared()
+        node = self._checked_node("tensor", node)
         view = self.storages.values[node]
         if self.storages[view.storage].is_planned:
             raise ArgumentValueError(
@@ -46,6 +47,7 @@ class RunnableGraph(GraphBuilder):
     def keep(self, node: int) -> int:
         """Give a result memory of its own, so that it can be read after a run; return the node."""
         self.order()
+        node = self._checked_node("keep", node)
         self.storages[self.storages.values[node].storage].is_kept = True
         self._forget_plans()
         return node

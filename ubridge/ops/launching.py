@@ -17,7 +17,7 @@ from __future__ import annotations
 from ubridge.buffers import launches
 from ubridge.buffers.launches import named_op
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.operand_checks import require_number
+from ubridge.core.operand_checks import axes_of, require_number
 from ubridge.core.operation import Op
 from ubridge.definitions.attention import ATTENTION, KV_CONCAT, ROPE_I, ROPE_THD
 from ubridge.definitions.elementwise import (
@@ -162,7 +162,8 @@ def launch_reduce(
     """
     op = named_op(kernel)
     x = _tensor(op, "x", buffer, layout, executor)
-    return run_into(reductions.plan_reduction(op, x, tuple(axes)), out, stream)
+    reduced = reductions.plan_reduction(op, x, axes_of(op.name, layout, axes))
+    return run_into(reduced, out, stream)
 
 
 def launch_silu_mul(

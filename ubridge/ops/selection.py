@@ -2,8 +2,9 @@
 
 Ids are tensors of integers, or anything numpy makes an integer array of. Ids from the host are
 checked before anything is launched, and may be negative as numpy's; the kernels check ids on the
-device. Kernels take ids of u32 and i64; others are cast first. 2**32 - 1 in u32 and 2**63 - 1 in
-i64, which are no index of any axis, select 0 and are not reported: `launch_*` have them as a mark.
+device. Kernels take ids of u32 and i64, whose highest values are marks for no id: `launch_*` select
+0 there. So ids of u32 that a user gives are cast to i64, in which 2**32 - 1 is an id as any other;
+indices that were just made here are not. 2**63 - 1 in i64 selects 0 and is not reported.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ubridge.core.operand_checks import axes_of, axis_of, require_one_device, wh
 from ubridge.core.operation import Op
 from ubridge.definitions.calls import named
 from ubridge.definitions.indexing import GATHER, INDEX_SELECT, SCATTER, SCATTER_ADD
+from ubridge.device.executor import DeviceExecutor
 from ubridge.device.tensor_data import TensorData
 from ubridge.ops.elementwise import converted, plan_conversion
 from ubridge.ops.engine import Value, ask, contiguous, remembered, reshaped, run
@@ -30,9 +32,8 @@ from uhal.dtypes import bool_, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
-_ID_DTYPES = ("u32", "i64")
-"""Types in which no index of an axis is the mark for no id."""
 _WIDENED = {"u8": u32, "u16": u32}
+"""Types of ids that kernels take, by types without the mark for no id; others become i64."""
 
 
 def plan_take(x: Value, ids: Value, axis: int = 0) -> Value | None:
@@ -43,7 +44,7 @@ def plan_take(x: Value, ids: Value, axis: int = 0) -> Value | None:
     return plan_slices(x, _kernel_ids("take", x, ids), axis)
 
 
-def plan_slices(x: Value, ids: Value, axis: int) -> Value:
+def plan_slices(x: Value, ids: Value, axis: int = 0) -> Value:
     """Plan the slices at ids of a type that kernels take."""
     axis = axis_of(INDEX_SELECT.name, x._layout, axis)
     shape = x._layout.shape
@@ -149,6 +150,20 @@ def gather(
     return made
 
 
+@remembered(plan_slices)
+def taken(x: Tensor, ids: Tensor, axis: int = 0, *, stream: StreamLike | None = None) -> Tensor:
+    """Return slices as `take` does, at indices that a function here made."""
+    made: Tensor = run(plan_slices(x, ids, axis), None, stream)
+    return made
+
+
+@remembered(plan_elements)
+def gathered(x: Tensor, ids: Tensor, axis: int, *, stream: StreamLike | None = None) -> Tensor:
+    """Return elements as `gather` does, at indices that a function here made."""
+    made: Tensor = run(plan_elements(x, ids, axis), None, stream)
+    return made
+
+
 @named
 def sort(
     x: Tensor,
@@ -160,7 +175,7 @@ def sort(
     """Return the elements of an axis in order; NaN is the largest, except on GCUs."""
     require_tensors("sort", x)
     axis = axis_of("sort", x._layout, axis)
-    return gather(x, argsort(x, axis, descending, stream=stream), axis, stream=stream)
+    return gathered(x, argsort(x, axis, descending, stream=stream), axis, stream=stream)
 
 
 @named
@@ -187,7 +202,7 @@ def topk(
         )
     order = argsort(x, axis, largest, stream=stream)
     ids = order.narrow(axis, 0, count).contiguous(stream=stream)
-    return gather(x, ids, axis, stream=stream), ids
+    return gathered(x, ids, axis, stream=stream), ids
 
 
 @named
@@ -282,8 +297,12 @@ def _kernel_ids(name: str, x: Value, ids: Value) -> Value:
             f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
             f"{ids._dtype}"
         )
-    if ids._dtype.name in _ID_DTYPES:
-        return ids
+    if ids._dtype is u32:
+        executor = ids._executor
+        # A node that a graph describes is one operation, whose ids are the kernels'.
+        is_eager = isinstance(executor, DeviceExecutor)
+        if not is_eager or not executor.lowering(INDEX_SELECT).marks_no_id:
+            return ids
     return plan_conversion(ids, _WIDENED.get(ids._dtype.name, i64))
 
 
@@ -339,10 +358,12 @@ def _require_target(name: str, x: Tensor, source: Tensor) -> None:
 __all__ = [
     "flip",
     "gather",
+    "gathered",
     "index_add",
     "scatter",
     "scatter_add",
     "sort",
     "take",
+    "taken",
     "topk",
 ]

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
@@ -49,6 +50,24 @@ def _plan_of_bits(x: Any) -> Any:
     return None if x._dtype.name in _MOVED_AS else plan_copy(x)
 
 
+def bytes_of_booleans(array: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    """Return 1 where an element is true, else 0: views of other arrays may hold other bytes."""
+    return np.asarray(array.view(np.uint8) != 0).view(np.uint8)
+
+
+def _require_booleans(buffer: DeviceBuffer, layout: Layout) -> None:
+    """Refuse elements of u8 that are neither 0 nor 1: kernels compute with booleans' bytes."""
+    if layout.size == 0:
+        return
+    span = buffer[layout.start_offset : layout.extent].to_numpy()
+    highest = as_strided(span, layout.shape, layout.strides).max()
+    if highest > 1:
+        raise ArgumentValueError(
+            f"dtype: expected booleans of the bytes 0 and 1, got the byte {highest}. Compare the "
+            "bytes instead: DeviceTensor(buffer.view('u8'), layout) != 0."
+        )
+
+
 class StridedTensor(TensorData):
     """A tensor without operations: the base of `DeviceTensor`."""
 
@@ -59,8 +78,9 @@ class StridedTensor(TensorData):
     ) -> None:
         """Describe a buffer; the tensor keeps it alive, and changes with it.
 
-        By default the tensor has one axis of all elements. `dtype` may be bool over u8, of bytes
-        that are 0 or 1. Raises `ArgumentValueError` when the layout reaches past the buffer.
+        By default the tensor has one axis of all elements. `dtype` may be bool over u8. Raises
+        `ArgumentValueError` when the layout reaches past the buffer, and for booleans of other
+        bytes than 0 and 1: booleans are read, which waits for them.
         """
         if not isinstance(buffer, DeviceBuffer):
             raise ArgumentTypeError(
@@ -78,6 +98,8 @@ class StridedTensor(TensorData):
         launches.checked_operand(COPY, "buffer", buffer, self._layout)
         self._buffer = buffer
         self._executor = DeviceExecutor.of(buffer.device)
+        if self._dtype is bool_:
+            _require_booleans(buffer, self._layout)
 
     def _made(self: Tensor, buffer: DeviceBuffer, layout: Layout, dtype: DType) -> Tensor:
         """A tensor of the same kind on the same device; nothing is checked."""
@@ -243,11 +265,14 @@ class StridedTensor(TensorData):
     ) -> Tensor:
         """Copy an array, or anything numpy makes one of, to a device."""
         given = np.asarray(array, None if dtype is None else as_dtype(dtype).dtype)
+        stored = given
         if given.dtype == np.bool_:
-            # Views of other arrays may hold other bytes than 0 and 1.
-            given = given.view(np.uint8) != 0
-        buffer = DeviceBuffer.from_numpy(given, device=device, stream=stream)
-        return cls(buffer, Layout.contiguous(given.shape))
+            stored = bytes_of_booleans(given)
+        buffer = DeviceBuffer.from_numpy(stored, device=device, stream=stream)
+        layout = Layout.contiguous(given.shape)
+        dtype = buffer.dtype if stored is given else bool_
+        made: Tensor = make(cls, buffer, layout, dtype, DeviceExecutor.of(buffer.device))
+        return made
 
     @classmethod
     def from_dlpack(
@@ -260,7 +285,7 @@ class StridedTensor(TensorData):
         """Take over another library's tensor without copying; both see each other's writes.
 
         It keeps its strides. Raises `BufferError` for one that is not on `device`, or the current
-        one, and for negative strides.
+        one, and for negative strides. Booleans are read, as by `DeviceTensor(...)`.
         """
         buffer, shape, strides = strided_dlpack(source, device, stream)
         return cls(buffer, Layout(Shape(shape), strides))

@@ -88,9 +88,15 @@ def _index_add(question: Question, steps: Steps) -> None:
     )
 
 
+class _ByIds(Launches):
+    """Launches of kernels of `indexing.cu`."""
+
+    marks_no_id = True
+
+
 LOWERINGS: Lowerings = {
-    INDEX_SELECT: Launches(_index_select, SELECT),
-    GATHER: Launches(_gather, KernelDef("indexing", BY_IDS, strided)),
-    SCATTERING: Launches(_scatter, KernelDef("indexing", BY_IDS, strided)),
-    INDEX_ADD: Launches(_index_add, KernelDef("indexing", BY_IDS, strided)),
+    INDEX_SELECT: _ByIds(_index_select, SELECT),
+    GATHER: _ByIds(_gather, KernelDef("indexing", BY_IDS, strided)),
+    SCATTERING: _ByIds(_scatter, KernelDef("indexing", BY_IDS, strided)),
+    INDEX_ADD: _ByIds(_index_add, KernelDef("indexing", BY_IDS, strided)),
 }
