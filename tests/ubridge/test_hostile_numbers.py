@@ -254,7 +254,8 @@ def calls() -> dict[str, Call]:
     }  # fmt: skip
     found |= of_graphs(x)
     for name in ("all", "any", "argmax", "argmin", "cumsum", "flip", "max", "mean", "min", "prod",
-                 "std", "sum", "var", "argsort", "sort", "softmax", "log_softmax"):  # fmt: skip
+                 "std", "sum", "var", "argsort", "sort", "softmax", "log_softmax",
+                 "logsumexp"):  # fmt: skip
         given = {"axis": 1, "ddof": 1} if name in ("std", "var") else {"axis": 1}
         found[name] = (_first(getattr(ub, name), x), given)
         if hasattr(x, name):

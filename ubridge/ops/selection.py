@@ -358,12 +358,10 @@ def _require_target(name: str, x: Tensor, source: Tensor) -> None:
 __all__ = [
     "flip",
     "gather",
-    "gathered",
     "index_add",
     "scatter",
     "scatter_add",
     "sort",
     "take",
-    "taken",
     "topk",
 ]
