@@ -62,6 +62,7 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
         ub.index_add(changed, ids(5, 3), fresh(3, 6), 0)
         held += [x.sum(0), ub.argmax(x, 1), ub.softmax(cube), ub.log_softmax(cube)]
         held += [ub.rms_norm(cube, fresh(8)), ub.layer_norm(cube, fresh(8), fresh(8))]
+        held += [ub.group_norm(cube, fresh(cube.shape[1]), fresh(cube.shape[1]), 1)]
         held += [ub.argsort(cube), ub.rope(rotated, angles, angles)]
         held += [ub.rope(rotated, angles, angles, interleaved=True)]
         held += [ub.rope(rotated, fresh(2, 2), fresh(2, 2), heads_last=True)]

@@ -141,6 +141,7 @@ def all_cases() -> dict[str, Case]:
         "concatenate": case(joined("concatenate"), "f32", "f32"),
         "rms_norm": Case(norm, named("rms_norm")),
         "layer_norm": Case((*norm, norm[1]), named("layer_norm")),
+        "group_norm": Case((*norm, norm[1]), named("group_norm", groups=2)),
         "rope": Case(rows, named("rope")),
         "rope interleaved": Case(rows, named("rope", interleaved=True)),
         "rope heads_last": Case(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ubridge.core.accuracy import EXACT, OF_SUM, ROW
-from ubridge.core.fits import lies, parts, same
+from ubridge.core.fits import count, lies, parts, same
 from ubridge.core.layout import Layout
 from ubridge.core.lowering import Steps
 from ubridge.core.operation import ORDERED, REALS, Array, Family, define
 from ubridge.core.question import Question
 from ubridge.definitions.composing import converted, widened
-from ubridge.definitions.elementwise import ADD, EXP, LOG, MAXIMUM, MINIMUM, SUBTRACT
+from ubridge.definitions.elementwise import ADD, EXP, LOG, MAXIMUM, MINIMUM, MULTIPLY, SUBTRACT
 from ubridge.definitions.memory import FILL
 from uhal.dtypes import f64, u32
 
@@ -200,6 +200,67 @@ LAYER_NORM = define(
     REALS,
     "(x - mean) over the standard deviation",
     _layernorm,
+)
+
+
+def _grouped(question: Question) -> bool:
+    dtypes, (result, layout, *weights) = parts(question)
+    groups = question.attribute("groups")
+    return (
+        layout.rank == 3
+        and count(groups)
+        and layout.shape[1] % groups == 0
+        and same(*dtypes)
+        and result.shape == layout.shape
+        and lies(layout, *weights)
+        and all(weight.shape == layout.shape[1:2] for weight in weights)
+    )
+
+
+def _groupnorm(x: Array, weight: Array, bias: Array, groups: int, epsilon: float) -> Array:
+    rows = x.reshape(len(x), groups, -1)
+    ones = np.ones(1, x.dtype)
+    shape = (-1, *[1] * (x.ndim - 2))
+    normed = _layernorm(rows, ones, 0 * ones, epsilon).reshape(x.shape)
+    return normed * weight.reshape(shape) + bias.reshape(shape)
+
+
+def _compose_group_norm(question: Question, steps: Steps) -> None:
+    """Norm each group as a row, then scale and shift each channel; halves are computed in f32."""
+    batch, channels, _ = question.shape
+    groups = question.attribute("groups")
+    whole, each = Layout.contiguous(question.shape), Layout.contiguous((channels,))
+    rows = Layout.contiguous((batch * groups, whole.size // (batch * groups)))
+    row, spread = Layout.contiguous(rows.shape[1:]), Layout(question.shape, (0, 1, 0))
+    given = zip(steps.operands, (whole, each, each), strict=True)
+    x, weight, bias = [widened(memory, layout, steps) for memory, layout in given]
+    ones, zeros = [steps.scratch(row.size, x.dtype) for _ in range(2)]
+    steps.run(FILL, [], (ones, row), 1.0)
+    steps.run(FILL, [], (zeros, row), 0.0)
+    steps.run(LAYER_NORM, [(x, rows), (ones, row), (zeros, row)], (x, rows), steps.number())
+    steps.run(MULTIPLY, [(x, whole), (weight, spread)], (x, whole))
+    steps.run(ADD, [(x, whole), (bias, spread)], (x, whole))
+    converted(x, whole, steps.result, steps)
+
+
+GROUP_NORM = define(
+    "group_norm",
+    Family(
+        "group_norm",
+        "x, weight, bias, groups, epsilon",
+        "shape of x: (batch, channels, …)",
+        check=_grouped,
+        tensors=(3,),
+        numbers=1,
+        attributes="groups",
+        replaces=1,
+        accuracy=ROW,
+    ),
+    "group_norm",
+    REALS,
+    "layer_norm of groups of channels",
+    _groupnorm,
+    composed=_compose_group_norm,
 )
 SORTING = Family("sort", "x", "shape of x; along its last axis; u32", check=_sorted, tensors=(1,))
 ARGSORT = define("argsort", SORTING, "asort_asc", ORDERED, "indices in rising order")

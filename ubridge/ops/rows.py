@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ubridge.core.layout import Layout
@@ -10,12 +11,14 @@ from ubridge.core.operand_checks import (
     require_indices_of_u32,
     require_number,
     require_one_kind,
+    whole_number,
 )
 from ubridge.core.operation import Op
 from ubridge.definitions.attention import ROPE, ROPE_I, ROPE_THD
 from ubridge.definitions.rows import (
     ARGSORT,
     ARGSORT_DESCENDING,
+    GROUP_NORM,
     LAYER_NORM,
     LOG_SOFTMAX,
     RMS_NORM,
@@ -181,6 +184,51 @@ def layer_norm(
     return made
 
 
+def plan_group_norm(
+    x: Value, weight: Value, bias: Value, groups: int, epsilon: float = 1e-5
+) -> Plan:
+    """Plan a layer norm of groups of channels, the second axis."""
+    name = GROUP_NORM.name
+    require_tensors(name, x, weight, bias)
+    require_number(f"{name}, epsilon", epsilon)
+    groups = whole_number(f"{name}, groups", groups, 1)
+    if len(x.shape) < 2 or x.shape[1] % groups:
+        raise ArgumentValueError(
+            f"{name}: expected (batch, channels, …) with a multiple of {groups} channels, got "
+            f"shape {x.shape}"
+        )
+    for one in (weight, bias):
+        require_one_kind(name, x, one)
+        if one.shape != x.shape[1:2]:
+            raise ArgumentValueError(
+                f"{name}: expected weights of shape {x.shape[1:2]}, got {one.shape}"
+            )
+    x, whole = contiguous(x), Layout.contiguous(x.shape)
+    asked = Layout.contiguous((*x.shape[:2], prod(x.shape[2:])))
+    joined = x._viewed(Layout.contiguous(asked.shape, x._layout.start_offset))
+    given = (joined, contiguous(weight), contiguous(bias))
+    return ask(GROUP_NORM, given, x._dtype, whole, (epsilon,), asked=asked, groups=groups)
+
+
+@remembered(plan_group_norm)
+def group_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    groups: int,
+    epsilon: float = 1e-5,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the layer norm of each group of channels, scaled and shifted by channel.
+
+    `x` is (batch, channels, …), `weight` and `bias` are (channels,).
+    """
+    made: Tensor = run(plan_group_norm(x, weight, bias, groups, epsilon), out, stream)
+    return made
+
+
 def plan_rope(
     x: Value, cos: Value, sin: Value, interleaved: bool = False, heads_last: bool = False
 ) -> Plan:
@@ -235,6 +283,7 @@ def rope(
 
 __all__ = [
     "argsort",
+    "group_norm",
     "layer_norm",
     "log_softmax",
     "rms_norm",
