@@ -34,6 +34,7 @@ from ubridge.definitions.elementwise import (
     NOT_EQUAL,
     SUBTRACT,
 )
+from ubridge.definitions.memory import FILL
 from ubridge.definitions.table import OPS
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.elementwise import answering_pair, wrapped
@@ -144,7 +145,7 @@ class DeviceTensor(StridedTensor):
         """Set every element to a number."""
         if self._layout.may_alias:
             raise ArgumentValueError("fill: the tensor has several elements at one address")
-        number = checked_number("fill", self._dtype, value)
+        number = checked_number(FILL.name, self._dtype, value)
         room = movable(self._buffer)
         if room is not self._buffer:
             number = wrapped(room.dtype, number)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 import ubridge
 from ubridge import OPS
 from ubridge.core.kernel_def import block_per_result
+from ubridge.definitions.table import FAMILIES
 from ubridge.prepare.candle.table import CANDLE_ON_CPUS
 from ubridge.quantized import FORMATS
 from uhal import Device, DeviceLimits
@@ -118,3 +121,45 @@ def test_an_unsupported_dtype_says_what_there_is(device: Device) -> None:
         match=r"^add: dtype u16 is not supported on \w+. Cast first, for example x.astype\(",
     ):
         x + x
+
+
+def test_operations_are_named_by_their_objects() -> None:
+    """No literal is an operation's name, but in definitions and lowerings."""
+    # Words of the configurations of models, and the table of uhal-rs's old names.
+    exempt = ("definitions", "kernels", "prepare", "models", "legacy_ops.py")
+    others = {
+        ("launching.py", "cos"),  # operands
+        ("launching.py", "sin"),
+        ("caches.py", "cache"),
+        ("selection.py", "sort"),  # functions of several operations
+        ("quantized.py", "quantized_matmul"),
+        ("__main__.py", "quantize"),  # a command
+        ("tracing.py", "fill"),  # kinds of work that a context tells of
+        ("tracing.py", "copy"),
+    }
+    names = {*OPS, *FAMILIES}
+    root = Path(ubridge.__file__).parent
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] in exempt:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        skipped = {id(one) for node in ast.walk(tree) for one in skipped_parts(node)}
+        found += [
+            f"{path.relative_to(root)}:{node.lineno} {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value in names
+            and id(node) not in skipped
+            and (path.name, node.value) not in others
+        ]
+    assert not found
+
+
+def skipped_parts(node: ast.AST) -> Iterator[ast.AST]:
+    """What of a statement is a docstring or a public name."""
+    if isinstance(node, ast.Expr):
+        yield node.value
+    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+        yield from ast.walk(node)

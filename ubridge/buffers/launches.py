@@ -49,7 +49,7 @@ def launch_copy2d(
 ) -> None:
     """Copy `rows` of `columns` elements; a pitch is the elements from one row to the next."""
     rows, columns, source_pitch, destination_pitch = (
-        whole_number("copy2d", one) for one in (rows, columns, source_pitch, destination_pitch)
+        whole_number(COPY2D.name, one) for one in (rows, columns, source_pitch, destination_pitch)
     )
     if rows == 0 or columns == 0:
         return

@@ -31,7 +31,7 @@ _CONDITIONS = ("u8", "u32", "i64")
 
 def plan_where(condition: Value, x: Any, y: Any) -> Plan:
     """Plan a choice by a condition; x and y are tensors or numbers."""
-    require_tensors("where", condition)
+    require_tensors(WHERE.name, condition)
     dtype = _dtype_of_choice(x, y)
     if storage_of(condition._dtype).name not in _CONDITIONS:
         condition = plan_conversion(condition, bool_)
@@ -40,10 +40,10 @@ def plan_where(condition: Value, x: Any, y: Any) -> Plan:
         if hasattr(one, "_layout"):
             operands.append(plan_conversion(one, dtype))
         else:
-            element = element_bytes(dtype, checked_number("where", dtype, one))
+            element = element_bytes(dtype, checked_number(WHERE.name, dtype, one))
             operands.append(constant(condition, dtype, element, Shape()))
-    require_one_device("where", *operands)
-    shape = one_shape("where", *(one._layout.shape for one in operands))
+    require_one_device(WHERE.name, *operands)
+    shape = one_shape(WHERE.name, *(one._layout.shape for one in operands))
     return of_each(WHERE, [one._viewed(one._layout.broadcast_to(shape)) for one in operands], dtype)
 
 
@@ -93,11 +93,11 @@ def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = N
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:
     if hasattr(x, "_layout") and hasattr(y, "_layout"):
-        return promoted("where", x._dtype, y._dtype)
+        return promoted(WHERE.name, x._dtype, y._dtype)
     if hasattr(x, "_layout"):
-        return with_number("where", x._dtype, y)
+        return with_number(WHERE.name, x._dtype, y)
     if hasattr(y, "_layout"):
-        return with_number("where", y._dtype, x)
+        return with_number(WHERE.name, y._dtype, x)
     return as_dtype(np.result_type(x, y))
 
 

@@ -281,10 +281,10 @@ def affine(
 
 def plan_power(x: Value, exponent: Any) -> Value:
     """Plan the elements to a power, which is a number; integers to an integer wrap."""
-    require_tensors("power", x)
+    require_tensors(POWER.name, x)
     if hasattr(exponent, "_layout"):
         raise ArgumentTypeError("power: expected a number as exponent, got a DeviceTensor")
-    dtype = with_number("power", x._dtype, exponent)
+    dtype = with_number(POWER.name, x._dtype, exponent)
     if dtype is bool_:
         dtype = i64
     x = plan_conversion(x, dtype)
@@ -294,7 +294,7 @@ def plan_power(x: Value, exponent: Any) -> Value:
                 "power: integers to negative integer powers are not allowed. Cast first, for "
                 'example x.astype("f64").'
             )
-        return _plan_whole_power(x, checked_number("power", dtype, exponent))
+        return _plan_whole_power(x, checked_number(POWER.name, dtype, exponent))
     if exponent == 2 and dtype.name in SQUARE.dtypes:
         return plan_unary(SQUARE, x)
     return plan_unary(POWER, x, exponent)
@@ -331,7 +331,7 @@ def power(
 def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
     """Plan the elements as another dtype; the tensor itself when it has that dtype."""
     if not hasattr(x, "_layout"):
-        require_tensors("astype", x)
+        require_tensors(ASTYPE.name, x)
     try:
         target = as_dtype(dtype)
     except TypeError as error:

@@ -19,8 +19,8 @@ from uhal.interop import StreamLike
 
 def plan_silu_mul(gate: Value, up: Value) -> Plan:
     """Plan `silu(gate) * up`; strided operands are copied first."""
-    require_tensors("silu_mul", gate, up)
-    require_one_kind("silu_mul", gate, up)
+    require_tensors(SILU_MUL.name, gate, up)
+    require_one_kind(SILU_MUL.name, gate, up)
     if gate.shape != up.shape:
         raise ArgumentValueError(
             f"silu_mul: expected operands of one shape, got {gate.shape} {up.shape}; "
@@ -44,17 +44,17 @@ def silu_mul(
 
 def plan_masked_fill(x: Value, mask: Value, value: Any) -> Plan:
     """Plan a number where the mask is not 0, else `x`."""
-    require_tensors("masked_fill", x, mask)
-    require_one_device("masked_fill", x, mask)
-    if with_number("masked_fill", x._dtype, value) is not x._dtype:
+    require_tensors(MASKED_FILL.name, x, mask)
+    require_one_device(MASKED_FILL.name, x, mask)
+    if with_number(MASKED_FILL.name, x._dtype, value) is not x._dtype:
         raise ArgumentTypeError(
             f"masked_fill: expected a value that {x._dtype} holds, got {value!r}; astype the tensor"
         )
-    number = checked_number("masked_fill", x._dtype, value)
+    number = checked_number(MASKED_FILL.name, x._dtype, value)
     if x._dtype.name not in MASKED_FILL.dtypes:
         return plan_where(mask, number, x)
     chosen = plan_conversion(mask, bool_)
-    shape = one_shape("masked_fill", x.shape, mask.shape)
+    shape = one_shape(MASKED_FILL.name, x.shape, mask.shape)
     operands = [one._viewed(one._layout.broadcast_to(shape)) for one in (x, chosen)]
     return of_each(MASKED_FILL, operands, x._dtype, (number,))
 

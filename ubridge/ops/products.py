@@ -23,14 +23,14 @@ from uhal.interop import StreamLike
 
 def plan_matmul(x: Value, y: Value) -> Plan:
     """Plan a matrix product of the last two axes; leading axes are broadcast."""
-    require_tensors("matmul", x, y)
-    require_one_device("matmul", x, y)
+    require_tensors(MATMUL.name, x, y)
+    require_one_device(MATMUL.name, x, y)
     if not x.shape or not y.shape:
         raise ArgumentValueError(
             "matmul: input operand does not have enough dimensions (has 0, gufunc core with "
             "signature (n?,k),(k,m?)->(n?,m?) requires 1)"
         )
-    dtype = promoted("matmul", x._dtype, y._dtype)
+    dtype = promoted(MATMUL.name, x._dtype, y._dtype)
     if dtype is bool_:
         raise ArgumentTypeError(
             'matmul: expected numbers, got bool. Cast first, for example x.astype("f32").'
@@ -59,7 +59,7 @@ def _matrices(x: Layout, y: Layout) -> tuple[Layout, Layout, Layout, Layout]:
             f"(n?,k),(k,m?)->(n?,m?) (size {further} is different from {k}): "
             f"got shapes {x.shape} and {y.shape}{'; x @ y.mT would fit' if fits else ''}"
         )
-    batch = one_shape("matmul", Shape(left.shape[:-2]), Shape(right.shape[:-2]))
+    batch = one_shape(MATMUL.name, Shape(left.shape[:-2]), Shape(right.shape[:-2]))
     rows = (m,) if x.rank > 1 else ()
     columns = (n,) if y.rank > 1 else ()
     return (
@@ -107,8 +107,8 @@ def plan_attention(
 ) -> Plan:
     """Plan `softmax(query @ key.mT * scale + mask) @ value`."""
     operands = [query, key, value] if mask is None else [query, key, value, mask]
-    require_tensors("attention", *operands)
-    require_one_kind("attention", *operands)
+    require_tensors(ATTENTION.name, *operands)
+    require_one_kind(ATTENTION.name, *operands)
     if len(query.shape) != 4 or len(key.shape) != 4 or key.shape != value.shape:
         raise ArgumentValueError(
             "attention: expected four axes, and keys and values of one shape, got "
@@ -131,7 +131,7 @@ def plan_attention(
 
 def _mask(mask: Value, scores: Shape) -> Value:
     """The mask as kernels take it: with contiguous rows for each query and key."""
-    if one_shape("attention", mask.shape, scores) != scores:
+    if one_shape(ATTENTION.name, mask.shape, scores) != scores:
         raise ArgumentValueError(
             f"attention: expected a mask that broadcasts to {scores}, got {mask.shape}"
         )
@@ -165,9 +165,9 @@ def attention(
 
 def plan_kv_concat(x: Value, y: Value, axis: int) -> Plan:
     """Plan a join of two tensors along an axis."""
-    require_tensors("kv_concat", x, y)
-    require_one_kind("kv_concat", x, y)
-    axis = axis_of("kv_concat", x._layout, axis)
+    require_tensors(KV_CONCAT.name, x, y)
+    require_one_kind(KV_CONCAT.name, x, y)
+    axis = axis_of(KV_CONCAT.name, x._layout, axis)
     shapes = x.shape, y.shape
     others = [(one[:axis], one[axis + 1 :]) for one in shapes]
     if len(shapes[0]) != len(shapes[1]) or others[0] != others[1]:

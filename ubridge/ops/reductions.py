@@ -84,7 +84,7 @@ def plan_sum(
 ) -> Value:
     """Plan a sum; booleans are counted."""
     if not hasattr(x, "_layout"):
-        require_tensors("sum", x)
+        require_tensors(SUM.name, x)
     if dtype is None and x._dtype is bool_:
         dtype = i64
     if dtype is not None:

@@ -7,13 +7,14 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from ubridge.definitions.elementwise import ABS, MOD
 from ubridge.definitions.table import OPS
 from ubridge.ops.strided import StridedTensor
 from uhal.device import as_device
 from uhal.errors import ArgumentTypeError, NoDeviceError
 
 _Made = TypeVar("_Made", bound=StridedTensor)
-_OURS = {"absolute": "abs", "remainder": "mod", "bitwise_and": "&", "bitwise_or": "|"}
+_OURS = {"absolute": ABS.name, "remainder": MOD.name, "bitwise_and": "&", "bitwise_or": "|"}
 """Ufuncs of numpy that have another name here."""
 
 

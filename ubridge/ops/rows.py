@@ -107,9 +107,9 @@ def log_softmax(
 
 def plan_argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
     """Plan the indices that sort an axis."""
-    require_tensors("argsort", x)
-    length = x._layout.shape[axis_of("argsort", x._layout, axis)]
-    require_indices_of_u32("argsort", length)
+    require_tensors(ARGSORT.name, x)
+    length = x._layout.shape[axis_of(ARGSORT.name, x._layout, axis)]
+    require_indices_of_u32(ARGSORT.name, length)
     return _along(ARGSORT_DESCENDING if descending else ARGSORT, x, axis, u32)
 
 

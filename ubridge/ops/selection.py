@@ -20,7 +20,7 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axes_of, axis_of, require_one_device, whole_number
 from ubridge.core.operation import Op
 from ubridge.definitions.calls import named
-from ubridge.definitions.indexing import GATHER, INDEX_SELECT, SCATTER, SCATTER_ADD
+from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTER, SCATTER_ADD
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.tensor_data import TensorData
 from ubridge.ops.elementwise import converted, plan_conversion
@@ -107,8 +107,8 @@ def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
     """Plan an element for each id of a tensor; ids of the host have to be uploaded first."""
     if not isinstance(ids, TensorData):
         return None
-    require_tensors("gather", x)
-    return plan_elements(x, _kernel_ids("gather", x, ids), axis)
+    require_tensors(GATHER.name, x)
+    return plan_elements(x, _kernel_ids(GATHER.name, x, ids), axis)
 
 
 def plan_elements(x: Value, ids: Value, axis: int) -> Value:
@@ -143,9 +143,9 @@ def gather(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return an element of `x` for each id, in the ids' shape, as numpy's `take_along_axis`."""
-    require_tensors("gather", x)
-    axis = axis_of("gather", x._layout, axis)
-    where = checked_ids("gather", x, ids, x.shape[axis], stream)
+    require_tensors(GATHER.name, x)
+    axis = axis_of(GATHER.name, x._layout, axis)
+    where = checked_ids(GATHER.name, x, ids, x.shape[axis], stream)
     made: Tensor = run(plan_gather(x, where, axis), out, stream)
     return made
 
@@ -254,16 +254,16 @@ def index_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
     """Add the slices of `source` to those of `x` at ids of an axis, in place."""
-    require_tensors("index_add", x, source)
-    axis = axis_of("index_add", x.layout, axis)
-    where = checked_ids("index_add", x, ids, x.shape[axis], stream)
+    require_tensors(INDEX_ADD.name, x, source)
+    axis = axis_of(INDEX_ADD.name, x.layout, axis)
+    where = checked_ids(INDEX_ADD.name, x, ids, x.shape[axis], stream)
     expected = (*x.shape[:axis], where.size, *x.shape[axis + 1 :])
     if where.ndim != 1 or source.shape != expected:
         raise ArgumentValueError(
             f"index_add: expected a slice of the source for each id along axis {axis}, so shape "
             f"{expected}, got {source.shape} for ids of shape {where.shape}"
         )
-    _require_target("index_add", x, source)
+    _require_target(INDEX_ADD.name, x, source)
     if x.dtype is bool_:
         _add_as_counts(index_add, x, where, source, axis, stream)
         return x

@@ -6,6 +6,16 @@ from ubridge.buffers import window_launches
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_one_kind
 from ubridge.definitions.calls import named
+from ubridge.definitions.windows import (
+    AVG_POOL2D,
+    CONV1D,
+    CONV2D,
+    CONV_TRANSPOSE1D,
+    CONV_TRANSPOSE2D,
+    MAX_POOL2D,
+    UPSAMPLE_BILINEAR2D,
+    UPSAMPLE_NEAREST2D,
+)
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import bool_
@@ -28,7 +38,7 @@ def conv1d(
 
     Each of the `groups` of channels makes one group of results, by one launch.
     """
-    return _convolved("conv1d", x, weight, stride, padding, dilation, 0, groups, stream)
+    return _convolved(CONV1D.name, x, weight, stride, padding, dilation, 0, groups, stream)
 
 
 @named
@@ -43,7 +53,7 @@ def conv2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Convolve images with (results, channels / groups, rows, columns), otherwise as `conv1d`."""
-    return _convolved("conv2d", x, weight, stride, padding, dilation, 0, groups, stream)
+    return _convolved(CONV2D.name, x, weight, stride, padding, dilation, 0, groups, stream)
 
 
 @named
@@ -60,7 +70,7 @@ def conv_transpose1d(
 ) -> Tensor:
     """Add up a window (channels, results / groups, window) at each element's position."""
     window = (stride, padding, dilation, out_padding)
-    return _convolved("conv_transpose1d", x, weight, *window, groups, stream)
+    return _convolved(CONV_TRANSPOSE1D.name, x, weight, *window, groups, stream)
 
 
 @named
@@ -77,7 +87,7 @@ def conv_transpose2d(
 ) -> Tensor:
     """Add up a window (channels, results / groups, rows, columns) at each element's position."""
     window = (stride, padding, dilation, out_padding)
-    return _convolved("conv_transpose2d", x, weight, *window, groups, stream)
+    return _convolved(CONV_TRANSPOSE2D.name, x, weight, *window, groups, stream)
 
 
 def _convolved(
@@ -111,7 +121,7 @@ def avg_pool2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the mean of each window of (batch, channels, rows, columns)."""
-    return _pooled("avg_pool2d", x, window, stride, stream)
+    return _pooled(AVG_POOL2D.name, x, window, stride, stream)
 
 
 @named
@@ -123,7 +133,7 @@ def max_pool2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the largest of each window of (batch, channels, rows, columns)."""
-    return _pooled("max_pool2d", x, window, stride, stream)
+    return _pooled(MAX_POOL2D.name, x, window, stride, stream)
 
 
 def _pooled(
@@ -147,9 +157,9 @@ def upsample_nearest2d(
     x: Tensor, rows: int, columns: int, *, stream: StreamLike | None = None
 ) -> Tensor:
     """Resize (batch, channels, rows, columns) by taking the nearest element."""
-    require_tensors("upsample_nearest2d", x)
+    require_tensors(UPSAMPLE_NEAREST2D.name, x)
     buffer, shape = window_launches.launch_upsample2d(
-        "upsample_nearest2d", x._buffer, x._layout, rows, columns,
+        UPSAMPLE_NEAREST2D.name, x._buffer, x._layout, rows, columns,
         stream=stream, executor=x._executor,
     )  # fmt: skip
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
@@ -170,10 +180,10 @@ def upsample_bilinear2d(
     The four are weighted in f64 and summed, also where a weight is 0: beside an infinity the result
     may be NaN or infinite where other libraries, which round weights to f32, have a number.
     """
-    require_tensors("upsample_bilinear2d", x)
-    _require_numbers("upsample_bilinear2d", x)
+    require_tensors(UPSAMPLE_BILINEAR2D.name, x)
+    _require_numbers(UPSAMPLE_BILINEAR2D.name, x)
     buffer, shape = window_launches.launch_upsample2d(
-        "upsample_bilinear2d", x._buffer, x._layout, rows, columns,
+        UPSAMPLE_BILINEAR2D.name, x._buffer, x._layout, rows, columns,
         align_corners=align_corners, scale=scale, stream=stream, executor=x._executor,
     )  # fmt: skip
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
