@@ -7,7 +7,7 @@
 
 cdef enum:
     MOST_GIVEN = 6          # arguments of a call that is remembered
-    MOST_OBJECTS = 12       # what it is told by: the call, two of each tensor, one of all else
+    MOST_OBJECTS = 14       # what it is told by: the call, names, two of each argument
     MOST_PASSED = 16        # what is passed to a launch
     WAYS = 4                # entries of a set: a call may be kept in any of them
     SETS = 256              # of the table
@@ -32,7 +32,6 @@ cdef struct GivenTensors:
     uint64_t tensors
     PyObject *buffers[MOST_GIVEN]
     PyObject *layouts[MOST_GIVEN]
-    PyObject *starts[MOST_GIVEN]
     Py_ssize_t buffer_count
     bint has_starts             # one of them does not begin with its buffer
     PyObject *executor
@@ -243,8 +242,6 @@ cdef inline bint take_apart(
     taken.named = named
     for index in range(count + named):
         one = given[index]
-        if number + 2 > MOST_OBJECTS:
-            return False
         if not Py_IS_TYPE(one, kind):
             taken.objects[number] = one
             number += 1
@@ -264,7 +261,6 @@ cdef inline bint take_apart(
         taken.objects[number + 1] = words
         taken.buffers[buffers] = buffer
         taken.layouts[buffers] = layout
-        taken.starts[buffers] = start
         if start != <PyObject *>ZERO:
             taken.has_starts = True
         buffers += 1
@@ -434,7 +430,7 @@ cdef bint begin_together(PyObject *operand, PyObject *out) noexcept:
     )
 
 
-cdef object launched_answer(
+cdef inline object launched_answer(
     RememberedCall call, object answer, GivenTensors *taken, PyObject **given
 ):
     """The tensor that an answer makes of what is given."""
@@ -479,8 +475,9 @@ cdef object launched_on_views(
     cdef Py_ssize_t index
     cdef list views = []
     for index in range(taken.buffer_count):
-        if taken.starts[index] != <PyObject *>ZERO:
-            buffer, start = <object>taken.buffers[index], <object>taken.starts[index]
+        start = <object>slot_at(taken.layouts[index], call.start)
+        if start is not ZERO:
+            buffer = <object>taken.buffers[index]
             views.append(buffer[start:])
             taken.buffers[index] = PyList_GET_ITEM(views, len(views) - 1)
     return launched_answer(call, answer, taken, given)
