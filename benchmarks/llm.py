@@ -122,10 +122,14 @@ def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -
     told = f"{kind} {threads} thread{'s' * (threads > 1)}"
     with ExitStack() as stack:
         llama_cpp = _python_with("llama_cpp", pythons)
-        theirs = {} if llama_cpp is None else {
-            way: stack.enter_context(Worker(llama_cpp, "llm_llama_cpp", path, threads, way))
-            for way in WAYS[kind]
-        }  # fmt: skip
+        theirs = (
+            {}
+            if llama_cpp is None
+            else {
+                way: stack.enter_context(Worker(llama_cpp, "llm_llama_cpp", path, threads, way))
+                for way in WAYS[kind]
+            }
+        )
         ours = stack.enter_context(Worker(sys.executable, "llm_ubridge", path, threads))
         every = {"ubridge": ours, **theirs}
         for worker in every.values():
@@ -148,9 +152,10 @@ def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -
             value = min((_ratio(found[way], found["ubridge"]) for way in theirs), default=None)
             yield {
                 "what": f"{told}: {what}{' token' * (what == 'first')} of llama.cpp's speed",
-                "is": value, "least": LEAST[what],
+                "is": value,
+                "least": LEAST[what],
                 "note": f"{each / own:.1f} tokens/s" if each else f"{own:.3f} s",
-            }  # fmt: skip
+            }
         if kind == "BF16":
             yield _bound_of_bf16(told, path, decode)
         yield _outside(told, "1.1B", ours)
@@ -184,8 +189,10 @@ def _bound_of_bf16(told: str, path: Path, found: Mapping[str, Sequence[float]]) 
     gate: Gate = {
         "what": f"{told}: decode of the lesser of {OF_TRANSFORMERS} transformers and "
         f"{OF_BANDWIDTH} of the bandwidth",
-        "is": None, "least": 1.0, "note": f"{of_memory:.2f} of the bandwidth",
-    }  # fmt: skip
+        "is": None,
+        "least": 1.0,
+        "note": f"{of_memory:.2f} of the bandwidth",
+    }
     if "transformers" in found:
         of_torch = _ratio(found["transformers"], found["ubridge"])
         gate["is"] = max(of_torch / OF_TRANSFORMERS, of_memory / OF_BANDWIDTH)
@@ -221,8 +228,9 @@ def memory_of(path: Path, shape: Shape, kind: str, threads: int) -> Gate:
     cache = shape.cache_bytes(2 if kind == "BF16" else 4)
     return {
         "what": f"{kind}: memory besides the file and the cache, MB",
-        "is": (taken - path.stat().st_size - cache) / 1e6, "at_most": MORE_MEGABYTES,
-    }  # fmt: skip
+        "is": (taken - path.stat().st_size - cache) / 1e6,
+        "at_most": MORE_MEGABYTES,
+    }
 
 
 def _is_missed(gate: Gate) -> bool:

@@ -46,10 +46,13 @@ class Sizes:
 
 
 FULL = Sizes(
-    1 << 26, 1 << 14, 4096,
+    1 << 26,
+    1 << 14,
+    4096,
     ((512, 512, 512), (4096, 4096, 4096), (128, 14336, 4096), (2048, 4096, 14336)),
-    batches=11, calls=20,
-)  # fmt: skip
+    batches=11,
+    calls=20,
+)
 SMOKE = Sizes(1000, 3, 64, ((32, 48, 16),), batches=1, calls=1)
 
 Enqueue = Callable[[], object]

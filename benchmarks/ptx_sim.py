@@ -104,8 +104,11 @@ def through_driver(size: int, baselines: dict[str, float]) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.workers.ptx_sim_driver", str(size)],
             env=os.environ | {"UHAL_CUDA_LIBRARY": str(DRIVER), "UHAL_SIM_CHECK": said},
-            cwd=HERE.parent, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            cwd=HERE.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         times = json.loads(done.stdout)
         small[check] = times.pop("one block")[0]
         for name, pair in times.items():

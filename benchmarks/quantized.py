@@ -209,9 +209,17 @@ def measured(
         for way in ("in place", "repacked") if peer is not None else ("",):
             current = dict(forms)
             if peer is not None:
-                told = {"format": name, "rows": rows, "columns": columns, "vectors": vectors,
-                        "count": count, "threads": options.worker, "repacked": way == "repacked",
-                        "blocks": str(folder / "blocks"), "x": str(folder / "x")}  # fmt: skip
+                told = {
+                    "format": name,
+                    "rows": rows,
+                    "columns": columns,
+                    "vectors": vectors,
+                    "count": count,
+                    "threads": options.worker,
+                    "repacked": way == "repacked",
+                    "blocks": str(folder / "blocks"),
+                    "x": str(folder / "x"),
+                }
                 theirs = peer.prepare(told)
                 if theirs is None:
                     continue

@@ -20,9 +20,14 @@ class Standing:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
-            command, env={**environment, "PYTHONPATH": str(ROOT)}, cwd=ROOT, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-        )  # fmt: skip
+            command,
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
 
     def ask(self, line: str) -> str:
         """Return the answer. Raises SystemExit, with the end of its errors, when it ended."""

@@ -263,8 +263,11 @@ def cat(
     if out is not None:
         require_out("cat", out, Shape(shape), dtype, first)
     is_free = out is not None and may_write("cat", out, *tensors)
-    made = out if out is not None and is_free else empty(
-        shape, dtype, device=first.device, stream=stream)  # fmt: skip
+    made = (
+        out
+        if out is not None and is_free
+        else empty(shape, dtype, device=first.device, stream=stream)
+    )
     start = 0
     for tensor, length in zip(tensors, lengths, strict=True):
         made.narrow(axis, start, length).copy_from(tensor, stream=stream)

@@ -95,10 +95,19 @@ def _product(
 
     def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
         return launch_indexed_product(
-            format, weights.buffer, vectors, ids._buffer, (count, rows, columns), tokens=tokens,
-            used=used, is_shared=x.shape[1] == 1, dtype=x.dtype, out=output, stream=stream,
+            format,
+            weights.buffer,
+            vectors,
+            ids._buffer,
+            (count, rows, columns),
+            tokens=tokens,
+            used=used,
+            is_shared=x.shape[1] == 1,
+            dtype=x.dtype,
+            out=output,
+            stream=stream,
             executor=x._executor,
-        )  # fmt: skip
+        )
 
     shape = Shape((tokens, used, rows))
     return delivered("indexed_matmul", shape, x.dtype, None, (x,), stream, enqueue)

@@ -264,9 +264,14 @@ def _floor_convolution(
     image = Layout.contiguous((1, 1, sizes["height"], sizes["width"]))
     window = Layout.contiguous((1, 1, sizes["kh"], sizes["kw"]))
     launch_convolution(
-        "conv2d", buffers["input"], image, buffers["weight"], window,
-        out=buffers["out"], stream=stream,
-    )  # fmt: skip
+        "conv2d",
+        buffers["input"],
+        image,
+        buffers["weight"],
+        window,
+        out=buffers["out"],
+        stream=stream,
+    )
 
 
 _THROUGH_FLOOR: Mapping[str, Callable[[Mapping[str, DeviceBuffer], Sizes, Stream | None], None]] = {

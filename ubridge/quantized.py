@@ -133,9 +133,16 @@ class _Products:
                 given = Layout.contiguous(x.shape)
                 vectors = launch_cast(vectors, given, f32, stream=stream, executor=at)
             made = launch_quantized_matvec(
-                weight.format, weight.buffer, vectors, weight.rows, weight.columns,
-                vectors=self._vectors, out=output if is_wide else None, stream=stream, executor=at,
-            )  # fmt: skip
+                weight.format,
+                weight.buffer,
+                vectors,
+                weight.rows,
+                weight.columns,
+                vectors=self._vectors,
+                out=output if is_wide else None,
+                stream=stream,
+                executor=at,
+            )
             if is_wide:
                 return made
             results = Layout.contiguous(self._vectors * weight.rows)
@@ -146,10 +153,17 @@ class _Products:
     def in_q8(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
         def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
             return launch_quantized_product(
-                weight.format, weight.buffer, self.quantized(weight.format, weight.columns),
-                weight.rows, weight.columns, vectors=self._vectors, dtype=self._dtype, out=output,
-                stream=self._stream, executor=self._x._executor,
-            )  # fmt: skip
+                weight.format,
+                weight.buffer,
+                self.quantized(weight.format, weight.columns),
+                weight.rows,
+                weight.columns,
+                vectors=self._vectors,
+                dtype=self._dtype,
+                out=output,
+                stream=self._stream,
+                executor=self._x._executor,
+            )
 
         return self._delivered(weight, out, enqueue)
 
@@ -166,9 +180,13 @@ class _Products:
             return self._contiguous(op)
         if kind not in self._bytes:
             self._bytes[kind] = launch_activations(
-                format, self._contiguous(op), self._vectors, columns, stream=self._stream,
+                format,
+                self._contiguous(op),
+                self._vectors,
+                columns,
+                stream=self._stream,
                 executor=self._x._executor,
-            )  # fmt: skip
+            )
         return self._bytes[kind]
 
     def _delivered(

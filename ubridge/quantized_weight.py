@@ -151,9 +151,15 @@ class QuantizedWeight:
 
         def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
             return launch_dequantize(
-                self.format, rows._buffer, prod(rows.shape[:-1]), self.columns,
-                dtype=wanted, out=output, stream=stream, executor=rows._executor,
-            )  # fmt: skip
+                self.format,
+                rows._buffer,
+                prod(rows.shape[:-1]),
+                self.columns,
+                dtype=wanted,
+                out=output,
+                stream=stream,
+                executor=rows._executor,
+            )
 
         shape = Shape((*rows.shape[:-1], self.columns))
         return delivered("take", shape, wanted, out, (rows,), stream, enqueue)

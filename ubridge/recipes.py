@@ -80,11 +80,12 @@ class Recipe:
         kept = Counter(counts)
         whole = {self.usual, *((FORMATS["q6_K"], FORMATS["q5_K"]) if self.name in MIXTURES else ())}
         parts = [
-            f"{count} matrices became {one.name}" if one is not None else
-            f"{count} matrices stayed as they were"
+            f"{count} matrices became {one.name}"
+            if one is not None
+            else f"{count} matrices stayed as they were"
             for one, count in kept.items()
             if count and one not in whole
-        ]  # fmt: skip
+        ]
         if not parts:
             return ""
         return (

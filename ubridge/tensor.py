@@ -170,9 +170,13 @@ class DeviceTensor(StridedTensor):
             source = source.copy(stream=stream)
             layout = source._layout.broadcast_to(self._layout.shape)
         launches.launch_copy(
-            movable(source._buffer), layout, movable(self._buffer), self._layout,
-            stream=stream, executor=self._executor,
-        )  # fmt: skip
+            movable(source._buffer),
+            layout,
+            movable(self._buffer),
+            self._layout,
+            stream=stream,
+            executor=self._executor,
+        )
 
     @partial(named, name="setitem")
     def __setitem__(self, index: Index | tuple[Index, ...], value: Any) -> None:

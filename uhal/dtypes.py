@@ -149,8 +149,21 @@ f64 = DType("f64", "d", "float", 8, "float64", "double")
 f8e4m3 = DType("f8e4m3", "8", "float", 1, "float8_e4m3fn", "__nv_fp8_e4m3, __hip_fp8_e4m3")
 
 ALL: tuple[DType, ...] = (
-    bool_, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3,
-)  # fmt: skip
+    bool_,
+    i8,
+    u8,
+    i16,
+    u16,
+    i32,
+    u32,
+    i64,
+    u64,
+    f16,
+    bf16,
+    f32,
+    f64,
+    f8e4m3,
+)
 """Every element type, in the order of the table."""
 
 _BY_NAME = {dtype.name: dtype for dtype in ALL}

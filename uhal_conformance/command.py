@@ -63,13 +63,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ordinal", type=int, default=0, metavar="N", help="the device, from 0")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON")
     parser.add_argument(
-        "--images", type=Path, metavar="FOLDER",
+        "--images",
+        type=Path,
+        metavar="FOLDER",
         help="an image of each of the suite's kernels, made for the device: basic.*, fault.*, …",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--gaps", type=Path, metavar="FILE",
+        "--gaps",
+        type=Path,
+        metavar="FILE",
         help="what the backend cannot do, for good, and why, as JSON",
-    )  # fmt: skip
+    )
     parser.add_argument("--kernels", action="store_true", help="print where those sources are")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat a report's random inputs")
     parser.add_argument(

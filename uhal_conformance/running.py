@@ -84,12 +84,19 @@ def run(
     status = pytest.main(
         [
             *(str(path) for path in sorted(SUITE.glob("test_*.py"))),
-            f"--rootdir={SUITE}", f"--override-ini=cache_dir={cache}", "--config-file=/dev/null",
-            "--noconftest", "--import-mode=importlib", "--strict-markers", "-q",
-            "-Werror::uhal.errors.DeviceWarning", *(["-k", only] if only else []), *options,
+            f"--rootdir={SUITE}",
+            f"--override-ini=cache_dir={cache}",
+            "--config-file=/dev/null",
+            "--noconftest",
+            "--import-mode=importlib",
+            "--strict-markers",
+            "-q",
+            "-Werror::uhal.errors.DeviceWarning",
+            *(["-k", only] if only else []),
+            *options,
         ],
         plugins=[fixtures, seeds, told],
-    )  # fmt: skip
+    )
     ended = status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     return Run(
         row, tuple(told.results.values()), told.seed, time.monotonic() - begun, ended and not only

@@ -90,10 +90,22 @@ class Products:
         results = ggml("ggml_backend_alloc_ctx_tensors_from_buft", others, c_void_p(usual))
         data, values = (Path(told[name]).read_bytes() for name in ("blocks", "x"))
         for matrix in matrices if self.is_known else ():
-            ggml("ggml_backend_tensor_set", c_void_p(matrix), data, c_size_t(0),
-                 c_size_t(len(data)), result=None)  # fmt: skip
-        ggml("ggml_backend_tensor_set", c_void_p(x), values, c_size_t(0),
-             c_size_t(len(values)), result=None)  # fmt: skip
+            ggml(
+                "ggml_backend_tensor_set",
+                c_void_p(matrix),
+                data,
+                c_size_t(0),
+                c_size_t(len(data)),
+                result=None,
+            )
+        ggml(
+            "ggml_backend_tensor_set",
+            c_void_p(x),
+            values,
+            c_size_t(0),
+            c_size_t(len(values)),
+            result=None,
+        )
         self._backend, self._graph = backend, graph
         self._memory = (c_void_p(held), c_void_p(results))
         self._contexts = (weights, others)
@@ -129,8 +141,14 @@ class Products:
 
     def last(self) -> bytes:
         memory = ctypes.create_string_buffer(self._last[1])
-        self._ggml("ggml_backend_tensor_get", self._last[0], memory, c_size_t(0),
-                   c_size_t(self._last[1]), result=None)  # fmt: skip
+        self._ggml(
+            "ggml_backend_tensor_get",
+            self._last[0],
+            memory,
+            c_size_t(0),
+            c_size_t(self._last[1]),
+            result=None,
+        )
         return memory.raw
 
     def close(self) -> None:

@@ -14,10 +14,14 @@ from benchmarks.llm_models import CONTEXT, SHAPES, Shape
 def made(shape: Shape) -> transformers.LlamaForCausalLM:
     """Return a model of random weights: what is in them does not change what they cost."""
     config = transformers.LlamaConfig(
-        hidden_size=shape.embedding, intermediate_size=shape.inner, vocab_size=shape.vocabulary,
-        num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads, max_position_embeddings=CONTEXT,
-    )  # fmt: skip
+        hidden_size=shape.embedding,
+        intermediate_size=shape.inner,
+        vocab_size=shape.vocabulary,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=CONTEXT,
+    )
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     return model.eval()
 

@@ -297,9 +297,14 @@ _VECTORS = (
     ".add.noftz{.L2::cache_hint,}{.v2,.v4}{.f16x2,.bf16x2}",
 )
 _LLVM = {
-    "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "add": "add",
-    "inc": "uinc_wrap", "dec": "udec_wrap",
-}  # fmt: skip
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "exch": "xchg",
+    "add": "add",
+    "inc": "uinc_wrap",
+    "dec": "udec_wrap",
+}
 
 
 @instruction(

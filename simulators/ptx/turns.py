@@ -33,9 +33,27 @@ from .program import (
 from .types import PtxType
 
 _PURE = {
-    "mov", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "neg", "min", "max",
-    "cvt", "cvta", "setp", "selp", "div", "rem",
-}  # fmt: skip
+    "mov",
+    "add",
+    "sub",
+    "mul",
+    "mad",
+    "shl",
+    "shr",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "neg",
+    "min",
+    "max",
+    "cvt",
+    "cvta",
+    "setp",
+    "selp",
+    "div",
+    "rem",
+}
 _FIRST_IS_NO_RESULT = {"brx", "nanosleep", "bar", "barrier", "call"}
 _PER_LAUNCH = {"%ntid", "%nctaid", "%ctaid"}
 _PER_LAUNCH_AND_THREAD = _PER_LAUNCH | {"%tid"}

@@ -197,10 +197,15 @@ _SHAPES = {
     "m8n8k4.row.col.f64.f64.f64.f64": 8,
 } | {
     f"{size}.row.col{clamp}.s32.{a}8.{b}8.s32": 16
-    + kind + 2 * (a == "s") + 4 * (b == "s") + 8 * bool(clamp)
+    + kind
+    + 2 * (a == "s")
+    + 4 * (b == "s")
+    + 8 * bool(clamp)
     for size, kind in (("m16n8k16", 0), ("m16n8k32", 1), ("m8n8k16", 16))
-    for a in "su" for b in "su" for clamp in ("", ".satfinite")
-}  # fmt: skip
+    for a in "su"
+    for b in "su"
+    for clamp in ("", ".satfinite")
+}
 """The shapes executed, as runtime/matrix.c counts them."""
 
 

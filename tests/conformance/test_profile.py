@@ -55,8 +55,11 @@ def test_every_launch_and_copy_is_there_once(
     assert (kernel.name, kernel.calls, kernel.nbytes) == ("step", launches, 4 * COUNT * launches)
     assert kernel.on_device is not None and kernel.on_device.calls == launches
     assert {row.kind: row.nbytes for row in found.copies} == {
-        "h2d": 4 * COUNT * copies, "fill": 4 * COUNT * fills, "d2d": 4 * COUNT, "d2h": 4 * COUNT,
-    }  # fmt: skip
+        "h2d": 4 * COUNT * copies,
+        "fill": 4 * COUNT * fills,
+        "d2d": 4 * COUNT,
+        "d2h": 4 * COUNT,
+    }
 
 
 def test_times_are_in_the_order_of_the_stream(device: Device, basic: Module) -> None:

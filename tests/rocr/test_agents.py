@@ -72,8 +72,13 @@ def common(agent: Mapping[str, Any]) -> dict[str, str]:
 
 
 def pools(agent: Mapping[str, Any]) -> set[tuple[str, ...]]:
-    asked = ("SEGMENT", "GLOBAL_FLAGS", "RUNTIME_ALLOC_ALLOWED", "RUNTIME_ALLOC_GRANULE",
-             "ACCESSIBLE_BY_ALL")  # fmt: skip
+    asked = (
+        "SEGMENT",
+        "GLOBAL_FLAGS",
+        "RUNTIME_ALLOC_ALLOWED",
+        "RUNTIME_ALLOC_GRANULE",
+        "ACCESSIBLE_BY_ALL",
+    )
     return {
         tuple(pool[f"HSA_AMD_MEMORY_POOL_INFO_{name}"] for name in asked) for pool in agent["pools"]
     }

@@ -41,9 +41,12 @@ def with_symbol(name: str, **changes: int) -> bytes:
     layout = struct.Struct("<IBBHQQ")
     at = table.offset + layout.size * index
     fields = dict(
-        zip(("name", "info", "other", "section", "value", "size"), layout.unpack_from(changed, at),
-            strict=True)
-    )  # fmt: skip
+        zip(
+            ("name", "info", "other", "section", "value", "size"),
+            layout.unpack_from(changed, at),
+            strict=True,
+        )
+    )
     layout.pack_into(changed, at, *{**fields, **changes}.values())
     return bytes(changed)
 
@@ -61,8 +64,10 @@ CASES: Mapping[str, tuple[bytes, list[str]]] = {
     "stripped": (image(stripped=True), [MISSING, MISSING, MISSING]),
     "a local kernel": (with_symbol("first.kd", info=LOCAL_OBJECT), [MISSING, MISSING, FOUND]),
     "a weak kernel": (with_symbol("first.kd", info=WEAK_OBJECT), [FOUND, MISSING, FOUND]),
-    "a global kernel that is hidden": (with_symbol("first.kd", other=HIDDEN),
-                                       [FOUND, MISSING, FOUND]),
+    "a global kernel that is hidden": (
+        with_symbol("first.kd", other=HIDDEN),
+        [FOUND, MISSING, FOUND],
+    ),
     "a function": (with_symbol("first.kd", info=GLOBAL_FUNCTION), [MISSING, MISSING, FOUND]),
     "without a type": (with_symbol("first.kd", info=GLOBAL_NOTYPE), [MISSING, MISSING, FOUND]),
     "a local variable": (with_symbol("table", info=LOCAL_OBJECT), [FOUND, MISSING, MISSING]),
@@ -74,11 +79,15 @@ CASES: Mapping[str, tuple[bytes, list[str]]] = {
     "another processor": (hsaco_writer.write(KERNELS, target="gfx90a"), ["INCOMPATIBLE_ARGUMENTS"]),
     "a processor that is not known": (image(flags=0xEE), ["INVALID_CODE_OBJECT"]),
     "a feature the processor has not": (image(flags=0x341), ["INVALID_ISA_NAME"]),
-    "a family": (hsaco_writer.write(KERNELS, target="gfx11-generic", version=6, flags=0x01000054),
-                 [FOUND, MISSING, MISSING]),
-    "two of a name": (hsaco_writer.write([KERNELS[0]] * 2, target="gfx1100"),
-                      ["VARIABLE_ALREADY_DEFINED"]),
-}  # fmt: skip
+    "a family": (
+        hsaco_writer.write(KERNELS, target="gfx11-generic", version=6, flags=0x01000054),
+        [FOUND, MISSING, MISSING],
+    ),
+    "two of a name": (
+        hsaco_writer.write([KERNELS[0]] * 2, target="gfx1100"),
+        ["VARIABLE_ALREADY_DEFINED"],
+    ),
+}
 
 
 @pytest.fixture(scope="module")

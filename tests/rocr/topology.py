@@ -72,8 +72,12 @@ _AMD = 0x1002
 def write(folder: Path, gpu: Gpu) -> None:
     """Write the description of a machine with one CPU and this GPU."""
     _write(folder, "generation_id", "1\n")
-    _write_properties(folder, "", {"platform_oem": 0, "platform_id": 0, "platform_rev": 0},
-                      name="system_properties")  # fmt: skip
+    _write_properties(
+        folder,
+        "",
+        {"platform_oem": 0, "platform_id": 0, "platform_rev": 0},
+        name="system_properties",
+    )
     cpu = {"cpu_cores_count": 2, "mem_banks_count": 1, "io_links_count": 1}
     _write_node(folder, 0, gpu_id=0, properties=cpu, heap=_SYSTEM_MEMORY, memory_gib=16)
     _write_node(
@@ -125,9 +129,14 @@ def _properties(gpu: Gpu) -> Mapping[str, int]:
 
 
 def _write_node(
-    folder: Path, node: int, *, gpu_id: int, properties: Mapping[str, int], heap: int,
+    folder: Path,
+    node: int,
+    *,
+    gpu_id: int,
+    properties: Mapping[str, int],
+    heap: int,
     memory_gib: int,
-) -> None:  # fmt: skip
+) -> None:
     where = f"nodes/{node}"
     _write(folder, f"{where}/gpu_id", f"{gpu_id}\n")
     _write(folder, f"{where}/name", "\n")

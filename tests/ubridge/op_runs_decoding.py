@@ -41,9 +41,11 @@ def rope_at(t: Trial) -> Iterator[Outcome]:
     angles = t.rng.uniform(-np.pi, np.pi, (positions, pairs))
     cos, sin = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
     got = ub.rope_at(
-        x.tensor, *(ub.asarray(one, device=t.device) for one in (cos, sin)),
-        ub.asarray(np.array([place]), device=t.device), interleaved=interleaved,
-    )  # fmt: skip
+        x.tensor,
+        *(ub.asarray(one, device=t.device) for one in (cos, sin)),
+        ub.asarray(np.array([place]), device=t.device),
+        interleaved=interleaved,
+    )
     exact, magnitude = wide(x).copy(), abs(wide(x))
     first = np.arange(pairs) * 2 if interleaved else np.arange(pairs)
     second = first + (1 if interleaved else pairs)
@@ -70,10 +72,15 @@ def cached_attention(t: Trial) -> Iterator[Outcome]:
     bias = t.rng.standard_normal((heads, capacity)).astype(np.float32)
     has_bias = bool(t.rng.integers(0, 2))
     got = ub.cached_attention(
-        query.tensor, keys.tensor, values.tensor, ub.asarray(np.array([place]), device=t.device),
-        scale=0.25, window=window, cap=cap,
+        query.tensor,
+        keys.tensor,
+        values.tensor,
+        ub.asarray(np.array([place]), device=t.device),
+        scale=0.25,
+        window=window,
+        cap=cap,
         bias=ub.asarray(bias, device=t.device) if has_bias else None,
-    )  # fmt: skip
+    )
     group = heads // kv_heads
     k, v = (np.repeat(wide(one), group, 0) for one in (keys, values))
     scores = np.einsum("thw,hkw->htk", wide(query), k) * 0.25

@@ -63,12 +63,16 @@ def transposed_convolution(t: Trial) -> Iterator[Outcome]:
     got = getattr(ub, t.op.name)(x.tensor, weight.tensor, **window).to_numpy()
 
     def of(x: Array, weight: Array) -> Array:
-        whole = [(n - 1) * stride + dilation * (size - 1) + 1
-                 for n, size in zip(x.shape[2:], sizes, strict=True)]  # fmt: skip
+        whole = [
+            (n - 1) * stride + dilation * (size - 1) + 1
+            for n, size in zip(x.shape[2:], sizes, strict=True)
+        ]
         result = np.zeros((len(x), weight.shape[1], *whole), x.dtype)
         for tap in np.ndindex(*sizes):
-            at = [slice(dilation * one, dilation * one + (n - 1) * stride + 1, stride)
-                  for one, n in zip(tap, x.shape[2:], strict=True)]  # fmt: skip
+            at = [
+                slice(dilation * one, dilation * one + (n - 1) * stride + 1, stride)
+                for one, n in zip(tap, x.shape[2:], strict=True)
+            ]
             result[(slice(None), slice(None), *at)] += np.einsum(
                 "bc...,co->bo...", x, weight[(slice(None), slice(None), *tap)]
             )

@@ -51,9 +51,15 @@ def test_elements(device: Device, rng: np.random.Generator, name: str, dtype: st
     elif name in ("q4_K", "q8_K"):
         block = 32
     run(
-        device, MODULE, f"dequantize_block_{name}_{dtype}", buffer(blocks), output.buffer, *numbers,
-        grid=grid, block=block,
-    )  # fmt: skip
+        device,
+        MODULE,
+        f"dequantize_block_{name}_{dtype}",
+        buffer(blocks),
+        output.buffer,
+        *numbers,
+        grid=grid,
+        block=block,
+    )
     with np.errstate(over="ignore"):
         assert_same(output.to_numpy(), expected.astype(numpy_dtype(dtype)))
 
@@ -76,9 +82,17 @@ def test_rows(device: Device, rng: np.random.Generator, name: str) -> None:
     grid = (count, -(-columns // 256) if in_k or name not in FORMATS else -(-columns // 512))
     block = 256 if not in_k else 32 if name == "q4_K" else 64
     run(
-        device, MODULE, f"get_rows_{name}", buffer(raw), DeviceBuffer.from_numpy(ids),
-        output.buffer, columns, row_bytes, grid=grid, block=block,
-    )  # fmt: skip
+        device,
+        MODULE,
+        f"get_rows_{name}",
+        buffer(raw),
+        DeviceBuffer.from_numpy(ids),
+        output.buffer,
+        columns,
+        row_bytes,
+        grid=grid,
+        block=block,
+    )
     assert_same(output.to_numpy(), table[ids].ravel())
 
 
@@ -91,9 +105,16 @@ def test_products_with_f32(device: Device, rng: np.random.Generator, name: str) 
     spelled = f"{name}_cuda" if name not in OF_256 else name.lower()
     numbers = (columns,) if name == "q5_K" else (columns, rows)
     run(
-        device, MODULE, f"dequantize_mul_mat_vec_{spelled}", buffer(blocks),
-        DeviceBuffer.from_numpy(y), output.buffer, *numbers, grid=rows, block=(32, 1),
-    )  # fmt: skip
+        device,
+        MODULE,
+        f"dequantize_mul_mat_vec_{spelled}",
+        buffer(blocks),
+        DeviceBuffer.from_numpy(y),
+        output.buffer,
+        *numbers,
+        grid=rows,
+        block=(32, 1),
+    )
     weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
     near(output.to_numpy(), weight @ y, abs(weight) @ abs(y) + 16 * abs(y).sum())
 
@@ -112,9 +133,16 @@ def test_quantize_q8_1(device: Device, rng: np.random.Generator) -> None:
         x[0, :32] = 0
         output = Output("u32", rows * padded // 32 * 9)
         run(
-            device, MODULE, "quantize_q8_1", DeviceBuffer.from_numpy(x), output.buffer,
-            columns, padded, grid=(-(-padded // 256), rows), block=256,
-        )  # fmt: skip
+            device,
+            MODULE,
+            "quantize_q8_1",
+            DeviceBuffer.from_numpy(x),
+            output.buffer,
+            columns,
+            padded,
+            grid=(-(-padded // 256), rows),
+            block=256,
+        )
         made = output.to_numpy().view(np.uint8).reshape(rows, padded // 32, 36)
         whole = np.zeros((rows, padded), np.float32)
         whole[:, :columns] = x
@@ -217,10 +245,19 @@ def test_products_with_vectors_of_q8_1(
     spare = int(rng.integers(0, 3))
     output = Output("f32", count * (rows + spare))
     run(
-        device, MODULE, f"mul_mat_vec_{name}_q8_1_cuda{count}", buffer(weight.blocks),
-        buffer(vectors.blocks), output.buffer, columns, rows, vectors.padded, rows + spare,
-        grid=rows if count == 1 else -(-rows // 2), block=(32, 4 if count < 5 else 2),
-    )  # fmt: skip
+        device,
+        MODULE,
+        f"mul_mat_vec_{name}_q8_1_cuda{count}",
+        buffer(weight.blocks),
+        buffer(vectors.blocks),
+        output.buffer,
+        columns,
+        rows,
+        vectors.padded,
+        rows + spare,
+        grid=rows if count == 1 else -(-rows // 2),
+        block=(32, 4 if count < 5 else 2),
+    )
     got = output.to_numpy().reshape(count, rows + spare)
     assert (got[:, rows:].view(np.uint32) == 0xA5A5A5A5).all()
     near(got[:, :rows], *product(weight, vectors, name in KEPT_BY_VECTORS))
@@ -243,10 +280,20 @@ def check_matrix_product(
     weight, vectors = Weight.drawn(rng, name, rows, columns), Vectors.drawn(rng, count, columns)
     output = Output("f32", count * rows)
     run(
-        device, MODULE, f"mul_mat_{name}", buffer(weight.blocks), buffer(vectors.blocks),
-        output.buffer, columns, rows, count, vectors.padded, rows,
-        grid=(-(-rows // tall), -(-count // wide)), block=(32, 4),
-    )  # fmt: skip
+        device,
+        MODULE,
+        f"mul_mat_{name}",
+        buffer(weight.blocks),
+        buffer(vectors.blocks),
+        output.buffer,
+        columns,
+        rows,
+        count,
+        vectors.padded,
+        rows,
+        grid=(-(-rows // tall), -(-count // wide)),
+        block=(32, 4),
+    )
     near(
         output.to_numpy().reshape(count, rows),
         *product(weight, vectors, name in KEPT_BY_MATRICES),
@@ -264,11 +311,22 @@ def test_experts(device: Device, rng: np.random.Generator, name: str, each: bool
     output = Output("f32", batch * chosen * rows)
     spelled = name.replace("_K", "k")
     run(
-        device, MODULE, f"indexed_moe_forward_{spelled}_q8_1", buffer(weight.blocks),
-        buffer(vectors.blocks), DeviceBuffer.from_numpy(ids.ravel()), output.buffer, rows, columns,
-        batch, chosen, vectors.padded, chosen if each and chosen > 1 else 2 if each else 1,
-        grid=(rows, batch, chosen), block=(32, 4),
-    )  # fmt: skip
+        device,
+        MODULE,
+        f"indexed_moe_forward_{spelled}_q8_1",
+        buffer(weight.blocks),
+        buffer(vectors.blocks),
+        DeviceBuffer.from_numpy(ids.ravel()),
+        output.buffer,
+        rows,
+        columns,
+        batch,
+        chosen,
+        vectors.padded,
+        chosen if each and chosen > 1 else 2 if each else 1,
+        grid=(rows, batch, chosen),
+        block=(32, 4),
+    )
     got = output.to_numpy().reshape(batch, chosen, rows)
     for token in range(batch):
         for choice in range(chosen):

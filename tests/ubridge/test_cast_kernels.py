@@ -87,8 +87,12 @@ def inputs(rng: np.random.Generator, source: str) -> Array:
         wanted = [*shifted.tolist(), *ties.tolist(), info.min, info.max]
         inside = [one for one in wanted if info.min <= one <= info.max]
         return np.concatenate([values, np.array(inside, info.dtype)])
-    borders = [sign * 2.0**power * scale for power in (7, 8, 15, 16, 31, 32, 63, 64)
-               for sign in (1, -1) for scale in (1 - 2.0**-53, 1, 1 + 2.0**-52, 1.5)]  # fmt: skip
+    borders = [
+        sign * 2.0**power * scale
+        for power in (7, 8, 15, 16, 31, 32, 63, 64)
+        for sign in (1, -1)
+        for scale in (1 - 2.0**-53, 1, 1 + 2.0**-52, 1.5)
+    ]
     large = rng.standard_normal(count) * np.exp2(rng.uniform(-150, 150, count))
     halves = rng.standard_normal(count).astype(np.float16).astype(np.float64)
     between = halves + np.exp2(np.frexp(halves)[1] - 12.0) * (1 + rng.choice([0, 2.0**-40], count))
@@ -132,9 +136,16 @@ def test_layouts(
     output = Output(target, given.numel)
     info = None if given.is_contiguous() else words(given.shape, given.strides)
     run(
-        device, "cast", f"cast_{source}_{target}",
-        given.numel, len(given.shape), info, given.buffer(), output.buffer, **random_geometry(rng),
-    )  # fmt: skip
+        device,
+        "cast",
+        f"cast_{source}_{target}",
+        given.numel,
+        len(given.shape),
+        info,
+        given.buffer(),
+        output.buffer,
+        **random_geometry(rng),
+    )
     assert_same(output.to_numpy(), converted(given.values.ravel(), source, target))
 
 

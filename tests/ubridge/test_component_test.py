@@ -155,8 +155,9 @@ def a_model(
     safetensors = pytest.importorskip("safetensors.numpy")
     import ml_dtypes
 
-    model = program.Model(hidden=24, heads=4, kv_heads=2, inner=40, vocabulary=31, epsilon=1e-6,
-                          head_width=head_width)  # fmt: skip
+    model = program.Model(
+        hidden=24, heads=4, kv_heads=2, inner=40, vocabulary=31, epsilon=1e-6, head_width=head_width
+    )
     named = {
         name if "embed" in name else f"layers.0.{name}": values
         for name, values in program.random_weights(model, seed).items()
@@ -183,9 +184,12 @@ def a_model(
 
 
 def test_weights_of_a_model(
-    program: ModuleType, options: list[str], tmp_path: Path, seed: int,
+    program: ModuleType,
+    options: list[str],
+    tmp_path: Path,
+    seed: int,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     a_model(program, tmp_path, seed)
     model, weights = program.local_weights(tmp_path)
     assert (model.width, model.rope.base, model.epsilon) == (6, 500000.0, 1e-6)
@@ -265,8 +269,10 @@ def test_what_a_folder_lacks_is_said(
         return captured.err
 
     config = a_model(program, tmp_path, seed, without="layers.0.mlp.up_proj")
-    assert "expected model.layers.0.mlp.up_proj.weight in its *.safetensors, of which there are 2" \
-        in said()  # fmt: skip
+    assert (
+        "expected model.layers.0.mlp.up_proj.weight in its *.safetensors, of which there are 2"
+        in said()
+    )
     config = a_model(program, tmp_path, seed)
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 30}))
     assert "model.embed_tokens.weight of shape (30, 24) by config.json, got (31, 24)" in said()

@@ -119,9 +119,21 @@ def test_convolution(
         middle = (extra,) if transposed else ()
         name = f"conv{'_transpose' if transposed else ''}{rank}d_{dtype}"
         run(
-            device, "conv", name, x.numel, *lengths, stride, padding, *middle, dilation,
-            info_of(x, k), x.buffer(), k.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "conv",
+            name,
+            x.numel,
+            *lengths,
+            stride,
+            padding,
+            *middle,
+            dilation,
+            info_of(x, k),
+            x.buffer(),
+            k.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         check(output.to_numpy(), expected, magnitude, dtype)
 
 
@@ -137,9 +149,19 @@ def test_what_candle_gets_wrong_in_dilated_ones(
     x.storage[:length], k.storage[:taps] = 2.0 ** np.arange(length), 1
     output = Output("f32", positions)
     run(
-        device, "conv", "conv1d_f32", length, positions, stride, 0, dilation, info_of(x, k),
-        x.buffer(), k.buffer(), output.buffer,
-    )  # fmt: skip
+        device,
+        "conv",
+        "conv1d_f32",
+        length,
+        positions,
+        stride,
+        0,
+        dilation,
+        info_of(x, k),
+        x.buffer(),
+        k.buffer(),
+        output.buffer,
+    )
     at = np.arange(positions)[:, None]
     right = at * stride + np.arange(taps) * dilation
     candles = (at * stride + np.arange(taps)) * dilation
@@ -166,9 +188,22 @@ def test_windows(device: Device, rng: np.random.Generator, dtype: str) -> None:
             ]
         output = Output(dtype, expected.size)
         run(
-            device, "conv", f"im2col_{dtype}", expected.size, h_out, w_out, h_k, w_k, stride,
-            padding, dilation, info_of(x), x.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "conv",
+            f"im2col_{dtype}",
+            expected.size,
+            h_out,
+            w_out,
+            h_k,
+            w_k,
+            stride,
+            padding,
+            dilation,
+            info_of(x),
+            x.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         assert_same(output.to_numpy(), expected)
         line = given(rng, dtype, (b, c, w))
         padded = np.pad(line.values, [pad[0], pad[1], pad[3]])
@@ -177,9 +212,20 @@ def test_windows(device: Device, rng: np.random.Generator, dtype: str) -> None:
             expected[:, i, :, p] = padded[:, :, i * stride + p * dilation]
         output = Output(dtype, expected.size)
         run(
-            device, "conv", f"im2col1d_{dtype}", b * w_out * c, w_out, w_k, stride, padding,
-            dilation, info_of(line), line.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "conv",
+            f"im2col1d_{dtype}",
+            b * w_out * c,
+            w_out,
+            w_k,
+            stride,
+            padding,
+            dilation,
+            info_of(line),
+            line.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         assert_same(output.to_numpy(), expected)
 
 
@@ -197,9 +243,19 @@ def test_windows_added_up(device: Device, rng: np.random.Generator, dtype: str) 
             magnitude[:, :, i * stride + tap] += np.abs(values[:, i, :, tap])
         output = Output(dtype, expected.size)
         run(
-            device, "conv", f"col2im1d_{dtype}", expected.size, l_out, l_in, c, k, stride,
-            x.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "conv",
+            f"col2im1d_{dtype}",
+            expected.size,
+            l_out,
+            l_in,
+            c,
+            k,
+            stride,
+            x.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         check(output.to_numpy(), expected, magnitude, dtype)
 
 
@@ -225,9 +281,17 @@ def test_pooling(device: Device, rng: np.random.Generator, kind: str, dtype: str
                 expected[:, :, i, j] = window.mean((2, 3))
         output = Output(dtype, expected.size)
         run(
-            device, "conv", f"{kind}_pool2d_{dtype}", x.numel, *k, *stride, info_of(x), x.buffer(),
-            output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "conv",
+            f"{kind}_pool2d_{dtype}",
+            x.numel,
+            *k,
+            *stride,
+            info_of(x),
+            x.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         largest = np.broadcast_to(np.abs(values).max(), expected.shape)
         check(output.to_numpy(), expected, largest, dtype)
 
@@ -237,9 +301,18 @@ def test_the_largest_of_a_window_with_nan_is_nan(device: Device) -> None:
     given_x = Strided(x, 0, (1, 1, 2, 2), (4, 4, 2, 1))
     output = Output("f32", 1)
     run(
-        device, "conv", "max_pool2d_f32", 4, 2, 2, 1, 1, info_of(given_x), given_x.buffer(),
+        device,
+        "conv",
+        "max_pool2d_f32",
+        4,
+        2,
+        2,
+        1,
+        1,
+        info_of(given_x),
+        given_x.buffer(),
         output.buffer,
-    )  # fmt: skip
+    )
     assert np.isnan(output.to_numpy()).all()
 
 
@@ -256,9 +329,16 @@ def test_nearest(device: Device, rng: np.random.Generator, dtype: str) -> None:
         expected = x.values[:, :, positions[0]][:, :, :, positions[1]]
         output = Output(dtype, expected.size)
         run(
-            device, "conv", f"upsample_nearest2d_{dtype}", *outs, *scales, info_of(x), x.buffer(),
-            output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "conv",
+            f"upsample_nearest2d_{dtype}",
+            *outs,
+            *scales,
+            info_of(x),
+            x.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         assert_same(output.to_numpy(), expected)
 
 
@@ -268,8 +348,10 @@ def test_bilinear(device: Device, rng: np.random.Generator, align: bool, dtype: 
     for _ in range(rounds(4, 60)):
         x = given(rng, dtype, (2, 2, int(rng.integers(1, 8)), int(rng.integers(1, 8))))
         h_out, w_out = (int(one) for one in rng.integers(1, 17, 2))
-        factors = [None if rng.random() < 0.5 else out / size + 0.01
-                   for out, size in zip((h_out, w_out), x.shape[2:], strict=True)]  # fmt: skip
+        factors = [
+            None if rng.random() < 0.5 else out / size + 0.01
+            for out, size in zip((h_out, w_out), x.shape[2:], strict=True)
+        ]
         values = x.values.astype(Wide)
         weights = []
         for out, size, factor in zip((h_out, w_out), x.shape[2:], factors, strict=True):
@@ -289,9 +371,18 @@ def test_bilinear(device: Device, rng: np.random.Generator, align: bool, dtype: 
         output = Output(dtype, expected.size)
         arguments = [part for factor in factors for part in (factor is not None, factor or 0.0)]
         run(
-            device, "conv", f"upsample_bilinear2d_{dtype}", w_out, h_out, align, *arguments,
-            info_of(x), x.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "conv",
+            f"upsample_bilinear2d_{dtype}",
+            w_out,
+            h_out,
+            align,
+            *arguments,
+            info_of(x),
+            x.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         got = output.to_numpy()
         if dtype in ("u8", "u32"):
             # Cut, where the sum is not within a rounding of a whole number.

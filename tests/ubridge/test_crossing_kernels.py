@@ -57,10 +57,16 @@ def test_copies(device: Device, rng: np.random.Generator, rank: int, dtype: str)
         given = permuted(rng, dtype, shape_of(rng, rank), order)
         output = Output(dtype, given.numel)
         run(
-            device, "unary", f"ucopy_{dtype}", given.numel, rank,
-            words(given.shape, given.strides), given.buffer(), output.buffer,
+            device,
+            "unary",
+            f"ucopy_{dtype}",
+            given.numel,
+            rank,
+            words(given.shape, given.strides),
+            given.buffer(),
+            output.buffer,
             **random_geometry(rng),
-        )  # fmt: skip
+        )
         assert_same(output.to_numpy(), given.values.ravel())
 
 
@@ -77,9 +83,17 @@ def test_operands_that_cross_in_different_ways(
             rhs = permuted(rng, dtype, shape, orders[int(rng.integers(6))])
         output = Output("u8", lhs.numel)
         run(
-            device, "binary", f"lt_{dtype}", lhs.numel, 3, words(shape, lhs.strides, rhs.strides),
-            lhs.buffer(), rhs.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "binary",
+            f"lt_{dtype}",
+            lhs.numel,
+            3,
+            words(shape, lhs.strides, rhs.strides),
+            lhs.buffer(),
+            rhs.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         assert_same(output.to_numpy(), (lhs.values < rhs.values).astype(np.uint8))
 
 
@@ -90,9 +104,16 @@ def test_conversions(device: Device, rng: np.random.Generator, source: str, targ
         given = permuted(rng, source, shape, (1, 0))
         output = Output(target, given.numel)
         run(
-            device, "cast", f"cast_{source}_{target}", given.numel, 2,
-            words(shape, given.strides), given.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "cast",
+            f"cast_{source}_{target}",
+            given.numel,
+            2,
+            words(shape, given.strides),
+            given.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         assert_same(output.to_numpy(), given.values.ravel().astype(output.dtype))
 
 
@@ -104,8 +125,16 @@ def test_selecting_among_crossing_operands(device: Device, rng: np.random.Genera
         no = permuted(rng, "f32", shape, (0, 2, 1))
         output = Output("f32", yes.numel)
         run(
-            device, "ternary", "where_u8_f32", yes.numel, 3,
-            words(shape, condition.strides, yes.strides, no.strides), condition.buffer(),
-            yes.buffer(), no.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "ternary",
+            "where_u8_f32",
+            yes.numel,
+            3,
+            words(shape, condition.strides, yes.strides, no.strides),
+            condition.buffer(),
+            yes.buffer(),
+            no.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         assert_same(output.to_numpy(), np.where(condition.values != 0, yes.values, no.values))

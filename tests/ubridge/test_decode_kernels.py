@@ -29,9 +29,18 @@ def test_kv_append(device: Device, rng: np.random.Generator, dtype: str) -> None
         target, source = DeviceBuffer.from_numpy(cache), DeviceBuffer.from_numpy(given)
         position = DeviceBuffer.from_numpy(np.array([start]))
         run(
-            device, "decode", f"kv_append_{dtype}", given.size, position, source, target, tokens,
-            capacity, width, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "decode",
+            f"kv_append_{dtype}",
+            given.size,
+            position,
+            source,
+            target,
+            tokens,
+            capacity,
+            width,
+            **random_geometry(rng),
+        )
         expected = cache.reshape(rows, capacity, width).copy()
         expected[:, start : start + tokens] = given.reshape(rows, tokens, width)
         assert_same(target.to_numpy(), expected.ravel())
@@ -48,12 +57,22 @@ def test_rope_at(device: Device, rng: np.random.Generator, dtype: str) -> None:
         angles = rng.uniform(-4, 4, (positions, pairs)).astype(np.float32)
         out = DeviceBuffer.from_numpy(np.full_like(x, np.nan).ravel())
         run(
-            device, "decode", f"rope_at_{dtype}", tokens * heads,
-            DeviceBuffer.from_numpy(np.array([place])), DeviceBuffer.from_numpy(x.ravel()),
+            device,
+            "decode",
+            f"rope_at_{dtype}",
+            tokens * heads,
+            DeviceBuffer.from_numpy(np.array([place])),
+            DeviceBuffer.from_numpy(x.ravel()),
             DeviceBuffer.from_numpy(np.cos(angles).ravel()),
             DeviceBuffer.from_numpy(np.sin(angles).ravel()),
-            out, heads, width, 2 * pairs, positions, neighbors, **random_geometry(rng),
-        )  # fmt: skip
+            out,
+            heads,
+            width,
+            2 * pairs,
+            positions,
+            neighbors,
+            **random_geometry(rng),
+        )
         exact = x.astype(np.float64)
         first = 2 * np.arange(pairs) if neighbors else np.arange(pairs)
         second = first + (1 if neighbors else pairs)
@@ -91,13 +110,34 @@ def test_attention_over_a_cache_in_parts(
         sizes = (heads, kv_heads, width, capacity, window, split, 0.5, 0.0)
         for out, blocks in ((whole, 1), (merged, splits)):
             run(
-                device, "attention", f"sdpa_cached_{dtype}", *buffers, None, position, out, parts,
-                *sizes, grid=(heads, blocks, 1), block=64,
-            )  # fmt: skip
+                device,
+                "attention",
+                f"sdpa_cached_{dtype}",
+                *buffers,
+                None,
+                position,
+                out,
+                parts,
+                *sizes,
+                grid=(heads, blocks, 1),
+                block=64,
+            )
         run(
-            device, "attention", f"sdpa_merge_{dtype}", parts, position, merged, heads, width,
-            capacity, window, split, splits, grid=heads, block=32,
-        )  # fmt: skip
+            device,
+            "attention",
+            f"sdpa_merge_{dtype}",
+            parts,
+            position,
+            merged,
+            heads,
+            width,
+            capacity,
+            window,
+            split,
+            splits,
+            grid=heads,
+            block=32,
+        )
         first = max(0, place + 1 - window) if window else 0
         seen = slice(first, place + 1)
         keys, values = (np.repeat(one, group, 0).astype(np.float64)[:, seen] for one in (k, v))
@@ -129,10 +169,25 @@ def test_attention_that_packs_its_keys(host: Device, rng: np.random.Generator, d
         added = DeviceBuffer.from_numpy(bias.ravel()) if has_bias else None
         out = DeviceBuffer.from_numpy(np.full(q.size, np.nan, kind))
         run(
-            host, "attention_packed", f"sdpa_packed_{dtype}", *buffers, added,
-            DeviceBuffer.from_numpy(np.array([place])), out, tokens, tile, heads, kv_heads, width,
-            capacity, window, 0.7, cap, grid=(kv_heads, -(-tokens // tile), 1), block=8,
-        )  # fmt: skip
+            host,
+            "attention_packed",
+            f"sdpa_packed_{dtype}",
+            *buffers,
+            added,
+            DeviceBuffer.from_numpy(np.array([place])),
+            out,
+            tokens,
+            tile,
+            heads,
+            kv_heads,
+            width,
+            capacity,
+            window,
+            0.7,
+            cap,
+            grid=(kv_heads, -(-tokens // tile), 1),
+            block=8,
+        )
         seen = place + tokens
         keys, values = (np.repeat(one, group, 0).astype(np.float64)[:, :seen] for one in (k, v))
         scores = np.einsum("thw,hkw->thk", q.astype(np.float64), keys) * 0.7

@@ -143,8 +143,16 @@ def test_a_cast_to_the_same_dtype_is_a_copy(device: Device) -> None:
 def test_numbers_beyond_a_range(device: Device) -> None:
     for dtype, number in (("f16", 70_000), ("bf16", 1e39), ("f32", 1e39)):
         x = ub.ones(3, dtype, device=device)
-        for result in (x + number, x * number, x - -number, number * x, ub.full_like(x, number),
-                       ub.affine(x, 1, number), ub.maximum(x, number), x.clip(number)):  # fmt: skip
+        for result in (
+            x + number,
+            x * number,
+            x - -number,
+            number * x,
+            ub.full_like(x, number),
+            ub.affine(x, 1, number),
+            ub.maximum(x, number),
+            x.clip(number),
+        ):
             assert result.dtype is x.dtype and np.isinf(result.astype("f64").to_numpy()).all()
         x[:] = number
         assert np.isinf(x.astype("f64").to_numpy()).all()
@@ -223,22 +231,51 @@ def public_functions() -> dict[str, Callable[..., Any]]:
     return {
         name: getattr(ub, name)
         for name in ub.__all__
-        if not name.startswith("launch_") and callable(getattr(ub, name))
+        if not name.startswith("launch_")
+        and callable(getattr(ub, name))
         and not inspect.isclass(getattr(ub, name))
-    }  # fmt: skip
+    }
 
 
-OPERANDS = ("x", "y", "query", "key", "value", "keys", "values", "cache", "gate", "up", "condition",
-            "weight", "bias", "cos", "sin", "source", "table", "mask")  # fmt: skip
+OPERANDS = (
+    "x",
+    "y",
+    "query",
+    "key",
+    "value",
+    "keys",
+    "values",
+    "cache",
+    "gate",
+    "up",
+    "condition",
+    "weight",
+    "bias",
+    "cos",
+    "sin",
+    "source",
+    "table",
+    "mask",
+)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "u16", "f8e4m3"])
 def test_errors_name_the_function(device: Device, dtype: str) -> None:
     """Of every public function: whatever step has no kernel for the dtype."""
     shapes: list[tuple[int, ...]] = [(4,), (4, 4), (1, 4, 4), (1, 1, 4, 4)]
-    others = {"axis": 0, "k": 1, "rows": 2, "columns": 2, "window": 2, "exponent": 2,
-              "multiplier": 1, "addend": 1, "parts": 2, "shape": 3,
-              "subscripts": "i,i->"}  # fmt: skip
+    others = {
+        "axis": 0,
+        "k": 1,
+        "rows": 2,
+        "columns": 2,
+        "window": 2,
+        "exponent": 2,
+        "multiplier": 1,
+        "addend": 1,
+        "parts": 2,
+        "shape": 3,
+        "subscripts": "i,i->",
+    }
     refused = 0
     for name, function in public_functions().items():
         wanted = inspect.signature(function).parameters.values()

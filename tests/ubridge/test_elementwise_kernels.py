@@ -97,9 +97,17 @@ def test_arithmetic(
         rhs = strided(rng, dtype, str(rng.choice(["contiguous", layout])), lhs.shape)
         output = Output(dtype, lhs.numel)
         run(
-            device, "binary", f"{operation}_{dtype}", lhs.numel, len(lhs.shape),
-            info_of(lhs, rhs), lhs.buffer(), rhs.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "binary",
+            f"{operation}_{dtype}",
+            lhs.numel,
+            len(lhs.shape),
+            info_of(lhs, rhs),
+            lhs.buffer(),
+            rhs.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         with np.errstate(all="ignore"):
             expected = in_f32(ARITHMETIC[operation], lhs.values, rhs.values, dtype)
         assert_same(output.to_numpy(), expected)
@@ -136,8 +144,10 @@ def test_functions_of_integers_are_f64(
     left, right = (rng.integers(-9, 10, 100).astype("i4") for _ in range(2))
     with np.errstate(all="ignore"):
         expected = FUNCTIONS[function](left, right)
-    for y, exact in ((ubridge.array(right, device=device), expected),
-                     (3, FUNCTIONS[function](left, 3))):  # fmt: skip
+    for y, exact in (
+        (ubridge.array(right, device=device), expected),
+        (3, FUNCTIONS[function](left, 3)),
+    ):
         got = getattr(ubridge, name)(ubridge.array(left, device=device), y)
         assert got.dtype is f64
         np.testing.assert_allclose(got.to_numpy(), exact, 1e-15)
@@ -151,9 +161,17 @@ def test_comparisons(device: Device, rng: np.random.Generator, comparison: str, 
         rhs = strided(rng, dtype, "transposed", lhs.shape)
         output = Output("u8", lhs.numel)
         run(
-            device, "binary", f"{comparison}_{dtype}", lhs.numel, len(lhs.shape),
-            info_of(lhs, rhs), lhs.buffer(), rhs.buffer(), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "binary",
+            f"{comparison}_{dtype}",
+            lhs.numel,
+            len(lhs.shape),
+            info_of(lhs, rhs),
+            lhs.buffer(),
+            rhs.buffer(),
+            output.buffer,
+            **random_geometry(rng),
+        )
         expected = COMPARISONS[comparison](lhs.values, rhs.values).astype(np.uint8)
         assert_same(output.to_numpy(), expected)
 
@@ -179,9 +197,18 @@ def test_affine(device: Device, rng: np.random.Generator, dtype: str, layout: st
         mul, add = random_values(rng, dtype, 2, special=False)
         output = Output(dtype, given.numel)
         run(
-            device, "affine", f"affine_{dtype}", given.numel, len(given.shape), info_of(given),
-            given.buffer(), output.buffer, mul, add, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "affine",
+            f"affine_{dtype}",
+            given.numel,
+            len(given.shape),
+            info_of(given),
+            given.buffer(),
+            output.buffer,
+            mul,
+            add,
+            **random_geometry(rng),
+        )
         with np.errstate(all="ignore"):
             if dtype in INTEGERS:
                 assert_same(output.to_numpy(), given.values * mul + add)
@@ -230,7 +257,16 @@ def test_where(device: Device, rng: np.random.Generator, ids: str, dtype: str, l
     # Candle has these two for one type, and one spelling of it.
     spelled = dtype.replace("f8e4m3", "fp8_e4m3") if ids in ("i16", "i32") else dtype
     run(
-        device, "ternary", f"where_{ids}_{spelled}", yes.numel, len(shape), info,
-        condition.buffer(), yes.buffer(), no.buffer(), output.buffer, **random_geometry(rng),
-    )  # fmt: skip
+        device,
+        "ternary",
+        f"where_{ids}_{spelled}",
+        yes.numel,
+        len(shape),
+        info,
+        condition.buffer(),
+        yes.buffer(),
+        no.buffer(),
+        output.buffer,
+        **random_geometry(rng),
+    )
     assert_same(output.to_numpy(), np.where(condition.values != 0, yes.values, no.values))

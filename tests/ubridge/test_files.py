@@ -62,8 +62,11 @@ def test_the_package_reads_what_is_saved(
     host: Device, tmp_path: Path, tensors: Mapping[str, Array]
 ) -> None:
     path = tmp_path / "a.safetensors"
-    ub.save(path, {**tensors, "on a device": ub.asarray(np.arange(6.0).reshape(2, 3)).T},
-            metadata={"format": "pt", "ü": "ß"})  # fmt: skip
+    ub.save(
+        path,
+        {**tensors, "on a device": ub.asarray(np.arange(6.0).reshape(2, 3)).T},
+        metadata={"format": "pt", "ü": "ß"},
+    )
     with safetensors.safe_open(str(path), "numpy") as judge:
         assert judge.metadata() == {"format": "pt", "ü": "ß"}
         assert set(judge.keys()) == {*tensors, "on a device"}
@@ -113,10 +116,12 @@ def test_an_index_of_several_files(host: Device, tmp_path: Path) -> None:
 
 
 def test_askew_tensors_are_copied(host: Device, tmp_path: Path) -> None:
-    header = json.dumps({
-        "b": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]},
-        "f": {"dtype": "F32", "shape": [2], "data_offsets": [3, 11]},
-    }).encode()  # fmt: skip
+    header = json.dumps(
+        {
+            "b": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]},
+            "f": {"dtype": "F32", "shape": [2], "data_offsets": [3, 11]},
+        }
+    ).encode()
     path = tmp_path / "askew.safetensors"
     values = np.array([1.5, -2], np.float32)
     path.write_bytes(struct.pack("<Q", len(header)) + header + b"abc" + values.tobytes())
@@ -157,12 +162,27 @@ def test_damage_is_named(host: Device, tmp_path: Path, what: str) -> None:
 
 
 VALUES: Mapping[str, Any] = {
-    "u8": np.uint8(200), "i8": np.int8(-3), "u16": np.uint16(60000), "i16": np.int16(-300),
-    "u32": 7, "i32": -7, "u64": 1 << 40, "i64": -(1 << 40), "f32": 0.5, "f64": np.float64(0.1),
-    "bool": True, "text": "ü\n", "none": "", "texts": ["a", "", "ß"],
-    "numbers": [1, 2, 3], "floats": [0.5, 1], "flags": [True, False],
-    "array": np.array([-1, 2], np.int16), "empty": [], "nested": [[1, 2], [3]],
-}  # fmt: skip
+    "u8": np.uint8(200),
+    "i8": np.int8(-3),
+    "u16": np.uint16(60000),
+    "i16": np.int16(-300),
+    "u32": 7,
+    "i32": -7,
+    "u64": 1 << 40,
+    "i64": -(1 << 40),
+    "f32": 0.5,
+    "f64": np.float64(0.1),
+    "bool": True,
+    "text": "ü\n",
+    "none": "",
+    "texts": ["a", "", "ß"],
+    "numbers": [1, 2, 3],
+    "floats": [0.5, 1],
+    "flags": [True, False],
+    "array": np.array([-1, 2], np.int16),
+    "empty": [],
+    "nested": [[1, 2], [3]],
+}
 
 
 def plain(value: Any) -> Any:
@@ -260,8 +280,11 @@ def test_split_files(host: Device, tmp_path: Path) -> None:
     parts = []
     for i, (name, array) in enumerate(arrays.items()):
         path = tmp_path / f"m-{i + 1:05}-of-00003.gguf"
-        split = {"split.no": np.uint16(i), "split.count": np.uint16(3),
-                 "split.tensors.count": np.int32(3)}  # fmt: skip
+        split = {
+            "split.no": np.uint16(i),
+            "split.count": np.uint16(3),
+            "split.tensors.count": np.int32(3),
+        }
         ub.save(path, {name: array}, metadata={**split, "first": "yes"} if i == 0 else split)
         parts.append(path)
     weights = ub.load(parts[1])
@@ -640,9 +663,12 @@ def test_mixtures_are_those_of_llama_cpp() -> None:
 
 @pytest.mark.parametrize("name", ENCODED)
 def test_rows_of_no_whole_blocks_fall_back_or_are_counted(
-    host: Device, tmp_path: Path, rng: np.random.Generator, name: str,
+    host: Device,
+    tmp_path: Path,
+    rng: np.random.Generator,
+    name: str,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     widths = {f"blk.{i}.ffn_up.weight": width for i, width in enumerate((256, 64, 32, 33, 33))}
     given = {key: rng.standard_normal((2, one), np.float32) for key, one in widths.items()}
     more = {"blk.0.attn_q_norm.weight": given["blk.0.ffn_up.weight"]}
@@ -652,9 +678,22 @@ def test_rows_of_no_whole_blocks_fall_back_or_are_counted(
     told = capsys.readouterr().err
     weights = ub.load(out)
     kinds = [weights.entries[key].kind_name for key in widths]
-    fallback = FORMATS[name] if FORMATS[name].elements == 32 else FORMATS.get(
-        {"q2_K": "iq4_nl", "q3_K": "iq4_nl", "q4_K": "q5_0", "q5_K": "q5_1", "q6_K": "q8_0",
-         "iq4_xs": "iq4_nl", "tq1_0": "q4_0", "tq2_0": "q4_0"}.get(name, ""))  # fmt: skip
+    fallback = (
+        FORMATS[name]
+        if FORMATS[name].elements == 32
+        else FORMATS.get(
+            {
+                "q2_K": "iq4_nl",
+                "q3_K": "iq4_nl",
+                "q4_K": "q5_0",
+                "q5_K": "q5_1",
+                "q6_K": "q8_0",
+                "iq4_xs": "iq4_nl",
+                "tq1_0": "q4_0",
+                "tq2_0": "q4_0",
+            }.get(name, "")
+        )
+    )
     narrow = "f32" if fallback is None else fallback.name
     assert kinds == [name, narrow, narrow, "f32", "f32"]
     assert weights.entries["blk.0.attn_q_norm.weight"].kind_name == "f32"

@@ -43,10 +43,16 @@ def test_const_set(device: Device, rng: np.random.Generator, dtype: str, layout:
         output = Output.holding(dtype, target.storage)
         info = None if target.is_contiguous() else words(target.shape, target.strides)
         run(
-            device, "fill", f"const_set_{dtype}",
-            target.numel, len(target.shape), info, value, output.buffer[target.offset :],
+            device,
+            "fill",
+            f"const_set_{dtype}",
+            target.numel,
+            len(target.shape),
+            info,
+            value,
+            output.buffer[target.offset :],
             **random_geometry(rng),
-        )  # fmt: skip
+        )
         target.values[...] = value
         assert_same(output.to_numpy(), target.storage)
 
@@ -60,10 +66,16 @@ def test_copy2d(device: Device, rng: np.random.Generator, dtype: str) -> None:
         target = random_values(rng, dtype, rows * steps[1] + columns)
         output = Output.holding(dtype, target)
         run(
-            device, "fill", f"copy2d_{dtype}",
-            DeviceBuffer.from_numpy(source), output.buffer, rows, columns, *steps,
+            device,
+            "fill",
+            f"copy2d_{dtype}",
+            DeviceBuffer.from_numpy(source),
+            output.buffer,
+            rows,
+            columns,
+            *steps,
             **random_geometry(rng),
-        )  # fmt: skip
+        )
         for row in range(rows):
             copied = source[row * steps[0] : row * steps[0] + columns]
             target[row * steps[1] : row * steps[1] + columns] = copied

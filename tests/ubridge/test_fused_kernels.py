@@ -48,9 +48,16 @@ def log_softmax(
     output = Output(dtype, values.size)
     given = DeviceBuffer.from_numpy(values.ravel())
     run(
-        device, "fused", f"log_softmax_{dtype}", given, output.buffer, cols, compensated,
-        grid=rows, block=block,
-    )  # fmt: skip
+        device,
+        "fused",
+        f"log_softmax_{dtype}",
+        given,
+        output.buffer,
+        cols,
+        compensated,
+        grid=rows,
+        block=block,
+    )
     return output.to_numpy().reshape(values.shape)
 
 
@@ -129,9 +136,18 @@ def test_maskfill(device: Device, rng: np.random.Generator, dtype: str) -> None:
         contiguous = values.is_contiguous() and mask.is_contiguous()
         info = None if contiguous else words(shape, mask.strides, values.strides)
         run(
-            device, "fused", f"maskfill_{dtype}", values.numel, 4, info, mask.buffer(),
-            values.buffer(), scalar(dtype, -np.inf), output.buffer, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "fused",
+            f"maskfill_{dtype}",
+            values.numel,
+            4,
+            info,
+            mask.buffer(),
+            values.buffer(),
+            scalar(dtype, -np.inf),
+            output.buffer,
+            **random_geometry(rng),
+        )
         expected = np.where(mask.values != 0, scalar(dtype, -np.inf), values.values)
         assert_same(output.to_numpy(), expected)
 
@@ -144,12 +160,20 @@ def test_kvconcat(device: Device, rng: np.random.Generator, dtype: str) -> None:
         new = random_values(rng, dtype, b * h * right * d).reshape(b, h, right, d)
         expected = np.concatenate([old, new], 2)
         output = Output(dtype, expected.size)
-        given = [DeviceBuffer.from_numpy(np.append(one.ravel(), one.dtype.type(0)))
-                 for one in (old, new)]  # fmt: skip
+        given = [
+            DeviceBuffer.from_numpy(np.append(one.ravel(), one.dtype.type(0))) for one in (old, new)
+        ]
         run(
-            device, "fused", f"kvconcat_{dtype}", *given, output.buffer, b * h, left * d, right * d,
+            device,
+            "fused",
+            f"kvconcat_{dtype}",
+            *given,
+            output.buffer,
+            b * h,
+            left * d,
+            right * d,
             **random_geometry(rng),
-        )  # fmt: skip
+        )
         assert_same(output.to_numpy(), expected)
 
 
@@ -185,10 +209,24 @@ def test_attention(
         given = [DeviceBuffer.from_numpy(one.ravel()) for one in (q, k, v)]
         given_mask = None if mask is None else DeviceBuffer.from_numpy(mask.ravel())
         run(
-            device, "attention", f"sdpa_{dtype}", *given, given_mask, output.buffer,
-            heads, kv_heads, q_len, kv_len, dim, q_len * kv_len, 0, scale, causal,
-            grid=batch * heads * q_len, block=int(rng.choice([32, 128, 200])),
-        )  # fmt: skip
+            device,
+            "attention",
+            f"sdpa_{dtype}",
+            *given,
+            given_mask,
+            output.buffer,
+            heads,
+            kv_heads,
+            q_len,
+            kv_len,
+            dim,
+            q_len * kv_len,
+            0,
+            scale,
+            causal,
+            grid=batch * heads * q_len,
+            block=int(rng.choice([32, 128, 200])),
+        )
         k, v = (np.repeat(one.astype(Wide), group, 1) for one in (k, v))
         scores = np.einsum("bhqd,bhkd->bhqk", q.astype(Wide), k) * scale
         if mask is not None:
@@ -217,20 +255,33 @@ def test_matmul(device: Device, rng: np.random.Generator, dtype: str) -> None:
             else normal(rng, dtype, *shape)
             for shape in shapes
         )
-        stored = [np.ascontiguousarray(one.swapaxes(1, 2)) if rng.random() < 0.5 else one
-                  for one in (a, b)]  # fmt: skip
+        stored = [
+            np.ascontiguousarray(one.swapaxes(1, 2)) if rng.random() < 0.5 else one
+            for one in (a, b)
+        ]
         steps = []
         for one, held in zip((a, b), stored, strict=True):
             row, column = held.shape[2], 1
             steps.append((held[0].size, *((row, column) if held is one else (column, row))))
-        buffers = [DeviceBuffer.from_numpy(np.append(one.ravel(), one.dtype.type(0)))
-                   for one in stored]  # fmt: skip
+        buffers = [
+            DeviceBuffer.from_numpy(np.append(one.ravel(), one.dtype.type(0))) for one in stored
+        ]
         output = Output(dtype, batch * m * n)
         run(
-            device, "matmul", f"matmul_{dtype}", *buffers, output.buffer, m, n, k, *steps[0],
-            *steps[1], m * n, grid=(-(-n // 64), -(-m // 64), batch),
+            device,
+            "matmul",
+            f"matmul_{dtype}",
+            *buffers,
+            output.buffer,
+            m,
+            n,
+            k,
+            *steps[0],
+            *steps[1],
+            m * n,
+            grid=(-(-n // 64), -(-m // 64), batch),
             block=int(rng.choice([32, 100, 256])),
-        )  # fmt: skip
+        )
         if dtype in INTEGERS:
             assert_same(output.to_numpy(), np.matmul(a, b))
             continue

@@ -51,8 +51,9 @@ def test_rotary(table: str, interleaved: bool, device: Device, rng: np.random.Ge
     for buffer, given in ((query, q), (key, k)):
         pairs = (given[..., ::2], given[..., 1::2]) if interleaved else np.split(given, 2, -1)
         turned = (pairs[0] * cos - pairs[1] * sin, pairs[0] * sin + pairs[1] * cos)
-        joined = np.stack(turned, -1).reshape(given.shape) if interleaved else np.concatenate(
-            turned, -1)  # fmt: skip
+        joined = (
+            np.stack(turned, -1).reshape(given.shape) if interleaved else np.concatenate(turned, -1)
+        )
         np.testing.assert_allclose(
             buffer.to_numpy().astype(np.float64).reshape(given.shape), joined, 2e-3, 2e-3
         )
@@ -79,9 +80,17 @@ def test_paged_caches(device: Device, rng: np.random.Generator) -> None:
         stored.append((k, v))
     query, q = drawn(rng, "f16", 2, heads, width)
     got = gcu_launches.launch_paged_attention(
-        query, *caches, DeviceBuffer.from_numpy(tables.ravel()), DeviceBuffer.from_numpy(lengths),
-        2, heads, kv_heads, width, block, 0.5,
-    )  # fmt: skip
+        query,
+        *caches,
+        DeviceBuffer.from_numpy(tables.ravel()),
+        DeviceBuffer.from_numpy(lengths),
+        2,
+        heads,
+        kv_heads,
+        width,
+        block,
+        0.5,
+    )
     for sequence, (k, v) in enumerate(stored):
         for head in range(heads):
             scores = k[:, head // 2] @ q[sequence, head] * 0.5

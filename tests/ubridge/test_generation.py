@@ -499,12 +499,24 @@ def test_a_damaged_cache_is_named_and_changes_nothing(make: Make, tmp_path: Path
     before = {name: one.to_numpy() for name, one in session.cache.tensors.items()}
     last = list(before)[-1]
     wrong: list[tuple[str, Any]] = [
-        *((key, value) for key in ("room", "kept", "of") for value in
-          (None, "x", "-5", "0.5", "[]", "null", str(1 << 70), "[" * 100_000)),
-        *(("tokens", value) for value in (None, np.zeros(3), np.zeros((2, 2), np.int64),
-          np.full(3, -1), np.full(3, 1 << 40), np.zeros(10_000, np.int64))),
+        *(
+            (key, value)
+            for key in ("room", "kept", "of")
+            for value in (None, "x", "-5", "0.5", "[]", "null", str(1 << 70), "[" * 100_000)
+        ),
+        *(
+            ("tokens", value)
+            for value in (
+                None,
+                np.zeros(3),
+                np.zeros((2, 2), np.int64),
+                np.full(3, -1),
+                np.full(3, 1 << 40),
+                np.zeros(10_000, np.int64),
+            )
+        ),
         *((last, value) for value in (None, np.zeros((1, 2), np.float32), held[last] > 0)),
-    ]  # fmt: skip
+    ]
     for key, value in wrong:
         metadata, tensors = dict(told), dict(held)
         whole = metadata if key in metadata else tensors

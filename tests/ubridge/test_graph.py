@@ -387,8 +387,10 @@ def test_products_with_quantized_weights(
     with ubridge.trace() as traced:
         pair = ubridge.quantized_matmul(ubridge.asarray(x), [weight, other], activations="q8")
     assert [node.op.name for node in traced.nodes if node.op is not None] == [
-        rounded, "quantized_product", "quantized_product",
-    ]  # fmt: skip
+        rounded,
+        "quantized_product",
+        "quantized_product",
+    ]
     stream = Stream()
     traced.instantiate(stream).replay(stream)
     stream.synchronize()

@@ -35,9 +35,15 @@ def original(path: Path, rng: np.random.Generator) -> bytes:
     if path.suffix == ".gguf":
         tensors["q"] = QuantizedWeight.from_numpy(rng.standard_normal((3, 64)), "q4_0")
         metadata = {
-            "general.alignment": 32, "n": 7, "f": 0.5, "flag": True, "text": "abc",
-            "texts": ["a", "bc", ""], "numbers": [1, 2], "nested": [[1], [2, 3]],
-        }  # fmt: skip
+            "general.alignment": 32,
+            "n": 7,
+            "f": 0.5,
+            "flag": True,
+            "text": "abc",
+            "texts": ["a", "bc", ""],
+            "numbers": [1, 2],
+            "nested": [[1], [2, 3]],
+        }
     ub.save(path, tensors, metadata=metadata)
     return path.read_bytes()
 

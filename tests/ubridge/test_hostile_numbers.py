@@ -118,7 +118,8 @@ def calls() -> dict[str, Call]:
             {**rows, "shape": (4, 64)},
         ),
         "QuantizedWeight.from_blocks": (
-            lambda **given: QuantizedWeight.from_blocks(raw, "q8_0", **given), rows,
+            lambda **given: QuantizedWeight.from_blocks(raw, "q8_0", **given),
+            rows,
         ),
         "Layout.__init__": (ub.Layout, {"shape": (2, 3), "strides": (3, 1), "start_offset": 1}),
         "Layout.axis": (layout.axis, {"axis": 1}),
@@ -154,7 +155,8 @@ def calls() -> dict[str, Call]:
         "scatter": (lambda axis: ub.scatter(ub.zeros((4, 6)), ids, x, axis), {"axis": 0}),
         "scatter_add": (lambda axis: ub.scatter_add(ub.zeros((4, 6)), ids, x, axis), {"axis": 0}),
         "index_add": (
-            lambda axis: ub.index_add(ub.zeros((4, 6)), some, x[:2], axis), {"axis": 0},
+            lambda axis: ub.index_add(ub.zeros((4, 6)), some, x[:2], axis),
+            {"axis": 0},
         ),
         "attention": (lambda scale: ub.attention(*[images] * 3, scale=scale), {"scale": 2}),
         "cached_attention": (
@@ -163,28 +165,37 @@ def calls() -> dict[str, Call]:
         ),
         "kv_concat": (lambda axis: ub.kv_concat(cube, cube, axis), {"axis": 1}),
         "layer_norm": (
-            lambda epsilon: ub.layer_norm(x, weight, weight, epsilon), {"epsilon": 1},
+            lambda epsilon: ub.layer_norm(x, weight, weight, epsilon),
+            {"epsilon": 1},
         ),
         "rms_norm": (lambda epsilon: ub.rms_norm(x, weight, epsilon), {"epsilon": 1}),
         "upsample_nearest2d": (
-            lambda **given: ub.upsample_nearest2d(images, **given), {"rows": 3, "columns": 4},
+            lambda **given: ub.upsample_nearest2d(images, **given),
+            {"rows": 3, "columns": 4},
         ),
         "upsample_bilinear2d": (
             lambda **given: ub.upsample_bilinear2d(images, **given),
             {"rows": 3, "columns": 4, "scale": (1, 1)},
         ),
         "launch_affine": (
-            lambda **given: ub.launch_affine(**both, **given), {"multiplier": 2, "addend": 3},
+            lambda **given: ub.launch_affine(**both, **given),
+            {"multiplier": 2, "addend": 3},
         ),
         "launch_attention": (
             lambda scale: ub.launch_attention(*(images.buffer, images.layout) * 3, scale),
             {"scale": 1},
         ),
-        "launch_col2im1d": (lambda stride: ub.launch_col2im1d(**square, stride=stride),
-                            {"stride": 2}),
+        "launch_col2im1d": (
+            lambda stride: ub.launch_col2im1d(**square, stride=stride),
+            {"stride": 2},
+        ),
         "launch_convolution": (
             lambda **given: ub.launch_convolution(
-                "conv1d", line.buffer, line.layout, x.buffer, ub.Layout.contiguous((3, 2, 3)),
+                "conv1d",
+                line.buffer,
+                line.layout,
+                x.buffer,
+                ub.Layout.contiguous((3, 2, 3)),
                 **given,
             ),
             turned,
@@ -194,13 +205,17 @@ def calls() -> dict[str, Call]:
             {"rows": 2, "columns": 3, "source_pitch": 6, "destination_pitch": 5},
         ),
         "launch_dequantize": (
-            lambda **given: ub.launch_dequantize("q8_0", stacked.buffer, **given), rows,
+            lambda **given: ub.launch_dequantize("q8_0", stacked.buffer, **given),
+            rows,
         ),
         "launch_fill": (
-            lambda value: ub.launch_fill(ub.zeros(24).buffer, layout, value), {"value": 2},
+            lambda value: ub.launch_fill(ub.zeros(24).buffer, layout, value),
+            {"value": 2},
         ),
-        "launch_gather": (lambda axis: ub.launch_gather(**both, **{**whole, "axis": axis}),
-                          {"axis": 0}),
+        "launch_gather": (
+            lambda axis: ub.launch_gather(**both, **{**whole, "axis": axis}),
+            {"axis": 0},
+        ),
         "launch_im2col": (
             lambda **given: ub.launch_im2col(**square, **given),
             {"window": (2, 2), "stride": 1, "padding": 1, "dilation": 1},
@@ -212,10 +227,12 @@ def calls() -> dict[str, Call]:
             {"axis": 0},
         ),
         "launch_index_select": (
-            lambda axis: ub.launch_index_select(**both, **{**of_ids, "axis": axis}), {"axis": 0},
+            lambda axis: ub.launch_index_select(**both, **{**of_ids, "axis": axis}),
+            {"axis": 0},
         ),
         "launch_kv_concat": (
-            lambda axis: ub.launch_kv_concat(*(cube.buffer, cube.layout) * 2, axis), {"axis": 1},
+            lambda axis: ub.launch_kv_concat(*(cube.buffer, cube.layout) * 2, axis),
+            {"axis": 1},
         ),
         "launch_masked_fill": (
             lambda value: ub.launch_masked_fill(x.buffer, layout, mask.buffer, mask.layout, value),
@@ -238,7 +255,13 @@ def calls() -> dict[str, Call]:
         "launch_reduce": (lambda axes: ub.launch_reduce("sum", **both, axes=axes), {"axes": (0,)}),
         "launch_scatter": (
             lambda axis: ub.launch_scatter(
-                "scatter", ub.zeros(24).buffer, layout, ids.buffer, ids.layout, x.buffer, layout,
+                "scatter",
+                ub.zeros(24).buffer,
+                layout,
+                ids.buffer,
+                ids.layout,
+                x.buffer,
+                layout,
                 axis,
             ),
             {"axis": 0},
@@ -251,11 +274,28 @@ def calls() -> dict[str, Call]:
             lambda **given: ub.launch_upsample2d("upsample_bilinear2d", **square, **given),
             {"rows": 3, "columns": 4, "scale": (1, 1)},
         ),
-    }  # fmt: skip
+    }
     found |= of_graphs(x)
-    for name in ("all", "any", "argmax", "argmin", "cumsum", "flip", "max", "mean", "min", "prod",
-                 "std", "sum", "var", "argsort", "sort", "softmax", "log_softmax",
-                 "logsumexp"):  # fmt: skip
+    for name in (
+        "all",
+        "any",
+        "argmax",
+        "argmin",
+        "cumsum",
+        "flip",
+        "max",
+        "mean",
+        "min",
+        "prod",
+        "std",
+        "sum",
+        "var",
+        "argsort",
+        "sort",
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+    ):
         given = {"axis": 1, "ddof": 1} if name in ("std", "var") else {"axis": 1}
         found[name] = (_first(getattr(ub, name), x), given)
         if hasattr(x, name):
@@ -292,14 +332,17 @@ def of_graphs(x: ub.DeviceTensor) -> dict[str, Call]:
     bound = {"value": 3, "low": 1, "high": 5}
     return {
         "ComputeGraph.add_leaf": (
-            lambda shape: ub.ComputeGraph().add_leaf(x.buffer, shape), {"shape": 24},
+            lambda shape: ub.ComputeGraph().add_leaf(x.buffer, shape),
+            {"shape": 24},
         ),
         "ComputeGraph.add_op": (
-            lambda **given: graph_of("add", **given), {"shape": (4, 6), "inputs": (0, 1)},
+            lambda **given: graph_of("add", **given),
+            {"shape": (4, 6), "inputs": (0, 1)},
         ),
         "ComputeGraph.add_scalar": (lambda **given: scalar_of(ub.ComputeGraph(), **given), bound),
         "ComputeGraph.checked_slots": (
-            lambda given: slotted.checked_slots({"s": given}), {"given": 4},
+            lambda given: slotted.checked_slots({"s": given}),
+            {"given": 4},
         ),
         "ComputeGraph.scalar": (
             lambda value, bounds: ub.ComputeGraph().scalar("s", value, low=bounds).shape,
@@ -317,9 +360,10 @@ def of_graphs(x: ub.DeviceTensor) -> dict[str, Call]:
             {"integer": 1, "scalar": 2},
         ),
         "execute_graph": (
-            lambda slots: ub.execute_graph(slotted, s=slots).n_launches, {"slots": 4},
+            lambda slots: ub.execute_graph(slotted, s=slots).n_launches,
+            {"slots": 4},
         ),
-    }  # fmt: skip
+    }
 
 
 def _first(function: Callable[..., Any], *operands: Any) -> Callable[..., Any]:
@@ -370,11 +414,7 @@ def little_memory(device: Device) -> Iterator[None]:
 
 
 def cases() -> list[tuple[str, str]]:
-    return [
-        (name, one.lstrip("*"))
-        for name, (_, given) in calls().items()
-        for one in given
-    ]  # fmt: skip
+    return [(name, one.lstrip("*")) for name, (_, given) in calls().items() for one in given]
 
 
 def test_every_parameter_is_tried(device: Device) -> None:
@@ -389,10 +429,8 @@ def test_numpys_ints_are_ints(device: Device) -> None:
                 continue
             for kind in (np.int64, np.int8, np.uint16, np.array, Indexed):
                 given = (
-                    tuple(kind(one) for one in value)
-                    if isinstance(value, tuple)
-                    else kind(value)
-                )  # fmt: skip
+                    tuple(kind(one) for one in value) if isinstance(value, tuple) else kind(value)
+                )
                 try:
                     found = plain(called(call, parameter, given))
                 except Exception as error:

@@ -86,8 +86,9 @@ def test_ids_out_of_bounds_are_reported(
             made.to_numpy()
         got = made.to_numpy()
         keep = wrong == ids
-        near(got[keep][:, None], np.repeat(x, 2, 1)[keep][:, None], values[ids[keep]][:, None],
-             "f32")  # fmt: skip
+        near(
+            got[keep][:, None], np.repeat(x, 2, 1)[keep][:, None], values[ids[keep]][:, None], "f32"
+        )
         if device.backend == "host":
             assert not got[1, 1].any()
     again = ub.indexed_matmul(given, weights, ub.from_numpy(ids, device=device)).to_numpy()

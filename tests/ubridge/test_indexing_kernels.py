@@ -68,10 +68,21 @@ def test_index_select(device: Device, rng: np.random.Generator, kind: str, spell
         output = Output(dtype, left * 3 * count * right)
         info = words(ids.shape, ids.strides) if layout == "transposed" else None
         run(
-            device, "indexing", f"is_{kind}_{spelled}", left * 3 * count * right, 2, info,
-            ids.buffer(), DeviceBuffer.from_numpy(values.ravel()), output.buffer,
-            left, dim, 3 * count, right, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "indexing",
+            f"is_{kind}_{spelled}",
+            left * 3 * count * right,
+            2,
+            info,
+            ids.buffer(),
+            DeviceBuffer.from_numpy(values.ravel()),
+            output.buffer,
+            left,
+            dim,
+            3 * count,
+            right,
+            **random_geometry(rng),
+        )
         chosen = ids.values.ravel()
         missing = chosen == np.iinfo(chosen.dtype).max
         expected = values[:, np.where(missing, 0, chosen).astype(np.int64)]
@@ -88,10 +99,19 @@ def test_gather(device: Device, rng: np.random.Generator, kind: str, spelled: st
         ids = ids_of(rng, kind, (left, count, right), dim)
         output = Output(dtype, ids.size)
         run(
-            device, "indexing", f"gather_{kind}_{spelled}", ids.size,
-            DeviceBuffer.from_numpy(ids.ravel()), DeviceBuffer.from_numpy(values.ravel()),
-            output.buffer, left, dim, count, right, **random_geometry(rng),
-        )  # fmt: skip
+            device,
+            "indexing",
+            f"gather_{kind}_{spelled}",
+            ids.size,
+            DeviceBuffer.from_numpy(ids.ravel()),
+            DeviceBuffer.from_numpy(values.ravel()),
+            output.buffer,
+            left,
+            dim,
+            count,
+            right,
+            **random_geometry(rng),
+        )
         missing = ids == np.iinfo(ids.dtype).max
         expected = np.take_along_axis(values, np.where(missing, 0, ids).astype(np.int64), 1)
         expected[missing] = 0
@@ -213,9 +233,17 @@ def test_sort(device: Device, rng: np.random.Generator, direction: str, dtype: s
         output = Output("u32", values.size)
         padded = 1 << (cols - 1).bit_length()
         run(
-            device, "sort", f"asort_{direction}_{dtype}", DeviceBuffer.from_numpy(values.ravel()),
-            output.buffer, cols, padded, grid=3, block=min(padded, 1024), shared=4 * padded,
-        )  # fmt: skip
+            device,
+            "sort",
+            f"asort_{direction}_{dtype}",
+            DeviceBuffer.from_numpy(values.ravel()),
+            output.buffer,
+            cols,
+            padded,
+            grid=3,
+            block=min(padded, 1024),
+            shared=4 * padded,
+        )
         assert_same(output.to_numpy(), order_of(values, direction == "asc"))
 
 
@@ -234,15 +262,30 @@ def test_runs_are_sorted_and_joined(
         output, length = Output("u32", values.size), run_length
         runs = -(-cols // run_length)
         run(
-            device, "sort", f"asort_runs_{direction}_{dtype}", given, output.buffer, cols,
-            run_length, grid=2 * runs, block=int(rng.choice([32, 256, 1024])),
+            device,
+            "sort",
+            f"asort_runs_{direction}_{dtype}",
+            given,
+            output.buffer,
+            cols,
+            run_length,
+            grid=2 * runs,
+            block=int(rng.choice([32, 256, 1024])),
             shared=4 * run_length,
-        )  # fmt: skip
+        )
         while length < cols:
             joined = Output("u32", values.size)
             run(
-                device, "sort", f"asort_merge_{direction}_{dtype}", given, output.buffer,
-                joined.buffer, 2, cols, length, **random_geometry(rng),
-            )  # fmt: skip
+                device,
+                "sort",
+                f"asort_merge_{direction}_{dtype}",
+                given,
+                output.buffer,
+                joined.buffer,
+                2,
+                cols,
+                length,
+                **random_geometry(rng),
+            )
             output, length = joined, 2 * length
         assert_same(output.to_numpy(), order_of(values, direction == "asc"))

@@ -86,8 +86,11 @@ def test_its_product_kernel_comes_before_the_tiled_one(
     # A matrix of one row or column would be the same transposed.
     m, k, n = (int(size) for size in rng.integers(2, 150, 3))
     left, right = rng.standard_normal((m, k)), rng.standard_normal((k, n))
-    for dtype, transposed, kernel in (("f4", False, "strips"), ("f4", True, "tiled"),
-                                      ("f8", False, "tiled")):  # fmt: skip
+    for dtype, transposed, kernel in (
+        ("f4", False, "strips"),
+        ("f4", True, "tiled"),
+        ("f8", False, "tiled"),
+    ):
         a, b = (ub.array(one.astype(dtype), device=skeleton) for one in (left, right))
         if transposed:
             a = ub.array(left.T.astype(dtype), device=skeleton).T
@@ -110,9 +113,12 @@ ubridge.ones(3, "f32", device="host") + 1
 print(asked)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, encoding="utf-8",
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+    )
     assert (done.stdout, done.stderr) == ("[]\n[{'group': 'uhal.backends'}]\n", "")
 
 

@@ -73,9 +73,24 @@ PERIOD = 4093
 
 @pytest.mark.skipif(not SOAK, reason="takes 10 GB of memory: UHAL_TEST_SOAK=1")
 @pytest.mark.parametrize(
-    "name", ["square", "add", "greater", "affine", "astype", "where", "masked_fill", "reverse",
-             "max", "argmax", "sum", "take", "cat", "softmax"],
-)  # fmt: skip
+    "name",
+    [
+        "square",
+        "add",
+        "greater",
+        "affine",
+        "astype",
+        "where",
+        "masked_fill",
+        "reverse",
+        "max",
+        "argmax",
+        "sum",
+        "take",
+        "cat",
+        "softmax",
+    ],
+)
 def test_an_operand_of_more_than_2_to_31_bytes(
     name: str, host: Device, rng: np.random.Generator
 ) -> None:
@@ -104,8 +119,10 @@ def test_an_operand_of_more_than_2_to_31_bytes(
         rows = x[: size // 7 * 7].reshape(-1, 7)
         last = rows.shape[0] - 1
         got = ubridge.take(rows, [last, 0], 0).to_numpy()
-        assert got.tobytes() == np.resize(block, 7 * last + 7)[[*range(7 * last, 7 * last + 7),
-                                                               *range(7)]].tobytes()  # fmt: skip
+        assert (
+            got.tobytes()
+            == np.resize(block, 7 * last + 7)[[*range(7 * last, 7 * last + 7), *range(7)]].tobytes()
+        )
     elif name == "cat":
         got = ubridge.cat([x, x[:5]])
         assert got.shape == (size + 5,)
@@ -127,9 +144,11 @@ def test_an_operand_of_more_than_2_to_31_bytes(
             "astype": (lambda: x.astype("i16"), given),
             "where": (lambda: ubridge.where(x, x, 9), np.where(given, given, 9)),
             "masked_fill": (
-                lambda: ubridge.masked_fill(x, x > 50, 1), np.where(given > 50, 1, given)),
+                lambda: ubridge.masked_fill(x, x > 50, 1),
+                np.where(given > 50, 1, given),
+            ),
             "reverse": (lambda: x[: size // 5 * 5].reshape(5, -1).T.copy().T, given),
-        }  # fmt: skip
+        }
         compute, expected = wanted[name]
         got = compute()
         if name == "reverse":

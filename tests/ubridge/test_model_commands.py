@@ -247,7 +247,7 @@ def test_weights_and_tokenizer_from_anywhere(
         ("generate", ["~nosuchuser/m"], "~nosuchuser/m: "),
         ("bench", ["{llama}", "--decode", "0"], "expected numbers of at least 1"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_done_is_one_sentence(
     llama: Path,
     command: str,

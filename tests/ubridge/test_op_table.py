@@ -24,8 +24,19 @@ UNREACHED = {
     "embedding": "index_select gives the same rows",
     "sum": "fast_sum sums any axes and needs no zeros before",
 }
-MODULES = ("affine", "binary", "block_matmul", "cast", "conv", "fill", "indexing", "reduce",
-           "sort", "ternary", "unary")  # fmt: skip
+MODULES = (
+    "affine",
+    "binary",
+    "block_matmul",
+    "cast",
+    "conv",
+    "fill",
+    "indexing",
+    "reduce",
+    "sort",
+    "ternary",
+    "unary",
+)
 
 
 def promised() -> Iterator[tuple[str, str, str]]:

@@ -354,8 +354,13 @@ CHANGING = {
     "isub": InPlace(TWO, in_place_operator("isub"), np.ndarray.__isub__),  # type: ignore[arg-type]
     "imul": InPlace(TWO, in_place_operator("imul"), np.ndarray.__imul__),  # type: ignore[arg-type]
 }
-ELSEWHERE = {"fill": "no operands", "copy2d": "copy_from", "rotary": "GCUs", "rotary_f32": "GCUs",
-             "reshape_and_cache": "GCUs"}  # fmt: skip
+ELSEWHERE = {
+    "fill": "no operands",
+    "copy2d": "copy_from",
+    "rotary": "GCUs",
+    "rotary_f32": "GCUs",
+    "reshape_and_cache": "GCUs",
+}
 """Operations in place that no function of tensors is named after, and where they are asked for."""
 
 
@@ -378,9 +383,10 @@ def test_operands_in_changed_memory_are_read_as_they_were(
         for place in PLACES if is_host else ("after",):
             arrays = [
                 rng.permutation(np.arange(np.prod(shape)) % SIDE)
-                .reshape(shape).astype(as_dtype(dtype).dtype)
+                .reshape(shape)
+                .astype(as_dtype(dtype).dtype)
                 for dtype, shape in of.operands
-            ]  # fmt: skip
+            ]
             if name == "kv_append":
                 arrays[2][:] = rng.integers(0, 3)
             array, changed = arrays[number], arrays[0]
@@ -462,8 +468,9 @@ def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> 
         for axis, stride in enumerate(place.layout.strides):
             steps = np.arange(place.layout.shape[axis]) * stride * place.itemsize
             starts += steps.reshape([-1 if one == axis else 1 for one in range(starts.ndim)])
-        return {place.address + int(one) + byte for one in starts.flat for byte in
-                range(place.itemsize)}  # fmt: skip
+        return {
+            place.address + int(one) + byte for one in starts.flat for byte in range(place.itemsize)
+        }
 
     def place() -> Span:
         itemsize = int(rng.choice([1, 2, 4, 8]))

@@ -25,10 +25,15 @@ def test_elements(device: Device, rng: np.random.Generator, name: str, dtype: st
         expected = elements(blocks, name).ravel()
         output = Output(dtype, expected.size)
         run(
-            device, "blocks", f"dequantize_{name}_{dtype}", expected.size,
-            DeviceBuffer.from_numpy(blocks.ravel()), output.buffer,
-            grid=int(rng.integers(1, 5)), block=int(rng.choice([1, 33, 64])),
-        )  # fmt: skip
+            device,
+            "blocks",
+            f"dequantize_{name}_{dtype}",
+            expected.size,
+            DeviceBuffer.from_numpy(blocks.ravel()),
+            output.buffer,
+            grid=int(rng.integers(1, 5)),
+            block=int(rng.choice([1, 33, 64])),
+        )
         got = output.to_numpy()
         with np.errstate(over="ignore"):
             wanted = expected.astype(numpy_dtype(dtype))
@@ -51,10 +56,17 @@ def test_products(device: Device, rng: np.random.Generator, name: str) -> None:
         output = Output("f32", vectors * rows)
         block = (int(rng.choice([1, 7, 32, 32, 64])), int(rng.integers(1, 5)))
         run(
-            device, "blocks", f"matvec_{name}",
-            DeviceBuffer.from_numpy(raw), DeviceBuffer.from_numpy(y)[start:], output.buffer,
-            columns, rows, grid=(-(-rows // block[1]), vectors), block=block,
-        )  # fmt: skip
+            device,
+            "blocks",
+            f"matvec_{name}",
+            DeviceBuffer.from_numpy(raw),
+            DeviceBuffer.from_numpy(y)[start:],
+            output.buffer,
+            columns,
+            rows,
+            grid=(-(-rows // block[1]), vectors),
+            block=block,
+        )
         wide = y[start : start + vectors * columns].astype(np.float64).reshape(vectors, columns)
         weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
         error = np.abs(output.to_numpy().reshape(vectors, rows) - wide @ weight.T)
@@ -71,10 +83,17 @@ def test_products_with_q8_1(device: Device, rng: np.random.Generator, name: str)
     y = random_blocks(rng, "q8_1", vectors * columns // 32)
     output = Output("f32", vectors * rows)
     run(
-        device, "blocks", f"product_{name}",
-        DeviceBuffer.from_numpy(blocks.ravel()), DeviceBuffer.from_numpy(y.ravel()), output.buffer,
-        columns, rows, grid=(rows, vectors), block=(32, 4),
-    )  # fmt: skip
+        device,
+        "blocks",
+        f"product_{name}",
+        DeviceBuffer.from_numpy(blocks.ravel()),
+        DeviceBuffer.from_numpy(y.ravel()),
+        output.buffer,
+        columns,
+        rows,
+        grid=(rows, vectors),
+        block=(32, 4),
+    )
     wide = elements(y, "q8_1").astype(np.float64).reshape(vectors, columns)
     weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
     error = np.abs(output.to_numpy().reshape(vectors, rows) - wide @ weight.T)

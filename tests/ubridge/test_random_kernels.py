@@ -23,9 +23,15 @@ def test_even_numbers(device: Device, rng: np.random.Generator, dtype: str) -> N
         seed, position = (int(one) for one in rng.integers(0, 2**64, 2, np.uint64))
         output = Output(dtype, size)
         run(
-            device, "random", f"rand_{dtype}", size, seed, position, output.buffer,
+            device,
+            "random",
+            f"rand_{dtype}",
+            size,
+            seed,
+            position,
+            output.buffer,
             **random_geometry(rng),
-        )  # fmt: skip
+        )
         expected = even(words(seed, position, size), dtype)[:size]
         assert output.to_numpy().tobytes() == expected.tobytes()
 
@@ -47,9 +53,15 @@ def test_normal_numbers(device: Device, rng: np.random.Generator, dtype: str) ->
         seed, position = (int(one) for one in rng.integers(0, 2**64, 2, np.uint64))
         output = Output(dtype, size)
         run(
-            device, "random", f"randn_{dtype}", size, seed, position, output.buffer,
+            device,
+            "random",
+            f"randn_{dtype}",
+            size,
+            seed,
+            position,
+            output.buffer,
             **random_geometry(rng),
-        )  # fmt: skip
+        )
         exact = normal(words(seed, position, size))[:size]
         off = abs(output.to_numpy().astype(Wide) - exact)
         # 8 roundings of f64, and the one to the type; the smallest of halves have fewer bits.

@@ -65,10 +65,18 @@ def reduced(
     output = Output(out, rows)
     info = words(shape, strides)
     run(
-        device, "reduce", entry, given.numel, count, len(shape), info, given.buffer(),
-        output.buffer, grid=(int(rng.integers(1, rows + 2)), int(rng.integers(1, 3))),
+        device,
+        "reduce",
+        entry,
+        given.numel,
+        count,
+        len(shape),
+        info,
+        given.buffer(),
+        output.buffer,
+        grid=(int(rng.integers(1, rows + 2)), int(rng.integers(1, 3))),
         block=row_block(rng, rows),
-    )  # fmt: skip
+    )
     return output.to_numpy()
 
 
@@ -146,9 +154,18 @@ def test_of_no_elements(device: Device, reduction: str, dtype: str) -> None:
     output = Output("u32" if is_place else dtype, 3)
     given = DeviceBuffer.from_numpy(np.ones(1, numpy_dtype(dtype)))
     run(
-        device, "reduce", f"fast_{reduction}_{dtype}", 0, 0, 2, words((3, 0), (0, 1)), given,
-        output.buffer, grid=3, block=32,
-    )  # fmt: skip
+        device,
+        "reduce",
+        f"fast_{reduction}_{dtype}",
+        0,
+        0,
+        2,
+        words((3, 0), (0, 1)),
+        given,
+        output.buffer,
+        grid=3,
+        block=32,
+    )
     if is_place:
         expected: Any = 2**32 - 1
     elif reduction == "sum":
@@ -174,9 +191,18 @@ def test_many_short_rows(device: Device, rng: np.random.Generator, dtype: str) -
         for reduction in ("sum", "min", "max"):
             output = Output(dtype, rows)
             run(
-                device, "reduce", f"fast_{reduction}_{dtype}", given.numel, count, 2, info,
-                given.buffer(), output.buffer, grid=grid, block=32,
-            )  # fmt: skip
+                device,
+                "reduce",
+                f"fast_{reduction}_{dtype}",
+                given.numel,
+                count,
+                2,
+                info,
+                given.buffer(),
+                output.buffer,
+                grid=grid,
+                block=32,
+            )
             got = output.to_numpy()
             with np.errstate(all="ignore"):
                 if reduction != "sum":
@@ -229,9 +255,15 @@ def test_softmax(device: Device, rng: np.random.Generator, dtype: str) -> None:
         output = Output(dtype, rows * cols)
         given = DeviceBuffer.from_numpy(values.ravel())
         run(
-            device, "reduce", f"softmax_{dtype}", given, output.buffer, cols,
-            grid=rows, block=row_block(rng),
-        )  # fmt: skip
+            device,
+            "reduce",
+            f"softmax_{dtype}",
+            given,
+            output.buffer,
+            cols,
+            grid=rows,
+            block=row_block(rng),
+        )
         wide = values.astype(Wide)
         raised = np.exp(wide - wide.max(1, keepdims=True))
         expected = raised / raised.sum(1, keepdims=True)
@@ -266,9 +298,18 @@ def test_norms(device: Device, rng: np.random.Generator, kind: str, dtype: str) 
             weights.append(DeviceBuffer.from_numpy(beta) if with_beta else None)
         eps = 1e-5
         run(
-            device, "reduce", f"{kind}norm_{dtype}", given, output.buffer, *weights, cols, 32, eps,
-            grid=rows, block=row_block(rng),
-        )  # fmt: skip
+            device,
+            "reduce",
+            f"{kind}norm_{dtype}",
+            given,
+            output.buffer,
+            *weights,
+            cols,
+            32,
+            eps,
+            grid=rows,
+            block=row_block(rng),
+        )
         wide = values.astype(Wide)
         mean = wide.mean(1, keepdims=True) if kind == "layer" else 0
         centered = wide - mean
@@ -289,9 +330,19 @@ def test_a_variance_that_cancels(device: Device, rng: np.random.Generator) -> No
     output = Output("f32", values.size)
     given = DeviceBuffer.from_numpy(values)
     run(
-        device, "reduce", "layernorm_f32", given, output.buffer, None, None, values.size, 1024,
-        1e-6, grid=1, block=64,
-    )  # fmt: skip
+        device,
+        "reduce",
+        "layernorm_f32",
+        given,
+        output.buffer,
+        None,
+        None,
+        values.size,
+        1024,
+        1e-6,
+        grid=1,
+        block=64,
+    )
     wide = values.astype(Wide)
     expected = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-6)
     assert np.abs(output.to_numpy() - expected).max() < 1e-3

@@ -291,8 +291,7 @@ def test_rope(
     for dtype in dtypes:
         batch, heads, positions, width = 2, 3, 5, 8
         heads_last = kind == "rope_thd"
-        shape = (batch, positions, heads, width) if heads_last else (
-            batch, heads, positions, width)  # fmt: skip
+        shape = (batch, positions, heads, width) if heads_last else (batch, heads, positions, width)
         x = operand(rng, device, "transposed", dtype, shape, special=False)
         table = (batch, positions, width // 2) if per_batch else (positions, width // 2)
         cos = operand(rng, device, "contiguous", dtype, table, special=False)
@@ -330,11 +329,12 @@ def test_sorts(descending: bool, op_row: OpRow, device: Device, rng: np.random.G
         np.testing.assert_array_equal(
             np.sort(indices, axis),
             np.moveaxis(
-                np.broadcast_to(
-                    np.arange(x.array.shape[axis]), np.moveaxis(exact, axis, -1).shape
-                ), -1, axis,
-            ), told,
-        )  # fmt: skip
+                np.broadcast_to(np.arange(x.array.shape[axis]), np.moveaxis(exact, axis, -1).shape),
+                -1,
+                axis,
+            ),
+            told,
+        )
 
 
 @pytest.mark.parametrize("descending", [False, True])

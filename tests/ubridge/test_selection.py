@@ -135,9 +135,12 @@ def test_scatter(name: str, op_row: OpRow, device: Device, rng: np.random.Genera
         assert returned is x.tensor
         told = f"{name} {dtype} by {kind} {layout} {x.array.shape} along {axis}"
         np.testing.assert_allclose(
-            x.tensor.to_numpy().astype(np.float64), expected.astype(np.float64), 1e-6, 1e-6,
+            x.tensor.to_numpy().astype(np.float64),
+            expected.astype(np.float64),
+            1e-6,
+            1e-6,
             err_msg=told,
-        )  # fmt: skip
+        )
 
 
 def test_index_add(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
@@ -155,9 +158,12 @@ def test_index_add(op_row: OpRow, device: Device, rng: np.random.Generator) -> N
         np.add.at(front, array.astype(np.int64), np.moveaxis(source.array, axis, 0))
         ubridge.index_add(x.tensor, ids, source.tensor, axis)
         np.testing.assert_allclose(
-            x.tensor.to_numpy().astype(np.float64), expected.astype(np.float64), 1e-5, 1e-5,
+            x.tensor.to_numpy().astype(np.float64),
+            expected.astype(np.float64),
+            1e-5,
+            1e-5,
             err_msg=f"index_add {dtype} by {kind} {layout} {x.array.shape} along {axis}",
-        )  # fmt: skip
+        )
 
 
 def test_embedding_and_ids_from_the_host(device: Device, rng: np.random.Generator) -> None:
@@ -311,8 +317,11 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
     wrong = ubridge.from_numpy(np.array([1, 11, 2]), device=device)
     right = ubridge.from_numpy(np.array([1, 2]), device=device)
     device.synchronize()
-    with Stream(device=device) as guilty, Stream(device=device) as marked, \
-            Stream(device=device) as plain:  # fmt: skip
+    with (
+        Stream(device=device) as guilty,
+        Stream(device=device) as marked,
+        Stream(device=device) as plain,
+    ):
         ubridge.take(table, wrong, stream=guilty)
         guilty_is_done = guilty.record_event()
         found = ubridge.take(table, right, stream=marked)

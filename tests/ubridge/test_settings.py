@@ -100,8 +100,11 @@ def test_a_byte_order_mark_is_no_value(tmp_path: Path) -> None:
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    for path, kind in ((tmp_path, "a folder"), (tmp_path / "fifo", "a FIFO"),
-                       (Path("/dev/zero"), "a device")):  # fmt: skip
+    for path, kind in (
+        (tmp_path, "a folder"),
+        (tmp_path / "fifo", "a FIFO"),
+        (Path("/dev/zero"), "a device"),
+    ):
         with pytest.raises(InvalidFileError, match=f"expected a file, got {kind}"):
             text_of_file(path)
     with pytest.raises(FileNotFoundError):

@@ -20,9 +20,18 @@ from uhal.signature import Parameter, Signature
 pytestmark = pytest.mark.entries
 
 SIZES = {
-    "numel": 60, "num_dims": 1, "left": 3, "src_dim": 4, "ids_dim": 4, "dst_dim": 4, "right": 5,
-    "d1": 5, "d2": 10, "src_s": 12, "dst_s": 11,
-}  # fmt: skip
+    "numel": 60,
+    "num_dims": 1,
+    "left": 3,
+    "src_dim": 4,
+    "ids_dim": 4,
+    "dst_dim": 4,
+    "right": 5,
+    "d1": 5,
+    "d2": 10,
+    "src_s": 12,
+    "dst_s": 11,
+}
 ELEMENTS = 64
 """Of every array: more than the sizes above reach."""
 

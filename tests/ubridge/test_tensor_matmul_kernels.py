@@ -45,10 +45,21 @@ def test_products(
         output = Output(dtype, batch * m * n)
         left, right = stored(rng, a, letters[0], aligned), stored(rng, b, letters[1], aligned)
         run(
-            device, "matmul_tensor", f"matmul_tensor{tile}_{letters}_{dtype}", left[0], right[0],
-            output.buffer, m, n, k, *left[1:], *right[1:], m * n,
-            grid=(-(-n // tile), -(-m // tile), batch), block=THREADS[tile],
-        )  # fmt: skip
+            device,
+            "matmul_tensor",
+            f"matmul_tensor{tile}_{letters}_{dtype}",
+            left[0],
+            right[0],
+            output.buffer,
+            m,
+            n,
+            k,
+            *left[1:],
+            *right[1:],
+            m * n,
+            grid=(-(-n // tile), -(-m // tile), batch),
+            block=THREADS[tile],
+        )
         wide = a.astype(np.float64), b.astype(np.float64)
         expected = wide[0] @ wide[1]
         allowed = HALF_ULP[dtype] * np.abs(expected) + 2.0**-20 * (

@@ -178,10 +178,32 @@ def test_weights_of_the_kernel_are_those_whole_numbers(
     logits[logits == np.inf] = 0
     keys, weights, chosen = Output("u32", size), Output("u64", size), Output("i64", 1)
     run(
-        device, "sampling", "sample_f32", size, DeviceBuffer.from_numpy(logits), keys.buffer,
-        weights.buffer, 1.0, 1.0, 1.0, 0.0, 0.0, None, None, 1, 0, 0, 0, -math.inf, True,
-        int(rng.integers(0, 2**63)), 0, chosen.buffer, grid=1, block=128,
-    )  # fmt: skip
+        device,
+        "sampling",
+        "sample_f32",
+        size,
+        DeviceBuffer.from_numpy(logits),
+        keys.buffer,
+        weights.buffer,
+        1.0,
+        1.0,
+        1.0,
+        0.0,
+        0.0,
+        None,
+        None,
+        1,
+        0,
+        0,
+        0,
+        -math.inf,
+        True,
+        int(rng.integers(0, 2**63)),
+        0,
+        chosen.buffer,
+        grid=1,
+        block=128,
+    )
     np.testing.assert_array_equal(weights.to_numpy(), by_numpy.weights(logits))
     assert 0 <= chosen.to_numpy()[0] < size and keys.to_numpy().size == size
 

@@ -210,10 +210,16 @@ def test_layouts(
         output = Output(dtype, given.numel)
         info = None if given.is_contiguous() else words(given.shape, given.strides)
         run(
-            device, "unary", f"{operation}_{dtype}",
-            given.numel, len(given.shape), info, given.buffer(), output.buffer,
+            device,
+            "unary",
+            f"{operation}_{dtype}",
+            given.numel,
+            len(given.shape),
+            info,
+            given.buffer(),
+            output.buffer,
             **random_geometry(rng),
-        )  # fmt: skip
+        )
         expected = given.values if operation == "ucopy" else -given.values
         assert_same(output.to_numpy(), expected.ravel())
 

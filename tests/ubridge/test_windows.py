@@ -120,9 +120,13 @@ def test_transposed_convolutions(
         stride, dilation = int(rng.integers(1, 4)), int(rng.integers(1, 3))
         padding, out_padding = int(rng.integers(0, 2)), int(rng.integers(0, 2))
         got = getattr(ubridge, name)(
-            x.tensor, weight.tensor,
-            stride=stride, padding=padding, dilation=dilation, out_padding=out_padding,
-        )  # fmt: skip
+            x.tensor,
+            weight.tensor,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            out_padding=out_padding,
+        )
         wide = [one.array.astype(np.float64) for one in (x, weight)]
         window = (stride, padding, dilation, out_padding)
         told = f"{name} {dtype} {x.array.shape} {weight.array.shape} {window}"
@@ -336,5 +340,6 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
     with pytest.raises(ArgumentValueError, match="attention: expected four axes"):
         ubridge.attention(x, x, x)
     with pytest.raises(ArgumentValueError, match="the layout reaches"):
-        ubridge.launch_matmul(x.buffer, Layout.contiguous((5, 5)), x.buffer,
-                              Layout.contiguous((5, 5)))  # fmt: skip
+        ubridge.launch_matmul(
+            x.buffer, Layout.contiguous((5, 5)), x.buffer, Layout.contiguous((5, 5))
+        )

@@ -133,10 +133,15 @@ def write_pieces(path: Path, theirs: Any, **more: Any) -> Path:
     """The file that a converter makes of a model of SentencePiece."""
     count = theirs.get_piece_size()
     kinds = [
-        CONTROL if theirs.is_control(one) else UNKNOWN if theirs.is_unknown(one)
-        else BYTE if theirs.is_byte(one) else NORMAL
+        CONTROL
+        if theirs.is_control(one)
+        else UNKNOWN
+        if theirs.is_unknown(one)
+        else BYTE
+        if theirs.is_byte(one)
+        else NORMAL
         for one in range(count)
-    ]  # fmt: skip
+    ]
     return write_gguf(
         path,
         tokenizer__ggml__model="llama",

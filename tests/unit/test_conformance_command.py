@@ -27,21 +27,27 @@ from uhal_conformance.running import Run, TestResult
 def conformance(*arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "uhal", "conformance", *map(str, arguments)],
-        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_run_writes_its_report(tmp_path: Path) -> None:
     cache = {"XDG_CACHE_HOME": str(tmp_path)}
     ran = conformance(
         *("--backend", "host", "--seed", 7, "--report", tmp_path / "r.json"),
-        *("-k", "every_launch_and_copy or INTERPROCESS or (two_devices and threads)"), **cache,
-    )  # fmt: skip
+        *("-k", "every_launch_and_copy or INTERPROCESS or (two_devices and threads)"),
+        **cache,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert (told["format"], told["version"], told["uhal"]) == (
-        "uhal-conformance", 1, uhal.__version__,
-    )  # fmt: skip
+        "uhal-conformance",
+        1,
+        uhal.__version__,
+    )
     # a part proves nothing
     assert (told["complete"], told["conforms"], told["seed"]) == (False, False, 7)
     outcomes = {(one["file"], one["outcome"]) for one in told["tests"]}
@@ -65,7 +71,7 @@ def test_a_failure_is_told_with_its_reason(tmp_path: Path) -> None:
     ran = conformance(
         *("--backend", "host", "--images", wrong, "--report", tmp_path / "r.json"),
         *("-k", "every_launch_and_copy"),
-    )  # fmt: skip
+    )
     assert ran.returncode == 1
     told = json.loads((tmp_path / "r.json").read_text("utf-8"))
     (one,) = told["tests"]
@@ -87,8 +93,9 @@ def test_a_backend_of_another_distribution_brings_images_and_gaps(
     chosen = rounds([random.Random(seed).choice(parts)], parts)
     ran = conformance(
         *("--backend", "skeleton", *options, "--report", tmp_path / "r.json"),
-        *("-k", " or ".join(["gate", *chosen])), **installed,
-    )  # fmt: skip
+        *("-k", " or ".join(["gate", *chosen])),
+        **installed,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert told["summary"]["passed"] > rounds(1, 20)

@@ -34,8 +34,10 @@ def test_gaps_of_schedules_are_the_simulators(backend: str) -> None:
         *({}, None),
     )
     (simulated,) = (row for row in ROWS if row.backend == backend)
-    for test in ("test_callbacks_run_in_order_when_the_stream_gets_there",
-                 "test_what_a_callback_held_is_let_go"):  # fmt: skip
+    for test in (
+        "test_callbacks_run_in_order_when_the_stream_gets_there",
+        "test_what_a_callback_held_is_let_go",
+    ):
         assert skipped(simulated, f"{test}[{simulated.name}]")
         assert not skipped(real, f"{test}[{backend}:1]")
     # What is no matter of a simulator stays.

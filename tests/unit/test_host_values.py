@@ -28,8 +28,12 @@ def test_integers_are_kept_or_refused(dtype: DType, rng: np.random.Generator) ->
     for given in (edges, tuple(edges), np.array(edges, object), [[n] for n in edges]):
         assert elements(given, dtype).ravel().tolist() == edges
     assert elements([1.0, np.float32(2), True, Decimal(3), Fraction(4)], dtype).tolist() == [
-        1, 2, 1, 3, 4,
-    ]  # fmt: skip
+        1,
+        2,
+        1,
+        3,
+        4,
+    ]
     for wrong in (dtype.min - 1, dtype.max + 1, 10**30, 0.5, 2.0**70, math.nan, math.inf):
         for given in ([wrong], [1, wrong], np.array([1, wrong], object)):
             with pytest.raises(ArgumentRangeError, match=f"values that {dtype} holds, got"):
@@ -46,9 +50,7 @@ def test_arrays_are_kept_rounded_or_refused(
     assert elements(numbers[:0], dtype).shape == (0,)
     if kind == "?":
         return
-    largest = np.array(
-        [np.finfo(kind).max if "f" in kind else np.iinfo(kind).max], kind
-    )  # fmt: skip
+    largest = np.array([np.finfo(kind).max if "f" in kind else np.iinfo(kind).max], kind)
     with np.errstate(all="ignore"):
         held = largest.astype(dtype.dtype).astype("f8")
     exact = largest[0].item()
@@ -84,8 +86,13 @@ def test_floats_round_and_do_not_overflow(dtype: DType, rng: np.random.Generator
 def test_bools_are_0_and_1(rng: np.random.Generator) -> None:
     bool_ = ALL[0]
     assert elements([True, False, 1, 0, 1.0, np.int8(1)], bool_).tolist() == [
-        True, False, True, False, True, True,
-    ]  # fmt: skip
+        True,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
     for wrong in (2, -1, 0.5, math.nan, 255, np.uint8(3)):
         with pytest.raises(ArgumentRangeError, match="values that bool holds"):
             elements([wrong], bool_)

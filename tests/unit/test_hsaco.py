@@ -229,9 +229,19 @@ def test_target_ids(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "gfx", "sm_90", "gfx90a:", "gfx90a:xnack", "gfx90a:wave64+", "gfx90a\n",
-             "gfx90a:xnack+:xnack-", "nvptx-nvidia-cuda--gfx90a"],
-)  # fmt: skip
+    "text",
+    [
+        "",
+        "gfx",
+        "sm_90",
+        "gfx90a:",
+        "gfx90a:xnack",
+        "gfx90a:wave64+",
+        "gfx90a\n",
+        "gfx90a:xnack+:xnack-",
+        "nvptx-nvidia-cuda--gfx90a",
+    ],
+)
 def test_what_is_no_target_id(text: str) -> None:
     with pytest.raises(InvalidImageError, match="is no target id"):
         TargetId.parse(text)
@@ -252,12 +262,15 @@ def test_every_processor_has_a_name_that_can_be_read() -> None:
         ("gfx90a:xnack-", "gfx90a:sramecc+:xnack-", ""),
         ("gfx1100", "gfx1100", ""),
         ("gfx1100", "gfx1101", "made for gfx1100, and the device is gfx1101"),
-        ("gfx90a:xnack+", "gfx90a:sramecc+:xnack-",
-         "made for xnack+, and the device runs with xnack-"),
+        (
+            "gfx90a:xnack+",
+            "gfx90a:sramecc+:xnack-",
+            "made for xnack+, and the device runs with xnack-",
+        ),
         ("gfx90a:xnack-", "gfx90a:xnack+", "made for xnack-, and the device runs with xnack+"),
         ("gfx1030:xnack+", "gfx1030", "made for xnack+, and the device does not have xnack"),
     ],
-)  # fmt: skip
+)
 def test_which_code_runs_on_which_device(code: str, device: str, conflict: str) -> None:
     assert TargetId.parse(code).conflict(TargetId.parse(device)) == conflict
 

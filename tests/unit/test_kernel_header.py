@@ -255,7 +255,12 @@ def test_the_same_source_is_cuda(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     ptx = target.read_text(encoding="utf-8")
     assert set(re.findall(r"\.entry (\w+)", ptx)) == {
-        "stream_like", "transcendental", "halves", "nothing", "helper", "tiles",
-    }  # fmt: skip
+        "stream_like",
+        "transcendental",
+        "halves",
+        "nothing",
+        "helper",
+        "tiles",
+    }
     assert re.search(r"\.visible \.global .* table\[256\]", ptx)
     assert "bar.sync" in ptx and ".maxntid 128" in ptx

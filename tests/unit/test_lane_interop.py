@@ -875,9 +875,12 @@ class Capsule(ctypes.Structure):
     """The beginning of DLPack's versioned structure."""
 
     _fields_: ClassVar = [
-        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64),
-    ]  # fmt: skip
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+    ]
 
 
 READ_ONLY, COPIED = 1, 2
@@ -891,9 +894,13 @@ def test_a_capsule_says_whether_it_is_a_copy_or_read_only(bench: Bench) -> None:
     frozen = DeviceBuffer.from_cuda_array_interface(Array(buffer, data=(address_of(buffer), True)))
     assert frozen.readonly
     for given, copy, expected in (
-        (buffer, None, 0), (buffer, False, 0), (buffer, True, COPIED),
-        (frozen, None, READ_ONLY), (frozen, False, READ_ONLY), (frozen, True, COPIED),
-    ):  # fmt: skip
+        (buffer, None, 0),
+        (buffer, False, 0),
+        (buffer, True, COPIED),
+        (frozen, None, READ_ONLY),
+        (frozen, False, READ_ONLY),
+        (frozen, True, COPIED),
+    ):
         capsule = given.__dlpack__(max_version=(1, 0), copy=copy)
         found = Capsule.from_address(pointer_of(capsule, b"dltensor_versioned"))
         assert (found.major, found.flags) == (1, expected)

@@ -213,9 +213,15 @@ def test_the_adapter_speaks_cudas_structure() -> None:
     address = ctypes.cast(vendor, ctypes.c_void_p).value or 0
     adapter = kind(SlotAdapters(ROOT / "cuda_backend", "cuda").over("cuda_launch_ex", address))
     wanted = Extended(
-        grid=(1, 2, 3), block=(4, 5, 6), cluster=(1, 2, 1), shared_bytes=7, cooperative=1,
-        has_priority=1, priority=-3, stream=0x1234,
-    )  # fmt: skip
+        grid=(1, 2, 3),
+        block=(4, 5, 6),
+        cluster=(1, 2, 1),
+        shared_bytes=7,
+        cooperative=1,
+        has_priority=1,
+        priority=-3,
+        stream=0x1234,
+    )
     assert adapter(ctypes.addressof(wanted), 11, 12, None) == 5
     found, attributes = seen.pop()
     assert [getattr(found, f"gridDim{axis}") for axis in "XYZ"] == [1, 2, 3]
@@ -377,10 +383,14 @@ ROWS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (np.zeros(12, "f4"), {}, ArgumentValueError, "expected a 2-D array, got 1 dim"),
     (np.zeros((4, 3), "f4").T, {}, ArgumentValueError, "rows of adjacent elements"),
     (np.zeros((3, 4), "f4")[::-1], {}, ArgumentValueError, "rows of adjacent elements"),
-    (np.lib.stride_tricks.as_strided(np.zeros(12, "f4"), (3, 4), (4, 4)), {}, ArgumentValueError,
-     "do not overlap"),
+    (
+        np.lib.stride_tricks.as_strided(np.zeros(12, "f4"), (3, 4), (4, 4)),
+        {},
+        ArgumentValueError,
+        "do not overlap",
+    ),
     ([[1.0]], {}, ArgumentTypeError, "expected a 2-D numpy array, HostBuffer or DeviceBuffer"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("source", "given", "error", "words"), ROWS)

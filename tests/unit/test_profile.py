@@ -328,8 +328,9 @@ def test_the_json_has_every_row_and_event(found: uhal.Profile, tmp_path: Path) -
     told = json.loads(found.export_json(tmp_path / "profile.json").read_text("utf-8"))
     assert (told["format"], told["version"]) == ("uhal-profile", 1)
     assert {row["name"]: row["calls"] for row in told["work"] if row["kind"] == "launch"} == {
-        "badd_f32": 5, "usqrt_f32": 5,
-    }  # fmt: skip
+        "badd_f32": 5,
+        "usqrt_f32": 5,
+    }
     events = told["events"]
     assert {len(column) for column in events.values()} == {len(found.records.rows)}
     kinds = [told["kinds"][kind] for kind in events["kind"]]
@@ -377,8 +378,9 @@ def test_the_command_runs_a_program_as_it_is(tmp_path: Path) -> None:
             *(sys.executable, "-m", "uhal", "profile", "--trace", trace, "--html", page),
             *(program, "--trace", "own"),
         ],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 7, ran.stderr
     assert ran.stdout == "__main__ ['--trace', 'own'] 8.0\n"
     assert "with 3 launches" in ran.stderr and "badd_f32" in ran.stderr

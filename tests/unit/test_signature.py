@@ -42,7 +42,7 @@ from uhal.signature import Parameter, Signature, merge
         ("bf16 g, f8e4m3 q, i64 n", "bf16 g, f8e4m3 q, i64 n", "g8q", [0, 2, 8], 16),
         ("u32 n,  # the number of elements\n f32 a", "u32 n, f32 a", "If", [0, 4], 8),
     ],
-)  # fmt: skip
+)
 def test_parse(
     text: str, canonical: str, codes: str, offsets: list[int | None], total: int | None
 ) -> None:
@@ -99,11 +99,17 @@ C_INTEGERS = {
     "i32": ("int", "signed", "int signed"),
     "u32": ("unsigned", "int unsigned"),
     "i64": (
-        "long", "long signed", "int long", "int long signed",
-        "long long", "long long signed", "int long long", "int long long signed",
+        "long",
+        "long signed",
+        "int long",
+        "int long signed",
+        "long long",
+        "long long signed",
+        "int long long",
+        "int long long signed",
     ),
     "u64": ("long unsigned", "int long unsigned", "long long unsigned", "int long long unsigned"),
-}  # fmt: skip
+}
 
 
 def test_words_of_a_c_type_stand_in_any_order() -> None:

@@ -119,3 +119,15 @@ def test_a_long_sentence_and_a_long_cell_are_seen() -> None:
     assert list(long_sentences(page)) == [f"{words} more"]
     assert list(long_cells(page)) == []
     assert list(long_cells(f"| a | {'x' * 81} |")) == ["x" * 81]
+
+
+def test_the_formatter_lays_out_every_line() -> None:
+    escape = "fmt: " + "skip"
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for folder in (*SWEPT, "tests", "benchmarks", "build_support")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, text in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if escape in text
+    ]
+    assert not found

@@ -114,9 +114,15 @@ def _scatter_rows(
     taken = source_layout.start_offset
     for start in starts:
         launch_copy2d(
-            source[taken:], destination[start:], rows, columns, columns, pitch,
-            stream=stream, executor=at,
-        )  # fmt: skip
+            source[taken:],
+            destination[start:],
+            rows,
+            columns,
+            columns,
+            pitch,
+            stream=stream,
+            executor=at,
+        )
         taken += rows * columns
 
 

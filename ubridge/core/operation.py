@@ -112,8 +112,10 @@ def define(
 WORK = define(
     "work",
     Family("work", "buffers", "shape of a buffer it may write", is_in_place=True),
-    "", "", "a program's own work",
-)  # fmt: skip
+    "",
+    "",
+    "a program's own work",
+)
 """What a trace records besides operations: launches of others' kernels, copies and fills."""
 
 __all__ = [

@@ -45,9 +45,9 @@ def _attended(question: Question) -> bool:
     batch, heads, queries, width = query.shape
     of_keys, kv_heads, keys, key_width = key.shape
     require(
-        heads % kv_heads == 0, f"attention: expected a multiple of the kv heads, got {heads} of "
-        f"{kv_heads}"
-    )  # fmt: skip
+        heads % kv_heads == 0,
+        f"attention: expected a multiple of the kv heads, got {heads} of {kv_heads}",
+    )
     for mask in masks:
         rows = Layout(mask.shape[2:], mask.strides[2:])
         if mask.shape != (batch, heads, queries, keys) or not rows.is_contiguous:

@@ -72,9 +72,13 @@ def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Re
     if all(isinstance(step, Launch) for step in prepared.steps):
         made = None if question.is_in_place else (layout.size, dtype)
         launch: Enqueue = LaunchSequence(
-            [_bound(at, step) for step in prepared.launches], *(made or ()),
-            operands=operands, scratch=prepared.scratch, about=question, tally=tally,
-        )  # fmt: skip
+            [_bound(at, step) for step in prepared.launches],
+            *(made or ()),
+            operands=operands,
+            scratch=prepared.scratch,
+            about=question,
+            tally=tally,
+        )
     else:
         launch = _InTurn(at, prepared, tally)
     return Ready(prepared, launch)

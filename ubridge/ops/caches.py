@@ -39,9 +39,15 @@ def kv_append(
     require_one_device(KV_APPEND.name, cache, source, position)
     source, position = apart(cache, source, stream), apart(cache, position, stream)
     launch_kv_append(
-        cache._buffer, cache._layout, source._buffer, source._layout,
-        position._buffer, position._layout, stream=stream, executor=cache._executor,
-    )  # fmt: skip
+        cache._buffer,
+        cache._layout,
+        source._buffer,
+        source._layout,
+        position._buffer,
+        position._layout,
+        stream=stream,
+        executor=cache._executor,
+    )
     return cache
 
 

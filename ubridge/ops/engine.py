@@ -346,10 +346,15 @@ def remembered(
         settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
         answer = named(asks or answering(plan), function.__name__)
         call = RememberedCall(
-            named(function), answer, make, tuple(settings), writes_over,
-            layouts=(Layout, "words", "start_offset"), executors=(Executor, "remembered"),
+            named(function),
+            answer,
+            make,
+            tuple(settings),
+            writes_over,
+            layouts=(Layout, "words", "start_offset"),
+            executors=(Executor, "remembered"),
             answers=(Answer, "launch", "layout", "dtype", "ahead", "behind"),
-        )  # fmt: skip
+        )
         return cast(Function, update_wrapper(call, function))
 
     return decorated

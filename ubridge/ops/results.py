@@ -43,16 +43,21 @@ def delivered(
         layout = like if like.is_whole and like.shape is shape else Layout.contiguous(shape)
         made: Tensor = inputs[0]._made(enqueue(None), layout, dtype)
         return made
-    require_out(operation if isinstance(operation, str) else operation.name, out, shape, dtype,
-                inputs[0])  # fmt: skip
+    require_out(
+        operation if isinstance(operation, str) else operation.name, out, shape, dtype, inputs[0]
+    )
     layout = out._layout
     if layout.is_contiguous and may_write(operation, out, *inputs):
         enqueue(out._buffer[layout.start_offset :] if layout.start_offset else out._buffer)
         return out
     launches.launch_copy(
-        enqueue(None), Layout.contiguous(shape), out._buffer, layout,
-        stream=stream, executor=out._executor,
-    )  # fmt: skip
+        enqueue(None),
+        Layout.contiguous(shape),
+        out._buffer,
+        layout,
+        stream=stream,
+        executor=out._executor,
+    )
     return out
 
 

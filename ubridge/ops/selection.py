@@ -243,9 +243,17 @@ def _scattered(
         return x
     where, source = apart(x, where, stream), apart(x, source, stream)
     indexed_launches.launch_scatter(
-        op, x._buffer, x._layout, where._buffer, where._layout, source._buffer,
-        source._layout, axis, stream=stream, executor=x._executor,
-    )  # fmt: skip
+        op,
+        x._buffer,
+        x._layout,
+        where._buffer,
+        where._layout,
+        source._buffer,
+        source._layout,
+        axis,
+        stream=stream,
+        executor=x._executor,
+    )
     return x
 
 
@@ -269,9 +277,16 @@ def index_add(
         return x
     where, source = apart(x, where, stream), apart(x, source, stream)
     indexed_launches.launch_index_add(
-        x._buffer, x._layout, where._buffer, where._layout, source._buffer, source._layout, axis,
-        stream=stream, executor=x._executor,
-    )  # fmt: skip
+        x._buffer,
+        x._layout,
+        where._buffer,
+        where._layout,
+        source._buffer,
+        source._layout,
+        axis,
+        stream=stream,
+        executor=x._executor,
+    )
     return x
 
 

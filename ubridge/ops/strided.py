@@ -335,9 +335,15 @@ class StridedTensor(TensorData):
         layout = exported._layout
         buffer = exported._buffer[layout.start_offset : layout.extent]
         return dlpack_of(
-            exported, buffer.view(self._dtype), tuple(layout.shape), tuple(layout.strides),
-            copied=bool(copy), stream=stream, max_version=max_version, dl_device=dl_device,
-        )  # fmt: skip
+            exported,
+            buffer.view(self._dtype),
+            tuple(layout.shape),
+            tuple(layout.strides),
+            copied=bool(copy),
+            stream=stream,
+            max_version=max_version,
+            dl_device=dl_device,
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's (device type, device id)."""

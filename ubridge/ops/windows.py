@@ -105,10 +105,19 @@ def _convolved(
     require_one_kind(name, x, weight)
     _require_numbers(name, x)
     buffer, shape = window_launches.launch_convolution(
-        name, x._buffer, x._layout, weight._buffer, weight._layout,
-        stride=stride, padding=padding, dilation=dilation, out_padding=out_padding, groups=groups,
-        stream=stream, executor=x._executor,
-    )  # fmt: skip
+        name,
+        x._buffer,
+        x._layout,
+        weight._buffer,
+        weight._layout,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        out_padding=out_padding,
+        groups=groups,
+        stream=stream,
+        executor=x._executor,
+    )
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
 
 
@@ -159,9 +168,14 @@ def upsample_nearest2d(
     """Resize (batch, channels, rows, columns) by taking the nearest element."""
     require_tensors(UPSAMPLE_NEAREST2D.name, x)
     buffer, shape = window_launches.launch_upsample2d(
-        UPSAMPLE_NEAREST2D.name, x._buffer, x._layout, rows, columns,
-        stream=stream, executor=x._executor,
-    )  # fmt: skip
+        UPSAMPLE_NEAREST2D.name,
+        x._buffer,
+        x._layout,
+        rows,
+        columns,
+        stream=stream,
+        executor=x._executor,
+    )
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
 
 
@@ -183,9 +197,16 @@ def upsample_bilinear2d(
     require_tensors(UPSAMPLE_BILINEAR2D.name, x)
     _require_numbers(UPSAMPLE_BILINEAR2D.name, x)
     buffer, shape = window_launches.launch_upsample2d(
-        UPSAMPLE_BILINEAR2D.name, x._buffer, x._layout, rows, columns,
-        align_corners=align_corners, scale=scale, stream=stream, executor=x._executor,
-    )  # fmt: skip
+        UPSAMPLE_BILINEAR2D.name,
+        x._buffer,
+        x._layout,
+        rows,
+        columns,
+        align_corners=align_corners,
+        scale=scale,
+        stream=stream,
+        executor=x._executor,
+    )
     return x._made(buffer, Layout.contiguous(shape), x.dtype)
 
 

@@ -50,9 +50,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows and events")
     parser.add_argument(
-        "--graphs", choices=("nodes", "whole"), default="nodes",
+        "--graphs",
+        choices=("nodes", "whole"),
+        default="nodes",
         help="replay plans operation by operation, each with its own times, or as they are",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--limit", type=int, default=1_000_000, metavar="N", help="keep at most so many records"
     )

@@ -24,9 +24,20 @@ _SHOWN_MOST = 20_000
 _POINTS_MOST = 4_000
 _FOLDER = Path(__file__).parent
 _COLUMNS = (
-    "host_begin", "host_end", "device_begin", "device_end", "device", "stream", "thread", "bytes",
-    "what", "range", "line", "parent", "number",
-)  # fmt: skip
+    "host_begin",
+    "host_end",
+    "device_begin",
+    "device_end",
+    "device",
+    "stream",
+    "thread",
+    "bytes",
+    "what",
+    "range",
+    "line",
+    "parent",
+    "number",
+)
 
 
 def as_dict(profile: Results, events_most: int | None = None) -> dict[str, Any]:

@@ -29,9 +29,13 @@ class Times:
             return None
         p50, p99 = np.percentile(spent, (50, 99))
         return cls(
-            len(spent), int(spent.sum()), float(spent.mean()), float(p50), float(p99),
+            len(spent),
+            int(spent.sum()),
+            float(spent.mean()),
+            float(p50),
+            float(p99),
             int(spent.max()),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -125,13 +129,21 @@ def _row(records: Records, rows: Columns) -> Work:
             share = moved * rate * 1e9 / device.copy_bandwidth
     assert host is not None
     return Work(
-        kind, records.name_of(first), device.name, len(rows), host, on_device,
-        int(rows["bytes"].sum()), rate, share,
+        kind,
+        records.name_of(first),
+        device.name,
+        len(rows),
+        host,
+        on_device,
+        int(rows["bytes"].sum()),
+        rate,
+        share,
         kernel.attributes.registers if kernel else None,
         kernel.attributes.static_shared_bytes if kernel else None,
         _mean_occupancy(records, rows) if kernel else None,
-        kernel.signature if kernel else "", _most_frequent(records, rows),
-    )  # fmt: skip
+        kernel.signature if kernel else "",
+        _most_frequent(records, rows),
+    )
 
 
 def _mean_occupancy(records: Records, rows: Columns) -> float | None:

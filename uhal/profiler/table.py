@@ -27,11 +27,14 @@ def text(profile: Results, most: int) -> str:
     if profile.ranges:
         rows = [
             (
-                row.path, str(row.calls), time(row.host.total) if row.host else "—",
-                time(row.device_total), str(row.launches),
+                row.path,
+                str(row.calls),
+                time(row.host.total) if row.host else "—",
+                time(row.device_total),
+                str(row.launches),
             )
             for row in profile.ranges
-        ]  # fmt: skip
+        ]
         parts.append(_section("Ranges", ("name", "calls", "host", "device", "launches"), rows))
     parts.append(_devices(profile))
     parts.append(_memory(profile))
@@ -53,26 +56,49 @@ def _head(profile: Results) -> str:
 
 
 _KERNEL_HEAD = (
-    "name", "calls", "device", "mean", "p50", "p99", "launch", "bytes", "GB/s", "of copy", "regs",
-    "occup.", "on",
-)  # fmt: skip
+    "name",
+    "calls",
+    "device",
+    "mean",
+    "p50",
+    "p99",
+    "launch",
+    "bytes",
+    "GB/s",
+    "of copy",
+    "regs",
+    "occup.",
+    "on",
+)
 _COPY_HEAD = ("kind", "calls", "device", "mean", "p50", "p99", "call", "bytes", "GB/s", "on")
 
 
 def _kernel_row(row: Work) -> Sequence[str]:
     name = row.name if row.kind == "launch" else f"{row.name} (library)"
     return (
-        name, str(row.calls), *_times(row), time(row.host.mean), size(row.nbytes),
-        rate(row.gigabytes_per_second), percent(row.share_of_copy),
-        "—" if row.registers is None else str(row.registers), percent(row.occupancy), row.device,
-    )  # fmt: skip
+        name,
+        str(row.calls),
+        *_times(row),
+        time(row.host.mean),
+        size(row.nbytes),
+        rate(row.gigabytes_per_second),
+        percent(row.share_of_copy),
+        "—" if row.registers is None else str(row.registers),
+        percent(row.occupancy),
+        row.device,
+    )
 
 
 def _copy_row(row: Work) -> Sequence[str]:
     return (
-        row.kind, str(row.calls), *_times(row), time(row.host.mean), size(row.nbytes),
-        rate(row.gigabytes_per_second), row.device,
-    )  # fmt: skip
+        row.kind,
+        str(row.calls),
+        *_times(row),
+        time(row.host.mean),
+        size(row.nbytes),
+        rate(row.gigabytes_per_second),
+        row.device,
+    )
 
 
 def _times(row: Work) -> tuple[str, str, str, str]:

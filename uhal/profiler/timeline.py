@@ -95,16 +95,27 @@ def _use(records: Records, device: int, rows: Columns, waits: Columns) -> Use:
         overlap = (waits["host_end"] >= begin) & (waits["host_begin"] <= end)
         longest.append(
             Gap(
-                begin, int(lengths[index]), records.name_of(before), records.name_of(after),
-                int(host[index]), bool(overlap.any()), records.lines[int(after["line"])],
+                begin,
+                int(lengths[index]),
+                records.name_of(before),
+                records.name_of(after),
+                int(host[index]),
+                bool(overlap.any()),
+                records.lines[int(after["line"])],
             )
-        )  # fmt: skip
+        )
     first, last = int(rows["device_begin"][0]), int(reached[-1])
     idle = int(lengths.sum())
     return Use(
-        records.devices[device].name, first, last, last - first - idle, len(at),
-        int(host.sum()), idle - int(host.sum()), tuple(longest),
-    )  # fmt: skip
+        records.devices[device].name,
+        first,
+        last,
+        last - first - idle,
+        len(at),
+        int(host.sum()),
+        idle - int(host.sum()),
+        tuple(longest),
+    )
 
 
 def memory(records: Records) -> list[Memory]:
@@ -125,9 +136,15 @@ def _memory(records: Records, device: int, rows: Columns) -> Memory:
     times = np.concatenate([[0], rows["host_end"]]).astype(np.int64)
     peak = int(np.argmax(in_use))
     return Memory(
-        watched.name, times, in_use, int(in_use[peak]), int(times[peak]),
-        _owners(records, device, rows[:peak]), int(taken.sum()), int((~taken).sum()),
-    )  # fmt: skip
+        watched.name,
+        times,
+        in_use,
+        int(in_use[peak]),
+        int(times[peak]),
+        _owners(records, device, rows[:peak]),
+        int(taken.sum()),
+        int((~taken).sum()),
+    )
 
 
 def _owners(records: Records, device: int, rows: Columns) -> tuple[tuple[str, int, int], ...]:

@@ -25,10 +25,18 @@ Event = dict[str, Any]
 _HOST = 1
 _FIRST_DEVICE = 100
 _CALLS = {
-    "launch": "launch", "replay": "replay", "work": "call", "fill": "fill", "allocate": "allocate",
-    "free": "free", "resolve": "profiler reads events", "h2d": "copy to the device",
-    "d2h": "copy from the device", "d2d": "copy", "peer": "copy to another device",
-}  # fmt: skip
+    "launch": "launch",
+    "replay": "replay",
+    "work": "call",
+    "fill": "fill",
+    "allocate": "allocate",
+    "free": "free",
+    "resolve": "profiler reads events",
+    "h2d": "copy to the device",
+    "d2h": "copy from the device",
+    "d2d": "copy",
+    "peer": "copy to another device",
+}
 
 
 def write(profile: Results, path: Path) -> Path:
@@ -65,9 +73,12 @@ def events(profile: Results) -> Iterator[Event]:
     for number, memory in enumerate(profile.memory):
         for moment, in_use in zip(memory.times.tolist(), memory.in_use.tolist(), strict=True):
             yield {
-                "ph": "C", "name": "memory in use", "pid": _FIRST_DEVICE + number,
-                "ts": moment / 1e3, "args": {"bytes": in_use},
-            }  # fmt: skip
+                "ph": "C",
+                "name": "memory in use",
+                "pid": _FIRST_DEVICE + number,
+                "ts": moment / 1e3,
+                "args": {"bytes": in_use},
+            }
 
 
 def _names(records: Records) -> Iterator[Event]:
@@ -99,33 +110,51 @@ def _on_host(records: Records, row: Any, kind: str) -> Event:
     elif kind not in ("wait", "range"):
         name = _CALLS[kind]
     return {
-        "ph": "X", "cat": kind if kind == "range" else f"host,{kind}", "name": name, "pid": _HOST,
-        "tid": _thread(int(row["thread"])), "ts": int(row["host_begin"]) / 1e3,
-        "dur": int(row["host_end"] - row["host_begin"]) / 1e3, "args": _facts(records, row, kind),
-    }  # fmt: skip
+        "ph": "X",
+        "cat": kind if kind == "range" else f"host,{kind}",
+        "name": name,
+        "pid": _HOST,
+        "tid": _thread(int(row["thread"])),
+        "ts": int(row["host_begin"]) / 1e3,
+        "dur": int(row["host_end"] - row["host_begin"]) / 1e3,
+        "args": _facts(records, row, kind),
+    }
 
 
 def _on_device(records: Records, row: Any, kind: str) -> Event:
     return {
-        "ph": "X", "cat": f"device,{kind}", "name": records.name_of(row),
-        "pid": _FIRST_DEVICE + int(row["device"]), "tid": int(row["stream"]),
+        "ph": "X",
+        "cat": f"device,{kind}",
+        "name": records.name_of(row),
+        "pid": _FIRST_DEVICE + int(row["device"]),
+        "tid": int(row["stream"]),
         "ts": int(row["device_begin"]) / 1e3,
         "dur": int(row["device_end"] - row["device_begin"]) / 1e3,
         "args": _facts(records, row, kind),
-    }  # fmt: skip
+    }
 
 
 def _arrow(row: Any) -> Iterator[Event]:
     number = int(row["number"])
     yield {
-        "ph": "s", "cat": "given", "name": "given", "id": number, "pid": _HOST,
-        "tid": _thread(int(row["thread"])), "ts": int(row["host_begin"]) / 1e3,
-    }  # fmt: skip
+        "ph": "s",
+        "cat": "given",
+        "name": "given",
+        "id": number,
+        "pid": _HOST,
+        "tid": _thread(int(row["thread"])),
+        "ts": int(row["host_begin"]) / 1e3,
+    }
     yield {
-        "ph": "f", "bp": "e", "cat": "given", "name": "given", "id": number,
-        "pid": _FIRST_DEVICE + int(row["device"]), "tid": int(row["stream"]),
+        "ph": "f",
+        "bp": "e",
+        "cat": "given",
+        "name": "given",
+        "id": number,
+        "pid": _FIRST_DEVICE + int(row["device"]),
+        "tid": int(row["stream"]),
         "ts": int(row["device_begin"]) / 1e3,
-    }  # fmt: skip
+    }
 
 
 def _facts(records: Records, row: Any, kind: str) -> dict[str, Any]:

@@ -46,15 +46,20 @@ class _Kind:
 # until 12. roctx comes with rocprofiler-sdk, and as libroctx64 with ROCm before 7.
 _KINDS = (
     _Kind(
-        "nvtx", "UHAL_NVTX_LIBRARY", ("libnvToolsExt.so.1", "libnvToolsExt.so"),
-        "nvtxRangePushA", "nvtxRangePop",
+        "nvtx",
+        "UHAL_NVTX_LIBRARY",
+        ("libnvToolsExt.so.1", "libnvToolsExt.so"),
+        "nvtxRangePushA",
+        "nvtxRangePop",
     ),
     _Kind(
-        "roctx", "UHAL_ROCTX_LIBRARY",
+        "roctx",
+        "UHAL_ROCTX_LIBRARY",
         ("librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk-roctx.so", "libroctx64.so.4"),
-        "roctxRangePushA", "roctxRangePop",
+        "roctxRangePushA",
+        "roctxRangePop",
     ),
-)  # fmt: skip
+)
 
 _opened: tuple[RangeLibrary, ...] | None = None
 _lock = threading.Lock()

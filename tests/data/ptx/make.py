@@ -57,11 +57,26 @@ def clang() -> None:
     version = importlib.metadata.version("ziglang")
     for architecture in ARCHITECTURES:
         command = [
-            sys.executable, "-m", "ziglang", "clang", "-x", "cuda", "--cuda-device-only", "-S",
-            "-O2", "-nocudainc", "-nocudalib", "-std=c++17", "-target", "x86_64-linux-gnu",
-            f"--cuda-gpu-arch=sm_{architecture}", "-Wno-unknown-cuda-version", "-o", "-",
+            sys.executable,
+            "-m",
+            "ziglang",
+            "clang",
+            "-x",
+            "cuda",
+            "--cuda-device-only",
+            "-S",
+            "-O2",
+            "-nocudainc",
+            "-nocudalib",
+            "-std=c++17",
+            "-target",
+            "x86_64-linux-gnu",
+            f"--cuda-gpu-arch=sm_{architecture}",
+            "-Wno-unknown-cuda-version",
+            "-o",
+            "-",
             str(SOURCE),
-        ]  # fmt: skip
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr)

@@ -27,18 +27,27 @@ def updated(parts: list[str], old: int, b: int, c: int) -> int | None:
     kind = TYPES[parts[-1]]
     name, mask = operation(parts), (1 << kind.width) - 1
     if kind.kind == "packed":
-        halves = [updated([*parts[:-1], kind.element.name], *(v >> s & 0xFFFF for v in (old, b)), 0)
-                  for s in (0, 16)]  # fmt: skip
+        halves = [
+            updated([*parts[:-1], kind.element.name], *(v >> s & 0xFFFF for v in (old, b)), 0)
+            for s in (0, 16)
+        ]
         return None if None in halves else halves[1] << 16 | halves[0]  # type: ignore[operator]
     if kind.is_float:
         return encode(exact.add(decode(old, kind.name), decode(b, kind.name), "rn"), kind.name)
     signed = [v - (1 << kind.width) if v >> (kind.width - 1) else v for v in (old, b)]
     low, high = sorted(signed if kind.is_signed else [old, b])
     answers = {
-        "and": old & b, "or": old | b, "xor": old ^ b, "exch": b, "add": old + b,
-        "cas": c if old == b else old, "min": low, "max": high,
-        "inc": 0 if old >= b else old + 1, "dec": b if old == 0 or old > b else old - 1,
-    }  # fmt: skip
+        "and": old & b,
+        "or": old | b,
+        "xor": old ^ b,
+        "exch": b,
+        "add": old + b,
+        "cas": c if old == b else old,
+        "min": low,
+        "max": high,
+        "inc": 0 if old >= b else old + 1,
+        "dec": b if old == 0 or old > b else old - 1,
+    }
     return answers[name] & mask
 
 

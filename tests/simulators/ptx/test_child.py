@@ -23,8 +23,12 @@ def ask(*arguments: object, cache: Path | None = None) -> tuple[int, dict[str, A
     environment = dict(os.environ) | ({"UHAL_SIM_CACHE": str(cache)} if cache else {})
     done = subprocess.run(
         [sys.executable, "-I", str(PROGRAM), *map(str, arguments)],
-        capture_output=True, text=True, env=environment, cwd="/", check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd="/",
+        check=False,
+    )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

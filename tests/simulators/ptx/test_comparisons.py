@@ -18,10 +18,17 @@ from tests.simulators.ptx.test_integers import of_type
 
 COUNT = rounds(64, 1024)
 CONDITIONS = {
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
-    "gt": operator.gt, "ge": operator.ge, "lo": operator.lt, "ls": operator.le,
-    "hi": operator.gt, "hs": operator.ge,
-}  # fmt: skip
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "lo": operator.lt,
+    "ls": operator.le,
+    "hi": operator.gt,
+    "hs": operator.ge,
+}
 JOINS = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 TRUE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 

@@ -127,9 +127,19 @@ def test_copies_to_shared_memory() -> None:
 
 def test_special_registers() -> None:
     names = [
-        "laneid", "warpid", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt",
-        "lanemask_ge", "ntid.x", "nctaid.y", "dynamic_smem_size", "total_smem_size", "tid.z",
-    ]  # fmt: skip
+        "laneid",
+        "warpid",
+        "lanemask_eq",
+        "lanemask_lt",
+        "lanemask_le",
+        "lanemask_gt",
+        "lanemask_ge",
+        "ntid.x",
+        "nctaid.y",
+        "dynamic_smem_size",
+        "total_smem_size",
+        "tid.z",
+    ]
     body = "mov.u32 %r1, %tid.x; mad.wide.u32 %out, %r1, 128, %out; mov.u32 %r3, dynamic;"
     for index, name in enumerate(names):
         body += (

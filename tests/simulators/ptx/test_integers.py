@@ -203,14 +203,27 @@ def nth_set(mask: int, base: int, offset: int) -> int:
 @pytest.mark.parametrize(
     ("name", "more", "result"),
     [
-        ("abs", (), None), ("neg", (), None), ("and", ("=",), None), ("or", ("=",), None),
-        ("xor", ("=",), None), ("not", (), None), ("cnot", (), None), ("shl", ("u32",), None),
-        ("shr", ("u32",), None), ("popc", (), "u32"), ("clz", (), "u32"), ("brev", (), None),
-        ("bfind", (), "u32"), ("bfe", ("u32", "u32"), None), ("bfi", ("=", "u32", "u32"), None),
-        ("szext", ("u32",), None), ("bmsk", ("u32",), None), ("shf", ("b32", "u32"), None),
+        ("abs", (), None),
+        ("neg", (), None),
+        ("and", ("=",), None),
+        ("or", ("=",), None),
+        ("xor", ("=",), None),
+        ("not", (), None),
+        ("cnot", (), None),
+        ("shl", ("u32",), None),
+        ("shr", ("u32",), None),
+        ("popc", (), "u32"),
+        ("clz", (), "u32"),
+        ("brev", (), None),
+        ("bfind", (), "u32"),
+        ("bfe", ("u32", "u32"), None),
+        ("bfi", ("=", "u32", "u32"), None),
+        ("szext", ("u32",), None),
+        ("bmsk", ("u32",), None),
+        ("shf", ("b32", "u32"), None),
         ("fns", ("u32", "s32"), None),
     ],
-)  # fmt: skip
+)
 def test_bits(
     name: str, more: tuple[str, ...], result: str | None, rng: np.random.Generator
 ) -> None:

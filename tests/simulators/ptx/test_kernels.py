@@ -122,9 +122,16 @@ def test_what_a_warp_answers(module: Module, rng: np.random.Generator, seed: int
             segment = lane // 8 * 8
             up = v[lane - 3] if lane % 16 >= 3 else v[lane]
             expected = [
-                ballot, any_all, same, 0xFFFFFFFF if alike else 0, int(alike), sum(v),
-                (min(v) - 50) & 0xFFFFFFFF, v[segment + v[lane] % 8], up,
-            ]  # fmt: skip
+                ballot,
+                any_all,
+                same,
+                0xFFFFFFFF if alike else 0,
+                int(alike),
+                sum(v),
+                (min(v) - 50) & 0xFFFFFFFF,
+                v[segment + v[lane] % 8],
+                up,
+            ]
             got = [int(one) for one in out[start + lane]]
             assert got[:9] == expected
             if v[lane] & 1:

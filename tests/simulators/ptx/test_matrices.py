@@ -55,8 +55,10 @@ def test_product(shape: str, rng: np.random.Generator, seed: int) -> None:
     names = [f"%r{index}" for index in range(sum(counts))]
     loads = "".join(f"ld.global.b32 {name}, [%d1+{4 * i}];" for i, name in enumerate(names))
     groups = [
-        names[: counts[0]], names[counts[0] : counts[0] + counts[1]], names[-counts[2] :],
-    ]  # fmt: skip
+        names[: counts[0]],
+        names[counts[0] : counts[0] + counts[1]],
+        names[-counts[2] :],
+    ]
     given = ", ".join("{" + ", ".join(one) + "}" for one in [groups[2], *groups])
     stores = "".join(f"st.global.b32 [%d2+{4 * i}], {name};" for i, name in enumerate(groups[2]))
     text = (

@@ -29,9 +29,15 @@ def module(name: str, check: Check = "on") -> Module:
 # -- wmma ------------------------------------------------------------------------------------------
 
 FACTORS = {
-    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f64": np.float64,
-    "s8": np.int8, "u8": np.uint8, "s4": np.int8, "u4": np.uint8,
-}  # fmt: skip
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "tf32": np.float32,
+    "f64": np.float64,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "s4": np.int8,
+    "u4": np.uint8,
+}
 SUMS = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s32": np.int32}
 PRODUCTS = [
     (name, entry)

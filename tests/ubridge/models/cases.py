@@ -47,38 +47,70 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "llama_wide": ("llama", {**_BASE, "head_dim": 24}),
     "llama31": (
         "llama",
-        {**_BASE, **_scaled("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                            original_max_position_embeddings=32)},
+        {
+            **_BASE,
+            **_scaled(
+                "llama3",
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=32,
+            ),
+        },
     ),
     "llama_linear": ("llama", {**_BASE, **_scaled("linear", factor=2.5)}),
     "llama_dynamic": (
-        "llama", {**_BASE, "max_position_embeddings": 40, **_scaled("dynamic", factor=2.0)}
+        "llama",
+        {**_BASE, "max_position_embeddings": 40, **_scaled("dynamic", factor=2.0)},
     ),
     "llama_yarn": (
-        "llama", {**_BASE, **_scaled("yarn", factor=4.0, original_max_position_embeddings=32)}
+        "llama",
+        {**_BASE, **_scaled("yarn", factor=4.0, original_max_position_embeddings=32)},
     ),
-    "yi": ("llama", {**_BASE, "num_key_value_heads": 1,
-                     "rope_parameters": {"rope_type": "default", "rope_theta": 5e6}}),
+    "yi": (
+        "llama",
+        {
+            **_BASE,
+            "num_key_value_heads": 1,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e6},
+        },
+    ),
     "mistral01": ("mistral", {**_BASE, "sliding_window": 20}),
     "mistral02": (
         "mistral",
-        {**_BASE, "sliding_window": None,
-         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
+        {
+            **_BASE,
+            "sliding_window": None,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
     ),
     "phi": ("phi", {**_BASE, "num_key_value_heads": 4}),
     "phi_qk": (
         "phi",
-        {**_BASE, "num_key_value_heads": 4, "qk_layernorm": True,
-         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
-                             "partial_rotary_factor": 0.4}},
+        {
+            **_BASE,
+            "num_key_value_heads": 4,
+            "qk_layernorm": True,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.4,
+            },
+        },
     ),
     "phi3": ("phi3", {**_BASE, "sliding_window": 31}),
     "phi3_long": (
         "phi3",
-        {**_BASE, "original_max_position_embeddings": 32,
-         **_scaled("longrope", short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
-                   long_factor=[1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5],
-                   original_max_position_embeddings=32)},
+        {
+            **_BASE,
+            "original_max_position_embeddings": 32,
+            **_scaled(
+                "longrope",
+                short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+                long_factor=[1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5],
+                original_max_position_embeddings=32,
+            ),
+        },
     ),
     "stablelm1": ("stablelm", {**_BASE, "num_key_value_heads": 4}),
     "stablelm2": ("stablelm", {**_BASE, "use_qkv_bias": True}),
@@ -93,36 +125,60 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "glm4": ("glm4", {**_BASE, "head_dim": 16}),
     "qwen2": ("qwen2", _BASE),
     "qwen2_windows": (
-        "qwen2", {**_BASE, "use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
+        "qwen2",
+        {**_BASE, "use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
     ),
     "qwen3": ("qwen3", {**_BASE, "head_dim": 24, "tie_word_embeddings": True}),
     "falcon7b": ("falcon", _FALCON),
-    "falcon40b": (
-        "falcon", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}
-    ),
+    "falcon40b": ("falcon", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon11b": (
         "falcon",
-        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2,
-         "num_ln_in_parallel_attn": 1, "tie_word_embeddings": False},
+        {
+            **_FALCON,
+            "new_decoder_architecture": True,
+            "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1,
+            "tie_word_embeddings": False,
+        },
     ),
     "falcon_rw": (
         "falcon",
-        {**_FALCON, "hidden_size": 96, "num_attention_heads": 6, "alibi": True, "bias": True,
-         "multi_query": False, "parallel_attn": False},
+        {
+            **_FALCON,
+            "hidden_size": 96,
+            "num_attention_heads": 6,
+            "alibi": True,
+            "bias": True,
+            "multi_query": False,
+            "parallel_attn": False,
+        },
     ),
     "gemma": ("gemma", {**_BASE, "head_dim": 24, "num_key_value_heads": 1}),
     "gemma2": (
         "gemma2",
-        {**_BASE, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 16,
-         "attn_logit_softcapping": 3.0, "final_logit_softcapping": 60.0},
+        {
+            **_BASE,
+            "head_dim": 24,
+            "query_pre_attn_scalar": 20,
+            "sliding_window": 16,
+            "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 60.0,
+        },
     ),
     "mixtral": ("mixtral", {**_BASE, "num_local_experts": 5, "num_experts_per_tok": 2}),
     "qwen3_moe": (
         "qwen3_moe",
-        {**_BASE, "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2,
-         "moe_intermediate_size": 48, "norm_topk_prob": False, "mlp_only_layers": [0]},
+        {
+            **_BASE,
+            "head_dim": 16,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "norm_topk_prob": False,
+            "mlp_only_layers": [0],
+        },
     ),
-}  # fmt: skip
+}
 """Case to `model_type` and what its configuration says."""
 
 

@@ -119,9 +119,11 @@ def _converted(kind: str, config: Mapping[str, Any], name: str, values: Array) -
     if kind.startswith("gemma") and "norm" in name:
         return values + 1
     if kind == "falcon" and "query_key_value" in name:
-        groups = config["num_kv_heads"] if config["new_decoder_architecture"] else (
-            1 if config["multi_query"] else heads
-        )  # fmt: skip
+        groups = (
+            config["num_kv_heads"]
+            if config["new_decoder_architecture"]
+            else (1 if config["multi_query"] else heads)
+        )
         each = heads // groups
         split = values.reshape(groups, each + 2, -1, *values.shape[1:])
         parts = split[:, :each], split[:, each], split[:, each + 1]

@@ -52,8 +52,10 @@ class Written:
     ) -> Path:
         """Write the file with other metadata or tensors; None leaves one out."""
         path = self.folder / "changed.gguf"
-        told, held = ({**one, **more} for one, more in
-                      ((self.metadata, metadata), (self.tensors, tensors or {})))  # fmt: skip
+        told, held = (
+            {**one, **more}
+            for one, more in ((self.metadata, metadata), (self.tensors, tensors or {}))
+        )
         told, held = ({k: v for k, v in one.items() if v is not None} for one in (told, held))
         ub.save(path, held, metadata=told)
         return path
@@ -186,10 +188,16 @@ def test_longrope_without_its_tables_is_a_factor(host: Device, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "values",
-    [None, np.ones(7, np.float32), np.ones(8, np.float64), np.zeros(8, np.float32),
-     np.full(8, np.nan, np.float32), np.ones(8, np.int32)],
+    [
+        None,
+        np.ones(7, np.float32),
+        np.ones(8, np.float64),
+        np.zeros(8, np.float32),
+        np.full(8, np.nan, np.float32),
+        np.ones(8, np.int32),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_wrong_tables_of_angles_are_named(
     host: Device, tmp_path: Path, values: Array | None
 ) -> None:

@@ -77,12 +77,14 @@ def test_experts_as_transformers_5_may_write_them(tmp_path: Path) -> None:
     for layer in range(2):
         old, new = (f"model.layers.{layer}.{one}" for one in ("block_sparse_moe", "mlp"))
         gate, down, up = (
-            np.stack([
-                weights.pop(f"{old}.experts.{one}.{name}.weight")
-                for one in range(config["num_local_experts"])
-            ])
+            np.stack(
+                [
+                    weights.pop(f"{old}.experts.{one}.{name}.weight")
+                    for one in range(config["num_local_experts"])
+                ]
+            )
             for name in ("w1", "w2", "w3")
-        )  # fmt: skip
+        )
         weights[f"{new}.experts.gate_up_proj"] = np.hstack([gate, up])
         weights[f"{new}.experts.down_proj"] = down
         weights[f"{new}.gate.weight"] = weights.pop(f"{old}.gate.weight")

@@ -29,9 +29,12 @@ from uhal.errors import ArgumentValueError, NotSupportedError
 
 DEVICES = ("host", "tops")
 WAYS: tuple[dict[str, Any], ...] = (
-    {"dtype": None}, {"dtype": "f16"}, {"dtype": "bf16"},
-    {"quantize": "q8_0"}, {"quantize": "Q4_K_M"},
-)  # fmt: skip
+    {"dtype": None},
+    {"dtype": "f16"},
+    {"dtype": "bf16"},
+    {"quantize": "q8_0"},
+    {"quantize": "Q4_K_M"},
+)
 
 
 def loader_of(path: Path, device: Device, dtype: str | None = None, **more: Any) -> Loader:
@@ -133,8 +136,12 @@ def test_a_mixture_is_finer_where_llama_cpp_is(host: Device, tmp_path: Path, see
     loader = loader_of(written(tmp_path, config, weights), host, quantize="q4_k_m")
     outside, layers = loader.load(None)
     assert not loader.notices
-    finer = [(i, name) for i, part in enumerate(layers) for name, one in part.items()
-             if isinstance(one, QuantizedWeight) and one.format.name == "q6_K"]  # fmt: skip
+    finer = [
+        (i, name)
+        for i, part in enumerate(layers)
+        for name, one in part.items()
+        if isinstance(one, QuantizedWeight) and one.format.name == "q6_K"
+    ]
     # The last of three layers is finer: (i - 3 // 8) % 3 == 2, and i >= 7 * 3 // 8.
     assert sorted(finer) == [(2, "down.weight"), (2, "v.weight")]
     head = outside["head.weight"]

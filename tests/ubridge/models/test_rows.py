@@ -135,8 +135,9 @@ def test_models_that_transformers_does_not_have(
 def test_yi_is_llama(host: Device, tmp_path: Path) -> None:
     config, weights, expected = known("yi")
     assert config["model_type"] == "llama"
-    assert_near(Model.load(written(tmp_path, config, weights))(prompt(SEED)).to_numpy(),
-                expected, "yi")  # fmt: skip
+    assert_near(
+        Model.load(written(tmp_path, config, weights))(prompt(SEED)).to_numpy(), expected, "yi"
+    )
 
 
 def test_kept_logits_that_were_changed_are_refused(

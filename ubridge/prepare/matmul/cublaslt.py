@@ -216,10 +216,23 @@ class _Opened:
             left, right, result = addresses
             # The library is column-major: results, operands and their order are transposed.
             self._library.cublasLtMatmul(
-                self._handle, plan.description, ctypes.byref(plan.alpha), right, of_b, left, of_a,
-                ctypes.byref(plan.beta), result, of_out, result, of_out,
-                ctypes.byref(plan.algorithm), workspace, plan.workspace, queue.handle,
-            )  # fmt: skip
+                self._handle,
+                plan.description,
+                ctypes.byref(plan.alpha),
+                right,
+                of_b,
+                left,
+                of_a,
+                ctypes.byref(plan.beta),
+                result,
+                of_out,
+                result,
+                of_out,
+                ctypes.byref(plan.algorithm),
+                workspace,
+                plan.workspace,
+                queue.handle,
+            )
         for one in used:
             one.record_stream(queue)
         return True
@@ -256,9 +269,11 @@ class _Opened:
         )
         for letter, name in zip(reversed(letters), "AB", strict=True):
             self._set(
-                "MatmulDesc", description, f"CUBLASLT_MATMUL_DESC_TRANS{name}",
+                "MatmulDesc",
+                description,
+                f"CUBLASLT_MATMUL_DESC_TRANS{name}",
                 ctypes.c_int32(self._constants[f"CUBLAS_OP_{letter.upper()}"]),
-            )  # fmt: skip
+            )
         (a_length, b_length), (a_pitch, b_pitch) = _lengths(product), product.pitches
         a_lines = product.m * product.k // a_length
         b_lines = product.k * product.n // b_length
@@ -304,9 +319,17 @@ class _Opened:
                 attribute = f"{prefix}IN_ALIGNMENT_{name}_BYTES"
                 self._set("MatmulPreference", preference, attribute, ctypes.c_uint32(least))
             status = self._library.unchecked("cublasLtMatmulAlgoGetHeuristic")(
-                self._handle, description, of_b, of_a, of_out, of_out, preference, 1,
-                ctypes.byref(found), ctypes.byref(count),
-            )  # fmt: skip
+                self._handle,
+                description,
+                of_b,
+                of_a,
+                of_out,
+                of_out,
+                preference,
+                1,
+                ctypes.byref(found),
+                ctypes.byref(count),
+            )
         if status not in (0, self._constants["CUBLAS_STATUS_NOT_SUPPORTED"]):
             self._fail("cublasLtMatmulAlgoGetHeuristic", status)
         return found if status == 0 and count.value > 0 and found.state == 0 else None

@@ -150,9 +150,18 @@ def _product(dtype: DType, left: Layout, right: Layout) -> Product:
     b_row, b_column = right.strides[-2:]
     a_batch, b_batch = (_batch_stride(one) or 0 for one in (left, right))
     return Product(
-        dtype, prod(batch), m, right.shape[-1], k,
-        a_batch, a_row, a_column, b_batch, b_row, b_column,
-    )  # fmt: skip
+        dtype,
+        prod(batch),
+        m,
+        right.shape[-1],
+        k,
+        a_batch,
+        a_row,
+        a_column,
+        b_batch,
+        b_row,
+        b_column,
+    )
 
 
 __all__ = ["MatmulLowering", "cuda_products", "host_products"]
