@@ -256,6 +256,7 @@ def test_the_least_probable_is_left_out_by_one_below_the_vocabulary(
         assert len(drawn) == min(top_k or 3, 3) and (least in drawn) == (top_k not in (1, 2))
 
 
+@pytest.mark.usefixtures("host")
 def test_draws_follow_the_probabilities(rng: np.random.Generator) -> None:
     logits = rng.normal(0, 1, 8).astype(np.float32)
     sampler = Sampler(Sampling(temperature=0.7, seed=int(rng.integers(0, 2**60))))
