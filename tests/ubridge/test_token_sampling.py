@@ -265,8 +265,8 @@ def test_draws_follow_the_probabilities(rng: np.random.Generator) -> None:
     found = np.bincount([sampler.choose(tensor) for _ in range(count)], minlength=8) / count
     expected = np.exp(logits / 0.7)
     expected /= expected.sum()
-    # Five deviations of a binomial count.
-    assert np.all(np.abs(found - expected) < 5 * np.sqrt(expected / count) + 1e-9)
+    # Five deviations of a binomial count; a rare token's count is no normal number, so four more.
+    assert np.all(np.abs(found - expected) < 5 * np.sqrt(expected / count) + 4 / count)
 
 
 @pytest.mark.usefixtures("host")
