@@ -26,7 +26,7 @@ from ubridge.core.overlap import Span, conflict
 from ubridge.definitions.table import OPS
 from ubridge.device import recording
 from ubridge.device.executor import DeviceExecutor
-from uhal import Device, DeviceBuffer, as_dtype
+from uhal import Device, DeviceBuffer, DType, as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 
 DEVICES = tuple(row.name for row in OP_ROWS)
@@ -198,6 +198,12 @@ def strides_of(shape: tuple[int, ...], kind: str) -> tuple[int, ...]:
     return tuple(step * stride for stride in Layout.contiguous(shape).strides)
 
 
+def described(buffer: DeviceBuffer, layout: Layout, dtype: DType) -> DeviceTensor:
+    """A tensor to be written: the bytes of booleans are not looked at."""
+    tensor = DeviceTensor(buffer, layout)
+    return tensor._made(tensor._buffer, layout, dtype)
+
+
 class Block:
     """One allocation in which an operand and the result lie, and what it held at first."""
 
@@ -221,11 +227,11 @@ class Block:
         stored = as_dtype("u8") if element.kind == "bool" else element
         if kind == "one buffer":
             whole = self.buffer.view(stored)
-            return DeviceTensor(whole, Layout(shape, strides, start // stored.itemsize), element)
+            return described(whole, Layout(shape, strides, start // stored.itemsize), element)
         part = self.buffer[start : start + len(self.memory) // 2].view(stored)
         if kind == "import":
             part = DeviceBuffer.from_dlpack(part)
-        return DeviceTensor(part, Layout(shape, strides), element)
+        return described(part, Layout(shape, strides), element)
 
     def expect(self, result: Array, start: int, strides: tuple[int, ...], what: str) -> None:
         """The result is there, and nothing else of the block has changed."""
