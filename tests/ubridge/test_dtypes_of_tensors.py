@@ -41,6 +41,13 @@ def lent(buffer: DeviceBuffer) -> DeviceBuffer:
     )
 
 
+def imported(buffer: DeviceBuffer) -> ub.DeviceTensor:
+    """By DLPack, which has no name for OpenCL's memory that has addresses."""
+    if buffer.device.backend == "opencl":
+        return ub.DeviceTensor(buffer)
+    return ub.from_dlpack(buffer, device=buffer.device)
+
+
 def described(buffer: DeviceBuffer) -> DeviceBuffer:
     """By `__cuda_array_interface__`, where devices have it."""
     if buffer.device.backend != "cuda":
@@ -51,7 +58,7 @@ def described(buffer: DeviceBuffer) -> DeviceBuffer:
 ROADS_OF_BYTES: tuple[Callable[[Device, Any], ub.DeviceTensor], ...] = (
     lambda device, raw: ub.DeviceTensor(on_device(device, raw, "u8"), dtype="bool"),
     lambda device, raw: ub.DeviceTensor(on_device(device, raw, "bool")),
-    lambda device, raw: ub.from_dlpack(on_device(device, raw, "bool"), device=device),
+    lambda device, raw: imported(on_device(device, raw, "bool")),
     lambda device, raw: ub.DeviceTensor(lent(on_device(device, raw, "bool"))),
     lambda device, raw: ub.DeviceTensor(described(on_device(device, raw, "bool"))),
 )
