@@ -19,13 +19,6 @@ from ubridge import functions
 from ubridge.buffers.block_launches import launch_dequantize, launch_quantized_matvec
 from ubridge.buffers.indexed_launches import launch_index_add, launch_scatter
 from ubridge.buffers.launches import launch_copy, launch_copy2d, launch_fill
-from ubridge.buffers.window_launches import (
-    launch_col2im1d,
-    launch_convolution,
-    launch_im2col,
-    launch_pool2d,
-    launch_upsample2d,
-)
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import Op
 from ubridge.core.product import MatmulChoice
@@ -71,6 +64,7 @@ from ubridge.ops import einsum as einsum_
 from ubridge.ops import elementwise as elementwise_
 from ubridge.ops import fused as fused_
 from ubridge.ops import launching as launching_
+from ubridge.ops import launching_windows as launching_windows_
 from ubridge.ops import products as products_
 from ubridge.ops import reductions as reductions_
 from ubridge.ops import rows as rows_
@@ -83,6 +77,7 @@ from ubridge.ops.einsum import *  # noqa: F403
 from ubridge.ops.elementwise import *  # noqa: F403
 from ubridge.ops.fused import *  # noqa: F403
 from ubridge.ops.launching import *  # noqa: F403
+from ubridge.ops.launching_windows import *  # noqa: F403
 from ubridge.ops.products import *  # noqa: F403
 from ubridge.ops.reductions import *  # noqa: F403
 from ubridge.ops.rows import *  # noqa: F403
@@ -144,18 +139,13 @@ __all__ = [
     "Weights",
     "load",
     "save",
-    "launch_col2im1d",
-    "launch_convolution",
     "launch_copy",
     "launch_copy2d",
     "launch_dequantize",
     "launch_fill",
-    "launch_im2col",
     "launch_index_add",
-    "launch_pool2d",
     "launch_quantized_matvec",
     "launch_scatter",
-    "launch_upsample2d",
 ]
 __all__ += functions.__all__
 __all__ += choices_.__all__
@@ -163,6 +153,7 @@ __all__ += einsum_.__all__
 __all__ += elementwise_.__all__
 __all__ += fused_.__all__
 __all__ += launching_.__all__
+__all__ += launching_windows_.__all__
 __all__ += products_.__all__
 __all__ += reductions_.__all__
 __all__ += rows_.__all__

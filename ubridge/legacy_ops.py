@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ubridge.buffers.window_launches import launch_convolution
 from ubridge.core.layout import Layout
 from ubridge.device.images import load_module
 from ubridge.ops.launching import launch_matmul, launch_unary
+from ubridge.ops.launching_windows import launch_convolution
 from uhal import Device, DeviceBuffer, LaunchConfig, Stream, launch
 from uhal.errors import (
     ArgumentRangeError,

@@ -164,6 +164,10 @@ def calls() -> dict[str, Call]:
             {"scale": 1, "window": 3, "cap": 2},
         ),
         "kv_concat": (lambda axis: ub.kv_concat(cube, cube, axis), {"axis": 1}),
+        "group_norm": (
+            lambda **given: ub.group_norm(x, weight, weight, **given),
+            {"groups": 2, "epsilon": 1},
+        ),
         "layer_norm": (
             lambda epsilon: ub.layer_norm(x, weight, weight, epsilon),
             {"epsilon": 1},

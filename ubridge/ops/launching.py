@@ -43,7 +43,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 
-def _tensor(
+def tensor_of(
     op: Op, name: str, buffer: DeviceBuffer, layout: Layout, executor: Executor | None
 ) -> Value:
     """The elements as a tensor; refuse a buffer that is too short."""
@@ -64,7 +64,7 @@ def launch_unary(
 ) -> DeviceBuffer:
     """Apply `kernel` to every element; `parameter` is the number that `elu` and `power` take."""
     op = named_op(kernel)
-    x = _tensor(op, "x", buffer, layout, executor)
+    x = tensor_of(op, "x", buffer, layout, executor)
     if (parameter is not None) != (op.family is WITH_NUMBER):
         require_number(f"{op.name}, parameter", parameter)
         raise ArgumentTypeError(f"{op.name}: expected no parameter, got {parameter!r:.80}")
@@ -89,8 +89,8 @@ def launch_binary(
     """
     op = named_op(kernel)
     launches.require_one_shape(op, lhs_layout, rhs_layout)
-    x = _tensor(op, "x", lhs, lhs_layout, executor)
-    y = _tensor(op, "y", rhs, rhs_layout, executor)
+    x = tensor_of(op, "x", lhs, lhs_layout, executor)
+    y = tensor_of(op, "y", rhs, rhs_layout, executor)
     return run_into(of_each(op, (x, y), u8 if op.family is COMPARISON else x._dtype), out, stream)
 
 
@@ -109,9 +109,9 @@ def launch_ternary(
     """Choose from `on_true` where the condition is not 0, else from `on_false`."""
     launches.require_one_shape(WHERE, condition_layout, true_layout, false_layout)
     given = (
-        _tensor(WHERE, "condition", condition, condition_layout, executor),
-        _tensor(WHERE, "x", on_true, true_layout, executor),
-        _tensor(WHERE, "y", on_false, false_layout, executor),
+        tensor_of(WHERE, "condition", condition, condition_layout, executor),
+        tensor_of(WHERE, "x", on_true, true_layout, executor),
+        tensor_of(WHERE, "y", on_false, false_layout, executor),
     )
     return run_into(of_each(WHERE, given, on_true.dtype), out, stream)
 
@@ -127,7 +127,7 @@ def launch_affine(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute `x * multiplier + addend`; both are rounded to the elements' type first."""
-    x = _tensor(AFFINE, "x", buffer, layout, executor)
+    x = tensor_of(AFFINE, "x", buffer, layout, executor)
     return run_into(of_each(AFFINE, (x,), x._dtype, (multiplier, addend)), out, stream)
 
 
@@ -141,7 +141,7 @@ def launch_cast(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Convert to another element type. Floats are truncated and clamped to integers."""
-    x = _tensor(ASTYPE, "x", buffer, layout, executor)
+    x = tensor_of(ASTYPE, "x", buffer, layout, executor)
     return run_into(of_each(ASTYPE, (x,), as_dtype(dtype)), out, stream)
 
 
@@ -161,7 +161,7 @@ def launch_reduce(
     `ArgumentValueError` for an empty axis, except of a sum.
     """
     op = named_op(kernel)
-    x = _tensor(op, "x", buffer, layout, executor)
+    x = tensor_of(op, "x", buffer, layout, executor)
     reduced = reductions.plan_reduction(op, x, axes_of(op.name, layout, axes))
     return run_into(reduced, out, stream)
 
@@ -178,8 +178,8 @@ def launch_silu_mul(
 ) -> DeviceBuffer:
     """Compute `silu(gate) * up`, rounded once; strided operands are copied first."""
     launches.require_one_shape(SILU_MUL, gate_layout, up_layout)
-    x = contiguous(_tensor(SILU_MUL, "x", gate, gate_layout, executor))
-    y = contiguous(_tensor(SILU_MUL, "y", up, up_layout, executor))
+    x = contiguous(tensor_of(SILU_MUL, "x", gate, gate_layout, executor))
+    y = contiguous(tensor_of(SILU_MUL, "y", up, up_layout, executor))
     return run_into(of_each(SILU_MUL, (x, y), gate.dtype), out, stream)
 
 
@@ -196,8 +196,8 @@ def launch_masked_fill(
 ) -> DeviceBuffer:
     """Return `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
     launches.require_one_shape(MASKED_FILL, layout, mask_layout)
-    x = _tensor(MASKED_FILL, "x", buffer, layout, executor)
-    masked = _tensor(MASKED_FILL, "mask", mask, mask_layout, executor)
+    x = tensor_of(MASKED_FILL, "x", buffer, layout, executor)
+    masked = tensor_of(MASKED_FILL, "mask", mask, mask_layout, executor)
     return run_into(of_each(MASKED_FILL, (x, masked), x._dtype, (value,)), out, stream)
 
 
@@ -213,7 +213,7 @@ def launch_softmax(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute exp(x) / sum(exp(x)) along the last axis."""
-    x = _tensor(SOFTMAX, "x", buffer, layout, executor)
+    x = tensor_of(SOFTMAX, "x", buffer, layout, executor)
     return run_into(rows.plan_softmax(x), out, stream)
 
 
@@ -231,7 +231,7 @@ def launch_log_softmax(
     `compensated` keeps what each addition to a row's sum loses (Knuth's two-sum), so that the
     error does not grow with the row; GCUs refuse it.
     """
-    x = _tensor(LOG_SOFTMAX, "x", buffer, layout, executor)
+    x = tensor_of(LOG_SOFTMAX, "x", buffer, layout, executor)
     return run_into(rows.plan_log_softmax(x, -1, compensated), out, stream)
 
 
@@ -248,12 +248,12 @@ def launch_norm(
 ) -> DeviceBuffer:
     """Scale the last axis to unit size and by `weight`: RMS norm, or layer norm with a `bias`."""
     op = RMS_NORM if bias is None else LAYER_NORM
-    x = _tensor(op, "x", buffer, layout, executor)
+    x = tensor_of(op, "x", buffer, layout, executor)
     row = Layout.contiguous(layout.shape[-1:])
-    scale = _tensor(op, "weight", weight, row, executor)
+    scale = tensor_of(op, "weight", weight, row, executor)
     if bias is None:
         return run_into(rows.plan_rms_norm(x, scale, epsilon), out, stream)
-    shift = _tensor(op, "bias", bias, row, executor)
+    shift = tensor_of(op, "bias", bias, row, executor)
     return run_into(rows.plan_layer_norm(x, scale, shift, epsilon), out, stream)
 
 
@@ -268,7 +268,7 @@ def launch_argsort(
 ) -> DeviceBuffer:
     """Compute the indices that sort the last axis, as u32; equal elements as in `argsort`."""
     op = named_op(kernel)
-    x = _tensor(op, "x", buffer, layout, executor)
+    x = tensor_of(op, "x", buffer, layout, executor)
     plan = rows.plan_argsort(x, -1, op is ARGSORT_DESCENDING)
     return run_into(plan, out, stream)
 
@@ -291,10 +291,10 @@ def launch_rope(
     and `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
     """
     op = named_op(kernel)
-    x = _tensor(op, "x", buffer, layout, executor)
+    x = tensor_of(op, "x", buffer, layout, executor)
     angles = rows.shape_of_angles(op, layout, per_batch)
-    cosines = _tensor(op, "cos", cos, angles, executor)
-    sines = _tensor(op, "sin", sin, angles, executor)
+    cosines = tensor_of(op, "cos", cos, angles, executor)
+    sines = tensor_of(op, "sin", sin, angles, executor)
     interleaved, heads_last = op is ROPE_I, op is ROPE_THD
     return run_into(rows.plan_rope(x, cosines, sines, interleaved, heads_last), out, stream)
 
@@ -315,8 +315,8 @@ def launch_index_select(
 ) -> DeviceBuffer:
     """Take the slices of an axis at ids of one axis, which replaces the axis they choose from."""
     op = INDEX_SELECT
-    x = _tensor(op, "x", buffer, layout, executor)
-    chosen = _tensor(op, "ids", ids, ids_layout, executor)
+    x = tensor_of(op, "x", buffer, layout, executor)
+    chosen = tensor_of(op, "ids", ids, ids_layout, executor)
     return run_into(selection.plan_slices(x, chosen, axis), out, stream)
 
 
@@ -333,8 +333,8 @@ def launch_gather(
 ) -> DeviceBuffer:
     """Take an element at each id; the ids have the layout's shape except along the axis."""
     op = GATHER
-    x = _tensor(op, "x", buffer, layout, executor)
-    chosen = _tensor(op, "ids", ids, ids_layout, executor)
+    x = tensor_of(op, "x", buffer, layout, executor)
+    chosen = tensor_of(op, "ids", ids, ids_layout, executor)
     return run_into(selection.plan_elements(x, chosen, axis), out, stream)
 
 
@@ -361,7 +361,7 @@ def launch_matmul(
             "matmul: expected (…, m, k) and (…, k, n), got shapes "
             f"{a_layout.shape} and {b_layout.shape}"
         )
-    x, y = _tensor(op, "x", a, a_layout, executor), _tensor(op, "y", b, b_layout, executor)
+    x, y = tensor_of(op, "x", a, a_layout, executor), tensor_of(op, "y", b, b_layout, executor)
     plan = products.plan_product(x, y, a.dtype)
     return run_into(plan, out, stream), plan.shape
 
@@ -391,11 +391,11 @@ def launch_attention(
     op = ATTENTION
     added = None
     if mask is not None and mask_layout is not None:
-        added = _tensor(op, "mask", mask, mask_layout, executor)
+        added = tensor_of(op, "mask", mask, mask_layout, executor)
     plan = products.plan_attention(
-        _tensor(op, "query", query, query_layout, executor),
-        _tensor(op, "key", key, key_layout, executor),
-        _tensor(op, "value", value, value_layout, executor),
+        tensor_of(op, "query", query, query_layout, executor),
+        tensor_of(op, "key", key, key_layout, executor),
+        tensor_of(op, "value", value, value_layout, executor),
         added,
         causal,
         scale,
@@ -416,8 +416,8 @@ def launch_kv_concat(
 ) -> tuple[DeviceBuffer, Shape]:
     """Join two tensors along an axis in one launch. Also return the result's shape."""
     op = KV_CONCAT
-    x = _tensor(op, "x", left, left_layout, executor)
-    y = _tensor(op, "y", right, right_layout, executor)
+    x = tensor_of(op, "x", left, left_layout, executor)
+    y = tensor_of(op, "y", right, right_layout, executor)
     plan = products.plan_kv_concat(x, y, axis)
     return run_into(plan, out, stream), plan.shape
 
