@@ -215,6 +215,10 @@ def run_into(plan: Plan, out: DeviceBuffer | None, stream: StreamLike | None) ->
 # -- remembering ----------------------------------------------------------------------------------
 
 
+class _NeedsMemory(Exception):
+    """A plan asked for the elements of a tensor, as errors do that print it."""
+
+
 class _Given:
     """Stands for the memory of a tensor that a call is given, while the call is planned."""
 
@@ -222,6 +226,12 @@ class _Given:
 
     def __init__(self, index: int) -> None:
         self.index = index
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NeedsMemory(name)
+
+    def __getitem__(self, part: Any) -> Any:
+        raise _NeedsMemory(part)
 
 
 _GIVEN = tuple(_Given(index) for index in range(8))
@@ -285,7 +295,10 @@ def _planned(
         else one
         for one in given
     ]
-    planned = plan(*stand_ins, **settings)
+    try:
+        planned = plan(*stand_ins, **settings)
+    except _NeedsMemory:
+        return None
     if type(planned) is not Plan or planned.question.result[1].size == 0:
         return None
     if planned.question.is_in_place:
