@@ -13,7 +13,7 @@ runtime for CPUs runs kernels that count, and only the time of the calling threa
     python -m benchmarks.launch_overhead --peers PYTHON   a Python that has cuda-core, pycuda, …
     python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python
     python -m benchmarks.launch_overhead --json
-    python -m benchmarks.launch_overhead --write docs/performance.md    and its .json
+    python -m benchmarks.launch_overhead --write docs/performance.md    and its data
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The exit status is 1 when a gate is missed or results differ.
 
     python -m benchmarks.ops_host --peers PYTHON          a Python that has torch and numpy
     python -m benchmarks.ops_host --peers PYTHON --json
-    python -m benchmarks.ops_host --peers PYTHON --write docs/performance_ops.md    and .json
+    python -m benchmarks.ops_host --peers PYTHON --write docs/performance_ops.md
 """
 
 from __future__ import annotations

@@ -50,9 +50,11 @@ def today() -> str:
 
 
 def write_figures(page: Path, figures: dict[str, Any]) -> None:
-    """Write what a page's tables say as JSON beside it: plots are drawn from that."""
+    """Write the data of a page's tables into `figures/pages`: plots are drawn from them."""
     text = json.dumps(figures, indent=1, ensure_ascii=False)
-    page.with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
+    target = page.parent / "figures" / "pages" / f"{page.stem}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(f"{text}\n", encoding="utf-8")
 
 
 def tables(result: Result, outcomes: Outcomes, wheel: Path | None) -> str:

@@ -23,7 +23,7 @@ def connect(app: Sphinx) -> None:
 
 def _of_page(app: Sphinx, name: str, source: list[str]) -> None:
     def drawn(mark: re.Match[str]) -> str:
-        figures = Path(app.srcdir, f"{mark[1] or name}.json")
+        figures = Path(app.srcdir, "figures", "pages", f"{mark[1] or name}.json")
         app.env.note_dependency(str(figures))
         plots = of_page(figures, mark[2])
         return "\n\n".join(f"```{{raw}} html\n{svg}\n```" for svg in plots)

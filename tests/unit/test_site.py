@@ -28,6 +28,7 @@ from tests.unit.test_public_names import attributes
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+DATA = DOCS / "figures" / "pages"
 GALLERY = ROOT / "examples" / "gallery"
 UNSTATED = {"hot_table"}
 """What the stub leaves out on purpose: no program needs it."""
@@ -82,7 +83,7 @@ def test_every_link_of_the_side_bar_is_by_pattern_or_there() -> None:
 
 
 def test_the_page_of_launches_says_what_its_figures_say() -> None:
-    figures = json.loads((DOCS / "performance.json").read_text(encoding="utf-8"))
+    figures = json.loads((DATA / "performance.json").read_text(encoding="utf-8"))
     taken = ("rows", "gaps", "versions", "absent", "failed")
     starts = {name: launch_overhead.Start(**one) for name, one in figures["starts"].items()}
     result = launch_overhead.Result(**{name: figures[name] for name in taken}, starts=starts)
@@ -95,7 +96,7 @@ def test_the_page_of_launches_says_what_its_figures_say() -> None:
 
 
 def test_the_page_of_operations_says_what_its_figures_say() -> None:
-    figures = json.loads((DOCS / "performance_ops.json").read_text(encoding="utf-8"))
+    figures = json.loads((DATA / "performance_ops.json").read_text(encoding="utf-8"))
     page = (DOCS / "performance_ops.md").read_text(encoding="utf-8")
     times = {
         (row["operation"], row["size"], row["library"]): f"{row['nanoseconds'] / 1e3:,.1f}"
