@@ -385,6 +385,8 @@ def test_operands_in_changed_memory_are_read_as_they_were(
     is_host = device.backend == "host"
     if not is_host and name not in rng.choice(sorted(CHANGING), 2, replace=False):
         return
+    if name == "kv_append" and device.backend == "tops":
+        pytest.skip("a GCU appends one token at a time")
     for number in range(1, len(of.operands)):
         for place in PLACES if is_host else ("after",):
             arrays = [
