@@ -46,8 +46,8 @@ def slot_prototypes() -> dict[str, tuple[str, str]]:
 class HotTable:
     """A backend's C function pointers and constants. Immutable; lives as long as the process."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         slots: Mapping[str, int],
         *,
         not_ready: int,
@@ -56,7 +56,7 @@ class HotTable:
         names: Mapping[str, str] | None = None,
         frees_wait: bool = True,
         staged_bytes: int = 65536,
-    ) -> None:
+    ) -> HotTable:
         """Fill the slots by name with addresses. `ValueError` names an unknown or missing one.
 
         `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
@@ -72,9 +72,9 @@ class HotTable:
 class Context:
     """An opened device: hot table, pool, default stream, state. Made by `uhal.registry` only."""
 
-    def __init__(
-        self, backend: Backend, ordinal: int, token: int, limits: DeviceLimits
-    ) -> None: ...
+    def __new__(
+        cls, backend: Backend, ordinal: int, token: int, limits: DeviceLimits
+    ) -> Context: ...
     @property
     def backend(self) -> Backend: ...
     @property
@@ -564,7 +564,7 @@ class HostBuffer:
 class ModuleHandle:
     """Owns a loaded native module; unloads it when the last function and module are gone."""
 
-    def __init__(self, context: Context, handle: int) -> None: ...
+    def __new__(cls, context: Context, handle: int) -> ModuleHandle: ...
     @property
     def context(self) -> Context: ...
     @property
