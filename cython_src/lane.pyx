@@ -21,9 +21,7 @@ One translation unit, a file an idea:
     profile/    what happened, when, on the host and on devices, noted while a profile is under way
 """
 
-import array as _array
 import atexit as _atexit
-import mmap as _mmap
 import operator as _operator
 import os as _os
 import sys as _sys

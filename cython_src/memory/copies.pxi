@@ -5,8 +5,16 @@
 # and is held until then.
 
 
-# Types whose memory no driver allocates.
-cdef tuple PAGEABLE_OWNERS = (_numpy.ndarray, bytes, bytearray, _array.array, _mmap.mmap)
+cdef bint is_pageable_owner(object owner) except -1:
+    """Whether memory is of a type for which no driver allocates."""
+    if isinstance(owner, (_numpy.ndarray, bytes, bytearray)):
+        return True
+    for name in ("array", "mmap"):
+        # nobody has an object of a module that is not loaded
+        module = _sys.modules.get(name)
+        if module is not None and isinstance(owner, getattr(module, name)):
+            return True
+    return False
 
 
 # -- in --------------------------------------------------------------------------------------------
@@ -39,7 +47,7 @@ cdef bint may_be_pinned(object array) except -1:
         elif isinstance(owner, _numpy.ndarray) and owner.base is not None:
             owner = owner.base
         else:
-            return not isinstance(owner, PAGEABLE_OWNERS)
+            return not is_pageable_owner(owner)
 
 
 cdef int copy_in(DeviceBuffer buffer, object source, object stream) except -1:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from uhal import _terminal
-from uhal.abi import open_library
 
 _ENCODED_MOST = 1024
 
@@ -84,6 +83,8 @@ def _open(kind: _Kind) -> RangeLibrary | None:
         found = _nvtx_package()
         if found is not None:
             return found
+    from uhal.abi import open_library  # programs without ranges import no ABI
+
     for path in (given,) if given else kind.files:
         try:
             library = open_library(path)
