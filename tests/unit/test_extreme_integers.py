@@ -43,7 +43,7 @@ EXTREMES: tuple[int, ...] = tuple(
 # Addresses and handles of native memory, which the driver follows as C would, and plain records.
 EXEMPT = {
     "DType.__init__": "a row of the table of dtypes",
-    "Context.__init__": "an opened device's token; uhal.registry alone makes one",
+    "Context.__new__": "an opened device's token; uhal.registry alone makes one",
     "Context.watch_reports.word": "memory that is read at every wait",
     "Context.unwatch_reports.word": "the same",
     "Function.__init__": "a kernel's handle; Module.get_function alone makes one",
