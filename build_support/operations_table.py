@@ -17,9 +17,11 @@ def markdown_table() -> str:
     ]
     for op in OPS.values():
         if op.dtypes:
-            summary = op.summary.replace("|", "\\|")
+            summary, family = op.summary.replace("|", "\\|"), op.family
+            parts = (family.operands, family.settings, family.attributes, family.numbers)
+            taken = ", ".join(" ".join(parts).split())
             lines.append(
-                f"| `{op.name}` | {summary} | {op.family.operands} | {op.family.shape} | "
+                f"| `{op.name}` | {summary} | {taken} | {family.shape} | "
                 f"{' '.join(op.dtypes)} | {op.accuracy.words} |"
             )
     return "\n".join(lines) + "\n"

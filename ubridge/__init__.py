@@ -47,15 +47,10 @@ from ubridge.device.images import load_module, modules
 from ubridge.device.slice_ptr import LayoutCache, SlicePtrOrNull
 from ubridge.files import FileWarning, InvalidFileError, Weights, load, save
 from ubridge.functions import *  # noqa: F403 -- all are public names of this package
-from ubridge.graph.dispatch import (
-    DispatchCall,
-    GraphExecResult,
-    KernelDispatch,
-    LaunchingDispatch,
-    execute_graph,
-)
+from ubridge.graph.dispatch import DispatchCall, KernelDispatch, LaunchingDispatch
 from ubridge.graph.graph import ComputeGraph
 from ubridge.graph.ops import OpParams, TensorOp
+from ubridge.graph.running import GraphExecResult, execute_graph
 from ubridge.graph.tracing import trace
 from ubridge.indexed_products import indexed_matmul
 from ubridge.ops import caches as caches_

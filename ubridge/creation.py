@@ -15,6 +15,7 @@ from ubridge.core.operand_checks import axis_of, whole_number
 from ubridge.core.promotion import promoted, storage_of
 from ubridge.definitions.calls import named
 from ubridge.device.executor import DeviceExecutor
+from ubridge.device.host import HOST
 from ubridge.device.tensor_data import make
 from ubridge.ops.elementwise import astype, converted
 from ubridge.ops.results import may_write, require_out, require_tensors
@@ -182,7 +183,7 @@ def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
         if not hasattr(values, "__dlpack__"):
             raise ArgumentTypeError(f"asarray: {error}") from None
         try:
-            found = DeviceTensor.from_dlpack(values, device="host").to_numpy()
+            found = DeviceTensor.from_dlpack(values, device=HOST).to_numpy()
         except (BufferError, DeviceError) as refused:
             raise ArgumentTypeError(
                 f"asarray: expected an array on the host, got {type(values).__name__}: {refused}. "

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ubridge.buffers.block_launches import launch_dequantize
 from ubridge.core.block_formats import BlockFormat, block_format
+from ubridge.device.host import HOST
 from ubridge.device.images import load_module
 from uhal import Device, DeviceBuffer, Stream, launch
 from uhal.dtypes import bf16, f32
@@ -41,7 +42,7 @@ def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
         return blocks
     values = np.ascontiguousarray(values).ravel()
     is_wide = values.dtype == f32
-    with Device(0, backend="host") as host, Stream() as stream:
+    with Device(0, backend=HOST) as host, Stream() as stream:
         # Where they are: copies would take as long as making blocks of 32.
         given = DeviceBuffer.from_dlpack(values if is_wide else values.view(np.uint16))
         x = given if is_wide else given.view(bf16)
@@ -64,7 +65,7 @@ def dequantize(blocks: Array | bytes, format: BlockFormat | str) -> npt.NDArray[
             f"{told.name}: expected whole blocks of {told.block_bytes} bytes, got {raw.size}"
         )
     count = raw.size // told.block_bytes
-    with Device(0, backend="host") as host:
+    with Device(0, backend=HOST) as host:
         weight = DeviceBuffer.from_numpy(raw, device=host)
         elements = launch_dequantize(told, weight, count, told.elements)
         return elements[: count * told.elements].to_numpy()

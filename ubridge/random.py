@@ -31,6 +31,7 @@ from ubridge.core.question import Question
 from ubridge.definitions.calls import named
 from ubridge.definitions.memory import RAND, RANDN
 from ubridge.device.executor import DeviceExecutor
+from ubridge.device.host import HOST
 from ubridge.tensor import DeviceTensor
 from uhal import DType, as_dtype
 from uhal.device import DeviceLike
@@ -181,7 +182,7 @@ def _made(
     layout = Layout.contiguous(shape)
     executor = DeviceExecutor.of(device)
     if not executor.has(op):
-        made = _made(op, shape, dtype, of_a_counter, seed, "host", None)
+        made = _made(op, shape, dtype, of_a_counter, seed, HOST, None)
         return DeviceTensor.from_numpy(made.to_numpy(), dtype, device=device, stream=stream)
     generator = _generator(op.name, seed)
     position = generator.skip(-(-layout.size // of_a_counter))

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from build_support.gcu_table import REFUSED, entry_name
 from tests.requirements import missing
 from tops_backend import entries
 from ubridge import OPS, Op
+from ubridge.definitions.elementwise import MASKED_FILL
 from ubridge.device.images import KERNELS
-from ubridge.prepare.gcu.composed import COMPOSED
-from ubridge.prepare.gcu.mapping import REFUSED, entry_name
+from ubridge.prepare.gcu import composed
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ GCU_KERNELS = {"rope": "rotary", "rope_i": "rotary", "rope_thd": "rotary"}
 
 def _gcu_has(op: Op, dtype: str, other: str | None) -> bool:
     op = OPS[GCU_KERNELS.get(op.name, op.name)]
-    if op.name in COMPOSED or op.composed is not None:
+    if op in composed.LOWERINGS or op is MASKED_FILL or op.composed is not None:
         return dtype in ("f32", "f16", "bf16")
     name = entry_name(op, dtype, other)
     return name is not None and name in entries.signatures() and name not in REFUSED

@@ -8,6 +8,9 @@ import pytest
 import ubridge
 from tests.sampling import rounds
 from tests.ubridge.kernel_bench import numpy_dtype
+from ubridge.definitions.attention import KV_APPEND
+from ubridge.definitions.products import QUANTIZED_PRODUCT
+from ubridge.device.host import has_host_memory
 from uhal import Device
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 
@@ -60,6 +63,13 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
     if device.backend == "tops":
         with pytest.raises(NotSupportedError, match="one token at a time, got 2"):
             ubridge.kv_append(cache, ubridge.ones((2, 2, 3), device=device), position)
+
+
+def test_models_ask_devices_for_what_they_can_do(device: Device) -> None:
+    at = ubridge.DeviceExecutor.of(device)
+    assert at.lowering(KV_APPEND).of_one_token == (device.backend == "tops")
+    assert at.has(QUANTIZED_PRODUCT) == (device.backend != "tops")
+    assert has_host_memory(device) == (device.backend == "host")
 
 
 def test_a_query_sees_as_many_keys_as_its_window(host: Device, rng: np.random.Generator) -> None:

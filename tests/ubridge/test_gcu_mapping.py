@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from build_support.gcu_table import REFUSED, entry_name, mapped, markdown_table
 from tops_backend import entries
 from ubridge.definitions.table import OPS
-from ubridge.prepare.gcu.mapping import REFUSED, entry_name, mapped, markdown_table
 from ubridge.prepare.gcu.table import GCU
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gcu_entries.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,6 +114,100 @@ def test_every_operation_of_the_table_is_a_tensor_op() -> None:
     assert {one.value for one in TensorOp} == set(OPS)
     assert TensorOp("exp") is TensorOp.Exp  # type: ignore[attr-defined]
     assert TensorOp.MulMat.value == "matmul"
+
+
+WITHOUT_FUNCTION = {
+    *("copy2d", "rand", "randn", "im2col1d", "im2col", "col2im1d", "block_elements"),
+}
+"""Operations of the table that functions on tensors do not ask by inputs alone."""
+
+
+def test_each_operation_of_the_table_calls_its_function(
+    host: Device, rng: np.random.Generator
+) -> None:
+    x, y = (rng.uniform(0.5, 2, (4, 6)).astype("f4") for _ in range(2))
+    row, mask = x[0], (x > 1).astype("u1")
+    ids, line = rng.integers(0, 4, (4, 6)), rng.integers(0, 4, 3)
+    image, heads = (rng.standard_normal((1, 2, 4, 6)).astype("f4") for _ in range(2))
+    cos, sin = (rng.standard_normal((4, 3)).astype("f4") for _ in range(2))
+    cache, at = rng.standard_normal((2, 5, 6)).astype("f4"), np.array([1])
+    new = rng.standard_normal((2, 1, 6)).astype("f4")
+    weight, kernel = rng.standard_normal((6, 3)).astype("f4"), heads[:, :, :2, :2].copy()
+    window = {"window": (2, 3), "stride": 1}
+    bank = rng.standard_normal((3, 4, 2)).astype("f4")
+    # By family: inputs, the scalar, the axis, other keywords.
+    cases: dict[str, tuple[list[Any], float | None, int | None, dict[str, Any]]] = {
+        "unary": ([x], None, None, {}),
+        "unary_scalar": ([x], 1.5, None, {}),
+        "affine": ([x], None, None, {"multiplier": 2.0, "addend": -1.0}),
+        "binary": ([x, y], None, None, {}),
+        "compare": ([x, y], None, None, {}),
+        "cast": ([x], None, None, {"dtype": "i32"}),
+        "where": ([mask, x, y], None, None, {}),
+        "masked_fill": ([x, mask.astype("?")], 3.0, None, {}),
+        "gated": ([x, y], None, None, {}),
+        "fill": ([x], 3.0, None, {}),
+        "index_select": ([x, line], None, 0, {}),
+        "gather": ([x, ids], None, 0, {}),
+        "scatter": ([x, ids[:1], y[:1].copy()], None, 0, {}),
+        "index_add": ([x, line, y[:3].copy()], None, 0, {}),
+        "reduce": ([x], None, 1, {"keepdims": True}),
+        "arg_reduce": ([x], None, 1, {}),
+        "softmax": ([x], None, None, {}),
+        "log_softmax": ([x], None, None, {}),
+        "rmsnorm": ([x, row], 1e-3, None, {}),
+        "layernorm": ([x, row, y[0]], 1e-3, None, {}),
+        "group_norm": ([image, row[:2].copy(), y[0, :2].copy()], 1e-3, None, {"groups": 2}),
+        "sort": ([x], None, None, {}),
+        "matmul": ([x, weight], None, None, {}),
+        "conv1d": ([image[0], bank], None, None, {"stride": 2}),
+        "conv2d": ([image, kernel], None, None, {"padding": 1}),
+        "conv_transpose1d": ([image[0], bank.swapaxes(0, 1).copy()], None, None, {"stride": 2}),
+        "conv_transpose2d": ([image, kernel.swapaxes(0, 1).copy()], None, None, {"stride": 2}),
+        "pool2d": ([image], None, None, window),
+        "nearest2d": ([image], None, None, {"rows": 5, "columns": 7}),
+        "bilinear2d": ([image], None, None, {"rows": 5, "columns": 7}),
+        "rope": ([image, cos, sin], None, None, {}),
+        "rope_i": ([image, cos, sin], None, None, {}),
+        "rope_thd": ([image.transpose(0, 2, 1, 3).copy(), cos, sin], None, None, {}),
+        "rope_at": ([new, cos, sin, at], None, None, {}),
+        "attention": ([image, heads, heads, image[..., :4].copy()], 0.5, None, {}),
+        "cached_attention": ([new.swapaxes(0, 1).copy(), cache, cache, at], 0.5, None, {}),
+        "kv_concat": ([x, y], None, 1, {}),
+        "kv_append": ([cache, new, at], None, None, {}),
+    }
+    blocks = {"quantized_matvec", "activations", "quantized_product", "indexed_product"}
+    names = {op.name for op in OPS.values() if op.dtypes and op.family.name not in cases}
+    assert names == WITHOUT_FUNCTION | blocks
+    for op in OPS.values():
+        if op.family.name not in cases:
+            continue
+        arrays, scalar, integer, options = cases[op.family.name]
+        if not op.dtypes:
+            continue
+        numbers = [] if scalar is None else [scalar]
+        function = getattr(ubridge, op.called, None) or getattr(ubridge.DeviceTensor, op.called)
+        keywords = {**op.settings, **options}
+        if op.family.name in ("attention", "cached_attention"):
+            keywords["scale"] = numbers.pop()
+        if op.name == "attention":
+            keywords["mask"] = ubridge.asarray(arrays[3])
+        if integer is not None:
+            keywords["axis"] = integer
+        if op.name == "group_norm":
+            numbers = [keywords.pop("groups"), *numbers]
+        taken = arrays[:3] if op.name == "attention" else arrays
+        tensors = [ubridge.asarray(one.copy()) for one in taken]
+        expected = function(*tensors, *numbers, **keywords)
+        expected = tensors[0] if expected is None else expected
+        graph = ComputeGraph()
+        leaves = [graph.add_leaf(ubridge.asarray(one.copy())) for one in arrays]
+        params = OpParams(scalar=scalar, integer=integer, options=options)
+        node = graph.add_op(op, None, expected.shape, leaves, params)
+        graph.keep(node)
+        execute_graph(graph)
+        got = graph.tensor(node).to_numpy()
+        np.testing.assert_array_equal(got, expected.to_numpy().astype(got.dtype), op.name)
 
 
 @pytest.mark.parametrize("seed_of_case", range(3))
@@ -245,7 +340,11 @@ def graph(host: Device) -> ComputeGraph:
         ("softmax", (4, 6), [0, 0], {}, ArgumentValueError, "expected 1 operands"),
         ("softmax", (4, 6), [0], {"options": {"turn": 1}}, ArgumentTypeError, "argument 'turn'"),
         ("power", (4, 6), [0], {}, ArgumentValueError, r"expected OpParams\(scalar=…\)"),
-        ("index_select", (4, 6), [0, 0], {}, ArgumentValueError, r"OpParams\(integer=…\)"),
+        ("gather", (4, 6), [0, 0], {}, ArgumentValueError, r"OpParams\(integer=…\) for 'axis'"),
+        ("affine", (4, 6), [0], {}, ArgumentValueError, r"OpParams\(scalar=…\) for 'multiplier'"),
+        ("astype", (4, 6), [0], {}, ArgumentValueError, r"OpParams\(options=…\) for 'dtype'"),
+        ("exp", (4, 6), [0], {"scalar": 2.0}, ArgumentValueError, r"1 operands \(x\), got 2"),
+        ("softmax", (4, 6), [0], {"integer": 0}, ArgumentValueError, r"got 2 \(copy, softmax\)"),
         ("sum", (4,), [0], {"integer": 2}, ArgumentValueError, r"node 1 \(Sum\): .*axis 2"),
         ("paged_attention", (4,), [0], {}, ArgumentTypeError, "for GCUs only"),
         ("nothing", (4,), [0], {}, ArgumentValueError, "no operation 'nothing'"),

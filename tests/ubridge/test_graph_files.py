@@ -49,6 +49,26 @@ def test_a_loaded_graph_computes_what_the_saved_one_does(
             )
 
 
+def test_a_graph_built_by_hand_is_saved_as_what_it_launches(
+    device: Device, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    x = rng.standard_normal((3, 64)).astype("f4")
+    weight = ub.QuantizedWeight.from_numpy(rng.standard_normal((5, 64)), "q8_0")
+    graph = ComputeGraph()
+    leaf = graph.add_leaf(ub.asarray(x))
+    doubled = graph.add_op("multiply", None, (3, 64), [leaf], ub.OpParams(scalar=2.0))
+    squared = graph.add_op("power", None, (3, 64), [doubled], ub.OpParams(scalar=2.0))
+    product = graph.add_op("matmul", None, (3, 5), [squared], ub.OpParams(weight=weight))
+    graph.save(tmp_path / "graph.json")
+    loaded = ComputeGraph.load(tmp_path / "graph.json", graph.leaves)
+    for one in (graph, loaded):
+        execute_graph(one)
+    got = loaded.tensor(loaded.order()[-1]).to_numpy()
+    np.testing.assert_array_equal(got, graph.tensor(product).to_numpy())
+    expected = (2.0 * x.astype("f8")) ** 2 @ weight.to_numpy().astype("f8").T
+    np.testing.assert_allclose(got, expected, 1e-4, 1e-3)
+
+
 def test_a_reader_sees_the_old_file_or_the_new_one(
     device: Device, rng: np.random.Generator, tmp_path: Path
 ) -> None:

@@ -70,9 +70,10 @@ def require_sound(question: Question) -> None:
         )
     if family.check is None:
         raise ArgumentValueError(f"{op.name}: no operation of graph files")
+    numbers = len(family.numbers.split())
     require(
-        len(question.operands) in family.tensors and question.numbers == family.numbers,
-        f"{op.name}: expected {family.tensors[0]} operands and {family.numbers} numbers, got "
+        len(question.operands) in family.tensors and question.numbers == numbers,
+        f"{op.name}: expected {family.tensors[0]} operands and {numbers} numbers, got "
         f"{len(question.operands)} and {question.numbers}",
     )
     names, given = family.attributes, tuple(name for name, _ in question.attributes)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from uhal import DeviceLimits, Function
+from uhal import DeviceLimits
 
 Configuration: TypeAlias = tuple[int | tuple[int, int, int], int | tuple[int, int, int], int]
 """Grid, block and bytes of dynamic shared memory."""
@@ -42,7 +43,6 @@ class Kernel(NamedTuple):
 
     module: str
     entry: str
-    function: Function
     configure: Configure
     """From a launch's sizes to grid, block and bytes of shared memory."""
 
@@ -50,29 +50,29 @@ class Kernel(NamedTuple):
 # -- geometries ----------------------------------------------------------------------------------
 
 
-def strided(limits: DeviceLimits) -> Configure:
+def _geometry(configure: Configure) -> Geometry:
+    """Decorate a function of the limits and a launch's sizes."""
+    return lambda limits: partial(configure, limits)
+
+
+@_geometry
+def strided(limits: DeviceLimits, n: int) -> Configuration:
     """Threads that stride over n elements, as many as suit the device."""
     block = limits.block_for_elements
     cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
-
-    def configure(n: int) -> Configuration:
-        blocks = -(-n // block)
-        return blocks if blocks < cap else cap, block, 0
-
-    return configure
+    return min(-(-n // block), cap), block, 0
 
 
-def covering(limits: DeviceLimits) -> Configure:
+@_geometry
+def covering(limits: DeviceLimits, n: int) -> Configuration:
     """A thread for each of n elements: the kernel does not stride."""
-    block = limits.block_for_elements
-
-    def configure(n: int) -> Configuration:
-        return -(-n // block), block, 0
-
-    return configure
+    return -(-n // limits.block_for_elements), limits.block_for_elements, 0
 
 
-def block_per_result(limits: DeviceLimits) -> Configure:
+@_geometry
+def block_per_result(
+    limits: DeviceLimits, results: int, elements: int, side_by_side: bool = False
+) -> Configuration:
     """A block for each of `results`, with the least power of two of threads that is >= `elements`.
 
     On a device with `max_blocks_for_elements` there are no more blocks than that, and the kernel
@@ -80,101 +80,70 @@ def block_per_result(limits: DeviceLimits) -> Configure:
     elements `side_by_side` still have a block each: such a device runs neighboring blocks one after
     the other, so it reads adjacent elements as one stream.
     """
-    widest = min(1024, limits.max_threads_per_block)
-    short = apart = limits.max_grid[0]
-    if limits.max_blocks_for_elements is not None:
-        apart = limits.max_blocks_for_elements
-        if limits.processors == 1:
-            short = apart = 1
-
-    def configure(results: int, elements: int, side_by_side: bool = False) -> Configuration:
-        blocks = short if side_by_side and elements < _SHORT else apart
-        return min(results, blocks), min(widest, power_of_two(elements)), 0
-
-    return configure
+    blocks = limits.max_blocks_for_elements or limits.max_grid[0]
+    if limits.max_blocks_for_elements and limits.processors == 1:
+        blocks = 1
+    elif side_by_side and elements < _SHORT:
+        blocks = limits.max_grid[0]
+    return min(results, blocks), _threads(limits, elements), 0
 
 
-def wide_block_per_row(limits: DeviceLimits) -> Configure:
+@_geometry
+def wide_block_per_row(limits: DeviceLimits, rows: int, columns: int) -> Configuration:
     """A block for each row, of a power of two of threads; these kernels do not stride over rows."""
-    widest = min(1024, limits.max_threads_per_block)
-
-    def configure(rows: int, columns: int) -> Configuration:
-        return rows, min(widest, power_of_two(columns)), 0
-
-    return configure
+    return rows, _threads(limits, columns), 0
 
 
-def block_per_part(limits: DeviceLimits) -> Configure:
+@_geometry
+def block_per_part(limits: DeviceLimits, rows: int, parts: int) -> Configuration:
     """A block for each row and each of its parts, which lie along y."""
-    widest = min(256, limits.max_threads_per_block)
-
-    def configure(rows: int, parts: int) -> Configuration:
-        return (rows, parts, 1), widest, 0
-
-    return configure
+    return (rows, parts, 1), min(256, limits.max_threads_per_block), 0
 
 
-def warp_per_row(limits: DeviceLimits) -> Configure:
+@_geometry
+def warp_per_row(limits: DeviceLimits, rows: int) -> Configuration:
     """One warp of 32 for each row, along y."""
-
-    def configure(rows: int) -> Configuration:
-        return rows, (1, 32, 1), 0
-
-    return configure
+    return rows, (1, 32, 1), 0
 
 
-def block_per_row(limits: DeviceLimits) -> Configure:
+@_geometry
+def block_per_row(limits: DeviceLimits, rows: int, threads: int) -> Configuration:
     """A block of `threads` threads for each row."""
-
-    def configure(rows: int, threads: int) -> Configuration:
-        return rows, threads, 0
-
-    return configure
+    return rows, threads, 0
 
 
-def bitonic(limits: DeviceLimits) -> Configure:
+@_geometry
+def bitonic(limits: DeviceLimits, rows: int, padded: int) -> Configuration:
     """A block for each row, or run, with a u32 in shared memory for each of `padded` elements."""
-    widest = min(1024, limits.max_threads_per_block)
-
-    def configure(rows: int, padded: int) -> Configuration:
-        return rows, min(padded, widest), 4 * padded
-
-    return configure
+    return rows, min(padded, 1024, limits.max_threads_per_block), 4 * padded
 
 
 def tiles(size: int, block: int) -> Geometry:
     """A block for each tile of size x size results, along z for each product."""
-
-    def geometry(limits: DeviceLimits) -> Configure:
-        def configure(m: int, n: int, products: int) -> Configuration:
-            return (-(-n // size), -(-m // size), products), block, 0
-
-        return configure
-
-    return geometry
+    return _geometry(
+        lambda limits, m, n, products: ((-(-n // size), -(-m // size), products), block, 0)
+    )
 
 
-def warp_for_each_row(limits: DeviceLimits) -> Configure:
+@_geometry
+def warp_for_each_row(limits: DeviceLimits, rows: int, vectors: int) -> Configuration:
     """Blocks of four warps of 32: a warp for each row of the weight, along y for each vector."""
-
-    def configure(rows: int, vectors: int) -> Configuration:
-        return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
-
-    return configure
+    return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
 
 
-def pieces_of_lines(limits: DeviceLimits) -> Configure:
+@_geometry
+def pieces_of_lines(limits: DeviceLimits, lines: int, least: int, steps: int) -> Configuration:
     """Pieces of lines for a CPU's threads: several each, for other programs take turns with them.
 
     Their work-items stand for so many `steps` of all: the runtime tells short launches by that.
     """
     most = 1 if limits.processors == 1 else 16 * limits.processors
+    pieces = max(1, min(most, lines // least))
+    return pieces, max(1, min(limits.max_threads_per_block, steps // pieces >> 12)), 0
 
-    def configure(lines: int, least: int, steps: int) -> Configuration:
-        pieces = max(1, min(most, lines // least))
-        return pieces, max(1, min(limits.max_threads_per_block, steps // pieces >> 12)), 0
 
-    return configure
+def _threads(limits: DeviceLimits, elements: int) -> int:
+    return min(1024, limits.max_threads_per_block, power_of_two(elements))
 
 
 def norm_threads(columns: int) -> int:

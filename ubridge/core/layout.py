@@ -102,16 +102,6 @@ class Layout:
         "words": "The lengths and then the strides, as kernels take them.",
     }
 
-    shape: Shape
-    strides: tuple[int, ...]
-    start_offset: int
-    size: int
-    extent: int
-    is_contiguous: bool
-    is_whole: bool
-    key: tuple[int, ...]
-    words: tuple[int, ...]
-
     def __init__(
         self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0
     ) -> None:

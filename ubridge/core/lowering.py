@@ -228,6 +228,9 @@ class Lowering(ABC):
     marks_no_id = False
     """Whether its kernels take 2**32 - 1 in ids of u32 for no id."""
 
+    of_one_token = False
+    """Whether it takes one token at a time, of operations on caches."""
+
     def on(self, device: LoweringDevice) -> Lowering:
         """Return the lowering for one device: itself, or an object that holds the device's state.
 

@@ -5,7 +5,7 @@ The operations themselves stand in `ubridge.definitions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,7 +31,8 @@ class Family:
 
     name: str
     operands: str
-    """The operands, as the documentation lists them."""
+    """The names of operands in memory; what is changed in place is the first, one in brackets may
+    be left out."""
     shape: str
     """The result's shape, in words."""
     check: Callable[[Any], bool] | None = None
@@ -39,10 +40,10 @@ class Family:
 
     It may also raise `ArgumentValueError` with better words.
     """
-    tensors: tuple[int, ...] = ()
-    """How many operands there may be in memory."""
-    numbers: int = 0
-    """How many numbers follow them."""
+    settings: str = ""
+    """The names of what else its functions on tensors take, such as an axis."""
+    numbers: str = ""
+    """The names of numbers that each call passes behind the operands."""
     attributes: str = ""
     """The names of what else a question says."""
     replaces: int = 0
@@ -56,6 +57,14 @@ class Family:
     """Whether its result may be strided."""
     accuracy: Accuracy = EXACT
     """What its operations promise that say nothing else."""
+
+    @cached_property
+    def tensors(self) -> range:
+        """How many operands in memory a question may have."""
+        names = self.operands.split()
+        optional = sum(one.startswith("[") for one in names)
+        most = len(names) - self.is_in_place
+        return range(most - optional, most + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +82,15 @@ class Op:
     """The same in numpy, where it is one expression."""
     accuracy: Accuracy
     """How far results may be from the exact ones."""
-    composed: Callable[[Any, Any], None] | None = None
+    composed: Callable[[Any, Any], None] | None
     """Adds the steps of a `Question` to `Steps` by other operations.
 
     For devices without a lowering of the operation.
     """
+    called: str
+    """The function on tensors that asks it."""
+    settings: Mapping[str, Any]
+    """Keywords by which that function asks this operation, and not another one."""
 
     @cached_property
     def is_of_floats(self) -> bool:
@@ -103,10 +116,18 @@ def define(
     *,
     accuracy: Accuracy | None = None,
     composed: Callable[[Any, Any], None] | None = None,
+    called: str = "",
+    **settings: Any,
 ) -> Op:
-    """Return a new operation, by default as exact as its family."""
+    """Return a new operation, by default as exact as its family.
+
+    `settings` are the keywords by which the function `called` asks it.
+    """
     promised = accuracy or family.accuracy
-    return Op(name, family, root, tuple(dtypes.split()), summary, reference, promised, composed)
+    kinds = tuple(dtypes.split())
+    return Op(
+        name, family, root, kinds, summary, reference, promised, composed, called or name, settings
+    )
 
 
 WORK = define(

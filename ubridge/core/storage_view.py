@@ -21,14 +21,6 @@ class StorageView(NamedTuple):
         """Bytes the elements take."""
         return self.size * self.dtype.itemsize
 
-    def overlaps(self, other: StorageView) -> bool:
-        """Return whether both have a byte in common."""
-        if self.storage != other.storage:
-            return False
-        return (
-            self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
-        )
-
 
 class Description:
     """Stands for a buffer while an operation is described: no memory is touched."""

@@ -81,9 +81,7 @@ def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-UNARY = Family(
-    "unary", "x", "shape of x", check=_alike, tensors=(1,), replaces=1, accuracy=FUNCTION
-)
+UNARY = Family("unary", "x", "shape of x", check=_alike, replaces=1, accuracy=FUNCTION)
 COPY = define("copy", UNARY, "ucopy", ALL, "x", lambda x: x, accuracy=EXACT)
 NEGATIVE = define("negative", UNARY, "uneg", ALL, "-x", np.negative, accuracy=EXACT)
 RECIPROCAL = define(
@@ -142,13 +140,12 @@ SIGN = define("sign", UNARY, "usign", ALL, "-1, 0 or 1", np.sign, accuracy=EXACT
 SIGMOID = define("sigmoid", UNARY, "usigmoid", FLOATS, "1 / (1 + e to the -x)", _sigmoid)
 WITH_NUMBER = Family(
     "unary_scalar",
-    "x, parameter",
+    "x",
     "shape of x",
     check=_alike,
-    tensors=(1,),
-    numbers=1,
     replaces=1,
     accuracy=FUNCTION,
+    numbers="parameter",
 )
 ELU = define(
     "elu",
@@ -164,28 +161,19 @@ AFFINE = define(
     "affine",
     Family(
         "affine",
-        "x, multiplier, addend",
+        "x",
         "shape of x",
         check=_alike,
-        tensors=(1,),
-        numbers=2,
         replaces=1,
         accuracy=PARTS,
+        numbers="multiplier addend",
     ),
     "affine",
     ALL,
     "x times multiplier plus addend",
     lambda x, multiplier, addend: x * multiplier + addend,
 )
-BINARY = Family(
-    "binary",
-    "x, y",
-    "broadcast of x and y",
-    check=_alike,
-    tensors=(2,),
-    replaces=2,
-    accuracy=ROUNDED,
-)
+BINARY = Family("binary", "x y", "broadcast of x and y", check=_alike, replaces=2, accuracy=ROUNDED)
 ADD = define("add", BINARY, "badd", ALL, "x + y", np.add)
 SUBTRACT = define("subtract", BINARY, "bsub", ALL, "x - y", np.subtract)
 MULTIPLY = define("multiply", BINARY, "bmul", ALL, "x times y", np.multiply)
@@ -210,12 +198,7 @@ ATAN2 = define(
 )
 MOD = define("mod", BINARY, "mod", "", "remainder of x / y", np.fmod)
 COMPARISON = Family(
-    "compare",
-    "x, y",
-    "broadcast of x and y; u8, 0 or 1",
-    check=_compared,
-    tensors=(2,),
-    replaces=2,
+    "compare", "x y", "broadcast of x and y; u8, 0 or 1", check=_compared, replaces=2
 )
 EQUAL = define("equal", COMPARISON, "eq", ALL, "x == y", np.equal)
 NOT_EQUAL = define("not_equal", COMPARISON, "ne", ALL, "x != y", np.not_equal)
@@ -226,28 +209,16 @@ GREATER_EQUAL = define("greater_equal", COMPARISON, "ge", ALL, "x >= y", np.grea
 ASTYPE = define(
     "astype",
     Family(
-        "cast",
-        "x, dtype",
-        "shape of x",
-        check=_converted,
-        tensors=(1,),
-        replaces=1,
-        accuracy=ROUNDED,
+        "cast", "x", "shape of x", check=_converted, replaces=1, accuracy=ROUNDED, settings="dtype"
     ),
     "cast",
     f"{ALL} {CAST_ONLY}",
     "x as another dtype",
+    copy=False,
 )
 WHERE = define(
     "where",
-    Family(
-        "where",
-        "condition, x, y",
-        "broadcast of all three",
-        check=_chosen,
-        tensors=(3,),
-        replaces=3,
-    ),
+    Family("where", "condition x y", "broadcast of all three", check=_chosen, replaces=3),
     "where",
     ALL,
     "x where the condition is not 0, else y",
@@ -257,12 +228,11 @@ MASKED_FILL = define(
     "masked_fill",
     Family(
         "masked_fill",
-        "x, mask, value",
+        "x mask",
         "broadcast of x and mask",
         check=_masked,
-        tensors=(2,),
-        numbers=1,
         replaces=2,
+        numbers="value",
     ),
     "maskfill",
     REALS,
@@ -271,9 +241,7 @@ MASKED_FILL = define(
 )
 SILU_MUL = define(
     "silu_mul",
-    Family(
-        "gated", "x, y", "shape of x", check=_gated, tensors=(2,), replaces=2, accuracy=FUNCTION
-    ),
+    Family("gated", "x y", "shape of x", check=_gated, replaces=2, accuracy=FUNCTION),
     "silu_mul",
     REALS,
     "silu(x) times y",

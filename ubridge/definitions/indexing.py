@@ -45,19 +45,20 @@ INDEX_SELECT = define(
     "index_select",
     Family(
         "index_select",
-        "x, ids, axis",
+        "x ids",
         "shape of x; the axis has one entry per id",
         check=_selected,
-        tensors=(2,),
+        settings="axis",
     ),
     "is",
     ALL,
     "x at ids of an axis",
     lambda x, ids, axis: np.take(x, ids, axis),
+    called="take",
 )
 GATHER = define(
     "gather",
-    Family("gather", "x, ids, axis", "shape of ids", check=_gathered, tensors=(2,)),
+    Family("gather", "x ids", "shape of ids", check=_gathered, settings="axis"),
     "gather",
     ALL,
     "x at one id for each element",
@@ -65,11 +66,11 @@ GATHER = define(
 )
 SCATTERING = Family(
     "scatter",
-    "x, ids, source, axis",
+    "x ids source",
     "shape of x, changed in place",
     check=_scattered,
-    tensors=(2,),
     is_in_place=True,
+    settings="axis",
 )
 SCATTER = define("scatter", SCATTERING, "s", ALL, "source to one id for each of its elements")
 SCATTER_ADD = define(
@@ -79,11 +80,11 @@ INDEX_ADD = define(
     "index_add",
     Family(
         "index_add",
-        "x, ids, source, axis",
+        "x ids source",
         "shape of x, changed in place",
         check=_added,
-        tensors=(2,),
         is_in_place=True,
+        settings="axis",
     ),
     "ia",
     ALL,

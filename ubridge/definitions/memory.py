@@ -26,13 +26,12 @@ FILL = define(
     "fill",
     Family(
         "fill",
-        "x, value",
+        "x",
         "shape of x, overwritten",
         check=_filled,
-        tensors=(0,),
-        numbers=1,
         is_in_place=True,
         may_have_gaps=True,
+        numbers="value",
     ),
     "const_set",
     ALL,
@@ -42,10 +41,9 @@ COPY2D = define(
     "copy2d",
     Family(
         "copy2d",
-        "x",
-        "rows of x, written over rows of another buffer",
+        "x source",
+        "rows of source, written over rows of x",
         check=_copied,
-        tensors=(1,),
         is_in_place=True,
         may_have_gaps=True,
     ),
@@ -54,7 +52,7 @@ COPY2D = define(
     "rows with a pitch",
 )
 RANDOM = Family(
-    "random", "shape, seed, position", "the given shape", check=_drawn, tensors=(0,), numbers=2
+    "random", "", "the given shape", check=_drawn, settings="shape", numbers="seed position"
 )
 RAND = define("rand", RANDOM, "rand", FLOATS, "uniform numbers in [0, 1)")
 RANDN = define(

@@ -103,14 +103,7 @@ def _holds(question: Question, dtype: DType, weight: Layout, rows: int, columns:
 
 MATMUL = define(
     "matmul",
-    Family(
-        "matmul",
-        "x, y",
-        "(…, rows of x, columns of y)",
-        check=_multiplied,
-        tensors=(2,),
-        accuracy=OF_PRODUCT,
-    ),
+    Family("matmul", "x y", "(…, rows of x, columns of y)", check=_multiplied, accuracy=OF_PRODUCT),
     "matmul",
     ORDERED,
     "matrix product",
@@ -120,70 +113,66 @@ QUANTIZED_MATVEC = define(
     "quantized_matvec",
     Family(
         "quantized_matvec",
-        "block weight, x",
+        "x weight",
         "(…, rows of the weight)",
         check=_multiplied_by_blocks,
-        tensors=(2,),
         attributes="format",
         accuracy=OF_PRODUCT,
     ),
     "matvec",
     "f32",
     "x times the transpose of a block weight of a `format`",
+    called="quantized_matmul",
+    activations="f32",
 )
 ACTIVATIONS = define(
     "activations",
     Family(
-        "activations",
-        "x",
-        "(vectors, bytes)",
-        check=_rounded,
-        tensors=(1,),
-        attributes="elements",
-        accuracy=STEP,
+        "activations", "x", "(vectors, bytes)", check=_rounded, attributes="elements", accuracy=STEP
     ),
     "activations",
     "bf16 f16 f32",
     "x in 8 bits, in runs of 32 or 256 `elements`",
+    called="quantize_activations",
 )
 QUANTIZED_PRODUCT = define(
     "quantized_product",
     Family(
         "quantized_product",
-        "block weight, activations",
+        "x weight",
         "(vectors, rows)",
         check=_rounded_by_blocks,
-        tensors=(2,),
         attributes="format columns",
         accuracy=OF_PRODUCT,
     ),
     "product",
     "bf16 f16 f32",
     "8-bit x times the transpose of a block weight of a `format`",
+    called="quantized_matmul",
+    activations="q8",
 )
 INDEXED_PRODUCT = define(
     "indexed_product",
     Family(
         "indexed_product",
-        "block weights, activations, ids",
+        "x ids weights",
         "(tokens, used, rows)",
         check=_rounded_at_ids,
-        tensors=(3,),
         attributes="format columns",
         accuracy=OF_PRODUCT,
     ),
     "indexed",
     "bf16 f16 f32",
     "8-bit x times the transposes of the block weights at ids",
+    called="indexed_matmul",
 )
 BLOCK_ELEMENTS = define(
     "block_elements",
     Family(
         "block_elements",
-        "block weight",
+        "weight",
         "(rows, columns) of the weight",
         check=_elements,
-        tensors=(1,),
         attributes="format",
         accuracy=ROUNDED,
     ),

@@ -76,12 +76,7 @@ def _layernorm(x: Array, weight: Array, bias: Array, epsilon: float) -> Array:
 
 
 REDUCTION = Family(
-    "reduce",
-    "x, axes",
-    "shape of x without the axes",
-    check=_reduced,
-    tensors=(1,),
-    accuracy=OF_SUM,
+    "reduce", "x", "shape of x without the axes", check=_reduced, accuracy=OF_SUM, settings="axes"
 )
 
 
@@ -126,7 +121,7 @@ LOGSUMEXP = define(
     composed=_compose_logsumexp,
 )
 ARG_REDUCTION = Family(
-    "arg_reduce", "x, axis", "shape of x without the axis; u32", check=_found, tensors=(1,)
+    "arg_reduce", "x", "shape of x without the axis; u32", check=_found, settings="axis"
 )
 ARGMIN = define(
     "argmin", ARG_REDUCTION, "fast_argmin", ORDERED, "index of the first minimum", np.argmin
@@ -137,13 +132,7 @@ ARGMAX = define(
 SOFTMAX = define(
     "softmax",
     Family(
-        "softmax",
-        "x",
-        "shape of x; over its last axis",
-        check=_of_rows,
-        tensors=(1,),
-        replaces=1,
-        accuracy=ROW,
+        "softmax", "x", "shape of x; over its last axis", check=_of_rows, replaces=1, accuracy=ROW
     ),
     "softmax",
     REALS,
@@ -157,7 +146,6 @@ LOG_SOFTMAX = define(
         "x",
         "shape of x; over its last axis",
         check=_of_logarithms,
-        tensors=(1,),
         attributes="compensated",
         replaces=1,
         accuracy=ROW,
@@ -171,13 +159,12 @@ RMS_NORM = define(
     "rms_norm",
     Family(
         "rmsnorm",
-        "x, weight, epsilon",
+        "x weight",
         "shape of x; over its last axis",
         check=_of_rows,
-        tensors=(2,),
-        numbers=1,
         replaces=1,
         accuracy=ROW,
+        numbers="epsilon",
     ),
     "rmsnorm",
     REALS,
@@ -188,13 +175,12 @@ LAYER_NORM = define(
     "layer_norm",
     Family(
         "layernorm",
-        "x, weight, bias, epsilon",
+        "x weight bias",
         "shape of x; over its last axis",
         check=_of_rows,
-        tensors=(3,),
-        numbers=1,
         replaces=1,
         accuracy=ROW,
+        numbers="epsilon",
     ),
     "layernorm",
     REALS,
@@ -247,14 +233,13 @@ GROUP_NORM = define(
     "group_norm",
     Family(
         "group_norm",
-        "x, weight, bias, groups, epsilon",
+        "x weight bias",
         "shape of x: (batch, channels, …)",
         check=_grouped,
-        tensors=(3,),
-        numbers=1,
         attributes="groups",
         replaces=1,
         accuracy=ROW,
+        numbers="epsilon",
     ),
     "group_norm",
     REALS,
@@ -262,8 +247,14 @@ GROUP_NORM = define(
     _groupnorm,
     composed=_compose_group_norm,
 )
-SORTING = Family("sort", "x", "shape of x; along its last axis; u32", check=_sorted, tensors=(1,))
+SORTING = Family("sort", "x", "shape of x; along its last axis; u32", check=_sorted)
 ARGSORT = define("argsort", SORTING, "asort_asc", ORDERED, "indices in rising order")
 ARGSORT_DESCENDING = define(
-    "argsort_descending", SORTING, "asort_desc", ORDERED, "indices in falling order"
+    "argsort_descending",
+    SORTING,
+    "asort_desc",
+    ORDERED,
+    "indices in falling order",
+    called="argsort",
+    descending=True,
 )

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from ubridge.device.host import HOST
 from ubridge.device.registry import Image, kernels_of
 from uhal import Device, Module
 from uhal.contract import Chosen, ImageCandidate
@@ -96,36 +97,16 @@ def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
     built, `NotSupportedError` when there are no images for the device's backend, and
     `InvalidImageError` when none of a module is for the device.
     """
-    return _loaded.get(name, Device.current() if device is None else as_device(device))
-
-
-class _LoadedModules:
-    """The modules of every open device, by backend, ordinal and name."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._modules: dict[tuple[str, int, str], Module] = {}
-
-    def get(self, name: str, device: Device) -> Module:
-        key = (device.backend, device.ordinal, name)
-        images = kernels_of(device.backend).images
-        with self._lock:
-            module = self._modules.get(key)
-            if module is None or module.closed or module.device.context is not device.context:
-                image = images.find(name, device)
-                module = Module.from_file(image.path, device=device, chosen=image.chosen)
-                self._modules[key] = module
-            return module
-
-    def forget(self, context: Context) -> None:
-        """Let go of the modules of a device that is about to be closed."""
-        with self._lock:
-            kept = {
-                key: module
-                for key, module in self._modules.items()
-                if module.device.context is not context
-            }
-            self._modules = kept
+    at = Device.current() if device is None else as_device(device)
+    images = kernels_of(at.backend).images
+    with _lock:
+        of_device = _loaded.setdefault(at.context, {})
+        module = of_device.get(name)
+        if module is None or module.closed:
+            image = images.find(name, at)
+            module = Module.from_file(image.path, device=at, chosen=image.chosen)
+            of_device[name] = module
+        return module
 
 
 def _sources(own: str = "") -> list[str]:
@@ -144,7 +125,7 @@ def _host_image(name: str) -> tuple[Path, Chosen]:
     best: Path | None = None
     candidates = []
     for level in dict.fromkeys((*cpu_level.machine_levels(name), cpu_level.GENERIC)):
-        path = KERNELS / "host" / level.name / f"{name}.so"
+        path = KERNELS / HOST / level.name / f"{name}.so"
         accepted = False
         try:
             refusal = cpu_level.refusal(level)
@@ -171,17 +152,21 @@ def _host_image(name: str) -> tuple[Path, Chosen]:
     return best, Chosen(chosen.description, chosen.reason, tuple(candidates))
 
 
-_loaded = _LoadedModules()
+_loaded: dict[Context, dict[str, Module]] = {}
+"""The modules of every open device, by name."""
+_lock = threading.Lock()
 
 
 def _forget(context: Context) -> None:
-    _loaded.forget(context)
+    """Let go of the modules of a device that is about to be closed."""
+    with _lock:
+        _loaded.pop(context, None)
 
 
 def _start_afresh() -> None:
     """In a forked child: the modules are the parent's, whose threads may hold the lock."""
-    global _loaded
-    _loaded = _LoadedModules()
+    global _loaded, _lock
+    _loaded, _lock = {}, threading.Lock()
 
 
 call_before_close(_forget)

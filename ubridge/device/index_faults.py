@@ -13,7 +13,6 @@ import time
 
 import numpy as np
 
-from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.table import OPS
 from uhal import Device, HostBuffer, Module
 from uhal.errors import DeviceError, NotFoundError, NotSupportedError
@@ -34,16 +33,12 @@ _RECORD = np.dtype(
 """`uhal_fault_record` of `uhal/fault.h`."""
 
 
-_CALLED = {INDEX_SELECT: "take"}
-"""Functions on tensors that have another name than the operation."""
-
-
 def _operation(entry: str) -> str:
     """The operation of a kernel, as users call it; the kernel's own name if it has none."""
     root = entry.partition("_")[0]
     for op in OPS.values():
-        if op.root == root and "ids" in op.family.operands.split(", "):
-            return _CALLED.get(op, op.name)
+        if op.root == root and "ids" in op.family.operands.split():
+            return op.called
     return entry
 
 

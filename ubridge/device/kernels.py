@@ -54,10 +54,7 @@ class DeviceKernels:
         """Return how this device computes an operation. `NotSupportedError` if it does not."""
         found = self._lowerings.get(op)
         if found is None:
-            known = self.backend_kernels.lowerings
-            general = known.get(op)
-            if general is None:
-                general = Launches(op.composed) if op.composed else known.get(op.family)
+            general = self._general(op)
             if general is None:
                 raise NotSupportedError(
                     f"{op.name}: the {self.device.backend} backend has no such kernel",
@@ -68,8 +65,14 @@ class DeviceKernels:
 
     def has(self, op: Op) -> bool:
         """Return whether this device computes an operation, for some element types."""
+        return self._general(op) is not None
+
+    def _general(self, op: Op) -> Lowering | None:
+        """The backend's lowering of an operation, for any of its devices."""
         known = self.backend_kernels.lowerings
-        return op in known or op.composed is not None or op.family in known
+        if op.composed is not None and op not in known:
+            return Launches(op.composed)
+        return known.get(op) or known.get(op.family)
 
     def close(self) -> None:
         """Release what its lowerings hold besides memory. The device is still open."""
@@ -97,13 +100,13 @@ class DeviceKernels:
         if found is None:
             entry = key[1]
             try:
-                function = self.get_or_load_func(entry, definition.module)
+                self.get_or_load_func(entry, definition.module)
             except NotFoundError as error:
                 raise self._no_kernel(
                     question.op.name, definition, entry_of, dtype, other
                 ) from error
             configure = definition.geometry(self.device.limits)
-            found = Kernel(definition.module, entry, function, configure)
+            found = Kernel(definition.module, entry, configure)
             self._kernels[key] = found
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from ubridge.core.prepared import Elements, Launch, Prepared, Source, Words, Work, part_of
 from ubridge.core.question import Question
@@ -36,25 +36,18 @@ _PART = "a part of an operation"
 """What sequences are about that are not told of: the whole operation is."""
 
 
-class Ready:
+class Ready(NamedTuple):
     """An operation that can be enqueued on its device as often as wanted."""
 
-    __slots__ = ("launch", "prepared", "question")
-
-    def __init__(self, prepared: Prepared, launch: Enqueue) -> None:
-        self.prepared = prepared
-        self.question = prepared.question
-        self.launch = launch
+    prepared: Prepared
+    launch: Enqueue
 
 
-class RecordedWork:
+class RecordedWork(NamedTuple):
     """Work of a program that a trace recorded: how it is enqueued again."""
 
-    __slots__ = ("launch", "launches")
-
-    def __init__(self, launch: Enqueue, launches: int) -> None:
-        self.launch = launch
-        self.launches = launches
+    launch: Enqueue
+    launches: int
 
     def ready(self, question: Question) -> Ready:
         """Return it as an operation that is ready; kernels may get all of its memory."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,20 +105,23 @@ def is_heard(device: Device) -> bool:
     return bool(_listeners) and any(one.hears(device) for one in tuple(_listeners))
 
 
+def _hearing(buffer: DeviceBuffer) -> Sequence[Listener]:
+    """Return who hears of work on a buffer's device, which is no part of an operation."""
+    if not _listeners or _now.is_within_one:
+        return ()
+    return [one for one in tuple(_listeners) if one.hears(buffer.device)]
+
+
 def tell(question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]) -> None:
     """Tell of an operation that is enqueued."""
-    if _listeners and not _now.is_within_one:
-        for listener in tuple(_listeners):
-            if listener.hears(out.device):
-                listener.asked(question, out, is_new, given)
+    for listener in _hearing(out):
+        listener.asked(question, out, is_new, given)
 
 
 def tell_allocated(buffer: DeviceBuffer) -> None:
     """Tell of memory for a result."""
-    if _listeners and not _now.is_within_one:
-        for listener in tuple(_listeners):
-            if listener.hears(buffer.device):
-                listener.allocated(buffer)
+    for listener in _hearing(buffer):
+        listener.allocated(buffer)
 
 
 def _told(
@@ -126,10 +129,9 @@ def _told(
 ) -> None:
     if isinstance(sequence.about, Question):
         tell(sequence.about, out, is_new, given)
-    elif sequence.about is None and not _now.is_within_one:
-        for listener in tuple(_listeners):
-            if listener.hears(out.device):
-                listener.called(sequence, out, is_new, given)
+    elif sequence.about is None:
+        for listener in _hearing(out):
+            listener.called(sequence, out, is_new, given)
 
 
 __all__ = [

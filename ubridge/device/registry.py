@@ -100,13 +100,12 @@ def kernels_of(backend: str) -> BackendKernels:
     found = _loaded.get(backend)
     if found is None:
         named = OURS.get(backend)
-        found = _loaded[backend] = _own(named) if named else _installed(backend)
-    return found
-
-
-def _own(named: str) -> BackendKernels:
-    module, _, name = named.partition(":")
-    found: BackendKernels = getattr(import_module(module), name)
+        if named is None:
+            found = _installed(backend)
+        else:
+            module, _, name = named.partition(":")
+            found = getattr(import_module(module), name)
+        _loaded[backend] = found
     return found
 
 

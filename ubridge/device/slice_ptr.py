@@ -37,9 +37,7 @@ class SlicePtrOrNull(NamedTuple):
     @classmethod
     def from_layout(cls, layout: Layout, cache: LayoutCache) -> SlicePtrOrNull:
         """Return null for a contiguous layout, else its lengths and strides."""
-        if layout.is_contiguous:
-            return cls(None, "null")
-        return cls.from_words(layout.words, cache)
+        return cls.from_layouts(cache, layout)
 
     @classmethod
     def from_layouts(cls, cache: LayoutCache, first: Layout, *others: Layout) -> SlicePtrOrNull:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ubridge.core.block_formats import BlockFormat
+from ubridge.device.host import HOST
 from ubridge.files.saving import SUFFIXES, Saved, save
 from ubridge.files.weights import Weights, load
 from ubridge.quantized import ENCODED, QuantizedWeight
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     try:
-        with Device(0, backend="host"):
+        with Device(0, backend=HOST):
             weights = load(given.file)
             if given.command == "ls":
                 for line in described(weights):

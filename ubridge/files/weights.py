@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from ubridge.core.block_formats import BlockFormat
 from ubridge.core.layout import Layout
+from ubridge.device.host import has_host_memory
 from ubridge.files.entries import TensorEntry
 from ubridge.files.errors import InvalidFileError
 from ubridge.files.folders import files_of
@@ -132,7 +133,7 @@ class Weights(Mapping[str, Weight]):
     def __getitem__(self, name: str) -> Weight:
         entry = self.entries[name]
         word = _word_of(entry)
-        if self.device.backend != "host":
+        if not has_host_memory(self.device):
             return self.to_device(names=[name])[name]
         pages = entry.file.view(entry.start, entry.nbytes)
         if entry.start % word.itemsize or not entry.nbytes:

@@ -37,15 +37,15 @@ class GraphBuilder:
         """Leaves and operations, in the order they were added; a node's number is its index."""
         self.calls: list[Call | None] = []
         """What each operation enqueues, once its inputs are there."""
-        self._describer = Describer(self.nodes)
+        self.booleans: set[int] = set()
+        """Leaves whose u8 are booleans: 0 or 1."""
+        self._describer = Describer(self.nodes, self.booleans)
         self.storages = self._describer.storages
         """The memory of every node."""
         if device is not None:
             self._describer.use(as_device(device))
         self._order: list[int] | None = None
         self._names: dict[str, int] = {}
-        self.booleans: set[int] = set()
-        """Leaves whose u8 are booleans: 0 or 1."""
         self.is_recorded = False
         """Whether its order is that of a trace, in which no node reads an overwritten value."""
 

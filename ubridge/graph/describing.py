@@ -6,7 +6,7 @@ enqueued.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from ubridge.graph.storage import Storages
 from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DType
+from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError
 
 
@@ -68,8 +69,10 @@ class DescribingExecutor(Executor):
 class Describer:
     """Describes the nodes of one graph."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], booleans: Collection[int]) -> None:
+        """`booleans` are the leaves whose u8 are booleans."""
         self._nodes = nodes
+        self._booleans = booleans
         self._executor: DescribingExecutor | None = None
         self.storages = Storages()
 
@@ -145,7 +148,8 @@ class Describer:
             view = self.storages.values[one]
             buffer: Any = Description(view, executor.device)
             layout = Layout.contiguous(self._nodes[one].shape)
-            inputs.append(make(DeviceTensor, buffer, layout, view.dtype, executor))
+            dtype = bool_ if one in self._booleans else view.dtype
+            inputs.append(make(DeviceTensor, buffer, layout, dtype, executor))
         given = node.params
         if given.weight is given.gamma is given.beta is None:
             return inputs, given

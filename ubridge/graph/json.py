@@ -62,7 +62,7 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
             {
                 "node": index,
                 "name": node.name,
-                "op": None if node.op is None else node.op.name,
+                "op": None if call is None else call.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
                 "view": _told_view(graph.value_of(index)),
@@ -153,7 +153,7 @@ def _read(
     for one in storages:
         if one.leaf is not None:
             _require_room(one.leaf, buffers[one.leaf], one.bytes)
-            graph.storages.hold(buffers[one.leaf])
+            graph.storages.add(buffers[one.leaf].nbytes, buffers[one.leaf])
         else:
             graph.storages[graph.storages.add(one.bytes)].is_kept = one.kept
     numbers: dict[int, int] = {}

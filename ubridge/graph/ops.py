@@ -1,8 +1,7 @@
 """The nodes of a graph, with the names of the Rust original: `TensorOp` and `OpParams`.
 
-Every operation of the op table is one; `compute` says how an operation, its inputs and its
-parameters become the call of the function that tensors have for it. That function's own checks are
-the graph's.
+Every operation of the table is one. `compute` calls the function that tensors have for it; the
+operation's definition says which one, and what it takes. The function's own checks are the graph's.
 """
 
 from __future__ import annotations
@@ -10,22 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any
 
+from ubridge import functions, indexed_products, quantized
 from ubridge.core.layout import Shape
-from ubridge.core.operation import WORK, Family, Op
-from ubridge.definitions import attention as of_attention
-from ubridge.definitions import elementwise as elements
-from ubridge.definitions import indexing, memory
-from ubridge.definitions import products as of_products
-from ubridge.definitions import rows as of_rows
-from ubridge.definitions import windows as of_windows
+from ubridge.core.operation import WORK, Op
+from ubridge.definitions.attention import ATTENTION
+from ubridge.definitions.elementwise import MULTIPLY, SILU_MUL
+from ubridge.definitions.products import MATMUL, QUANTIZED_MATVEC, QUANTIZED_PRODUCT
+from ubridge.definitions.rows import SOFTMAX
 from ubridge.definitions.table import OPS
-from ubridge.indexed_products import indexed_matmul
-from ubridge.ops import choices, elementwise, fused, products, reductions, rows, selection, windows
-from ubridge.ops.caches import cached_attention, kv_append, rope_at
-from ubridge.quantized import QuantizedWeight, quantize_activations, quantized_matmul
+from ubridge.ops import (
+    caches,
+    choices,
+    elementwise,
+    fused,
+    products,
+    reductions,
+    rows,
+    selection,
+    windows,
+)
+from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -40,9 +47,9 @@ class TensorOp(Enum):
 
     _ignore_ = "one"
 
-    MulMat = of_products.MATMUL.name
-    SoftMax = of_rows.SOFTMAX.name
-    Mul = elements.MULTIPLY.name
+    MulMat = MATMUL.name
+    SoftMax = SOFTMAX.name
+    Mul = MULTIPLY.name
     for one in OPS:
         if one not in (MulMat, SoftMax, Mul):
             vars()["".join(map(str.capitalize, one.split("_")))] = one
@@ -100,226 +107,78 @@ def table_op(kind: TensorOp | Op | str, inputs: int, params: OpParams) -> Op:
     found = OPS.get(name)
     if found is None:
         raise ArgumentValueError(f"no operation {name!r}; there are {', '.join(OPS)}")
-    if found is of_rows.SOFTMAX and inputs >= 3:
-        return of_attention.ATTENTION
-    if found is elements.MULTIPLY and params.gate_up:
-        return elements.SILU_MUL
+    if found is SOFTMAX and inputs >= 3:
+        return ATTENTION
+    if found is MULTIPLY and params.gate_up:
+        return SILU_MUL
+    if found is MATMUL and isinstance(params.weight, QuantizedWeight):
+        rounded = QUANTIZED_PRODUCT.settings.items() <= params.options.items()
+        return QUANTIZED_PRODUCT if rounded else QUANTIZED_MATVEC
     return found
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    name: getattr(module, name)
+    for module in (
+        functions,
+        elementwise,
+        choices,
+        fused,
+        reductions,
+        rows,
+        selection,
+        windows,
+        products,
+        caches,
+        quantized,
+        indexed_products,
+    )
+    for name in module.__all__
+}
+"""The functions on tensors, by name."""
 
 
 def compute(op: Op, inputs: Sequence[DeviceTensor], params: OpParams) -> DeviceTensor:
     """Call the operation's function on its inputs and parameters, and return its result."""
-    operands: _Operands = list(inputs)
-    operands += [one for one in (params.weight, params.gamma, params.beta) if one is not None]
-    how = _CALLS.get(op) or _CALLS.get(op.family)
-    result: DeviceTensor
-    if how is not None:
-        result = how(op, operands, params)
-    elif op.name in rows.__all__:
-        result = _rows(op, operands, params)
-    else:
+    function = _FUNCTIONS.get(op.called) or getattr(DeviceTensor, op.called, None)
+    if function is None or op.family.check is None:
         raise ArgumentTypeError(
             f"{op.name}: tensors have no such operation; it is one of kernels for GCUs only"
         )
-    return result
+    result: DeviceTensor | None = function(**_arguments(op, function, inputs, params))
+    return inputs[0] if result is None else result
 
 
-_Operands = list[Any]
-
-
-def _scalar(op: Op, params: OpParams) -> float:
-    if params.scalar is None:
-        raise ArgumentValueError(f"{op.name}: expected OpParams(scalar=…), got none")
-    return params.scalar
-
-
-def _one(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 1)
-    return elementwise.unary(op, operands[0])
-
-
-def _one_and_scalar(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 1)
-    return elementwise.unary(op, operands[0], _scalar(op, params))
-
-
-def _two(op: Op, operands: _Operands, params: OpParams) -> Any:
-    if params.scalar is not None:
-        operands = [*operands, params.scalar]
-    _require_count(op, operands, 2)
-    return elementwise.binary(op, *operands)
-
-
-def _cast(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 1)
-    return elementwise.converted(operands[0], params.options["dtype"])
-
-
-def _reduce(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 1)
-    axis = params.options.get("axis", params.integer)
-    return reductions.reduced(op, operands[0], axis, bool(params.options.get("keepdims", False)))
-
-
-def _rope(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 3)
-    turned = {"interleaved": op is of_attention.ROPE_I, "heads_last": op is of_attention.ROPE_THD}
-    return rows.rope(*operands, **{**turned, **params.options})
-
-
-def _rows(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, op.family.tensors[0])
-    number = {} if params.scalar is None else {"epsilon": params.scalar}
-    return getattr(rows, op.name)(*operands, **number, **params.options)
-
-
-def _windows(op: Op, operands: _Operands, params: OpParams) -> Any:
-    return getattr(windows, op.name)(*operands, **params.options)
-
-
-def _fill(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 1)
-    operands[0].fill(_scalar(op, params))
-    return operands[0]
-
-
-def _affine(op: Op, operands: _Operands, params: OpParams) -> Any:
-    return elementwise.affine(*operands, **params.options)
-
-
-def _where(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 3)
-    return choices.where(*operands)
-
-
-def _sort(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 1)
-    return rows.argsort(operands[0], descending=op is of_rows.ARGSORT_DESCENDING)
-
-
-def _matmul(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 2)
-    if isinstance(operands[1], QuantizedWeight):
-        return quantized_matmul(*operands, **params.options)
-    return products.matmul(*operands)
-
-
-def _product_of_blocks(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 2)
-    x, weight = operands
-    if not isinstance(weight, QuantizedWeight):
-        raise ArgumentTypeError(f"{op.name}: expected a weight of blocks, got {weight!r}")
-    activations: Any = "q8" if op is of_products.QUANTIZED_PRODUCT else "f32"
-    return quantized_matmul(x, weight, activations=activations)
-
-
-def _activations(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 1)
-    return quantize_activations(operands[0], **params.options)
-
-
-def _product_at_ids(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 3)
-    x, weights, ids = operands
-    if not isinstance(weights, QuantizedWeight):
-        raise ArgumentTypeError(f"{op.name}: expected weights of blocks, got {weights!r}")
-    return indexed_matmul(x, weights, ids)
-
-
-def _gated(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 2)
-    return fused.silu_mul(*operands)
-
-
-def _masked_fill(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 2)
-    x, mask = operands
-    return fused.masked_fill(x, mask, _scalar(op, params))
-
-
-def _append(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 3)
-    return kv_append(*operands)
-
-
-def _rope_at(op: Op, operands: _Operands, params: OpParams) -> Any:
-    _require_count(op, operands, 4)
-    return rope_at(*operands, **params.options)
-
-
-def _cached(op: Op, operands: _Operands, params: OpParams) -> Any:
-    query, keys, values, position, *biases = operands
-    bias = biases[0] if biases else None
-    return cached_attention(
-        query, keys, values, position, bias=bias, scale=params.scalar, **params.options
-    )
-
-
-def _attention(op: Op, operands: _Operands, params: OpParams) -> Any:
-    query, key, value, *masks = operands
-    mask = masks[0] if masks else None
-    return products.attention(query, key, value, mask=mask, scale=params.scalar, **params.options)
-
-
-def _along(op: Op, operands: _Operands, params: OpParams) -> Any:
-    if params.integer is None:
-        raise ArgumentValueError(f"{op.name}: expected the axis as OpParams(integer=…), got none")
-    return _ALONG[op](*operands, params.integer)
-
-
-_ALONG: Mapping[Op, Callable[..., Any]] = {
-    indexing.INDEX_SELECT: selection.take,
-    indexing.GATHER: selection.gather,
-    indexing.SCATTER: selection.scatter,
-    indexing.SCATTER_ADD: selection.scatter_add,
-    indexing.INDEX_ADD: selection.index_add,
-    of_attention.KV_CONCAT: products.kv_concat,
-}
-
-
-def _require_count(op: Op, operands: _Operands, expected: int) -> None:
-    if len(operands) != expected:
+def _arguments(
+    op: Op, function: Callable[..., Any], inputs: Sequence[DeviceTensor], params: OpParams
+) -> dict[str, Any]:
+    """The function's arguments by name: operands, numbers and settings, as the definition says."""
+    operands, numbers = op.family.operands.split(), op.family.numbers.split()
+    accepted = signature(function).parameters
+    listed = [name.strip("[]") for name in (*operands, *numbers)]
+    names = [
+        name if name in accepted else given for name, given in zip(listed, accepted, strict=False)
+    ]
+    constants = [one for one in (params.weight, params.gamma, params.beta) if one is not None]
+    given: list[Any] = [*inputs, *constants]
+    if params.scalar is not None and not numbers:
+        given.append(params.scalar)
+    counts = [one + op.family.is_in_place for one in op.family.tensors]
+    if len(given) not in counts:
+        expected = " or ".join(map(str, counts))
         raise ArgumentValueError(
-            f"{op.name}: expected {expected} operands ({op.family.operands}), got {len(operands)}"
+            f"{op.name}: expected {expected} operands ({', '.join(operands)}), got {len(given)}"
         )
-
-
-_CALLS: Mapping[Family | Op, Callable[[Op, _Operands, OpParams], Any]] = {
-    elements.UNARY: _one,
-    elements.WITH_NUMBER: _one_and_scalar,
-    elements.AFFINE: _affine,
-    elements.BINARY: _two,
-    elements.COMPARISON: _two,
-    elements.ASTYPE: _cast,
-    elements.WHERE: _where,
-    memory.FILL: _fill,
-    of_rows.REDUCTION: _reduce,
-    of_rows.ARG_REDUCTION: _reduce,
-    of_rows.SORTING: _sort,
-    of_products.MATMUL: _matmul,
-    of_products.QUANTIZED_MATVEC: _product_of_blocks,
-    of_products.QUANTIZED_PRODUCT: _product_of_blocks,
-    of_products.ACTIVATIONS: _activations,
-    of_products.INDEXED_PRODUCT: _product_at_ids,
-    of_attention.ATTENTION: _attention,
-    of_attention.ROPE: _rope,
-    of_attention.ROPE_I: _rope,
-    of_attention.ROPE_THD: _rope,
-    elements.SILU_MUL: _gated,
-    elements.MASKED_FILL: _masked_fill,
-    of_attention.KV_APPEND: _append,
-    of_attention.ROPE_AT: _rope_at,
-    of_attention.CACHED_ATTENTION: _cached,
-    of_windows.CONV1D: _windows,
-    of_windows.CONV2D: _windows,
-    of_windows.CONV_TRANSPOSE1D: _windows,
-    of_windows.CONV_TRANSPOSE2D: _windows,
-    of_windows.POOLING: _windows,
-    of_windows.UPSAMPLE_NEAREST2D: _windows,
-    of_windows.UPSAMPLE_BILINEAR2D: _windows,
-    indexing.INDEX_SELECT: _along,
-    indexing.GATHER: _along,
-    indexing.SCATTERING: _along,
-    indexing.INDEX_ADD: _along,
-    of_attention.KV_CONCAT: _along,
-}
+    arguments = {**op.settings, **params.options, **dict(zip(names, given, strict=False))}
+    number = names[len(operands)] if numbers else None
+    if params.scalar is not None and number is not None:
+        arguments[number] = params.scalar
+    if params.integer is not None:
+        arguments["axis"] = params.integer
+    for name, parameter in accepted.items():
+        if parameter.default is Parameter.empty and name not in arguments:
+            how = {number: "scalar", "axis": "integer"}.get(name, "options")
+            raise ArgumentValueError(
+                f"{op.name}: expected OpParams({how}=…) for {name!r}, got none"
+            )
+    return arguments

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 
 from ubridge.core.storage_view import StorageView
 from ubridge.graph.ops import Node
@@ -16,39 +17,27 @@ def ordered(nodes: Sequence[Node]) -> list[int]:
 
     Raises `ArgumentValueError` that names the nodes of a cycle, or an input that does not exist.
     """
-    waiting = [len(set(node.inputs)) for node in nodes]
-    readers: defaultdict[int, list[int]] = defaultdict(list)
     for node in nodes:
-        for one in set(node.inputs):
+        for one in node.inputs:
             if one >= len(nodes):
                 raise ArgumentValueError(f"{node}: its input {one} was never added")
-            readers[one].append(node.index)
-    ready = [index for index, count in enumerate(waiting) if count == 0]
-    heapify(ready)
+    sorter = TopologicalSorter({node.index: node.inputs for node in nodes})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        around = error.args[1][:-1]
+        first = around.index(min(around))
+        listed = (*around[first:], *around[: first + 1])
+        told = " → ".join(str(nodes[index]) for index in listed)
+        raise ArgumentValueError(f"the graph has a cycle: {told}") from None
+    ready: list[int] = []
     found = []
-    while ready:
-        index = heappop(ready)
-        found.append(index)
-        for reader in readers[index]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heappush(ready, reader)
-    if len(found) < len(nodes):
-        stuck = {index for index, count in enumerate(waiting) if count}
-        listed = " → ".join(str(nodes[index]) for index in _cycle(nodes, stuck))
-        raise ArgumentValueError(f"the graph has a cycle: {listed}")
+    while sorter:
+        for index in sorter.get_ready():
+            heappush(ready, index)
+        found.append(heappop(ready))
+        sorter.done(found[-1])
     return found
-
-
-def _cycle(nodes: Sequence[Node], stuck: set[int]) -> list[int]:
-    """A cycle, in the order values would flow; every stuck node has a stuck input."""
-    path: list[int] = []
-    at = min(stuck)
-    while at not in path:
-        path.append(at)
-        at = next(one for one in nodes[at].inputs if one in stuck)
-    around = path[path.index(at) :]
-    return [around[0], *reversed(around)]
 
 
 def require_fresh(

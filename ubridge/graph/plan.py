@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.graph.calls import with_values
-from ubridge.graph.dispatch import execute_graph
 from ubridge.graph.dry_run import DryRun
 from ubridge.graph.ops import Node
-from ubridge.graph.running import RunnableGraph
+from ubridge.graph.running import RunnableGraph, execute_graph
 from ubridge.ops.strided import bytes_of_booleans
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Plan, Stream

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from time import perf_counter
 
 from ubridge.core.storage_view import StorageView
 from ubridge.device.executor import Enqueue
 from ubridge.graph.building import GraphBuilder
-from ubridge.graph.dispatch import Step
+from ubridge.graph.calls import with_values
+from ubridge.graph.dispatch import DispatchCall, KernelDispatch, Step, dispatch_one
 from ubridge.graph.memory import Lifetime, MemoryPlan, plan_memory
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer
 from uhal.device import DeviceLike
 from uhal.dtypes import u8
 from uhal.errors import ArgumentValueError, NotFoundError
+from uhal.interop import StreamLike
 
 
 class RunnableGraph(GraphBuilder):
@@ -150,4 +154,42 @@ class RunnableGraph(GraphBuilder):
         )
 
 
-__all__ = ["RunnableGraph"]
+@dataclass(frozen=True)
+class GraphExecResult:
+    """What one run of a graph did."""
+
+    n_launches: int
+    """Operations dispatched, one launch each on the host, ROCm and CUDA."""
+    elapsed_us: float
+    """Microseconds the host took to enqueue them; the device may still be at work."""
+
+
+def execute_graph(
+    graph: RunnableGraph,
+    dispatcher: KernelDispatch | None = None,
+    /,
+    *,
+    stream: StreamLike | None = None,
+    **slots: float,
+) -> GraphExecResult:
+    """Enqueue the operations of a graph in order, one dispatch each and none for leaves.
+
+    `dispatcher` launches the device's kernels unless another is given. Numbers of the graph's slots
+    are what they were declared with unless given here. Does not wait.
+    """
+    steps = graph.prepared()
+    ready = graph.enqueuing()
+    given = graph.checked_slots(slots)
+    start = perf_counter()
+    for step, enqueue in zip(steps, ready, strict=True):
+        arguments = step.arguments
+        if step.call.slots:
+            arguments = with_values(arguments, given)
+        if dispatcher is None:
+            enqueue(stream, step.out, *arguments)
+        else:
+            dispatch_one(dispatcher, DispatchCall(step, arguments, enqueue, stream))
+    return GraphExecResult(len(steps), (perf_counter() - start) * 1e6)
+
+
+__all__ = ["GraphExecResult", "RunnableGraph", "execute_graph"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from weakref import ref
 
 from ubridge.core.overlap import Span, conflict
@@ -16,7 +15,7 @@ from uhal.frameworks import address_of
 class Storage:
     """A run of memory, parts of which nodes read and write."""
 
-    __slots__ = ("_bytes", "address", "buffer", "is_kept", "name", "nbytes", "weak")
+    __slots__ = ("_bytes", "address", "buffer", "is_kept", "nbytes", "weak")
 
     def __init__(self, nbytes: int, buffer: DeviceBuffer | None = None) -> None:
         self.nbytes = nbytes
@@ -26,7 +25,6 @@ class Storage:
         """The owner, of a result recorded in a trace that has not ended."""
         self.is_kept = False
         """Whether it gets memory of its own: results that are read after a run do."""
-        self.name: str | None = None
         self.address = 0 if buffer is None else address_of(buffer)
         """The owner's, held or watched, else 0; only compared."""
         self._bytes: DeviceBuffer | None = None
@@ -49,11 +47,10 @@ class Storage:
         return self._bytes
 
 
-class Storages:
+class Storages(list[Storage]):
     """The storages of one graph, by number and by the buffer that owns them."""
 
     def __init__(self) -> None:
-        self._all: list[Storage] = []
         self._numbers: dict[int, int] = {}
         self.values: dict[int, StorageView] = {}
         """Node to the view that holds its value."""
@@ -62,43 +59,30 @@ class Storages:
         self.wanted: dict[int, DeviceBuffer | None] = {}
         """Node that is not described yet to the memory for its result, if given."""
 
-    def __getitem__(self, number: int) -> Storage:
-        return self._all[number]
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __iter__(self) -> Iterator[Storage]:
-        return iter(self._all)
-
     def number_of(self, root: DeviceBuffer) -> int | None:
         """Return the storage of a buffer that owns its memory, `None` for one not seen yet."""
         return self._numbers.get(id(root))
 
-    def add(self, nbytes: int) -> int:
-        """Add room that is yet to be planned."""
-        self._all.append(Storage(nbytes))
-        return len(self._all) - 1
-
-    def hold(self, root: DeviceBuffer) -> int:
-        """Add the memory of a buffer, which is kept alive."""
-        self._all.append(Storage(root.nbytes, root))
-        self._numbers[id(root)] = len(self._all) - 1
-        return len(self._all) - 1
+    def add(self, nbytes: int, root: DeviceBuffer | None = None) -> int:
+        """Add room that is yet to be planned, or the memory of a buffer, which is kept alive."""
+        self.append(Storage(nbytes, root))
+        if root is not None:
+            self._numbers[id(root)] = len(self) - 1
+        return len(self) - 1
 
     def watch(self, root: DeviceBuffer) -> int:
         """Add the memory of a buffer that is kept alive by others only, while they do."""
         number = self.add(root.nbytes)
         key = id(root)
         self._numbers[key] = number
-        self._all[number].address = address_of(root)
+        self[number].address = address_of(root)
         # Another buffer may get the same id afterwards.
-        self._all[number].weak = ref(root, lambda _: self._numbers.pop(key, None))
+        self[number].weak = ref(root, lambda _: self._numbers.pop(key, None))
         return number
 
     def settle(self) -> None:
         """Hold the watched buffers that are still alive, and plan the memory of the others."""
-        for storage in self._all:
+        for storage in self:
             if storage.weak is not None:
                 storage.buffer = storage.weak()
                 storage.weak = None
@@ -110,14 +94,14 @@ class Storages:
         """
         if isinstance(buffer, Description):
             return buffer.memory
-        base = buffer.base
+        base, offset = buffer.base, buffer.byte_offset
         number = self._numbers.get(id(base))
-        if number is not None:
-            return StorageView(number, buffer.byte_offset, buffer.size, buffer.dtype)
-        number = self._around(base)
         if number is None:
-            return StorageView(self.hold(base), buffer.byte_offset, buffer.size, buffer.dtype)
-        offset = address_of(buffer) - self._all[number].address
+            number = self._around(base)
+            if number is None:
+                number = self.add(base.nbytes, base)
+            else:
+                offset = address_of(buffer) - self[number].address
         return StorageView(number, offset, buffer.size, buffer.dtype)
 
     def _around(self, base: DeviceBuffer) -> int | None:
@@ -127,7 +111,7 @@ class Storages:
         """
         start = address_of(base)
         stop = start + base.nbytes
-        for number, storage in enumerate(self._all):
+        for number, storage in enumerate(self):
             at = storage.address
             if not at or at >= stop or start >= at + storage.nbytes:
                 continue
@@ -153,13 +137,13 @@ class Storages:
 
     def _address(self, view: StorageView) -> int:
         """Return the address of a view; storages without memory have addresses of their own."""
-        buffer = self._all[view.storage].buffer
+        buffer = self[view.storage].buffer
         whole = (view.storage + 1) << 64 if buffer is None else address_of(buffer)
         return whole + view.offset
 
     def resolve(self, view: StorageView) -> DeviceBuffer:
         """Return the buffer of a view that has memory."""
-        return _part(self._all[view.storage].bytes, view)
+        return _part(self[view.storage].bytes, view)
 
 
 def _part(whole: DeviceBuffer, view: StorageView) -> DeviceBuffer:

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import ubridge as ub
 from ubridge.core.block_formats import BlockFormat
+from ubridge.definitions.products import QUANTIZED_PRODUCT
+from ubridge.device.host import has_host_memory
 from ubridge.models.architecture import Architecture
 from ubridge.models.sources import Source
 from ubridge.recipes import recipe_of
@@ -165,7 +167,7 @@ class Loader:
     @property
     def allocated(self) -> int:
         """Bytes of device memory that the weights will take: on the host, pages need none."""
-        has_pages = self.device.backend == "host"
+        has_pages = has_host_memory(self.device)
         own = [one for one in self.wanted if not (has_pages and self._is_as_in_its_file(one))]
         return sum(map(self._nbytes_of, own))
 
@@ -301,7 +303,7 @@ class Loader:
     @property
     def _multiplies_blocks(self) -> bool:
         """Whether the device has products of quantized weights: GCUs have those of another kind."""
-        return self.device.backend != "tops"
+        return ub.DeviceExecutor.of(self.device).has(QUANTIZED_PRODUCT)
 
     def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:
         values = ub.quantized.dequantize(self.source.weights.raw(one.names[0]), weight.format)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ubridge as ub
+from ubridge.definitions.attention import KV_APPEND
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Chunk, Tables
 from ubridge.models.cache import Cache
@@ -65,7 +66,8 @@ class Model:
         """Made by `load`."""
         self._body = body
         # GCUs append and rotate one token at a time, and score all keys in the memory of a cache.
-        self._reads_one_by_one = body.device.backend == "tops"
+        at = ub.DeviceExecutor.of(body.device)
+        self._reads_one_by_one = at.has(KV_APPEND) and at.lowering(KV_APPEND).of_one_token
         self.design = design
         """The architecture, from the table and the configuration."""
         self.architecture = design.name

@@ -25,7 +25,7 @@ from tests.simulated.gcu.reference import (
     sample,
     softmax,
 )
-from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
+from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, DataType, Multicore, tune
 
 
 def size_of(gcu: Gcu) -> int:
@@ -338,10 +338,11 @@ def matmul(gcu: Gcu, entry: str) -> None:
     for batch, m, k, n in ((1, 1, 64, 48), (3, 33, 130, 70), (1, 130, 32, 200)):
         for turned in (False, True):
             info = AtenGemmInfo.of(codes[dtype], weights[bits], batch, m, k, n, turned)
-            tuned = AtenGemmTuner().tuner(info)
+            tuned = tune(info)
+            axes = (Multicore.LHS, Multicore.RHS, Multicore.BATCH)
             numbers = (
-                *(tuned.input_dtype, batch, m, k, n),
-                *(tuned.lhs_multicore, tuned.rhs_multicore, tuned.batch_multicore),
+                *(int(info.data_type), batch, m, k, n),
+                *(int(tuned.multicore is axis) for axis in axes),
                 *(0, int(turned), 1.0, 0.0, 0.0, tuned.sip_m, tuned.sip_k, tuned.sip_n, 0),
             )
             x = sample(gcu.rng, (batch, m, k), dtype)

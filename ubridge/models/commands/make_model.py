@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ubridge.device.host import HOST
 from ubridge.models.making import CONFIGS, make_model
 from uhal import Device
 
@@ -46,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
         except ValueError:
             changes[key] = value
     text = options.text.read_text("utf-8") if options.text else None
-    with Device(0, backend="host"):
+    with Device(0, backend=HOST):
         made = make_model(
             options.folder, options.arch, changes, text=text, dtype=options.dtype, seed=options.seed
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
+from ubridge.device.host import HOST
 from ubridge.files.errors import FileWarning
 from ubridge.files.gguf_reading import begins_as_gguf
 from ubridge.models.model import Model
@@ -87,7 +88,7 @@ def loaded(
 
     A tokenizer of its own takes the place of the one beside the weights.
     """
-    backend = "host" if options.cpu else options.backend
+    backend = HOST if options.cpu else options.backend
     device = Api.quick_init(options.device, backend=backend)
     print(f"{device.backend}:{device.ordinal} {device.name}", file=sys.stderr)
     start = time.perf_counter()

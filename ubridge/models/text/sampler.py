@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 
 import ubridge as ub
+from ubridge.device.host import HOST
 from ubridge.models.text.sampling import Sampling
 from uhal import Device, DeviceBuffer, DType
 from uhal.device import as_device
@@ -93,7 +94,7 @@ class Selection:
     ) -> None:
         """Begin behind tokens, of which those generated occurred as often as that says."""
         is_there = _has_kernel(logits.device.backend)
-        self._device: Device = logits.device if is_there else as_device("host")
+        self._device: Device = logits.device if is_there else as_device(HOST)
         self._sampling = sampling
         self._size = size = logits.size
         function = ub.load_module(_MODULE, device=self._device).get_function("sample_f32")

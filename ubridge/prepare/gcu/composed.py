@@ -6,6 +6,8 @@ more bits than a fused kernel loses. They take memory that a fused kernel does n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from ubridge.core.layout import Layout
@@ -20,6 +22,7 @@ from ubridge.definitions.attention import (
     ROPE_AT,
     ROPE_I,
 )
+from ubridge.definitions.composing import converted
 from ubridge.definitions.elementwise import (
     ADD,
     AFFINE,
@@ -46,8 +49,6 @@ from uhal import DType
 from uhal.dtypes import f32, u8
 from uhal.errors import ArgumentTypeError, NotSupportedError
 
-COMPOSED = ("attention", "cached_attention", "rope_at", "log_softmax", "silu_mul", "masked_fill")
-"""Operations made of others, of f32, f16 and bf16; masks fill elements of any type."""
 _HIDDEN = -1e30
 """The score of a key that a query does not see: its exponential is always 0."""
 _ONE = Layout.contiguous(1)
@@ -61,7 +62,7 @@ def _silu_mul(question: Question, steps: Steps) -> None:
     activated = steps.scratch(size, f32)
     steps.run(SILU, [(wide, line)], (activated, line))
     steps.run(MULTIPLY, [(activated, line), (factor, line)], (activated, line))
-    _narrow(activated, steps.result, size, steps)
+    converted(activated, line, steps.result, steps)
 
 
 def _log_softmax(question: Question, steps: Steps) -> None:
@@ -85,47 +86,29 @@ def _log_softmax(question: Question, steps: Steps) -> None:
     logarithms = steps.scratch(rows, f32)
     steps.run(LOG, [(each, line)], (logarithms, line))
     steps.run(SUBTRACT, [(shifted, whole), (logarithms, of_row)], (powers, whole))
-    _narrow(powers, steps.result, whole.size, steps)
+    converted(powers, whole, steps.result, steps)
 
 
 def _attention(question: Question, steps: Steps) -> None:
-    """Add two products with a softmax of all scores between them."""
-    query, key, value, *masks = steps.operands
-    batch, heads, queries, width = question.shape
+    """Add an attention; queries of neighboring heads, which share keys, are rows of one product."""
+    batch, heads, queries, _ = question.shape
     _, kv_heads, keys, _ = question.layout(1).shape
-    out = steps.result
     if keys == 0:
-        steps.run(FILL, (), (out, Layout.contiguous(question.shape.size)), 0)
+        steps.run(FILL, (), (steps.result, Layout.contiguous(question.shape.size)), 0)
         return
-    # Neighboring heads share keys and values: their queries are the rows of one product.
-    pairs, rows = batch * kv_heads, heads // kv_heads * queries
-    q = _wide(query, pairs * rows * width, steps)
-    k, v = [_wide(one, pairs * keys * width, steps) for one in (key, value)]
-    of_queries = Layout.contiguous((pairs, rows, width))
-    of_keys = Layout.contiguous((pairs, keys, width))
-    of_scores = Layout.contiguous((pairs, rows, keys))
     shape = (batch, heads, queries, keys)
-    line = Layout.contiguous(shape)
-    scores, weights = [steps.scratch(line.size, f32) for _ in range(2)]
-    steps.run(MATMUL, [(q, of_queries), (k, of_keys.transpose())], (scores, of_scores))
-    _scale(scores, line, steps.number(), steps)
-    for mask in masks:
-        # The mask uses the memory of the weights before these are computed.
-        of_mask = Layout(shape, (*question.layout(3).strides[:2], keys, 1))
-        _converted(mask, of_mask, weights, steps)
-        steps.run(ADD, [(scores, line), (weights, line)], (scores, line))
-    hidden = _hidden(queries, keys, steps) if question.attribute("causal") else None
-    spread = Layout(shape, (0, 0, keys, 1))
-    if hidden is not None:
-        steps.run(MASKED_FILL, [(scores, line), (hidden, spread)], (scores, line), _HIDDEN)
-    of_rows = Layout.contiguous((pairs * rows, keys))
-    steps.run(SOFTMAX, [(scores, of_rows)], (weights, of_rows))
-    if hidden is not None:
-        # A query that sees no key gets zeros.
-        steps.run(MASKED_FILL, [(weights, line), (hidden, spread)], (weights, line), 0.0)
-    result = steps.scratch(of_queries.size, f32)
-    steps.run(MATMUL, [(weights, of_scores), (v, of_keys)], (result, of_queries))
-    _narrow(result, out, of_queries.size, steps)
+    line, spread = Layout.contiguous(shape), Layout(shape, (0, 0, keys, 1))
+    seen = _hidden(queries, keys, steps) if question.attribute("causal") else None
+    hidden = [] if seen is None else [(seen, spread)]
+
+    def mask(scores: Memory, room: Memory) -> None:
+        for one in steps.operands[3:]:
+            of_mask = Layout(shape, (*question.layout(3).strides[:2], keys, 1))
+            converted(one, of_mask, room, steps)
+            steps.run(ADD, [(scores, line), (room, line)], (scores, line))
+
+    rows = heads // kv_heads * queries
+    _attend((batch * kv_heads, rows, keys), line, mask, hidden, steps)
 
 
 def _rope_at(question: Question, steps: Steps) -> None:
@@ -141,7 +124,7 @@ def _rope_at(question: Question, steps: Steps) -> None:
         rows = Layout.contiguous((1, positions, half))
         chosen = Layout.contiguous((1, 1, half))
         steps.run(INDEX_SELECT, [(table, rows), (position, _ONE)], (row, chosen))
-        return _narrowed(row, x.dtype, half, steps)
+        return _as(row, x.dtype, half, steps)
 
     def rotate(source: Memory, target: Memory, turned: int) -> None:
         shape = Layout.contiguous((1, heads, 1, turned))
@@ -165,37 +148,62 @@ def _rope_at(question: Question, steps: Steps) -> None:
 
 
 def _cached_attention(question: Question, steps: Steps) -> None:
-    """Add two products with a softmax of all scores between them; keys to come are hidden."""
-    query, key, value, position, *biases = steps.operands
-    tokens, heads, width = question.shape
+    """Add an attention to all keys in the cache's memory; keys to come are hidden."""
+    tokens, heads, _ = question.shape
     kv_heads, keys, _ = question.layout(1).shape
     require_one_token(question.op.name, tokens)
-    group = heads // kv_heads
-    q = _wide(query, heads * width, steps)
-    k, v = [_wide(one, kv_heads * keys * width, steps) for one in (key, value)]
-    of_queries = Layout.contiguous((kv_heads, group, width))
-    of_keys = Layout.contiguous((kv_heads, keys, width))
-    of_scores = Layout.contiguous((kv_heads, group, keys))
-    line = Layout.contiguous((heads, keys))
+    line, across = Layout.contiguous((heads, keys)), Layout((heads, keys), (0, 1))
+
+    def bound(scores: Memory, room: Memory) -> None:
+        if question.attribute("is_bounded"):
+            cap, spread = steps.scratch(1, f32), Layout((heads, keys), (0, 0))
+            steps.run(FILL, (), (cap, _ONE), steps.number(1))
+            steps.run(DIVIDE, [(scores, line), (cap, spread)], (room, line))
+            steps.run(TANH, [(room, line)], (scores, line))
+            _scale(scores, line, steps.number(1), steps)
+        for bias in steps.operands[4:]:
+            steps.run(ADD, [(scores, line), (bias, line)], (scores, line))
+
+    unseen = _unseen(steps.operands[3], keys, question.attribute("window"), steps)
+    hidden = [(one, across) for one in unseen]
+    _attend((kv_heads, heads // kv_heads, keys), line, bound, hidden, steps)
+
+
+def _attend(
+    sizes: tuple[int, int, int],
+    line: Layout,
+    change: Callable[[Memory, Memory], None],
+    hidden: Sequence[tuple[Memory, Layout]],
+    steps: Steps,
+) -> None:
+    """Add two products with a softmax of all scores between them.
+
+    `sizes` are products, the queries of each, and keys; `line` is the layout of the scores.
+    `change` is called with the scores and as much memory besides.
+    """
+    products, rows, keys = sizes
+    width = steps.question.shape[-1]
+    of_queries = Layout.contiguous((products, rows, width))
+    of_keys = Layout.contiguous((products, keys, width))
+    of_scores = Layout.contiguous((products, rows, keys))
+    of_rows = Layout.contiguous((products * rows, keys))
+    q, k, v = [
+        _wide(memory, layout.size, steps)
+        for memory, layout in zip(steps.operands[:3], (of_queries, of_keys, of_keys), strict=True)
+    ]
     scores, weights = [steps.scratch(line.size, f32) for _ in range(2)]
     steps.run(MATMUL, [(q, of_queries), (k, of_keys.transpose())], (scores, of_scores))
-    _scale(scores, line, steps.number(0), steps)
-    if question.attribute("is_bounded"):
-        bound = steps.scratch(1, f32)
-        spread = Layout((heads, keys), (0, 0))
-        steps.run(FILL, (), (bound, _ONE), steps.number(1))
-        steps.run(DIVIDE, [(scores, line), (bound, spread)], (weights, line))
-        steps.run(TANH, [(weights, line)], (scores, line))
-        _scale(scores, line, steps.number(1), steps)
-    for bias in biases:
-        steps.run(ADD, [(scores, line), (bias, line)], (scores, line))
-    across = Layout((heads, keys), (0, 1))
-    for hidden in _unseen(position, keys, question.attribute("window"), steps):
-        steps.run(MASKED_FILL, [(scores, line), (hidden, across)], (scores, line), _HIDDEN)
-    steps.run(SOFTMAX, [(scores, line)], (weights, line))
-    result = steps.scratch(heads * width, f32)
+    _scale(scores, line, steps.number(), steps)
+    change(scores, weights)
+    for mask in hidden:
+        steps.run(MASKED_FILL, [(scores, line), mask], (scores, line), _HIDDEN)
+    steps.run(SOFTMAX, [(scores, of_rows)], (weights, of_rows))
+    # A query of a whole attention may see no key, and gets zeros.
+    for mask in hidden if steps.question.op is ATTENTION else ():
+        steps.run(MASKED_FILL, [(weights, line), mask], (weights, line), 0.0)
+    result = steps.scratch(of_queries.size, f32)
     steps.run(MATMUL, [(weights, of_scores), (v, of_keys)], (result, of_queries))
-    _narrow(result, steps.result, heads * width, steps)
+    converted(result, of_queries, steps.result, steps)
 
 
 def _unseen(position: Memory, keys: int, window: int, steps: Steps) -> list[Memory]:
@@ -230,38 +238,21 @@ def _scale(x: Memory, layout: Layout, factor: Given, steps: Steps) -> None:
 
 def _wide(x: Memory, size: int, steps: Steps) -> Memory:
     """The elements as f32, converted if they are not."""
-    if x.dtype is f32:
-        return x
-    if x.dtype.name not in ("f16", "bf16"):
+    if x.dtype.name not in ("f32", "f16", "bf16"):
         raise ArgumentTypeError(
             f"{steps.question.op.name}: dtype {x.dtype} is not supported on tops; it is made "
             "of kernels for bf16 f16 f32"
         )
-    out = steps.scratch(size, f32)
-    steps.run(ASTYPE, [(x, Layout.contiguous(size))], (out, Layout.contiguous(size)))
-    return out
+    return _as(x, f32, size, steps)
 
 
-def _narrowed(x: Memory, dtype: DType, size: int, steps: Steps) -> Memory:
-    """F32 as elements of a type."""
-    if dtype is f32:
+def _as(x: Memory, dtype: DType, size: int, steps: Steps) -> Memory:
+    """The elements themselves if they are of a type, else converted."""
+    if x.dtype is dtype:
         return x
     out = steps.scratch(size, dtype)
-    steps.run(ASTYPE, [(x, Layout.contiguous(size))], (out, Layout.contiguous(size)))
+    converted(x, Layout.contiguous(size), out, steps)
     return out
-
-
-def _narrow(x: Memory, out: Memory, size: int, steps: Steps) -> None:
-    """F32 as the elements of a result."""
-    _converted(x, Layout.contiguous(size), out, steps)
-
-
-def _converted(x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
-    """The elements of a layout as those of another type."""
-    if x.dtype is out.dtype:
-        copy_strided(x, layout, out, steps)
-    else:
-        steps.run(ASTYPE, [(x, layout)], (out, Layout.contiguous(layout.shape)))
 
 
 LOWERINGS: Lowerings = {
@@ -271,5 +262,3 @@ LOWERINGS: Lowerings = {
     ROPE_AT: Launches(_rope_at),
     CACHED_ATTENTION: Launches(_cached_attention),
 }
-
-__all__ = ["COMPOSED", "LOWERINGS"]

@@ -8,12 +8,10 @@ cache differs: Ubridge's forgets the weight's type and the transposes, this one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import lru_cache
 from math import ceil
-
-from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 L1_BYTES = 1536 * 1024 - 1024
 """Memory of one SIP that tiles may fill."""
@@ -23,23 +21,12 @@ _CACHED_SHAPES = 4096
 
 
 class DataType(IntEnum):
-    """Element types by the codes that Ubridge's kernels take."""
+    """Element types of products, by the codes that Ubridge's kernels take."""
 
     I8 = 0
-    U8 = 1
-    I16 = 2
-    U16 = 3
     F16 = 4
     BF16 = 5
-    I32 = 6
-    U32 = 7
     F32 = 8
-    EF32 = 9
-    TF32 = 10
-    I64 = 11
-    U64 = 12
-    F64 = 13
-    PRED = 14
     I4 = 15
 
 
@@ -68,16 +55,6 @@ class AtenGemmInfo:
     transb: bool = True
     """The right operand is stored transposed."""
 
-    def __post_init__(self) -> None:
-        for name in ("batch", "m", "k", "n"):
-            size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, int):
-                raise ArgumentTypeError(f"AtenGemmInfo, {name}: expected an int, got {size!r}")
-            if size < 1:
-                raise ArgumentValueError(
-                    f"AtenGemmInfo, {name}: expected an int of at least 1, got {size}"
-                )
-
     @classmethod
     def of(
         cls,
@@ -92,11 +69,6 @@ class AtenGemmInfo:
         """Describe a product with a result of the left operand's type, not transposed."""
         return cls(data_type, weight_type, data_type, batch, m, k, n, False, bool(rhs_trans))
 
-    @property
-    def is_batch(self) -> bool:
-        """True for more than one product."""
-        return self.batch > 1
-
 
 @dataclass(frozen=True)
 class AtenGemmTune:
@@ -108,87 +80,7 @@ class AtenGemmTune:
     multicore: Multicore = Multicore.NONE
 
 
-@dataclass(frozen=True)
-class GemmOpParams:
-    """The parameters of a product as Ubridge's host code holds them, in its order."""
-
-    input_dtype: int
-    output_dtype: int
-    csb_batch: int = 1
-    sip_batch: int = 1
-    lhs_csb_k: int = 0
-    rhs_csb_k: int = 0
-    lhs_csb_m: int = 0
-    rhs_csb_n: int = 0
-    sip_m: int = 0
-    sip_k: int = 0
-    sip_n: int = 0
-    batch_multicore: int = 0
-    lhs_multicore: int = 0
-    rhs_multicore: int = 0
-    lhs_pingpong: int = 0
-    rhs_pingpong: int = 0
-    sdma_lhs_pingpong: int = 0
-    sdma_rhs_pingpong: int = 0
-    rhs_repeat_copy: int = 0
-    lhs_transpose: int = 0
-    rhs_transpose: int = 0
-    out_transpose: int = 0
-    alpha: float = 1.0
-    beta: float = 0.0
-    addmm_beta: float = 0.0
-    coef: float = 0.0
-    act_mode: float = 0.0
-    bias: int = 0
-    act_en: int = 0
-    input_batch: int = 0
-    input_m: int = 0
-    input_k: int = 0
-    input_n: int = 0
-
-    @classmethod
-    def of(cls, info: AtenGemmInfo, tune: AtenGemmTune) -> GemmOpParams:
-        """Combine a product and its tiles."""
-        return cls(
-            input_dtype=int(info.data_type),
-            output_dtype=int(info.out_data_type),
-            sip_m=tune.sip_m,
-            sip_k=tune.sip_k,
-            sip_n=tune.sip_n,
-            batch_multicore=int(tune.multicore is Multicore.BATCH),
-            lhs_multicore=int(tune.multicore is Multicore.LHS),
-            rhs_multicore=int(tune.multicore is Multicore.RHS),
-            lhs_transpose=int(info.transa),
-            rhs_transpose=int(info.transb),
-            input_batch=info.batch,
-            input_m=info.m,
-            input_k=info.k,
-            input_n=info.n,
-        )
-
-    def as_dict(self) -> dict[str, int | float]:
-        """Return the fields by name, in order."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-class AtenGemmTuner:
-    """Chooses tiles, and remembers the choice for every product it was asked about lately.
-
-    Any thread may use it.
-    """
-
-    def __init__(self) -> None:
-        self._remembered = lru_cache(maxsize=_CACHED_SHAPES)(_parameters)
-
-    def tuner(self, info: AtenGemmInfo) -> GemmOpParams:
-        """Return the parameters to launch the product with."""
-        return self._remembered(info)
-
-
-def _parameters(info: AtenGemmInfo) -> GemmOpParams:
-    return GemmOpParams.of(info, tune(info))
-
-
+@lru_cache(maxsize=_CACHED_SHAPES)
 def tune(info: AtenGemmInfo) -> AtenGemmTune:
     """Choose tiles for a product; none if its result has another type than its operand."""
     if info.data_type is not info.out_data_type:

@@ -77,7 +77,7 @@ def _gather(question: Question, steps: Steps) -> None:
     x, ids = steps.operands
     left, count, right = question.shape
     length, size = question.layout(0).shape[1], question.shape.size
-    steps.work(partial(_check, question.op, size, length), ids, is_beyond_launches=False)
+    require_ids(question.op, ids, size, length, steps)
     moved = _MOVED_AS.get(x.dtype, x.dtype)
     x, target = x.view(moved), steps.result.view(moved)
     if right > 1:
@@ -219,20 +219,7 @@ def _scatter_on_host(
 
 def require_ids(op: Op, ids: Memory, count: int, length: int, steps: Steps) -> None:
     """Refuse ids out of bounds; they are read back unless the host knows their range."""
-    steps.work(partial(_check_unless_known, op, count, length), ids, is_beyond_launches=False)
-
-
-def _check_unless_known(
-    op: Op,
-    count: int,
-    length: int,
-    at: DeviceExecutor,
-    stream: StreamLike | None,
-    ids: DeviceBuffer,
-) -> None:
-    known = at.known_range(ids)
-    if known is None or known[0] < 0 or known[1] >= length:
-        _checked(op, ids, count, length, stream)
+    steps.work(partial(_check, op, count, length), ids, is_beyond_launches=False)
 
 
 def _check(
@@ -243,7 +230,9 @@ def _check(
     stream: StreamLike | None,
     ids: DeviceBuffer,
 ) -> None:
-    _checked(op, ids, count, length, stream)
+    known = at.known_range(ids)
+    if known is None or known[0] < 0 or known[1] >= length:
+        _checked(op, ids, count, length, stream)
 
 
 def _checked(op: Op, ids: DeviceBuffer, count: int, length: int, stream: StreamLike | None) -> Ids:

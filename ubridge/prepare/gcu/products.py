@@ -23,16 +23,15 @@ from ubridge.definitions.gcus import (
 )
 from ubridge.definitions.products import MATMUL, QUANTIZED_MATVEC
 from ubridge.prepare.gcu.copies import whole
-from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, AtenGemmTuner, DataType
+from ubridge.prepare.gcu.gemm_tuner import AtenGemmInfo, DataType, Multicore, tune
 from ubridge.prepare.gcu.indexing import require_ids
 from ubridge.prepare.gcu.kernels import gcu_kernel
-from uhal.errors import ArgumentValueError, NotSupportedError
+from uhal.errors import NotSupportedError
 
 _CACHE = gcu_kernel("cache", "reshape_and_cache_{dtype}")
 _CODES = {"f32": DataType.F32, "f16": DataType.F16, "bf16": DataType.BF16}
 _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
 """For products too wide for its memory the tuner gives 0, by which the kernels would divide."""
-_tuner = AtenGemmTuner()
 
 
 class GcuMatmul(Lowering):
@@ -174,9 +173,7 @@ def _tiles(
 ) -> dict[str, Given]:
     """The kernels' arguments of a product, from its type to whether all share a weight."""
     batch, m, k, n = sizes
-    if min(sizes) < 1:
-        raise ArgumentValueError(f"matmul: expected sizes of at least 1, got {sizes}")
-    tuned = _tuner.tuner(AtenGemmInfo.of(code, weight, batch, m, k, n, transposed))
+    tuned = tune(AtenGemmInfo.of(code, weight, batch, m, k, n, transposed))
     # alpha, beta and addmm_beta are not applied by any of the kernels.
     return {
         "input_dtype": int(code),
@@ -184,9 +181,9 @@ def _tiles(
         "input_m": m,
         "input_k": k,
         "input_n": n,
-        "lhs_multicore": tuned.lhs_multicore,
-        "rhs_multicore": tuned.rhs_multicore,
-        "batch_multicore": tuned.batch_multicore,
+        "lhs_multicore": int(tuned.multicore is Multicore.LHS),
+        "rhs_multicore": int(tuned.multicore is Multicore.RHS),
+        "batch_multicore": int(tuned.multicore is Multicore.BATCH),
         "lhs_transpose": 0,
         "rhs_transpose": int(transposed),
         "alpha": 1.0,
@@ -197,6 +194,12 @@ def _tiles(
     }
 
 
+class _OfOneToken(Launches):
+    """Launches of a kernel that takes one token."""
+
+    of_one_token = True
+
+
 LOWERINGS: Lowerings = {
     MATMUL: GcuMatmul(),
     QUANTIZED_MATVEC: Launches(_refuse_matvec),
@@ -204,7 +207,7 @@ LOWERINGS: Lowerings = {
         _quantized_matmul, gcu_kernel("matmul", "matmul_{dtype}_{root}", in_l2=True)
     ),
     KV_CONCAT: Launches(_kv_concat, gcu_kernel("kvconcat", PLAIN)),
-    KV_APPEND: Launches(_kv_append),
+    KV_APPEND: _OfOneToken(_kv_append),
     ROTATION: Launches(_named_by_attributes, gcu_kernel("embedding", PLAIN)),
     DEQUANTIZE_Q8_0: Launches(_named_by_attributes, gcu_kernel("quant", PLAIN, in_l2=True)),
     QUANTIZE_Q8_0: Launches(_named_by_attributes, gcu_kernel("quant", PLAIN, in_l2=True)),
