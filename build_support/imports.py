@@ -24,7 +24,6 @@ ROOMS = (
     "files",
     "tensor",
     "ops",
-    "buffers",
     "prepare",
     "device",
     "definitions",

@@ -8,7 +8,7 @@ import argparse
 
 import numpy as np
 
-from ubridge import legacy_ops
+from ubridge import Layout, launch_matmul
 from uhal import Api, DeviceBuffer, Event, HostBuffer, Stream, StreamFlags
 
 N = 512
@@ -24,13 +24,14 @@ def main() -> None:
     a = DeviceBuffer.from_numpy(left.ravel())
     b = DeviceBuffer.from_numpy(right.ravel())
     product = DeviceBuffer.uninitialized(N * N, "f32")
+    square = Layout.contiguous((N, N))
     # Copies to and from pinned memory do not hold up the program.
     pinned = HostBuffer(N * N, "f32")
 
     with Stream(StreamFlags.NON_BLOCKING) as compute, Stream(StreamFlags.NON_BLOCKING) as copy:
         start, end = Event(), Event()
         start.record(compute)
-        legacy_ops.matmul(a, b, product, N, N, N, compute)
+        launch_matmul(a, square, b, square, out=product, stream=compute)
         end.record(compute)
 
         # Without this line the copy could read the product before it is there.

@@ -7,8 +7,7 @@ import argparse
 
 import numpy as np
 
-from ubridge import legacy_ops
-from ubridge.legacy_ops import Activation
+from ubridge import Layout, launch_unary
 from uhal import Api, DeviceBuffer
 
 
@@ -25,7 +24,7 @@ def main() -> None:
     # A slice is a view: relu over the middle changes the buffer it belongs to.
     data = DeviceBuffer.from_slice([-1.0, -2.0, -3.0, -4.0, 5.0, -6.0], "f32")
     middle = data[1:5]
-    legacy_ops.activation(middle, 1, middle.size, Activation.RELU)
+    launch_unary("relu", middle, Layout.contiguous(middle.size), out=middle)
     print("data  ", data.to_numpy())
 
     # A view of a view, and the same bytes as another type.

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge import legacy_ops
-from ubridge.legacy_ops import Activation
+from ubridge import Layout, launch_convolution, launch_matmul, launch_unary
 from uhal import Api, Device, DeviceBuffer, Event, Stream
 from uhal.errors import DeviceError
 
@@ -101,18 +100,17 @@ def forward(inputs: dict[str, Matrix], stream: Stream) -> list[Layer]:
         out_side = side - KERNEL_SIDE + 1 if operation == "convolution" else side
         out = DeviceBuffer.uninitialized(out_side * out_side, "f32", device=device)
         weight = uploaded(operand) if operand else None
-        if weight is None:
-            out.copy_from_async(values, stream)
+        matrix = Layout.contiguous((side, side))
         start, end = Event(device=device), Event(device=device)
         start.record(stream)
         if weight is None:
-            legacy_ops.activation(out, side, side, Activation[operation.upper()], stream)
+            launch_unary(operation, values, matrix, out=out, stream=stream)
         elif operation == "matmul":
-            legacy_ops.matmul(values, weight, out, side, side, side, stream)
+            launch_matmul(values, matrix, weight, matrix, out=out, stream=stream)
         else:
-            legacy_ops.convolution(
-                values, weight, out, side, side, KERNEL_SIDE, KERNEL_SIDE, stream
-            )
+            image = Layout.contiguous((1, 1, side, side))
+            window = Layout.contiguous((1, 1, KERNEL_SIDE, KERNEL_SIDE))
+            launch_convolution("conv2d", values, image, weight, window, out=out, stream=stream)
         end.record(stream)
         values, side = out, out_side
         layers.append(Layer(f"{operation} {operand or ''}".strip(), side, out, start, end))

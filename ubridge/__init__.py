@@ -16,9 +16,6 @@ if not hasattr(uhal, "Api"):
     )
 
 from ubridge import functions
-from ubridge.buffers.block_launches import launch_dequantize, launch_quantized_matvec
-from ubridge.buffers.indexed_launches import launch_index_add, launch_scatter
-from ubridge.buffers.launches import launch_copy, launch_copy2d, launch_fill
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import Op
 from ubridge.core.product import MatmulChoice
@@ -53,6 +50,7 @@ from ubridge.graph.ops import OpParams, TensorOp
 from ubridge.graph.running import GraphExecResult, execute_graph
 from ubridge.graph.tracing import trace
 from ubridge.indexed_products import indexed_matmul
+from ubridge.ops import blocks as blocks_
 from ubridge.ops import caches as caches_
 from ubridge.ops import choices as choices_
 from ubridge.ops import einsum as einsum_
@@ -60,12 +58,14 @@ from ubridge.ops import elementwise as elementwise_
 from ubridge.ops import fused as fused_
 from ubridge.ops import launching as launching_
 from ubridge.ops import launching_windows as launching_windows_
+from ubridge.ops import launching_writes as launching_writes_
 from ubridge.ops import products as products_
 from ubridge.ops import reductions as reductions_
 from ubridge.ops import rows as rows_
 from ubridge.ops import selection as selection_
 from ubridge.ops import statistics as statistics_
 from ubridge.ops import windows as windows_
+from ubridge.ops.blocks import *  # noqa: F403
 from ubridge.ops.caches import *  # noqa: F403
 from ubridge.ops.choices import *  # noqa: F403
 from ubridge.ops.einsum import *  # noqa: F403
@@ -73,6 +73,7 @@ from ubridge.ops.elementwise import *  # noqa: F403
 from ubridge.ops.fused import *  # noqa: F403
 from ubridge.ops.launching import *  # noqa: F403
 from ubridge.ops.launching_windows import *  # noqa: F403
+from ubridge.ops.launching_writes import *  # noqa: F403
 from ubridge.ops.products import *  # noqa: F403
 from ubridge.ops.reductions import *  # noqa: F403
 from ubridge.ops.rows import *  # noqa: F403
@@ -134,13 +135,6 @@ __all__ = [
     "Weights",
     "load",
     "save",
-    "launch_copy",
-    "launch_copy2d",
-    "launch_dequantize",
-    "launch_fill",
-    "launch_index_add",
-    "launch_quantized_matvec",
-    "launch_scatter",
 ]
 __all__ += functions.__all__
 __all__ += choices_.__all__
@@ -149,6 +143,7 @@ __all__ += elementwise_.__all__
 __all__ += fused_.__all__
 __all__ += launching_.__all__
 __all__ += launching_windows_.__all__
+__all__ += launching_writes_.__all__
 __all__ += products_.__all__
 __all__ += reductions_.__all__
 __all__ += rows_.__all__
@@ -156,6 +151,7 @@ __all__ += selection_.__all__
 __all__ += statistics_.__all__
 __all__ += windows_.__all__
 __all__ += caches_.__all__
+__all__ += blocks_.__all__
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,8 @@ from ubridge.core.operand_checks import require_number
 from ubridge.core.operation import Op
 from ubridge.definitions import elementwise as defined
 from ubridge.ops import elementwise
-from ubridge.ops.engine import Value, remembered, run
+from ubridge.ops.engine import Value, run
+from ubridge.ops.remembering import remembered
 from ubridge.tensor import DeviceTensor
 from uhal.interop import StreamLike
 
@@ -135,8 +136,7 @@ def elu(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return x above 0 and `alpha * (e to the x - 1)` below, element by element."""
-    made: DeviceTensor = run(_plan_elu(x, alpha), out, stream)
-    return made
+    return run(_plan_elu(x, alpha), out, stream)
 
 
 __all__ = [

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, TypeAlias, overload
 
-from ubridge.buffers.block_launches import launch_indexed_product
-from ubridge.core.layout import Shape
 from ubridge.core.operand_checks import require_one_device
 from ubridge.definitions.calls import named
+from ubridge.definitions.products import INDEXED_PRODUCT
+from ubridge.ops.blocks import blocks_of, plan_indexed_product
 from ubridge.ops.elementwise import converted
+from ubridge.ops.engine import run
 from ubridge.ops.products import matmul
-from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.results import require_tensors
 from ubridge.ops.selection import checked_ids, taken
 from ubridge.quantized import quantize_activations, require_floats
 from ubridge.quantized_weight import QuantizedWeight
 from ubridge.tensor import DeviceTensor
-from uhal import DeviceBuffer
 from uhal.dtypes import u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -91,26 +92,13 @@ def _product(
     format = weights.format
     if format.activations not in rounded:
         rounded[format.activations] = quantize_activations(x, format, stream=stream)
-    vectors = rounded[format.activations]._buffer
-
-    def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-        return launch_indexed_product(
-            format,
-            weights.buffer,
-            vectors,
-            ids._buffer,
-            (count, rows, columns),
-            tokens=tokens,
-            used=used,
-            is_shared=x.shape[1] == 1,
-            dtype=x.dtype,
-            out=output,
-            stream=stream,
-            executor=x._executor,
-        )
-
-    shape = Shape((tokens, used, rows))
-    return delivered("indexed_matmul", shape, x.dtype, None, (x,), stream, enqueue)
+    vectors = rounded[format.activations]
+    if count == 0 and tokens * used:
+        raise IndexError("indexed_matmul: cannot choose from no weights")
+    blocks = blocks_of(INDEXED_PRODUCT, format, weights.buffer, count * rows, columns, x._executor)
+    lines = vectors.reshape(prod(vectors.shape[:-1]), vectors.shape[-1])
+    plan = plan_indexed_product(format, blocks, lines, ids, rows, columns, x.dtype)
+    return run(plan, None, stream)
 
 
 def _where(x: DeviceTensor, ids: Any, count: int, stream: StreamLike | None) -> DeviceTensor:

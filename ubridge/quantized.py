@@ -3,35 +3,30 @@
 A row of a quantized weight is a line of blocks; a block holds some elements as small integers and
 what scales them. `FORMATS` lists the formats: files of ggml's and Candle's weights hold the same
 bytes. Kernels multiply by the blocks themselves (CUDA, ROCm and the host; GCUs have
-`gcu_launches.launch_quantized_matmul` for weights of another layout).
+`ubridge.ops.gcus.launch_quantized_matmul` for weights of another layout).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Literal, TypeAlias, overload
 
-from ubridge.buffers.block_launches import (
-    launch_activations,
-    launch_quantized_matvec,
-    launch_quantized_product,
-)
-from ubridge.buffers.launches import gathered
 from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes, block_format
-from ubridge.core.layout import Layout, Shape
-from ubridge.core.operation import Op
+from ubridge.core.layout import Layout
 from ubridge.definitions.calls import named
-from ubridge.definitions.products import ACTIVATIONS, QUANTIZED_MATVEC
+from ubridge.definitions.products import QUANTIZED_MATVEC, QUANTIZED_PRODUCT
 from ubridge.functions import add
-from ubridge.ops.launching import launch_cast
+from ubridge.ops.blocks import blocks_of, plan_activations, plan_block_product, plan_matvec
+from ubridge.ops.elementwise import converted, plan_conversion
+from ubridge.ops.engine import run
 from ubridge.ops.products import matmul
-from ubridge.ops.results import delivered, require_tensors
+from ubridge.ops.results import require_tensors
 from ubridge.ops.selection import embedding as _rows_of_table
 from ubridge.quantized_weight import QuantizedWeight
 from ubridge.quantizing import ENCODED, dequantize, quantize
 from ubridge.tensor import DeviceTensor
-from uhal import DeviceBuffer
+from uhal import DType
 from uhal.dtypes import bf16, f16, f32, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
@@ -104,103 +99,41 @@ def quantized_matmul(
         _require_fitting(x, one, activations)
     if several and out is not None:
         raise ArgumentValueError("quantized_matmul, out: expected none for several weights")
-    products = _Products(x, stream)
-    multiply = products.in_f32 if activations == "f32" else products.in_q8
-    if several:
-        return tuple(multiply(one, None) for one in weights)
-    return multiply(weights[0], out)
+    x, dtype = x.contiguous(stream=stream), f32 if x.dtype is u8 else x.dtype
+    wide = converted(x, f32, stream=stream) if activations == "f32" else x
+    rounded: dict[int, DeviceTensor] = {}
+    made = tuple(_product(wide, one, dtype, activations, rounded, out, stream) for one in weights)
+    return made if several else made[0]
 
 
-class _Products:
-    """Products of one x, made contiguous and quantized once."""
-
-    def __init__(self, x: DeviceTensor, stream: StreamLike | None) -> None:
-        self._x = x
-        self._stream = stream
-        self._dtype = f32 if x.dtype is u8 else x.dtype
-        self._vectors = prod(x.shape[:-1])
-        self._rows: DeviceBuffer | None = None
-        self._bytes: dict[int, DeviceBuffer] = {}
-
-    def in_f32(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
-        x, at, stream = self._x, self._x._executor, self._stream
-        op = QUANTIZED_MATVEC
-        is_wide = x.dtype is f32
-
-        def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-            vectors = self._contiguous(op)
-            if not is_wide:
-                given = Layout.contiguous(x.shape)
-                vectors = launch_cast(vectors, given, f32, stream=stream, executor=at)
-            made = launch_quantized_matvec(
-                weight.format,
-                weight.buffer,
-                vectors,
-                weight.rows,
-                weight.columns,
-                vectors=self._vectors,
-                out=output if is_wide else None,
-                stream=stream,
-                executor=at,
-            )
-            if is_wide:
-                return made
-            results = Layout.contiguous(self._vectors * weight.rows)
-            return launch_cast(made, results, x.dtype, out=output, stream=stream, executor=at)
-
-        return self._delivered(weight, out, enqueue)
-
-    def in_q8(self, weight: QuantizedWeight, out: DeviceTensor | None) -> DeviceTensor:
-        def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-            return launch_quantized_product(
-                weight.format,
-                weight.buffer,
-                self.quantized(weight.format, weight.columns),
-                weight.rows,
-                weight.columns,
-                vectors=self._vectors,
-                dtype=self._dtype,
-                out=output,
-                stream=self._stream,
-                executor=self._x._executor,
-            )
-
-        return self._delivered(weight, out, enqueue)
-
-    def _contiguous(self, op: Op) -> DeviceBuffer:
-        if self._rows is None:
-            x = self._x
-            self._rows = gathered(x._executor, op, "x", x._buffer, x._layout, self._stream)
-        return self._rows
-
-    def quantized(self, format: BlockFormat, columns: int) -> DeviceBuffer:
+def _product(
+    x: DeviceTensor,
+    weight: QuantizedWeight,
+    dtype: DType,
+    activations: Activations,
+    rounded: dict[int, DeviceTensor],
+    out: DeviceTensor | None,
+    stream: StreamLike | None,
+) -> DeviceTensor:
+    """The product of a contiguous x, which `rounded` keeps in 8 bits for other weights."""
+    format, rows, columns = weight.format, weight.rows, weight.columns
+    op = QUANTIZED_MATVEC if activations == "f32" else QUANTIZED_PRODUCT
+    blocks = blocks_of(op, format, weight.buffer, rows, columns, x._executor)
+    if op is QUANTIZED_MATVEC:
+        plan = plan_matvec(format, blocks, _vectors(x), rows)
+    else:
         kind = format.activations
-        op = ACTIVATIONS
-        if self._x.dtype is u8:
-            return self._contiguous(op)
-        if kind not in self._bytes:
-            self._bytes[kind] = launch_activations(
-                format,
-                self._contiguous(op),
-                self._vectors,
-                columns,
-                stream=self._stream,
-                executor=self._x._executor,
-            )
-        return self._bytes[kind]
+        if x.dtype is not u8 and kind not in rounded:
+            rounded[kind] = run(plan_activations(format, _vectors(x)), None, stream)
+        made = _vectors(rounded.get(kind, x))
+        plan = plan_block_product(format, blocks, made, rows, columns, dtype)
+    shaped = plan._viewed(Layout.contiguous((*x.shape[:-1], rows)))
+    return run(plan_conversion(shaped, dtype), out, stream)
 
-    def _delivered(
-        self,
-        weight: QuantizedWeight,
-        out: DeviceTensor | None,
-        enqueue: Callable[[DeviceBuffer | None], DeviceBuffer],
-    ) -> DeviceTensor:
-        x = self._x
-        shape = Shape((*x.shape[:-1], weight.rows))
-        operands = (x, weight.blocks)
-        return delivered(
-            "quantized_matmul", shape, self._dtype, out, operands, self._stream, enqueue
-        )
+
+def _vectors(x: DeviceTensor) -> DeviceTensor:
+    """The vectors of a contiguous x, along two axes."""
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 def _require_fitting(x: DeviceTensor, weight: QuantizedWeight, activations: str) -> None:
@@ -248,9 +181,9 @@ def quantize_activations(
     told = block_format(format)
     require_floats("quantize_activations", x)
     columns = x.shape[-1] if x.shape else 1
-    told.row_bytes(columns)
-    made = _Products(x, stream).quantized(told, columns)
-    return x._made(made, Layout.contiguous((*x.shape[:-1], activation_bytes(columns))), u8)
+    vectors = x.contiguous(stream=stream).reshape(prod(x.shape[:-1]), columns)
+    shape = (*x.shape[:-1], activation_bytes(columns))
+    return run(plan_activations(told, vectors)._viewed(Layout.contiguous(shape)), None, stream)
 
 
 @named

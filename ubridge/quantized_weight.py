@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.buffers.block_launches import launch_dequantize, require_blocks
 from ubridge.core.block_formats import BlockFormat, block_format
 from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.operand_checks import whole_number
+from ubridge.definitions.calls import named
 from ubridge.definitions.products import BLOCK_ELEMENTS
-from ubridge.ops.results import delivered
+from ubridge.ops.blocks import blocks_of, launch_dequantize, plan_block_elements
+from ubridge.ops.engine import run
 from ubridge.ops.selection import take
 from ubridge.quantizing import quantize
 from ubridge.tensor import DeviceTensor
@@ -65,8 +66,7 @@ class QuantizedWeight:
             raise ArgumentValueError(
                 f"QuantizedWeight: expected a shape of {rows} rows of {columns}, got {self.shape}"
             )
-        op = BLOCK_ELEMENTS
-        require_blocks(op, self.format, buffer, rows, columns)
+        blocks_of(BLOCK_ELEMENTS, self.format, buffer, rows, columns)
 
     @classmethod
     def from_numpy(
@@ -131,6 +131,7 @@ class QuantizedWeight:
         part = self.buffer[start * each : stop * each]
         return type(self)(part, self.format, prod(shape[:-1]), self.columns, shape=shape)
 
+    @named
     def take(
         self,
         ids: Any,
@@ -147,22 +148,14 @@ class QuantizedWeight:
         row_bytes = self.format.row_bytes(self.columns)
         table = DeviceTensor(self.blocks, Layout.contiguous((self.rows, row_bytes)))
         rows = take(table, ids, stream=stream)
-        wanted = as_dtype(dtype)
-
-        def enqueue(output: DeviceBuffer | None) -> DeviceBuffer:
-            return launch_dequantize(
-                self.format,
-                rows._buffer,
-                prod(rows.shape[:-1]),
-                self.columns,
-                dtype=wanted,
-                out=output,
-                stream=stream,
-                executor=rows._executor,
-            )
-
-        shape = Shape((*rows.shape[:-1], self.columns))
-        return delivered("take", shape, wanted, out, (rows,), stream, enqueue)
+        count = prod(rows.shape[:-1])
+        blocks = blocks_of(
+            BLOCK_ELEMENTS, self.format, rows._buffer, count, self.columns, rows._executor
+        )
+        plan = plan_block_elements(
+            self.format, blocks, count, self.columns, as_dtype(dtype), like=rows
+        )
+        return run(plan._viewed(Layout.contiguous((*rows.shape[:-1], self.columns))), out, stream)
 
     @property
     def device(self) -> Device:

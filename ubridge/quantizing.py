@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.buffers.block_launches import launch_dequantize
 from ubridge.core.block_formats import BlockFormat, block_format
 from ubridge.device.host import HOST
 from ubridge.device.images import load_module
+from ubridge.ops.blocks import launch_dequantize
 from uhal import Device, DeviceBuffer, Stream, launch
 from uhal.dtypes import bf16, f32
 from uhal.errors import ArgumentValueError

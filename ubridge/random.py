@@ -17,21 +17,20 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.buffers import launches
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.operation import Op
-from ubridge.core.question import Question
 from ubridge.definitions.calls import named
 from ubridge.definitions.memory import RAND, RANDN
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.host import HOST
+from ubridge.device.tensor_data import make
+from ubridge.ops.engine import ask, run
 from ubridge.tensor import DeviceTensor
 from uhal import DType, as_dtype
 from uhal.device import DeviceLike
@@ -186,14 +185,9 @@ def _made(
         return DeviceTensor.from_numpy(made.to_numpy(), dtype, device=device, stream=stream)
     generator = _generator(op.name, seed)
     position = generator.skip(-(-layout.size // of_a_counter))
-    question = _question(op, dtype, layout.size)
-    buffer = launches.enqueued(executor, question, stream, None, generator.seed, position)
-    return DeviceTensor(buffer, layout, dtype)
-
-
-@lru_cache(maxsize=4096)
-def _question(op: Op, dtype: DType, size: int) -> Question:
-    return Question(op, (), (dtype, Layout.contiguous(size)), numbers=2)
+    like = make(DeviceTensor, None, layout, dtype, executor)
+    line = Layout.contiguous(layout.size)
+    return run(ask(op, (), dtype, layout, (generator.seed, position), line, like), None, stream)
 
 
 def _float(name: str, dtype: DTypeLike) -> DType:

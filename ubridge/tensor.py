@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ubridge.buffers import launches
 from ubridge.core.operation import Op
 from ubridge.core.promotion import checked_number
 from ubridge.definitions.calls import named
@@ -38,11 +37,12 @@ from ubridge.definitions.memory import FILL
 from ubridge.definitions.table import OPS
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.elementwise import answering_pair, wrapped
-from ubridge.ops.engine import Value, remembered
+from ubridge.ops.engine import Value, bits_of, change, write
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
-from ubridge.ops.strided import Index, StridedTensor, indexed, movable
-from uhal.dtypes import DTypeLike, bool_
+from ubridge.ops.remembering import remembered
+from ubridge.ops.strided import Index, StridedTensor, indexed
+from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
@@ -146,10 +146,10 @@ class DeviceTensor(StridedTensor):
         if self._layout.may_alias:
             raise ArgumentValueError("fill: the tensor has several elements at one address")
         number = checked_number(FILL.name, self._dtype, value)
-        room = movable(self._buffer)
-        if room is not self._buffer:
-            number = wrapped(room.dtype, number)
-        launches.launch_fill(room, self._layout, number, stream=stream, executor=self._executor)
+        bits = bits_of(self)
+        if bits is not self:
+            number = wrapped(bits._dtype, number)
+        change(FILL, bits, (), stream, (number,))
 
     @named
     def copy_from(self, source: DeviceTensor, *, stream: StreamLike | None = None) -> None:
@@ -169,14 +169,7 @@ class DeviceTensor(StridedTensor):
         if not results.may_write("copy_from", self, source):
             source = source.copy(stream=stream)
             layout = source._layout.broadcast_to(self._layout.shape)
-        launches.launch_copy(
-            movable(source._buffer),
-            layout,
-            movable(self._buffer),
-            self._layout,
-            stream=stream,
-            executor=self._executor,
-        )
+        write(source._viewed(layout), self, stream)
 
     @partial(named, name="setitem")
     def __setitem__(self, index: Index | tuple[Index, ...], value: Any) -> None:
@@ -197,85 +190,13 @@ class DeviceTensor(StridedTensor):
     argmin = reductions.argmin
     argmax = reductions.argmax
 
-    def std(
-        self,
-        axis: reductions.Axes = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the standard deviation over axes; as `ubridge.std`."""
-        return statistics.std(self, axis, ddof, keepdims, out=out, stream=stream)
-
-    def var(
-        self,
-        axis: reductions.Axes = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the variance over axes; as `ubridge.var`."""
-        return statistics.var(self, axis, ddof, keepdims, out=out, stream=stream)
-
-    def prod(
-        self,
-        axis: reductions.Axes = None,
-        dtype: DTypeLike | None = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Multiply over axes; as `ubridge.prod`."""
-        return statistics.prod(self, axis, dtype, keepdims, out=out, stream=stream)
-
-    def any(
-        self,
-        axis: reductions.Axes = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return whether some element over axes is not 0; as `ubridge.any`."""
-        return statistics.any(self, axis, keepdims, out=out, stream=stream)
-
-    def all(
-        self,
-        axis: reductions.Axes = None,
-        keepdims: bool = False,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return whether every element over axes is not 0; as `ubridge.all`."""
-        return statistics.all(self, axis, keepdims, out=out, stream=stream)
-
-    def cumsum(
-        self,
-        axis: int | None = None,
-        dtype: DTypeLike | None = None,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the sums up to each element of an axis; as `ubridge.cumsum`."""
-        return statistics.cumsum(self, axis, dtype, out=out, stream=stream)
-
-    def clip(
-        self,
-        min: Any = None,
-        max: Any = None,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        """Return the elements within bounds; as `ubridge.clip`."""
-        return choices.clip(self, min, max, out=out, stream=stream)
+    std = statistics.std
+    var = statistics.var
+    prod = statistics.prod
+    any = statistics.any
+    all = statistics.all
+    cumsum = statistics.cumsum
+    clip = choices.clip
 
     # -- operators -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ubridge
-from ubridge.buffers import gcu_launches
+from ubridge.ops import gcus
 from uhal import Device, DeviceBuffer, as_dtype
 from uhal.errors import ArgumentValueError, NotSupportedError
 
@@ -28,7 +28,7 @@ def test_quantized_weights(bits: int, dtype: str, device: Device, rng: np.random
     levels = rng.integers(0, 16 if bits == 4 else 100, (k, n)).astype(np.uint8)
     packed = levels[::2] | levels[1::2] << 4 if bits == 4 else levels
     weight = DeviceBuffer.from_numpy(packed.ravel())
-    got = gcu_launches.launch_quantized_matmul(a, weight, scales, zeros, m, k, n, group, bits=bits)
+    got = gcus.launch_quantized_matmul(a, weight, scales, zeros, m, k, n, group, bits=bits)
     spread = [np.repeat(one, group, 0) for one in (zero, scale)]
     expected = x @ ((levels - spread[0]) * spread[1])
     step = {"f16": 1e-3, "bf16": 8e-3}[dtype]
@@ -46,7 +46,7 @@ def test_rotary(table: str, interleaved: bool, device: Device, rng: np.random.Ge
     where = rng.integers(0, 20, tokens)
     positions = DeviceBuffer.from_numpy(where)
     sizes = (tokens, heads, kv_heads, width)
-    gcu_launches.launch_rotary(query, key, cos_sin, positions, *sizes, interleaved=interleaved)
+    gcus.launch_rotary(query, key, cos_sin, positions, *sizes, interleaved=interleaved)
     cos, sin = (half[:, None] for half in np.split(angles[where], 2, -1))
     for buffer, given in ((query, q), (key, k)):
         pairs = (given[..., ::2], given[..., 1::2]) if interleaved else np.split(given, 2, -1)
@@ -59,7 +59,7 @@ def test_rotary(table: str, interleaved: bool, device: Device, rng: np.random.Ge
         )
     with pytest.raises(IndexError, match="rotary: expected positions in 0…19"):
         positions.copy_from(np.full(tokens, 20))
-        gcu_launches.launch_rotary(query, key, cos_sin, positions, *sizes)
+        gcus.launch_rotary(query, key, cos_sin, positions, *sizes)
 
 
 def test_paged_caches(device: Device, rng: np.random.Generator) -> None:
@@ -74,12 +74,10 @@ def test_paged_caches(device: Device, rng: np.random.Generator) -> None:
         keys, k = drawn(rng, "f16", int(length), kv_heads, width)
         values, v = drawn(rng, "f16", int(length), kv_heads, width)
         sizes = (int(length), kv_heads, width, block)
-        gcu_launches.launch_reshape_and_cache(
-            keys, values, *caches, DeviceBuffer.from_numpy(slots), *sizes
-        )
+        gcus.launch_reshape_and_cache(keys, values, *caches, DeviceBuffer.from_numpy(slots), *sizes)
         stored.append((k, v))
     query, q = drawn(rng, "f16", 2, heads, width)
-    got = gcu_launches.launch_paged_attention(
+    got = gcus.launch_paged_attention(
         query,
         *caches,
         DeviceBuffer.from_numpy(tables.ravel()),
@@ -99,7 +97,7 @@ def test_paged_caches(device: Device, rng: np.random.Generator) -> None:
             found = got.to_numpy().astype(np.float64).reshape(2, heads, width)[sequence, head]
             np.testing.assert_allclose(found, expected, 2e-3, 2e-3)
     with pytest.raises(IndexError, match="expected slots below 24"):
-        gcu_launches.launch_reshape_and_cache(
+        gcus.launch_reshape_and_cache(
             keys, values, *caches, DeviceBuffer.from_numpy(np.array([24])), 1, kv_heads, width, 4
         )
 
@@ -107,14 +105,14 @@ def test_paged_caches(device: Device, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_q8_0(dtype: str, device: Device, rng: np.random.Generator) -> None:
     buffer, x = drawn(rng, dtype, 320)
-    blocks = gcu_launches.launch_quantize_q8_0(buffer)
+    blocks = gcus.launch_quantize_q8_0(buffer)
     out = DeviceBuffer.from_numpy(np.full(320, 77, as_dtype(dtype).dtype))
-    gcu_launches.launch_dequantize_q8_0(blocks, 320, out)
+    gcus.launch_dequantize_q8_0(blocks, 320, out)
     largest = np.abs(x.reshape(-1, 32)).max(1, keepdims=True)
     error = np.abs(out.to_numpy().astype(np.float64).reshape(-1, 32) - x.reshape(-1, 32))
     assert (error <= largest * (0.5 / 127 + 8e-3)).all()
     with pytest.raises(ArgumentValueError, match="whole blocks of 32 elements, got 33"):
-        gcu_launches.launch_dequantize_q8_0(blocks, 33, out)
+        gcus.launch_dequantize_q8_0(blocks, 33, out)
 
 
 def test_what_kernels_do_wrong_is_refused(device: Device) -> None:
@@ -128,4 +126,4 @@ def test_what_kernels_do_wrong_is_refused(device: Device) -> None:
 
 def test_others_have_no_such_kernels() -> None:
     with Device(0, "host"), pytest.raises(NotSupportedError, match="only GCUs have this kernel"):
-        gcu_launches.launch_quantize_q8_0(DeviceBuffer.zeros(32, "f32"))
+        gcus.launch_quantize_q8_0(DeviceBuffer.zeros(32, "f32"))

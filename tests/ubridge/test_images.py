@@ -73,13 +73,13 @@ def test_a_closed_module_is_loaded_again(host: Device) -> None:
 def test_closing_the_device_unloads_its_modules(tmp_path: Path) -> None:
     script = """
 import uhal, ubridge
-from ubridge import legacy_ops
 for _ in range(3):
     device = uhal.Device(0, backend="host")
     data = uhal.DeviceBuffer.zeros(4, "f32", device=device)
-    legacy_ops.activation(data, 2, 2, legacy_ops.Activation.TANH)
+    tanh = ubridge.load_module("activation", device=device).get_function("activationf32")
+    tanh[1, 4](data, 2, 2, 3)
     data.to_numpy()
-    del data
+    del data, tanh
     device.close()
 live = uhal.diagnostics()["live"]
 print(live["modules"], live["functions"])
@@ -123,15 +123,14 @@ def test_better_levels_come_first(
 def test_a_forked_child_loads_its_own(tmp_path: Path) -> None:
     script = """
 import os, ubridge
-from ubridge import legacy_ops
 from uhal import Api, DeviceBuffer
 Api.quick_init(0, backend="host")
-ubridge.load_module("activation")
+ubridge.load_module("unary")
 child = os.fork()
 if child == 0:
     Api.quick_init(0, backend="host")
     data = DeviceBuffer.from_slice([-1.0, 2.0], "f32")
-    legacy_ops.activation(data, 1, 2, legacy_ops.Activation.RELU)
+    ubridge.launch_unary("relu", data, ubridge.Layout.contiguous(2), out=data)
     print(data.to_numpy().tolist(), flush=True)
     os._exit(0)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

@@ -17,11 +17,6 @@ import pytest
 
 import ubridge as ub
 from ubridge import OPS, DeviceTensor
-from ubridge.buffers.block_launches import (
-    launch_activations,
-    launch_indexed_product,
-    launch_quantized_product,
-)
 from uhal import Device
 from uhal.errors import DeviceError
 
@@ -306,15 +301,10 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
         ],
         "activations": [
             ("dtype", lambda: ub.quantized.quantize_activations(t.narrow, "q4_0")),
-            ("size", lambda: launch_activations("q4_0", x.buffer, 1, 32)),
         ],
         "quantized_product": [
             ("kind", lambda: ub.quantized_matmul(t.wide, t.weight, activations="q4")),  # type: ignore[call-overload]
             ("columns", lambda: ub.quantized_matmul(t.flags, t.weight, activations="q8")),
-            (
-                "dtype",
-                lambda: launch_quantized_product("q4_0", t.weight.buffer, x.buffer, 1, 32),
-            ),
         ],
         "indexed_product": [
             ("no tensor", lambda: ub.indexed_matmul(wrong, t.experts, [[0]])),
@@ -329,18 +319,6 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             (
                 "counts",
                 lambda: ub.indexed_matmul(t.wide[None], [t.experts, t.experts[:1]], [[0, 1]]),
-            ),
-            (
-                "size",
-                lambda: launch_indexed_product(
-                    "q4_0",
-                    t.experts.buffer,
-                    t.flags.buffer,
-                    t.flags.buffer,
-                    (2, 1, 32),
-                    tokens=1,
-                    used=1,
-                ),
             ),
         ],
         "block_elements": [

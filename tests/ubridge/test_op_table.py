@@ -136,8 +136,8 @@ def test_an_unsupported_dtype_says_what_there_is(device: Device) -> None:
 
 def test_operations_are_named_by_their_objects() -> None:
     """No literal is an operation's name, but in definitions and lowerings."""
-    # Words of the configurations of models, and the table of uhal-rs's old names.
-    exempt = ("definitions", "kernels", "prepare", "models", "legacy_ops.py")
+    # Words of the configurations of models.
+    exempt = ("definitions", "kernels", "prepare", "models")
     others = {
         ("launching.py", "cos"),  # operands
         ("launching.py", "sin"),

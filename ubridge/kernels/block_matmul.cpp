@@ -5,7 +5,7 @@
 // `indexed_<format>` has several weights and for each product the id of the one it is by.
 //
 // A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are
-// read from memory once. Grids are (pieces). ubridge/buffers/block_launches.py says what the
+// read from memory once. Grids are (pieces). ubridge/ops/blocks.py says what the
 // bytes are of.
 #include "block_panels.h"
 #include "block_rows.h"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
-from ubridge.buffers import launches
-from ubridge.buffers.launches import gathered
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_number, require_one_device, whole_number
-from ubridge.core.question import Question
 from ubridge.definitions.attention import CACHED_ATTENTION, KV_APPEND, ROPE_AT
 from ubridge.definitions.calls import named
-from ubridge.device.executor import DeviceExecutor, Executor
-from ubridge.ops.engine import Plan, Value, ask, contiguous, remembered, run
+from ubridge.ops.engine import Plan, Value, ask, change, contiguous, reshaped, run
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart, require_tensors
 from ubridge.ops.strided import Tensor
-from uhal import DeviceBuffer
 from uhal.dtypes import f32, i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
@@ -38,33 +34,12 @@ def kv_append(
     require_tensors(KV_APPEND.name, cache, source, position)
     require_one_device(KV_APPEND.name, cache, source, position)
     source, position = apart(cache, source, stream), apart(cache, position, stream)
-    launch_kv_append(
-        cache._buffer,
-        cache._layout,
-        source._buffer,
-        source._layout,
-        position._buffer,
-        position._layout,
-        stream=stream,
-        executor=cache._executor,
-    )
-    return cache
+    return append(cache, source, position, stream)
 
 
-def launch_kv_append(
-    cache: DeviceBuffer,
-    cache_layout: Layout,
-    source: DeviceBuffer,
-    source_layout: Layout,
-    position: DeviceBuffer,
-    position_layout: Layout,
-    *,
-    stream: StreamLike | None = None,
-    executor: Executor | None = None,
-) -> None:
-    """Write (…, tokens, width) into (…, capacity, width) from the position in `position` on."""
-    at = executor or DeviceExecutor.of(cache.device)
-    whole, given = cache_layout.shape, source_layout.shape
+def append(cache: Tensor, source: Value, position: Value, stream: StreamLike | None) -> Tensor:
+    """Write tokens into a cache, from memory that lies apart from it."""
+    whole, given = cache._layout.shape, source._layout.shape
     if len(whole) < 2 or len(given) != len(whole) or given[:-2] != whole[:-2]:
         raise ArgumentValueError(
             f"kv_append: expected shapes (…, capacity, width) and (…, tokens, width), got {whole} "
@@ -75,30 +50,23 @@ def launch_kv_append(
             f"kv_append: expected tokens as wide as the cache and no more than it holds, got "
             f"{given} for {whole}"
         )
-    if source.dtype is not cache.dtype or position.dtype is not i64 or position_layout.size != 1:
+    count = position._layout.size
+    if source._dtype is not cache._dtype or position._dtype is not i64 or count != 1:
         raise ArgumentTypeError(
-            f"kv_append: expected a source of the cache's dtype {cache.dtype} and a position of "
-            f"one i64, got {source.dtype} and {position_layout.size} of {position.dtype}"
+            f"kv_append: expected a source of the cache's dtype {cache._dtype} and a position of "
+            f"one i64, got {source._dtype} and {count} of {position._dtype}"
         )
-    if not cache_layout.is_contiguous:
+    if not cache._layout.is_contiguous:
         raise ArgumentValueError(
             "kv_append: expected a contiguous cache, as it is changed in place"
         )
-    if source_layout.size == 0:
-        return
-    target = launches.checked_operand(KV_APPEND, "cache", cache, cache_layout)
-    values = gathered(at, KV_APPEND, "source", source, source_layout, stream)
-    where = launches.checked_operand(KV_APPEND, "position", position, position_layout)
     rows = prod(whole[:-2])
-    question = Question(
-        KV_APPEND,
-        (
-            (source.dtype, Layout.contiguous((rows, *given[-2:]))),
-            (position.dtype, Layout.contiguous(1)),
-        ),
-        (cache.dtype, Layout.contiguous((rows, *whole[-2:]))),
+    operands = (
+        reshaped(contiguous(source), (rows, *given[-2:])),
+        _position(KV_APPEND.name, position),
     )
-    at.run(question, stream, target, values, where)
+    asked = Layout.contiguous((rows, *whole[-2:]))
+    return change(KV_APPEND, cache, operands, stream, asked=asked)
 
 
 def plan_rope_at(
@@ -140,8 +108,7 @@ def rope_at(
     in pairs half of them apart, or `interleaved` neighbours; what lies behind them stays. A token
     behind the last position is an `IndexError` with the next `to_numpy()`. GCUs take one token.
     """
-    made: Tensor = run(plan_rope_at(x, cos, sin, position, interleaved), None, stream)
-    return made
+    return run(plan_rope_at(x, cos, sin, position, interleaved), None, stream)
 
 
 def plan_cached_attention(
@@ -227,8 +194,7 @@ def cached_attention(
     above 256. On GCUs, which take one token, keys to come are scored too and then hidden.
     """
     plan = plan_cached_attention(query, keys, values, position, scale, window, cap, bias)
-    made: Tensor = run(plan, None, stream)
-    return made
+    return run(plan, None, stream)
 
 
 def _position(name: str, position: Value) -> Value:
@@ -244,6 +210,5 @@ def _position(name: str, position: Value) -> Value:
 __all__ = [
     "cached_attention",
     "kv_append",
-    "launch_kv_append",
     "rope_at",
 ]

@@ -18,7 +18,8 @@ from ubridge.core.promotion import (
 from ubridge.definitions.calls import named
 from ubridge.definitions.elementwise import COPY, MAXIMUM, MINIMUM, NOT_EQUAL, WHERE
 from ubridge.ops.elementwise import binary, plan_conversion, unary
-from ubridge.ops.engine import Plan, Value, constant, of_each, remembered, run
+from ubridge.ops.engine import Plan, Value, constant, of_each, run
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType, as_dtype
@@ -57,8 +58,7 @@ def where(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return `x` where the condition is not 0, else `y`; either may be a number."""
-    made: Tensor = run(plan_where(condition, x, y), out, stream)
-    return made
+    return run(plan_where(condition, x, y), out, stream)
 
 
 @named

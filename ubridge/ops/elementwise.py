@@ -39,7 +39,8 @@ from ubridge.definitions.elementwise import (
 )
 from ubridge.device.executor import Answer
 from ubridge.device.tensor_data import TensorData
-from ubridge.ops.engine import Plan, Value, answering, constant, of_each, plan_copy, remembered, run
+from ubridge.ops.engine import Plan, Value, constant, of_each, plan_copy, run
+from ubridge.ops.remembering import answering, remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType, as_dtype
@@ -75,8 +76,7 @@ def unary(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Apply an operation to every element, in the tensor's dtype."""
-    made: Tensor = run(plan_unary(op, x, parameter), out, stream)
-    return made
+    return run(plan_unary(op, x, parameter), out, stream)
 
 
 def _becomes_f64(op: Op, dtype: DType) -> bool:
@@ -121,8 +121,7 @@ def binary(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Apply an operation to pairs of elements of two tensors, or of a tensor and a number."""
-    made: Tensor = run(plan_binary(op, x, y), out, stream)
-    return made
+    return run(plan_binary(op, x, y), out, stream)
 
 
 def _is_f64(op: Op, dtype: DType) -> bool:
@@ -275,8 +274,7 @@ def affine(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return `x * multiplier + addend`, rounded once where the device has fused multiply-add."""
-    made: Tensor = run(plan_affine(x, multiplier, addend), out, stream)
-    return made
+    return run(plan_affine(x, multiplier, addend), out, stream)
 
 
 def plan_power(x: Value, exponent: Any) -> Value:
@@ -324,8 +322,7 @@ def power(
 
     Integers to an integer stay integers and wrap; `ArgumentValueError` for a negative exponent.
     """
-    made: Tensor = run(plan_power(x, exponent), out, stream)
-    return made
+    return run(plan_power(x, exponent), out, stream)
 
 
 def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
@@ -356,8 +353,7 @@ def converted(
     x: Tensor, dtype: DTypeLike, *, out: Tensor | None = None, stream: StreamLike | None = None
 ) -> Tensor:
     """Return the elements as another dtype, or the tensor itself when it has that dtype."""
-    made: Tensor = run(plan_conversion(x, dtype), out, stream)
-    return made
+    return run(plan_conversion(x, dtype), out, stream)
 
 
 def _plan_astype(x: Value, dtype: DTypeLike, copy: bool = True) -> Value:
@@ -380,8 +376,7 @@ def astype(
     integers; a value out of range becomes the nearest in it, NaN becomes 0. As bool, what is not 0
     is True.
     """
-    made: Tensor = run(_plan_astype(x, dtype, copy), out, stream)
-    return made
+    return run(_plan_astype(x, dtype, copy), out, stream)
 
 
 __all__ = [

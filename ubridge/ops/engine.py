@@ -1,37 +1,38 @@
-"""The engine of functions on tensors: what a function plans is launched, delivered and remembered.
+"""The engine of functions on tensors: what a function plans is launched and delivered.
 
 `plan_x(...)` takes the function's arguments but `out` and `stream`, checks them, and returns a
 `Plan`: one question with its operands, which may be plans themselves. A tensor in place of a plan
-is a result that needs no question. `run` launches a plan; `remembered(plan_x)` lets `uhal._lane`
-launch the same plan again for the same constants and layouts, without Python.
+is a result that needs no question. `run` launches a plan, `change` an operation in place;
+`remembering` lets `uhal._lane` launch the same plan again without Python.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from functools import lru_cache, update_wrapper
-from math import copysign
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
 
-from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import Op
 from ubridge.core.promotion import storage_of
 from ubridge.core.question import Known, Question
-from ubridge.definitions.calls import named
+from ubridge.core.rows import rows_of
 from ubridge.definitions.elementwise import ASTYPE, COPY
-from ubridge.definitions.memory import FILL
-from ubridge.device.executor import Answer, DeviceExecutor, Executor
+from ubridge.definitions.memory import COPY2D, FILL
+from ubridge.device.spans import require_no_conflict, span_of
 from ubridge.device.tensor_data import TensorData, make, start_of
-from ubridge.ops.results import may_write, require_out
+from ubridge.ops.results import may_write, require_out, require_room
 from uhal import DeviceBuffer, DType
-from uhal.frameworks import RememberedCall
+from uhal.dtypes import i16, i64, u8
+from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Value = Any
 """A tensor, or the plan of one."""
+Result = TypeVar("Result")
+"""The class of tensors that a function returns."""
+MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
+"""Types as which kernels copy and fill elements of types that they do not compute with."""
 
 
 class Plan(TensorData):
@@ -99,16 +100,18 @@ def ask(
     layout: Layout,
     numbers: tuple[Any, ...] = (),
     asked: Layout | None = None,
+    like: Value = None,
     **attributes: Any,
 ) -> Plan:
     """Plan one question, whose result is of `dtype` and begins with its memory.
 
-    `layout` is the resulting tensor's, `asked` that of the question where it is another one.
+    `layout` is the resulting tensor's, `asked` that of the question where it is another one. `like`
+    is a tensor of the result's class and device, by default the first operand.
     """
     known = tuple([(storage_of(one._dtype), one._layout.from_start) for one in operands])
     result = (storage_of(dtype), layout if asked is None else asked)
     question = _question(op, known, result, tuple(attributes.items()), len(numbers))
-    return Plan(question, operands, numbers, layout, dtype, operands[0])
+    return Plan(question, operands, numbers, layout, dtype, operands[0] if like is None else like)
 
 
 def of_each(op: Op, operands: Sequence[Value], dtype: DType, numbers: tuple[Any, ...] = ()) -> Plan:
@@ -141,9 +144,7 @@ def reshaped(x: Value, shape: int | Sequence[int]) -> Value:
 
 def filled(like: Value, dtype: DType, shape: Sequence[int], number: float) -> Plan:
     """Plan a new tensor of one number, for results that no element is read for."""
-    layout = Layout.contiguous(shape)
-    question = _question(FILL, (), (storage_of(dtype), layout), (), 1)
-    return Plan(question, (), (number,), layout, dtype, like)
+    return ask(FILL, (), dtype, Layout.contiguous(shape), (number,), like=like)
 
 
 def constant(like: Value, dtype: DType, element: bytes, shape: Shape) -> TensorData:
@@ -165,226 +166,143 @@ def _spread(shape: Shape) -> Layout:
 # -- running --------------------------------------------------------------------------------------
 
 
-def run(plan: Value, out: Any = None, stream: StreamLike | None = None) -> Any:
+def run(plan: Value, out: Result | None = None, stream: StreamLike | None = None) -> Result:
     """Launch a plan; return the resulting tensor, which is `out` if that is given.
 
     The result is as if `out` were memory of its own. Raises as `require_out` does.
     """
     if not isinstance(plan, Plan):
         if out is None:
-            return plan
+            whole: Result = plan
+            return whole
         plan = plan_copy(plan)
-    executor, question = plan._executor, plan.question
-    tensors = [run(one, None, stream) if type(one) is Plan else one for one in plan.operands]
-
-    def enqueue(target: DeviceBuffer | None) -> DeviceBuffer:
-        dtype, layout = question.result
-        if target is None and (layout.size == 0 or question.is_in_place):
-            target = executor.allocate(layout.size, dtype, stream)
-        if layout.size == 0:
-            assert target is not None
-            return target
-        given = (*map(start_of, tensors), *plan.numbers)
-        made: DeviceBuffer = executor.run(question, stream, target, *given)
-        return made
-
+    tensors = _operands(plan, stream)
+    target: Any = out
     if out is None:
-        return make(plan.kind, enqueue(None), plan._layout, plan._dtype, executor)
-    require_out(question.op.name, out, plan._layout.shape, plan._dtype, plan)
-    whole = plan._layout.is_whole and out._layout.is_contiguous
-    if whole and may_write(question.op, out, *tensors):
-        enqueue(start_of(out))
+        made = _enqueue(plan, tensors, None, stream)
+        return make(plan.kind, made, plan._layout, plan._dtype, plan._executor)  # type: ignore[no-any-return]
+    op = plan.question.op
+    require_out(op.name, out, plan._layout.shape, plan._dtype, plan)
+    whole_out = plan._layout.is_whole and target._layout.is_contiguous
+    if whole_out and may_write(op, target, *tensors):
+        _enqueue(plan, tensors, start_of(target), stream)
     else:
-        made = enqueue(None)
-        launches.launch_copy(
-            made, plan._layout, out._buffer, out._layout, stream=stream, executor=executor
-        )
+        made = _enqueue(plan, tensors, None, stream)
+        write(make(plan.kind, made, plan._layout, plan._dtype, plan._executor), target, stream)
     return out
 
 
 def run_into(plan: Plan, out: DeviceBuffer | None, stream: StreamLike | None) -> DeviceBuffer:
     """Launch a plan of `launch_*`; return its buffer, which is `out` if that is given."""
-    launches.require_room(plan.question.op, out, plan._layout.size)
+    require_room(plan.question.op, out, plan._layout.size)
     target = None
     if out is not None:
+        expected = plan.question.result[0]
+        if out.dtype is not expected:
+            raise ArgumentTypeError(
+                f"{plan.question.op.name}, out: expected {expected}, got {out.dtype}"
+            )
         target = make(plan.kind, out, plan._layout, plan._dtype, plan._executor)
     made: TensorData = run(plan, target, stream)
     return made._buffer
 
 
-# -- remembering ----------------------------------------------------------------------------------
+def change(
+    op: Op,
+    x: Result,
+    operands: Sequence[Value],
+    stream: StreamLike | None,
+    numbers: tuple[Any, ...] = (),
+    asked: Layout | None = None,
+) -> Result:
+    """Launch an operation that changes `x`, a tensor, and return it.
 
-
-class _NeedsMemory(Exception):
-    """A plan asked for the elements of a tensor, as errors do that print it."""
-
-
-class _Given:
-    """Stands for the memory of a tensor that a call is given, while the call is planned."""
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    def __getattr__(self, name: str) -> Any:
-        raise _NeedsMemory(name)
-
-    def __getitem__(self, part: Any) -> Any:
-        raise _NeedsMemory(part)
-
-
-_GIVEN = tuple(_Given(index) for index in range(8))
-
-
-def answering(plan: Callable[..., Value]) -> Callable[..., Answer | None]:
-    """Return what says how a call is launched, by a plan that is made once for equal arguments.
-
-    `None` where the function has to be called: for arguments that are neither tensors nor
-    constants, and for calls that launch nothing.
+    `asked` is the question's layout of the elements, by default that of `x`. Where the operation
+    takes no strides, a strided `x` is copied, and the copy written back. Raises
+    `ArgumentValueError` for operands in the memory that is written.
     """
-
-    def answer(*given: Any, **settings: Any) -> Answer | None:
-        executor: DeviceExecutor = given[0]._executor
-        key: list[Any] = [plan]
-        tensors = 0
-        for one in given:
-            if isinstance(one, TensorData):
-                if one._executor is not executor:
-                    return None
-                key += (one._dtype.code, one._layout.words)
-                tensors += 1
-            elif not _note(key, one):
-                return None
-        for name, one in settings.items():
-            key.append(name)
-            if not _note(key, one):
-                return None
-        return executor.answer(tuple(key), _planned, plan, given, settings, tensors)
-
-    return answer
+    tensor: Any = x
+    if 0 in (tensor._layout.size, *[one._layout.size for one in operands]):
+        return x
+    is_direct = tensor._layout.is_contiguous or op.family.may_have_gaps
+    target = tensor if is_direct else run(plan_copy(tensor), None, stream)
+    layout = target._layout.from_start
+    plan = ask(op, operands, target._dtype, layout, numbers, asked, like=target)
+    _enqueue(plan, _operands(plan, stream), start_of(target), stream)
+    if not is_direct:
+        write(target, tensor, stream)
+    return x
 
 
-def _note(key: list[Any], given: Any) -> bool:
-    """Add a constant to a key; return whether it is one."""
-    kind = type(given)
-    if kind is float:
-        # 0 == 0.0 == -0.0, but their results differ.
-        key += (kind, given, copysign(1, given))
-    elif kind in (int, bool, str, type(None), DType) or isinstance(given, type):
-        key += (kind, given)
-    elif kind is tuple:
-        return all(_note(key, one) for one in given)
-    else:
-        return False
-    return True
+def write(source: TensorData, target: TensorData, stream: StreamLike | None) -> None:
+    """Copy elements to memory of the same shape and dtype, strided or not, that lies apart.
 
-
-def _planned(
-    executor: Executor,
-    plan: Callable[..., Value],
-    given: tuple[Any, ...],
-    settings: dict[str, Any],
-    tensors: int,
-) -> Answer | None:
-    """The answer to a call, whose tensors the plan has only the layouts of."""
-    memory = iter(_GIVEN)
-    stand_ins = [
-        make(type(one), next(memory), one._layout.from_start, one._dtype, executor)
-        if isinstance(one, TensorData)
-        else one
-        for one in given
-    ]
-    try:
-        planned = plan(*stand_ins, **settings)
-    except _NeedsMemory:
-        return None
-    if type(planned) is not Plan or planned.question.result[1].size == 0:
-        return None
-    if planned.question.is_in_place:
-        return None
-    sources = [None if type(one) is Plan else one._buffer for one in planned.operands]
-    order = [one.index if type(one) is _Given else -1 for one in sources]
-    first = order.index(0) if 0 in order else 0
-    last = first + tensors
-    if order[first:last] == list(range(tensors)) and None not in sources:
-        constants = (*order[:first], *order[last:])
-        if all(one == -1 for one in constants):
-            launch = executor.enqueuing(planned.question)
-            behind = (*sources[last:], *planned.numbers)
-            ahead = tuple(sources[:first])
-            return Answer(launch, planned._layout, planned._dtype, ahead, behind)
-    return Answer(_chained(executor, planned), planned._layout, planned._dtype)
-
-
-def _chained(executor: Executor, plan: Plan) -> Callable[..., Any]:
-    """What launches a plan after the plans of its operands."""
-    question, numbers = plan.question, plan.numbers
-    launch = executor.enqueuing(question)
-    needs_memory = question.is_in_place
-    sources: list[Any] = [
-        _chained(executor, one) if type(one) is Plan else one._buffer for one in plan.operands
-    ]
-
-    def launch_all(stream: StreamLike | None, out: DeviceBuffer | None, *given: Any) -> Any:
-        passed = [
-            given[one.index]
-            if type(one) is _Given
-            else one
-            if isinstance(one, DeviceBuffer)
-            else one(stream, None, *given)
-            for one in sources
-        ]
-        if needs_memory and out is None:
-            out = executor.allocate(question.result[1].size, question.result[0], stream)
-        return launch(stream, out, *passed, *numbers)
-
-    return launch_all
-
-
-def remembered(
-    plan: Callable[..., Value],
-    writes_over: bool = False,
-    asks: Callable[..., Answer | None] | None = None,
-) -> Callable[[Function], Function]:
-    """Let `uhal._lane` launch the plans of a function or method of tensors again.
-
-    Names of arguments are the function's. `asks` is by default `answering(plan)`. With
-    `writes_over`, for operations element by element, a call with an `out` of the operands' layout
-    is remembered, too.
+    Kernels read strides but write rows, so a strided target takes a launch for each of its outer
+    elements. Raises `ArgumentValueError` where both share memory.
     """
+    source, target = bits_of(source), bits_of(target)
+    layout = target._layout
+    if layout.is_contiguous:
+        _enqueue(plan_copy(source), (source,), start_of(target), stream)
+        return
+    if isinstance(source._buffer, DeviceBuffer) and isinstance(target._buffer, DeviceBuffer):
+        operands = [span_of(source._buffer, source._layout)]
+        require_no_conflict(COPY2D, span_of(target._buffer, layout), operands)
+    whole: TensorData = run(contiguous(source), None, stream)
+    rows, columns, pitch, starts = rows_of(layout)
+    taken = whole._layout.start_offset
+    for start in starts:
+        part = _viewed(whole, Layout((rows, columns), (columns, 1), taken))
+        change(COPY2D, _viewed(target, Layout((rows, columns), (pitch, 1), start)), (part,), stream)
+        taken += rows * columns
 
-    def decorated(function: Function) -> Function:
-        parameters = inspect.signature(function).parameters.values()
-        settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
-        answer = named(asks or answering(plan), function.__name__)
-        call = RememberedCall(
-            named(function),
-            answer,
-            make,
-            tuple(settings),
-            writes_over,
-            layouts=(Layout, "words", "start_offset"),
-            executors=(Executor, "remembered"),
-            answers=(Answer, "launch", "layout", "dtype", "ahead", "behind"),
-        )
-        return cast(Function, update_wrapper(call, function))
 
-    return decorated
+def bits_of(x: TensorData) -> TensorData:
+    """Return the tensor as elements of the same size that kernels copy and fill."""
+    kind = MOVED_AS.get(x._dtype.name)
+    return x if kind is None else make(type(x), x._buffer.view(kind), x._layout, kind, x._executor)
+
+
+def _viewed(x: TensorData, layout: Layout) -> TensorData:
+    return make(type(x), x._buffer, layout, x._dtype, x._executor)
+
+
+def _operands(plan: Plan, stream: StreamLike | None) -> list[TensorData]:
+    """Launch the operands that are plans."""
+    return [run(one, None, stream) if type(one) is Plan else one for one in plan.operands]
+
+
+def _enqueue(
+    plan: Plan,
+    tensors: Sequence[TensorData],
+    target: DeviceBuffer | None,
+    stream: StreamLike | None,
+) -> DeviceBuffer:
+    """Enqueue the question, unless its result is empty; return the result's buffer."""
+    question, executor = plan.question, plan._executor
+    dtype, layout = question.result
+    if target is None and (layout.size == 0 or question.is_in_place):
+        target = executor.allocate(layout.size, dtype, stream)
+    if target is not None and layout.size == 0:
+        return target
+    return executor.run(question, stream, target, *map(start_of, tensors), *plan.numbers)
 
 
 __all__ = [
+    "MOVED_AS",
     "Plan",
+    "Result",
     "Value",
-    "answering",
     "ask",
+    "bits_of",
+    "change",
     "constant",
     "contiguous",
     "filled",
     "of_each",
     "plan_copy",
-    "remembered",
     "reshaped",
     "run",
     "run_into",
+    "write",
 ]

@@ -9,7 +9,8 @@ from ubridge.core.promotion import checked_number, with_number
 from ubridge.definitions.elementwise import MASKED_FILL, SILU_MUL
 from ubridge.ops.choices import plan_where
 from ubridge.ops.elementwise import plan_conversion
-from ubridge.ops.engine import Plan, Value, contiguous, of_each, remembered, run
+from ubridge.ops.engine import Plan, Value, contiguous, of_each, run
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import bool_
@@ -38,8 +39,7 @@ def silu_mul(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return `silu(gate) * up` of one shape and dtype, rounded once."""
-    made: Tensor = run(plan_silu_mul(gate, up), out, stream)
-    return made
+    return run(plan_silu_mul(gate, up), out, stream)
 
 
 def plan_masked_fill(x: Value, mask: Value, value: Any) -> Plan:
@@ -73,8 +73,7 @@ def masked_fill(
     The mask and `x` are broadcast to one shape. Raises `ArgumentTypeError` for a number that the
     dtype of `x` does not hold.
     """
-    made: Tensor = run(plan_masked_fill(x, mask, value), out, stream)
-    return made
+    return run(plan_masked_fill(x, mask, value), out, stream)
 
 
 __all__ = [

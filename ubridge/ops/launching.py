@@ -14,8 +14,6 @@ before anything is launched.
 
 from __future__ import annotations
 
-from ubridge.buffers import launches
-from ubridge.buffers.launches import named_op
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axes_of, require_number
 from ubridge.core.operation import Op
@@ -32,22 +30,34 @@ from ubridge.definitions.elementwise import (
 from ubridge.definitions.indexing import GATHER, INDEX_SELECT
 from ubridge.definitions.products import MATMUL
 from ubridge.definitions.rows import ARGSORT_DESCENDING, LAYER_NORM, LOG_SOFTMAX, RMS_NORM, SOFTMAX
+from ubridge.definitions.table import OPS
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.device.tensor_data import make
 from ubridge.ops import products, reductions, rows, selection
 from ubridge.ops.engine import Value, contiguous, of_each, run_into
+from ubridge.ops.results import require_one_shape, require_size
 from ubridge.ops.strided import StridedTensor
 from uhal import DeviceBuffer, as_dtype
 from uhal.dtypes import DTypeLike, u8
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
 from uhal.interop import StreamLike
+
+
+def named_op(kernel: Op | str) -> Op:
+    """Return the operation of a name; `NotFoundError` when there is none."""
+    if isinstance(kernel, Op):
+        return kernel
+    found = OPS.get(kernel)
+    if found is None:
+        raise NotFoundError(f"no operation {kernel!r}; there are {', '.join(OPS)}")
+    return found
 
 
 def tensor_of(
     op: Op, name: str, buffer: DeviceBuffer, layout: Layout, executor: Executor | None
 ) -> Value:
     """The elements as a tensor; refuse a buffer that is too short."""
-    launches.checked_operand(op, name, buffer, layout)
+    require_size(op, name, buffer, layout.extent)
     at = executor or DeviceExecutor.of(buffer.device)
     return make(StridedTensor, buffer, layout, buffer.dtype, at)
 
@@ -88,7 +98,7 @@ def launch_binary(
     A comparison's result is of u8.
     """
     op = named_op(kernel)
-    launches.require_one_shape(op, lhs_layout, rhs_layout)
+    require_one_shape(op, lhs_layout, rhs_layout)
     x = tensor_of(op, "x", lhs, lhs_layout, executor)
     y = tensor_of(op, "y", rhs, rhs_layout, executor)
     return run_into(of_each(op, (x, y), u8 if op.family is COMPARISON else x._dtype), out, stream)
@@ -107,7 +117,7 @@ def launch_ternary(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Choose from `on_true` where the condition is not 0, else from `on_false`."""
-    launches.require_one_shape(WHERE, condition_layout, true_layout, false_layout)
+    require_one_shape(WHERE, condition_layout, true_layout, false_layout)
     given = (
         tensor_of(WHERE, "condition", condition, condition_layout, executor),
         tensor_of(WHERE, "x", on_true, true_layout, executor),
@@ -177,7 +187,7 @@ def launch_silu_mul(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute `silu(gate) * up`, rounded once; strided operands are copied first."""
-    launches.require_one_shape(SILU_MUL, gate_layout, up_layout)
+    require_one_shape(SILU_MUL, gate_layout, up_layout)
     x = contiguous(tensor_of(SILU_MUL, "x", gate, gate_layout, executor))
     y = contiguous(tensor_of(SILU_MUL, "y", up, up_layout, executor))
     return run_into(of_each(SILU_MUL, (x, y), gate.dtype), out, stream)
@@ -195,7 +205,7 @@ def launch_masked_fill(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Return `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
-    launches.require_one_shape(MASKED_FILL, layout, mask_layout)
+    require_one_shape(MASKED_FILL, layout, mask_layout)
     x = tensor_of(MASKED_FILL, "x", buffer, layout, executor)
     masked = tensor_of(MASKED_FILL, "mask", mask, mask_layout, executor)
     return run_into(of_each(MASKED_FILL, (x, masked), x._dtype, (value,)), out, stream)

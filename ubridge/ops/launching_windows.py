@@ -6,14 +6,13 @@ Every function returns the result's buffer and shape.
 
 from __future__ import annotations
 
-from ubridge.buffers.launches import named_op
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import Op
 from ubridge.definitions.windows import COL2IM1D, IM2COL, UPSAMPLE_BILINEAR2D
 from ubridge.device.executor import Executor
 from ubridge.ops import windows
 from ubridge.ops.engine import Plan, run_into
-from ubridge.ops.launching import tensor_of
+from ubridge.ops.launching import named_op, tensor_of
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
 

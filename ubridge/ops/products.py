@@ -12,7 +12,8 @@ from ubridge.definitions.attention import ATTENTION, KV_CONCAT
 from ubridge.definitions.calls import named
 from ubridge.definitions.products import MATMUL
 from ubridge.ops.elementwise import plan_conversion
-from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, remembered, run
+from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, run
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType
@@ -83,8 +84,7 @@ def matmul(
     An operand of one axis is a row on the left and a column on the right, as in numpy. Transposed
     views cost no copy where kernels take strides.
     """
-    made: Tensor = run(plan_matmul(x, y), out, stream)
-    return made
+    return run(plan_matmul(x, y), out, stream)
 
 
 @named
@@ -159,8 +159,7 @@ def attention(
     `causal` the last query sees every key, and each query sees one key less than the next one. A
     query that sees no key, for the mask hides them all by -inf, gets zeros.
     """
-    made: Tensor = run(plan_attention(query, key, value, mask, causal, scale), out, stream)
-    return made
+    return run(plan_attention(query, key, value, mask, causal, scale), out, stream)
 
 
 def plan_kv_concat(x: Value, y: Value, axis: int) -> Plan:
@@ -190,8 +189,7 @@ def kv_concat(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Join two tensors of one dtype along an axis in one launch."""
-    made: Tensor = run(plan_kv_concat(x, y, axis), out, stream)
-    return made
+    return run(plan_kv_concat(x, y, axis), out, stream)
 
 
 __all__ = [

@@ -12,7 +12,8 @@ from ubridge.core.operation import Op
 from ubridge.definitions.elementwise import DIVIDE
 from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, LOGSUMEXP, MAX, MIN, SUM
 from ubridge.ops.elementwise import plan_binary, plan_conversion
-from ubridge.ops.engine import Value, ask, filled, plan_copy, remembered, reshaped, run
+from ubridge.ops.engine import Value, ask, filled, plan_copy, reshaped, run
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32
@@ -75,8 +76,7 @@ def reduced(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Reduce over axes, over all of them by default."""
-    made: Tensor = run(plan_reduction(op, x, axis, keepdims), out, stream)
-    return made
+    return run(plan_reduction(op, x, axis, keepdims), out, stream)
 
 
 def plan_sum(
@@ -108,8 +108,7 @@ def sum(  # numpy's name
 
     With a `dtype` of bool the result says whether an element is not 0.
     """
-    made: Tensor = run(plan_sum(x, axis, dtype, keepdims), out, stream)
-    return made
+    return run(plan_sum(x, axis, dtype, keepdims), out, stream)
 
 
 def plan_mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
@@ -135,8 +134,7 @@ def mean(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Average over axes; halves are summed in f32, integers in f64."""
-    made: Tensor = run(plan_mean(x, axis, keepdims), out, stream)
-    return made
+    return run(plan_mean(x, axis, keepdims), out, stream)
 
 
 @remembered(partial(plan_reduction, LOGSUMEXP))

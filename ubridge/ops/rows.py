@@ -24,7 +24,8 @@ from ubridge.definitions.rows import (
     RMS_NORM,
     SOFTMAX,
 )
-from ubridge.ops.engine import Plan, Value, ask, contiguous, of_each, remembered, run
+from ubridge.ops.engine import Plan, Value, ask, contiguous, of_each, run
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import u32
@@ -78,8 +79,7 @@ def softmax(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return exp(x) divided by the sum of exp(x) along an axis."""
-    made: Tensor = run(plan_softmax(x, axis), out, stream)
-    return made
+    return run(plan_softmax(x, axis), out, stream)
 
 
 def plan_log_softmax(x: Value, axis: int = -1, compensated: bool = False) -> Value:
@@ -101,8 +101,7 @@ def log_softmax(
     `compensated` sums with Knuth's two-sum, whose error does not grow with the axis; GCUs refuse
     it.
     """
-    made: Tensor = run(plan_log_softmax(x, axis, compensated), out, stream)
-    return made
+    return run(plan_log_softmax(x, axis, compensated), out, stream)
 
 
 def plan_argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
@@ -128,8 +127,7 @@ def argsort(
     neither is promised. Rows longer than a block sorts at once are sorted in runs, which are joined
     in pairs: log2(runs) more launches, and memory for another result.
     """
-    made: Tensor = run(plan_argsort(x, axis, descending), out, stream)
-    return made
+    return run(plan_argsort(x, axis, descending), out, stream)
 
 
 def _plan_norm(op: Op, x: Value, *weights: Value, epsilon: float) -> Plan:
@@ -165,8 +163,7 @@ def rms_norm(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return `x / sqrt(mean(x * x) + epsilon) * weight` along the last axis."""
-    made: Tensor = run(plan_rms_norm(x, weight, epsilon), out, stream)
-    return made
+    return run(plan_rms_norm(x, weight, epsilon), out, stream)
 
 
 @remembered(plan_layer_norm)
@@ -180,8 +177,7 @@ def layer_norm(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return `(x - mean) / sqrt(variance + epsilon) * weight + bias` along the last axis."""
-    made: Tensor = run(plan_layer_norm(x, weight, bias, epsilon), out, stream)
-    return made
+    return run(plan_layer_norm(x, weight, bias, epsilon), out, stream)
 
 
 def plan_group_norm(
@@ -225,8 +221,7 @@ def group_norm(
 
     `x` is (batch, channels, …), `weight` and `bias` are (channels,).
     """
-    made: Tensor = run(plan_group_norm(x, weight, bias, groups, epsilon), out, stream)
-    return made
+    return run(plan_group_norm(x, weight, bias, groups, epsilon), out, stream)
 
 
 def plan_rope(
@@ -277,8 +272,7 @@ def rope(
     `cos` and `sin` are (positions, width / 2), or (batch, positions, width / 2). A pair is two
     elements half a width apart; with `interleaved`, two neighbours.
     """
-    made: Tensor = run(plan_rope(x, cos, sin, interleaved, heads_last), out, stream)
-    return made
+    return run(plan_rope(x, cos, sin, interleaved, heads_last), out, stream)
 
 
 __all__ = [

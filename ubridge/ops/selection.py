@@ -9,13 +9,11 @@ indices that were just made here are not. 2**63 - 1 in i64 selects 0 and is not 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ubridge.buffers import indexed_launches
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axes_of, axis_of, require_one_device, whole_number
 from ubridge.core.operation import Op
@@ -24,7 +22,8 @@ from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTE
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.tensor_data import TensorData
 from ubridge.ops.elementwise import converted, plan_conversion
-from ubridge.ops.engine import Value, ask, contiguous, remembered, reshaped, run
+from ubridge.ops.engine import Value, ask, change, contiguous, reshaped, run
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart, require_tensors
 from ubridge.ops.rows import argsort
 from ubridge.ops.strided import StridedTensor, Tensor
@@ -48,7 +47,7 @@ def plan_slices(x: Value, ids: Value, axis: int = 0) -> Value:
     """Plan the slices at ids of a type that kernels take."""
     axis = axis_of(INDEX_SELECT.name, x._layout, axis)
     shape = x._layout.shape
-    sizes = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    sizes = _around(shape, axis)
     taken = Layout.contiguous((*shape[:axis], *ids._layout.shape, *shape[axis + 1 :]))
     _require_elements(INDEX_SELECT, axis, sizes[1], taken)
     operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), -1))
@@ -69,8 +68,7 @@ def take(
     require_tensors("take", x)
     axis = axis_of("take", x._layout, axis)
     where = checked_ids("take", x, ids, x.shape[axis], stream)
-    made: Tensor = run(plan_take(x, where, axis), out, stream)
-    return made
+    return run(plan_take(x, where, axis), out, stream)
 
 
 @named
@@ -116,7 +114,7 @@ def plan_elements(x: Value, ids: Value, axis: int) -> Value:
     axis = axis_of(GATHER.name, x._layout, axis)
     shape, chosen = x._layout.shape, ids._layout.shape
     _require_alike(GATHER.name, shape, chosen, axis)
-    left, length, right = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    left, length, right = _around(shape, axis)
     taken = Layout.contiguous(chosen)
     _require_elements(GATHER, axis, length, taken)
     asked = Layout.contiguous((left, chosen[axis], right))
@@ -146,22 +144,19 @@ def gather(
     require_tensors(GATHER.name, x)
     axis = axis_of(GATHER.name, x._layout, axis)
     where = checked_ids(GATHER.name, x, ids, x.shape[axis], stream)
-    made: Tensor = run(plan_gather(x, where, axis), out, stream)
-    return made
+    return run(plan_gather(x, where, axis), out, stream)
 
 
 @remembered(plan_slices)
 def taken(x: Tensor, ids: Tensor, axis: int = 0, *, stream: StreamLike | None = None) -> Tensor:
     """Return slices as `take` does, at indices that a function here made."""
-    made: Tensor = run(plan_slices(x, ids, axis), None, stream)
-    return made
+    return run(plan_slices(x, ids, axis), None, stream)
 
 
 @remembered(plan_elements)
 def gathered(x: Tensor, ids: Tensor, axis: int, *, stream: StreamLike | None = None) -> Tensor:
     """Return elements as `gather` does, at indices that a function here made."""
-    made: Tensor = run(plan_elements(x, ids, axis), None, stream)
-    return made
+    return run(plan_elements(x, ids, axis), None, stream)
 
 
 @named
@@ -213,7 +208,7 @@ def scatter(
 
     Of elements with the same id, the last one is written.
     """
-    return _scattered(SCATTER, x, ids, source, axis, stream)
+    return _changed(SCATTER, x, ids, source, axis, stream)
 
 
 @named
@@ -221,40 +216,7 @@ def scatter_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
     """Add an element of `source` at each id of an axis of `x`, in place."""
-    return _scattered(SCATTER_ADD, x, ids, source, axis, stream)
-
-
-def _scattered(
-    op: Op, x: Tensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
-) -> Tensor:
-    name = op.name
-    require_tensors(name, x, source)
-    axis = axis_of(name, x.layout, axis)
-    where = checked_ids(name, x, ids, x.shape[axis], stream)
-    if where.shape != source.shape:
-        raise ArgumentValueError(
-            f"{name}: expected an id for each element of the source, got {where.shape} for "
-            f"{source.shape}"
-        )
-    _require_alike(name, x.shape, where.shape, axis)
-    _require_target(name, x, source)
-    if x.dtype is bool_ and op is SCATTER_ADD:
-        _add_as_counts(scatter_add, x, where, source, axis, stream)
-        return x
-    where, source = apart(x, where, stream), apart(x, source, stream)
-    indexed_launches.launch_scatter(
-        op,
-        x._buffer,
-        x._layout,
-        where._buffer,
-        where._layout,
-        source._buffer,
-        source._layout,
-        axis,
-        stream=stream,
-        executor=x._executor,
-    )
-    return x
+    return _changed(SCATTER_ADD, x, ids, source, axis, stream)
 
 
 @named
@@ -262,46 +224,57 @@ def index_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
     """Add the slices of `source` to those of `x` at ids of an axis, in place."""
-    require_tensors(INDEX_ADD.name, x, source)
-    axis = axis_of(INDEX_ADD.name, x.layout, axis)
-    where = checked_ids(INDEX_ADD.name, x, ids, x.shape[axis], stream)
-    expected = (*x.shape[:axis], where.size, *x.shape[axis + 1 :])
-    if where.ndim != 1 or source.shape != expected:
+    return _changed(INDEX_ADD, x, ids, source, axis, stream)
+
+
+def _changed(
+    op: Op, x: Tensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
+) -> Tensor:
+    """Write or add a source at ids, in place. A sum of booleans is True where a term is."""
+    name = op.name
+    require_tensors(name, x, source)
+    axis = axis_of(name, x.layout, axis)
+    where = checked_ids(name, x, ids, x.shape[axis], stream)
+    _require_target(name, x, source)
+    if x.dtype is bool_ and op is not SCATTER:
+        counts = converted(x, u32, stream=stream)
+        _changed(op, counts, where, converted(source, u32, stream=stream), axis, stream)
+        return converted(counts, bool_, out=x, stream=stream)
+    return change_at_ids(op, x, apart(x, where, stream), apart(x, source, stream), axis, stream)
+
+
+def change_at_ids(
+    op: Op, x: Tensor, ids: Value, source: Value, axis: int, stream: StreamLike | None
+) -> Tensor:
+    """Write or add a source at ids of a type that kernels take, in place."""
+    axis = axis_of(op.name, x._layout, axis)
+    shape, chosen, given = x._layout.shape, ids._layout.shape, source._layout.shape
+    if op is INDEX_ADD:
+        expected = (*shape[:axis], ids._layout.size, *shape[axis + 1 :])
+        if len(chosen) != 1 or given != expected:
+            raise ArgumentValueError(
+                f"index_add: expected a slice of the source for each id along axis {axis}, so "
+                f"shape {expected}, got {given} for ids of shape {chosen}"
+            )
+    elif chosen != given:
         raise ArgumentValueError(
-            f"index_add: expected a slice of the source for each id along axis {axis}, so shape "
-            f"{expected}, got {source.shape} for ids of shape {where.shape}"
+            f"{op.name}: expected an id for each element of the source, got {chosen} for {given}"
         )
-    _require_target(INDEX_ADD.name, x, source)
-    if x.dtype is bool_:
-        _add_as_counts(index_add, x, where, source, axis, stream)
-        return x
-    where, source = apart(x, where, stream), apart(x, source, stream)
-    indexed_launches.launch_index_add(
-        x._buffer,
-        x._layout,
-        where._buffer,
-        where._layout,
-        source._buffer,
-        source._layout,
-        axis,
-        stream=stream,
-        executor=x._executor,
+    else:
+        _require_alike(op.name, shape, chosen, axis)
+    sizes = _around(shape, axis)
+    _require_elements(op, axis, sizes[1], source._layout)
+    of_source = (sizes[0], given[axis], sizes[2])
+    operands = (
+        reshaped(contiguous(ids), -1 if op is INDEX_ADD else of_source),
+        reshaped(contiguous(source), of_source),
     )
-    return x
+    return change(op, x, operands, stream, asked=Layout.contiguous(sizes))
 
 
-def _add_as_counts(
-    add: Callable[..., Tensor],
-    x: Tensor,
-    ids: Tensor,
-    source: Tensor,
-    axis: int,
-    stream: StreamLike | None,
-) -> None:
-    """Add booleans, in place: a sum is True where one of its terms is."""
-    counts = converted(x, u32, stream=stream)
-    add(counts, ids, converted(source, u32, stream=stream), axis, stream=stream)
-    converted(counts, bool_, out=x, stream=stream)
+def _around(shape: Shape, axis: int) -> tuple[int, int, int]:
+    """The elements before an axis, along it and after it."""
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
 def _kernel_ids(name: str, x: Value, ids: Value) -> Value:
@@ -324,8 +297,7 @@ def _kernel_ids(name: str, x: Value, ids: Value) -> Value:
 def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike | None) -> Tensor:
     """The ids as a tensor on the device, of a type kernels take."""
     if isinstance(ids, StridedTensor):
-        tensor: Tensor = run(_kernel_ids(name, x, ids), None, stream)
-        return tensor
+        return run(_kernel_ids(name, x, ids), None, stream)
     array = np.asarray(ids)
     if array.size == 0:
         array = array.astype(np.int64)

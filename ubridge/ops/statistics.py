@@ -84,8 +84,7 @@ def _variance(
     middle = reductions.mean(x, axes, True, stream=stream)
     squares: Tensor = unary(SQUARE, binary(SUBTRACT, x, middle, None, stream), None, None, stream)
     total = reduced(SUM, squares, axes, keepdims, None, stream)
-    found: Tensor = binary(DIVIDE, total, count - ddof, None, stream)
-    return found
+    return binary(DIVIDE, total, count - ddof, None, stream)
 
 
 def _accumulated(dtype: DType) -> DType:

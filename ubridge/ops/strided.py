@@ -15,17 +15,18 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from ubridge.buffers import launches
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.promotion import storage_of
 from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.device.tensor_data import TensorData, make
-from ubridge.ops.engine import plan_copy, remembered, run
+from ubridge.ops.engine import MOVED_AS, bits_of, plan_copy, run
+from ubridge.ops.remembering import remembered
+from ubridge.ops.results import require_size
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, bool_, i16, i64, u8
+from uhal.dtypes import DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.frameworks import dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
@@ -35,19 +36,9 @@ Tensor = TypeVar("Tensor", bound="StridedTensor")
 Index = int | slice | EllipsisType | None
 
 
-_MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
-"""Types as which kernels copy and fill elements of types that they do not compute with."""
-
-
-def movable(buffer: DeviceBuffer) -> DeviceBuffer:
-    """Return the buffer as elements of the same size that kernels copy and fill."""
-    kind = _MOVED_AS.get(buffer.dtype.name)
-    return buffer if kind is None else buffer.view(kind)
-
-
 def _plan_of_bits(x: Any) -> Any:
     """Plan a copy, but of types that kernels copy as others."""
-    return None if x._dtype.name in _MOVED_AS else plan_copy(x)
+    return None if x._dtype.name in MOVED_AS else plan_copy(x)
 
 
 def bytes_of_booleans(array: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
@@ -95,7 +86,7 @@ class StridedTensor(TensorData):
                     f"dtype: expected that of the buffer, {buffer.dtype}, got {self._dtype}"
                 )
             buffer = buffer.view(u8)
-        launches.checked_operand(COPY, "buffer", buffer, self._layout)
+        require_size(COPY, "buffer", buffer, self._layout.extent)
         self._buffer = buffer
         self._executor = DeviceExecutor.of(buffer.device)
         if self._dtype is bool_:
@@ -242,12 +233,9 @@ class StridedTensor(TensorData):
     @remembered(_plan_of_bits)
     def copy(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:
         """Return a contiguous copy."""
-        moved = _MOVED_AS.get(self._dtype.name)
-        if moved is None:
-            copied: Tensor = run(plan_copy(self), None, stream)
-            return copied
-        bits = self._made(self._buffer.view(moved), self._layout, moved)
-        made: Tensor = run(plan_copy(bits), None, stream)
+        made: Tensor = run(plan_copy(bits_of(self)), None, stream)
+        if made._dtype is self._dtype:
+            return made
         return self._made(made._buffer.view(self._dtype), made._layout, self._dtype)
 
     def contiguous(self: Tensor, *, stream: StreamLike | None = None) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ubridge.buffers.launches import require_room
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_number, require_one_kind, whole_number
 from ubridge.core.operation import Op
@@ -27,8 +26,9 @@ from ubridge.definitions.windows import (
     UPSAMPLE_NEAREST2D,
 )
 from ubridge.device.tensor_data import make
-from ubridge.ops.engine import Plan, Value, ask, contiguous, plan_copy, remembered, run
-from ubridge.ops.results import require_tensors
+from ubridge.ops.engine import Plan, Value, ask, contiguous, plan_copy, run
+from ubridge.ops.remembering import remembered
+from ubridge.ops.results import require_room, require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import bool_
@@ -267,8 +267,7 @@ def avg_pool2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the mean of each window of (batch, channels, rows, columns)."""
-    made: Tensor = run(plan_pool2d(AVG_POOL2D, x, window, stride), None, stream)
-    return made
+    return run(plan_pool2d(AVG_POOL2D, x, window, stride), None, stream)
 
 
 @remembered(partial(plan_pool2d, MAX_POOL2D))
@@ -280,8 +279,7 @@ def max_pool2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the largest of each window of (batch, channels, rows, columns)."""
-    made: Tensor = run(plan_pool2d(MAX_POOL2D, x, window, stride), None, stream)
-    return made
+    return run(plan_pool2d(MAX_POOL2D, x, window, stride), None, stream)
 
 
 @remembered(plan_nearest)
@@ -289,8 +287,7 @@ def upsample_nearest2d(
     x: Tensor, rows: int, columns: int, *, stream: StreamLike | None = None
 ) -> Tensor:
     """Resize (batch, channels, rows, columns) by taking the nearest element."""
-    made: Tensor = run(plan_nearest(x, rows, columns), None, stream)
-    return made
+    return run(plan_nearest(x, rows, columns), None, stream)
 
 
 @named
@@ -309,8 +306,7 @@ def upsample_bilinear2d(
     may be NaN or infinite where other libraries, which round weights to f32, have a number.
     """
     plan = plan_bilinear(x, rows, columns, align_corners, scale)
-    made: Tensor = run(plan, None, stream)
-    return made
+    return run(plan, None, stream)
 
 
 def _require_numbers(name: str, x: Tensor) -> None:

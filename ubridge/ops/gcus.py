@@ -7,9 +7,11 @@ other backends.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
-from ubridge.buffers.launches import enqueued, require_room, require_size
 from ubridge.core.layout import Layout
 from ubridge.core.operation import Op
 from ubridge.core.question import Question
@@ -24,6 +26,9 @@ from ubridge.definitions.gcus import (
     ROTARY_F32,
 )
 from ubridge.device.executor import DeviceExecutor
+from ubridge.ops.engine import ask, run_into
+from ubridge.ops.launching import tensor_of
+from ubridge.ops.results import require_room, require_size
 from uhal import DeviceBuffer
 from uhal.dtypes import i8, u8
 from uhal.errors import ArgumentValueError, NotSupportedError
@@ -59,26 +64,18 @@ def launch_quantized_matmul(
         raise ArgumentValueError(
             f"matmul: expected 4 or 8 bits and groups that divide k = {k}, got {bits} and {group}"
         )
-    at = _gcu(op, a)
-    require_size(op, "x", a, m * k)
-    require_size(op, "weight", weight, k * n * bits // 8)
-    for name, buffer in (("scales", scales), ("zeros", zeros)):
-        require_size(op, name, buffer, k // group * n)
-    require_room(op, out, m * n)
+    _gcu(op, a)
     stored = weight.view(u8 if bits == 4 else i8)
     of_groups = Layout.contiguous((k // group, n))
-    question = Question(
-        op,
-        (
-            (a.dtype, Layout.contiguous((m, k))),
-            (stored.dtype, Layout.contiguous(k * n * bits // 8)),
-            (scales.dtype, of_groups),
-            (zeros.dtype, of_groups),
-        ),
-        (a.dtype, Layout.contiguous((m, n))),
-        (("transposed", transposed), ("group", group)),
+    operands = (
+        tensor_of(op, "x", a, Layout.contiguous((m, k)), None),
+        tensor_of(op, "weight", stored, Layout.contiguous(k * n * bits // 8), None),
+        tensor_of(op, "scales", scales, of_groups, None),
+        tensor_of(op, "zeros", zeros, of_groups, None),
     )
-    return enqueued(at, question, stream, out, a, stored, scales, zeros)
+    layout = Layout.contiguous((m, n))
+    plan = ask(op, operands, a.dtype, layout, transposed=transposed, group=group)
+    return run_into(plan, out, stream)
 
 
 def launch_rotary(
@@ -102,7 +99,7 @@ def launch_rotary(
     the token out.
     """
     op = ROTARY if cos_sin.dtype is query.dtype else ROTARY_F32
-    at = _gcu(op, query)
+    _gcu(op, query)
     width = head_size if rotated is None else rotated
     if not 0 < width <= head_size or width % 2:
         raise ArgumentValueError(f"rotary: expected an even part of {head_size}, got {width}")
@@ -115,21 +112,18 @@ def launch_rotary(
     wanted = positions[:tokens].to_numpy(stream=stream)
     if (wanted < 0).any() or (wanted >= rows).any():
         raise IndexError(f"rotary: expected positions in 0…{rows - 1}, got {wanted}")
-    question = _question(
-        op,
-        {"key": key, "cos_sin": cos_sin, "index_positions": positions, "query": query},
-        {
-            "cos_sin_length": rows,
-            "cos_sin_stride": width,
-            "num_tokens": tokens,
-            "q_heads": q_heads,
-            "k_heads": k_heads,
-            "hidden_size": head_size,
-            "split_dim": width,
-            "gpt_geox": int(not interleaved),
-        },
-    )
-    at.run(question, stream, query, key, cos_sin, positions)
+    memory = {"key": key, "cos_sin": cos_sin, "index_positions": positions, "query": query}
+    sizes = {
+        "cos_sin_length": rows,
+        "cos_sin_stride": width,
+        "num_tokens": tokens,
+        "q_heads": q_heads,
+        "k_heads": k_heads,
+        "hidden_size": head_size,
+        "split_dim": width,
+        "gpt_geox": int(not interleaved),
+    }
+    _launch(op, memory, sizes, stream)
 
 
 def launch_reshape_and_cache(
@@ -151,7 +145,7 @@ def launch_reshape_and_cache(
     of block `slots[t] // block size`, or nowhere if its slot is negative. A slot past the caches is
     an `IndexError`.
     """
-    at = _gcu(RESHAPE_AND_CACHE, key)
+    _gcu(RESHAPE_AND_CACHE, key)
     width = heads * head_size
     require_size(RESHAPE_AND_CACHE, "key", key, tokens * width)
     require_size(RESHAPE_AND_CACHE, "value", value, tokens * width)
@@ -165,6 +159,7 @@ def launch_reshape_and_cache(
             f"reshape_and_cache: expected slots below {blocks * block_size}, got {wanted.max()}"
         )
     memory = {"key": key, "value": value, "slot_mapping": slots, "key_cache": key_cache}
+    memory["value_cache"] = value_cache
     sizes = {
         "num_tokens": tokens,
         "num_heads": heads,
@@ -175,8 +170,7 @@ def launch_reshape_and_cache(
         "key_stride": width,
         "value_stride": width,
     }
-    question = _question(RESHAPE_AND_CACHE, {**memory, "value_cache": value_cache}, sizes)
-    at.run(question, stream, value_cache, *memory.values())
+    _launch(RESHAPE_AND_CACHE, memory, sizes, stream)
 
 
 def launch_paged_attention(
@@ -231,6 +225,7 @@ def launch_paged_attention(
         "value_cache": value_cache,
         "block_tables": block_tables,
         "context_lens": context_lengths,
+        "output": out,
     }
     sizes = {
         "num_kv_heads": kv_heads,
@@ -245,8 +240,7 @@ def launch_paged_attention(
         "num_blocks": blocks,
     }
     numbers = {"scale": scale, "max_context_len": int(lengths.max()), "softcapping": softcap}
-    question = _question(op, {**memory, "output": out}, sizes, tuple(numbers))
-    return at.run(question, stream, out, *memory.values(), *numbers.values())
+    return _launch(op, memory, sizes, stream, numbers)
 
 
 def launch_quantize_q8_0(buffer: DeviceBuffer, *, stream: StreamLike | None = None) -> DeviceBuffer:
@@ -256,8 +250,7 @@ def launch_quantize_q8_0(buffer: DeviceBuffer, *, stream: StreamLike | None = No
     out = at.allocate(blocks * (2 + Q8_0_ELEMENTS), i8, stream)
     if blocks:
         sizes = {"input_bytes": buffer.nbytes, "output_bytes": out.nbytes}
-        question = _question(QUANTIZE_Q8_0, {"inp": buffer, "out": out}, sizes)
-        at.run(question, stream, out, buffer)
+        _launch(QUANTIZE_Q8_0, {"inp": buffer, "out": out}, sizes, stream)
     return out
 
 
@@ -269,13 +262,12 @@ def launch_dequantize_q8_0(
     stream: StreamLike | None = None,
 ) -> DeviceBuffer:
     """Turn blocks of `launch_quantize_q8_0` into elements of the output's dtype."""
-    at = _gcu(DEQUANTIZE_Q8_0, blocks)
+    _gcu(DEQUANTIZE_Q8_0, blocks)
     require_size(DEQUANTIZE_Q8_0, "blocks", blocks, _blocks(elements) * (2 + Q8_0_ELEMENTS))
     require_size(DEQUANTIZE_Q8_0, "out", out, elements)
     if elements:
-        stored = blocks.view(i8)
-        question = _question(DEQUANTIZE_Q8_0, {"inp": stored, "out": out}, {"numel": elements})
-        at.run(question, stream, out, stored)
+        memory = {"inp": blocks.view(i8), "out": out}
+        _launch(DEQUANTIZE_Q8_0, memory, {"numel": elements}, stream)
     return out
 
 
@@ -296,15 +288,17 @@ def _gcu(op: Op, buffer: DeviceBuffer) -> DeviceExecutor:
     return at
 
 
-def _question(
+def _launch(
     op: Op,
-    memory: dict[str, DeviceBuffer],
-    sizes: dict[str, int],
-    numbers: tuple[str, ...] = (),
-) -> Question:
-    """Ask for a kernel that only GCUs have, by parameters' names; the last memory is the result."""
-    *operands, result = (
-        (buffer.dtype, Layout.contiguous(buffer.size)) for buffer in memory.values()
-    )
-    attributes = (("memory", tuple(memory)), ("numbers", numbers), *sizes.items())
-    return Question(op, tuple(operands), result, attributes, len(numbers))
+    memory: Mapping[str, DeviceBuffer],
+    sizes: Mapping[str, int],
+    stream: StreamLike | None,
+    numbers: Mapping[str, float] = MappingProxyType({}),
+) -> DeviceBuffer:
+    """Launch a kernel that only GCUs have, by parameters' names; the last memory is the result."""
+    *operands, result = memory.values()
+    *known, target = ((one.dtype, Layout.contiguous(one.size)) for one in memory.values())
+    attributes = (("memory", tuple(memory)), ("numbers", tuple(numbers)), *sizes.items())
+    question = Question(op, tuple(known), target, attributes, len(numbers))
+    at = DeviceExecutor.of(result.device)
+    return at.run(question, stream, result, *operands, *numbers.values())

@@ -1,1 +1,0 @@
-"""Operations on buffers with layouts, for frameworks with tensors of their own."""

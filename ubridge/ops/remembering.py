@@ -1,0 +1,185 @@
+"""Plans that are kept, so that `uhal._lane` launches a function on tensors again without Python.
+
+The key of a plan is the function that makes it, the dtype and layout of each tensor, and each
+constant.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import update_wrapper
+from math import copysign
+from typing import Any, TypeVar, cast
+
+from ubridge.core.layout import Layout
+from ubridge.definitions.calls import named
+from ubridge.device.executor import Answer, DeviceExecutor, Executor
+from ubridge.device.tensor_data import TensorData, make
+from ubridge.ops.engine import Plan, Value
+from uhal import DeviceBuffer, DType
+from uhal.frameworks import RememberedCall
+from uhal.interop import StreamLike
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _NeedsMemory(Exception):
+    """A plan asked for the elements of a tensor, as errors do that print it."""
+
+
+class _Given:
+    """Stands for the memory of a tensor that a call is given, while the call is planned."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NeedsMemory(name)
+
+    def __getitem__(self, part: Any) -> Any:
+        raise _NeedsMemory(part)
+
+
+_GIVEN = tuple(_Given(index) for index in range(8))
+
+
+def answering(plan: Callable[..., Value]) -> Callable[..., Answer | None]:
+    """Return what says how a call is launched, by a plan that is made once for equal arguments.
+
+    `None` where the function has to be called: for arguments that are neither tensors nor
+    constants, and for calls that launch nothing.
+    """
+
+    def answer(*given: Any, **settings: Any) -> Answer | None:
+        executor: DeviceExecutor = given[0]._executor
+        key: list[Any] = [plan]
+        tensors = 0
+        for one in given:
+            if isinstance(one, TensorData):
+                if one._executor is not executor:
+                    return None
+                key += (one._dtype.code, one._layout.words)
+                tensors += 1
+            elif not _note(key, one):
+                return None
+        for name, one in settings.items():
+            key.append(name)
+            if not _note(key, one):
+                return None
+        return executor.answer(tuple(key), _planned, plan, given, settings, tensors)
+
+    return answer
+
+
+def _note(key: list[Any], given: Any) -> bool:
+    """Add a constant to a key; return whether it is one."""
+    kind = type(given)
+    if kind is float:
+        # 0 == 0.0 == -0.0, but their results differ.
+        key += (kind, given, copysign(1, given))
+    elif kind in (int, bool, str, type(None), DType) or isinstance(given, type):
+        key += (kind, given)
+    elif kind is tuple:
+        return all(_note(key, one) for one in given)
+    else:
+        return False
+    return True
+
+
+def _planned(
+    executor: Executor,
+    plan: Callable[..., Value],
+    given: tuple[Any, ...],
+    settings: dict[str, Any],
+    tensors: int,
+) -> Answer | None:
+    """The answer to a call, whose tensors the plan has only the layouts of."""
+    memory = iter(_GIVEN)
+    stand_ins = [
+        make(type(one), next(memory), one._layout.from_start, one._dtype, executor)
+        if isinstance(one, TensorData)
+        else one
+        for one in given
+    ]
+    try:
+        planned = plan(*stand_ins, **settings)
+    except _NeedsMemory:
+        return None
+    if type(planned) is not Plan or planned.question.result[1].size == 0:
+        return None
+    if planned.question.is_in_place:
+        return None
+    sources = [None if type(one) is Plan else one._buffer for one in planned.operands]
+    order = [one.index if type(one) is _Given else -1 for one in sources]
+    first = order.index(0) if 0 in order else 0
+    last = first + tensors
+    if order[first:last] == list(range(tensors)) and None not in sources:
+        constants = (*order[:first], *order[last:])
+        if all(one == -1 for one in constants):
+            launch = executor.enqueuing(planned.question)
+            behind = (*sources[last:], *planned.numbers)
+            ahead = tuple(sources[:first])
+            return Answer(launch, planned._layout, planned._dtype, ahead, behind)
+    return Answer(_chained(executor, planned), planned._layout, planned._dtype)
+
+
+def _chained(executor: Executor, plan: Plan) -> Callable[..., Any]:
+    """What launches a plan after the plans of its operands."""
+    question, numbers = plan.question, plan.numbers
+    launch = executor.enqueuing(question)
+    needs_memory = question.is_in_place
+    sources: list[Any] = [
+        _chained(executor, one) if type(one) is Plan else one._buffer for one in plan.operands
+    ]
+
+    def launch_all(stream: StreamLike | None, out: DeviceBuffer | None, *given: Any) -> Any:
+        passed = [
+            given[one.index]
+            if type(one) is _Given
+            else one
+            if isinstance(one, DeviceBuffer)
+            else one(stream, None, *given)
+            for one in sources
+        ]
+        if needs_memory and out is None:
+            out = executor.allocate(question.result[1].size, question.result[0], stream)
+        return launch(stream, out, *passed, *numbers)
+
+    return launch_all
+
+
+def remembered(
+    plan: Callable[..., Value],
+    writes_over: bool = False,
+    asks: Callable[..., Answer | None] | None = None,
+) -> Callable[[Function], Function]:
+    """Let `uhal._lane` launch the plans of a function or method of tensors again.
+
+    Names of arguments are the function's. `asks` is by default `answering(plan)`. With
+    `writes_over`, for operations element by element, a call with an `out` of the operands' layout
+    is remembered, too.
+    """
+
+    def decorated(function: Function) -> Function:
+        parameters = inspect.signature(function).parameters.values()
+        settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
+        answer = named(asks or answering(plan), function.__name__)
+        call = RememberedCall(
+            named(function),
+            answer,
+            make,
+            tuple(settings),
+            writes_over,
+            layouts=(Layout, "words", "start_offset"),
+            executors=(Executor, "remembered"),
+            answers=(Answer, "launch", "layout", "dtype", "ahead", "behind"),
+        )
+        return cast(Function, update_wrapper(call, function))
+
+    return decorated
+
+
+__all__ = ["answering", "remembered"]
