@@ -6,12 +6,14 @@ Slots of a plan can stand for memory that kernels get.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ubridge.core.prepared import Launch, part_of
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.ready import Enqueue
 from ubridge.graph.dispatch import Step
+from ubridge.graph.ops import Node
 from uhal import DeviceBuffer, Passed
 from uhal.errors import DeviceError, NotSupportedError
 
@@ -31,11 +33,8 @@ class DryRun:
         self._given: dict[DeviceBuffer, set[tuple[int, int]]] = {}
         backend = executor.device.backend
         for step in steps:
-            try:
+            with naming(step.node):
                 ready = executor.ready(step.question)
-            except DeviceError as error:
-                error.args = (f"{step.node}: {error}", *error.args[1:])
-                raise
             if ready.prepared.is_beyond_launches:
                 raise NotSupportedError(
                     f"{step.node}: on {backend} this is more than launches of kernels, and cannot "
@@ -65,4 +64,14 @@ class DryRun:
                 self._given.setdefault(buffer.base, set()).add((start, start + buffer.nbytes))
 
 
-__all__ = ["DryRun"]
+@contextmanager
+def naming(node: Node) -> Iterator[None]:
+    """Name the operation in errors."""
+    try:
+        yield
+    except DeviceError as error:
+        error.args = (f"{node}: {error}", *error.args[1:])
+        raise
+
+
+__all__ = ["DryRun", "naming"]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ubridge.core.fits import require_counts, require_sound
+from ubridge.core.fits import require, require_counts, require_sound
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import WORK, Op
 from ubridge.core.question import Known, Question
@@ -53,11 +53,11 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
     nodes = []
     for index in order:
         node, call = graph.nodes[index], graph.calls[index]
-        if node.op is WORK:
-            raise ArgumentValueError(
-                f"{node}: expected operations of ubridge, got work of the program's own, which "
-                "files do not hold. Trace it again instead of saving it."
-            )
+        require(
+            node.op is not WORK,
+            f"{node}: expected operations of ubridge, got work of the program's own, which files "
+            "do not hold. Trace it again instead of saving it.",
+        )
         nodes.append(
             {
                 "node": index,
@@ -65,7 +65,7 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
                 "op": None if call is None else call.op.name,
                 "shape": list(node.shape),
                 "inputs": list(node.inputs),
-                "view": _told_view(graph.value_of(index)),
+                "view": _told(graph.value_of(index)),
                 "call": None if call is None else _call(call),
             }
         )
@@ -114,7 +114,10 @@ def load(
     """
     wanted = None if device is None else as_device(device)
     text = Path(path).read_bytes()
-    buffers = {name: _buffer(leaf) for name, leaf in leaves.items()}
+    buffers = {
+        name: leaf.buffer if isinstance(leaf, DeviceTensor) else leaf
+        for name, leaf in leaves.items()
+    }
     try:
         return _read(kind, json.loads(text.decode("utf-8")), buffers, wanted)
     except (InvalidHandleError, NotFoundError):
@@ -135,12 +138,13 @@ def _read(
     buffers: Mapping[str, DeviceBuffer],
     device: Device | None,
 ) -> Graph:
-    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        raise ArgumentValueError(f"expected a file of the format {FORMAT!r}")
-    if whole["version"] != VERSION:
-        raise ArgumentValueError(
-            f"expected a graph file of version {VERSION}, got {whole['version']}; save it anew"
-        )
+    is_ours = isinstance(whole, dict) and whole.get("format") == FORMAT
+    require(is_ours, f"expected a file of the format {FORMAT!r}")
+    version = whole["version"]
+    require(
+        version == VERSION,
+        f"expected a graph file of version {VERSION}, got {version}; save it anew",
+    )
     storages = [_Storage(**one) for one in whole["storages"]]
     named = [one.leaf for one in storages if one.leaf is not None]
     missing = [name for name in named if name not in buffers]
@@ -148,12 +152,15 @@ def _read(
         raise NotFoundError(f"the graph reads {', '.join(missing)}: give them as leaves")
     where = next((buffer.device for buffer in buffers.values()), device)
     graph = kind(where or Device.current())
-    if len(set(named)) < len(named):
-        raise ArgumentValueError("expected each leaf once")
+    require(len(set(named)) == len(named), "expected each leaf once")
     for one in storages:
         if one.leaf is not None:
-            _require_room(one.leaf, buffers[one.leaf], one.bytes)
-            graph.storages.add(buffers[one.leaf].nbytes, buffers[one.leaf])
+            room = buffers[one.leaf].nbytes
+            require(
+                room >= one.bytes,
+                f"{one.leaf}: expected memory of at least {one.bytes} bytes, got {room}",
+            )
+            graph.storages.add(room, buffers[one.leaf])
         else:
             graph.storages[graph.storages.add(one.bytes)].is_kept = one.kept
     numbers: dict[int, int] = {}
@@ -197,32 +204,27 @@ def _take(
     """Add a node of the file, with its call."""
     _require_kind("node", int, node)
     _require_kind("name", (str, NoneType), name)
-    if node in numbers or name in names or name == "stream":
-        raise ArgumentValueError(f"node {node}, {name!r}: expected a number and a name of its own")
-    made = Node(
-        len(graph.nodes),
-        None if op is None else OPS[op],
-        _shape(shape),
-        tuple(numbers[other] for other in inputs),
-        OpParams(),
-        name,
+    require(
+        node not in numbers and name not in names and name != "stream",
+        f"node {node}, {name!r}: expected a number and a name of its own",
     )
+    require_counts("a shape", *shape)
+    kind, read = None if op is None else OPS[op], tuple(numbers[other] for other in inputs)
+    made = Node(len(graph.nodes), kind, Shape(shape), read, OpParams(), name)
     at = _as_view(view, graph.storages)
     if at.dtype is bool_:
-        if op is not None:
-            raise ArgumentValueError(f"{made}: expected a leaf as bool, results are u8")
+        require(kind is None, f"{made}: expected a leaf as bool, results are u8")
         graph.booleans.add(made.index)
         at = at._replace(dtype=u8)
-    if made.shape.size > at.size:
-        raise ArgumentValueError(f"{made}: its shape {made.shape} does not fit {at.size} elements")
+    fits = made.shape.size <= at.size
+    require(fits, f"{made}: its shape {made.shape} does not fit {at.size} elements")
     asked = None
-    if made.op is None:
-        if graph.storages[at.storage].buffer is None:
-            raise ArgumentValueError(f"{made}: expected a leaf's memory, got storage {at.storage}")
+    if kind is None:
+        has_memory = graph.storages[at.storage].buffer is not None
+        require(has_memory, f"{made}: expected a leaf's memory, got storage {at.storage}")
     else:
-        asked = _as_call(made.op, graph.storages, **call)
-        if asked.written != at:
-            raise ArgumentValueError(f"{made}: expected its value where it is written")
+        asked = _as_call(kind, graph.storages, **call)
+        require(asked.written == at, f"{made}: expected its value where it is written")
     numbers[node] = made.index
     if name is not None:
         names.add(name)
@@ -235,8 +237,8 @@ def _require_undisturbed(graph: GraphBuilder) -> None:
     slots = [(slot, call) for call in calls for slot in call.slots]
     for slot, call in slots:
         _require_slot(slot, call, graph.storages)
-    if len({slot.name for slot, _ in slots}) < len(slots):
-        raise ArgumentValueError("expected a name of its own for each slot")
+    names = {slot.name for slot, _ in slots}
+    require(len(names) == len(slots), "expected a name of its own for each slot")
 
     def memory(view: StorageView) -> int:
         """The same for all that may share memory."""
@@ -244,8 +246,8 @@ def _require_undisturbed(graph: GraphBuilder) -> None:
         return -1 - view.storage if buffer is None else id(buffer.base)
 
     written = Counter(memory(call.written) for call in calls)
-    if any(written[memory(call.written)] > 1 for _, call in slots):
-        raise ArgumentValueError("a call writes where a slot has its number")
+    is_alone = all(written[memory(call.written)] == 1 for _, call in slots)
+    require(is_alone, "a call writes where a slot has its number")
 
 
 def _require_slot(slot: ScalarSlot, call: Call, storages: Storages) -> None:
@@ -253,38 +255,29 @@ def _require_slot(slot: ScalarSlot, call: Call, storages: Storages) -> None:
     written = call.written
     storage = storages[written.storage]
     numbers = (slot.value, slot.low, slot.high)
-    if not isinstance(slot.name, str) or any(type(one) not in (int, float) for one in numbers):
-        raise ArgumentValueError(f"expected a slot's name and numbers, got {slot}")
-    if call.op is not FILL or written.dtype is not slot.dtype or written.offset:
-        raise ArgumentValueError(
-            f"slot {slot.name!r}: expected memory of {slot.dtype} filled by it"
-        )
-    if storage.buffer is not None or written.size != 1 or storage.nbytes != written.nbytes:
-        raise ArgumentValueError(f"slot {slot.name!r}: expected one number in memory of its own")
+    are_numbers = all(type(one) in (int, float) for one in numbers)
+    require(
+        isinstance(slot.name, str) and are_numbers,
+        f"expected a slot's name and numbers, got {slot}",
+    )
+    require(
+        call.op is FILL and written.dtype is slot.dtype and not written.offset,
+        f"slot {slot.name!r}: expected memory of {slot.dtype} filled by it",
+    )
+    require(
+        storage.buffer is None and written.size == 1 and storage.nbytes == written.nbytes,
+        f"slot {slot.name!r}: expected one number in memory of its own",
+    )
     slot.checked(slot.value)
 
 
 def _require_kind(what: str, kind: Any, value: object) -> None:
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    if type(value) not in kinds:
-        expected = " or ".join(one.__name__ for one in kinds)
-        raise ArgumentValueError(f"{what} of a graph file: expected {expected}, got {value!r:.80}")
-
-
-def _shape(lengths: Any) -> Shape:
-    require_counts("a shape", *lengths)
-    return Shape(lengths)
-
-
-def _buffer(leaf: DeviceTensor | DeviceBuffer) -> DeviceBuffer:
-    return leaf.buffer if isinstance(leaf, DeviceTensor) else leaf
-
-
-def _require_room(name: str, buffer: DeviceBuffer, nbytes: int) -> None:
-    if buffer.nbytes < nbytes:
-        raise ArgumentValueError(
-            f"{name}: expected memory of at least {nbytes} bytes, got {buffer.nbytes}"
-        )
+    expected = " or ".join(one.__name__ for one in kinds)
+    require(
+        type(value) in kinds,
+        f"{what} of a graph file: expected {expected}, got {value!r:.80}",
+    )
 
 
 # -- calls ---------------------------------------------------------------------------------------
@@ -294,22 +287,20 @@ def _call(call: Call) -> dict[str, Any]:
     """A question and its memory; values that are no numbers are written with their kind."""
     question = call.question
     return {
-        "operands": [
-            {**_known(known), "view": _told_view(view)}
-            for known, view in zip(question.operands, call.operands, strict=True)
-        ],
-        "result": {**_known(question.result), "view": _told_view(call.written)},
+        "operands": [*map(_operand, question.operands, call.operands)],
+        "result": _operand(question.result, call.written),
         "attributes": {name: _encoded(value) for name, value in question.attributes},
         "numbers": [_encoded(number) for number in call.numbers],
     }
 
 
-def _known(known: Known) -> dict[str, Any]:
+def _operand(known: Known, view: StorageView) -> dict[str, Any]:
     dtype, layout = known
-    return {"dtype": dtype.name, "shape": list(layout.shape), "strides": list(layout.strides)}
+    lies = {"shape": list(layout.shape), "strides": list(layout.strides)}
+    return {"dtype": dtype.name, **lies, "view": _told(view)}
 
 
-def _told_view(view: StorageView) -> list[Any]:
+def _told(view: StorageView) -> list[Any]:
     return [view.storage, view.offset, view.size, view.dtype.name]
 
 
@@ -323,12 +314,9 @@ def _as_call(
     numbers: list[Any],
 ) -> Call:
     """The call that a file describes; its memory is large enough for its layouts."""
-    into, written = _as_operand(op, "result", result, storages)
-    known, views = [], []
-    for number, one in enumerate(operands):
-        asked, view = _as_operand(op, f"operand {number}", one, storages)
-        known.append(asked)
-        views.append(view)
+    named = {"result": result, **{f"operand {i}": one for i, one in enumerate(operands)}}
+    parts = [_as_operand(f"{op.name}, {what}", one, storages) for what, one in named.items()]
+    (into, *known), (written, *views) = zip(*parts, strict=True)
     values = tuple(_decoded(one) for one in numbers)
     for value in values:
         if not isinstance(value, ScalarSlot):
@@ -338,24 +326,24 @@ def _as_call(
     require_sound(question)
     call = Call(question, tuple(views), written, values)
     conflict = storages.conflict(call)
-    if conflict is not None:
-        raise ArgumentValueError(
-            f"{op.name}, operand {conflict}: lies in the memory that the result goes to"
-        )
+    require(
+        conflict is None,
+        f"{op.name}, operand {conflict}: lies in the memory that the result goes to",
+    )
     return call
 
 
-def _as_operand(op: Op, what: str, told: Any, storages: Storages) -> tuple[Known, StorageView]:
+def _as_operand(what: str, told: Any, storages: Storages) -> tuple[Known, StorageView]:
     dtype = _dtype(told["dtype"])
     lengths, strides = told["shape"], told["strides"]
-    require_counts(f"{op.name}, {what}", *lengths, *strides)
+    require_counts(what, *lengths, *strides)
     layout = Layout(lengths, strides)
     view = _as_view(told["view"], storages)
-    if view.dtype is not dtype or view.size < layout.extent:
-        raise ArgumentValueError(
-            f"{op.name}, {what}: reaches {layout.extent} elements of {dtype}, and its view has "
-            f"{view.size} of {view.dtype}"
-        )
+    require(
+        view.dtype is dtype and view.size >= layout.extent,
+        f"{what}: reaches {layout.extent} elements of {dtype}, and its view has {view.size} of "
+        f"{view.dtype}",
+    )
     return (dtype, layout), view
 
 
@@ -363,14 +351,14 @@ def _as_view(told: Any, storages: Storages) -> StorageView:
     number, offset, size, name = told
     require_counts("a view in memory", number, offset, size)
     view = StorageView(number, offset, size, _dtype(name))
-    if view.storage >= len(storages):
-        raise ArgumentValueError(f"expected one of {len(storages)} storages, got {number}")
-    room = storages[view.storage].nbytes
-    if offset % view.dtype.itemsize or offset + view.nbytes > room:
-        raise ArgumentValueError(
-            f"{size} elements of {view.dtype} at byte {offset} do not lie in storage {number} of "
-            f"{room} bytes"
-        )
+    is_one = number < len(storages)
+    require(is_one, f"expected one of {len(storages)} storages, got {number}")
+    room = storages[number].nbytes
+    require(
+        offset % view.dtype.itemsize == 0 and offset + view.nbytes <= room,
+        f"{size} elements of {view.dtype} at byte {offset} do not lie in storage {number} of "
+        f"{room} bytes",
+    )
     return view
 
 

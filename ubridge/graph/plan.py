@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.graph.calls import with_values
-from ubridge.graph.dry_run import DryRun
+from ubridge.graph.dry_run import DryRun, naming
 from ubridge.graph.ops import Node
 from ubridge.graph.running import RunnableGraph, execute_graph
 from ubridge.ops.strided import bytes_of_booleans
@@ -78,7 +78,7 @@ class GraphPlan:
                 arguments = step.arguments
                 if step.call.slots:
                     arguments = with_values(arguments, values)
-                with _named(step.node):
+                with naming(step.node):
                     enqueue(stream, step.out, *arguments)
         self._plan: Plan = plan
         self._stream = stream
@@ -199,16 +199,6 @@ class GraphPlan:
                 if not storage.is_planned:
                     found[view.storage] = step.node, storage.bytes
         return found
-
-
-@contextmanager
-def _named(node: Node) -> Iterator[None]:
-    """Name the operation in errors."""
-    try:
-        yield
-    except DeviceError as error:
-        error.args = (f"{node}: {error}", *error.args[1:])
-        raise
 
 
 def _bits(buffer: DeviceBuffer) -> npt.NDArray[np.uint8]:

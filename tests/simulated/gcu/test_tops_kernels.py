@@ -337,7 +337,7 @@ def matmul(gcu: Gcu, entry: str) -> None:
     weights = {"4bit": DataType.I4, "8bit": DataType.I8, "": codes[dtype]}
     for batch, m, k, n in ((1, 1, 64, 48), (3, 33, 130, 70), (1, 130, 32, 200)):
         for turned in (False, True):
-            info = AtenGemmInfo.of(codes[dtype], weights[bits], batch, m, k, n, turned)
+            info = AtenGemmInfo(codes[dtype], weights[bits], batch, m, k, n)
             tuned = tune(info)
             axes = (Multicore.LHS, Multicore.RHS, Multicore.BATCH)
             numbers = (

@@ -3,15 +3,15 @@
 A SIP multiplies tiles of `sip_m` by `sip_k` and `sip_k` by `sip_n` elements out of its own L1
 memory, and one of three modes says what the SIPs share out among themselves: the batch, the rows of
 the left operand or the columns of the right one. The rules are Ubridge's, tile for tile; only the
-cache differs: Ubridge's forgets the weight's type and the transposes, this one does not.
+cache differs: Ubridge's forgets the weight's type, this one does not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import lru_cache
 from math import ceil
+from typing import NamedTuple
 
 L1_BYTES = 1536 * 1024 - 1024
 """Memory of one SIP that tiles may fill."""
@@ -33,63 +33,38 @@ class DataType(IntEnum):
 class Multicore(Enum):
     """The axis that is divided among the SIPs."""
 
-    NONE = "none"
     BATCH = "batch"
     LHS = "lhs"
     RHS = "rhs"
 
 
-@dataclass(frozen=True)
-class AtenGemmInfo:
-    """A matrix product to tune: (batch, m, k) times (batch, k, n)."""
+class AtenGemmInfo(NamedTuple):
+    """A matrix product to tune: (batch, m, k) times (batch, k, n); all are at least 1."""
 
-    data_type: DataType = DataType.F32
-    weight_type: DataType = DataType.F32
-    out_data_type: DataType = DataType.F32
-    batch: int = 1
-    m: int = 1
-    k: int = 4096
-    n: int = 4096
-    transa: bool = False
-    """The left operand is stored transposed."""
-    transb: bool = True
-    """The right operand is stored transposed."""
-
-    @classmethod
-    def of(
-        cls,
-        data_type: DataType,
-        weight_type: DataType,
-        batch: int,
-        m: int,
-        k: int,
-        n: int,
-        rhs_trans: bool,
-    ) -> AtenGemmInfo:
-        """Describe a product with a result of the left operand's type, not transposed."""
-        return cls(data_type, weight_type, data_type, batch, m, k, n, False, bool(rhs_trans))
+    data_type: DataType
+    weight_type: DataType
+    batch: int
+    m: int
+    k: int
+    n: int
 
 
-@dataclass(frozen=True)
-class AtenGemmTune:
+class AtenGemmTune(NamedTuple):
     """The tuner's decision: the tile in elements, and the axis divided among SIPs."""
 
-    sip_m: int = 0
-    sip_k: int = 0
-    sip_n: int = 0
-    multicore: Multicore = Multicore.NONE
+    sip_m: int
+    sip_k: int
+    sip_n: int
+    multicore: Multicore
 
 
 @lru_cache(maxsize=_CACHED_SHAPES)
 def tune(info: AtenGemmInfo) -> AtenGemmTune:
-    """Choose tiles for a product; none if its result has another type than its operand."""
-    if info.data_type is not info.out_data_type:
-        return AtenGemmTune()
+    """Choose tiles for a product with a result of the left operand's type."""
     return _tuned_f32(info) if info.data_type is DataType.F32 else _tuned_half(info)
 
 
-@dataclass(frozen=True)
-class _Units:
+class _Units(NamedTuple):
     """The least tile of a kernel, in elements, and the bytes of an element."""
 
     m: int

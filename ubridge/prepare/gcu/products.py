@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 
 from ubridge.core.kernel_def import PLAIN
@@ -163,7 +162,6 @@ def require_one_token(name: str, tokens: int) -> None:
         )
 
 
-@lru_cache(maxsize=4096)
 def _tiles(
     code: DataType,
     weight: DataType,
@@ -173,7 +171,7 @@ def _tiles(
 ) -> dict[str, Given]:
     """The kernels' arguments of a product, from its type to whether all share a weight."""
     batch, m, k, n = sizes
-    tuned = tune(AtenGemmInfo.of(code, weight, batch, m, k, n, transposed))
+    tuned = tune(AtenGemmInfo(code, weight, batch, m, k, n))
     # alpha, beta and addmm_beta are not applied by any of the kernels.
     return {
         "input_dtype": int(code),
