@@ -15,7 +15,7 @@ from uhal.registry import OURS
 
 NAMES = set(OURS)
 BELOW = {"prepare"}
-MAY_NAME = {"ubridge.device.registry", "ubridge.device.host", "ubridge.legacy_ops"}
+MAY_NAME = {"ubridge.device.registry", "ubridge.device.host"}
 
 
 def chosen(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -21,7 +21,6 @@ from ubridge.core.question import Question
 from ubridge.definitions.products import MATMUL
 from ubridge.device import recording
 from ubridge.device.content_cache import ConstantCache
-from ubridge.device.index_faults import IndexFaults
 from ubridge.device.kernels import DeviceKernels
 from ubridge.device.ready import Enqueue, Ready, RecordedWork, make_ready
 from ubridge.device.recent import Recent
@@ -76,7 +75,6 @@ class Executor(ABC):
 
     remembered: CallTable | None
     device: Device
-    index_faults: IndexFaults
     constants: ConstantCache
 
     @abstractmethod

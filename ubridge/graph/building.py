@@ -105,14 +105,11 @@ class GraphBuilder:
                 f"node {index} ({kind.name}): expected other nodes' numbers as inputs, got {index}"
             )
         node = Node(index, kind, Shape(shape), inputs, params, name)
-        self._append(node)
         self.storages.wanted[index] = _as_buffer(out)
-        if all(one in self.storages.values for one in inputs):
-            try:
-                self.calls[index] = self._describer.describe(node)
-            except Exception:
-                self._remove_last()
-                raise
+        is_ready = all(one in self.storages.values for one in inputs)
+        call = self._describer.describe(node) if is_ready else None
+        self._append(node)
+        self.calls[index] = call
         return index
 
     def add_scalar(
@@ -280,13 +277,6 @@ class GraphBuilder:
         self._order = None
         self._forget_plans()
 
-    def _remove_last(self) -> None:
-        node = self.nodes.pop()
-        self.calls.pop()
-        self.storages.wanted.pop(node.index, None)
-        if node.name is not None:
-            del self._names[node.name]
-
     def _require_free(self, name: str | None) -> None:
         if name == "stream":
             raise ArgumentValueError("name: expected another one: replay(stream=…) is the stream")
@@ -310,16 +300,14 @@ class GraphBuilder:
 def _as_tensor(
     buffer: DeviceBuffer | DeviceTensor, shape: int | Iterable[int] | None
 ) -> DeviceTensor:
-    if isinstance(buffer, DeviceTensor):
-        whole = _as_buffer(buffer)
-        assert whole is not None
-        shape = buffer.shape if shape is None else shape
-        buffer = whole
-    if not isinstance(buffer, DeviceBuffer):
+    whole = _as_buffer(buffer)
+    if not isinstance(whole, DeviceBuffer):
         raise ArgumentTypeError(
             f"add_leaf: expected a DeviceBuffer or a DeviceTensor, got {type(buffer).__name__}"
         )
-    return DeviceTensor(buffer, None if shape is None else Layout.contiguous(shape))
+    if shape is None and isinstance(buffer, DeviceTensor):
+        shape = buffer.shape
+    return DeviceTensor(whole, None if shape is None else Layout.contiguous(shape))
 
 
 def _as_buffer(buffer: DeviceBuffer | DeviceTensor | None) -> DeviceBuffer | None:

@@ -7,7 +7,6 @@ enqueued.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ubridge.core.layout import Layout
@@ -17,7 +16,7 @@ from ubridge.core.storage_view import Description, StorageView
 from ubridge.device.executor import DeviceExecutor, Enqueue, Executor
 from ubridge.device.tensor_data import make
 from ubridge.graph.calls import Call
-from ubridge.graph.ops import Node, OpParams, compute
+from ubridge.graph.ops import Node, compute
 from ubridge.graph.storage import Storages
 from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
@@ -36,7 +35,6 @@ class DescribingExecutor(Executor):
         self.real = real
         self.device = real.device
         self.constants = real.constants
-        self.index_faults = real.index_faults
         self.remembered = None
         self.calls: list[Call] = []
         """The calls noted so far."""
@@ -107,7 +105,7 @@ class Describer:
         calls = self.executor.calls
         calls.clear()
         try:
-            result = compute(node.op, *self._operands(node))
+            result = compute(node.op, self._operands(node), node.params)
         except (DeviceError, IndexError) as error:
             raise type(error)(f"{node}: {error}") from error
         except TypeError as error:
@@ -133,38 +131,23 @@ class Describer:
         self.storages.values[node.index] = call.written
         return call
 
-    def _operands(self, node: Node) -> tuple[list[DeviceTensor], OpParams]:
-        """The inputs and parameters of a node, as tensors over the describing executor."""
-        executor = self.executor
-
-        def describing(tensor: DeviceTensor | None) -> DeviceTensor | None:
-            if tensor is None:
-                return None
-            self.use(tensor.device)
-            return tensor._described_by(executor)
-
-        inputs = []
+    def _operands(self, node: Node) -> list[DeviceTensor | QuantizedWeight]:
+        """The inputs of a node and the graph's constants, over the describing executor."""
+        executor, params = self.executor, node.params
+        found: list[DeviceTensor | QuantizedWeight] = []
         for one in node.inputs:
             view = self.storages.values[one]
             buffer: Any = Description(view, executor.device)
             layout = Layout.contiguous(self._nodes[one].shape)
             dtype = bool_ if one in self._booleans else view.dtype
-            inputs.append(make(DeviceTensor, buffer, layout, dtype, executor))
-        given = node.params
-        if given.weight is given.gamma is given.beta is None:
-            return inputs, given
-        weight = given.weight
-        if isinstance(weight, QuantizedWeight):
-            self.use(weight.buffer.device)
-        else:
-            weight = describing(weight)
-        params = replace(
-            given,
-            weight=weight,
-            gamma=describing(given.gamma),
-            beta=describing(given.beta),
-        )
-        return inputs, params
+            found.append(make(DeviceTensor, buffer, layout, dtype, executor))
+        for constant in (params.weight, params.gamma, params.beta):
+            if constant is not None:
+                self.use(constant.device)
+                if isinstance(constant, DeviceTensor):
+                    constant = constant._described_by(executor)
+                found.append(constant)
+        return found
 
     def _with_output(self, node: Node, call: Call) -> Call:
         """The call with the result in the memory that the node was given."""

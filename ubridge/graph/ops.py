@@ -138,31 +138,28 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 """The functions on tensors, by name."""
 
 
-def compute(op: Op, inputs: Sequence[DeviceTensor], params: OpParams) -> DeviceTensor:
-    """Call the operation's function on its inputs and parameters, and return its result."""
+def compute(op: Op, given: Sequence[Any], params: OpParams) -> DeviceTensor:
+    """Call the operation's function on operands and a node's parameters; return its result."""
     function = _FUNCTIONS.get(op.called) or getattr(DeviceTensor, op.called, None)
     if function is None or op.family.check is None:
         raise ArgumentTypeError(
             f"{op.name}: tensors have no such operation; it is one of kernels for GCUs only"
         )
-    result: DeviceTensor | None = function(**_arguments(op, function, inputs, params))
-    return inputs[0] if result is None else result
+    result: DeviceTensor | None = function(**_arguments(op, function, given, params))
+    return given[0] if result is None else result
 
 
 def _arguments(
-    op: Op, function: Callable[..., Any], inputs: Sequence[DeviceTensor], params: OpParams
+    op: Op, function: Callable[..., Any], given: Sequence[Any], params: OpParams
 ) -> dict[str, Any]:
     """The function's arguments by name: operands, numbers and settings, as the definition says."""
     operands, numbers = op.family.operands.split(), op.family.numbers.split()
     accepted = signature(function).parameters
     listed = [name.strip("[]") for name in (*operands, *numbers)]
-    names = [
-        name if name in accepted else given for name, given in zip(listed, accepted, strict=False)
-    ]
-    constants = [one for one in (params.weight, params.gamma, params.beta) if one is not None]
-    given: list[Any] = [*inputs, *constants]
-    if params.scalar is not None and not numbers:
-        given.append(params.scalar)
+    names = [name if name in accepted else own for name, own in zip(listed, accepted, strict=False)]
+    number = names[len(operands)] if numbers else None
+    if params.scalar is not None and number is None:
+        given = [*given, params.scalar]
     counts = [one + op.family.is_in_place for one in op.family.tensors]
     if len(given) not in counts:
         expected = " or ".join(map(str, counts))
@@ -170,7 +167,6 @@ def _arguments(
             f"{op.name}: expected {expected} operands ({', '.join(operands)}), got {len(given)}"
         )
     arguments = {**op.settings, **params.options, **dict(zip(names, given, strict=False))}
-    number = names[len(operands)] if numbers else None
     if params.scalar is not None and number is not None:
         arguments[number] = params.scalar
     if params.integer is not None:
