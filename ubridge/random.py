@@ -146,7 +146,7 @@ def rand(
     Each is a multiple of 2 to the minus bits of the type's mantissa: 24 for f32. The same seed
     gives the same numbers on every device. In a trace they are those drawn while tracing.
     """
-    element = _float(RAND.name, dtype)
+    element = as_dtype(dtype)
     return _made(RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
 
 
@@ -166,7 +166,7 @@ def randn(
     seed gives the same numbers on every device whose divisions and square roots of f64 are rounded
     to the nearest. In a trace they are those drawn while tracing.
     """
-    return _made(RANDN, shape, _float(RANDN.name, dtype), 2, seed, device, stream)
+    return _made(RANDN, shape, as_dtype(dtype), 2, seed, device, stream)
 
 
 def _made(
@@ -188,15 +188,6 @@ def _made(
     like = make(DeviceTensor, None, layout, dtype, executor)
     line = Layout.contiguous(layout.size)
     return run(ask(op, (), dtype, layout, (generator.seed, position), line, like), None, stream)
-
-
-def _float(name: str, dtype: DTypeLike) -> DType:
-    element = as_dtype(dtype)
-    if element.name not in RAND.dtypes:
-        raise ArgumentTypeError(
-            f"{name}: expected a float type, one of {', '.join(RAND.dtypes)}, got {element}"
-        )
-    return element
 
 
 def _generator(name: str, seed: Seed) -> Generator:

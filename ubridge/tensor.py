@@ -143,8 +143,6 @@ class DeviceTensor(StridedTensor):
     @named
     def fill(self, value: Any, *, stream: StreamLike | None = None) -> None:
         """Set every element to a number."""
-        if self._layout.may_alias:
-            raise ArgumentValueError("fill: the tensor has several elements at one address")
         number = checked_number(FILL.name, self._dtype, value)
         bits = bits_of(self)
         if bits is not self:

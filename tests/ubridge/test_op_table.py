@@ -141,7 +141,7 @@ def test_operations_are_named_by_their_objects() -> None:
     others = {
         ("launching.py", "cos"),  # operands
         ("launching.py", "sin"),
-        ("caches.py", "cache"),
+        ("launching_writes.py", "cache"),
         ("selection.py", "sort"),  # functions of several operations
         ("quantized.py", "quantized_matmul"),
         ("__main__.py", "quantize"),  # a command

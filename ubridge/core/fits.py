@@ -1,17 +1,17 @@
-"""Whether the parts of a question fit one another, and what definitions write their rules with.
+"""What definitions write their rules with, and the check of questions that files of graphs hold.
 
-Functions on tensors have checked this already, with messages of their own. Graph files are not
-trusted: a question with parts that do not fit would make a kernel read beyond its memory.
-Sums and products are Python's integers, which never overflow.
+Plans of functions on tensors apply the same rules. Files are not trusted: a question with parts
+that do not fit would make a kernel read beyond its memory. Sums and products are Python's integers,
+which never overflow.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from ubridge.core.layout import Layout
+from ubridge.core.layout import Shape
 from ubridge.core.question import Question
-from uhal import DType
+from uhal import as_dtype
 from uhal.errors import ArgumentValueError
 
 MOST = (1 << 63) - 1
@@ -36,25 +36,22 @@ def same(*values: object) -> bool:
     return all(one == values[0] for one in values)
 
 
-def lies(*layouts: Layout) -> bool:
-    """Say whether all are contiguous."""
-    return all(layout.is_contiguous for layout in layouts)
-
-
 def count(*numbers: object) -> bool:
     """Say whether all are numbers of at least 1."""
     return all(type(one) is int and 1 <= one <= MOST for one in numbers)
 
 
-def parts(question: Question) -> tuple[list[DType], list[Layout]]:
-    """Return the dtypes and the layouts, of the result first."""
-    known = (question.result, *question.operands)
-    return [dtype for dtype, _ in known], [layout for _, layout in known]
+def flag(question: Question, name: str) -> None:
+    """Refuse an attribute that is no bool."""
+    given = question.attribute(name)
+    require(
+        type(given) is bool, f"{question.op.name}: expected {name} as a bool, got {given!r:.80}"
+    )
 
 
-def one_shape(layouts: list[Layout]) -> bool:
-    """Say whether all are of one shape."""
-    return same(*(layout.shape for layout in layouts))
+def shapes(question: Question) -> list[Shape]:
+    """Return the shapes of the operands."""
+    return [layout.shape for _, layout in question.operands]
 
 
 def require_sound(question: Question) -> None:
@@ -68,7 +65,7 @@ def require_sound(question: Question) -> None:
             prod(layout.shape) <= MOST,
             f"{op.name}: {layout.shape} are more than kernels can count",
         )
-    if family.check is None:
+    if family.rule is None:
         raise ArgumentValueError(f"{op.name}: no operation of graph files")
     numbers = len(family.numbers.split())
     require(
@@ -83,4 +80,23 @@ def require_sound(question: Question) -> None:
     )
     if not family.may_have_gaps:
         require(question.result[1].is_contiguous, f"{op.name}: expected a result without gaps")
-    require(family.check(question), f"{op.name}: {question!r} do not fit")
+    packed = all(layout.is_contiguous for _, layout in question.operands[: family.packed])
+    require(packed, f"{op.name}: expected contiguous operands")
+    _require_dtypes(question)
+    shape = family.rule(question)
+    require(shape == question.shape, f"{op.name}: expected a result {shape}, got {question.shape}")
+
+
+def _require_dtypes(question: Question) -> None:
+    """Refuse element types that the family does not list."""
+    operands, _, result = question.op.family.kinds.partition(" -> ")
+    given = [*question.operands, question.result]
+    count = len(question.operands)
+    listed = [*operands.split()[:count], result] if result else ["T"] * len(given)
+    common = [dtype for (dtype, _), kind in zip(given, listed, strict=True) if kind == "T"]
+    fits = all(
+        kind == "*" or dtype is (common[0] if kind == "T" else as_dtype(kind))
+        for (dtype, _), kind in zip(given, listed, strict=True)
+    )
+    wanted = question.op.family.kinds or "one element type"
+    require(fits, f"{question.op.name}: expected {wanted}, got {question!r}")

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ubridge.core.accuracy import EXACT, Accuracy
+from ubridge.core.layout import Shape
 
 Array = Any
 """A numpy array; the references are written for f64 and for integers."""
@@ -35,11 +36,16 @@ class Family:
     be left out."""
     shape: str
     """The result's shape, in words."""
-    check: Callable[[Any], bool] | None = None
-    """Whether the parts of a `Question` fit; `None` for operations that graphs do not hold.
+    rule: Callable[[Any], Shape] | None = None
+    """The shape of a `Question`'s result by its operands; what they leave open its result says.
 
-    It may also raise `ArgumentValueError` with better words.
+    Raises `ArgumentValueError` or `ArgumentTypeError` for operands that do not fit. `None` for
+    operations that graphs do not hold.
     """
+    kinds: str = "T"
+    """Element types of operands and result, as `T f32 -> u8`: `T` is one type, `*` any."""
+    packed: int = 0
+    """How many of the first operands have to be contiguous."""
     settings: str = ""
     """The names of what else its functions on tensors take, such as an axis."""
     numbers: str = ""

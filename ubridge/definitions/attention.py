@@ -5,111 +5,141 @@ from __future__ import annotations
 from functools import partial
 
 from ubridge.core.accuracy import OF_PRODUCT, PARTS
-from ubridge.core.fits import lies, one_shape, parts, require, require_counts, same
+from ubridge.core.fits import flag, require, require_counts, same, shapes
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import REALS, Family, define
 from ubridge.core.question import Question
-from uhal.dtypes import f32, i64
+from ubridge.definitions.indexing import slices_of
+from uhal.dtypes import f32
+from uhal.errors import ArgumentTypeError
 
 
-def _rotated(question: Question, along: int) -> bool:
-    dtypes, (result, layout, cos, sin) = parts(question)
-    if layout.rank != 4 or layout.shape[3] % 2 or not lies(layout, cos, sin):
-        return False
-    positions = layout.shape[along]
-    plain = (positions, layout.shape[3] // 2)
-    angles = cos.shape in (plain, (layout.shape[0], *plain)) and cos.shape == sin.shape
-    return angles and result.shape == layout.shape and same(*dtypes)
-
-
-def _rotated_at(question: Question) -> bool:
-    dtypes, (result, x, cos, sin, position) = parts(question)
-    if not lies(x, cos, sin) or not same(3, x.rank, result.rank) or cos.rank != 2:
-        return False
-    return (
-        one_shape([result, x])
-        and cos.shape == sin.shape
-        and 2 * cos.shape[1] <= x.shape[2]
-        and position.shape == (1,)
-        and same(dtypes[0], dtypes[1])
-        and same(f32, *dtypes[2:4])
-        and dtypes[4] is i64
-        and type(question.attribute("interleaved")) is bool
-    )
-
-
-def _attended(question: Question) -> bool:
-    dtypes, (result, query, key, value, *masks) = parts(question)
-    if not same(4, query.rank, key.rank) or not lies(query, key, value):
-        return False
-    batch, heads, queries, width = query.shape
-    of_keys, kv_heads, keys, key_width = key.shape
+def angles_of(name: str, x: Shape, along: int, per_batch: bool = False) -> Shape:
+    """Return the shape of the cosines, and of the sines, for positions along an axis."""
     require(
-        heads % kv_heads == 0,
-        f"attention: expected a multiple of the kv heads, got {heads} of {kv_heads}",
+        len(x) == 4 and x[3] % 2 == 0,
+        f"{name}: expected four axes, the last of an even length, got {x}",
     )
-    for mask in masks:
-        rows = Layout(mask.shape[2:], mask.strides[2:])
-        if mask.shape != (batch, heads, queries, keys) or not rows.is_contiguous:
-            return False
-    return (
-        (of_keys, key_width) == (batch, width)
-        and width <= 256
-        and value.shape == key.shape
-        and result.shape == query.shape
-        and same(*dtypes)
-        and type(question.attribute("causal")) is bool
+    return Shape((*x[: int(per_batch)], x[along], x[3] // 2))
+
+
+def _rotated(question: Question, along: int) -> Shape:
+    name, (x, cos, sin) = question.op.name, shapes(question)
+    plain, of_each = (angles_of(name, x, along, per_batch) for per_batch in (False, True))
+    require(
+        cos == sin and cos in (plain, of_each),
+        f"{name}: expected cos and sin of shape {plain} or {of_each}, got {cos} and {sin}",
     )
+    return x
 
 
-def _attended_cached(question: Question) -> bool:
-    dtypes, (result, query, keys, values, position, *biases) = parts(question)
-    if not lies(query, keys, values, *biases) or not same(3, query.rank, keys.rank):
-        return False
-    (_, heads, width), (kv_heads, capacity, of_keys) = query.shape, keys.shape
-    require(heads % kv_heads == 0, "cached_attention: expected a multiple of the kv heads")
-    window = question.attribute("window")
-    require_counts("cached_attention: the window", window)
-    return (
-        one_shape([result, query])
-        and one_shape([keys, values])
-        and width == of_keys <= 256
-        and position.shape == (1,)
-        and all(one.shape == (heads, capacity) for one in biases)
-        and same(*dtypes[:4])
-        and dtypes[4] is i64
-        and same(f32, *dtypes[5:])
-        and type(question.attribute("is_bounded")) is bool
+def _rotated_at(question: Question) -> Shape:
+    x, cos, sin, position = shapes(question)
+    require(
+        (len(x), len(cos), len(position)) == (3, 2, 1) and cos == sin and 2 * cos[1] <= x[2],
+        "rope_at: expected x of (tokens, heads, width), cos and sin of (positions, at most "
+        f"half the width), got {x}, {cos} and {sin}",
     )
+    dtypes = [dtype for dtype, _ in question.operands[1:3]]
+    if not same(f32, *dtypes):
+        raise ArgumentTypeError(
+            f"rope_at: expected cos and sin of f32, got {dtypes[0]} and {dtypes[1]}"
+        )
+    flag(question, "interleaved")
+    return x
 
 
-def _joined(question: Question) -> bool:
-    dtypes, (result, left, right) = parts(question)
-    axis = question.attribute("axis")
-    if type(axis) is not int or not 0 <= axis < left.rank or left.rank != right.rank:
-        return False
-    joined = list(left.shape)
-    joined[axis] += right.shape[axis]
-    fits = all(
-        one == other
-        for number, (one, other) in enumerate(zip(left.shape, right.shape, strict=True))
-        if number != axis
+def scores_of(query: Shape, key: Shape, value: Shape) -> Shape:
+    """Return the shape of the scores, (batch, heads, queries, keys)."""
+    require(
+        same(4, len(query), len(key)) and key == value,
+        "attention: expected four axes, and keys and values of one shape, got "
+        f"{query}, {key} and {value}",
     )
-    return fits and same(*dtypes) and lies(left, right) and result.shape == Shape(joined)
-
-
-def _appended(question: Question) -> bool:
-    dtypes, (target, source, position) = parts(question)
-    if not same(3, target.rank, source.rank) or not lies(source) or position.shape != (1,):
-        return False
-    rows, tokens, width = source.shape
-    capacity = target.shape[1]
-    return (
-        target.shape == (rows, capacity, width)
-        and tokens <= capacity
-        and dtypes[0] is dtypes[1]
-        and dtypes[2] is i64
+    batch, heads, queries, width = query
+    of_keys, kv_heads, keys, key_width = key
+    whole = kv_heads and heads % kv_heads == 0
+    require(
+        whole and (of_keys, key_width) == (batch, width) and width <= 256,
+        "attention: expected as many batches, a multiple of the kv heads, and a width of at "
+        f"most 256 in both, got {query} for {key}",
     )
+    return Shape((batch, heads, queries, keys))
+
+
+def _attended(question: Question) -> Shape:
+    query, key, value = shapes(question)[:3]
+    scores = scores_of(query, key, value)
+    for _, layout in question.operands[3:]:
+        rows = Layout(layout.shape[2:], layout.strides[2:])
+        fits = layout.shape == scores and rows.is_contiguous
+        require(fits, f"attention: expected a mask of rows for each query, got {layout!r}")
+    flag(question, "causal")
+    return query
+
+
+def _attended_cached(question: Question) -> Shape:
+    query, keys, values, _, *biases = shapes(question)
+    require(
+        same(3, len(query), len(keys)) and keys == values,
+        "cached_attention: expected queries of (tokens, heads, width) and keys and values of "
+        f"(kv heads, capacity, width), got {query}, {keys} and {values}",
+    )
+    (_, heads, width), (kv_heads, capacity, of_keys) = query, keys
+    require(
+        kv_heads and heads % kv_heads == 0 and width == of_keys <= 256,
+        "cached_attention: expected one width of at most 256 and a multiple of the kv heads, "
+        f"got {query} for {keys}",
+    )
+    dtypes = [dtype for dtype, _ in question.operands]
+    if not same(*dtypes[:3]):
+        raise ArgumentTypeError(
+            f"cached_attention: expected one dtype, got {dtypes[0]}, {dtypes[1]} and {dtypes[2]}"
+        )
+    for dtype, bias in zip(dtypes[4:], biases, strict=True):
+        require(
+            dtype is f32 and bias == (heads, capacity),
+            f"cached_attention: expected a bias of f32 {(heads, capacity)}, got {dtype} {bias}",
+        )
+    require_counts("cached_attention: the window", question.attribute("window"))
+    flag(question, "is_bounded")
+    return query
+
+
+def _joined(question: Question) -> Shape:
+    (x, y), axis = shapes(question), question.attribute("axis")
+    require(
+        type(axis) is int and 0 <= axis < len(x) == len(y),
+        f"kv_concat: expected an axis of both, got {axis!r:.80} of {x} and {y}",
+    )
+    require(
+        slices_of(x, (), axis) == slices_of(y, (), axis),
+        "kv_concat: all the input array dimensions except for the concatenation axis must "
+        f"match exactly, got {x} and {y}",
+    )
+    return slices_of(x, (x[axis] + y[axis],), axis)
+
+
+def appended(cache: Shape, source: Shape) -> Shape:
+    """Return the shape of a cache; refuse tokens that do not fit it."""
+    require(
+        len(cache) >= 2 and len(source) == len(cache) and source[:-2] == cache[:-2],
+        f"kv_append: expected shapes (…, capacity, width) and (…, tokens, width), got {cache} "
+        f"and {source}",
+    )
+    require(
+        source[-1] == cache[-1] and source[-2] <= cache[-2],
+        "kv_append: expected tokens as wide as the cache and no more than it holds, got "
+        f"{source} for {cache}",
+    )
+    return cache
+
+
+def _appended(question: Question) -> Shape:
+    source, position = shapes(question)
+    fits = len(source) == 3 and position == (1,)
+    require(fits, f"kv_append: expected three axes and one position, got {source} and {position}")
+    return appended(question.shape, source)
 
 
 ROPE_I = define(
@@ -118,7 +148,8 @@ ROPE_I = define(
         "rope_i",
         "x cos sin",
         "shape of x: (batch, heads, positions, width)",
-        check=partial(_rotated, along=2),
+        rule=partial(_rotated, along=2),
+        packed=3,
         replaces=1,
         accuracy=PARTS,
     ),
@@ -134,7 +165,8 @@ ROPE = define(
         "rope",
         "x cos sin",
         "shape of x: (batch, heads, positions, width)",
-        check=partial(_rotated, along=2),
+        rule=partial(_rotated, along=2),
+        packed=3,
         replaces=1,
         accuracy=PARTS,
     ),
@@ -148,7 +180,8 @@ ROPE_THD = define(
         "rope_thd",
         "x cos sin",
         "shape of x: (batch, positions, heads, width)",
-        check=partial(_rotated, along=1),
+        rule=partial(_rotated, along=1),
+        packed=3,
         replaces=1,
         accuracy=PARTS,
     ),
@@ -164,7 +197,9 @@ ROPE_AT = define(
         "rope_at",
         "x cos sin position",
         "shape of x: (tokens, heads, width)",
-        check=_rotated_at,
+        rule=_rotated_at,
+        kinds="T f32 f32 i64 -> T",
+        packed=4,
         attributes="interleaved",
         accuracy=PARTS,
     ),
@@ -178,7 +213,8 @@ ATTENTION = define(
         "attention",
         "query key value [mask]",
         "shape of query",
-        check=_attended,
+        rule=_attended,
+        packed=3,
         attributes="causal",
         accuracy=OF_PRODUCT,
         numbers="scale",
@@ -193,7 +229,9 @@ CACHED_ATTENTION = define(
         "cached_attention",
         "query keys values position [bias]",
         "shape of query",
-        check=_attended_cached,
+        rule=_attended_cached,
+        kinds="T T T i64 f32 -> T",
+        packed=5,
         attributes="window is_bounded",
         accuracy=OF_PRODUCT,
         numbers="scale cap",
@@ -205,7 +243,12 @@ CACHED_ATTENTION = define(
 KV_CONCAT = define(
     "kv_concat",
     Family(
-        "kv_concat", "x y", "shape of x, longer along the axis", check=_joined, attributes="axis"
+        "kv_concat",
+        "x y",
+        "shape of x, longer along the axis",
+        rule=_joined,
+        packed=2,
+        attributes="axis",
     ),
     "kvconcat",
     REALS,
@@ -217,7 +260,9 @@ KV_APPEND = define(
         "kv_append",
         "x source position",
         "shape of x, changed in place",
-        check=_appended,
+        rule=_appended,
+        kinds="T i64 -> T",
+        packed=2,
         is_in_place=True,
     ),
     "kv_append",

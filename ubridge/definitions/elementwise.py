@@ -7,41 +7,21 @@ import math
 import numpy as np
 
 from ubridge.core.accuracy import EXACT, FUNCTION, PARTS, ROUNDED, SHARE
-from ubridge.core.fits import lies, one_shape, parts, require, same
+from ubridge.core.fits import require, same, shapes
+from ubridge.core.layout import Shape
 from ubridge.core.operation import ALL, CAST_ONLY, FLOATS, REALS, Array, Family, define
 from ubridge.core.question import Question
-from uhal.dtypes import u8
 
 
-def _alike(question: Question) -> bool:
-    dtypes, layouts = parts(question)
-    return same(*dtypes) and one_shape(layouts)
-
-
-def _compared(question: Question) -> bool:
-    (result, *dtypes), layouts = parts(question)
-    return result is u8 and same(*dtypes) and one_shape(layouts)
-
-
-def _converted(question: Question) -> bool:
-    _, layouts = parts(question)
-    return one_shape(layouts)
-
-
-def _chosen(question: Question) -> bool:
-    (result, _, *dtypes), layouts = parts(question)
-    return same(result, *dtypes) and one_shape(layouts)
-
-
-def _masked(question: Question) -> bool:
-    (*dtypes, mask), layouts = parts(question)
-    require(mask is u8, f"{question.op.name}: expected a mask of u8")
-    return same(*dtypes) and one_shape(layouts)
-
-
-def _gated(question: Question) -> bool:
-    _, layouts = parts(question)
-    return lies(*layouts) and _alike(question)
+def _each(question: Question) -> Shape:
+    """The shape that all operands have."""
+    given = shapes(question)
+    require(
+        same(*given),
+        f"{question.op.name}: expected operands of one shape, got {' '.join(map(str, given))}; "
+        "broadcast_to makes it",
+    )
+    return given[0]
 
 
 def _erf(x: Array) -> Array:
@@ -81,7 +61,7 @@ def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-UNARY = Family("unary", "x", "shape of x", check=_alike, replaces=1, accuracy=FUNCTION)
+UNARY = Family("unary", "x", "shape of x", rule=_each, replaces=1, accuracy=FUNCTION)
 COPY = define("copy", UNARY, "ucopy", ALL, "x", lambda x: x, accuracy=EXACT)
 NEGATIVE = define("negative", UNARY, "uneg", ALL, "-x", np.negative, accuracy=EXACT)
 RECIPROCAL = define(
@@ -142,7 +122,7 @@ WITH_NUMBER = Family(
     "unary_scalar",
     "x",
     "shape of x",
-    check=_alike,
+    rule=_each,
     replaces=1,
     accuracy=FUNCTION,
     numbers="parameter",
@@ -163,7 +143,7 @@ AFFINE = define(
         "affine",
         "x",
         "shape of x",
-        check=_alike,
+        rule=_each,
         replaces=1,
         accuracy=PARTS,
         numbers="multiplier addend",
@@ -173,7 +153,7 @@ AFFINE = define(
     "x times multiplier plus addend",
     lambda x, multiplier, addend: x * multiplier + addend,
 )
-BINARY = Family("binary", "x y", "broadcast of x and y", check=_alike, replaces=2, accuracy=ROUNDED)
+BINARY = Family("binary", "x y", "broadcast of x and y", rule=_each, replaces=2, accuracy=ROUNDED)
 ADD = define("add", BINARY, "badd", ALL, "x + y", np.add)
 SUBTRACT = define("subtract", BINARY, "bsub", ALL, "x - y", np.subtract)
 MULTIPLY = define("multiply", BINARY, "bmul", ALL, "x times y", np.multiply)
@@ -198,7 +178,7 @@ ATAN2 = define(
 )
 MOD = define("mod", BINARY, "mod", "", "remainder of x / y", np.fmod)
 COMPARISON = Family(
-    "compare", "x y", "broadcast of x and y; u8, 0 or 1", check=_compared, replaces=2
+    "compare", "x y", "broadcast of x and y; u8, 0 or 1", rule=_each, kinds="T T -> u8", replaces=2
 )
 EQUAL = define("equal", COMPARISON, "eq", ALL, "x == y", np.equal)
 NOT_EQUAL = define("not_equal", COMPARISON, "ne", ALL, "x != y", np.not_equal)
@@ -209,7 +189,14 @@ GREATER_EQUAL = define("greater_equal", COMPARISON, "ge", ALL, "x >= y", np.grea
 ASTYPE = define(
     "astype",
     Family(
-        "cast", "x", "shape of x", check=_converted, replaces=1, accuracy=ROUNDED, settings="dtype"
+        "cast",
+        "x",
+        "shape of x",
+        rule=_each,
+        kinds="* -> *",
+        replaces=1,
+        accuracy=ROUNDED,
+        settings="dtype",
     ),
     "cast",
     f"{ALL} {CAST_ONLY}",
@@ -218,7 +205,14 @@ ASTYPE = define(
 )
 WHERE = define(
     "where",
-    Family("where", "condition x y", "broadcast of all three", check=_chosen, replaces=3),
+    Family(
+        "where",
+        "condition x y",
+        "broadcast of all three",
+        rule=_each,
+        kinds="* T T -> T",
+        replaces=3,
+    ),
     "where",
     ALL,
     "x where the condition is not 0, else y",
@@ -230,7 +224,8 @@ MASKED_FILL = define(
         "masked_fill",
         "x mask",
         "broadcast of x and mask",
-        check=_masked,
+        rule=_each,
+        kinds="T u8 -> T",
         replaces=2,
         numbers="value",
     ),
@@ -241,7 +236,7 @@ MASKED_FILL = define(
 )
 SILU_MUL = define(
     "silu_mul",
-    Family("gated", "x y", "shape of x", check=_gated, replaces=2, accuracy=FUNCTION),
+    Family("gated", "x y", "shape of x", rule=_each, packed=2, replaces=2, accuracy=FUNCTION),
     "silu_mul",
     REALS,
     "silu(x) times y",

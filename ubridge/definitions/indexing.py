@@ -2,43 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ubridge.core.fits import lies, parts, require
+from ubridge.core.fits import require, shapes
 from ubridge.core.layout import Shape
 from ubridge.core.operation import ALL, Family, define
 from ubridge.core.question import Question
 
 
-def _selected(question: Question) -> bool:
-    (left, length, right), x, ids = _of_ids(question, 1)
-    return len(x) == 3 and ids == (length,) and (left, right) == (x[0], x[2])
+def slices_of(x: Shape, ids: Sequence[int], axis: int) -> Shape:
+    """Return the shape of slices at ids of an axis, which the axes of the ids replace."""
+    return Shape((*x[:axis], *ids, *x[axis + 1 :]))
 
 
-def _gathered(question: Question) -> bool:
-    shape, x, ids = _of_ids(question, 1)
-    return len(x) == 3 and ids == shape and (shape[0], shape[2]) == (x[0], x[2])
-
-
-def _scattered(question: Question) -> bool:
-    shape, ids, source = _of_ids(question, 2)
-    return len(ids) == 3 and ids == source and (shape[0], shape[2]) == (ids[0], ids[2])
-
-
-def _added(question: Question) -> bool:
-    shape, ids, source = _of_ids(question, 2)
-    return len(ids) == 1 and source == (shape[0], ids[0], shape[2])
-
-
-def _of_ids(question: Question, of_data: int) -> tuple[Shape, Shape, Shape]:
-    """The shapes, of the result first; data is of the result's dtype."""
-    dtypes, (result, *layouts) = parts(question)
+def elements_of(name: str, x: Shape, ids: Shape, axis: int) -> Shape:
+    """Return the shape of ids for elements of an axis; refuse other axes than those of x."""
     require(
-        lies(*layouts) and dtypes[0] is dtypes[of_data] and result.rank == 3,
-        f"{question.op.name}: {question!r} do not fit",
+        len(ids) == len(x) and slices_of(ids, (), axis) == slices_of(x, (), axis),
+        f"{name}: expected ids of the tensor's shape but for axis {axis}, got {ids} for {x}",
     )
-    first, second = layouts
-    return result.shape, first.shape, second.shape
+    return ids
+
+
+def require_elements(name: str, x: Shape, ids: Shape, source: Shape, axis: int) -> Shape:
+    """Return the shape of x; refuse ids and a source that do not fit it."""
+    require(
+        ids == source,
+        f"{name}: expected an id for each element of the source, got {ids} for {source}",
+    )
+    elements_of(name, x, ids, axis)
+    return x
+
+
+def require_slices(name: str, x: Shape, ids: Shape, source: Shape, axis: int) -> Shape:
+    """Return the shape of x; refuse ids and slices of a source that do not fit it."""
+    expected = slices_of(x, ids, axis)
+    require(
+        len(ids) == 1 and source == expected,
+        f"{name}: expected a slice of the source for each id along axis {axis}, so shape "
+        f"{expected}, got {source} for ids of shape {ids}",
+    )
+    return x
+
+
+def _of_three(shape: Shape, question: Question) -> Shape:
+    require(len(shape) == 3, f"{question.op.name}: expected three axes, got {shape}")
+    return shape
+
+
+def _selected(question: Question) -> Shape:
+    x, ids = shapes(question)
+    require(len(ids) == 1, f"{question.op.name}: expected ids of one axis, got {ids}")
+    return slices_of(_of_three(x, question), ids, 1)
+
+
+def _gathered(question: Question) -> Shape:
+    x, ids = shapes(question)
+    return elements_of(question.op.name, _of_three(x, question), ids, 1)
+
+
+def _scattered(question: Question) -> Shape:
+    ids, source = shapes(question)
+    return require_elements(question.op.name, _of_three(question.shape, question), ids, source, 1)
+
+
+def _added(question: Question) -> Shape:
+    ids, source = shapes(question)
+    return require_slices(question.op.name, _of_three(question.shape, question), ids, source, 1)
 
 
 INDEX_SELECT = define(
@@ -47,7 +79,9 @@ INDEX_SELECT = define(
         "index_select",
         "x ids",
         "shape of x; the axis has one entry per id",
-        check=_selected,
+        rule=_selected,
+        kinds="T * -> T",
+        packed=2,
         settings="axis",
     ),
     "is",
@@ -58,7 +92,15 @@ INDEX_SELECT = define(
 )
 GATHER = define(
     "gather",
-    Family("gather", "x ids", "shape of ids", check=_gathered, settings="axis"),
+    Family(
+        "gather",
+        "x ids",
+        "shape of ids",
+        rule=_gathered,
+        kinds="T * -> T",
+        packed=2,
+        settings="axis",
+    ),
     "gather",
     ALL,
     "x at one id for each element",
@@ -68,7 +110,9 @@ SCATTERING = Family(
     "scatter",
     "x ids source",
     "shape of x, changed in place",
-    check=_scattered,
+    rule=_scattered,
+    kinds="* T -> T",
+    packed=2,
     is_in_place=True,
     settings="axis",
 )
@@ -82,7 +126,9 @@ INDEX_ADD = define(
         "index_add",
         "x ids source",
         "shape of x, changed in place",
-        check=_added,
+        rule=_added,
+        kinds="* T -> T",
+        packed=2,
         is_in_place=True,
         settings="axis",
     ),

@@ -6,83 +6,87 @@ import numpy as np
 
 from ubridge.core.accuracy import OF_PRODUCT, ROUNDED, STEP
 from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes
-from ubridge.core.fits import count, lies, parts, require, same
-from ubridge.core.layout import Layout
+from ubridge.core.fits import count, require, shapes
+from ubridge.core.layout import Shape
+from ubridge.core.operand_checks import one_shape
 from ubridge.core.operation import ORDERED, Family, define
 from ubridge.core.question import Question
-from uhal import DType
-from uhal.dtypes import u8, u32
 
 
-def _multiplied(question: Question) -> bool:
-    dtypes, (result, left, right) = parts(question)
-    if min(left.rank, right.rank) < 2 or not same(*dtypes):
-        return False
-    *batch, m, k = left.shape
-    return right.shape[:-1] == (*batch, k) and result.shape == (*batch, m, right.shape[-1])
-
-
-def _multiplied_by_blocks(question: Question) -> bool:
-    (_, dtype, _), (result, weight, x) = parts(question)
-    if not same(2, x.rank, result.rank) or not lies(x, weight) or weight.rank != 1:
-        return False
-    vectors, columns = x.shape
-    return (
-        result.shape[0] == vectors
-        and _holds(question, dtype, weight, result.shape[1], columns)
-        and question.operands[1][0] is question.result[0]
+def multiplied(x: Shape, y: Shape) -> tuple[Shape, int, int, int]:
+    """Return the batch and m, k, n of a product of matrices, or of rows and columns alone."""
+    left, right = x if len(x) > 1 else (1, *x), y if len(y) > 1 else (*y, 1)
+    (m, k), (further, n) = left[-2:], right[-2:]
+    fits = "; x @ y.mT would fit" if len(y) > 1 and k == n else ""
+    require(
+        k == further,
+        "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+        f"(n?,k),(k,m?)->(n?,m?) (size {further} is different from {k}): "
+        f"got shapes {x} and {y}{fits}",
     )
+    return one_shape("matmul", Shape(left[:-2]), Shape(right[:-2])), m, k, n
 
 
-def _rounded(question: Question) -> bool:
-    (made, _), (result, x) = parts(question)
-    if not same(2, x.rank, result.rank) or not lies(x):
-        return False
-    vectors, columns = x.shape
-    elements = question.attribute("elements")
-    require(elements in (32, 256), f"{question.op.name}: expected runs of 32 or 256 elements")
-    whole = columns % elements == 0
-    return whole and made is u8 and result.shape == (vectors, activation_bytes(columns))
-
-
-def _rounded_by_blocks(question: Question) -> bool:
-    (_, dtype, rounded), (result, weight, x) = parts(question)
-    columns = question.attribute("columns")
-    if not same(2, x.rank, result.rank) or not lies(x, weight) or weight.rank != 1:
-        return False
-    return (
-        count(columns)
-        and rounded is u8
-        and x.shape == (result.shape[0], activation_bytes(columns))
-        and _holds(question, dtype, weight, result.shape[1], columns)
+def _multiplied(question: Question) -> Shape:
+    x, y = shapes(question)
+    require(
+        len(x) > 1 and len(y) > 1 and x[:-2] == y[:-2],
+        f"matmul: expected (…, m, k) and (…, k, n), got shapes {x} and {y}",
     )
+    batch, m, _, n = multiplied(x, y)
+    return Shape((*batch, m, n))
 
 
-def _rounded_at_ids(question: Question) -> bool:
-    (_, dtype, rounded, kind), (result, weights, x, ids) = parts(question)
-    columns = question.attribute("columns")
-    if not same(3, result.rank) or not same(2, x.rank, ids.rank) or not lies(weights, x, ids):
-        return False
-    tokens, used, rows = result.shape
-    format = _format(question)
-    if not count(columns) or columns % format.elements or weights.rank != 1:
-        return False
-    several, rest = divmod(weights.size * dtype.itemsize, rows * format.row_bytes(columns))
-    return (
-        (rounded, kind, dtype) == (u8, u32, format.word)
-        and ids.shape == (tokens, used)
-        and x.shape in ((tokens, activation_bytes(columns)), (tokens * used, x.shape[1]))
-        and x.shape[1] == activation_bytes(columns)
-        and several >= 1
-        and rest == 0
-    )
+def _multiplied_by_blocks(question: Question) -> Shape:
+    _, x = shapes(question)
+    rows = _rows(question, len(x) == 2, 2)
+    _require_blocks(question, rows, x[1])
+    return Shape((x[0], rows))
 
 
-def _elements(question: Question) -> bool:
-    (_, dtype), (result, weight) = parts(question)
-    if result.rank != 2 or weight.rank != 1 or not lies(weight):
-        return False
-    return _holds(question, dtype, weight, *result.shape)
+def _rounded(question: Question) -> Shape:
+    name, (x,), elements = question.op.name, shapes(question), question.attribute("elements")
+    require(elements in (32, 256), f"{name}: expected runs of 32 or 256 elements")
+    whole = len(x) == 2 and x[1] % elements == 0
+    require(whole, f"{name}: expected vectors of whole runs of {elements}, got {x}")
+    return Shape((x[0], activation_bytes(x[1])))
+
+
+def _rounded_by_blocks(question: Question) -> Shape:
+    (_, x), columns = shapes(question), _columns(question)
+    rows = _rows(question, len(x) == 2 and x[1] == activation_bytes(columns), 2)
+    _require_blocks(question, rows, columns)
+    return Shape((x[0], rows))
+
+
+def _rounded_at_ids(question: Question) -> Shape:
+    (weights, x, ids), columns = shapes(question), _columns(question)
+    fits = len(ids) == 2 and x in [(many, activation_bytes(columns)) for many in (ids[0], ids.size)]
+    rows = _rows(question, fits, 3)
+    each = rows * _format(question).row_bytes(columns)
+    count = weights.size * question.dtype.itemsize // each if each else 0
+    _require_blocks(question, count * rows, columns)
+    require(count or 0 in (*ids, rows), f"{question.op.name}: expected at least one weight")
+    return Shape((*ids, rows))
+
+
+def _elements(question: Question) -> Shape:
+    require(len(question.shape) == 2, f"{question.op.name}: expected two axes, got {question!r}")
+    _require_blocks(question, *question.shape)
+    return question.shape
+
+
+def _rows(question: Question, fits: bool, axes: int) -> int:
+    """The rows of the weight, which the result tells; refuse operands that do not fit."""
+    fits = fits and len(question.shape) == axes
+    require(fits, f"{question.op.name}: expected vectors that fit the weight, got {question!r}")
+    return question.shape[-1]
+
+
+def _columns(question: Question) -> int:
+    columns: int = question.attribute("columns")
+    require(count(columns), f"{question.op.name}: expected columns, got {columns!r:.80}")
+    return columns
 
 
 def _format(question: Question) -> BlockFormat:
@@ -91,19 +95,21 @@ def _format(question: Question) -> BlockFormat:
     return FORMATS[name]
 
 
-def _holds(question: Question, dtype: DType, weight: Layout, rows: int, columns: int) -> bool:
-    """Whether a weight has so many rows and columns, in words of the size its kernels read."""
-    format = _format(question)
-    return (
-        columns % format.elements == 0
-        and weight.size * dtype.itemsize == rows * format.row_bytes(columns)
-        and dtype is format.word
+def _require_blocks(question: Question, rows: int, columns: int) -> None:
+    """Refuse a weight of other rows and columns, or in words that its kernels do not read."""
+    format, (dtype, weight) = _format(question), question.operands[0]
+    require(
+        dtype is format.word
+        and weight.rank == 1
+        and weight.size * dtype.itemsize == rows * format.row_bytes(columns),
+        f"{question.op.name}: expected a weight of {rows} rows of {columns} in {format.name}, got "
+        f"{question!r}",
     )
 
 
 MATMUL = define(
     "matmul",
-    Family("matmul", "x y", "(…, rows of x, columns of y)", check=_multiplied, accuracy=OF_PRODUCT),
+    Family("matmul", "x y", "(…, rows of x, columns of y)", rule=_multiplied, accuracy=OF_PRODUCT),
     "matmul",
     ORDERED,
     "matrix product",
@@ -115,7 +121,9 @@ QUANTIZED_MATVEC = define(
         "quantized_matvec",
         "x weight",
         "(…, rows of the weight)",
-        check=_multiplied_by_blocks,
+        rule=_multiplied_by_blocks,
+        kinds="* T -> T",
+        packed=2,
         attributes="format",
         accuracy=OF_PRODUCT,
     ),
@@ -128,7 +136,14 @@ QUANTIZED_MATVEC = define(
 ACTIVATIONS = define(
     "activations",
     Family(
-        "activations", "x", "(vectors, bytes)", check=_rounded, attributes="elements", accuracy=STEP
+        "activations",
+        "x",
+        "(vectors, bytes)",
+        rule=_rounded,
+        kinds="* -> u8",
+        packed=1,
+        attributes="elements",
+        accuracy=STEP,
     ),
     "activations",
     "bf16 f16 f32",
@@ -141,7 +156,9 @@ QUANTIZED_PRODUCT = define(
         "quantized_product",
         "x weight",
         "(vectors, rows)",
-        check=_rounded_by_blocks,
+        rule=_rounded_by_blocks,
+        kinds="* u8 -> *",
+        packed=2,
         attributes="format columns",
         accuracy=OF_PRODUCT,
     ),
@@ -157,7 +174,9 @@ INDEXED_PRODUCT = define(
         "indexed_product",
         "x ids weights",
         "(tokens, used, rows)",
-        check=_rounded_at_ids,
+        rule=_rounded_at_ids,
+        kinds="* u8 u32 -> *",
+        packed=3,
         attributes="format columns",
         accuracy=OF_PRODUCT,
     ),
@@ -172,7 +191,9 @@ BLOCK_ELEMENTS = define(
         "block_elements",
         "weight",
         "(rows, columns) of the weight",
-        check=_elements,
+        rule=_elements,
+        kinds="* -> *",
+        packed=1,
         attributes="format",
         accuracy=ROUNDED,
     ),

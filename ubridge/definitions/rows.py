@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ubridge.core.accuracy import EXACT, OF_SUM, ROW
-from ubridge.core.fits import count, lies, parts, same
-from ubridge.core.layout import Layout
+from ubridge.core.fits import count, flag, require, shapes
+from ubridge.core.layout import Layout, Shape
 from ubridge.core.lowering import Steps
 from ubridge.core.operation import ORDERED, REALS, Array, Family, define
 from ubridge.core.question import Question
 from ubridge.definitions.composing import converted, widened
 from ubridge.definitions.elementwise import ADD, EXP, LOG, MAXIMUM, MINIMUM, MULTIPLY, SUBTRACT
 from ubridge.definitions.memory import FILL
-from uhal.dtypes import f64, u32
+from uhal.dtypes import f64
 
 
-def _reduced(question: Question) -> bool:
-    return question.result[0] is question.dtype and _is_shorter(question)
+def _reduced(question: Question) -> Shape:
+    """The first axes of the operand; the others are reduced."""
+    layout, kept = question.layout(0), question.result[1].rank
+    require(kept < layout.rank, f"{question.op.name}: expected fewer axes than {layout.shape}")
+    return Shape(layout.shape[:kept])
 
 
-def _found(question: Question) -> bool:
-    return question.result[0] is u32 and _is_shorter(question)
+def _rows(question: Question) -> Shape:
+    """The rows of the first operand, whose length weights have."""
+    x, *weights = shapes(question)
+    require(len(x) == 2, f"{question.op.name}: expected rows, got shape {x}")
+    require_weights(question.op.name, x[1:], weights)
+    return x
 
 
-def _is_shorter(question: Question) -> bool:
-    """Whether the result has the first axes of the operand."""
-    _, (result, layout) = parts(question)
-    kept = result.rank
-    return kept < layout.rank and result.shape == layout.shape[:kept]
+def require_weights(name: str, expected: tuple[int, ...], weights: Sequence[Shape]) -> None:
+    """Refuse weights of another shape."""
+    for one in weights:
+        require(one == expected, f"{name}: expected weights of shape {expected}, got {one}")
 
 
-def _of_rows(question: Question) -> bool:
-    dtypes, _ = parts(question)
-    return same(*dtypes) and _are_rows(question)
-
-
-def _of_logarithms(question: Question) -> bool:
-    return type(question.attribute("compensated")) is bool and _of_rows(question)
-
-
-def _sorted(question: Question) -> bool:
-    return question.result[0] is u32 and _are_rows(question)
-
-
-def _are_rows(question: Question) -> bool:
-    """Whether the result has the operand's rows, and weights the length of one."""
-    _, (result, layout, *weights) = parts(question)
-    return (
-        layout.rank == 2
-        and result.shape == layout.shape
-        and lies(layout, *weights)
-        and all(weight.shape == layout.shape[1:] for weight in weights)
-    )
+def _logarithms(question: Question) -> Shape:
+    flag(question, "compensated")
+    return _rows(question)
 
 
 def _softmax(x: Array) -> Array:
@@ -76,7 +65,7 @@ def _layernorm(x: Array, weight: Array, bias: Array, epsilon: float) -> Array:
 
 
 REDUCTION = Family(
-    "reduce", "x", "shape of x without the axes", check=_reduced, accuracy=OF_SUM, settings="axes"
+    "reduce", "x", "shape of x without the axes", rule=_reduced, accuracy=OF_SUM, settings="axes"
 )
 
 
@@ -121,7 +110,12 @@ LOGSUMEXP = define(
     composed=_compose_logsumexp,
 )
 ARG_REDUCTION = Family(
-    "arg_reduce", "x", "shape of x without the axis; u32", check=_found, settings="axis"
+    "arg_reduce",
+    "x",
+    "shape of x without the axis; u32",
+    rule=_reduced,
+    kinds="T -> u32",
+    settings="axis",
 )
 ARGMIN = define(
     "argmin", ARG_REDUCTION, "fast_argmin", ORDERED, "index of the first minimum", np.argmin
@@ -132,7 +126,13 @@ ARGMAX = define(
 SOFTMAX = define(
     "softmax",
     Family(
-        "softmax", "x", "shape of x; over its last axis", check=_of_rows, replaces=1, accuracy=ROW
+        "softmax",
+        "x",
+        "shape of x; over its last axis",
+        rule=_rows,
+        packed=3,
+        replaces=1,
+        accuracy=ROW,
     ),
     "softmax",
     REALS,
@@ -145,7 +145,8 @@ LOG_SOFTMAX = define(
         "log_softmax",
         "x",
         "shape of x; over its last axis",
-        check=_of_logarithms,
+        rule=_logarithms,
+        packed=1,
         attributes="compensated",
         replaces=1,
         accuracy=ROW,
@@ -161,7 +162,8 @@ RMS_NORM = define(
         "rmsnorm",
         "x weight",
         "shape of x; over its last axis",
-        check=_of_rows,
+        rule=_rows,
+        packed=3,
         replaces=1,
         accuracy=ROW,
         numbers="epsilon",
@@ -177,7 +179,8 @@ LAYER_NORM = define(
         "layernorm",
         "x weight bias",
         "shape of x; over its last axis",
-        check=_of_rows,
+        rule=_rows,
+        packed=3,
         replaces=1,
         accuracy=ROW,
         numbers="epsilon",
@@ -189,18 +192,22 @@ LAYER_NORM = define(
 )
 
 
-def _grouped(question: Question) -> bool:
-    dtypes, (result, layout, *weights) = parts(question)
-    groups = question.attribute("groups")
-    return (
-        layout.rank == 3
-        and count(groups)
-        and layout.shape[1] % groups == 0
-        and same(*dtypes)
-        and result.shape == layout.shape
-        and lies(layout, *weights)
-        and all(weight.shape == layout.shape[1:2] for weight in weights)
+def require_groups(name: str, x: Shape, groups: int) -> None:
+    """Refuse a shape whose channels, the second axis, are no multiple of the groups."""
+    fits = len(x) >= 2 and count(groups) and x[1] % groups == 0
+    require(
+        fits,
+        f"{name}: expected (batch, channels, …) with a multiple of {groups} channels, got "
+        f"shape {x}",
     )
+
+
+def _grouped(question: Question) -> Shape:
+    x, *weights = shapes(question)
+    require(len(x) == 3, f"{question.op.name}: expected three axes, got {x}")
+    require_groups(question.op.name, x, question.attribute("groups"))
+    require_weights(question.op.name, x[1:2], weights)
+    return x
 
 
 def _groupnorm(x: Array, weight: Array, bias: Array, groups: int, epsilon: float) -> Array:
@@ -235,7 +242,8 @@ GROUP_NORM = define(
         "group_norm",
         "x weight bias",
         "shape of x: (batch, channels, …)",
-        check=_grouped,
+        rule=_grouped,
+        packed=3,
         attributes="groups",
         replaces=1,
         accuracy=ROW,
@@ -247,7 +255,9 @@ GROUP_NORM = define(
     _groupnorm,
     composed=_compose_group_norm,
 )
-SORTING = Family("sort", "x", "shape of x; along its last axis; u32", check=_sorted)
+SORTING = Family(
+    "sort", "x", "shape of x; along its last axis; u32", rule=_rows, kinds="T -> u32", packed=1
+)
 ARGSORT = define("argsort", SORTING, "asort_asc", ORDERED, "indices in rising order")
 ARGSORT_DESCENDING = define(
     "argsort_descending",

@@ -2,90 +2,123 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from ubridge.core.accuracy import EXACT, OF_PRODUCT, ROW
-from ubridge.core.fits import count, lies, parts, require_counts, same
+from ubridge.core.fits import count, flag, require, require_counts, shapes
+from ubridge.core.layout import Shape
 from ubridge.core.operation import CONVOLVED, Family, define
 from ubridge.core.question import Question
 
 
-def _convolved(question: Question, axes: int) -> bool:
-    dtypes, (result, layout, weight) = parts(question)
-    window = dict(question.attributes)
-    stride, padding, dilation = window["stride"], window["padding"], window["dilation"]
-    require_counts(question.op.name, *window.values())
-    if not count(stride, dilation) or not same(axes + 2, layout.rank, weight.rank, result.rank):
-        return False
+def convolved(
+    name: str, x: Shape, kernel: Shape, axes: int, window: Mapping[str, int], groups: int = 1
+) -> Shape:
+    """Return the result's shape; refuse channels and windows that do not fit."""
+    for operand, shape in (("x", x), ("kernel", kernel)):
+        _require_axes(name, operand, shape, axes + 2)
     transposed = "out_padding" in window
-    inner, outer = (0, 1) if transposed else (1, 0)
-    batch, channels, *lengths = layout.shape
-    if channels != weight.shape[inner] or not same(*dtypes):
-        return False
-    sizes = []
-    for length, size in zip(lengths, weight.shape[2:], strict=True):
-        reach = dilation * (size - 1)
-        if transposed:
-            sizes.append((length - 1) * stride + reach + window["out_padding"] + 1 - 2 * padding)
-        else:
-            sizes.append((length + 2 * padding - reach - 1) // stride + 1)
-    return result.shape == (batch, weight.shape[outer], *sizes)
-
-
-def _pooled(question: Question) -> bool:
-    dtypes, (result, layout) = parts(question)
-    window, stride = question.attribute("window"), question.attribute("stride")
-    if layout.rank != 4 or not _pairs(window, stride):
-        return False
-    sizes = [
-        (length - size) // step + 1
-        for length, size, step in zip(layout.shape[2:], window, stride, strict=True)
-    ]
-    return same(*dtypes) and result.shape == (*layout.shape[:2], *sizes)
-
-
-def _pairs(*pairs: object) -> bool:
-    return all(type(one) is tuple and len(one) == 2 and count(*one) for one in pairs)
-
-
-def _resized(question: Question) -> bool:
-    dtypes, (result, layout) = parts(question)
-    ranks = same(4, layout.rank, result.rank)
-    return ranks and same(*dtypes) and result.shape[:2] == layout.shape[:2]
-
-
-def _interpolated(question: Question) -> bool:
-    scale, aligned = question.attribute("scale"), question.attribute("align_corners")
-    is_told = scale is None or (
-        type(scale) is tuple and len(scale) == 2 and all(type(one) is float for one in scale)
+    expected = kernel[0] if transposed else kernel[1] * groups
+    require(
+        x[1] == expected,
+        f"{name}: expected as many channels in both, got shapes {x} and {kernel}"
+        f"{f' in {groups} groups' if groups > 1 else ''}",
     )
-    return is_told and type(aligned) is bool and _resized(question)
+    require(
+        kernel[0] % groups == 0,
+        f"{name}: expected a multiple of the {groups} groups in the first axis of the kernel, "
+        f"got {kernel}",
+    )
+    results = kernel[1] * groups if transposed else kernel[0]
+    length_of = _spread if transposed else partial(_positions, name)
+    lengths = zip(x[2:], kernel[2:], strict=True)
+    return Shape((x[0], results, *[length_of(*one, **window) for one in lengths]))
 
 
-def _as_rows(question: Question, axes: int) -> bool:
-    dtypes, (result, layout) = parts(question)
+def _positions(
+    name: str, length: int, size: int, stride: int, padding: int = 0, dilation: int = 1
+) -> int:
+    """How many windows an axis has."""
+    reach = dilation * (size - 1) + 1
+    whole = length + 2 * padding
+    require(
+        size >= 1 and whole >= reach,
+        f"{name}: expected a window of 1 to {whole} elements with its gaps, which an axis of "
+        f"{length} has with its padding, got {reach}",
+    )
+    return (whole - reach) // stride + 1
+
+
+def _spread(
+    length: int, size: int, stride: int, padding: int, dilation: int, out_padding: int
+) -> int:
+    """How long an axis is that windows are added up on."""
+    whole = (length - 1) * stride + dilation * (size - 1) + out_padding + 1
+    return max(whole - 2 * padding, 0) if length else 0
+
+
+def _require_axes(name: str, operand: str, shape: Shape, axes: int) -> None:
+    require(len(shape) == axes, f"{name}, {operand!r}: expected {axes} axes, got shape {shape}")
+
+
+def _window(question: Question) -> dict[str, int]:
+    """The attributes; refuse those that no kernel counts by."""
     window = dict(question.attributes)
     require_counts(question.op.name, *window.values())
-    if layout.rank != axes + 2 or result.rank != 2 * axes + 2 or not same(*dtypes):
-        return False
-    if not count(window["stride"], window["dilation"]):
-        return False
-    sizes = result.shape[axes + 2 :]
-    lengths = [
-        (length + 2 * window["padding"] - window["dilation"] * (size - 1) - 1) // window["stride"]
-        + 1
-        for length, size in zip(layout.shape[2:], sizes, strict=True)
-    ]
-    return result.shape == (layout.shape[0], *lengths, layout.shape[1], *sizes)
+    steps = [window[name] for name in ("stride", "dilation") if name in window]
+    require(count(*steps), f"{question.op.name}: expected a stride and a dilation of at least 1")
+    return window
 
 
-def _as_windows(question: Question) -> bool:
-    dtypes, (result, layout) = parts(question)
-    stride = question.attribute("stride")
-    if layout.rank != 4 or not count(stride) or not lies(layout) or not same(*dtypes):
-        return False
-    batch, length, channels, window = layout.shape
-    return result.shape == (batch, channels, (length - 1) * stride + window)
+def _convolved(question: Question, axes: int) -> Shape:
+    x, kernel = shapes(question)
+    return convolved(question.op.name, x, kernel, axes, _window(question))
+
+
+def _pooled(question: Question) -> Shape:
+    name, (x,) = question.op.name, shapes(question)
+    _require_axes(name, "x", x, 4)
+    pairs = [question.attribute("window"), question.attribute("stride")]
+    fits = all(type(one) is tuple and len(one) == 2 and count(*one) for one in pairs)
+    require(fits, f"{name}: expected a window and a stride of two numbers, got {pairs!r:.80}")
+    sizes = zip(x[2:], *pairs, strict=True)
+    return Shape((*x[:2], *[_positions(name, *one) for one in sizes]))
+
+
+def _resized(question: Question) -> Shape:
+    name, (x,) = question.op.name, shapes(question)
+    _require_axes(name, "x", x, 4)
+    sizes = question.shape[2:]
+    require(x.size or 0 in (*x[:2], *sizes), f"{name}: nothing to enlarge in shape {x}")
+    return Shape((*x[:2], *sizes))
+
+
+def _interpolated(question: Question) -> Shape:
+    scale = question.attribute("scale")
+    pair = type(scale) is tuple and len(scale) == 2 and all(type(one) is float for one in scale)
+    require(pair or scale is None, f"{question.op.name}: expected two scales, got {scale!r:.80}")
+    flag(question, "align_corners")
+    return _resized(question)
+
+
+def _as_rows(question: Question, axes: int) -> Shape:
+    """Windows as rows; the result's last axes are the window's."""
+    name, (x,) = question.op.name, shapes(question)
+    _require_axes(name, "x", x, axes + 2)
+    _require_axes(name, "out", question.shape, 2 * axes + 2)
+    sizes, window = question.shape[axes + 2 :], _window(question)
+    lengths = zip(x[2:], sizes, strict=True)
+    positions = [_positions(name, *one, **window) for one in lengths]
+    return Shape((x[0], *positions, x[1], *sizes))
+
+
+def _as_windows(question: Question) -> Shape:
+    (x,), window = shapes(question), _window(question)
+    _require_axes(question.op.name, "x", x, 4)
+    batch, length, channels, size = x
+    whole = _spread(length, size, window["stride"], 0, 1, 0)
+    return Shape((batch, channels, whole))
 
 
 _WINDOW = "stride padding dilation"
@@ -96,7 +129,7 @@ IM2COL1D = define(
         "im2col1d",
         "x",
         "(batch, length, channels, kernel)",
-        check=partial(_as_rows, axes=1),
+        rule=partial(_as_rows, axes=1),
         attributes=_WINDOW,
         settings="window",
     ),
@@ -110,7 +143,7 @@ IM2COL = define(
         "im2col",
         "x",
         "(batch, rows, columns, channels, kernel, kernel)",
-        check=partial(_as_rows, axes=2),
+        rule=partial(_as_rows, axes=2),
         attributes=_WINDOW,
         settings="window",
     ),
@@ -124,7 +157,8 @@ COL2IM1D = define(
         "col2im1d",
         "x",
         "(batch, channels, length)",
-        check=_as_windows,
+        rule=_as_windows,
+        packed=1,
         attributes="stride",
         accuracy=OF_PRODUCT,
     ),
@@ -138,7 +172,7 @@ CONV1D = define(
         "conv1d",
         "x kernel",
         "(batch, channels, length)",
-        check=partial(_convolved, axes=1),
+        rule=partial(_convolved, axes=1),
         attributes=_WINDOW,
         accuracy=OF_PRODUCT,
     ),
@@ -152,7 +186,7 @@ CONV2D = define(
         "conv2d",
         "x kernel",
         "(batch, channels, rows, columns)",
-        check=partial(_convolved, axes=2),
+        rule=partial(_convolved, axes=2),
         attributes=_WINDOW,
         accuracy=OF_PRODUCT,
     ),
@@ -166,7 +200,7 @@ CONV_TRANSPOSE1D = define(
         "conv_transpose1d",
         "x kernel",
         "(batch, channels, length)",
-        check=partial(_convolved, axes=1),
+        rule=partial(_convolved, axes=1),
         attributes=f"{_WINDOW} out_padding",
         accuracy=OF_PRODUCT,
     ),
@@ -180,7 +214,7 @@ CONV_TRANSPOSE2D = define(
         "conv_transpose2d",
         "x kernel",
         "(batch, channels, rows, columns)",
-        check=partial(_convolved, axes=2),
+        rule=partial(_convolved, axes=2),
         attributes=f"{_WINDOW} out_padding",
         accuracy=OF_PRODUCT,
     ),
@@ -192,7 +226,7 @@ POOLING = Family(
     "pool2d",
     "x",
     "(batch, channels, rows, columns)",
-    check=_pooled,
+    rule=_pooled,
     attributes="window stride",
     accuracy=OF_PRODUCT,
 )
@@ -206,7 +240,7 @@ UPSAMPLE_NEAREST2D = define(
         "nearest2d",
         "x",
         "(batch, channels, rows, columns)",
-        check=_resized,
+        rule=_resized,
         settings="rows columns",
     ),
     "upsample_nearest2d",
@@ -219,7 +253,7 @@ UPSAMPLE_BILINEAR2D = define(
         "bilinear2d",
         "x",
         "(batch, channels, rows, columns)",
-        check=_interpolated,
+        rule=_interpolated,
         attributes="align_corners scale",
         accuracy=ROW,
         settings="rows columns",

@@ -141,7 +141,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 def compute(op: Op, given: Sequence[Any], params: OpParams) -> DeviceTensor:
     """Call the operation's function on operands and a node's parameters; return its result."""
     function = _FUNCTIONS.get(op.called) or getattr(DeviceTensor, op.called, None)
-    if function is None or op.family.check is None:
+    if function is None or op.family.rule is None:
         raise ArgumentTypeError(
             f"{op.name}: tensors have no such operation; it is one of kernels for GCUs only"
         )

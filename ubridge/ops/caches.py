@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_number, require_one_device, whole_number
-from ubridge.definitions.attention import CACHED_ATTENTION, KV_APPEND, ROPE_AT
+from ubridge.definitions.attention import CACHED_ATTENTION, KV_APPEND, ROPE_AT, appended
 from ubridge.definitions.calls import named
 from ubridge.ops.engine import Plan, Value, ask, change, contiguous, reshaped, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart, require_tensors
 from ubridge.ops.strided import Tensor
-from uhal.dtypes import f32, i64
+from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -39,17 +40,7 @@ def kv_append(
 
 def append(cache: Tensor, source: Value, position: Value, stream: StreamLike | None) -> Tensor:
     """Write tokens into a cache, from memory that lies apart from it."""
-    whole, given = cache._layout.shape, source._layout.shape
-    if len(whole) < 2 or len(given) != len(whole) or given[:-2] != whole[:-2]:
-        raise ArgumentValueError(
-            f"kv_append: expected shapes (…, capacity, width) and (…, tokens, width), got {whole} "
-            f"and {given}"
-        )
-    if given[-1] != whole[-1] or given[-2] > whole[-2]:
-        raise ArgumentValueError(
-            f"kv_append: expected tokens as wide as the cache and no more than it holds, got "
-            f"{given} for {whole}"
-        )
+    whole, given = appended(cache._layout.shape, source._layout.shape), source._layout.shape
     count = position._layout.size
     if source._dtype is not cache._dtype or position._dtype is not i64 or count != 1:
         raise ArgumentTypeError(
@@ -77,18 +68,8 @@ def plan_rope_at(
     require_tensors(name, x, cos, sin, position)
     require_one_device(name, x, cos, sin, position)
     start = _position(name, position)
-    shape, angles = x.shape, cos.shape
-    if len(shape) != 3 or len(angles) != 2 or angles != sin.shape or 2 * angles[1] > shape[2]:
-        raise ArgumentValueError(
-            "rope_at: expected x of (tokens, heads, width), cos and sin of (positions, at most "
-            f"half the width), got {shape}, {angles} and {sin.shape}"
-        )
-    if cos._dtype is not f32 or sin._dtype is not f32:
-        raise ArgumentTypeError(
-            f"rope_at: expected cos and sin of f32, got {cos._dtype} and {sin._dtype}"
-        )
     operands = (*map(contiguous, (x, cos, sin)), start)
-    return ask(ROPE_AT, operands, x._dtype, Layout.contiguous(shape), interleaved=bool(interleaved))
+    return ask(ROPE_AT, operands, x._dtype, interleaved=bool(interleaved))
 
 
 @remembered(plan_rope_at)
@@ -123,50 +104,18 @@ def plan_cached_attention(
 ) -> Plan:
     """Plan attention over a cache, up to positions that the device reads."""
     name = CACHED_ATTENTION.name
-    biases = () if bias is None else (bias,)
-    require_tensors(name, query, keys, values, position, *biases)
-    require_one_device(name, query, keys, values, position, *biases)
+    given = [query, keys, values, position, *([] if bias is None else [bias])]
+    require_tensors(name, *given)
+    require_one_device(name, *given)
     start = _position(name, position)
     window = whole_number("cached_attention, window", window)
     for number in (cap, 0.0 if scale is None else scale):
         require_number(name, number)
-    if len(query.shape) != 3 or len(keys.shape) != 3 or keys.shape != values.shape:
-        raise ArgumentValueError(
-            "cached_attention: expected queries of (tokens, heads, width) and keys and values of "
-            f"(kv heads, capacity, width), got {query.shape}, {keys.shape} and {values.shape}"
-        )
-    heads, width = query.shape[1:]
-    kv_heads, capacity, of_keys = keys.shape
-    if width != of_keys or not kv_heads or heads % kv_heads or width > 256:
-        raise ArgumentValueError(
-            "cached_attention: expected one width of at most 256 and a multiple of the kv heads, "
-            f"got {query.shape} for {keys.shape}"
-        )
-    if any(one.dtype is not query.dtype for one in (keys, values)):
-        raise ArgumentTypeError(
-            f"cached_attention: expected one dtype, got {query.dtype}, {keys.dtype} and "
-            f"{values.dtype}"
-        )
-    if bias is not None and (bias.dtype is not f32 or bias.shape != (heads, capacity)):
-        raise ArgumentValueError(
-            f"cached_attention: expected a bias of f32 {(heads, capacity)}, got {bias.dtype} "
-            f"{bias.shape}"
-        )
-    operands = (
-        *map(contiguous, (query, keys, values)),
-        start,
-        *map(contiguous, biases),
-    )
-    factor = width**-0.5 if scale is None else scale
-    return ask(
-        CACHED_ATTENTION,
-        operands,
-        query._dtype,
-        Layout.contiguous(query.shape),
-        (factor, float(cap)),
-        window=window,
-        is_bounded=cap != 0,
-    )
+    operands = [start if one is position else contiguous(one) for one in given]
+    factor = (prod(query.shape[-1:]) or 1) ** -0.5 if scale is None else scale
+    numbers = (factor, float(cap))
+    settings: dict[str, Any] = {"window": window, "is_bounded": cap != 0}
+    return ask(CACHED_ATTENTION, operands, query._dtype, None, numbers, **settings)
 
 
 @remembered(plan_cached_attention)

@@ -21,7 +21,7 @@ from ubridge.definitions.elementwise import ASTYPE, COPY
 from ubridge.definitions.memory import COPY2D, FILL
 from ubridge.device.spans import require_no_conflict, span_of
 from ubridge.device.tensor_data import TensorData, make, start_of
-from ubridge.ops.results import may_write, require_out, require_room
+from ubridge.ops.results import may_write, require_out, require_size
 from uhal import DeviceBuffer, DType
 from uhal.dtypes import i16, i64, u8
 from uhal.errors import ArgumentTypeError
@@ -31,6 +31,7 @@ Value = Any
 """A tensor, or the plan of one."""
 Result = TypeVar("Result")
 """The class of tensors that a function returns."""
+_UNTOLD = Layout.contiguous(())
 MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
 """Types as which kernels copy and fill elements of types that they do not compute with."""
 
@@ -90,14 +91,21 @@ def _question(
     attributes: tuple[tuple[str, Any], ...],
     numbers: int,
 ) -> Question:
-    return Question(op, operands, result, attributes, numbers)
+    question = Question(op, operands, result, attributes, numbers)
+    if op.family.rule is not None:
+        shape = op.family.rule(question)
+        if shape != question.shape:
+            dtype, _ = result
+            made = (dtype, Layout.contiguous(shape))
+            question = Question(op, operands, made, attributes, numbers)
+    return question
 
 
 def ask(
     op: Op,
     operands: Sequence[Value],
     dtype: DType,
-    layout: Layout,
+    layout: Layout | None = None,
     numbers: tuple[Any, ...] = (),
     asked: Layout | None = None,
     like: Value = None,
@@ -105,13 +113,15 @@ def ask(
 ) -> Plan:
     """Plan one question, whose result is of `dtype` and begins with its memory.
 
-    `layout` is the resulting tensor's, `asked` that of the question where it is another one. `like`
-    is a tensor of the result's class and device, by default the first operand.
+    The family's rule gives the shape of the result. `layout` is that of the tensor where it is
+    another one, `asked` has the lengths that operands and attributes do not tell. `like` is a
+    tensor of the result's class and device, by default the first operand. Raises as the rule does.
     """
     known = tuple([(storage_of(one._dtype), one._layout.from_start) for one in operands])
-    result = (storage_of(dtype), layout if asked is None else asked)
+    result = (storage_of(dtype), asked or layout or _UNTOLD)
     question = _question(op, known, result, tuple(attributes.items()), len(numbers))
-    return Plan(question, operands, numbers, layout, dtype, operands[0] if like is None else like)
+    whole = question.result[1] if layout is None else layout
+    return Plan(question, operands, numbers, whole, dtype, operands[0] if like is None else like)
 
 
 def of_each(op: Op, operands: Sequence[Value], dtype: DType, numbers: tuple[Any, ...] = ()) -> Plan:
@@ -194,14 +204,12 @@ def run(plan: Value, out: Result | None = None, stream: StreamLike | None = None
 
 def run_into(plan: Plan, out: DeviceBuffer | None, stream: StreamLike | None) -> DeviceBuffer:
     """Launch a plan of `launch_*`; return its buffer, which is `out` if that is given."""
-    require_room(plan.question.op, out, plan._layout.size)
     target = None
     if out is not None:
-        expected = plan.question.result[0]
-        if out.dtype is not expected:
-            raise ArgumentTypeError(
-                f"{plan.question.op.name}, out: expected {expected}, got {out.dtype}"
-            )
+        op, (dtype, _) = plan.question.op, plan.question.result
+        if isinstance(out, DeviceBuffer) and out.dtype is not dtype:
+            raise ArgumentTypeError(f"{op.name}, out: expected {dtype}, got {out.dtype}")
+        require_size(op, "out", out, plan._layout.size)
         target = make(plan.kind, out, plan._layout, plan._dtype, plan._executor)
     made: TensorData = run(plan, target, stream)
     return made._buffer

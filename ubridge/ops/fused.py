@@ -14,7 +14,7 @@ from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import bool_
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
 
@@ -22,11 +22,6 @@ def plan_silu_mul(gate: Value, up: Value) -> Plan:
     """Plan `silu(gate) * up`; strided operands are copied first."""
     require_tensors(SILU_MUL.name, gate, up)
     require_one_kind(SILU_MUL.name, gate, up)
-    if gate.shape != up.shape:
-        raise ArgumentValueError(
-            f"silu_mul: expected operands of one shape, got {gate.shape} {up.shape}; "
-            "broadcast_to makes it"
-        )
     return of_each(SILU_MUL, (contiguous(gate), contiguous(up)), gate._dtype)
 
 

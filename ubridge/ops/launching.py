@@ -17,7 +17,7 @@ from __future__ import annotations
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axes_of, require_number
 from ubridge.core.operation import Op
-from ubridge.definitions.attention import ATTENTION, KV_CONCAT, ROPE_I, ROPE_THD
+from ubridge.definitions.attention import ATTENTION, KV_CONCAT, ROPE_I, ROPE_THD, angles_of
 from ubridge.definitions.elementwise import (
     AFFINE,
     ASTYPE,
@@ -35,11 +35,11 @@ from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.device.tensor_data import make
 from ubridge.ops import products, reductions, rows, selection
 from ubridge.ops.engine import Value, contiguous, of_each, run_into
-from ubridge.ops.results import require_one_shape, require_size
+from ubridge.ops.results import require_size
 from ubridge.ops.strided import StridedTensor
 from uhal import DeviceBuffer, as_dtype
 from uhal.dtypes import DTypeLike, u8
-from uhal.errors import ArgumentTypeError, ArgumentValueError, NotFoundError
+from uhal.errors import ArgumentTypeError, NotFoundError
 from uhal.interop import StreamLike
 
 
@@ -98,7 +98,6 @@ def launch_binary(
     A comparison's result is of u8.
     """
     op = named_op(kernel)
-    require_one_shape(op, lhs_layout, rhs_layout)
     x = tensor_of(op, "x", lhs, lhs_layout, executor)
     y = tensor_of(op, "y", rhs, rhs_layout, executor)
     return run_into(of_each(op, (x, y), u8 if op.family is COMPARISON else x._dtype), out, stream)
@@ -117,7 +116,6 @@ def launch_ternary(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Choose from `on_true` where the condition is not 0, else from `on_false`."""
-    require_one_shape(WHERE, condition_layout, true_layout, false_layout)
     given = (
         tensor_of(WHERE, "condition", condition, condition_layout, executor),
         tensor_of(WHERE, "x", on_true, true_layout, executor),
@@ -187,7 +185,6 @@ def launch_silu_mul(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute `silu(gate) * up`, rounded once; strided operands are copied first."""
-    require_one_shape(SILU_MUL, gate_layout, up_layout)
     x = contiguous(tensor_of(SILU_MUL, "x", gate, gate_layout, executor))
     y = contiguous(tensor_of(SILU_MUL, "y", up, up_layout, executor))
     return run_into(of_each(SILU_MUL, (x, y), gate.dtype), out, stream)
@@ -205,7 +202,6 @@ def launch_masked_fill(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Return `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
-    require_one_shape(MASKED_FILL, layout, mask_layout)
     x = tensor_of(MASKED_FILL, "x", buffer, layout, executor)
     masked = tensor_of(MASKED_FILL, "mask", mask, mask_layout, executor)
     return run_into(of_each(MASKED_FILL, (x, masked), x._dtype, (value,)), out, stream)
@@ -302,7 +298,8 @@ def launch_rope(
     """
     op = named_op(kernel)
     x = tensor_of(op, "x", buffer, layout, executor)
-    angles = rows.shape_of_angles(op, layout, per_batch)
+    along = 1 if op is ROPE_THD else 2
+    angles = Layout.contiguous(angles_of(op.name, layout.shape, along, per_batch))
     cosines = tensor_of(op, "cos", cos, angles, executor)
     sines = tensor_of(op, "sin", sin, angles, executor)
     interleaved, heads_last = op is ROPE_I, op is ROPE_THD
@@ -366,11 +363,6 @@ def launch_matmul(
     Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
     """
     op = MATMUL
-    if a_layout.rank < 2 or b_layout.rank < 2:
-        raise ArgumentValueError(
-            "matmul: expected (…, m, k) and (…, k, n), got shapes "
-            f"{a_layout.shape} and {b_layout.shape}"
-        )
     x, y = tensor_of(op, "x", a, a_layout, executor), tensor_of(op, "y", b, b_layout, executor)
     plan = products.plan_product(x, y, a.dtype)
     return run_into(plan, out, stream), plan.shape

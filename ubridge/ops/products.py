@@ -8,9 +8,9 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
 from ubridge.core.product import MatmulChoice
 from ubridge.core.promotion import promoted
-from ubridge.definitions.attention import ATTENTION, KV_CONCAT
+from ubridge.definitions.attention import ATTENTION, KV_CONCAT, scores_of
 from ubridge.definitions.calls import named
-from ubridge.definitions.products import MATMUL
+from ubridge.definitions.products import MATMUL, multiplied
 from ubridge.ops.elementwise import plan_conversion
 from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, run
 from ubridge.ops.remembering import remembered
@@ -41,32 +41,23 @@ def plan_matmul(x: Value, y: Value) -> Plan:
 
 def plan_product(x: Value, y: Value, dtype: DType) -> Plan:
     """Plan a matrix product of elements of one dtype."""
-    left, right, multiplied, result = _matrices(x._layout, y._layout)
+    left, right, result = _matrices(x._layout, y._layout)
     if result.size and left.shape[-1] == 0:
         return filled(x, dtype, result.shape, 0)
-    return ask(MATMUL, (x._viewed(left), y._viewed(right)), dtype, result, asked=multiplied)
+    return ask(MATMUL, (x._viewed(left), y._viewed(right)), dtype, result)
 
 
 @lru_cache(maxsize=4096)
-def _matrices(x: Layout, y: Layout) -> tuple[Layout, Layout, Layout, Layout]:
-    """Both operands as matrices of one batch, the question's result, and the tensor's."""
+def _matrices(x: Layout, y: Layout) -> tuple[Layout, Layout, Layout]:
+    """Both operands as matrices of one batch, and the resulting tensor's layout."""
+    batch, m, k, n = multiplied(x.shape, y.shape)
     left = x if x.rank > 1 else x.expanded(0)
     right = y if y.rank > 1 else y.expanded(1)
-    (m, k), (further, n) = left.shape[-2:], right.shape[-2:]
-    if k != further:
-        fits = y.rank > 1 and k == n
-        raise ArgumentValueError(
-            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"(n?,k),(k,m?)->(n?,m?) (size {further} is different from {k}): "
-            f"got shapes {x.shape} and {y.shape}{'; x @ y.mT would fit' if fits else ''}"
-        )
-    batch = one_shape(MATMUL.name, Shape(left.shape[:-2]), Shape(right.shape[:-2]))
     rows = (m,) if x.rank > 1 else ()
     columns = (n,) if y.rank > 1 else ()
     return (
         left.broadcast_to((*batch, m, k)),
         right.broadcast_to((*batch, k, n)),
-        Layout.contiguous((*batch, m, n)),
         Layout.contiguous((*batch, *rows, *columns)),
     )
 
@@ -109,24 +100,12 @@ def plan_attention(
     operands = [query, key, value] if mask is None else [query, key, value, mask]
     require_tensors(ATTENTION.name, *operands)
     require_one_kind(ATTENTION.name, *operands)
-    if len(query.shape) != 4 or len(key.shape) != 4 or key.shape != value.shape:
-        raise ArgumentValueError(
-            "attention: expected four axes, and keys and values of one shape, got "
-            f"{query.shape}, {key.shape} and {value.shape}"
-        )
-    batch, heads, queries, width = query.shape
-    of_keys, kv_heads, keys, key_width = key.shape
-    if of_keys != batch or key_width != width or kv_heads == 0 or heads % kv_heads or width > 256:
-        raise ArgumentValueError(
-            "attention: expected as many batches, a multiple of the kv heads, and a width of at "
-            f"most 256 in both, got {query.shape} for {key.shape}"
-        )
+    scores = scores_of(query.shape, key.shape, value.shape)
     given = [contiguous(one) for one in (query, key, value)]
     if mask is not None:
-        given.append(_mask(mask, Shape((batch, heads, queries, keys))))
-    factor = (width or 1) ** -0.5 if scale is None else scale
-    whole = Layout.contiguous(query.shape)
-    return ask(ATTENTION, given, query._dtype, whole, (factor,), causal=bool(causal))
+        given.append(_mask(mask, scores))
+    factor = (query.shape[-1] or 1) ** -0.5 if scale is None else scale
+    return ask(ATTENTION, given, query._dtype, None, (factor,), causal=bool(causal))
 
 
 def _mask(mask: Value, scores: Shape) -> Value:
@@ -167,16 +146,7 @@ def plan_kv_concat(x: Value, y: Value, axis: int) -> Plan:
     require_tensors(KV_CONCAT.name, x, y)
     require_one_kind(KV_CONCAT.name, x, y)
     axis = axis_of(KV_CONCAT.name, x._layout, axis)
-    shapes = x.shape, y.shape
-    others = [(one[:axis], one[axis + 1 :]) for one in shapes]
-    if len(shapes[0]) != len(shapes[1]) or others[0] != others[1]:
-        raise ArgumentValueError(
-            "kv_concat: all the input array dimensions except for the concatenation axis must "
-            f"match exactly, got {shapes[0]} and {shapes[1]}"
-        )
-    before, after = others[0]
-    joined = Layout.contiguous((*before, shapes[0][axis] + shapes[1][axis], *after))
-    return ask(KV_CONCAT, (contiguous(x), contiguous(y)), x._dtype, joined, axis=axis)
+    return ask(KV_CONCAT, (contiguous(x), contiguous(y)), x._dtype, axis=axis)
 
 
 @remembered(plan_kv_concat)

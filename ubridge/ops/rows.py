@@ -23,8 +23,9 @@ from ubridge.definitions.rows import (
     LOG_SOFTMAX,
     RMS_NORM,
     SOFTMAX,
+    require_groups,
 )
-from ubridge.ops.engine import Plan, Value, ask, contiguous, of_each, run
+from ubridge.ops.engine import Plan, Value, ask, contiguous, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
@@ -51,7 +52,7 @@ def _of_rows(
     rows = x._viewed(Layout.contiguous(lies.shape, x._layout.start_offset))
     whole = Layout.contiguous(shape)
     given = (rows, *weights)
-    return ask(op, given, dtype or x._dtype, whole, numbers, asked=lies, **attributes)
+    return ask(op, given, dtype or x._dtype, whole, numbers, **attributes)
 
 
 def _along(op: Op, x: Value, axis: int, dtype: Any = None, **attributes: Any) -> Value:
@@ -133,13 +134,7 @@ def argsort(
 def _plan_norm(op: Op, x: Value, *weights: Value, epsilon: float) -> Plan:
     require_tensors(op.name, x, *weights)
     require_number(f"{op.name}, epsilon", epsilon)
-    width = x._layout.shape[-1:]
-    for one in weights:
-        require_one_kind(op.name, x, one)
-        if one.shape != width:
-            raise ArgumentValueError(
-                f"{op.name}: expected weights of shape {width}, got {one.shape}"
-            )
+    require_one_kind(op.name, x, *weights)
     return _of_rows(op, (x, *map(contiguous, weights)), None, (epsilon,))
 
 
@@ -188,22 +183,12 @@ def plan_group_norm(
     require_tensors(name, x, weight, bias)
     require_number(f"{name}, epsilon", epsilon)
     groups = whole_number(f"{name}, groups", groups, 1)
-    if len(x.shape) < 2 or x.shape[1] % groups:
-        raise ArgumentValueError(
-            f"{name}: expected (batch, channels, …) with a multiple of {groups} channels, got "
-            f"shape {x.shape}"
-        )
-    for one in (weight, bias):
-        require_one_kind(name, x, one)
-        if one.shape != x.shape[1:2]:
-            raise ArgumentValueError(
-                f"{name}: expected weights of shape {x.shape[1:2]}, got {one.shape}"
-            )
+    require_groups(name, x.shape, groups)
+    require_one_kind(name, x, weight, bias)
     x, whole = contiguous(x), Layout.contiguous(x.shape)
-    asked = Layout.contiguous((*x.shape[:2], prod(x.shape[2:])))
-    joined = x._viewed(Layout.contiguous(asked.shape, x._layout.start_offset))
-    given = (joined, contiguous(weight), contiguous(bias))
-    return ask(GROUP_NORM, given, x._dtype, whole, (epsilon,), asked=asked, groups=groups)
+    joined = Layout.contiguous((*x.shape[:2], prod(x.shape[2:])), x._layout.start_offset)
+    given = (x._viewed(joined), contiguous(weight), contiguous(bias))
+    return ask(GROUP_NORM, given, x._dtype, whole, (epsilon,), groups=groups)
 
 
 @remembered(plan_group_norm)
@@ -232,27 +217,8 @@ def plan_rope(
         raise ArgumentValueError("rope: no kernel takes interleaved pairs with heads last")
     op = ROPE_I if interleaved else ROPE_THD if heads_last else ROPE
     require_tensors(op.name, x, cos, sin)
-    shape = x.shape
-    plain = shape_of_angles(op, x._layout, False).shape
-    for one in (cos, sin):
-        require_one_kind(op.name, x, one)
-        if one.shape not in (plain, (shape[0], *plain)) or one.shape != cos.shape:
-            raise ArgumentValueError(
-                f"{op.name}: expected cos and sin of shape {plain} or {(shape[0], *plain)}, got "
-                f"{cos.shape} and {sin.shape}"
-            )
-    return of_each(op, tuple(map(contiguous, (x, cos, sin))), x._dtype)
-
-
-def shape_of_angles(op: Op, layout: Layout, per_batch: bool) -> Layout:
-    """Return the layout of the cosines, and of the sines, of a rotation."""
-    shape = layout.shape
-    if len(shape) != 4 or shape[3] % 2:
-        raise ArgumentValueError(
-            f"{op.name}: expected four axes, the last of an even length, got {shape}"
-        )
-    positions = shape[1 if op is ROPE_THD else 2]
-    return Layout.contiguous((*(shape[:1] if per_batch else ()), positions, shape[3] // 2))
+    require_one_kind(op.name, x, cos, sin)
+    return ask(op, tuple(map(contiguous, (x, cos, sin))), x._dtype)
 
 
 @remembered(plan_rope)

@@ -18,7 +18,17 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axes_of, axis_of, require_one_device, whole_number
 from ubridge.core.operation import Op
 from ubridge.definitions.calls import named
-from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTER, SCATTER_ADD
+from ubridge.definitions.indexing import (
+    GATHER,
+    INDEX_ADD,
+    INDEX_SELECT,
+    SCATTER,
+    SCATTER_ADD,
+    elements_of,
+    require_elements,
+    require_slices,
+    slices_of,
+)
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.tensor_data import TensorData
 from ubridge.ops.elementwise import converted, plan_conversion
@@ -48,11 +58,10 @@ def plan_slices(x: Value, ids: Value, axis: int = 0) -> Value:
     axis = axis_of(INDEX_SELECT.name, x._layout, axis)
     shape = x._layout.shape
     sizes = _around(shape, axis)
-    taken = Layout.contiguous((*shape[:axis], *ids._layout.shape, *shape[axis + 1 :]))
-    _require_elements(INDEX_SELECT, axis, sizes[1], taken)
+    whole = Layout.contiguous(slices_of(shape, ids._layout.shape, axis))
+    _require_elements(INDEX_SELECT, axis, sizes[1], whole)
     operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), -1))
-    asked = Layout.contiguous((sizes[0], ids._layout.size, sizes[2]))
-    return ask(INDEX_SELECT, operands, x._dtype, taken, asked=asked)
+    return ask(INDEX_SELECT, operands, x._dtype, whole)
 
 
 @remembered(plan_take)
@@ -112,17 +121,12 @@ def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
 def plan_elements(x: Value, ids: Value, axis: int) -> Value:
     """Plan an element for each id of a type that kernels take."""
     axis = axis_of(GATHER.name, x._layout, axis)
-    shape, chosen = x._layout.shape, ids._layout.shape
-    _require_alike(GATHER.name, shape, chosen, axis)
-    left, length, right = _around(shape, axis)
-    taken = Layout.contiguous(chosen)
-    _require_elements(GATHER, axis, length, taken)
-    asked = Layout.contiguous((left, chosen[axis], right))
-    operands = (
-        reshaped(contiguous(x), (left, length, right)),
-        reshaped(contiguous(ids), asked.shape),
-    )
-    return ask(GATHER, operands, x._dtype, taken, asked=asked)
+    sizes, chosen = _around(x._layout.shape, axis), ids._layout.shape
+    whole = Layout.contiguous(elements_of(GATHER.name, x._layout.shape, chosen, axis))
+    _require_elements(GATHER, axis, sizes[1], whole)
+    of_ids = (sizes[0], chosen[axis], sizes[2])
+    operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), of_ids))
+    return ask(GATHER, operands, x._dtype, whole)
 
 
 def _require_elements(op: Op, axis: int, length: int, taken: Layout) -> None:
@@ -248,20 +252,9 @@ def change_at_ids(
 ) -> Tensor:
     """Write or add a source at ids of a type that kernels take, in place."""
     axis = axis_of(op.name, x._layout, axis)
-    shape, chosen, given = x._layout.shape, ids._layout.shape, source._layout.shape
-    if op is INDEX_ADD:
-        expected = (*shape[:axis], ids._layout.size, *shape[axis + 1 :])
-        if len(chosen) != 1 or given != expected:
-            raise ArgumentValueError(
-                f"index_add: expected a slice of the source for each id along axis {axis}, so "
-                f"shape {expected}, got {given} for ids of shape {chosen}"
-            )
-    elif chosen != given:
-        raise ArgumentValueError(
-            f"{op.name}: expected an id for each element of the source, got {chosen} for {given}"
-        )
-    else:
-        _require_alike(op.name, shape, chosen, axis)
+    shape, given = x._layout.shape, source._layout.shape
+    require_fitting = require_slices if op is INDEX_ADD else require_elements
+    require_fitting(op.name, shape, ids._layout.shape, given, axis)
     sizes = _around(shape, axis)
     _require_elements(op, axis, sizes[1], source._layout)
     of_source = (sizes[0], given[axis], sizes[2])
@@ -316,20 +309,6 @@ def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike 
         raise IndexError(f"{name}: index {first} is out of bounds for axis with size {length}")
     positive = np.where(wide < 0, wide + length, wide)
     return type(x).from_numpy(positive, device=x.device, stream=stream)
-
-
-def _require_alike(name: str, shape: Shape, ids: Shape, axis: int) -> None:
-    """Refuse ids whose other axes differ from the tensor's."""
-    if not _are_alike(shape, ids, axis):
-        raise ArgumentValueError(
-            f"{name}: expected ids of the tensor's shape but for axis {axis}, got {ids} for {shape}"
-        )
-
-
-def _are_alike(shape: Shape, ids: Shape, axis: int) -> bool:
-    """Whether two shapes differ along one axis alone."""
-    others = [other for other in range(len(shape)) if other != axis]
-    return len(ids) == len(shape) and all(ids[other] == shape[other] for other in others)
 
 
 def _require_target(name: str, x: Tensor, source: Tensor) -> None:

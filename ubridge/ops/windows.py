@@ -25,6 +25,7 @@ from ubridge.definitions.windows import (
     UPSAMPLE_BILINEAR2D,
     UPSAMPLE_NEAREST2D,
 )
+from ubridge.definitions.windows import convolved as shape_of
 from ubridge.device.tensor_data import make
 from ubridge.ops.engine import Plan, Value, ask, contiguous, plan_copy, run
 from ubridge.ops.remembering import remembered
@@ -129,43 +130,27 @@ def convolved(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Convolve each group of channels, by its own launch."""
-    transposed = op in (CONV_TRANSPOSE1D, CONV_TRANSPOSE2D)
-    axes = 2 if op in (CONV2D, CONV_TRANSPOSE2D) else 1
-    layout, weights = x._layout, weight._layout
-    _require_axes(op, "x", layout, axes + 2)
-    _require_axes(op, "kernel", weights, axes + 2)
-    stride, padding, dilation = _window(op, stride, padding, dilation)
-    out_padding = whole_number(f"{op.name}, out_padding", out_padding)
+    window = _window(op, stride, padding, dilation)
+    if op in (CONV_TRANSPOSE1D, CONV_TRANSPOSE2D):
+        window["out_padding"] = whole_number(f"{op.name}, out_padding", out_padding)
     groups = whole_number(f"{op.name}, groups", groups, 1)
-    _require_groups(op, layout, weights, groups, transposed)
-    positions = [
-        _transposed_positions(length, size, stride, padding, dilation, out_padding)
-        if transposed
-        else _positions(op, length, size, stride, padding, dilation)
-        for length, size in zip(layout.shape[2:], weights.shape[2:], strict=True)
-    ]
-    results = weights.shape[1] * groups if transposed else weights.shape[0]
-    batch, each = layout.shape[0], results // groups
-    window: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation}
-    if transposed:
-        window["out_padding"] = out_padding
-    whole = Layout.contiguous((batch, results, *positions))
+    axes = 2 if op in (CONV2D, CONV_TRANSPOSE2D) else 1
+    whole = Layout.contiguous(shape_of(op.name, x.shape, weight.shape, axes, window, groups))
     require_room(op, out, whole.size)
     target = None if out is None else make(type(x), out, whole, x._dtype, x._executor)
-    made: Tensor
     if groups == 1 or whole.size == 0:
-        made = run(ask(op, (x, weight), x._dtype, whole, **window), target, stream)
-        return made
+        return run(ask(op, (x, weight), x._dtype, whole, **window), target, stream)
+    batch, results, *positions = whole.shape
     # The results of one group after those of another; with one batch that is the result.
-    of_group = Layout.contiguous((batch, each, *positions))
+    of_group = Layout.contiguous((batch, results // groups, *positions))
     room = target
     if room is None or batch > 1:
         memory = x._executor.allocate(whole.size, x._dtype, stream)
         room = x._made(memory, whole, x._dtype)
-    channels, some = layout.shape[1] // groups, weights.shape[0] // groups
+    channels, some = x.shape[1] // groups, weight.shape[0] // groups
     for group in range(groups):
-        of_x = x._viewed(layout.narrow(1, group * channels, channels))
-        of_weight = weight._viewed(weights.narrow(0, group * some, some))
+        of_x = x._viewed(x._layout.narrow(1, group * channels, channels))
+        of_weight = weight._viewed(weight._layout.narrow(0, group * some, some))
         start = room._layout.start_offset + group * of_group.size
         part = room._viewed(Layout.contiguous(of_group.shape, start))
         run(ask(op, (of_x, of_weight), x._dtype, of_group, **window), part, stream)
@@ -173,9 +158,7 @@ def convolved(
         return room
     order = (1, 0, *range(2, of_group.rank + 1))
     turned = Layout.contiguous((groups, *of_group.shape)).permute(order)
-    joined = plan_copy(room._viewed(turned))._viewed(whole)
-    made = run(joined, target, stream)
-    return made
+    return run(plan_copy(room._viewed(turned))._viewed(whole), target, stream)
 
 
 def plan_pool2d(
@@ -187,28 +170,15 @@ def plan_pool2d(
     """Plan a mean or largest of windows that lie inside."""
     require_tensors(op.name, x)
     _require_numbers(op.name, x)
-    layout = x._layout
-    _require_axes(op, "x", layout, 4)
     window = _pair(f"{op.name}, window", window)
     stride = window if stride is None else _pair(f"{op.name}, stride", stride)
-    positions = [
-        _positions(op, length, size, step, 0, 1)
-        for length, size, step in zip(layout.shape[2:], window, stride, strict=True)
-    ]
-    result = Layout.contiguous((*layout.shape[:2], *positions))
-    return ask(op, (x,), x._dtype, result, window=window, stride=stride)
+    return ask(op, (x,), x._dtype, window=window, stride=stride)
 
 
 def _plan_resized(op: Op, x: Value, rows: int, columns: int, **attributes: Any) -> Plan:
     require_tensors(op.name, x)
-    layout = x._layout
-    _require_axes(op, "x", layout, 4)
-    rows = whole_number(f"{op.name}, rows", rows)
-    columns = whole_number(f"{op.name}, columns", columns)
-    result = Layout.contiguous((*layout.shape[:2], rows, columns))
-    if result.size and layout.size == 0:
-        raise ArgumentValueError(f"{op.name}: nothing to enlarge in shape {layout.shape}")
-    return ask(op, (x,), x._dtype, result, **attributes)
+    sizes = whole_number(f"{op.name}, rows", rows), whole_number(f"{op.name}, columns", columns)
+    return ask(op, (x,), x._dtype, asked=Layout.contiguous((1, 1, *sizes)), **attributes)
 
 
 plan_nearest = partial(_plan_resized, UPSAMPLE_NEAREST2D)
@@ -235,27 +205,16 @@ def plan_im2col(
     """Plan windows as rows, (batch, positions…, channels, window…)."""
     if not isinstance(window, (tuple, list)) or len(window) not in (1, 2):
         raise ArgumentTypeError(f"im2col, window: expected one or two ints, got {window!r:.80}")
-    op, layout = IM2COL1D if len(window) == 1 else IM2COL, x._layout
-    _require_axes(op, "x", layout, len(window) + 2)
-    window = tuple(whole_number(f"{op.name}, window", one, 1) for one in window)
-    stride, padding, dilation = _window(op, stride, padding, dilation)
-    positions = [
-        _positions(op, length, size, stride, padding, dilation)
-        for length, size in zip(layout.shape[2:], window, strict=True)
-    ]
-    result = Layout.contiguous((layout.shape[0], *positions, layout.shape[1], *window))
-    lies: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation}
-    return ask(op, (x,), x._dtype, result, **lies)
+    op = IM2COL1D if len(window) == 1 else IM2COL
+    sizes = [whole_number(f"{op.name}, window", one, 1) for one in window]
+    asked = Layout.contiguous((*[1] * (len(sizes) + 2), *sizes))
+    return ask(op, (x,), x._dtype, asked=asked, **_window(op, stride, padding, dilation))
 
 
 def plan_col2im1d(x: Value, stride: int = 1) -> Plan:
     """Plan the sum of windows (batch, positions, channels, window)."""
-    _require_axes(COL2IM1D, "x", x._layout, 4)
-    stride, _, _ = _window(COL2IM1D, stride, 0, 1)
-    batch, length, channels, window = x._layout.shape
-    whole = (length - 1) * stride + window if length else 0
-    result = Layout.contiguous((batch, channels, whole))
-    return ask(COL2IM1D, (contiguous(x),), x._dtype, result, stride=stride)
+    stride = whole_number(f"{COL2IM1D.name}, stride", stride, 1)
+    return ask(COL2IM1D, (contiguous(x),), x._dtype, stride=stride)
 
 
 @remembered(partial(plan_pool2d, AVG_POOL2D))
@@ -317,54 +276,13 @@ def _require_numbers(name: str, x: Tensor) -> None:
         )
 
 
-def _require_groups(op: Op, x: Layout, weight: Layout, groups: int, transposed: bool) -> None:
-    """Refuse channels that do not fit the weight's, or are no multiple of the groups."""
-    expected = weight.shape[0] if transposed else weight.shape[1] * groups
-    if x.shape[1] != expected:
-        raise ArgumentValueError(
-            f"{op.name}: expected as many channels in both, got shapes {x.shape} and "
-            f"{weight.shape}{f' in {groups} groups' if groups > 1 else ''}"
-        )
-    if weight.shape[0] % groups:
-        raise ArgumentValueError(
-            f"{op.name}: expected a multiple of the {groups} groups in the first axis of the "
-            f"kernel, got {weight.shape}"
-        )
-
-
-def _positions(op: Op, length: int, window: int, stride: int, padding: int, dilation: int) -> int:
-    reach = dilation * (window - 1) + 1
-    if window < 1 or length + 2 * padding < reach:
-        raise ArgumentValueError(
-            f"{op.name}: expected a window of 1 to {length + 2 * padding} elements with its gaps, "
-            f"which an axis of {length} has with its padding, got {reach}"
-        )
-    return (length + 2 * padding - reach) // stride + 1
-
-
-def _transposed_positions(
-    length: int, window: int, stride: int, padding: int, dilation: int, out_padding: int
-) -> int:
-    if length == 0:
-        return 0
-    whole = (length - 1) * stride + dilation * (window - 1) + out_padding + 1
-    return max(whole - 2 * padding, 0)
-
-
-def _require_axes(op: Op, name: str, layout: Layout, axes: int) -> None:
-    if layout.rank != axes:
-        raise ArgumentValueError(
-            f"{op.name}, {name!r}: expected {axes} axes, got shape {layout.shape}"
-        )
-
-
-def _window(op: Op, stride: int, padding: int, dilation: int) -> tuple[int, int, int]:
+def _window(op: Op, stride: int, padding: int, dilation: int) -> dict[str, Any]:
     """Return stride, padding and dilation as ints; refuse others."""
-    return (
-        whole_number(f"{op.name}, stride", stride, 1),
-        whole_number(f"{op.name}, padding", padding),
-        whole_number(f"{op.name}, dilation", dilation, 1),
-    )
+    return {
+        "stride": whole_number(f"{op.name}, stride", stride, 1),
+        "padding": whole_number(f"{op.name}, padding", padding),
+        "dilation": whole_number(f"{op.name}, dilation", dilation, 1),
+    }
 
 
 def _scale(op: Op, scale: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -375,7 +293,7 @@ def _scale(op: Op, scale: tuple[float, float] | None) -> tuple[float, float] | N
         raise ArgumentTypeError(f"{op.name}, scale: expected two numbers, got {scale!r:.80}")
     for one in scale:
         require_number(f"{op.name}, scale", one)
-    return scale[0], scale[1]
+    return float(scale[0]), float(scale[1])
 
 
 def _pair(name: str, given: int | tuple[int, int]) -> tuple[int, int]:
