@@ -7,20 +7,21 @@ import math
 import numpy as np
 
 from ubridge.core.accuracy import EXACT, FUNCTION, PARTS, ROUNDED, SHARE
-from ubridge.core.fits import require, same, shapes
+from ubridge.core.fits import same, shapes
 from ubridge.core.layout import Shape
 from ubridge.core.operation import ALL, CAST_ONLY, FLOATS, REALS, Array, Family, define
 from ubridge.core.question import Question
+from uhal.errors import ArgumentValueError
 
 
 def _each(question: Question) -> Shape:
     """The shape that all operands have."""
     given = shapes(question)
-    require(
-        same(*given),
-        f"{question.op.name}: expected operands of one shape, got {' '.join(map(str, given))}; "
-        "broadcast_to makes it",
-    )
+    if not same(*given):
+        raise ArgumentValueError(
+            f"{question.op.name}: expected operands of one shape, got {' '.join(map(str, given))}; "
+            "broadcast_to makes it"
+        )
     return given[0]
 
 

@@ -11,28 +11,29 @@ from ubridge.core.layout import Shape
 from ubridge.core.operand_checks import one_shape
 from ubridge.core.operation import ORDERED, Family, define
 from ubridge.core.question import Question
+from uhal.errors import ArgumentValueError
 
 
 def multiplied(x: Shape, y: Shape) -> tuple[Shape, int, int, int]:
     """Return the batch and m, k, n of a product of matrices, or of rows and columns alone."""
     left, right = x if len(x) > 1 else (1, *x), y if len(y) > 1 else (*y, 1)
     (m, k), (further, n) = left[-2:], right[-2:]
-    fits = "; x @ y.mT would fit" if len(y) > 1 and k == n else ""
-    require(
-        k == further,
-        "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-        f"(n?,k),(k,m?)->(n?,m?) (size {further} is different from {k}): "
-        f"got shapes {x} and {y}{fits}",
-    )
+    if k != further:
+        fits = "; x @ y.mT would fit" if len(y) > 1 and k == n else ""
+        raise ArgumentValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {further} is different from {k}): "
+            f"got shapes {x} and {y}{fits}"
+        )
     return one_shape("matmul", Shape(left[:-2]), Shape(right[:-2])), m, k, n
 
 
 def _multiplied(question: Question) -> Shape:
     x, y = shapes(question)
-    require(
-        len(x) > 1 and len(y) > 1 and x[:-2] == y[:-2],
-        f"matmul: expected (…, m, k) and (…, k, n), got shapes {x} and {y}",
-    )
+    if min(len(x), len(y)) < 2 or x[:-2] != y[:-2]:
+        raise ArgumentValueError(
+            f"matmul: expected (…, m, k) and (…, k, n), got shapes {x} and {y}"
+        )
     batch, m, _, n = multiplied(x, y)
     return Shape((*batch, m, n))
 
