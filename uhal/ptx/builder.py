@@ -1,0 +1,245 @@
+"""The text of a kernel while its Python function runs: registers, lines, scopes, source lines.
+
+Registers of PTX are virtual, so each value gets one of its own. A value belongs to the scope (the
+body of an `if_` or a loop) in which it was made, and is refused behind it: there it may never have
+been computed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
+from uhal.ptx.instructions import Version, needs
+from uhal.ptx.types import Type
+
+if TYPE_CHECKING:
+    from uhal.ptx.functions import DeviceFunction
+    from uhal.ptx.values import Variable
+
+FIRST_TARGET = 75
+"""The oldest target of a kernel: older devices have left CUDA."""
+FIRST_VERSION: Version = (6, 3)
+MOST_STATIC_SHARED = 48 << 10
+"""Bytes of shared memory that a kernel may declare; more is dynamic, at every launch."""
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_LETTERS = {"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d"}
+_is_ours: dict[CodeType, bool] = {}
+
+
+def caller() -> tuple[str, int]:
+    """File and line of the innermost frame that is no part of the builder."""
+    frame = sys._getframe(1)
+    while True:
+        code = frame.f_code
+        ours = _is_ours.get(code)
+        if ours is None:
+            ours = _is_ours[code] = os.path.dirname(code.co_filename) == _HERE
+        if not ours or frame.f_back is None:
+            return code.co_filename, frame.f_lineno
+        frame = frame.f_back
+
+
+def place(where: tuple[str, int]) -> str:
+    """A file and a line as messages end with them."""
+    return f"[{os.path.basename(where[0])}:{where[1]}]"
+
+
+def refuse(message: str, kind: type[DeviceError] = ArgumentTypeError) -> NoReturn:
+    """Raise an error that ends with the line of the kernel's author."""
+    raise kind(f"{message} {place(caller())}")
+
+
+class Scope:
+    """A body of statements; values made in it are usable while it is open."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.where = caller()
+        self.is_open = True
+
+
+class Loop(Scope):
+    """The body of a loop, with the labels that `continue_` and `break_` branch to."""
+
+    def __init__(self, again: str, end: str) -> None:
+        super().__init__("loop")
+        self.again = again
+        self.end = end
+
+
+class Program:
+    """What the functions of one module share: variables, files, first target and version."""
+
+    def __init__(self) -> None:
+        self.target = FIRST_TARGET
+        self.version = FIRST_VERSION
+        self.files: dict[str, int] = {}
+        self.declarations: dict[str, str] = {}
+        """Variables and heads of functions of the module, by name, in order."""
+        self.names: dict[DeviceFunction, str] = {}
+        """Of functions of the module, those being built included."""
+        self.functions: dict[DeviceFunction, str] = {}
+        """Texts of device functions, in the order of their ends: callees first."""
+
+    def need(self, target: int, version: Version) -> None:
+        """Raise the first target and version to these."""
+        self.target = max(self.target, target)
+        self.version = max(self.version, version)
+
+    def text(self, body: str, comments: str) -> str:
+        """The whole module."""
+        files = "".join(f'.file {number} "{path}"\n' for path, number in self.files.items())
+        return (
+            f"{comments}.version {self.version[0]}.{self.version[1]}\n"
+            f".target sm_{self.target}\n.address_size 64\n\n{files}"
+            f"{''.join(f'{one}{chr(10)}' for one in self.declarations.values())}\n"
+            f"{''.join(self.functions.values())}{body}"
+        )
+
+
+class Builder:
+    """One function that is being built. Operations find it by `current()`."""
+
+    def __init__(self, program: Program, name: str) -> None:
+        self.program = program
+        self.name = name
+        self.lines: list[str] = []
+        self.prologue: list[str] = []
+        """Runs before everything: what is computed here is usable everywhere."""
+        self.scopes: list[Scope] = [Scope("kernel")]
+        self.unset: dict[Variable, None] = {}
+        """Variables that may have no value here."""
+        self.ended_if: tuple[int, str, dict[Variable, None], dict[Variable, None]] | None = None
+        """Of the last `if_`: lines up to its end, its label, `unset` before and after it."""
+        self.shared_bytes = 0
+        self.head: tuple[str, int] | None = None
+        """The line of the function's head, while what it implies is built."""
+        self.abandoned: tuple[str, int] | None = None
+        """Where a loop begins that Python's `break` or an error left."""
+        self._counts = dict.fromkeys(_LETTERS, 0)
+        self._labels = 0
+        self._names = 0
+        self._told: tuple[str, int] | None = None
+
+    def open_head(self, body: Callable[..., Any]) -> None:
+        """Attribute what follows to the line of a function's head, until `head` is `None`."""
+        self.head = (body.__code__.co_filename, body.__code__.co_firstlineno)
+
+    def register(self, of: Type) -> str:
+        """A new register."""
+        number = self._counts[of.register] = self._counts[of.register] + 1
+        return f"{_LETTERS[of.register]}{number}"
+
+    def label(self) -> str:
+        """A new label."""
+        self._labels += 1
+        return f"$L{self._labels}"
+
+    def symbol(self, purpose: str) -> str:
+        """A new name of a variable."""
+        self._names += 1
+        return f"{self.name}_{purpose}{self._names}"
+
+    def emit(self, spelling: str, *operands: str, guard: str = "") -> None:
+        """Add an instruction that the table has."""
+        if self.abandoned is not None:
+            self._refuse_abandoned()
+        self.program.need(*needs(spelling))
+        where = self.head or caller()
+        if where != self._told:
+            self._told = where
+            files = self.program.files
+            number = files.setdefault(where[0], len(files) + 1)
+            self.lines.append(f".loc {number} {where[1]} 1")
+        self.lines.append(
+            f"{guard}{spelling} {', '.join(operands)};" if operands else f"{spelling};"
+        )
+
+    def raw(self, line: str) -> None:
+        """Add a line that is no instruction of the table."""
+        self.lines.append(line)
+
+    def mark(self, label: str) -> None:
+        """Let a label stand here."""
+        self.lines.append(f"{label}:")
+
+    def branch(self, label: str, guard: str = "") -> None:
+        """Branch to a label, under a guard such as `@!%p1 `."""
+        self.emit("bra", label, guard=guard)
+
+    def enter(self, scope: Scope) -> None:
+        """Begin a body."""
+        self.scopes.append(scope)
+
+    def leave(self, scope: Scope) -> None:
+        """End a body, and those within it that were left by an error."""
+        while self.scopes[-1] is not scope:
+            self.scopes.pop().is_open = False
+        self.scopes.pop().is_open = False
+
+    def innermost_loop(self, operation: str) -> Loop:
+        """The loop that a statement belongs to."""
+        for scope in reversed(self.scopes):
+            if isinstance(scope, Loop):
+                return scope
+        refuse(
+            f"{operation}: expected to stand in a loop of the kernel, got none around it. "
+            "Put it into `while_` or `loop`.",
+            ArgumentValueError,
+        )
+
+    def body(self) -> str:
+        """The function's body, in braces."""
+        if self.abandoned is not None:
+            self._refuse_abandoned()
+        registers = "".join(
+            f"\t.reg .{kind} {letters}<{self._counts[kind] + 1}>;\n"
+            for kind, letters in _LETTERS.items()
+            if self._counts[kind]
+        )
+        lines = "".join(
+            f"{line}\n" if line[0] == "$" else f"\t{line}\n" for line in self.prologue + self.lines
+        )
+        return f"{{\n{registers}{lines}}}\n"
+
+    def _refuse_abandoned(self) -> NoReturn:
+        assert self.abandoned is not None
+        raise ArgumentValueError(
+            "loop: expected its body to run to the end while the kernel is built, got Python's "
+            f"`break`. Use `break_()` of uhal.ptx. {place(self.abandoned)}"
+        )
+
+
+_building = threading.local()
+
+
+def current(operation: str) -> Builder:
+    """The function that this thread builds. `ArgumentValueError` outside a kernel."""
+    stack = getattr(_building, "stack", None)
+    if not stack:
+        refuse(
+            f"{operation}: expected to be called while a kernel is built, got a call outside. "
+            "Move it into a function decorated with `@kernel`.",
+            ArgumentValueError,
+        )
+    found: Builder = stack[-1]
+    return found
+
+
+@contextmanager
+def building(builder: Builder) -> Iterator[None]:
+    """Make a function the current one of this thread."""
+    stack = _building.__dict__.setdefault("stack", [])
+    stack.append(builder)
+    try:
+        yield
+    finally:
+        stack.pop()

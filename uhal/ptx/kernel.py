@@ -1,0 +1,165 @@
+"""Kernels: Python functions that become PTX, modules and functions of a device."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from uhal._lane import BoundLaunch, Context, Function, chosen_context
+from uhal.device import DeviceLike
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
+from uhal.images.ptx import SIGNATURE_MARK
+from uhal.module import Module
+from uhal.ptx.builder import Builder, Program, building
+from uhal.ptx.parameters import parameters_of, require_names
+from uhal.signature import Signature
+
+_MODULES: weakref.WeakValueDictionary[tuple[Context, bytes], Module] = weakref.WeakValueDictionary()
+"""Modules in use, by device and digest of their text."""
+
+
+class Kernel:
+    """A kernel written in Python. Made by `@kernel`; `k[grid, block](…)` launches it.
+
+    Its function runs once, at the first use, to build the text. Any thread may use it.
+    """
+
+    def __init__(
+        self, body: Callable[..., Any], signature: str, max_threads: int | None = None
+    ) -> None:
+        self.name = body.__name__
+        self.__doc__ = body.__doc__
+        if not self.name.isidentifier():
+            raise ArgumentTypeError(f"kernel: expected a named function, got {self.name!r}.")
+        self.signature = Signature.parse(signature, entry=self.name)
+        self.max_threads = max_threads
+        """Most threads of a block, which lets the driver give each more registers."""
+        self._parameters = parameters_of(self.signature, self.name)
+        require_names(body, self._parameters, self.name)
+        self._body = body
+        self._text: str | None = None
+        self._lock = threading.RLock()
+        self._functions: dict[Context, tuple[Module, Function]] = {}
+
+    @property
+    def ptx(self) -> str:
+        """The text of a module with this kernel, for the oldest device that can run it.
+
+        Raises `ArgumentTypeError` or `ArgumentValueError`, with the line of the kernel, for a
+        mistake in it.
+        """
+        with self._lock:
+            if self._text is None:
+                self._text = text_of(self)
+            return self._text
+
+    def module(self, device: DeviceLike | None = None) -> Module:
+        """Return the module on a device, or on the current one; loaded once for equal texts."""
+        return self._loaded(chosen_context(Module, device))[0]
+
+    @property
+    def function(self) -> Function:
+        """The `uhal.Function` on the current device."""
+        context = chosen_context(Module, None)
+        found = self._functions.get(context)
+        if found is None or found[0].closed:
+            found = self._loaded(context)
+        return found[1]
+
+    def __getitem__(self, configuration: Any) -> BoundLaunch:
+        """Fix grid, block, shared bytes and stream, as `Function` does; call it to launch."""
+        return self.function[configuration]
+
+    def _loaded(self, context: Context) -> tuple[Module, Function]:
+        with self._lock:
+            found = self._functions.get(context)
+            if found is None or found[0].closed:
+                module = _load(self.ptx, context, self.name)
+                found = self._functions[context] = (module, module.get_function(self.name))
+            return found
+
+    def build(self, program: Program) -> str:
+        """Run the function; return the text of the entry."""
+        builder = Builder(program, self.name)
+        builder.open_head(self._body)
+        with building(builder):
+            values = [
+                one.value(builder, f"{self.name}_{index}", "global")
+                for index, one in enumerate(self._parameters)
+            ]
+            builder.head = None
+            if self._body(*values) is not None:
+                raise ArgumentTypeError(
+                    f"{self.name}: expected a kernel to return nothing, got a value. Store it."
+                )
+            builder.open_head(self._body)
+            builder.emit("ret")
+        parameters = ",\n".join(
+            f"\t.param .{'u64' if one.is_pointer else one.of.in_memory} {self.name}_{index}"
+            for index, one in enumerate(self._parameters)
+        )
+        bound = "" if self.max_threads is None else f".maxntid {self.max_threads}, 1, 1\n"
+        return f".visible .entry {self.name}(\n{parameters}\n)\n{bound}{builder.body()}"
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.name}({self.signature.declaration})>"
+
+
+def kernel(
+    signature: str, *, max_threads: int | None = None
+) -> Callable[[Callable[..., Any]], Kernel]:
+    """Decorate a function that is a kernel: `@kernel("u32 n, f32 a, const f32* x, f32* y")`.
+
+    `signature` is that of `uhal.Signature`, with the function's parameters: numbers become values,
+    pointers `Pointer`s into global memory. What the function finds in its closure is constant in
+    the kernel, so a function that returns a kernel specialises it.
+    """
+    if not isinstance(signature, str):
+        raise ArgumentTypeError(
+            "kernel: expected a signature, as in @kernel('u32 n, f32* x'), got "
+            f"{type(signature).__name__}. Write it behind the decorator's name."
+        )
+
+    def decorate(body: Callable[..., Any]) -> Kernel:
+        return Kernel(body, signature, max_threads)
+
+    return decorate
+
+
+def text_of(*kernels: Kernel) -> str:
+    """Return the PTX of one module with all these kernels."""
+    names = [one.name for one in kernels]
+    if len(set(names)) != len(names) or not kernels:
+        raise ArgumentValueError(
+            f"text_of: expected kernels with different names, got {', '.join(names) or 'none'}."
+        )
+    program = Program()
+    bodies = "\n".join(one.build(program) for one in kernels)
+    signatures = "".join(
+        f"{SIGNATURE_MARK}{one.name}: {one.signature.declaration}\n" for one in kernels
+    )
+    return program.text(bodies, signatures)
+
+
+def load(*kernels: Kernel, device: DeviceLike | None = None) -> Module:
+    """Load kernels as one module, on a device or the current one."""
+    return _load(text_of(*kernels), chosen_context(Module, device), kernels[0].name)
+
+
+def _load(text: str, context: Context, name: str) -> Module:
+    if context.backend_name != "cuda":
+        raise NotSupportedError(
+            f"{name}: expected a CUDA device, real or simulated, got {context.backend_name}. Open "
+            "one with Api.quick_init(backend='cuda'); docs/guide/testing-without-a-gpu.md shows "
+            "how to simulate it."
+        )
+    image = text.encode()
+    key = (context, hashlib.sha256(image).digest())
+    module = _MODULES.get(key)
+    if module is None or module.closed:
+        module = Module.from_bytes(image, device=context.device)
+        _MODULES[key] = module
+    return module

@@ -1,0 +1,197 @@
+"""Functions of numbers. `fast_…` are the device's approximations, all others round once.
+
+The largest errors of approximations stand in the PTX manual, 9.7.3: `fast_exp2` is `ex2.approx`.
+"""
+
+from __future__ import annotations
+
+from uhal.ptx.builder import refuse
+from uhal.ptx.conversions import rounded
+from uhal.ptx.types import Type, f32, f64, i32, u32
+from uhal.ptx.values import Operand, Value, check, describe, operand, pair, unary
+
+LOG2_E = 1.4426950408889634
+LN_2 = 0.6931471805599453
+
+
+def _float(value: Value, operation: str, *types: Type) -> Value:
+    if not isinstance(value, Value) or value.type not in types:
+        names = ", ".join(one.name for one in types)
+        refuse(f"{operation}: expected {names}, got {describe(value)}. Convert it: f32(…).")
+    check(value, operation)
+    return value
+
+
+def fma(a: Operand, b: Operand, c: Operand) -> Value:
+    """Return a · b + c, rounded once."""
+    first, second = pair("fma", a, b)
+    of = first.type
+    if not of.is_float:
+        refuse(f"fma: expected floats, got {of}. Use `a * b + c`.")
+    third = operand(c, of, "fma")
+    made = first.builder.register(of)
+    first.builder.emit(f"fma.rn.{of.ptx}", made, first.text, second.text, third)
+    return Value(first.builder, of, made)
+
+
+def _extreme(operation: str, a: Operand, b: Operand) -> Value:
+    first, second = pair(operation, a, b)
+    if first.type.kind == "pred":
+        refuse(f"{operation}: expected numbers, got predicates. Use `&` or `|`.")
+    made = first.builder.register(first.type)
+    first.builder.emit(f"{operation}.{first.type.ptx}", made, first.text, second.text)
+    return Value(first.builder, first.type, made)
+
+
+def minimum(a: Operand, b: Operand) -> Value:
+    """Return the smaller operand; of a NaN and a number the number."""
+    return _extreme("min", a, b)
+
+
+def maximum(a: Operand, b: Operand) -> Value:
+    """Return the larger operand; of a NaN and a number the number."""
+    return _extreme("max", a, b)
+
+
+def absolute(value: Value) -> Value:
+    """Return the magnitude of a signed integer or a float."""
+    if not isinstance(value, Value) or value.type.kind not in ("int", "float"):
+        refuse(f"absolute: expected a signed integer or a float, got {describe(value)}.")
+    return unary(f"abs.{value.type.ptx}", value)
+
+
+def sqrt(value: Value) -> Value:
+    """Return the square root of an f32 or f64, rounded to nearest."""
+    return unary(f"sqrt.rn.{_float(value, 'sqrt', f32, f64).type.ptx}", value)
+
+
+def reciprocal(value: Value) -> Value:
+    """Return 1 / value of an f32 or f64, rounded to nearest."""
+    return unary(f"rcp.rn.{_float(value, 'reciprocal', f32, f64).type.ptx}", value)
+
+
+def floor(value: Value) -> Value:
+    """Return the largest whole number not above a float, as a float."""
+    return rounded(value, "rmi", "floor")
+
+
+def ceil(value: Value) -> Value:
+    """Return the smallest whole number not below a float, as a float."""
+    return rounded(value, "rpi", "ceil")
+
+
+def trunc(value: Value) -> Value:
+    """Return a float without its fraction, as a float."""
+    return rounded(value, "rzi", "trunc")
+
+
+def round_even(value: Value) -> Value:
+    """Return the nearest whole number, of two the even one, as a float."""
+    return rounded(value, "rni", "round_even")
+
+
+def _approximate(name: str, value: Value, operation: str) -> Value:
+    return unary(f"{name}.approx.f32", _float(value, operation, f32))
+
+
+def fast_exp2(value: Value) -> Value:
+    """Return 2 to the power of an f32 by `ex2.approx`."""
+    return _approximate("ex2", value, "fast_exp2")
+
+
+def fast_exp(value: Value) -> Value:
+    """Return e to the power of an f32 by `ex2.approx`; the error grows with the magnitude."""
+    return _approximate("ex2", _float(value, "fast_exp", f32) * LOG2_E, "fast_exp")
+
+
+def fast_log2(value: Value) -> Value:
+    """Return the binary logarithm of an f32 by `lg2.approx`."""
+    return _approximate("lg2", value, "fast_log2")
+
+
+def fast_log(value: Value) -> Value:
+    """Return the natural logarithm of an f32 by `lg2.approx`."""
+    return _approximate("lg2", value, "fast_log") * LN_2
+
+
+def fast_sin(value: Value) -> Value:
+    """Return the sine of an f32 in radians by `sin.approx`."""
+    return _approximate("sin", value, "fast_sin")
+
+
+def fast_cos(value: Value) -> Value:
+    """Return the cosine of an f32 in radians by `cos.approx`."""
+    return _approximate("cos", value, "fast_cos")
+
+
+def fast_tanh(value: Value) -> Value:
+    """Return the hyperbolic tangent of an f32 by `tanh.approx`."""
+    return _approximate("tanh", value, "fast_tanh")
+
+
+def fast_rsqrt(value: Value) -> Value:
+    """Return 1 / √value of an f32 by `rsqrt.approx`."""
+    return _approximate("rsqrt", value, "fast_rsqrt")
+
+
+def fast_reciprocal(value: Value) -> Value:
+    """Return 1 / value of an f32 by `rcp.approx`."""
+    return _approximate("rcp", value, "fast_reciprocal")
+
+
+def fast_divide(a: Operand, b: Operand) -> Value:
+    """Return a / b of two f32 by `div.approx`."""
+    first, second = pair("fast_divide", a, b)
+    _float(first, "fast_divide", f32)
+    made = first.builder.register(f32)
+    first.builder.emit("div.approx.f32", made, first.text, second.text)
+    return Value(first.builder, f32, made)
+
+
+def count_ones(value: Value) -> Value:
+    """Return the number of bits that are set in 32 or 64, as a u32."""
+    return unary(f"popc.{_word(value, 'count_ones')}", value, u32)
+
+
+def leading_zeros(value: Value) -> Value:
+    """Return the number of zero bits above the highest that is set, as a u32."""
+    return unary(f"clz.{_word(value, 'leading_zeros')}", value, u32)
+
+
+def reverse_bits(value: Value) -> Value:
+    """Return the bits in the opposite order."""
+    return unary(f"brev.{_word(value, 'reverse_bits')}", value)
+
+
+def _word(value: Value, operation: str) -> str:
+    if not isinstance(value, Value) or not value.type.is_integer or value.type.bits < 32:
+        refuse(f"{operation}: expected an integer of 32 or 64 bits, got {describe(value)}.")
+    return value.type.register
+
+
+def multiply_high(a: Operand, b: Operand) -> Value:
+    """Return the upper half of an integer product."""
+    first, second = pair("multiply_high", a, b)
+    if not first.type.is_integer:
+        refuse(f"multiply_high: expected integers, got {first.type}.")
+    made = first.builder.register(first.type)
+    first.builder.emit(f"mul.hi.{first.type.ptx}", made, first.text, second.text)
+    return Value(first.builder, first.type, made)
+
+
+def dot4(a: Value, b: Value, c: Operand) -> Value:
+    """Return c + the dot product of the four bytes of a and b: `dp4a`.
+
+    `i32` operands hold signed bytes, `u32` unsigned ones; the result has the type of c, or `i32`.
+    """
+    texts, kinds = [], []
+    for one in (a, b):
+        if not isinstance(one, Value) or one.type not in (i32, u32):
+            refuse(f"dot4: expected i32 or u32, got {describe(one)}. Convert it.")
+        builder = check(one, "dot4")
+        texts.append(one.text)
+        kinds.append(one.type.ptx)
+    of = c.type if isinstance(c, Value) and c.type is u32 else i32
+    made = builder.register(of)
+    builder.emit(f"dp4a.{'.'.join(kinds)}", made, *texts, operand(c, of, "dot4"))
+    return Value(builder, of, made)

@@ -1,0 +1,126 @@
+"""Types of values in a kernel: what a register holds and what memory holds."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from uhal.dtypes import as_dtype
+
+if TYPE_CHECKING:
+    from uhal.ptx.values import Value
+
+Kind = Literal["pred", "int", "uint", "float"]
+
+
+class Type:
+    """A type of values. Calling it converts: `f32(i)`; a number becomes a constant.
+
+    `i8` and `u8` exist in memory only: a load makes an `i32` or `u32` of them. Equal types are
+    the same object.
+    """
+
+    def __init__(self, name: str, kind: Kind, bits: int, register: int | None = None) -> None:
+        self.name = name
+        self.kind = kind
+        self.bits = bits
+        """Bits in memory."""
+        letter = {"int": "s", "uint": "u", "pred": "pred"}.get(kind, "")
+        self.ptx = name if kind in ("float", "pred") else f"{letter}{bits}"
+        """The name in PTX."""
+        self.register = "pred" if kind == "pred" else f"b{register or bits}"
+        """The class of its registers, by which untyped instructions name it too."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one element in memory."""
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Say whether it is a floating point type."""
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Say whether it is an integer type; a predicate is not."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def value_type(self) -> Type:
+        """The type a load makes of it: itself, or 32 bits for a byte."""
+        return self if self.bits != 8 else (i32 if self.kind == "int" else u32)
+
+    @property
+    def in_memory(self) -> str:
+        """How loads and stores spell it."""
+        return self.register if self.bits == 16 and self.is_float else self.ptx
+
+    def __call__(self, value: Value | float) -> Value:
+        """Convert a value or a number; floats become integers by truncation."""
+        from uhal.ptx import conversions
+
+        return conversions.convert(value, self)
+
+    def holds(self, number: Any) -> bool:
+        """Say whether a Python number can become a constant of this type."""
+        if isinstance(number, (bool, np.bool_)):
+            return self.kind == "pred"
+        if self.is_float:
+            return isinstance(number, (int, float, np.integer, np.floating))
+        if not isinstance(number, (int, np.integer)) or not self.is_integer:
+            return False
+        low = -(1 << (self.bits - 1)) if self.kind == "int" else 0
+        return low <= int(number) < low + (1 << self.bits)
+
+    def pattern(self, number: Any) -> int:
+        """The bits of a constant of this type, as an unsigned integer."""
+        if not self.is_float:
+            return int(number) & ((1 << self.bits) - 1)
+        if self.name == "bf16":
+            single = self._packed("<f", float(number))
+            return (single + 0x7FFF + (single >> 16 & 1)) >> 16 if number == number else 0x7FFF
+        if self.name == "f16":
+            return int(np.float16(number).view(np.uint16))
+        return self._packed("<f" if self.bits == 32 else "<d", float(number))
+
+    @staticmethod
+    def _packed(form: str, number: float) -> int:
+        try:
+            return int.from_bytes(struct.pack(form, number), "little")
+        except OverflowError:
+            return int(np.float32(number).view(np.uint32))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+pred = Type("pred", "pred", 1)
+i8 = Type("i8", "int", 8, 32)
+u8 = Type("u8", "uint", 8, 32)
+i16 = Type("i16", "int", 16)
+u16 = Type("u16", "uint", 16)
+i32 = Type("i32", "int", 32)
+u32 = Type("u32", "uint", 32)
+i64 = Type("i64", "int", 64)
+u64 = Type("u64", "uint", 64)
+f16 = Type("f16", "float", 16)
+bf16 = Type("bf16", "float", 16)
+f32 = Type("f32", "float", 32)
+f64 = Type("f64", "float", 64)
+
+TYPES = {one.name: one for one in (i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64)}
+"""Every type that memory and parameters may have, by name."""
+INTEGERS = {(one.kind, one.bits): one for one in TYPES.values() if one.is_integer}
+
+
+def as_type(value: object) -> Type | None:
+    """Return the type that a name, a `uhal` or a numpy dtype means, `None` for any other."""
+    if isinstance(value, Type):
+        return value
+    try:
+        return TYPES.get(as_dtype(value).name)
+    except TypeError:
+        return None
