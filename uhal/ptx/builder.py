@@ -13,15 +13,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
 from uhal.ptx.instructions import Version, needs
 from uhal.ptx.types import Type
-
-if TYPE_CHECKING:
-    from uhal.ptx.functions import DeviceFunction
-    from uhal.ptx.values import Variable
 
 FIRST_TARGET = 75
 """The oldest target of a kernel: older devices have left CUDA."""
@@ -84,9 +80,9 @@ class Program:
         self.files: dict[str, int] = {}
         self.declarations: dict[str, str] = {}
         """Variables and heads of functions of the module, by name, in order."""
-        self.names: dict[DeviceFunction, str] = {}
+        self.names: dict[object, str] = {}
         """Of functions of the module, those being built included."""
-        self.functions: dict[DeviceFunction, str] = {}
+        self.functions: dict[object, str] = {}
         """Texts of device functions, in the order of their ends: callees first."""
 
     def need(self, target: int, version: Version) -> None:
@@ -115,9 +111,9 @@ class Builder:
         self.prologue: list[str] = []
         """Runs before everything: what is computed here is usable everywhere."""
         self.scopes: list[Scope] = [Scope("kernel")]
-        self.unset: dict[Variable, None] = {}
+        self.unset: dict[object, None] = {}
         """Variables that may have no value here."""
-        self.ended_if: tuple[int, str, dict[Variable, None], dict[Variable, None]] | None = None
+        self.ended_if: tuple[int, str, dict[object, None], dict[object, None]] | None = None
         """Of the last `if_`: lines up to its end, its label, `unset` before and after it."""
         self.shared_bytes = 0
         self.head: tuple[str, int] | None = None

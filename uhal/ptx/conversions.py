@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from uhal.ptx.builder import refuse
-from uhal.ptx.types import INTEGERS, Type, bf16, f32, pred, u32
+from uhal.ptx.types import Type, bf16, f32, pred, u32
 from uhal.ptx.values import Value, Variable, check, constant_of, describe, select, unary
 
 
@@ -63,6 +63,4 @@ def rounded(value: Value, how: str, operation: str) -> Value:
     return unary(f"cvt.{how}.{value.type.ptx}.{value.type.ptx}", value)
 
 
-def signed(of: Type) -> Type:
-    """The signed integer type of a width."""
-    return INTEGERS["int", of.bits]
+Type.convert = staticmethod(convert)

@@ -77,7 +77,7 @@ class Pointer:
         return values[0] if count == 1 else values
 
     def store(self, index: Index, value: Operand | Sequence[Operand], how: str = "") -> None:
-        """Store an element, or a sequence of 2, 4 or 8 side by side.
+        """Store an element, or a sequence of 2 or 4 side by side.
 
         `how` is PTX's word for order or cache: `volatile`, `relaxed.gpu`, `release.gpu`, `cs`.
         """
@@ -196,9 +196,9 @@ class Pointer:
         return constant, value
 
     def _count(self, count: int, operation: str) -> int:
-        if count not in (1, 2, 4, 8) or count * self.of.bytes > 32:
+        if count not in (1, 2, 4) or count * self.of.bytes > 16:
             refuse(
-                f"{operation}: expected 1, 2, 4 or 8 elements of at most 32 bytes together, got "
+                f"{operation}: expected 1, 2 or 4 elements of at most 16 bytes together, got "
                 f"{count} of {self.of}. Split it.",
                 ArgumentValueError,
             )

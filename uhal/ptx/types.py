@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
 from uhal.dtypes import as_dtype
-
-if TYPE_CHECKING:
-    from uhal.ptx.values import Value
 
 Kind = Literal["pred", "int", "uint", "float"]
 
@@ -58,11 +56,12 @@ class Type:
         """How loads and stores spell it."""
         return self.register if self.bits == 16 and self.is_float else self.ptx
 
-    def __call__(self, value: Value | float) -> Value:
-        """Convert a value or a number; floats become integers by truncation."""
-        from uhal.ptx import conversions
+    def __call__(self, value: Any) -> Any:
+        """Convert a value or a number to a value; floats become integers by truncation."""
+        return Type.convert(value, self)
 
-        return conversions.convert(value, self)
+    convert: Callable[[object, Type], Any]
+    """What a call does; conversions.py sets it, which needs the types first."""
 
     def holds(self, number: Any) -> bool:
         """Say whether a Python number can become a constant of this type."""
@@ -113,7 +112,6 @@ f64 = Type("f64", "float", 64)
 
 TYPES = {one.name: one for one in (i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64)}
 """Every type that memory and parameters may have, by name."""
-INTEGERS = {(one.kind, one.bits): one for one in TYPES.values() if one.is_integer}
 
 
 def as_type(value: object) -> Type | None:
