@@ -12,6 +12,7 @@ from typing import Any
 
 from uhal.errors import ArgumentValueError
 from uhal.ptx.builder import Builder, Program, building, current, refuse
+from uhal.ptx.conversions import convert
 from uhal.ptx.instructions import Version, find, forms_of
 from uhal.ptx.memory import Pointer
 from uhal.ptx.parameters import ParameterType, parameters_of, require_names
@@ -172,7 +173,7 @@ def printf(text: str, *values: Value) -> None:
 def _widened(value: Value) -> Value:
     if value.type.bits >= 32:
         return value
-    return (i32 if value.type.kind == "int" else u32)(value)
+    return convert(value, i32 if value.type.kind == "int" else u32)
 
 
 # -- instructions by name --------------------------------------------------------------------------

@@ -439,23 +439,17 @@ _enter(
     f"set{_BITS}{_FLAG}{{.b16,.b32,.b64}}",
 )
 _SET = _HALF_COMPARISON + "set"
-for _type, _target, _version in (("f16", 53, (4, 2)), ("bf16", 90, (7, 8))):
-    _enter(
-        "set",
-        _SET,
-        "=t0 t t pred?",
-        f"set{_FLOATING}{{.f16,.bf16,.u16,.s16,.u32,.s32}}.{_type}",
-        target=_target,
-        version=_version,
-    )
-    _enter(
-        "set.pairs",
-        _SET,
-        "=t0 t t pred?",
-        f"set{_FLOATING}{{.f16x2,.bf16x2}}.{_type}x2",
-        target=_target,
-        version=_version,
-    )
+for _type, _results, _target, _version in (
+    ("f16", ".f16", 53, (4, 2)),
+    ("f16", "{.u16,.s16,.u32,.s32}", 53, (6, 5)),
+    ("f16", ".bf16", 90, (7, 8)),
+    ("bf16", "{.bf16,.u16,.s16,.u32,.s32}", 90, (7, 8)),
+):
+    _pattern = f"set{_FLOATING}{_results}.{_type}"
+    _enter("set", _SET, "=t0 t t pred?", _pattern, target=_target, version=_version)
+for _type, _target, _version in (("f16x2", 53, (4, 2)), ("bf16x2", 90, (7, 8))):
+    _pattern = f"set{_FLOATING}.{_type}.{_type}"
+    _enter("set.pairs", _SET, "=t0 t t pred?", _pattern, target=_target, version=_version)
 _enter("selp", _COMPARISON + "selp", "=t t t pred", f"selp{_SELECTED}")
 _enter("slct", _COMPARISON + "slct", "=t0 t0 t0 t", f"slct{_SELECTED}.s32")
 _enter("slct", _COMPARISON + "slct", "=t0 t0 t0 t", f"slct{{.ftz,}}{_SELECTED}.f32")
@@ -506,9 +500,17 @@ _enter(
     "cvt.tf32",
     _CVT,
     "=b32 f32",
-    "cvt{.rna,.rn,.rz}{.relu,}{.satfinite,}.tf32.f32",
+    "cvt.rna{.satfinite,}.tf32.f32",
     target=80,
     version=(7, 0),
+)
+_enter(
+    "cvt.tf32",
+    _CVT,
+    "=b32 f32",
+    "cvt{.rn,.rz}{.relu,}{.satfinite,}.tf32.f32",
+    target=90,
+    version=(7, 8),
 )
 _enter(
     "cvt.pair_from_floats",
@@ -569,10 +571,7 @@ _enter(
 _SHARED = ".shared,.shared::cta,.shared::cluster"
 _SPACES = f"{{.global,{_SHARED},.local,.const,.param,.param::entry,.param::func,}}"
 _SCOPES = "{.cta,.cluster,.gpu,.sys}"
-_TYPES = (
-    "{.b8,.b16,.b32,.b64,.b128,.u8,.u16,.u32,.u64,.s8,.s16,.s32,.s64,.f16,.bf16,.f32,.f64,.f16x2,"
-    ".bf16x2}"
-)
+_TYPES = "{.b8,.b16,.b32,.b64,.b128,.u8,.u16,.u32,.u64,.s8,.s16,.s32,.s64,.f32,.f64}"
 _VECTOR = "{.v2,.v4,.v8,}"
 _HINTS = (
     "{.ca,.cg,.cs,.lu,.cv,.wb,.wt,}{.L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,"
@@ -618,10 +617,27 @@ _enter(
     "mov",
     _MOVE + "mov",
     "=t t",
-    "mov{.pred,.b16,.b32,.b64,.b128,.u16,.u32,.u64,.s16,.s32,.s64,.f16,.bf16,.f16x2,.bf16x2,"
-    ".f32,.f64}",
+    "mov{.pred,.b16,.b32,.b64,.b128,.u16,.u32,.u64,.s16,.s32,.s64,.f32,.f64}",
 )
-_SPACE = "{.global,.shared,.shared::cta,.shared::cluster,.local,.const,.param,.param::entry}"
+_SPACE = "{.global,.shared,.shared::cta,.shared::cluster,.local,.const}"
+_PARAMETERS = "{.param,.param::entry}"
+_enter(
+    "cvta",
+    _MOVE + "cvta",
+    "=t t",
+    f"cvta{_PARAMETERS}{{.u32,.u64}}",
+    f"cvta.to{_PARAMETERS}{{.u32,.u64}}",
+    target=70,
+    version=(7, 7),
+)
+_enter(
+    "isspacep",
+    _MOVE + "isspacep",
+    "=pred u64",
+    f"isspacep{_PARAMETERS}",
+    target=70,
+    version=(7, 7),
+)
 _enter(
     "cvta",
     _MOVE + "cvta",
@@ -688,7 +704,7 @@ for _pattern, _operands in (
 _SEM = f"{{.relaxed,.acquire,.release,.acq_rel,}}{{.cta,.cluster,.gpu,.sys,}}{{.global,{_SHARED},}}"
 _OPERATIONS = (
     "{.and,.or,.xor}{.L2::cache_hint,}{.b32,.b64}",
-    ".add{.L2::cache_hint,}{.u32,.s32,.u64,.s64,.f32,.f64}",
+    ".add{.L2::cache_hint,}{.u32,.s32,.u64,.f32,.f64}",
     "{.inc,.dec}{.L2::cache_hint,}.u32",
     "{.min,.max}{.L2::cache_hint,}{.u32,.s32,.u64,.s64}",
 )
@@ -747,10 +763,10 @@ _enter(
     _SYNC + "membar",
     "",
     f"fence{{.sc,.acq_rel,}}{_SCOPES}",
-    "fence.proxy.alias",
     target=70,
     version=(6, 0),
 )
+_enter("fence", _SYNC + "membar", "", "fence.proxy.alias", target=70, version=(7, 5))
 _enter(
     "fence",
     _SYNC + "membar",
@@ -922,7 +938,7 @@ for _pattern, _target, _version in (
     (f"{_PRODUCT}{_LARGE}.s32.u8.u8.s32{{.satfinite,}}", 72, (6, 3)),
     (f"{_PRODUCT}.m16n16k8.f32.tf32.tf32.f32", 80, (7, 0)),
     (f"{_PRODUCT}.m8n8k4{_ROUNDED}.f64.f64.f64.f64", 80, (7, 0)),
-    (f"{_PRODUCT}.m8n8k4.f64.f64.f64.f64{_ROUNDED}", 80, (7, 0)),
+    (f"{_PRODUCT}.m8n8k4.f64.f64.f64.f64{_ROUND}", 80, (7, 0)),
     (f"wmma.mma.sync{_ALIGNED}.row.col.m8n8k32.s32.s4.s4.s32{{.satfinite,}}", 75, (6, 3)),
     (f"wmma.mma.sync{_ALIGNED}.row.col.m8n8k32.s32.u4.u4.s32{{.satfinite,}}", 75, (6, 3)),
     (f"wmma.mma{{.xor,.and}}.popc.sync{_ALIGNED}.row.col.m8n8k128.s32.b1.b1.s32", 75, (6, 3)),

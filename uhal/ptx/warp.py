@@ -10,7 +10,7 @@ from uhal.ptx.conversions import bits_as
 from uhal.ptx.instructions import MMA_REGISTERS, SPECIAL, find
 from uhal.ptx.memory import Pointer, require
 from uhal.ptx.types import TYPES, Type, f32, f64, i32, pred, u32
-from uhal.ptx.values import Operand, Value, check, describe, operand, pair
+from uhal.ptx.values import Operand, Value, Variable, check, describe, operand, pair
 
 FULL = 0xFFFFFFFF
 """The mask of all 32 lanes."""
@@ -218,12 +218,17 @@ def load_matrices(row: Pointer, count: int = 4, transposed: bool = False) -> tup
 
 
 def multiply_matrices(
-    shape: str, kinds: str, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]
+    shape: str,
+    kinds: str,
+    a: Sequence[Value],
+    b: Sequence[Value],
+    c: Sequence[Value],
+    into: Sequence[Variable] = (),
 ) -> tuple[Value, ...]:
     """Return D = A × B + C of a warp's tensor core, as registers of this lane.
 
     `shape` is as `m16n8k16`, `kinds` the types of D, A, B and C: `f32.f16.f16.f32`. Which elements
-    a lane holds, the manual says (9.7.14 mma).
+    a lane holds, the manual says (9.7.14 mma). Variables given as `into` receive D.
     """
     builder = current("multiply_matrices")
     spelling = f"mma.sync.aligned.{shape}.row.col.{kinds}"
@@ -242,7 +247,8 @@ def multiply_matrices(
         kind = of if name == "C" else (f64 if result == "f64" else u32)
         parts = [operand(one, kind, f"multiply_matrices, {name}") for one in given]
         texts.append(f"{{{', '.join(parts)}}}")
-    made = [builder.register(of) for _ in range(counts[0])]
+    made = [operand(one, of, "multiply_matrices, D") for one in into]
+    made = made or [builder.register(of) for _ in range(counts[0])]
     builder.emit(spelling, f"{{{', '.join(made)}}}", *texts)
     return tuple(Value(builder, of, one) for one in made)
 

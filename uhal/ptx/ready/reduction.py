@@ -1,0 +1,42 @@
+"""The sum of all elements."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+from uhal.ptx import (
+    Kernel,
+    Type,
+    f32,
+    global_index,
+    global_size,
+    if_,
+    kernel,
+    loop,
+    thread_index,
+    variable,
+)
+from uhal.ptx.ready.blocks import block_reduce
+
+THREADS = 256
+
+
+@functools.cache
+def reduce_sum(of: Type = f32) -> Kernel:
+    """Return `reduce_sum(u32 n, const T* x, f32* out)`, for any grid and blocks of 256.
+
+    Adds the sum to `out[0]`, one atomic addition a block.
+    """
+
+    @kernel(f"u32 n, const {of}* x, f32* out", max_threads=THREADS)
+    def reduce_sum(n: Any, x: Any, out: Any) -> None:
+        total = variable(f32, 0)
+        for i in loop(global_index(), n, global_size()):
+            total += f32(x[i])
+        whole = block_reduce(total, operator.add, 0, THREADS)
+        with if_(thread_index() == 0):
+            out.atomic("add", 0, whole)
+
+    return reduce_sum
