@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ubridge.core.layout import Layout, merged_axes
@@ -25,10 +26,16 @@ def rows_of(layout: Layout) -> Rows:
         rows, pitch = axes.pop() if axes else (1, columns)
     else:
         rows, pitch, columns = columns, column_stride, 1
-    starts = [layout.start_offset]
-    for length, stride in axes:
-        starts = [start + step * stride for start in starts for step in range(length)]
+    starts = [layout.start_offset + start for start in starts_of(axes)]
     return Rows(rows, columns, pitch, starts)
 
 
-__all__ = ["Rows", "rows_of"]
+def starts_of(axes: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the offset of each combination of indices, for axes of (length, stride)."""
+    starts = [0]
+    for length, stride in axes:
+        starts = [start + step * stride for start in starts for step in range(length)]
+    return starts
+
+
+__all__ = ["Rows", "rows_of", "starts_of"]

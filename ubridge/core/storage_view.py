@@ -25,30 +25,19 @@ class StorageView(NamedTuple):
 class Description:
     """Stands for a buffer while an operation is described: no memory is touched."""
 
-    __slots__ = ("device", "memory")
+    __slots__ = ("device", "dtype", "memory", "size")
 
     def __init__(self, memory: StorageView, device: Device) -> None:
         self.memory = memory
         self.device = device
-
-    @property
-    def size(self) -> int:
+        self.size = memory.size
         """The number of elements."""
-        return self.memory.size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes the elements take."""
-        return self.memory.nbytes
-
-    @property
-    def dtype(self) -> DType:
+        self.dtype = memory.dtype
         """The element type."""
-        return self.memory.dtype
 
     def view(self, dtype: DType) -> Description:
         """Describe the same bytes as elements of another type."""
-        size = self.nbytes // dtype.itemsize
+        size = self.memory.nbytes // dtype.itemsize
         return Description(self.memory._replace(size=size, dtype=dtype), self.device)
 
     def __getitem__(self, part: slice) -> Description:

@@ -19,11 +19,12 @@ from ubridge.graph.calls import Call, ScalarSlot
 from ubridge.graph.describing import Describer
 from ubridge.graph.ops import Node, OpParams, TensorOp, table_op
 from ubridge.graph.order import ordered, require_fresh
+from ubridge.graph.storage import Storages
 from ubridge.tensor import DeviceTensor
-from uhal import DeviceBuffer, as_dtype
+from uhal import Device, DeviceBuffer, as_dtype
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, bool_
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
 
 _NO_PARAMS = OpParams()
 
@@ -39,11 +40,12 @@ class GraphBuilder:
         """What each operation enqueues, once its inputs are there."""
         self.booleans: set[int] = set()
         """Leaves whose u8 are booleans: 0 or 1."""
-        self._describer = Describer(self.nodes, self.booleans)
-        self.storages = self._describer.storages
+        self.storages = Storages()
         """The memory of every node."""
+        self._describer: Describer | None = None
+        """What describes operations on the graph's device, once that is known."""
         if device is not None:
-            self._describer.use(as_device(device))
+            self._use(as_device(device))
         self._order: list[int] | None = None
         self._names: dict[str, int] = {}
         self.is_recorded = False
@@ -64,7 +66,7 @@ class GraphBuilder:
         `InvalidHandleError` for a buffer of another device than the graph's.
         """
         tensor = _as_tensor(buffer, shape)
-        self._describer.use(tensor.device)
+        self._use(tensor.device)
         self._require_free(name)
         view = self.storages.view_of(tensor.buffer)
         node = Node(len(self.nodes), None, tensor.shape, (), _NO_PARAMS, name)
@@ -107,7 +109,7 @@ class GraphBuilder:
         node = Node(index, kind, Shape(shape), inputs, params, name)
         self.storages.wanted[index] = _as_buffer(out)
         is_ready = all(one in self.storages.values for one in inputs)
-        call = self._describer.describe(node) if is_ready else None
+        call = self._describing.describe(node) if is_ready else None
         self._append(node)
         self.calls[index] = call
         return index
@@ -138,9 +140,9 @@ class GraphBuilder:
             name, value, element, least if low is None else low, most if high is None else high
         )
         number = np.array([slot.checked(value)]).astype(element.dtype)
-        device = None if self._describer.is_empty else self.executor.device
+        device = None if self._describer is None else self._describer.device
         buffer = DeviceBuffer.from_numpy(number, device=device)
-        self._describer.use(buffer.device)
+        self._use(buffer.device)
         self.executor.note_range(buffer, slot.low, slot.high)
         question = Question(FILL, (), (element, Layout.contiguous(1)), numbers=1)
         call = Call(question, (), self.storages.view_of(buffer), (slot,))
@@ -235,7 +237,7 @@ class GraphBuilder:
             found = ordered(self.nodes)
             for index in found:
                 if self._is_op(index) and self.calls[index] is None:
-                    self.calls[index] = self._describer.describe(self.nodes[index])
+                    self.calls[index] = self._describing.describe(self.nodes[index])
             if not self.is_recorded:
                 require_fresh(self.nodes, self.storages.values, found)
             self._order = found
@@ -244,7 +246,7 @@ class GraphBuilder:
     @property
     def executor(self) -> DeviceExecutor:
         """What launches on the graph's device; `DeviceError` in an empty graph."""
-        return self._describer.executor.real
+        return self._describing.real
 
     def is_result(self, storage: int) -> bool:
         """Return whether an operation has written to a storage."""
@@ -268,6 +270,19 @@ class GraphBuilder:
         return number
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _use(self, device: Device) -> None:
+        """Make a device the graph's; `InvalidHandleError` when it has another."""
+        if self._describer is None:
+            real = DeviceExecutor.of(device)
+            self._describer = Describer(real, self.nodes, self.storages, self.booleans)
+        self._describer.require_here(device)
+
+    @property
+    def _describing(self) -> Describer:
+        if self._describer is None:
+            raise DeviceError("the graph has no leaf yet, which would say on which device it is")
+        return self._describer
 
     def _append(self, node: Node) -> None:
         self.nodes.append(node)

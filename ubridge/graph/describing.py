@@ -25,20 +25,28 @@ from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError
 
 
-class DescribingExecutor(Executor):
-    """An executor that enqueues nothing, but notes the questions and the memory they are about.
+class Describer(Executor):
+    """Describes the nodes of one graph: an executor that enqueues nothing, but notes questions.
 
     Functions of tensors over it check their operands; their results are descriptions.
     """
 
-    def __init__(self, real: DeviceExecutor, storages: Storages) -> None:
+    def __init__(
+        self,
+        real: DeviceExecutor,
+        nodes: Sequence[Node],
+        storages: Storages,
+        booleans: Collection[int],
+    ) -> None:
+        """`booleans` are the leaves whose u8 are booleans."""
         self.real = real
         self.device = real.device
         self.constants = real.constants
         self.remembered = None
-        self.calls: list[Call] = []
-        """The calls noted so far."""
+        self._nodes = nodes
         self._storages = storages
+        self._booleans = booleans
+        self._calls: list[Call] = []
 
     def enqueuing(self, question: Question) -> Enqueue:
         """Return a function that notes the question and describes its result."""
@@ -49,7 +57,7 @@ class DescribingExecutor(Executor):
                 out = self.allocate(layout.size, dtype)
             count = len(question.operands)
             views = tuple(self._storages.view_of(one) for one in given[:count])
-            self.calls.append(Call(question, views, self._storages.view_of(out), given[count:]))
+            self._calls.append(Call(question, views, self._storages.view_of(out), given[count:]))
             return out
 
         return note
@@ -63,37 +71,12 @@ class DescribingExecutor(Executor):
         """Say which kernel a question goes to on the device."""
         return self.real.explain(question)
 
-
-class Describer:
-    """Describes the nodes of one graph."""
-
-    def __init__(self, nodes: Sequence[Node], booleans: Collection[int]) -> None:
-        """`booleans` are the leaves whose u8 are booleans."""
-        self._nodes = nodes
-        self._booleans = booleans
-        self._executor: DescribingExecutor | None = None
-        self.storages = Storages()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the graph has no device yet."""
-        return self._executor is None
-
-    @property
-    def executor(self) -> DescribingExecutor:
-        """What describes operations on the graph's device; `DeviceError` in an empty graph."""
-        if self._executor is None:
-            raise DeviceError("the graph has no leaf yet, which would say on which device it is")
-        return self._executor
-
-    def use(self, device: Device) -> None:
-        """Make a device the graph's; `InvalidHandleError` when it has another."""
-        if self._executor is None:
-            self._executor = DescribingExecutor(DeviceExecutor.of(device), self.storages)
-        elif device != self._executor.device:
+    def require_here(self, device: Device) -> None:
+        """Raise `InvalidHandleError` for another device than the graph's."""
+        if device != self.device:
             raise InvalidHandleError(
-                f"expected a buffer on {self._executor.device!r}, as the graph's others, got one "
-                f"on {device!r}"
+                f"expected a buffer on {self.device!r}, as the graph's others, got one on "
+                f"{device!r}"
             )
 
     def describe(self, node: Node) -> Call:
@@ -102,7 +85,7 @@ class Describer:
         Raises what the operation raises for tensors, with the node named.
         """
         assert node.op is not None
-        calls = self.executor.calls
+        calls = self._calls
         calls.clear()
         try:
             result = compute(node.op, self._operands(node), node.params)
@@ -123,36 +106,36 @@ class Describer:
                 f"{result.shape}"
             )
         call = self._with_output(node, calls[0])
-        if self.storages.conflict(call) is not None:
+        if self._storages.conflict(call) is not None:
             raise ArgumentValueError(
                 f"{node}, out: lies in the memory of an input, which would be overwritten "
                 "while it is read"
             )
-        self.storages.values[node.index] = call.written
+        self._storages.values[node.index] = call.written
         return call
 
     def _operands(self, node: Node) -> list[DeviceTensor | QuantizedWeight]:
-        """The inputs of a node and the graph's constants, over the describing executor."""
-        executor, params = self.executor, node.params
+        """The inputs of a node and the graph's constants, over this executor."""
+        params = node.params
         found: list[DeviceTensor | QuantizedWeight] = []
         for one in node.inputs:
-            view = self.storages.values[one]
-            buffer: Any = Description(view, executor.device)
+            view = self._storages.values[one]
+            buffer: Any = Description(view, self.device)
             layout = Layout.contiguous(self._nodes[one].shape)
             dtype = bool_ if one in self._booleans else view.dtype
-            found.append(make(DeviceTensor, buffer, layout, dtype, executor))
+            found.append(make(DeviceTensor, buffer, layout, dtype, self))
         for constant in (params.weight, params.gamma, params.beta):
             if constant is not None:
-                self.use(constant.device)
+                self.require_here(constant.device)
                 if isinstance(constant, DeviceTensor):
-                    constant = constant._described_by(executor)
+                    constant = constant._described_by(self)
                 found.append(constant)
         return found
 
     def _with_output(self, node: Node, call: Call) -> Call:
         """The call with the result in the memory that the node was given."""
         found = call.written
-        wanted = self.storages.wanted.pop(node.index, None)
+        wanted = self._storages.wanted.pop(node.index, None)
         if wanted is None:
             return call
         if wanted.dtype is not found.dtype or wanted.size < found.size:
@@ -160,8 +143,8 @@ class Describer:
                 f"{node}, out: expected at least {found.size} elements of {found.dtype}, got "
                 f"{wanted.size} of {wanted.dtype}"
             )
-        view = self.storages.view_of(wanted)._replace(size=found.size)
-        if all(self.storages.values[one].storage != found.storage for one in node.inputs):
+        view = self._storages.view_of(wanted)._replace(size=found.size)
+        if all(self._storages.values[one].storage != found.storage for one in node.inputs):
             return call.with_written(view)
         if view != found:
             raise ArgumentValueError(

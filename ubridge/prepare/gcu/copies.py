@@ -11,7 +11,7 @@ from ubridge.core.layout import Layout, merged_axes
 from ubridge.core.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Elements, Words
 from ubridge.core.question import Question
-from ubridge.core.rows import rows_of
+from ubridge.core.rows import rows_of, starts_of
 from ubridge.definitions.elementwise import COPY
 from ubridge.definitions.memory import COPY2D
 from ubridge.prepare.gcu.kernels import gcu_kernel
@@ -51,7 +51,7 @@ def copy_strided(x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
     info = Words((*shape, *strides, *range(len(shape)), *shape))
     size = Layout.contiguous(shape).size
     taken = 0
-    for start in _starts(axes[:-_MOST_AXES]):
+    for start in starts_of(axes[:-_MOST_AXES]):
         _launch(steps, source[start:], target[taken:], size, info, len(shape))
         taken += size
 
@@ -113,14 +113,6 @@ def write_rows(source: Memory, out: Memory, layout: Layout, steps: Steps) -> Non
             [(source[number * each :], Layout.contiguous(shape))],
             (out[start:], Layout(shape, (written.pitch, 1))),
         )
-
-
-def _starts(axes: list[tuple[int, int]]) -> list[int]:
-    """The offset of each combination of indices of the outer axes."""
-    starts = [0]
-    for length, stride in axes:
-        starts = [start + step * stride for start in starts for step in range(length)]
-    return starts
 
 
 def _copy(question: Question, steps: Steps) -> None:
