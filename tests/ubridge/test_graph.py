@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -118,11 +119,27 @@ def test_every_operation_of_the_table_is_a_tensor_op() -> None:
 
 WITHOUT_FUNCTION = {
     *("copy2d", "rand", "randn", "im2col1d", "im2col", "col2im1d", "block_elements"),
+    # Its function takes a format instead of the elements of a run.
+    "activations",
 }
-"""Operations of the table that functions on tensors do not ask by inputs alone."""
+"""Operations that no function on tensors asks by what their definitions list."""
 
 
-def test_each_operation_of_the_table_calls_its_function(
+def test_each_operation_names_its_function_and_what_that_takes() -> None:
+    for op in OPS.values():
+        function = getattr(ubridge, op.called, None) or getattr(ubridge.DeviceTensor, op.called, 0)
+        if op.name in WITHOUT_FUNCTION or not op.dtypes:
+            continue
+        family = op.family
+        words = [one.strip("[]") for one in (family.operands + " " + family.numbers).split()]
+        taken = list(signature(function).parameters.values())
+        known = {*words, *family.settings.split(), *family.attributes.split(), *op.settings}
+        for index, one in enumerate(taken):
+            is_named = one.name in known or (index < len(words) and one.name not in words)
+            assert is_named or one.default is not one.empty, (op, one)
+
+
+def test_an_operation_of_each_kind_calls_its_function(
     host: Device, rng: np.random.Generator
 ) -> None:
     x, y = (rng.uniform(0.5, 2, (4, 6)).astype("f4") for _ in range(2))
@@ -176,9 +193,6 @@ def test_each_operation_of_the_table_calls_its_function(
         "kv_concat": ([x, y], None, 1, {}),
         "kv_append": ([cache, new, at], None, None, {}),
     }
-    blocks = {"quantized_matvec", "activations", "quantized_product", "indexed_product"}
-    names = {op.name for op in OPS.values() if op.dtypes and op.family.name not in cases}
-    assert names == WITHOUT_FUNCTION | blocks
     for op in OPS.values():
         if op.family.name not in cases:
             continue
