@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -174,3 +175,20 @@ def skipped_parts(node: ast.AST) -> Iterator[ast.AST]:
         yield node.value
     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
         yield from ast.walk(node)
+
+
+def test_the_walks_of_the_design_name_what_there_is() -> None:
+    root = Path(__file__).resolve().parents[2]
+    text = (root / "docs" / "design.md").read_text("utf-8")
+    walks = text.partition("The walks, ")[2].partition("\n## ")[0]
+    named = 0
+    for step in re.split(r"\n\s*(?:\d\.|\*) ", walks):
+        files = re.findall(r"`([\w/]+\.py)`", step)
+        for file in files:
+            assert (root / "ubridge" / file).is_file(), file
+        if len(files) == 1:
+            source = (root / "ubridge" / files[0]).read_text("utf-8")
+            for name in re.findall(r"`([A-Za-z_]+)`", step.partition(files[0])[2]):
+                assert re.search(rf"\b{name}\b", source), (files[0], name)
+                named += 1
+    assert named > 15
