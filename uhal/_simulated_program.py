@@ -7,10 +7,12 @@ import hashlib
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+
+from uhal import _simulated_counts
 
 DESCRIPTION = """\
 Run a program on a simulated driver, or launch one kernel of an image.
@@ -25,6 +27,9 @@ cubins by NVRTC, nvJitLink or nvcc: their PTX goes along, and is what runs. Its 
   --profile sm_90       the device
   --check strict        what is checked of kernels: 0, 1 or strict
   --seed 7              of the order in which threads run
+  --count               count what kernels ask of memory, and print it at the end, to stderr
+  --count-every 1       count one block of so many; 0, the default, some 64 of each grid
+  --count-json FILE     write the counts as JSON
 
 """
 
@@ -38,7 +43,8 @@ DRIVERS = {
     "tops": ("UHAL_TOPS_LIBRARY", ("libtopsrt.so.1", "libtopsrt.so")),
 }
 """Backend to the variable that names its library, and the names that programs open it by."""
-_SETTINGS = ("--backend", "--profile", "--check", "--seed")
+_SETTINGS = ("--backend", "--profile", "--check", "--seed", "--count-every", "--count-json")
+_FLAGS = ("--count",)
 _IMAGES = (".ptx", ".fatbin", ".cubin")
 
 
@@ -49,8 +55,8 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     empty where a kernel of an image is meant.
     """
     at = 0
-    while at < len(arguments) and arguments[at].partition("=")[0] in _SETTINGS:
-        at += 1 if "=" in arguments[at] else 2
+    while at < len(arguments) and arguments[at].partition("=")[0] in (*_SETTINGS, *_FLAGS):
+        at += 1 if "=" in arguments[at] or arguments[at] in _FLAGS else 2
     settings, rest = list(arguments[:at]), list(arguments[at:])
     if not rest:
         return settings, []
@@ -77,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     choices = {"--backend": tuple(DRIVERS), "--check": ("0", "1", "strict")}
     for name in _SETTINGS:
         parser.add_argument(name, choices=choices.get(name))
+    for name in _FLAGS:
+        parser.add_argument(name, action="store_true")
     return parser
 
 
@@ -84,13 +92,26 @@ def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
     """Read what stands before a program; a mistake ends the process with a message."""
     settings = _parser().parse_args(arguments)
     settings.backend = settings.backend or "cuda"
+    settings.count = settings.count or settings.count_json is not None
+    if settings.count and (settings.backend != "cuda" or settings.check is not None):
+        _parser().error(
+            "--count: expected --backend cuda and no --check, whose place it takes; the code of "
+            "other devices is not executed"
+        )
     return settings
 
 
-def run(settings: argparse.Namespace, command: Sequence[str], folder: Path) -> NoReturn:
-    """Become the program; `folder` holds the simulated drivers."""
+def run(settings: argparse.Namespace, command: Sequence[str], folder: Path) -> int:
+    """Become the program, or run it and count; `folder` holds the simulated drivers."""
     sys.stdout.flush()
-    os.execve(command[0], list(command), environment_for(settings, folder, os.environ))
+    environment = environment_for(settings, folder, os.environ)
+    if not settings.count:
+        os.execve(command[0], list(command), environment)
+    return _simulated_counts.run(
+        lambda variables: subprocess.run(command, env={**environment, **variables}).returncode,
+        settings.count_every,
+        settings.count_json,
+    )
 
 
 def environment_for(

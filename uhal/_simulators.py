@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from uhal import _simulated_program, _simulated_run
+from uhal import _simulated_counts, _simulated_program, _simulated_run
 
 LIBRARIES = {backend: names[0] for backend, (_, names) in _simulated_program.DRIVERS.items()}
 """Backend to the library that stands in for its driver."""
@@ -32,6 +32,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         description="Print the file of a simulated driver. Exit status 1 when there is none.",
     )
     path.add_argument("driver", choices=LIBRARIES, help="whose driver it simulates")
+    _simulated_counts.add_command(
+        commands.add_parser("counts", help="print what a simulated driver counted of kernels")
+    )
     _simulated_run.add_command(
         commands.add_parser(
             "run",
@@ -44,6 +47,8 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run a command of `sim`; return the exit status."""
+    if options.sim_command == "counts":
+        return _simulated_counts.show(options)
     name = "cuda" if options.sim_command == "run" else options.driver
     library = _library(name)
     if library is None:
@@ -62,7 +67,7 @@ def run_program(arguments: Sequence[str]) -> int | None:
     settings = _simulated_program.read_settings(before)
     if _library(settings.backend) is None:
         return 1
-    _simulated_program.run(settings, command, FOLDER)
+    return _simulated_program.run(settings, command, FOLDER)
 
 
 def _library(name: str) -> Path | None:

@@ -3,6 +3,7 @@
     source, parser, body   text → program (program.py)
     table + the families   one row per instruction: which forms exist, what they mean
     checks                 accesses to memory, checked as the caller asks: off, on, strict
+    count                  what kernels ask of a GPU, counted: instructions, accesses, branches
     turns                  loops that stride over the grid, cut so that neighbors stay together
     emitter, entry         functions → LLVM IR; how a kernel's threads are run
     translate              LLVM IR → object code, one kernel at a time

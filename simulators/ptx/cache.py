@@ -1,7 +1,8 @@
 """Translated kernels as shared libraries, kept between processes.
 
 A library's name is made of everything its bytes depend on: the PTX text, the kernel, the
-translator's own sources, the processor. Files appear by renaming, so processes may share a folder.
+translator's own sources, the processor. Of these sources count.py and the run time's count.h are
+of kernels that count alone. Files appear by renaming, so processes may share a folder.
 
 Libraries are code: they are loaded from a folder that only this user can write to, and only where
 they are this user's own. What was not used for longest goes when the folder grows beyond its limit.
@@ -120,14 +121,25 @@ def prune(path: Path) -> None:
 
 
 @functools.cache
-def translator_version() -> str:
-    """A hash of the translator's sources and of the LLVM it uses."""
+def translator_version(check: Check = "on") -> str:
+    """A hash of the sources a kernel's code depends on and of the LLVM it is made with."""
     import llvmlite
 
-    digest = hashlib.sha256(str(llvmlite.__version__).encode())
-    for source in sorted([*HERE.glob("*.py"), *RUNTIME.iterdir()]):
-        if source.is_file():
-            digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    sources = {*HERE.glob("*.py"), RUNTIME / "ptx.h", RUNTIME / "count.h", NUMERICS}
+    if check != "count":
+        sources -= {HERE / "count.py", RUNTIME / "count.h"}
+    return _digest(str(llvmlite.__version__), sources)
+
+
+@functools.cache
+def _runtime_version() -> str:
+    return _digest("", {HERE / "linking.py", *RUNTIME.iterdir()})
+
+
+def _digest(first: str, sources: set[Path]) -> str:
+    digest = hashlib.sha256(first.encode())
+    for source in sorted(sources):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()
 
 
@@ -143,7 +155,7 @@ def kernel_library(
     """
     from .translate import cpu_features
 
-    made_of = "\0".join((text, entry, check, translator_version(), cpu_features()))
+    made_of = "\0".join((text, entry, check, translator_version(check), cpu_features()))
     name = hashlib.sha256(made_of.encode()).hexdigest()[:40]
     target = folder() / f"{name}.so"
     if not usable(target):
@@ -170,7 +182,7 @@ def make_library(program: Program, entry: str, check: Check, target: Path) -> No
 def runtime_library() -> Path:
     """The run time as a library of its own, for processes that are no simulated driver."""
     sources = sorted(one for one in RUNTIME.glob("*.c") if one != NUMERICS)
-    target = folder() / f"runtime-{translator_version()[:32]}.so"
+    target = folder() / f"runtime-{_runtime_version()[:32]}.so"
     if not usable(target):
         with tempfile.TemporaryDirectory(dir=private(target.parent)) as scratch:
             objects = [Path(scratch) / f"{source.stem}.o" for source in sources]

@@ -10,6 +10,7 @@ number too large, and alignment needs no comparison of its own.
 
 from __future__ import annotations
 
+from .count import count_access
 from .errors import PtxSyntaxError
 from .layout import INTERVAL
 from .operands import Operands
@@ -75,13 +76,18 @@ class Checks(Operands):
         address = self.value(f"add i64 {self._address(operand)}, {distance}")
         return self.reach_address(address, site)
 
-    def reach_shared(self, index: str, site: Site) -> str:
-        """A host pointer to shared memory at an index (i64), checked."""
+    def reach_shared(self, index: str, site: Site, counted: str = "") -> str:
+        """A host pointer to shared memory at an index (i64), checked.
+
+        `counted` is the index as it counts, where that is another: -1 for an access nobody makes.
+        """
         number = self.unit.add_site(site)
         total = self.value(f"zext i32 {self.field('total_shared_bytes', 'i32')} to i64")
         count = self.value(f"lshr i64 {total}, {_shift(site.bytes)}")
         right = self.value(f"icmp ult i64 {self._in_units(index, site.bytes)}, {count}")
         self._or_refuse(right, number, index)
+        if self.check == "count":
+            count_access(self, number, counted or index)
         if self.check == "strict":
             self._watch(site, number, index, "shared")
         start = self.field("shared", "ptr")
@@ -101,6 +107,8 @@ class Checks(Operands):
         self.begin(look_up)
         self._call("check", number, address)
         self.fall_into(go_on)
+        if self.check == "count":
+            count_access(self, number, address)
         if self.check == "strict" and site.space == "generic":
             self._watch(site, number, address, "generic")
         delta = self._of_interval(interval, "delta")

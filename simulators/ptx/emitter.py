@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .checks import Checks
+from .count import BasicBlocks, count_branch
 from .errors import PtxSyntaxError
 from .layout import FUEL, MAX_THREADS, REQUESTS, THREAD
 from .program import Address, Function, Instruction, Label, Operand, Register, Symbol
@@ -34,6 +35,7 @@ class Emitter(Checks):
         self.has_spinning_loops = False
         self.called: set[str] = set()
         self.turns: Turns | None = None
+        self.blocks = BasicBlocks(self) if unit.check == "count" else None
         self._inlined: list[str] = []
         self._return_label = ""
         self._written: list[tuple[str, PtxType]] = []
@@ -115,6 +117,8 @@ class Emitter(Checks):
         for statement in function.statements:
             self._line = statement.line
             if isinstance(statement, Label):
+                if self.blocks is not None:
+                    self.blocks.end()
                 placed.add(statement.name)
                 self.fall_into(self.target(statement.name))
                 if self.turns is not None and self.turns.label == statement.name:
@@ -122,6 +126,8 @@ class Emitter(Checks):
             else:
                 self._guarded(statement, placed)
         self.line(f'br label %"{return_label}"')
+        if self.blocks is not None:
+            self.blocks.end()
         self._inlined.pop()
         self._prefix, self._line, self._return_label, self._parameter_pointers = before
         self._roots = roots
@@ -198,9 +204,13 @@ class Emitter(Checks):
         if self.has_spinning_loops and isinstance(target, Symbol) and target.name in placed:
             self._let_others_run()
         after = ""
+        if self.blocks is not None:
+            self.blocks.add(one)
         if one.guard is not None:
             run, after = self.label(), self.label()
             taken = self.read(one.guard, BITS[1])
+            if self.blocks is not None and one.name == "bra":
+                count_branch(self, one.line, taken)
             self.line(f"br i1 {taken}, label %{run}, label %{after}")
             self.begin(run)
         if self.check == "trace":

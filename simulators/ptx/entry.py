@@ -50,8 +50,8 @@ def entry_text(unit: Unit) -> tuple[str, list[Emitter]]:
     """The LLVM text of a kernel's entry and the emitters that wrote it."""
     if unit.waits:
         return _coroutine(unit)
-    # A trace follows one thread, from its start to its end.
-    turns = None if unit.check == "trace" else find_turns(unit.function(unit.entry))
+    # A trace follows one thread, from its start to its end; counts are of the kernel as written.
+    turns = None if unit.check in ("trace", "count") else find_turns(unit.function(unit.entry))
     first = _emitter(unit, turns)
     texts = [_thread(first, "thread", [])]
     emitters = [first]

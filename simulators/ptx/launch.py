@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import math
 import secrets
 from collections.abc import Sequence
@@ -107,6 +108,20 @@ class _Launch(ctypes.Structure):
         ("trace_thread", ctypes.c_uint32 * 3),
         ("message", ctypes.c_char * 512),
         ("fault", _Fault),
+        ("counting", ctypes.c_void_p),
+    ]
+
+
+_Tell = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+
+
+class _Counting(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.c_void_p),
+        ("counted", ctypes.c_void_p),
+        ("every", ctypes.c_uint64),
+        ("tell", _Tell),
+        ("context", ctypes.c_void_p),
     ]
 
 
@@ -185,6 +200,8 @@ class Kernel:
         self._module = module
         self._library = library
         self._kernel = _Kernel.in_dll(library, "uptx_kernel")
+        counts = module._check == "count"
+        self._counted = ctypes.c_uint32.in_dll(library, "uptx_counted") if counts else None
         self.slots = tuple(slots)
 
     @property
@@ -232,7 +249,10 @@ class Kernel:
             ranges=ctypes.addressof(ranges),
             range_count=len(ranges),
         )
-        return Prepared(launch, self._kernel, (self._module, parameters, ranges, arrays))
+        prepared = Prepared(launch, self._kernel, (self._module, parameters, ranges, arrays))
+        if self._counted is not None:
+            prepared.count(self._counted)
+        return prepared
 
     def _packed(self, arguments: Sequence[Argument]) -> ctypes.Array[ctypes.c_char]:
         if len(arguments) != len(self.slots):
@@ -256,8 +276,26 @@ class Prepared:
     def __init__(self, launch: _Launch, kernel: _Kernel, needed: tuple[object, ...]) -> None:
         self._launch = launch
         self._needed = needed
+        self._kernel = kernel
         self._arguments = (ctypes.byref(kernel), ctypes.byref(launch))
         self._uptx_run = _runtime().uptx_run
+        self.counts: dict[str, Any] = {}
+        """What the last run of a module with `count` asked of the device, of all its blocks."""
+
+    def count(self, counted: ctypes.c_uint32) -> None:
+        """Count the runs from now on; `counted` is the kernel's table."""
+
+        def keep(_: int, members: int, size: int) -> None:
+            self.counts = json.loads(b"{" + ctypes.string_at(members, size) + b"}")
+
+        counting = _Counting(
+            kernel=ctypes.addressof(self._kernel),
+            counted=ctypes.addressof(counted),
+            every=1,
+            tell=_Tell(keep),
+        )
+        self._launch.counting = ctypes.addressof(counting)
+        self._needed = (*self._needed, counting)
 
     def run(self) -> None:
         """Run the grid to its end. Raises `LaunchError` with the seed in its words."""

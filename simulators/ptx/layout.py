@@ -38,6 +38,8 @@ BLOCK = {
     "is_local": 200,
 }
 BLOCK_BYTES = 208
+COUNTING = {"count": 208, "counts": 216}
+"""Behind the block, for kernels that count."""
 THREAD = {
     "request": 0,
     "line": 4,
@@ -55,8 +57,8 @@ class _Interval(NamedTuple):
 
 
 INTERVAL = _Interval(24, {"start": 0, "count": 8, "delta": 16})
-CHECKS = {"off": 0, "on": 1, "strict": 2, "trace": 3}
-ACCESSES = {"load": 0, "store": 1, "atomic": 2}
+CHECKS = {"off": 0, "on": 1, "strict": 2, "trace": 3, "count": 4}
+ACCESSES = {"load": 0, "store": 1, "atomic": 2, "branch": 3}
 SPACES = {"generic": 0, "global": 1, "shared": 2, "local": 3, "const": 4}
 
 REQUESTS = {

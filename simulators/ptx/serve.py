@@ -53,7 +53,13 @@ def answer(question: str) -> str:
         match question.split("\t"):
             case ["describe", text, description]:
                 _write(Path(description), "\n".join(describe(program_in(text))) + "\n")
-            case ["translate", text, entry, "off" | "on" | "strict" | "trace" as check, library]:
+            case [
+                "translate",
+                text,
+                entry,
+                "off" | "on" | "strict" | "trace" | "count" as check,
+                library,
+            ]:
                 make_library(program_in(text), entry, check, Path(library))
             case _:
                 return _problem("failed", 0, f"not understood: {question}")

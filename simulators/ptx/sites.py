@@ -7,8 +7,9 @@ from typing import Literal
 
 from .layout import ACCESSES, SPACES
 
-Check = Literal["off", "on", "strict", "trace"]
-Kind = Literal["load", "store", "atomic"]
+Check = Literal["off", "on", "strict", "trace", "count"]
+Kind = Literal["load", "store", "atomic", "branch"]
+"""What an instruction of the text does; a branch is a site of counting kernels only."""
 
 LOCAL_ALIGNMENT = 16
 """At least, of a thread's own variables: what the widest vector access needs."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from . import families  # noqa: F401
+from .count import counted_table
 from .emitter import Emitter
 from .entry import entry_text, metadata
 from .errors import PtxError, UnsupportedPtxError
@@ -59,6 +60,8 @@ def translate(program: Program, entry: str, check: Check = "on") -> Translation:
             declarations.update(callee.declarations)
             pending += sorted(callee.called)
     texts.append(_descriptor(unit))
+    if check == "count":
+        texts.append(counted_table(unit))
     ir = "\n".join([*texts, *declarations.values(), metadata(unit)])
     return Translation(ir, unit.waits, unit.static_shared_bytes)
 

@@ -34,6 +34,9 @@ class Unit:
         self.entry = entry
         self.check = check
         self.sites: list[Site] = []
+        self.counted: list[tuple[int, int, int]] = []
+        """Of a kernel that counts: line, basic block and class of each instruction."""
+        self.counted_blocks = 0
         self._functions: dict[str, Function] = {}
         self._callees: dict[str, set[str]] = {}
         self._gather(entry)

@@ -182,7 +182,8 @@ def _row(e: Emitter, i: Instruction, lanes: int, access: Literal["load", "store"
     lane = e.special("%laneid", 32)
     names_one = e.value(f"icmp ult i32 {lane}, {lanes}")
     used = e.value(f"select i1 {names_one}, i64 {index}, i64 0")
-    return e.reach_shared(used, Site(i.line, ROW_BYTES, access, "shared"))
+    counted = e.value(f"select i1 {names_one}, i64 {index}, i64 -1") if e.check == "count" else ""
+    return e.reach_shared(used, Site(i.line, ROW_BYTES, access, "shared"), counted)
 
 
 _SHAPES = {

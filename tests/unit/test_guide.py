@@ -1,7 +1,7 @@
 """The README and every page of the site run from top to bottom, as written.
 
 A block of Python whose first line is `# needs torch` is left out where that library is not
-installed; the skipped test says so. Sessions of the tutorial, blocks of `console`, run in a shell
+installed; the skipped test says so. Sessions of `SESSIONS`, blocks of `console`, run in a shell
 and print what the page shows, where `…` stands for anything. A comment before one, such as
 `<!-- needs nvcc and llvmlite -->`, names programs and libraries without which it is skipped. Other
 lines for a shell are parsed by one.
@@ -24,7 +24,10 @@ from tests.children import untold
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-SESSIONS = sorted((DOCS / "tutorial").glob("*.md"))
+SESSIONS = [
+    *sorted((DOCS / "tutorial").glob("*.md")),
+    DOCS / "guide" / "performance-without-a-gpu.md",
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SESSION = re.compile(

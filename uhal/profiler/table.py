@@ -16,14 +16,14 @@ def text(profile: Results, most: int) -> str:
     parts = [_head(profile)]
     kernels = profile.kernels
     if kernels:
-        parts.append(_section("Kernels", _KERNEL_HEAD, map(_kernel_row, kernels[:most])))
+        parts.append(section("Kernels", _KERNEL_HEAD, map(_kernel_row, kernels[:most])))
         if len(kernels) > most:
             parts.append(f"  … and {len(kernels) - most} more: profile.table(rows={len(kernels)})")
         parts.append(
             "  GB/s: of the buffers given, each once; of copy: by the measured rate of a copy"
         )
     if profile.copies:
-        parts.append(_section("Copies and fills", _COPY_HEAD, map(_copy_row, profile.copies)))
+        parts.append(section("Copies and fills", _COPY_HEAD, map(_copy_row, profile.copies)))
     if profile.ranges:
         rows = [
             (
@@ -35,7 +35,7 @@ def text(profile: Results, most: int) -> str:
             )
             for row in profile.ranges
         ]
-        parts.append(_section("Ranges", ("name", "calls", "host", "device", "launches"), rows))
+        parts.append(section("Ranges", ("name", "calls", "host", "device", "launches"), rows))
     parts.append(_devices(profile))
     parts.append(_memory(profile))
     if records.dropped:
@@ -151,17 +151,27 @@ def _memory(profile: Results) -> str:
     return "\n".join(lines)
 
 
-def _section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def section(
+    title: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    name_most: int = _NAME,
+    last_left: bool = False,
+) -> str:
+    """Return a table under its title: the first column to the left, the others to the right."""
     lines = [list(head), *(list(row) for row in rows)]
     for line in lines[1:]:
-        if len(line[0]) > _NAME:
-            line[0] = line[0][: _NAME - 1] + "…"
-    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+        if len(line[0]) > name_most:
+            line[0] = line[0][: name_most - 1] + "…"
+    widths = [max(len(line[at]) for line in lines if any(line[1:])) for at in range(len(head))]
     told = [f"\n{title}"]
     for line in lines:
         first, *rest = line
         cells = [first.ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        if last_left:
+            cells[-1] = rest[-1]
         told.append("  " + "  ".join(cells).rstrip())
     return "\n".join(told)
 

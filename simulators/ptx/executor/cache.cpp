@@ -53,13 +53,17 @@ files::path translator_folder() {
     return library.parent_path().parent_path() / "ptx";
 }
 
-std::string digest_of_sources(const files::path &folder) {
+std::string digest_of_sources(const files::path &folder, bool counts) {
     // Of the run time, what a translated kernel is made of.
     std::vector<files::path> sources = {folder / "runtime" / "ptx.h",
                                         folder / "runtime" / "numerics.c"};
+    if (counts) {
+        sources.push_back(folder / "runtime" / "count.h");
+    }
     std::error_code ignored;
     for (const auto &entry : files::directory_iterator(folder, ignored)) {
-        if (entry.path().extension() == ".py") {
+        const bool used = counts || entry.path().filename() != "count.py";
+        if (used && entry.path().extension() == ".py") {
             sources.push_back(entry.path());
         }
     }
@@ -174,7 +178,8 @@ bool PtxCache::open(std::string &why) {
     if (stat(folder_.c_str(), &found) != 0 || !is_own(folder_, found, why)) {
         return false;
     }
-    version_ = digest_of_sources(beside);
+    version_ = digest_of_sources(beside, false);
+    counting_version_ = digest_of_sources(beside, true);
     processor_ = describe_processor();
     return true;
 }
@@ -215,8 +220,9 @@ std::string PtxCache::description_file(const std::string &digest) const {
 
 std::string PtxCache::library_file(const std::string &digest, const std::string &entry,
                                    const std::string &check) const {
+    const std::string &version = check == "count" ? counting_version_ : version_;
     const std::string made_of =
-        digest + '\0' + entry + '\0' + check + '\0' + version_ + '\0' + processor_;
+        digest + '\0' + entry + '\0' + check + '\0' + version + '\0' + processor_;
     return folder_ + "/" + sha256(made_of).substr(0, 40) + ".so";
 }
 

@@ -40,8 +40,9 @@ class PtxCache {
 
     std::string folder_;
     std::string translator_;
-    std::string version_;   // digest of the translator's sources
-    std::string processor_; // what decides which instructions it has
+    std::string version_;          // digest of the translator's sources
+    std::string counting_version_; // with those that only counting kernels depend on
+    std::string processor_;        // what decides which instructions it has
 };
 
 } // namespace sim

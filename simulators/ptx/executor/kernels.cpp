@@ -13,6 +13,7 @@
 #include "../../engine/settings.h"
 #include "../runtime/ptx.h"
 #include "cache.h"
+#include "counts.h"
 #include "launch.h"
 #include "sha256.h"
 #include "source_lines.h"
@@ -48,14 +49,23 @@ PtxSettings::PtxSettings(std::string &complaint) {
     const std::string wanted = Settings::text("CHECK");
     if (wanted == "0" || wanted == "strict") {
         check = wanted == "0" ? "off" : wanted;
-    } else if (!wanted.empty() && wanted != "1") {
-        complaint = "UHAL_SIM_CHECK=" + wanted + ": expected 0, 1 or strict";
+    } else if (!wanted.empty() && wanted != "1" && wanted != "count") {
+        complaint = "UHAL_SIM_CHECK=" + wanted + ": expected 0, 1, strict or count";
     }
+    if (wanted == "count") {
+        counts_file = Settings::text("COUNTS");
+        if (!can_append(counts_file)) {
+            complaint = "UHAL_SIM_CHECK=count: expected in UHAL_SIM_COUNTS a file that can be "
+                        "written, got '" +
+                        counts_file + "'";
+        }
+    }
+    counts_every = Settings::number("COUNT_EVERY", 0, UINT32_MAX, 0, complaint);
     const std::string thread = Settings::text("TRACE");
     if (!thread.empty()) {
         if (!TracedThread::parse(thread, traced)) {
             complaint = "UHAL_SIM_TRACE=" + thread + ": expected block:thread, as in 0,0,0:5,0,0";
-        } else if (check != "on") {
+        } else if (check != "on" || wanted == "count") {
             complaint = "UHAL_SIM_TRACE goes with UHAL_SIM_CHECK=1 only, got " + wanted;
         }
         check = "trace";
@@ -129,10 +139,11 @@ void PtxModule::release() {
     }
 }
 
-void *PtxModule::open_library(const KernelDescription &description, TranslatorAnswer &problem) {
+void *PtxModule::open_library(const KernelDescription &description, const std::string &check,
+                              TranslatorAnswer &problem) {
     std::string why;
     const PtxCache *cache = PtxCache::get(why);
-    const std::string path = cache->library_file(digest_, description.entry, settings_.check);
+    const std::string path = cache->library_file(digest_, description.entry, check);
     const bool found = PtxCache::usable(path, why);
     void *library = found ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (library != nullptr) {
@@ -145,7 +156,7 @@ void *PtxModule::open_library(const KernelDescription &description, TranslatorAn
         problem = {Kind::unavailable, 0, why};
         return nullptr;
     }
-    problem = translator_.translate(text_file_, description.entry, settings_.check, path);
+    problem = translator_.translate(text_file_, description.entry, check, path);
     if (problem.kind != Kind::done) {
         return nullptr;
     }
@@ -156,9 +167,9 @@ void *PtxModule::open_library(const KernelDescription &description, TranslatorAn
     return library;
 }
 
-std::unique_ptr<Executable> PtxModule::kernel(const KernelDescription &description,
-                                              TranslatorAnswer &problem) {
-    void *library = open_library(description, problem);
+TranslatedKernel PtxModule::open(const KernelDescription &description, const std::string &check,
+                                 TranslatorAnswer &problem) {
+    void *library = open_library(description, check, problem);
     if (library == nullptr) {
         std::ostringstream text;
         text << "uhal simulator: kernel " << description.entry << " cannot be executed\n"
@@ -166,18 +177,36 @@ std::unique_ptr<Executable> PtxModule::kernel(const KernelDescription &descripti
              << source_report(lines_of(text_file_), problem.line, "source    ")
              << text_line_report(text_file_, problem.line);
         report(text.str());
-        return nullptr;
+        return {};
     }
-    const auto *kernel = static_cast<const uptx_kernel *>(dlsym(library, "uptx_kernel"));
-    if (kernel == nullptr || kernel->abi != UPTX_ABI ||
-        kernel->parameter_bytes != description.parameter_bytes) {
+    TranslatedKernel kernel(library);
+    if (kernel.code == nullptr || kernel.code->abi != UPTX_ABI ||
+        kernel.code->parameter_bytes != description.parameter_bytes) {
         problem = {Kind::failed, 0,
                    "the translated library of " + description.entry + " does not fit this driver"};
-        dlclose(library);
+        return {};
+    }
+    return kernel;
+}
+
+std::unique_ptr<Executable> PtxModule::kernel(const KernelDescription &description,
+                                              TranslatorAnswer &problem) {
+    const bool counts = !settings_.counts_file.empty();
+    TranslatedKernel counting;
+    if (counts) {
+        counting = open(description, "count", problem);
+        if (counting.code == nullptr) {
+            return nullptr;
+        }
+    }
+    // Where each block is counted, none runs another code.
+    const bool counts_all = counts && settings_.counts_every == 1;
+    TranslatedKernel kernel = open(description, counts_all ? "count" : settings_.check, problem);
+    if (kernel.code == nullptr) {
         return nullptr;
     }
-    return std::make_unique<PtxExecutable>(library, *kernel, description.entry, text_file_, area_,
-                                           settings_);
+    return std::make_unique<PtxExecutable>(std::move(kernel), std::move(counting),
+                                           description.entry, text_file_, area_, settings_);
 }
 
 std::unique_ptr<PtxModule> PtxKernels::load(std::string_view text, DeviceMemory &memory,

@@ -13,16 +13,20 @@
 
 #include "../../engine/executor.h"
 #include "../../engine/memory.h"
+#include "launch.h"
 #include "trace.h"
 #include "translator.h"
 
 namespace sim {
 
-// UHAL_SIM_CHECK, UHAL_SIM_SEED, UHAL_SIM_LAUNCH_SECONDS and UHAL_SIM_TRACE.
+// UHAL_SIM_CHECK, UHAL_SIM_SEED, UHAL_SIM_LAUNCH_SECONDS, UHAL_SIM_TRACE, UHAL_SIM_COUNTS and
+// UHAL_SIM_COUNT_EVERY.
 struct PtxSettings {
     explicit PtxSettings(std::string &complaint);
 
-    std::string check = "on"; // off, on, strict, trace: enum uptx_check
+    std::string check = "on";  // off, on, strict, trace: enum uptx_check
+    std::string counts_file;   // of a driver that counts; empty for any other
+    uint64_t counts_every = 0; // struct uptx_counting
     TracedThread traced;
     uint64_t seed = 0; // of the order in which threads run
     uint64_t milliseconds = 0;
@@ -51,7 +55,10 @@ class PtxModule {
 
   private:
     void fill(const std::vector<std::vector<std::string>> &lines);
-    void *open_library(const KernelDescription &description, TranslatorAnswer &problem);
+    TranslatedKernel open(const KernelDescription &description, const std::string &check,
+                          TranslatorAnswer &problem);
+    void *open_library(const KernelDescription &description, const std::string &check,
+                       TranslatorAnswer &problem);
 
     const std::string text_file_;
     const std::string digest_;

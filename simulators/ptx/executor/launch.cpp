@@ -9,6 +9,7 @@
 #include "../../engine/printed.h"
 #include "../../engine/reach.h"
 #include "../../engine/report.h"
+#include "counts.h"
 #include "kernels.h"
 #include "source_lines.h"
 
@@ -96,14 +97,27 @@ std::string text_line_report(const std::string &text_file, unsigned line) {
            text.substr(start) + "\n";
 }
 
-PtxExecutable::PtxExecutable(void *library, const uptx_kernel &kernel, std::string entry,
-                             std::string text_file, uint64_t area, const PtxSettings &settings)
-    : library_(library), kernel_(kernel), entry_(std::move(entry)),
-      text_file_(std::move(text_file)), area_(area), settings_(settings) {}
+TranslatedKernel::TranslatedKernel(void *opened)
+    : code(static_cast<const uptx_kernel *>(dlsym(opened, "uptx_kernel"))),
+      counted(static_cast<const uptx_counted *>(dlsym(opened, "uptx_counted"))), library_(opened) {}
 
-PtxExecutable::~PtxExecutable() {
-    dlclose(library_);
+TranslatedKernel &TranslatedKernel::operator=(TranslatedKernel &&other) noexcept {
+    std::swap(code, other.code);
+    std::swap(counted, other.counted);
+    std::swap(library_, other.library_);
+    return *this;
 }
+
+TranslatedKernel::~TranslatedKernel() {
+    if (library_ != nullptr) {
+        dlclose(library_);
+    }
+}
+
+PtxExecutable::PtxExecutable(TranslatedKernel kernel, TranslatedKernel counting, std::string entry,
+                             std::string text_file, uint64_t area, const PtxSettings &settings)
+    : kernel_(std::move(kernel)), counting_(std::move(counting)), entry_(std::move(entry)),
+      text_file_(std::move(text_file)), area_(area), settings_(settings) {}
 
 std::function<Outcome()> PtxExecutable::prepare(const LaunchShape &shape,
                                                 const std::vector<unsigned char> &parameters,
@@ -138,7 +152,11 @@ Outcome PtxExecutable::run(const LaunchShape &shape, const std::vector<unsigned 
         lines = lines_of(text_file_);
         trace_launch(launch, settings_.traced, lines);
     }
-    const int outcome = uptx_run(&kernel_, &launch);
+    CountsOfLaunch counts{settings_.counts_file, entry_, text_file_};
+    const uptx_counting counting = {counting_.code, counting_.counted, settings_.counts_every,
+                                    write_counts, &counts};
+    launch.counting = counting_.code != nullptr ? &counting : nullptr;
+    const int outcome = uptx_run(kernel_.code, &launch);
     return outcome == UPTX_OK ? Outcome{Status::ok, 0, ""} : explain(outcome, launch, reach);
 }
 

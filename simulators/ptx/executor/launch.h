@@ -2,20 +2,36 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "../../engine/executor.h"
-#include "../runtime/ptx.h"
+#include "../runtime/count.h"
 
 namespace sim {
 
 struct PtxSettings;
 
+// The library of a translated kernel, which it closes at its end.
+struct TranslatedKernel {
+    TranslatedKernel() = default;
+    explicit TranslatedKernel(void *opened);
+    TranslatedKernel(TranslatedKernel &&other) noexcept { *this = std::move(other); }
+    TranslatedKernel &operator=(TranslatedKernel &&other) noexcept;
+    ~TranslatedKernel();
+
+    const uptx_kernel *code = nullptr;
+    const uptx_counted *counted = nullptr; // of a kernel that counts
+
+  private:
+    void *library_ = nullptr;
+};
+
 class PtxExecutable : public Executable {
   public:
-    // Closes `library` at its end. `area` is the address of the module's variables.
-    PtxExecutable(void *library, const uptx_kernel &kernel, std::string entry,
+    // `counting` is the same kernel for blocks that are counted, or none. `area` is the address of
+    // the module's variables.
+    PtxExecutable(TranslatedKernel kernel, TranslatedKernel counting, std::string entry,
                   std::string text_file, uint64_t area, const PtxSettings &settings);
-    ~PtxExecutable() override;
     PtxExecutable(const PtxExecutable &) = delete;
     PtxExecutable &operator=(const PtxExecutable &) = delete;
 
@@ -30,8 +46,8 @@ class PtxExecutable : public Executable {
                 const Reach *reach) const;
     Outcome explain(int outcome, const uptx_launch &launch, const Reach *reach) const;
 
-    void *const library_;
-    const uptx_kernel &kernel_;
+    const TranslatedKernel kernel_;
+    const TranslatedKernel counting_;
     const std::string entry_;
     const std::string text_file_;
     const uint64_t area_;

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ptx.h"
+#include "count.h"
 
 enum {
     SMALL_GRID = 1 << 14, /* threads; below, more processors would not pay */
@@ -27,6 +27,7 @@ struct grid {
     uint64_t id;
     uint64_t workspace[UPTX_WORKSPACE / 8]; /* of a cooperative grid */
     struct uptx_worker *together;           /* one for every block of it */
+    struct uptx_counts *counts;
 };
 
 static atomic_uint_fast64_t launches;
@@ -140,6 +141,9 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
             return 0;
         }
     }
+    if (grid->counts != NULL && !uptx_counter_open(worker, grid->counts)) {
+        return 0;
+    }
     if (grid->kernel->run_block != NULL) {
         return 1;
     }
@@ -152,6 +156,7 @@ static int open_worker(struct uptx_worker *worker, struct grid *grid) {
 }
 
 static void close_worker(struct uptx_worker *worker) {
+    uptx_counter_close(worker);
     free(worker->block.shared);
     free(worker->block.intervals);
     uptx_watch_close(worker->watch);
@@ -176,6 +181,9 @@ static void report(struct grid *grid, const struct uptx_worker *worker) {
 static void begin_block(struct uptx_worker *worker, uint64_t index) {
     const struct uptx_launch *launch = worker->launch;
     const uint32_t *extent = launch->grid;
+    if (worker->counter != NULL) {
+        uptx_counter_block(worker, index);
+    }
     worker->block.block[0] = index % extent[0];
     worker->block.block[1] = index / extent[0] % extent[1];
     worker->block.block[2] = index / extent[0] / extent[1];
@@ -289,29 +297,40 @@ static uint32_t worker_count(const struct grid *grid) {
     return count > 64 ? 64 : (uint32_t)count;
 }
 
+static void work_apart(struct grid *grid) {
+    pthread_t helpers[64];
+    uint32_t started = 0;
+    for (uint32_t count = worker_count(grid); started + 1 < count; ++started) {
+        if (pthread_create(&helpers[started], NULL, work, grid) != 0) {
+            break;
+        }
+    }
+    work(grid);
+    for (uint32_t index = 0; index < started; ++index) {
+        pthread_join(helpers[index], NULL);
+    }
+}
+
 int uptx_run(const struct uptx_kernel *kernel, struct uptx_launch *launch) {
     struct grid grid = {.kernel = kernel, .launch = launch};
     grid.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
     grid.id = atomic_fetch_add(&launches, 1);
     launch->message[0] = 0;
     launch->fault = (struct uptx_fault){0};
+    if (launch->counting != NULL) {
+        grid.counts = uptx_counts_open(launch, grid.blocks);
+        if (grid.counts == NULL) {
+            snprintf(launch->message, sizeof launch->message, "there is no memory to count");
+            return UPTX_NO_MEMORY;
+        }
+    }
     pthread_mutex_init(&grid.mutex, NULL);
     if (launch->cooperative && kernel->start != NULL) {
         work_together(&grid);
-        pthread_mutex_destroy(&grid.mutex);
-        return grid.outcome;
-    }
-    pthread_t helpers[64];
-    uint32_t started = 0;
-    for (uint32_t count = worker_count(&grid); started + 1 < count; ++started) {
-        if (pthread_create(&helpers[started], NULL, work, &grid) != 0) {
-            break;
-        }
-    }
-    work(&grid);
-    for (uint32_t index = 0; index < started; ++index) {
-        pthread_join(helpers[index], NULL);
+    } else {
+        work_apart(&grid);
     }
     pthread_mutex_destroy(&grid.mutex);
+    uptx_counts_close(grid.counts, grid.outcome == UPTX_OK);
     return grid.outcome;
 }

@@ -72,15 +72,16 @@ struct uptx_block {
 
 /* -- memory checks ------------------------------------------------------------------------------ */
 
-/* How a kernel was translated: `library FILE ENTRY off|on|strict`. */
+/* How a kernel was translated. */
 enum uptx_check {
     UPTX_CHECK_OFF,
     UPTX_CHECK_ON,     /* bounds and alignment of every access, freed memory */
     UPTX_CHECK_STRICT, /* also races on shared memory and reads of what nobody wrote */
     UPTX_CHECK_TRACE,  /* bounds and alignment, and tells what it does */
+    UPTX_CHECK_COUNT,  /* bounds and alignment, and counts what it does (count.h) */
 };
 
-enum uptx_access { UPTX_LOAD, UPTX_STORE, UPTX_ATOMIC };
+enum uptx_access { UPTX_LOAD, UPTX_STORE, UPTX_ATOMIC, UPTX_BRANCH };
 
 enum uptx_space { UPTX_GENERIC, UPTX_GLOBAL, UPTX_SHARED, UPTX_LOCAL, UPTX_CONST };
 
@@ -216,8 +217,9 @@ struct uptx_launch {
     const void *trace_text; /* the caller's own */
     uint32_t trace_block[3];
     uint32_t trace_thread[3];
-    char message[512];       /* out: what went wrong, empty when nothing did */
-    struct uptx_fault fault; /* out */
+    char message[512];                    /* out: what went wrong, empty when nothing did */
+    struct uptx_fault fault;              /* out */
+    const struct uptx_counting *counting; /* count.h; NULL: nothing is counted */
 };
 
 /* Runs a grid and returns its outcome. May be called by several threads at once. */
@@ -229,6 +231,10 @@ __attribute__((visibility("default"))) int uptx_run(const struct uptx_kernel *ke
 /* One worker: the block it runs and where to leave it when something goes wrong. */
 struct uptx_worker {
     struct uptx_block block; /* first: a kernel's pointer to its block is one to its worker */
+    /* Found there by a kernel that counts: takes an access or a branch of a thread, and … */
+    void (*count)(struct uptx_block *, uint32_t site, uint64_t address, uint32_t x, uint32_t y,
+                  uint32_t z);
+    uint32_t *counts; /* … how often each thread entered each basic block */
     const struct uptx_kernel *kernel;
     struct uptx_launch *launch;
     struct grid *grid;
@@ -243,7 +249,8 @@ struct uptx_worker {
     int ended;
     sigjmp_buf *escape;
     int outcome;
-    struct uptx_watch *watch; /* of shared memory, in strict mode */
+    struct uptx_watch *watch;     /* of shared memory, in strict mode */
+    struct uptx_counter *counter; /* count.h */
     struct uptx_fault fault;
     char message[512];
 };

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ptx.h"
+#include "count.h"
 
 enum { SYNC_BARRIER, ARRIVE, COUNT, ALL, ANY, ALIGNED = 16, FUEL = 1 << 12 };
 
@@ -112,6 +112,21 @@ static uint64_t reduced(const struct uptx_worker *worker, uint64_t barrier, uint
     return operation == COUNT ? trues : operation == ALL ? all : trues != 0;
 }
 
+/* Warps of which no thread waits elsewhere: those at the barrier were all let go. */
+static void count_warps_that_met(struct uptx_worker *worker) {
+    for (uint32_t first = 0; first < worker->thread_count; first += UPTX_WARP) {
+        const uint32_t left = worker->thread_count - first;
+        uint32_t elsewhere = 0;
+        for (uint32_t lane = 0; lane < UPTX_WARP && lane < left; ++lane) {
+            const struct uptx_thread *thread = &worker->threads[first + lane];
+            elsewhere += thread->waits;
+        }
+        if (elsewhere == 0) {
+            uptx_counter_meet(worker, first / UPTX_WARP);
+        }
+    }
+}
+
 /* Opens a barrier to which enough threads have come; returns whether it did. */
 static int open_barrier(struct uptx_worker *worker, uint64_t barrier, uint32_t *arrived,
                         uint32_t alive) {
@@ -149,6 +164,9 @@ static int open_barrier(struct uptx_worker *worker, uint64_t barrier, uint32_t *
     *arrived = 0;
     if (worker->watch != NULL) {
         uptx_watch_barrier(worker->watch);
+    }
+    if (worker->counter != NULL) {
+        count_warps_that_met(worker);
     }
     return 1;
 }

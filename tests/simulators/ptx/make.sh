@@ -1,5 +1,7 @@
 #!/bin/sh
-# Makes kernels.ptx; it is kept so that the tests need no CUDA. Made with nvcc 13.0.
+# Makes kernels.ptx and counted.ptx; they are kept so that the tests need no CUDA. Made with nvcc 13.0.
 set -eu
 cd "$(dirname "$0")"
-nvcc -ptx -arch=compute_80 -o kernels.ptx kernels.cu
+for name in kernels counted; do
+    nvcc -ptx -arch=compute_80 -o "$name.ptx" "$name.cu"
+done

@@ -16,6 +16,7 @@ from simulators.ptx.layout import (
     BLOCK,
     BLOCK_BYTES,
     CHECKS,
+    COUNTING,
     FUEL,
     INTERVAL,
     REQUESTS,
@@ -97,7 +98,7 @@ def test_names_of_inner_blocks_are_their_own() -> None:
 
 
 def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
-    lines = ['#include "ptx.h"', "#include <stddef.h>"]
+    lines = ['#include "count.h"', "#include <stddef.h>"]
     for name, fields in (("uptx_block", BLOCK), ("uptx_thread", THREAD)):
         for field, offset in fields.items():
             lines.append(
@@ -108,11 +109,15 @@ def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
         for field, offset in INTERVAL.offsets.items()
     ]
     lines.append(f'_Static_assert(sizeof(struct uptx_interval) == {INTERVAL.bytes}, "interval");')
+    lines += [
+        f'_Static_assert(offsetof(struct uptx_worker, {field}) == {offset}, "{field}");'
+        for field, offset in COUNTING.items()
+    ]
     checks = {f"check_{name}": value for name, value in CHECKS.items()}
     lines.append(f'_Static_assert(sizeof(struct uptx_block) == {BLOCK_BYTES}, "block");')
     for name, value in (REQUESTS | checks | ACCESSES | SPACES).items():
         lines.append(f'_Static_assert(UPTX_{name.upper()} == {value}, "{name}");')
-    for structure in (launch._Launch, launch._Fault, launch._Range):
+    for structure in (launch._Launch, launch._Fault, launch._Range, launch._Counting):
         name = "uptx" + structure.__name__.lower()
         lines.append(
             f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(structure)}, "{name}");'

@@ -1,0 +1,24 @@
+// UHAL_SIM_COUNTS: what each launch of a counting driver asked of the device, a line of JSON each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "../runtime/count.h"
+
+namespace sim {
+
+// Whose counts a launch writes, and where.
+struct CountsOfLaunch {
+    const std::string &file;
+    const std::string &entry;
+    const std::string &text_file;
+};
+
+// Whether a file can be appended to; it is made.
+bool can_append(const std::string &file);
+
+// `uptx_counting::tell`; its context is a CountsOfLaunch.
+void write_counts(const uptx_launch *launch, const char *members, uint64_t bytes);
+
+} // namespace sim

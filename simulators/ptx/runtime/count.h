@@ -1,0 +1,62 @@
+/* Counting: what a launch would ask of a GPU's memory and of its instruction units.
+ *
+ * A kernel translated with `count` counts the basic blocks that its threads enter and tells of every
+ * access and every conditional branch. ../count.py repeats the structures that the kernel exports.
+ */
+#pragma once
+
+#include "ptx.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { UPTX_SAMPLED_BLOCKS = 64 };
+
+struct uptx_counted_instruction {
+    uint32_t line;
+    uint32_t basic_block;
+    uint32_t kind; /* in `class_names` */
+};
+
+/* Exported as `uptx_counted` by a kernel that counts. */
+struct uptx_counted {
+    uint32_t basic_block_count;
+    uint32_t instruction_count;
+    uint32_t class_count;
+    uint32_t unused;
+    const char *const *class_names;
+    const struct uptx_counted_instruction *instructions;
+};
+
+/* The caller's wish: it outlives the launch. */
+struct uptx_counting {
+    const struct uptx_kernel *kernel; /* the same as the launched one, translated to count */
+    const struct uptx_counted *counted;
+    /* One block of so many is counted, 1: all; 0: as many as give UPTX_SAMPLED_BLOCKS blocks. */
+    uint64_t every;
+    /* Takes the counts of a launch without fault, as members of a JSON object. */
+    void (*tell)(const struct uptx_launch *launch, const char *members, uint64_t bytes);
+    void *context; /* the caller's own */
+};
+
+/* -- within the run time ------------------------------------------------------------------------ */
+
+/* Of a launch; `blocks` is the number of blocks of its grid. NULL when there is no memory. */
+struct uptx_counts *uptx_counts_open(const struct uptx_launch *launch, uint64_t blocks);
+/* Tells the caller when `is_whole`. */
+void uptx_counts_close(struct uptx_counts *counts, int is_whole);
+
+/* Of a worker: gives it what its kernel finds behind the block. 0 when there is no memory. */
+int uptx_counter_open(struct uptx_worker *worker, struct uptx_counts *counts);
+void uptx_counter_close(struct uptx_worker *worker);
+
+/* A block begins: chooses whether it is counted, and its kernel. */
+void uptx_counter_block(struct uptx_worker *worker, uint64_t index);
+
+/* All threads of a warp have come to one place: what they did so far belongs together. */
+void uptx_counter_meet(struct uptx_worker *worker, uint32_t warp);
+
+#ifdef __cplusplus
+}
+#endif
