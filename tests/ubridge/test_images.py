@@ -12,6 +12,7 @@ import pytest
 
 import ubridge
 import ubridge.device.images
+from ubridge.device.images import HostImages
 from uhal import Device
 from uhal.errors import NotFoundError
 from uhal.images import cpu_level
@@ -53,10 +54,10 @@ def test_every_module_has_its_entries(host: Device) -> None:
     assert ubridge.load_module("activation", device=host).kernels == ("activationf32",)
 
 
-def test_a_library_exports_one_symbol() -> None:
+def test_a_library_exports_one_symbol(host: Device) -> None:
     """Anything else would join what two modules have of the same name."""
     for name in ubridge.modules():
-        path, _ = ubridge.device.images._host_image(name)
+        path = HostImages().find(name, host).path
         symbols = Elf(path.read_bytes()).dynamic_symbols
         exported = [one.name for one in symbols if one.section != 0 and one.other & 3 == 0]
         assert exported == ["uhal_host_module"], name
@@ -114,10 +115,11 @@ def test_better_levels_come_first(
         (tmp_path / "host" / level.name).mkdir(parents=True)
         (tmp_path / "host" / level.name / "new.so").write_bytes(b"")
     monkeypatch.setattr(ubridge.device.images, "KERNELS", tmp_path)
-    path, chosen = ubridge.device.images._host_image("new")
-    assert path.parent.name == usable[0].name
-    passed_over = [one.reason for one in chosen.candidates if usable[-1].name in one.description]
-    assert passed_over in (["a better one was found"], [chosen.reason])
+    found = HostImages().find("new", host)
+    assert found.path.parent.name == usable[0].name
+    candidates = found.chosen.candidates
+    passed_over = [one.reason for one in candidates if usable[-1].name in one.description]
+    assert passed_over in (["a better one was found"], [found.chosen.reason])
 
 
 def test_a_forked_child_loads_its_own(tmp_path: Path) -> None:

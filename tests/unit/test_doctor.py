@@ -8,6 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -190,15 +192,23 @@ def report(*checks: Check, records: tuple[BackendRecord, ...], **other: Any) -> 
     return Report(records=records, checks=checks, **{**facts, **other})
 
 
+def printed(found: Report, *, verbose: bool = False) -> list[str]:
+    """Return the lines that the command prints of a report."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
+        patch.setattr(doctor, "examine", lambda: found)
+        assert doctor.run(verbose=verbose) == int(not found.chosen_computes)
+    return said.getvalue().splitlines()
+
+
 def test_rows_line_up_and_what_works_comes_first() -> None:
     found = report(Check("host", 0, True, "kernel right", 0.412), records=(CUDA, HOST))
-    assert doctor._lines(found, verbose=False) == [
+    assert printed(found) == [
         "host   ok       8 cores, AVX2 · kernel right · 0.41 µs a launch      "
         "← chosen: first that works",
         "cuda   absent   libcuda.so.1: not found in 2 paths (-v lists them)   "
         "install the NVIDIA driver",
     ]
-    verbose = doctor._lines(found, verbose=True)
+    verbose = printed(found, verbose=True)
     assert "    /usr/lib/libcuda.so.1: No such file" in verbose
     assert verbose[-1] == "set in the environment: nothing"
 
@@ -209,7 +219,7 @@ def test_a_library_that_opens_badly_keeps_its_words() -> None:
         LibraryAttempt("/opt/libcuda.so.1", "invalid ELF header"),
     )
     refused = BackendRecord("cuda", "absent", "/opt/libcuda.so.1: invalid ELF header", "", attempts)
-    lines = doctor._lines(report(records=(refused,)), verbose=False)
+    lines = printed(report(records=(refused,)))
     assert lines[0].startswith("cuda   absent   /opt/libcuda.so.1: invalid ELF header")
 
 
@@ -224,7 +234,7 @@ def test_each_device_has_a_row_and_a_broken_one_says_so() -> None:
         chosen="rocm",
         warnings=("beware",),
     )
-    first, second, last = doctor._lines(found, verbose=False)
+    first, second, last = printed(found)
     assert first.startswith("rocm   broken   0: card · kernel WRONG: 1 of 4 numbers differ   ← ch")
     # No variable leads to the second device of a backend.
     assert first.endswith("and broken: use Device(1, 'rocm')")
@@ -235,7 +245,7 @@ def test_each_device_has_a_row_and_a_broken_one_says_so() -> None:
     one = BackendRecord("rocm", "ok", "", devices=two.devices[:1])
     alone = report(found.checks[0], records=(one,), chosen="rocm")
     assert not alone.computes
-    assert doctor._lines(alone, verbose=False)[0].endswith("and broken: no device here computes")
+    assert printed(alone)[0].endswith("and broken: no device here computes")
 
 
 def test_wrong_numbers_are_told() -> None:

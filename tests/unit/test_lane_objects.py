@@ -21,6 +21,7 @@ from uhal import (
     DeviceBuffer,
     DevicePointer,
     Event,
+    EventFlags,
     Function,
     HostBuffer,
     LaunchConfig,
@@ -29,7 +30,13 @@ from uhal import (
     _lane,
     launch,
 )
-from uhal.errors import ArgumentTypeError, DeviceError, InvalidHandleError, NotSupportedError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    NotSupportedError,
+)
 
 
 def one_of_each(bench: Bench) -> dict[str, Any]:
@@ -158,6 +165,15 @@ def test_a_wrapped_stream_is_never_destroyed_and_keeps_its_owner(bench: Bench) -
     assert bench.driver.count("stream_destroy") == 0
 
 
+def test_wrapped_streams_are_equal_by_their_handles(bench: Bench) -> None:
+    bench.driver.foreign_streams |= {0xFEED, 0xBEEF}
+    one, same, other = (Stream.from_handle(handle) for handle in (0xFEED, 0xFEED, 0xBEEF))
+    own = Stream()
+    assert one == same and hash(one) == hash(same)
+    assert one != other and one != own and own != Stream() and own == own
+    assert one != 0xFEED
+
+
 @pytest.mark.parametrize("kind", [Stream.legacy, Stream.per_thread])
 def test_special_streams_a_driver_has_not(bench: Bench, kind: Callable[[], Stream]) -> None:
     with pytest.raises(NotSupportedError, match=r"Stream\.default\(\) is the device's own"):
@@ -237,14 +253,35 @@ def copies(bench: Bench) -> list[str]:
     return [slot for slot in bench.driver.slots(*asked) if slot != "launch"]
 
 
+def test_times_are_told_between_marks_that_have_them(bench: Bench) -> None:
+    silent, pending, start, end = Event(EventFlags.DISABLE_TIMING), Event(), Event(), Event()
+    for event in (silent, start, end):
+        event.record()
+    pending.record(bench.busy_stream())
+    for wrong, words in (
+        (silent, "event was made with EventFlags.DISABLE_TIMING"),
+        (pending, "event is still pending"),
+        (Event(), "event was never recorded"),
+    ):
+        with pytest.raises(ArgumentValueError, match=f"the start {words}"):
+            end.elapsed_since(wrong)
+        with pytest.raises(ArgumentValueError, match=f"the end {words}"):
+            wrong.elapsed_since(start)
+    assert bench.driver.count("event_elapsed") == 0
+    end.elapsed_since(start)
+    assert bench.driver.count("event_elapsed") == 1
+
+
 def test_an_overlapping_copy_goes_through_a_temporary(bench: Bench) -> None:
     buffer = DeviceBuffer.from_numpy(np.arange(100, dtype="u4"))
     bench.quiet()
     buffer[10:60].copy_from(buffer[:50])
     assert copies(bench) == ["copy_d2d", "copy_d2d"]
     bench.quiet()
-    buffer[50:].copy_from(buffer[:50])
-    assert copies(bench) == ["copy_d2d"]
+    for one, other in ((buffer[50:], buffer[:50]), (buffer[:50], buffer[50:])):
+        bench.quiet()
+        one.copy_from(other)
+        assert copies(bench) == ["copy_d2d"]
     bench.quiet()
     buffer[:].copy_from(buffer)
     assert copies(bench) == []

@@ -233,6 +233,32 @@ def test_a_capture_waits_for_events_in_any_order(
     plan.close()
 
 
+def test_a_capture_reuses_memory_only_in_streams_that_come_after_its_use(bench: Bench) -> None:
+    side = _lane.Stream(device=bench.device)
+    begun, done = (_lane.Event(device=bench.device) for _ in range(2))
+
+    def temporary(stream: _lane.Stream) -> int:
+        bench.driver.calls.clear()
+        with _lane.DeviceBuffer.uninitialized_async(64, "f32", stream) as buffer:
+            buffer.set_32(0, stream=stream)
+        (address,) = (a[0] for slot, a in bench.driver.calls if slot == "memset_32")
+        return int(address)
+
+    with bench.stream.capture() as plan:
+        begun.record(bench.stream)
+        side.wait_event(begun)
+        first = temporary(side)
+        assert temporary(side) == first
+        second = temporary(bench.stream)
+        assert second != first
+        done.record(side)
+        bench.stream.wait_event(done)
+        held = _lane.DeviceBuffer.uninitialized_async(64, "f32", bench.stream)
+        assert temporary(bench.stream) == first
+        held.close()
+    plan.close()
+
+
 def test_a_slot_that_is_written_takes_no_read_only_memory(bench: Bench) -> None:
     reading = bench.driver.function(bench.context, Signature.parse("const f32* x"), "read")
     facts = {"shape": (64,), "typestr": "<f4", "version": 3}

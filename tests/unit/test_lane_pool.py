@@ -68,6 +68,18 @@ def test_another_stream_waits_once_on_the_device(bench: Bench) -> None:
     assert use(bench, others[1], second) == [address]
 
 
+def test_a_stream_takes_its_own_block_before_a_younger_one_of_another(bench: Bench) -> None:
+    streams = [bench.busy_stream() for _ in range(3)]
+    buffers = [bench.buffer(1000) for _ in streams]
+    (first,), (own,), (last,) = map(lambda *pair: use(bench, *pair), streams, buffers)
+    for buffer in buffers:
+        buffer.close()
+    again = DeviceBuffer.uninitialized_async(1000, "f32", streams[1])
+    bench.quiet()
+    assert use(bench, streams[1], again) == [own] and own not in (first, last)
+    assert bench.driver.count("stream_wait_event") == 0
+
+
 def test_nobody_waits_for_work_that_is_done(bench: Bench) -> None:
     busy = bench.busy_stream()
     first = bench.buffer(1000)

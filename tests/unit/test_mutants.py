@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from build_support.mutants import compiled, python
-from build_support.mutants.__main__ import nearest
+from build_support.mutants.mistakes import MISTAKES
+from build_support.mutants.near import nearest
 from tests.children import ROOT
 
 
@@ -37,8 +38,12 @@ def test_a_text_that_does_not_stand_once_is_an_error(tmp_path: Path, source: str
 
 
 def test_every_mistake_of_the_table_names_tests_that_there_are() -> None:
-    for one in compiled.MISTAKES:
+    for one in MISTAKES:
         assert one.tests and all((ROOT / test).is_file() for test in one.tests), one
+
+
+def test_every_text_of_the_table_stands_once_in_its_source() -> None:
+    compiled.with_switches(ROOT, MISTAKES)
 
 
 def test_drawn_mistakes_change_what_a_module_does(seed: int) -> None:
@@ -69,4 +74,4 @@ def test_annotations_and_imports_for_types_are_no_mistakes() -> None:
     ],
 )
 def test_the_nearest_tests_name_what_a_module_defines(path: str, test: str) -> None:
-    assert test in nearest(path, ROOT)
+    assert test in nearest(path, 1, ROOT)

@@ -125,12 +125,6 @@ ALL_LEVELS: dict[str, tuple[Level, ...]] = {
 }
 """Levels by machine, best first. A wheel carries every level of its machine."""
 
-LEVELS: dict[str, tuple[Level, ...]] = {
-    machine: tuple(level for level in levels if not level.modules)
-    for machine, levels in ALL_LEVELS.items()
-}
-"""The common ones, which every module is compiled for."""
-
 LIMIT = "UHAL_HOST_LEVEL"
 """The variable that names the best level to use and to build."""
 

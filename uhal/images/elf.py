@@ -17,7 +17,6 @@ from uhal.errors import InvalidImageError
 MAGIC = b"\x7fELF"
 
 ET_REL = 1
-ET_EXEC = 2
 ET_DYN = 3
 EM_X86_64 = 62
 EM_AARCH64 = 183

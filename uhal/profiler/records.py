@@ -22,7 +22,6 @@ Columns = npt.NDArray[Any]
 
 KINDS = tuple(_lane.profile_kinds())
 COPIES = ("h2d", "d2h", "d2d", "peer", "fill")
-ON_DEVICE = ("launch", *COPIES, "replay", "work")
 
 
 @dataclass(frozen=True)

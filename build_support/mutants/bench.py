@@ -1,0 +1,88 @@
+"""The copy that mistakes are planted in: it runs tests there and names the one that fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from build_support.imports import ROOT
+from build_support.mutants.compiled import VARIABLE
+
+SECONDS = 300
+_EVERY_CASE = ("-p", "build_support.mutants.every_case")
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py\S*(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Killer:
+    """A test that fails, or a file of tests that names none: it does not end, or not in order."""
+
+    file: str
+    test: str
+
+
+class Bench:
+    """Runs tests in a copy of the checkout, by turns with a mistake in it and without one."""
+
+    def __init__(self, copy: Path, seed: int) -> None:
+        self._copy = copy
+        self._seed = seed
+        self._switch = 0
+        self._sound: dict[str, bool] = {}
+
+    @contextmanager
+    def planted(self, path: str, source: str, switch: int) -> Iterator[None]:
+        """Have a mistake in the copy: a source with it, or the switch of a compiled one."""
+        if source:
+            (self._copy / path).write_text(source, encoding="utf-8")
+        self._switch = switch
+        try:
+            yield
+        finally:
+            self._switch = 0
+            if source:
+                shutil.copy2(ROOT / path, self._copy / path)
+
+    def killer(self, files: Sequence[str], every_case: bool = False) -> Killer | None:
+        """Return the first test that fails; with every case, also those that a seed leaves out."""
+        options = _EVERY_CASE if every_case else ()
+        for file in files:
+            said = self._run(file, *options)
+            if said is not None:
+                named = _FAILED.search(said)
+                return Killer(file, named[1] if named else file)
+        return None
+
+    def is_sound(self, killer: Killer) -> bool:
+        """Return whether a test passes without a mistake; ask while none is planted."""
+        if killer.test not in self._sound:
+            self._sound[killer.test] = self._run(killer.test, *_EVERY_CASE) is None
+        return self._sound[killer.test]
+
+    def _run(self, test: str, *options: str) -> str | None:
+        """Return what pytest said, or None where every test passed."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", f"--seed={self._seed}"]
+        try:
+            done = subprocess.run(
+                [*command, *options, test],
+                cwd=self._copy,
+                env={**os.environ, VARIABLE: str(self._switch)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return ""
+        passed = done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        return None if passed else done.stdout

@@ -1,0 +1,74 @@
+"""The files of tests that are nearest to a line of the product."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+FILES = 5
+SECONDS = 40.0
+"""The files that are asked took no longer than this in the last whole run, beside the first."""
+START = 3.0
+"""Seconds in which pytest begins."""
+ABOUT_THE_LINE = 5
+"""A name around the line counts so many times as much as another of its module."""
+_TIMES = ".pytest_cache/v/uhal/test_seconds"
+
+
+def nearest(path: str, line: int, root: Path) -> list[str]:
+    """Return the files of tests with most names of a module, the best for their time first.
+
+    A name weighs less the more files of tests have it. The imports of a test play no part, so that
+    a killer can be one that `CHANGED` does not find.
+    """
+    defined = _names(path, line, root)
+    named = {
+        test: {*re.findall(r"\w+", text), *re.findall(r"[\w.]+", text)}
+        for test, text in _texts(root).items()
+    }
+    rarity = Counter(name for names in named.values() for name in names & defined.keys())
+    weights = {
+        test: sum(defined[name] / rarity[name] for name in names & defined.keys())
+        for test, names in named.items()
+    }
+    ranked = sorted((test for test in weights if weights[test]), key=lambda test: -weights[test])
+    seconds = _seconds(root)
+    chosen: list[str] = []
+    spent = 0.0
+    for test in ranked[:FILES]:
+        spent += seconds.get(test, 0.0)
+        if not chosen or spent <= SECONDS:
+            chosen.append(test)
+    return sorted(chosen, key=lambda test: -weights[test] / (START + seconds.get(test, 0.0)))
+
+
+def _names(path: str, line: int, root: Path) -> Mapping[str, float]:
+    """Return what a module is called and defines, with the weight of each name."""
+    own = Path(path)
+    found = dict.fromkeys((own.stem.strip("_"), ".".join(own.with_suffix("").parts)), 1.0)
+    for node in ast.walk(ast.parse((root / path).read_text("utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("__"):
+            around = node.lineno <= line <= (node.end_lineno or node.lineno)
+            found[node.name] = ABOUT_THE_LINE if around else 1.0
+    return found
+
+
+@cache
+def _texts(root: Path) -> dict[str, str]:
+    return {
+        path.relative_to(root).as_posix(): path.read_text("utf-8")
+        for path in sorted((root / "tests").rglob("test_*.py"))
+    }
+
+
+@cache
+def _seconds(root: Path) -> Mapping[str, float]:
+    """Return the wall time of each file in the last whole run here (`tests/file_order.py`)."""
+    times = root / _TIMES
+    found: Mapping[str, float] = json.loads(times.read_text("utf-8")) if times.exists() else {}
+    return found
