@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from uhal_conformance.sampling import rounds
+from uhal_conformance.forking import Forker
+from uhal_conformance.sampling import SOAK, rounds
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -21,18 +23,43 @@ def run_child(
     options: Sequence[str] = (),
     timeout: float = rounds(120, 1200),
 ) -> subprocess.CompletedProcess[str]:
-    """Call `function(*arguments)` in a fresh interpreter; arguments must have a literal repr."""
+    """Call `function(*arguments)` in a process of its own; arguments must have a literal repr.
+
+    With options of the interpreter, and in a soak, which counts the lines that run, the interpreter
+    is a fresh one. Else it is a fork that has imported numpy and pytest.
+    """
     module = ".".join(Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
     call = f"{function.__name__}({', '.join(map(repr, arguments))})"
+    program = f"from {module} import {function.__name__}; {call}"
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    told = {**inherited, **(environment or {})}
+    forker = _forker(inherited)
+    if not options and not SOAK and forker is not None and forker.suits(told):
+        done = forker.run(program, told, timeout)
+        if done is not None:
+            return done
     return subprocess.run(
-        [sys.executable, *options, "-c", f"from {module} import {function.__name__}; {call}"],
+        [sys.executable, *options, "-c", program],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
+        env=told,
         capture_output=True,
         text=True,
         timeout=timeout,
     )
+
+
+_forkers: dict[int, Forker] = {}
+"""That of a process, by its number: a fork of it has none."""
+
+
+def _forker(environment: Mapping[str, str]) -> Forker | None:
+    if not hasattr(os, "fork"):
+        return None
+    if os.getpid() not in _forkers:
+        _forkers[os.getpid()] = Forker(ROOT, environment)
+        atexit.register(_forkers[os.getpid()].close)
+    return _forkers[os.getpid()]
 
 
 def check_child(function: Callable[..., object], *arguments: Any, **how: Any) -> str:

@@ -71,7 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.record:
                 with options.record.open("a", encoding="utf-8") as record:
                     record.write(json.dumps(asdict(found), ensure_ascii=False) + "\n")
-    counts = Counter(one.verdict for one in judged.values())
+    unsound = bench.failing({one.killer for one in judged.values() if one.killer})
+    for one in judged.values():
+        if one.killer in unsound:
+            print(f"{UNKNOWN}: {one.what} ({one.killer})")
+    counts = Counter(UNKNOWN if one.killer in unsound else one.verdict for one in judged.values())
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
     return int(counts.keys() != {KILLED})
 
@@ -87,8 +91,6 @@ def _judge(bench: Bench, planted: Planted, every_case: bool) -> Judged:
     verdict = KILLED if drawn else NOT_DRAWN
     if killer.file not in reached([planted.path]):
         verdict = LEFT_OUT
-    if not bench.is_sound(killer):
-        verdict = UNKNOWN
     return Judged(planted.what, verdict, killer.test)
 
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,6 @@ class Bench:
         self._copy = copy
         self._seed = seed
         self._switch = 0
-        self._sound: dict[str, bool] = {}
 
     @contextmanager
     def planted(self, path: str, source: str, switch: int) -> Iterator[None]:
@@ -62,25 +61,25 @@ class Bench:
                 return Killer(file, named[1] if named else file)
         return None
 
-    def is_sound(self, killer: Killer) -> bool:
-        """Return whether a test passes without a mistake; ask while none is planted."""
-        if killer.test not in self._sound:
-            self._sound[killer.test] = self._run(killer.test, *_EVERY_CASE) is None
-        return self._sound[killer.test]
+    def failing(self, tests: Collection[str]) -> set[str]:
+        """Return the tests that fail without a mistake; ask while none is planted."""
+        every = (*_EVERY_CASE, "--maxfail=0", *sorted(tests))
+        said = self._run(*every, seconds=None) if tests else None
+        return set(_FAILED.findall(said or ""))
 
-    def _run(self, test: str, *options: str) -> str | None:
+    def _run(self, *arguments: str, seconds: float | None = SECONDS) -> str | None:
         """Return what pytest said, or None where every test passed."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", f"--seed={self._seed}"]
         try:
             done = subprocess.run(
-                [*command, *options, test],
+                [*command, *arguments],
                 cwd=self._copy,
                 env={**os.environ, VARIABLE: str(self._switch)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
                 errors="replace",
-                timeout=SECONDS,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
             return ""

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-FILES = 5
-SECONDS = 40.0
+FILES = 4
+SECONDS = 20.0
 """The files that are asked took no longer than this in the last whole run, beside the first."""
 START = 3.0
 """Seconds in which pytest begins."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.simulated.rocm_programs import Bench, fail, simulated
 from tests.slots import U32, U64, KernelCall, Slots, launch_graph, update_kernel
-from uhal import DeviceBuffer, Function, Module, Stream, diagnostics
+from uhal import DeviceBuffer, Event, Function, Module, Plan, Stream, diagnostics
 from uhal.contract import ExecutableGraph
 from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend
@@ -186,6 +186,34 @@ def two_threads_two_graphs(image: str, seed: int, launches: int) -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures
+
+
+def as_many_streams_as_a_capture_takes(image: str, most: int) -> None:
+    """One stream more is refused in words, and the next capture goes on."""
+    bench = Bench(image, 0)
+    x = DeviceBuffer.zeros(most + 1, "u32")
+    first, *others = (Stream() for _ in range(most + 1))
+
+    def captured(joining: list[Stream]) -> Plan:
+        begun, done = Event(), Event()
+        with first.capture() as plan:
+            begun.record(first)
+            for number, other in enumerate(joining):
+                other.wait_event(begun)
+                bench.step[1, 64, 0, other](1, 0, 7, x[number : number + 1])
+                done.record(other)
+                first.wait_event(done)
+        return plan
+
+    try:
+        captured(others)
+    except DeviceError as error:
+        assert "one stream too many" in str(error), error
+    else:
+        raise AssertionError("one stream more was taken")
+    with captured(others[:-1]) as plan:
+        plan.replay()
+        assert x.to_numpy(stream=first).tolist() == [7] * (most - 1) + [0, 0]
 
 
 def told_which_queue(image: str) -> None:

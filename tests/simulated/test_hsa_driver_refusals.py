@@ -79,6 +79,11 @@ Change = dict[str, Any]
         ({"grid": (0, 1, 1)}, "INCOMPATIBLE_ARGUMENTS", "0 along x"),
         ({"group": (64, 0, 1)}, "INCOMPATIBLE_ARGUMENTS", "0 along y"),
         ({"dimensions": 1, "grid": (64, 1, 2)}, "INCOMPATIBLE_ARGUMENTS", "other than 1 along z"),
+        (
+            {"dimensions": 1, "grid": (64, 1, 1), "group": (64, 2, 1)},
+            "INCOMPATIBLE_ARGUMENTS",
+            "other than 1 along y",
+        ),
         ({"grid": (65, 1, 1)}, "INCOMPATIBLE_ARGUMENTS", "partial"),
         (
             {"group": (2048, 1, 1), "grid": (2048, 1, 1)},

@@ -63,6 +63,12 @@ def test_a_graph_is_destroyed_while_its_launches_are_pending(
     check_child(programs.destroyed_while_pending, image, seed, environment=environment)
 
 
+def test_a_capture_takes_32_streams(environment: Mapping[str, str], image: str) -> None:
+    check_child(
+        programs.as_many_streams_as_a_capture_takes, image, 32, environment=environment, timeout=60
+    )
+
+
 def test_kernels_are_told_the_queue_of_each_launch(
     environment: Mapping[str, str], folder: Path
 ) -> None:

@@ -166,6 +166,9 @@ def events_and_time(runtime: Runtime) -> None:
         runtime.call("topsEventRecord", event, stream)
     runtime.refused("NotReady", "topsEventElapsedTime", ctypes.byref(ms), first, second)
     runtime.refused("NotReady", "topsStreamQuery", stream)
+    runtime.call("topsEventSynchronize", first)
+    for begin, end in ((first, second), (second, first)):
+        runtime.refused("NotReady", "topsEventElapsedTime", ctypes.byref(ms), begin, end)
     runtime.call("topsEventSynchronize", second)
     runtime.call("topsEventElapsedTime", ctypes.byref(ms), first, second)
     assert ms.value >= 0

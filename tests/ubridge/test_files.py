@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -325,6 +326,8 @@ def test_what_of_gguf_is_refused(host: Device, tmp_path: Path) -> None:
     refused(good[:-1], r"'x': expected 256 bytes at a multiple of 32 within the 255")
     refused(good[:50], "there are")
     refused(b"", "the file is empty")
+    gc.collect()
+    os.fstat(0)  # a file that was not opened closes no other one
     refused(b"GGUX" + good[4:], "expected a file of safetensors or GGUF, got one that begins with")
     second = changed(4, struct.pack("<I", 2))
     path.write_bytes(second)

@@ -128,6 +128,7 @@ def test_bytes_that_never_become_a_character_are_told_at_the_end(make: Make) -> 
         ("cde", "b", "stop"),
         (["xx", "de"], "bc", "stop"),
         (["defgh", "ef"], "bcd", "stop"),
+        (["cd", "cde", "c"], "b", "stop"),
         ("b", "", "stop"),
         ("fX", "bcdef", "end"),
         ((), "bcdef", "end"),
@@ -157,6 +158,12 @@ def test_stop_strings_across_any_borders(rng: np.random.Generator) -> None:
         found = [whole.find(one) for one in strings if one in whole]
         assert told == (whole[: min(found)] if found else text)
         assert (stops.found is not None) == bool(found)
+
+
+def test_of_stop_strings_that_begin_together_the_longest_is_found() -> None:
+    for strings in (["b", "bc", "bcd", "c"], ["bc", "bcd", "b"]):
+        stops = StopStrings(strings)
+        assert (stops.push("abcde"), stops.found, stops.push("f")) == ("a", "bcd", "")
 
 
 def test_a_full_context_ends_it(make: Make) -> None:

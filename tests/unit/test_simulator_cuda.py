@@ -209,6 +209,10 @@ def test_events_tell_time_and_order(opened: Opener) -> None:
     assert driver.call.unchecked("cuEventQuery")(end) == 600
     with refused("CUDA_ERROR_NOT_READY"):
         driver.call.cuEventElapsedTime(ctypes.byref(elapsed), start, end)
+    driver.call.cuEventSynchronize(start)
+    for begin, last in ((start, end), (end, start)):
+        with refused("CUDA_ERROR_NOT_READY"):
+            driver.call.cuEventElapsedTime(ctypes.byref(elapsed), begin, last)
     driver.call.cuEventSynchronize(end)
     driver.call.cuEventElapsedTime(ctypes.byref(elapsed), start, end)
     assert elapsed.value >= 0
