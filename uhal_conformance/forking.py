@@ -45,7 +45,7 @@ if given is not None:
 
 
 class Forker:
-    """Runs programs one at a time in forks of one process. Any thread may ask whether it is free."""
+    """Runs programs one at a time in forks of one process. Threads may share it."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         """Start the process in a folder. It ends with this one."""
@@ -89,6 +89,7 @@ class Forker:
         given = {"program": program, "environment": dict(environment), "out": out, "err": err}
         self._tell(json.dumps(given))
         pid = int(self._line())
+        assert self._process.stdout is not None
         in_time = bool(select.select([self._process.stdout], [], [], timeout)[0])
         if not in_time:
             with contextlib.suppress(ProcessLookupError):
@@ -123,6 +124,4 @@ class Forker:
 
 
 def _before_the_fork(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value for name, value in environment.items() if name.startswith(BEFORE_THE_FORK)
-    }
+    return {name: value for name, value in environment.items() if name.startswith(BEFORE_THE_FORK)}
