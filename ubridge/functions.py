@@ -6,7 +6,6 @@ All of them are `ubridge`'s: it takes its names of them from `__all__` here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 from ubridge.core.operand_checks import require_number
@@ -46,38 +45,8 @@ class BinaryFunction(Protocol):
         """Compute it for every pair of elements."""
 
 
-def _unary(op: Op) -> UnaryFunction:
-    def function(
-        x: DeviceTensor,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        return elementwise.unary(op, x, None, out, stream)
-
-    _present(function, op)
-    return remembered(partial(elementwise.plan_unary, op), writes_over=True)(function)
-
-
-def _binary(op: Op) -> BinaryFunction:
-    def function(
-        x: Any,
-        y: Any,
-        *,
-        out: DeviceTensor | None = None,
-        stream: StreamLike | None = None,
-    ) -> DeviceTensor:
-        return elementwise.binary(op, x, y, out, stream)
-
-    _present(function, op)
-    plan, answer = partial(elementwise.plan_binary, op), elementwise.answering_pair(op)
-    return remembered(plan, writes_over=True, asks=answer)(function)
-
-
-def _present(function: Callable[..., Any], op: Op) -> None:
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = f"Return {op.summary}, element by element, in `out` if given."
-
+_unary: Callable[[Op], UnaryFunction] = elementwise.unary_function
+_binary: Callable[[Op], BinaryFunction] = elementwise.binary_function
 
 abs = _unary(defined.ABS)  # numpy's name
 ceil = _unary(defined.CEIL)

@@ -36,7 +36,7 @@ from ubridge.definitions.elementwise import (
 from ubridge.definitions.memory import FILL
 from ubridge.definitions.table import OPS
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
-from ubridge.ops.elementwise import answering_pair, wrapped
+from ubridge.ops.elementwise import wrapped
 from ubridge.ops.engine import Value, bits_of, change, write
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
@@ -45,16 +45,6 @@ from ubridge.ops.strided import Index, StridedTensor, indexed
 from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
-
-
-def _operator(op: Op) -> Callable[[Any, Any], DeviceTensor]:
-    """The method behind an operator of a tensor and another, or a number."""
-
-    def method(self: DeviceTensor, other: Any) -> DeviceTensor:
-        return elementwise.binary(op, self, other)
-
-    method.__name__ = op.name
-    return remembered(partial(elementwise.plan_binary, op), asks=answering_pair(op))(method)
 
 
 def _comparison(op: Op) -> Callable[[Any, Any], Any]:
@@ -75,41 +65,21 @@ def _is_comparable(other: Any) -> bool:
     return isinstance(other, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple))
 
 
-def _reflected(op: Op) -> Callable[[Any, Any], DeviceTensor]:
-    """The method behind an operator of a number and a tensor."""
-
-    def method(self: DeviceTensor, other: Any) -> DeviceTensor:
-        return elementwise.binary(op, other, self)
-
-    method.__name__ = op.name
-    answer = answering_pair(op, number_first=True)
-    return remembered(lambda x, other: elementwise.plan_binary(op, other, x), asks=answer)(method)
-
-
 def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
     """The method behind an operator that writes its result over the left operand."""
-
-    def over_left(x: DeviceTensor, y: Any, *, out: DeviceTensor) -> DeviceTensor:
-        return elementwise.binary(op, x, y, out)
-
-    over_left.__name__ = op.name
-    plan, answer = partial(elementwise.plan_binary, op), answering_pair(op)
-    written = remembered(plan, writes_over=True, asks=answer)(over_left)
+    function = _operator(op)
 
     def method(self: DeviceTensor, other: Any) -> DeviceTensor:
-        return written(self, other, out=self)
+        return function(self, other, out=self)
 
     return method
 
 
-def _prefix(op: Op) -> Callable[[Any], DeviceTensor]:
-    """The method behind an operator of a tensor alone."""
-
-    def method(self: DeviceTensor) -> DeviceTensor:
-        return elementwise.unary(op, self)
-
-    method.__name__ = op.name
-    return remembered(partial(elementwise.plan_unary, op))(method)
+_prefix: Callable[[Op], Callable[..., DeviceTensor]] = elementwise.unary_function
+_operator: Callable[[Op], Callable[..., DeviceTensor]] = elementwise.binary_function
+_reflected: Callable[[Op], Callable[..., DeviceTensor]] = partial(
+    elementwise.binary_function, number_first=True
+)
 
 
 class DeviceTensor(StridedTensor):

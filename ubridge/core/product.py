@@ -25,6 +25,12 @@ class Product:
     b_column: int
 
     @property
+    def strides(self) -> dict[str, int]:
+        """The strides, as kernels that take any call them."""
+        names = [f"{one}_{axis}" for one in "ab" for axis in ("batch", "row", "column")]
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def layouts(self) -> str | None:
         """How a and b lie: `n` for rows of neighboring elements, `t` for columns; else `None`."""
         a = _letter(self.a_row, self.a_column, self.m, self.k)

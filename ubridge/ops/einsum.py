@@ -6,6 +6,8 @@ neither the result nor a later operand needs it, that operand is summed over it 
 
 from __future__ import annotations
 
+from functools import partial
+from math import prod
 from typing import Any
 
 from ubridge.core.layout import Layout
@@ -182,23 +184,19 @@ def _multiplied(
     lengths = {**dict(zip(left, x.shape, strict=True)), **dict(zip(right, y.shape, strict=True))}
     letters = batch + rows + columns
     shape = [lengths[letter] for letter in letters]
-    if not inner:
-        return binary(MULTIPLY, a, b, None, stream).reshape(shape), letters
-    return products.matmul(a, b, stream=stream).reshape(shape), letters
+    multiply = products.matmul if inner else partial(binary, MULTIPLY)
+    return multiply(a, b, stream=stream).reshape(shape), letters
 
 
 def _arranged(x: Tensor, letters: str, batch: tuple[str, ...], rows: str, columns: str) -> Tensor:
     """The view, or where there is none a copy, with axes (batch…, rows, columns)."""
     order = [letters.index(letter) for letter in (*batch, *rows, *columns)]
     turned = x.permute(order) if order else x
-    outer = turned.shape[: len(batch)]
     split = len(batch) + len(rows)
-    row_count, column_count = 1, 1
-    for length in turned.shape[len(batch) : split]:
-        row_count *= length
-    for length in turned.shape[split:]:
-        column_count *= length
-    return turned.reshape(*outer, row_count, column_count)
+    outer = turned.shape[: len(batch)]
+    return turned.reshape(
+        *outer, prod(turned.shape[len(batch) : split]), prod(turned.shape[split:])
+    )
 
 
 __all__ = [

@@ -8,7 +8,7 @@ device's default stream. All functions enqueue and return at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import copysign
 from typing import Any
 
@@ -190,11 +190,39 @@ def answering_pair(
     return answer
 
 
-def _plan_factors(x: Value) -> Plan:
-    return of_each(AFFINE, (x,), x._dtype, (1, 0))
+_of_factors = answering(lambda x: of_each(AFFINE, (x,), x._dtype, (1, 0)))
 
 
-_of_factors = answering(_plan_factors)
+def unary_function(op: Op) -> Callable[..., Any]:
+    """Return the function on a tensor of an operation, which the lane launches again."""
+
+    def function(x: Any, *, out: Any = None, stream: StreamLike | None = None) -> Any:
+        return unary(op, x, None, out, stream)
+
+    return remembered(partial(plan_unary, op), writes_over=True)(_presented(function, op))
+
+
+def binary_function(op: Op, number_first: bool = False) -> Callable[..., Any]:
+    """Return the function on a tensor and another, or a number, of an operation.
+
+    With `number_first` the second argument is the operation's first.
+    """
+
+    def plan(x: Any, y: Any) -> Value:
+        return plan_binary(op, y, x) if number_first else plan_binary(op, x, y)
+
+    def function(x: Any, y: Any, *, out: Any = None, stream: StreamLike | None = None) -> Any:
+        return run(plan(x, y), out, stream)
+
+    answer = answering_pair(op, number_first)
+    return remembered(plan, writes_over=True, asks=answer)(_presented(function, op))
+
+
+def _presented(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    """The function with its name and text."""
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = f"Return {op.summary}, element by element, in `out` if given."
+    return function
 
 
 def _in_numbers(

@@ -321,9 +321,8 @@ def launch_index_select(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Take the slices of an axis at ids of one axis, which replaces the axis they choose from."""
-    op = INDEX_SELECT
-    x = tensor_of(op, "x", buffer, layout, executor)
-    chosen = tensor_of(op, "ids", ids, ids_layout, executor)
+    x = tensor_of(INDEX_SELECT, "x", buffer, layout, executor)
+    chosen = tensor_of(INDEX_SELECT, "ids", ids, ids_layout, executor)
     return run_into(selection.plan_slices(x, chosen, axis), out, stream)
 
 
@@ -339,9 +338,8 @@ def launch_gather(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Take an element at each id; the ids have the layout's shape except along the axis."""
-    op = GATHER
-    x = tensor_of(op, "x", buffer, layout, executor)
-    chosen = tensor_of(op, "ids", ids, ids_layout, executor)
+    x = tensor_of(GATHER, "x", buffer, layout, executor)
+    chosen = tensor_of(GATHER, "ids", ids, ids_layout, executor)
     return run_into(selection.plan_elements(x, chosen, axis), out, stream)
 
 
@@ -362,8 +360,10 @@ def launch_matmul(
 
     Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
     """
-    op = MATMUL
-    x, y = tensor_of(op, "x", a, a_layout, executor), tensor_of(op, "y", b, b_layout, executor)
+    x, y = (
+        tensor_of(MATMUL, "x", a, a_layout, executor),
+        tensor_of(MATMUL, "y", b, b_layout, executor),
+    )
     plan = products.plan_product(x, y, a.dtype)
     return run_into(plan, out, stream), plan.shape
 
@@ -390,14 +390,13 @@ def launch_attention(
     neighboring heads share a kv head. A mask broadcasts to (batch, heads, queries, keys). With
     `causal` the last query sees every key, and each query sees one key less than the next one.
     """
-    op = ATTENTION
     added = None
     if mask is not None and mask_layout is not None:
-        added = tensor_of(op, "mask", mask, mask_layout, executor)
+        added = tensor_of(ATTENTION, "mask", mask, mask_layout, executor)
     plan = products.plan_attention(
-        tensor_of(op, "query", query, query_layout, executor),
-        tensor_of(op, "key", key, key_layout, executor),
-        tensor_of(op, "value", value, value_layout, executor),
+        tensor_of(ATTENTION, "query", query, query_layout, executor),
+        tensor_of(ATTENTION, "key", key, key_layout, executor),
+        tensor_of(ATTENTION, "value", value, value_layout, executor),
         added,
         causal,
         scale,
@@ -417,9 +416,8 @@ def launch_kv_concat(
     executor: Executor | None = None,
 ) -> tuple[DeviceBuffer, Shape]:
     """Join two tensors along an axis in one launch. Also return the result's shape."""
-    op = KV_CONCAT
-    x = tensor_of(op, "x", left, left_layout, executor)
-    y = tensor_of(op, "y", right, right_layout, executor)
+    x = tensor_of(KV_CONCAT, "x", left, left_layout, executor)
+    y = tensor_of(KV_CONCAT, "y", right, right_layout, executor)
     plan = products.plan_kv_concat(x, y, axis)
     return run_into(plan, out, stream), plan.shape
 

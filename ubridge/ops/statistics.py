@@ -6,6 +6,7 @@ computed in f32 and rounded once, as `mean` does.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod as product_of
 
 from ubridge.core.operand_checks import axes_of, axis_of, require_number
@@ -23,8 +24,10 @@ from ubridge.definitions.elementwise import (
 )
 from ubridge.definitions.rows import MAX, MIN, SUM
 from ubridge.ops import reductions
-from ubridge.ops.elementwise import binary, converted, unary
-from ubridge.ops.reductions import Axes, reduced
+from ubridge.ops.elementwise import binary, converted, plan_binary, plan_conversion, unary
+from ubridge.ops.engine import Value, run
+from ubridge.ops.reductions import Axes, plan_reduction, plan_sum, reduced
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_out, require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType, as_dtype
@@ -194,7 +197,22 @@ def _running(x: Tensor, stream: StreamLike | None) -> Tensor:
     return made
 
 
-@named
+def _plan_judged(op: Op, of_none: Op, x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """Plan the extreme of `x != 0`; of no elements, how their sum, 0, compares with 0."""
+    require_tensors(op.name, x)
+    if 0 in x.shape:
+        axes = axes_of(op.name, x._layout, axis)
+        return plan_binary(of_none, plan_sum(plan_conversion(x, i64), axes, None, keepdims), 0)
+    if x._dtype is not bool_:
+        x = plan_binary(NOT_EQUAL, x, 0)
+    return plan_reduction(op, x, axis, keepdims)
+
+
+_plan_any = partial(_plan_judged, MAX, NOT_EQUAL)
+_plan_all = partial(_plan_judged, MIN, EQUAL)
+
+
+@remembered(_plan_any)
 def any(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -204,10 +222,10 @@ def any(  # numpy's name
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return whether some element over axes is not 0, as bool; False for no elements."""
-    return _judged("any", MAX, NOT_EQUAL, x, axis, keepdims, out, stream)
+    return run(_plan_any(x, axis, keepdims), out, stream)
 
 
-@named
+@remembered(_plan_all)
 def all(  # numpy's name
     x: Tensor,
     axis: Axes = None,
@@ -217,31 +235,7 @@ def all(  # numpy's name
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return whether every element over axes is not 0, as bool; True for no elements."""
-    return _judged("all", MIN, EQUAL, x, axis, keepdims, out, stream)
-
-
-def _judged(
-    name: str,
-    op: Op,
-    of_none: Op,
-    x: Tensor,
-    axis: Axes,
-    keepdims: bool,
-    out: Tensor | None,
-    stream: StreamLike | None,
-) -> Tensor:
-    """The largest or smallest of `x != 0`; of no elements, how their sum, 0, compares with 0."""
-    require_tensors(name, x)
-    axes = axes_of(name, x._layout, axis)
-    if 0 in x.shape:
-        counted = reductions.sum(
-            converted(x, i64, stream=stream), axes, None, keepdims, stream=stream
-        )
-        return binary(of_none, counted, 0, out, stream)
-    if x._dtype is not bool_:
-        x = binary(NOT_EQUAL, x, 0, None, stream)
-    found = reduced(op, x, axes, keepdims, None, stream)
-    return _as(name, found, bool_, x, out, stream)
+    return run(_plan_all(x, axis, keepdims), out, stream)
 
 
 def _summed(x: Tensor, dtype: DTypeLike | None) -> DType:

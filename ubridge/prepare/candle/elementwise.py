@@ -25,32 +25,26 @@ from ubridge.definitions.memory import COPY2D, FILL, RANDOM
 from ubridge.device.slice_ptr import joined_words
 
 
-def _unary(question: Question, steps: Steps) -> None:
-    layout = question.layout(0)
-    steps.launch((layout.size,), **_walk(layout), inp=steps.operands[0], out=steps.result)
-
-
-def _unary_scalar(question: Question, steps: Steps) -> None:
+def _each(question: Question, steps: Steps, *numbers: str) -> None:
+    """Add an operation on one operand, whose kernel calls its numbers so."""
     layout = question.layout(0)
     steps.launch(
         (layout.size,),
+        None,
+        question.result[0] if question.op is ASTYPE else None,
         **_walk(layout),
         inp=steps.operands[0],
         out=steps.result,
-        param=steps.number(),
+        **{name: steps.number(index) for index, name in enumerate(numbers)},
     )
 
 
-def _affine(question: Question, steps: Steps) -> None:
-    layout = question.layout(0)
-    steps.launch(
-        (layout.size,),
-        **_walk(layout),
-        inp=steps.operands[0],
-        out=steps.result,
-        mul=steps.number(0),
-        add=steps.number(1),
-    )
+def _with_number(question: Question, steps: Steps) -> None:
+    _each(question, steps, "param")
+
+
+def _with_factors(question: Question, steps: Steps) -> None:
+    _each(question, steps, "mul", "add")
 
 
 def _binary(question: Question, steps: Steps) -> None:
@@ -64,14 +58,6 @@ def _binary(question: Question, steps: Steps) -> None:
         lhs=x,
         rhs=y,
         out=steps.result,
-    )
-
-
-def _cast(question: Question, steps: Steps) -> None:
-    layout = question.layout(0)
-    target = question.result[0]
-    steps.launch(
-        (layout.size,), None, target, **_walk(layout), inp=steps.operands[0], out=steps.result
     )
 
 
@@ -149,12 +135,12 @@ def _walk(first: Layout, *others: Layout) -> dict[str, Given]:
 
 
 LOWERINGS: Lowerings = {
-    UNARY: Launches(_unary, KernelDef("unary", PLAIN, strided)),
-    WITH_NUMBER: Launches(_unary_scalar, KernelDef("unary", PLAIN, strided)),
-    AFFINE: Launches(_affine, KernelDef("affine", PLAIN, strided)),
+    UNARY: Launches(_each, KernelDef("unary", PLAIN, strided)),
+    WITH_NUMBER: Launches(_with_number, KernelDef("unary", PLAIN, strided)),
+    AFFINE: Launches(_with_factors, KernelDef("affine", PLAIN, strided)),
     BINARY: Launches(_binary, KernelDef("binary", PLAIN, strided)),
     COMPARISON: Launches(_binary, KernelDef("binary", PLAIN, strided)),
-    ASTYPE: Launches(_cast, KernelDef("cast", "{root}_{dtype}_{other}", strided)),
+    ASTYPE: Launches(_each, KernelDef("cast", "{root}_{dtype}_{other}", strided)),
     WHERE: Launches(_where, KernelDef("ternary", BY_IDS, strided)),
     MASKED_FILL: Launches(_masked_fill, KernelDef("fused", PLAIN, strided)),
     SILU_MUL: Launches(_gated, KernelDef("fused", PLAIN, strided)),

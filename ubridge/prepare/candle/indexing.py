@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 from ubridge.core.kernel_def import BY_IDS, KernelDef, strided
-from ubridge.core.lowering import Launches, Lowerings, Steps
+from ubridge.core.lowering import Given, Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTERING
 
-SELECT = KernelDef("indexing", BY_IDS, strided)
-"""The kernels of `index_select`."""
+BY_ID = KernelDef("indexing", BY_IDS, strided)
+"""The kernels that take ids."""
 
 
-def _index_select(question: Question, steps: Steps) -> None:
+def _choose(question: Question, steps: Steps) -> None:
+    """Add a choice by ids: of slices, or of an element for each id."""
     x, ids = steps.operands
     left, count, right = question.shape
     size = question.shape.size
-    # The layout that the kernel takes is the ids', which are contiguous. Candle's reads as many
-    # axes as it is given, from null too.
-    steps.launch(
-        (size,),
-        x.dtype,
-        ids.dtype,
-        numel=size,
-        num_dims=0,
-        info=None,
-        ids=ids,
-        inp=x,
-        out=steps.result,
-        left=left,
-        src_dim=question.layout(0).shape[1],
-        ids_dim=count,
-        right=right,
-    )
-
-
-def _gather(question: Question, steps: Steps) -> None:
-    x, ids = steps.operands
-    left, count, right = question.shape
-    size = question.shape.size
+    # The layout that the kernel of slices takes is the ids', which are contiguous. Candle's reads
+    # as many axes as it is given, from null too.
+    layout: dict[str, Given] = {"num_dims": 0, "info": None}
     steps.launch(
         (size,),
         x.dtype,
@@ -50,10 +31,12 @@ def _gather(question: Question, steps: Steps) -> None:
         src_dim=question.layout(0).shape[1],
         ids_dim=count,
         right=right,
+        **(layout if question.op is INDEX_SELECT else {}),
     )
 
 
-def _scatter(question: Question, steps: Steps) -> None:
+def _change(question: Question, steps: Steps) -> None:
+    """Add writes at ids: of slices, or of an element for each id."""
     ids, source = steps.operands
     left, count, right = question.layout(1).shape
     steps.launch(
@@ -67,24 +50,7 @@ def _scatter(question: Question, steps: Steps) -> None:
         src_dim=count,
         dst_dim=question.shape[1],
         right=right,
-    )
-
-
-def _index_add(question: Question, steps: Steps) -> None:
-    ids, source = steps.operands
-    left, count, right = question.layout(1).shape
-    steps.launch(
-        (left * right,),
-        source.dtype,
-        ids.dtype,
-        ids=ids,
-        ids_dim=count,
-        inp=source,
-        out=steps.result,
-        left=left,
-        src_dim=count,
-        dst_dim=question.shape[1],
-        right=right,
+        **({"ids_dim": count} if question.op is INDEX_ADD else {}),
     )
 
 
@@ -95,8 +61,8 @@ class _ByIds(Launches):
 
 
 LOWERINGS: Lowerings = {
-    INDEX_SELECT: _ByIds(_index_select, SELECT),
-    GATHER: _ByIds(_gather, KernelDef("indexing", BY_IDS, strided)),
-    SCATTERING: _ByIds(_scatter, KernelDef("indexing", BY_IDS, strided)),
-    INDEX_ADD: _ByIds(_index_add, KernelDef("indexing", BY_IDS, strided)),
+    INDEX_SELECT: _ByIds(_choose, BY_ID),
+    GATHER: _ByIds(_choose, BY_ID),
+    SCATTERING: _ByIds(_change, BY_ID),
+    INDEX_ADD: _ByIds(_change, BY_ID),
 }

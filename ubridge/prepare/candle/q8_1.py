@@ -16,7 +16,7 @@ from ubridge.definitions.elementwise import ASTYPE
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
 from ubridge.prepare.candle.host_blocks import weights_of
-from ubridge.prepare.candle.indexing import SELECT
+from ubridge.prepare.candle.indexing import BY_ID
 from uhal.dtypes import f32, u8, u32
 
 _MODULE = "quantized"
@@ -140,7 +140,7 @@ def _choose(question: Question, steps: Steps, format: str, out: Memory) -> None:
     checked = steps.scratch(products, u32)
     line = Layout.contiguous(1)
     of_ids = Question(INDEX_SELECT, ((u32, line), (u32, line)), (u32, line))
-    select = steps.device.kernel(of_ids, SELECT, u32, u32)
+    select = steps.device.kernel(of_ids, BY_ID, u32, u32)
     steps.launch_entry(
         select.module,
         select.entry,

@@ -68,12 +68,7 @@ class TiledProducts(ProductKernel):
             m=product.m,
             n=product.n,
             k=product.k,
-            a_batch=product.a_batch,
-            a_row=product.a_row,
-            a_column=product.a_column,
-            b_batch=product.b_batch,
-            b_row=product.b_row,
-            b_column=product.b_column,
+            **product.strides,
             out_batch=product.m * product.n,
         )
 

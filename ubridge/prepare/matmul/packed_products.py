@@ -69,12 +69,7 @@ class PackedProducts(ProductKernel):
                 m=m,
                 n=n,
                 k=k,
-                a_batch=product.a_batch,
-                a_row=product.a_row,
-                a_column=product.a_column,
-                b_batch=product.b_batch,
-                b_row=product.b_row,
-                b_column=product.b_column,
+                **product.strides,
             )
             return
         if n == 1:
