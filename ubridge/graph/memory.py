@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -37,35 +37,39 @@ class MemoryPlan:
         return self.peak_bytes / self.unplanned_bytes if self.unplanned_bytes else 1.0
 
 
-class _Placed(NamedTuple):
-    """Bytes of the arena that a storage takes, up to its last step."""
-
-    start: int
-    stop: int
-    last: int
-
-
 def plan_memory(lifetimes: Iterable[Lifetime]) -> MemoryPlan:
     """Lay storages out so that none overlaps another one in both time and memory.
 
     Steps run one after the other, so memory read last in one step may be written in the next. Each
     storage gets the smallest gap that holds it.
     """
-    alive: list[_Placed] = []
+    # First byte, end and last step, by the first byte; bytes and start, by the bytes.
+    alive: list[tuple[int, int, int]] = []
+    gaps: list[tuple[int, int]] = []
+    lasts: list[int] = []
     offsets: dict[int, int] = {}
     total = peak = 0
     for one in sorted(lifetimes, key=lambda one: (one.first, one.storage)):
         length = -(-one.nbytes // ALIGNMENT) * ALIGNMENT
-        alive = [placed for placed in alive if placed.last >= one.first]
-        ends = [0, *(placed.stop for placed in alive)]
-        starts = [*(placed.start for placed in alive), peak]
-        gaps = [(start - end, end) for end, start in zip(ends, starts, strict=True)]
-        # Without a gap the arena grows at its end.
-        _, offset = min([gap for gap in gaps if gap[0] >= length], default=gaps[-1])
-        insort(alive, _Placed(offset, offset + length, one.last))
+        if lasts and lasts[0] < one.first:
+            del lasts[: bisect_left(lasts, one.first)]
+            alive = [placed for placed in alive if placed[2] >= one.first]
+            ends, starts = [0, *(stop for _, stop, _ in alive)], [*(at for at, _, _ in alive), peak]
+            gaps = sorted((at - end, end) for end, at in zip(ends, starts, strict=True) if at > end)
+        found = bisect_left(gaps, (length, 0))
+        if found == len(gaps):
+            # A gap at the end of the arena grows with it.
+            end = alive[-1][1] if alive else 0
+            found = gaps.index((peak - end, end)) if end < peak else found
+            gaps[found : found + 1] = [(length, end)]
+            peak = end + length
+        size, offset = gaps.pop(found)
+        if size > length:
+            insort(gaps, (size - length, offset + length))
+        insort(alive, (offset, offset + length, one.last))
+        insort(lasts, one.last)
         offsets[one.storage] = offset
         total += length
-        peak = max(peak, offset + length)
     return MemoryPlan(peak, total, offsets)
 
 
