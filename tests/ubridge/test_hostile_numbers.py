@@ -16,6 +16,8 @@ import numpy as np
 
 import ubridge as ub
 from tests.sampling import SOAK
+from tests.ubridge.op_calls import call_of
+from ubridge import OPS
 from ubridge.quantized_weight import QuantizedWeight
 from uhal import Device, DeviceBuffer
 from uhal.errors import DeviceError
@@ -164,10 +166,6 @@ def calls() -> dict[str, Call]:
             {"scale": 1, "window": 3, "cap": 2},
         ),
         "kv_concat": (lambda axis: ub.kv_concat(cube, cube, axis), {"axis": 1}),
-        "group_norm": (
-            lambda **given: ub.group_norm(x, weight, weight, **given),
-            {"groups": 2, "epsilon": 1},
-        ),
         "layer_norm": (
             lambda epsilon: ub.layer_norm(x, weight, weight, epsilon),
             {"epsilon": 1},
@@ -310,6 +308,11 @@ def calls() -> dict[str, Call]:
         kernel = ub.ones((2, 2, *(2,) * axes))
         for name, given in ((f"conv{axes}d", window), (f"conv_transpose{axes}d", turned)):
             found[name] = (_first(getattr(ub, name), data, kernel), given)
+    untold = {name for name, _ in public_parameters()} - set(found)
+    for op in OPS.values():
+        if op.dtypes and op.called in untold:
+            call = call_of(op, x.device, np.random.default_rng(0))
+            found[op.called] = (call, call.numbers)
     return found
 
 

@@ -8,6 +8,7 @@ catch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -16,23 +17,15 @@ import numpy as np
 import pytest
 
 import ubridge as ub
-from ubridge import OPS, DeviceTensor
+from tests.ubridge.op_calls import call_of
+from ubridge import OPS, DeviceTensor, Op
 from uhal import Device
-from uhal.errors import DeviceError
+from uhal.errors import DeviceError, InvalidHandleError
 
 GOLDEN = Path(__file__).with_name("mistakes.txt")
 Attempt = Callable[[], object]
-_CALLED = {
-    "index_select": {"take", "embedding"},
-    "quantized_matvec": {"quantized_matmul"},
-    "quantized_product": {"quantized_matmul"},
-    "indexed_product": {"indexed_matmul"},
-    "activations": {"quantize_activations"},
-    "block_elements": {"launch_dequantize"},
-    "rope_i": {"rope"},
-    "rope_thd": {"rope"},
-}
-"""Functions that are not called what the operations they stand for are."""
+_CALLED = {"index_select": {"embedding"}, "block_elements": {"launch_dequantize"}}
+"""Other functions than those that definitions name."""
 CAUGHT = (IndexError, OverflowError, TypeError, ValueError)
 """What a numpy user catches."""
 
@@ -333,9 +326,31 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
     }
 
 
+def all_mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
+    """The mistakes above; of other families an array and a tensor elsewhere for each operand."""
+    found = mistakes(t)
+    for op in OPS.values():
+        if op.dtypes and op.family.name not in found:
+            found[op.family.name] = operand_mistakes(op, t)
+    return found
+
+
+def operand_mistakes(op: Op, t: Tensors) -> list[tuple[str, Attempt]]:
+    """An array and a tensor elsewhere in place of each operand; ids may come from the host."""
+    call = call_of(op, t.x.device, np.random.default_rng(0))
+    attempts: list[tuple[str, Attempt]] = []
+    for name, operand in call.operands.items():
+        far = ub.zeros(operand.shape, operand.dtype, device=t.far.device)
+        if name != "ids":
+            attempts.append((f"{name} no tensor", partial(call, **{name: t.array})))
+        if len(call.operands) > 1:
+            attempts.append((f"{name} elsewhere", partial(call, **{name: far})))
+    return attempts
+
+
 def answers(t: Tensors) -> str:
     lines = []
-    for family, attempts in mistakes(t).items():
+    for family, attempts in all_mistakes(t).items():
         lines.append(f"[{family}]")
         for what, attempt in attempts:
             with pytest.raises(Exception) as caught:
@@ -362,15 +377,31 @@ def test_every_mistake_is_answered_as_before(tensors: Tensors) -> None:
 
 
 def test_every_family_has_mistakes(tensors: Tensors) -> None:
-    assert set(mistakes(tensors)) == {op.family.name for op in OPS.values() if op.dtypes}
+    assert set(all_mistakes(tensors)) == {op.family.name for op in OPS.values() if op.dtypes}
 
 
 def test_every_answer_names_the_operation(tensors: Tensors) -> None:
-    for family, attempts in mistakes(tensors).items():
-        names = {op.name for op in OPS.values() if op.family.name == family}
-        names |= _CALLED.get(family, set())
+    for family, attempts in all_mistakes(tensors).items():
+        ops = [op for op in OPS.values() if op.family.name == family]
+        names = {name for op in ops for name in (op.name, op.called)} | _CALLED.get(family, set())
         for what, attempt in attempts:
             with pytest.raises((DeviceError, IndexError, TypeError, ValueError)) as caught:
                 attempt()
             said = str(caught.value)
             assert said.partition(":")[0].partition(",")[0] in names, f"{family}, {what}: {said}"
+
+
+OTHERWISE_CALLED = ("astype", "matmul", "rand", "randn")
+"""Runs use a method, an operator, or no operand."""
+
+
+def test_each_operand_has_to_be_a_tensor_of_the_device(tensors: Tensors) -> None:
+    tried = 0
+    for op in OPS.values():
+        if op.dtypes and op.called in ub.__all__ and op.called not in OTHERWISE_CALLED:
+            for what, attempt in operand_mistakes(op, tensors):
+                with pytest.raises((InvalidHandleError, TypeError, ValueError)):
+                    attempt()
+                    pytest.fail(f"{op.name}, {what}: not refused")
+                tried += 1
+    assert tried > 150
