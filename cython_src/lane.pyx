@@ -29,6 +29,7 @@ import threading as _threading
 import time as _time
 import warnings as _warnings
 import weakref as _weakref
+from contextvars import ContextVar as _ContextVar
 
 import numpy as _numpy
 
@@ -138,6 +139,7 @@ include "streams/reports.pxi"
 include "streams/stream.pxi"
 include "streams/callbacks.pxi"
 include "streams/event.pxi"
+include "streams/awaiting.pxi"
 include "memory/owners.pxi"
 include "memory/block.pxi"
 include "memory/free_list.pxi"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
@@ -123,6 +124,31 @@ def check_threads_each_on_their_device(backend: str, image: str) -> None:
     assert not failures, failures
 
 
+def check_tasks_each_on_their_device(backend: str, image: str) -> None:
+    pair = Pair(backend, image)
+
+    async def work(number: int) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+            with pair.devices[number]:
+                await asyncio.sleep(0)
+                assert Device.current() == pair.devices[number]
+                assert DeviceBuffer.zeros(4, "u8").device == pair.devices[number]
+                await asyncio.create_task(check_inherited(number))
+            assert Device.current() == pair.devices[0]
+
+    async def check_inherited(number: int) -> None:
+        assert Device.current() == pair.devices[number]
+        with pair.devices[1 - number]:
+            await asyncio.sleep(0)
+            assert Device.current() == pair.devices[1 - number]
+
+    async def work_in_all() -> None:
+        await asyncio.gather(*(work(number % 2) for number in range(6)))
+
+    asyncio.run(work_in_all())
+
+
 def check_one_closes_and_the_other_works_on(backend: str, image: str) -> None:
     pair = Pair(backend, image)
     pools = set(diagnostics()["pools"])
@@ -242,6 +268,7 @@ CHECKS = (
     check_copies_between_devices,
     check_events_order_streams_of_two_devices,
     check_threads_each_on_their_device,
+    check_tasks_each_on_their_device,
     check_one_closes_and_the_other_works_on,
     check_a_source_is_kept_until_it_is_copied,
     check_memory_of_copies_is_used_again,

@@ -30,8 +30,8 @@ cdef class Device:
     backend chosen by `Api`. A name stands for both: `"cuda"` for device 0 of that backend, and
     `"cuda:1"` for device 1. `NoDeviceError` when there is no such device or backend,
     `ArgumentValueError` for a name of another form or of another backend than `backend`.
-    `with device:` makes it current on the calling thread: streams, buffers and modules made inside
-    are made on it. Any thread may use it.
+    `with device:` makes it current in the calling thread or asyncio task: streams, buffers and
+    modules made inside are made on it. Any thread may use it.
     """
 
     cdef Context opened
@@ -53,7 +53,7 @@ cdef class Device:
 
     @classmethod
     def current(cls):
-        """Return the calling thread's device, else the process default.
+        """Return the device of the calling thread or task, else the process default.
 
         `DeviceError` when there is none: `Api.quick_init` or `with device:` sets one.
         """

@@ -4,17 +4,18 @@
 # -- which device is meant -------------------------------------------------------------------------
 
 cdef Context default_context = None
-cdef object thread_contexts = _threading.local()
-# on all threads: while there are none, no stack is looked up
-cdef Py_ssize_t pushed_contexts = 0
+# The devices of `with` statements, innermost last: each thread and each task of asyncio has its own.
+cdef object entered_contexts = _ContextVar("uhal device", default=())
+# Before the first `with` statement of the process nothing is looked up.
+cdef bint were_entered = False
 
 
 def current_context():
-    """Return the calling thread's context, else the process default, else None."""
-    if pushed_contexts == 0:
+    """Return the context of the calling thread or task, else the process default, else None."""
+    if not were_entered:
         return default_context
-    stack = getattr(thread_contexts, "stack", None)
-    return stack[-1] if stack else default_context
+    cdef tuple entered = entered_contexts.get()
+    return entered[-1] if entered else default_context
 
 
 def set_default_context(Context context):
@@ -26,21 +27,16 @@ def set_default_context(Context context):
 
 
 def push_context(Context context not None):
-    """Make `context` current on the calling thread until the matching `pop_context`."""
-    global pushed_contexts
+    """Make `context` current in the calling thread or task until the matching `pop_context`."""
+    global were_entered
     require_usable(context)
-    stack = getattr(thread_contexts, "stack", None)
-    if stack is None:
-        stack = thread_contexts.stack = []
-    stack.append(context)
-    pushed_contexts += 1
+    entered_contexts.set((*entered_contexts.get(), context))
+    were_entered = True
 
 
 def pop_context():
-    """Undo the calling thread's last `push_context`."""
-    global pushed_contexts
-    thread_contexts.stack.pop()
-    pushed_contexts -= 1
+    """Undo the last `push_context` of the calling thread or task."""
+    entered_contexts.set(entered_contexts.get()[:-1])
 
 
 cpdef Context chosen_context(object cls, object device):

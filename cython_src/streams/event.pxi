@@ -110,6 +110,14 @@ cdef class Event:
             note_completed(core, ticket)
         check_reports(self.context, core)
 
+    def __await__(self):
+        """Wait in a task of asyncio, as `synchronize` does; other tasks run meanwhile."""
+        require_event(self)
+        refuse_captured_event(self, "await")
+        if self.core is None:
+            return iter(())
+        return await_work(self.context, self.core, self.ticket, self)
+
     def query(self):
         """Return True when the mark is passed or was never set; never waits."""
         require_event(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Callable
@@ -380,3 +381,35 @@ def test_a_capture_keeps_no_other_thread_from_uploading(
         thread.join()
     assert not failures, failures
     assert result.shape == (5, 8)
+
+
+def test_a_trace_hears_its_own_task_of_asyncio_alone(
+    device: Device, rng: np.random.Generator
+) -> None:
+    """And tasks that are made within it."""
+    values = rng.standard_normal((5, 8)).astype("f4")
+    x, y = ub.asarray(values), ub.asarray(values)
+    ub.exp(x), ub.cos(y)
+    heard: list[str] = []
+
+    async def part() -> None:
+        await asyncio.sleep(0)
+        ub.exp(x)
+
+    async def traced() -> None:
+        with trace() as graph:
+            await asyncio.gather(part(), asyncio.sleep(0))
+            ub.exp(x)
+        heard.append(str(graph))
+        assert graph.n_ops == 2, graph
+
+    async def others() -> None:
+        for _ in range(4):
+            await asyncio.sleep(0)
+            ub.cos(y)
+
+    async def both() -> None:
+        await asyncio.gather(traced(), others())
+
+    asyncio.run(both())
+    assert "cos" not in heard[0].lower()

@@ -11,6 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ubridge.core.question import Question
@@ -18,7 +19,7 @@ from uhal import Device, DeviceBuffer, LaunchSequence, set_recorder
 
 
 class Listener(ABC):
-    """Hears of the operations that the thread which made it enqueues on a device."""
+    """Hears of operations on a device that its thread and asyncio task enqueue."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -48,9 +49,16 @@ class Listener(ABC):
         """
 
     def hears(self, device: Device) -> bool:
-        """Return whether it hears of this thread's operations on a device."""
-        return self.thread == threading.get_ident() and self.device == device
+        """Return whether it hears of this thread's and task's operations on a device."""
+        return (
+            self.thread == threading.get_ident()
+            and self.device == device
+            and self in _of_this_task.get()
+        )
 
+
+_of_this_task: ContextVar[tuple[Listener, ...]] = ContextVar("ubridge listeners", default=())
+"""Listeners that this task began, or that began before the task was made."""
 
 _listeners: list[Listener] = []
 _lock = threading.Lock()
@@ -71,9 +79,11 @@ def listening(listener: Listener) -> Iterator[None]:
     with _lock:
         _listeners.append(listener)
         set_recorder(_told)
+    _of_this_task.set((*_of_this_task.get(), listener))
     try:
         yield
     finally:
+        _of_this_task.set(tuple(one for one in _of_this_task.get() if one is not listener))
         with _lock:
             _listeners.remove(listener)
             if not _listeners:
