@@ -28,9 +28,16 @@ from uhal.contract import (
     FunctionAttributes,
     ImageCandidate,
     LoadedModule,
+    Reports,
     joined_reasons,
 )
-from uhal.errors import ArgumentValueError, DeviceError, LibraryNotFoundError, from_code
+from uhal.errors import (
+    ArgumentValueError,
+    DeviceError,
+    LibraryNotFoundError,
+    OutOfMemoryError,
+    from_code,
+)
 from uhal.images import cpu_level
 from uhal.images.host_module import ParameterFacts, require_host_module, signature_of
 from uhal.library_graphs import OwnGraphVerbs, own_graph_names
@@ -82,6 +89,7 @@ _BLOCK_FOR_ELEMENTS = 1024
 # at least, the runtime can tell a short launch from a long one by the number of its blocks.
 _BLOCKS_PER_CORE = 8
 _BLOCKS = 128
+_ENTRY_BYTES = 128
 
 
 class HostBackend(OwnGraphVerbs):
@@ -256,6 +264,27 @@ class HostBackend(OwnGraphVerbs):
     def host_device_pointer(self, pointer: int) -> int:
         """Return the pointer: kernels run in this process."""
         return pointer
+
+    def device_reports(self, ordinal: int) -> Reports:
+        """Return where the runtime tells of launches that got no memory for their own use."""
+        word = ctypes.c_void_p()
+        self._library.uhalHostDeviceGetReportWord(word, ordinal)
+        return word.value or 0, lambda: self._take_reports(ordinal)
+
+    def _take_reports(self, ordinal: int) -> list[tuple[Exception, int | None]]:
+        take = self._library.unchecked("uhalHostDeviceTakeReport")
+        stream = ctypes.c_uint64()
+        entry = ctypes.create_string_buffer(_ENTRY_BYTES)
+        reports: list[tuple[Exception, int | None]] = []
+        while take(stream, entry, len(entry), ordinal) == 0:
+            name = entry.value.decode("utf-8", "replace")
+            error = OutOfMemoryError(
+                f"kernel {name}: expected memory for its own use, got none. Its results are not "
+                "valid, the device goes on. Free memory and launch it again.",
+                backend=self.name,
+            )
+            reports.append((error, stream.value))
+        return reports
 
     def can_access_peer(self, ordinal: int, peer: int) -> bool:
         """Return True: every host device is memory of this process."""

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define UHAL_HOST_ABI_VERSION 3
+#define UHAL_HOST_ABI_VERSION 4
 
 typedef int uhalHostResult;
 
@@ -130,6 +130,11 @@ uhalHostResult uhalHostDeviceGetCount(int *count);
 uhalHostResult uhalHostDeviceGetName(char *name, int bytes, int ordinal);
 uhalHostResult uhalHostDeviceGetProperties(uhalHostDeviceProperties *properties, int ordinal);
 uhalHostResult uhalHostDeviceGetContext(void **context, int ordinal);
+/* Reports of launches whose kernels got no memory for their own use. The word is not 0 while there
+ * are some. TakeReport gives the stream's handle and the kernel's name, which is cut to `bytes`;
+ * UHAL_HOST_ERROR_NOT_FOUND when there is none. */
+uhalHostResult uhalHostDeviceGetReportWord(void **word, int ordinal);
+uhalHostResult uhalHostDeviceTakeReport(uint64_t *stream, char *entry, size_t bytes, int ordinal);
 uhalHostResult uhalHostCtxGetCurrent(void **context);
 uhalHostResult uhalHostCtxSetCurrent(void *context);
 uhalHostResult uhalHostCtxSynchronize(void);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar, final
@@ -99,9 +99,16 @@ class Context:
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
     def watch_reports(
-        self, word: int, report: Callable[[], Exception | None], asserts: bool = False
+        self,
+        word: int,
+        report: Callable[[], Iterable[tuple[Exception, int | None]]],
+        asserts: bool = False,
     ) -> None:
-        """Raise what `report` returns, once a user's wait finds the word at an address not 0."""
+        """Raise what `report` returns, once a user's wait finds the word at an address not 0.
+
+        `report` returns pairs: an exception, and the native handle of the stream that raises it, or
+        `None` for each stream that may have met it.
+        """
     def unwatch_reports(self, word: int) -> None:
         """Watch the word at an address no longer."""
     def check_reports(self, stream: StreamLike | None = None) -> None:
@@ -164,7 +171,7 @@ def current_context() -> Context | None:
 
 def set_default_context(context: Context | None) -> None: ...
 def push_context(context: Context) -> None:
-    """Make `context` current on the calling thread until the matching `pop_context`."""
+    """Make `context` current in the calling thread or task until the matching `pop_context`."""
 
 def pop_context() -> None: ...
 def fork_generation() -> int:
@@ -204,8 +211,8 @@ class Device:
     """One device of one backend. A value: equal to every other with its backend and ordinal.
 
     Creating one opens the device, once a process. A name stands for ordinal and backend: `"cuda"`,
-    `"cuda:1"`. `with device:` makes it current on the calling thread: streams, buffers and modules
-    made inside are made on it. Any thread may use it.
+    `"cuda:1"`. `with device:` makes it current in the calling thread or asyncio task: streams,
+    buffers and modules made inside are made on it. Any thread may use it.
     """
 
     def __init__(self, ordinal: int | str = 0, backend: str | None = None) -> None: ...
@@ -302,6 +309,7 @@ class Stream:
     @property
     def closed(self) -> bool: ...
     def synchronize(self) -> None: ...
+    def __await__(self) -> Generator[Any]: ...
     def query(self) -> bool: ...
     def wait_event(self, event: Event) -> None: ...
     def record_event(self, event: Event | None = None) -> Event: ...
@@ -333,6 +341,7 @@ class Event:
     def closed(self) -> bool: ...
     def record(self, stream: StreamLike | None = None) -> None: ...
     def synchronize(self) -> None: ...
+    def __await__(self) -> Generator[Any]: ...
     def query(self) -> bool: ...
     def elapsed_since(self, start: Event) -> float: ...
     def close(self) -> None: ...

@@ -27,6 +27,7 @@ CAPACITY = 4096
 
 _ASSERTION = 2
 _NOWHERE = 0xFFFFFFFF
+_IN_STREAM = 0xFFFFFFFE
 _CHANNEL = np.dtype(
     [("pending", np.uint32), ("capacity", np.uint32), ("next", np.uint32), ("reserved", "13u4")]
 )
@@ -83,9 +84,10 @@ class _Ring:
         self._read = 0
         self._lock = threading.Lock()
 
-    def report(self) -> KernelAssertionError | DeviceWarning | None:
-        """Print what was printed since the last time; return the first assertion that failed.
+    def report(self) -> list[tuple[KernelAssertionError | DeviceWarning, int | None]]:
+        """Print what was printed since the last time; return the first assertion of each stream.
 
+        Each comes with the handle of the stream, or with `None` where kernels do not know theirs.
         Without a failed assertion, a warning says how many messages were lost, if any.
         """
         with self._lock:
@@ -96,28 +98,39 @@ class _Ring:
             if not failed:
                 raise
         if failed:
-            more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-            return KernelAssertionError(failed[0] + more)
+            return [
+                (
+                    KernelAssertionError(
+                        texts[0] + (f" ({len(texts) - 1} more failed)" if len(texts) > 1 else "")
+                    ),
+                    stream,
+                )
+                for stream, texts in failed.items()
+            ]
         if lost:
-            return DeviceWarning(
+            warning = DeviceWarning(
                 f"{lost} messages of kernels were lost, failed assertions perhaps among them: at "
                 f"most {CAPACITY} are kept between two waits. Wait more often."
             )
-        return None
+            return [(warning, None)]
+        return []
 
-    def _new(self) -> tuple[list[str], list[str], int]:
-        """What was printed and what failed since the last time, and the number of lost messages."""
+    def _new(self) -> tuple[list[str], dict[int | None, list[str]], int]:
+        """What was printed, what failed by stream, and the number of lost messages."""
         self._channel["pending"] = 0
         end = int(self._channel["next"])
         # The counter wraps around as the device's does.
         new = (end - self._read) & 0xFFFFFFFF
-        failed: list[str] = []
+        failed: dict[int | None, list[str]] = {}
         lines: list[str] = []
         for number in range(end - min(new, CAPACITY), end):
             message = self._messages[number % CAPACITY]
             if int(message["number"]) != (number + 1) & 0xFFFFFFFF:
                 continue  # still being written, by work that was not waited for
-            (failed if message["kind"] == _ASSERTION else lines).append(_words(message))
+            if message["kind"] == _ASSERTION:
+                failed.setdefault(_stream(message), []).append(_words(message))
+            else:
+                lines.append(_words(message))
         self._read = end
         return lines, failed, max(0, new - CAPACITY)
 
@@ -163,12 +176,18 @@ def _end(context: Context, ring: _Ring) -> None:
     """Give the memory back once nothing can write to it any more, with its last words."""
     with contextlib.suppress(DeviceError):  # closed or lost: nothing runs
         context.synchronize()
-        found = ring.report()
-        if found is not None:
+        for found, _ in ring.report():
             warnings.warn(str(found), DeviceWarning, stacklevel=2)
     context.unwatch_reports(ring.word)
     with contextlib.suppress(DeviceError):
         ring.close()
+
+
+def _stream(message: np.void) -> int | None:
+    """The native handle of the stream that a message came from, where its kernel knew it."""
+    if int(message["thread"]) != _IN_STREAM:
+        return None
+    return int(message["block"][0]) | int(message["block"][1]) << 32
 
 
 def _words(message: np.void) -> str:
@@ -184,7 +203,7 @@ def _words(message: np.void) -> str:
     told = bytes(message["function"]).decode("utf-8", "replace")
     on_host = _HOST_FUNCTION.search(told)
     where = f"kernel {on_host[1] if on_host else told}, line {message['line']}"
-    if int(message["thread"]) != _NOWHERE:
+    if int(message["thread"]) not in (_NOWHERE, _IN_STREAM):
         block = tuple(int(index) for index in message["block"])
         where += f", block {block}, thread {message['thread']}"
     pairs = zip(_names(names, len(values)), values, strict=True)

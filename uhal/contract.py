@@ -8,10 +8,10 @@ before a verb is called. This module lies below the lane.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol, TypeAlias
 
 from uhal.errors import ArgumentValueError, NotSupportedError
 from uhal.records import BackendRecord as BackendRecord
@@ -23,6 +23,13 @@ from uhal.signature import Signature
 
 MESSAGES = b"uhal_messages"
 """The variable of images whose kernels print or assert: `LoadedModule.has_messages`."""
+
+Reports: TypeAlias = tuple[int, Callable[[], Iterable[tuple[Exception, int | None]]]]
+"""The address of a word that is not 0 while there are reports, and what takes them.
+
+Each is an exception with the native handle of the stream that raises it, or with `None` where any
+stream may have met it.
+"""
 
 CaptureStatus = Literal["none", "active", "invalidated"]
 """Of a stream: launches run; they are recorded; they were, and a mistake has spoilt the capture."""
@@ -285,6 +292,13 @@ class Backend(ABC):
         raise NotSupportedError(
             f"{self.name}: devices do not reach host memory; copy it", backend=self.name
         )
+
+    def device_reports(self, ordinal: int) -> Reports | None:
+        """How launches tell of failures that the device survives; `None`: they have none.
+
+        For `Context.watch_reports`: the address of a word, and the function that takes reports.
+        """
+        return None
 
     def pointer_device(self, address: int) -> int | None:
         """Ordinal of the device a foreign address belongs to, `None` when it cannot be told."""

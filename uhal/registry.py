@@ -214,7 +214,11 @@ def _open_context(owner: Backend, ordinal: int) -> _lane.Context:
     if not _lane.initialization_site():
         _lane.set_initialization_site(call_site())
     limits = owner.device_limits(ordinal)
-    return _lane.Context(owner, ordinal, owner.device_context(ordinal), limits)
+    context = _lane.Context(owner, ordinal, owner.device_context(ordinal), limits)
+    reports = owner.device_reports(ordinal)
+    if reports is not None:
+        context.watch_reports(*reports)
+    return context
 
 
 def _first_choice(opened: _Opened) -> str:

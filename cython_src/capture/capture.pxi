@@ -80,8 +80,12 @@ cdef Plan begin_capture(Stream stream, object name):
     plan.stream = stream
     plan.state = PLAN_RECORDING
     live.plans += 1
-    context.captures.append(plan)
-    add_member(plan, stream)
+    try:
+        context.captures.append(plan)
+        add_member(plan, stream)
+    except BaseException:
+        abandon_capture(plan)
+        raise
     return plan
 
 
@@ -100,8 +104,8 @@ cdef int settle_before_capture(Context context, StreamCore core) except -1:
 cdef int add_member(Plan plan, Stream stream) except -1:
     """Let a stream record into the plan."""
     cdef StreamCore core = stream.core
-    plan.members.append(stream)
     plan.clocks[core.id] = {core.id: 0}
+    plan.members.append(stream)
     core.capture = plan
     core.state.word |= UHAL_STATE_CAPTURING
     return bar_streams(plan.context)
@@ -114,8 +118,9 @@ cdef int leave_capture(Plan plan) except -1:
         core = (<Stream>stream).core
         core.capture = None
         core.state.word &= ~<uint32_t>UHAL_STATE_CAPTURING
-    plan.members = []
-    plan.context.captures.remove(plan)
+    plan.members.clear()
+    if plan in plan.context.captures:
+        plan.context.captures.remove(plan)
     return bar_streams(plan.context)
 
 

@@ -145,11 +145,10 @@ cdef int capture_launch(
             launch.extended[0] = extended[0]
         packed.extended = launch.extended
         code = uhal_callsite(&launch.instruction_offset)
+        reserve_launch(plan.recording, function, <object>code if code != NULL else None)
         if not plan.noted:
             give_to_driver(function, core, &launch, &packed)
-        add_launch(
-            plan.recording, &launch, function, <object>code if code != NULL else None
-        )
+        add_launch(plan.recording, &launch)
         kept = True
     finally:
         c_free(packed.blocks)

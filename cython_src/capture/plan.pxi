@@ -69,7 +69,7 @@ cdef class Plan:
     @property
     def kernels(self):
         """Names of the kernels it launches, in the order of their capture."""
-        return tuple([key[0] for key in self.recording.keys])
+        return tuple([key[0] for key in self.recording.keys[:self.recording.count]])
 
     @property
     def slots(self):

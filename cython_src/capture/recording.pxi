@@ -65,11 +65,8 @@ cdef class Recording:
         c_free(self.operations)
 
 
-cdef int add_operation(
-    Recording recording, OperationKind kind, uint64_t destination, uint64_t source, size_t count,
-    unsigned int value
-) except -1:
-    """Put an operation at the end; a launch is the one that was added last."""
+cdef int reserve_operation(Recording recording) except -1:
+    """Make room for one more operation, before the driver hears of it."""
     cdef CapturedOperation *grown
     if recording.operation_count == recording.operation_capacity:
         grown = <CapturedOperation *>realloc(
@@ -80,7 +77,15 @@ cdef int add_operation(
             raise MemoryError
         recording.operations = grown
         recording.operation_capacity = 2 * recording.operation_capacity + 16
-    grown = &recording.operations[recording.operation_count]
+    return 0
+
+
+cdef void add_operation(
+    Recording recording, OperationKind kind, uint64_t destination, uint64_t source, size_t count,
+    unsigned int value
+) noexcept:
+    """Put an operation into reserved room at the end; a launch is the one that was added last."""
+    cdef CapturedOperation *grown = &recording.operations[recording.operation_count]
     grown.kind = kind
     grown.launch = recording.count - 1
     grown.destination = destination
@@ -88,7 +93,6 @@ cdef int add_operation(
     grown.count = count
     grown.value = value
     recording.operation_count += 1
-    return 0
 
 
 cdef int run_operation(
@@ -146,11 +150,10 @@ cdef int prepare_launch(
     return 0
 
 
-cdef int add_launch(
-    Recording recording, CapturedLaunch *launch, Function function, object code
-) except -1:
-    """Put a launch at the end; the recording owns its memory from then on."""
+cdef int reserve_launch(Recording recording, Function function, object code) except -1:
+    """Make room for one more launch, before the driver hears of it."""
     cdef CapturedLaunch *grown
+    reserve_operation(recording)
     if recording.count == recording.capacity:
         grown = <CapturedLaunch *>realloc(
             recording.launches, (2 * recording.capacity + 16) * sizeof(CapturedLaunch)
@@ -159,11 +162,18 @@ cdef int add_launch(
             raise MemoryError
         recording.launches = grown
         recording.capacity = 2 * recording.capacity + 16
+    # What a launch left here that failed after this goes.
+    del recording.keys[recording.count:], recording.codes[recording.count:]
     recording.keys.append(function.ledger_key)
     recording.codes.append(code)
+    return 0
+
+
+cdef void add_launch(Recording recording, CapturedLaunch *launch) noexcept:
+    """Put a launch into reserved room at the end; the recording owns its memory from then on."""
     recording.launches[recording.count] = launch[0]
     recording.count += 1
-    return add_operation(recording, OPERATION_LAUNCH, 0, 0, 0, 0)
+    add_operation(recording, OPERATION_LAUNCH, 0, 0, 0, 0)
 
 
 cdef dict describe_launch(Recording recording, Py_ssize_t index):

@@ -136,9 +136,10 @@ cdef class Context:
     def watch_reports(self, uintptr_t word, report, asserts=False):
         """Call `report` after a wait of the user's that finds a word of host memory not 0.
 
-        It sets the word to 0 and returns an exception or a warning, or None. Each stream that ran
-        kernels of modules that report, or with `asserts` that assert, since the host last waited
-        for it raises such an exception once. The word stays, and `report` is held, until
+        It sets the word to 0 and returns pairs: an exception or a warning, and the native handle of
+        the stream whose kernel reported it, or None. The stream raises such an exception once.
+        Without a handle, each stream does that ran kernels of modules that report, or with `asserts`
+        that assert, since the host last waited for it. The word stays, and `report` is held, until
         `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)

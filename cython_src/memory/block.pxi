@@ -159,5 +159,6 @@ cdef int wait_for_uses(Context context, Block block, StreamCore core) except -1:
     cdef int i
     wait_until_ready(context, block, core)
     for i in range(block.stamp_count):
+        take_on_report(context, core, context.streams.get(block.stamps[i].stream_id))
         wait_for(context, core, block.stamps[i].stream_id, block.stamps[i].ticket)
     return 0

@@ -89,6 +89,8 @@ cdef bint note_or_watch(
     uint64_t source, size_t count, unsigned int value
 ) except -1:
     """Put a copy or fill into a plan that keeps its own list, True; or begin to watch it."""
+    if core.capture is not None:
+        reserve_operation(core.capture.recording)
     if is_noted(core):
         add_operation(core.capture.recording, kind, destination, source, count, value)
         return True

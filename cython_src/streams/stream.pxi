@@ -146,6 +146,13 @@ cdef class Stream:
         synchronize_core(self.context, self.core)
         check_reports(self.context, self.core)
 
+    def __await__(self):
+        """Wait in a task of asyncio, as `synchronize` does; other tasks run meanwhile."""
+        require_running(self.context, self.core, "await", "nothing runs")
+        if not core_is_idle(self.context, self.core):
+            marker_for(self.context, self.core, self.core.ticket)
+        return await_work(self.context, self.core, self.core.ticket, None)
+
     def query(self):
         """Return True when nothing is pending; never waits."""
         require_running(self.context, self.core, "Stream.query", "nothing runs")
@@ -166,9 +173,9 @@ cdef class Stream:
                     f"{event.context.backend_name}; synchronize the event on the host"
                 )
         native_stream_wait_event(self.context, self.core.handle, event.handle_, 0)
-        self.core.ticket += 1
         if event.context is self.context:
             take_on_report(self.context, self.core, event.core)
+        self.core.ticket += 1
 
     def record_event(self, Event event=None):
         """Record `event`, or a new one, after what is in the stream now, and return it."""

@@ -35,6 +35,8 @@ cdef class StreamCore:
     # The last tickets of kernels that may report, by what they may: bits of ids and of assertions.
     cdef uint64_t reporting[4]
     cdef uint64_t settled   # up to here the host has waited, and looked for reports
+    cdef set follows        # native handles of streams whose reports it takes on, or None
+    cdef uint64_t followed  # until this ticket is waited for
     cdef object report      # an exception for the next wait of the user's, or None
 
     def __dealloc__(self):
@@ -56,6 +58,8 @@ cdef StreamCore list_core(Context context, void *handle, bint owned):
     next_stream_id += 1
     core.markers = []
     core.held = []
+    if owned and context.watches is not None:
+        begin_reports(context, core)
     context.streams[core.id] = core
     if context.captures:
         bar_streams(context)
@@ -65,7 +69,12 @@ cdef StreamCore list_core(Context context, void *handle, bint owned):
 cdef StreamCore new_stream_core(Context context, unsigned int flags, int priority):
     cdef void *handle = NULL
     native_stream_create(context, &handle, flags, priority)
-    cdef StreamCore core = list_core(context, handle, True)
+    cdef StreamCore core
+    try:
+        core = list_core(context, handle, True)
+    except BaseException:
+        native_stream_destroy(context, handle)
+        raise
     core.flags = flags
     core.priority = priority
     return core
@@ -255,7 +264,6 @@ cdef int wait_for(
     cdef void *event
     if stream_id == waiting.id:
         return 0
-    take_on_report(context, waiting, context.streams.get(stream_id))
     if is_complete(context, stream_id, ticket, True):
         return 0
     event = marker_for(context, <StreamCore>context.streams[stream_id], ticket)

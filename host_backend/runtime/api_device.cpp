@@ -223,6 +223,28 @@ uhalHostResult uhalHostDeviceGetContext(void **context, int ordinal) {
     });
 }
 
+uhalHostResult uhalHostDeviceGetReportWord(void **word, int ordinal) {
+    return with_runtime([&](Runtime &runtime) -> int {
+        const Device *const device = find_device(runtime, ordinal);
+        if (device == nullptr) {
+            return UHAL_HOST_ERROR_INVALID_DEVICE;
+        }
+        *word = const_cast<std::atomic<uint32_t> *>(&device->reported());
+        return UHAL_HOST_SUCCESS;
+    });
+}
+
+uhalHostResult uhalHostDeviceTakeReport(uint64_t *stream, char *entry, size_t bytes, int ordinal) {
+    return with_runtime([&](Runtime &runtime) -> int {
+        Device *const device = find_device(runtime, ordinal);
+        if (device == nullptr) {
+            return UHAL_HOST_ERROR_INVALID_DEVICE;
+        }
+        return device->take_report(*stream, entry, bytes) ? UHAL_HOST_SUCCESS
+                                                          : UHAL_HOST_ERROR_NOT_FOUND;
+    });
+}
+
 uhalHostResult uhalHostCtxGetCurrent(void **context) {
     *context = current_device;
     return UHAL_HOST_SUCCESS;

@@ -9,6 +9,7 @@
 namespace uhal_host {
 
 __thread const Launch *running = nullptr;
+__thread const Stream *running_in = nullptr;
 
 namespace {
 

@@ -8,9 +8,14 @@ namespace uhal_host {
 // The launch whose blocks this thread runs, null when it runs none. A single word that a signal's
 // handler may read. Hidden: one look finds the words of a library that are its own.
 extern __thread const Launch *running __attribute__((visibility("hidden")));
+// The stream that the launch is in, for what a kernel reports.
+extern __thread const Stream *running_in __attribute__((visibility("hidden")));
 
 struct Running {
-    explicit Running(const Launch &launch) { running = &launch; }
+    Running(const Launch &launch, const Stream &stream) {
+        running = &launch;
+        running_in = &stream;
+    }
     ~Running() { running = nullptr; }
     Running(const Running &) = delete;
 };

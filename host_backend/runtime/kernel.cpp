@@ -36,8 +36,8 @@ int check_launch(const Launch &launch) {
                                                           : UHAL_HOST_SUCCESS;
 }
 
-void run_blocks(const Launch &launch, uint64_t first, uint64_t count) {
-    const Running told(launch);
+void run_blocks(const Launch &launch, const Stream &stream, uint64_t first, uint64_t count) {
+    const Running told(launch, stream);
     page_was_missing = false;
     if (launch.function->checked) {
         run_checked(launch);

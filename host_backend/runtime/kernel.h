@@ -12,6 +12,7 @@
 namespace uhal_host {
 
 class Module;
+class Stream;
 
 // What a launch may ask for: the figures of current GPUs, so that what runs here fits there.
 constexpr uint32_t max_grid[3] = {0x7FFFFFFF, 65535, 65535};
@@ -106,9 +107,9 @@ inline Launch make_launch(void *function, uhal_dim3 grid, uhal_dim3 block, uint3
 // A code of abi.h: whether its geometry is one that a launch may ask for.
 int check_launch(const Launch &launch);
 
-// Runs blocks first … first + count - 1 on this thread. Passes on what the kernel throws, and throws
+// Runs blocks first … first + count - 1 of a launch in `stream` on this thread. Passes on what the kernel throws, and throws
 // where a mapped file that it read was cut short. Of a checked
 // kernel these are all blocks there are.
-void run_blocks(const Launch &launch, uint64_t first, uint64_t count);
+void run_blocks(const Launch &launch, const Stream &stream, uint64_t first, uint64_t count);
 
 } // namespace uhal_host

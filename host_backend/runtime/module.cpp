@@ -13,8 +13,11 @@
 
 #include "abi.h"
 #include "check.h"
+#include "crash.h"
 #include "platform.h"
 #include "runtime.h"
+
+#include <uhal/stream_teller.h>
 
 namespace uhal_host {
 
@@ -142,6 +145,7 @@ int Module::read_tables() {
     if (const int error = read_check()) {
         return error;
     }
+    set_stream_teller();
     // Compilers emit a list in any order.
     std::vector<const uhal_host_kernel *> kernels(tables_->kernels_begin, tables_->kernels_end);
     kernels.erase(std::remove(kernels.begin(), kernels.end(), nullptr), kernels.end());
@@ -185,6 +189,17 @@ int Module::read_check() {
     }
     check_->services = &check_services;
     return UHAL_HOST_SUCCESS;
+}
+
+// A library of several sources has several.
+void Module::set_stream_teller() const {
+    for (auto global = tables_->globals_begin; global != tables_->globals_end; ++global) {
+        if (*global != nullptr && strcmp((*global)->name, UHAL_STREAM_TELLER) == 0) {
+            *static_cast<uhal_stream_teller_function *>((*global)->address) = [] {
+                return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(running_in));
+            };
+        }
+    }
 }
 
 Function *Module::find_function(const char *name) {

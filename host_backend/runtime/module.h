@@ -37,6 +37,7 @@ class Module {
     ~Module();
     int read_tables();
     int read_check();
+    void set_stream_teller() const;
 
     Device &device_;
     void *const library_;                   // of dlopen

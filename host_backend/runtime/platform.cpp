@@ -306,7 +306,10 @@ void *run_thread(void *pointer) {
 } // namespace
 
 bool start_thread(void (*body)(void *), void *argument, const char *name) {
-    auto start = std::make_unique<ThreadStart>();
+    std::unique_ptr<ThreadStart> start(new (std::nothrow) ThreadStart);
+    if (start == nullptr) {
+        return false;
+    }
     start->body = body;
     start->argument = argument;
     snprintf(start->name, sizeof start->name, "%s", name);

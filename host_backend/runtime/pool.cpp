@@ -13,20 +13,25 @@ namespace {
 constexpr int64_t spin_nanoseconds = 20'000;
 // Longer than most that a graph's launches leave workers nothing to do.
 constexpr int64_t graph_nanoseconds = 1'000'000;
+// Between two attempts to start a worker that the system refused.
+constexpr int64_t retry_nanoseconds = 100'000'000;
 
 } // namespace
 
-unsigned Pool::run(const Launch &launch, const void *owner, bool is_coming) {
-    std::call_once(started_, [this] { start_workers(); });
+unsigned Pool::run(const Launch &launch, const Stream &stream, bool is_open, bool is_coming) {
+    if (workers_.load(std::memory_order_relaxed) + 1 < threads_) {
+        start_workers();
+    }
     const uint64_t blocks = launch.blocks - launch.first;
     const bool shares = threads_ > 1 && blocks > 1 && !launch.function->checked;
     Slot *slot = shares ? take_slot() : nullptr;
     if (slot == nullptr) {
-        run_blocks(launch, launch.first, blocks);
+        run_blocks(launch, stream, launch.first, blocks);
         return 1;
     }
     const auto useful = static_cast<unsigned>(std::min<uint64_t>(blocks - 1, threads_ - 1));
-    Job job(launch, owner, useful);
+    const void *const owner = is_open ? &stream : nullptr;
+    Job job(launch, stream, owner, useful);
     slot->owner.store(owner, std::memory_order_relaxed);
     slot->processor.store(this_processor(), std::memory_order_relaxed);
     slot->job.store(&job);
@@ -69,7 +74,7 @@ bool Pool::work(Job &job) {
         return false;
     }
     try {
-        run_blocks(job.launch, first, std::min(chunk, end - first));
+        run_blocks(job.launch, job.stream, first, std::min(chunk, end - first));
     } catch (...) {
         if (!job.failed.test_and_set()) {
             job.failure = std::current_exception();
@@ -155,11 +160,17 @@ Pool::Slot *Pool::take_slot() {
 }
 
 void Pool::start_workers() {
-    for (unsigned worker = 1; worker < threads_; ++worker) {
+    const std::unique_lock<std::mutex> alone(starting_, std::try_to_lock);
+    if (!alone.owns_lock() || monotonic_nanoseconds() < next_start_) {
+        return;
+    }
+    while (workers_.load(std::memory_order_relaxed) + 1 < threads_) {
         // With fewer threads the work takes longer and is done all the same.
         if (!start_thread(work_forever, this, "uhal-worker")) {
+            next_start_ = monotonic_nanoseconds() + retry_nanoseconds;
             return;
         }
+        workers_.fetch_add(1, std::memory_order_relaxed);
     }
 }
 

@@ -22,9 +22,9 @@ class Pool {
 
     // Runs all blocks from launch.first on and returns how many threads took part. What a kernel
     // throws first is passed on, the blocks not yet begun are dropped then. Threads that wait for
-    // `owner` may take part. Where somebody `is_coming` to help, a worker less is called: on as many
+    // the stream may take part if it `is_open` to them. Where somebody `is_coming` to help, a worker less is called: on as many
     // processors as threads the two would take turns on one. The worker follows if nobody came.
-    unsigned run(const Launch &launch, const void *owner, bool is_coming);
+    unsigned run(const Launch &launch, const Stream &stream, bool is_open, bool is_coming);
 
     // For a thread that waits for `owner`: takes part in its launch as long as goes_on(), which it
     // asks between blocks. Whether it did anything.
@@ -66,12 +66,15 @@ class Pool {
 
   private:
     struct Job {
-        Job(const Launch &job_launch, const void *job_owner, unsigned job_seats)
-            : launch(job_launch), owner(job_owner), seats(job_seats), next(job_launch.first) {}
+        Job(const Launch &job_launch, const Stream &job_stream, const void *job_owner,
+            unsigned job_seats)
+            : launch(job_launch), stream(job_stream), owner(job_owner), seats(job_seats),
+              next(job_launch.first) {}
 
         const Launch &launch;
-        const void *const owner;
-        const unsigned seats; // of helpers
+        const Stream &stream;
+        const void *const owner; // whoever waits for it may take part
+        const unsigned seats;    // of helpers
         std::atomic<unsigned> helpers{0};
         std::atomic_flag failed = ATOMIC_FLAG_INIT;
         std::exception_ptr failure; // written by whoever set `failed`
@@ -101,7 +104,9 @@ class Pool {
     void free_slot(Slot &slot);
 
     const unsigned threads_;
-    std::once_flag started_;
+    std::mutex starting_; // of workers
+    std::atomic<unsigned> workers_{0};
+    int64_t next_start_ = 0; // by the monotonic clock in ns
     Slot slots_[slot_count];
     alignas(64) std::atomic<int64_t> seats_{0}; // of all jobs, for helpers that have not come
     alignas(64) std::atomic<uint32_t> generation_{0};

@@ -1,7 +1,10 @@
 #include "runtime.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <iterator>
+#include <new>
 #include <pthread.h>
 
 #include "abi.h"
@@ -89,17 +92,41 @@ Runtime::Runtime(unsigned device_count, unsigned thread_count, unsigned seconds)
 
 void Device::fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
                   uint64_t index) {
-    std::string words = "kernel ";
-    words += launch.function->kernel->entry;
+    const char *const entry = launch.function->kernel->entry;
     try {
         std::rethrow_exception(failure);
+    } catch (const std::bad_alloc &) {
+        report_lack(launch, stream);
     } catch (const std::exception &thrown) {
-        words += ": ";
-        words += thrown.what();
+        lose(std::string("kernel ") + entry + ": " + thrown.what(), &stream, index);
     } catch (...) {
-        words += " threw an exception";
+        lose(std::string("kernel ") + entry + " threw an exception", &stream, index);
     }
-    lose(words, &stream, index);
+}
+
+void Device::report_lack(const Launch &launch, const Stream &stream) noexcept {
+    const std::lock_guard<std::mutex> guard(lock_);
+    Report *const end = reports_ + report_count_;
+    const auto is_its_own = [&](const Report &one) { return one.stream == &stream; };
+    if (std::any_of(reports_, end, is_its_own) || end == std::end(reports_)) {
+        return;
+    }
+    end->stream = &stream;
+    snprintf(end->entry, sizeof end->entry, "%s", launch.function->kernel->entry);
+    ++report_count_;
+    reported_.store(1, std::memory_order_release);
+}
+
+bool Device::take_report(uint64_t &stream, char *entry, size_t bytes) {
+    const std::lock_guard<std::mutex> guard(lock_);
+    if (report_count_ == 0) {
+        return false;
+    }
+    const Report &last = reports_[--report_count_];
+    stream = reinterpret_cast<uintptr_t>(last.stream);
+    snprintf(entry, bytes, "%s", last.entry);
+    reported_.store(report_count_ != 0, std::memory_order_release);
+    return true;
 }
 
 int64_t Device::deadline() const {

@@ -30,7 +30,8 @@ struct Device {
     const int ordinal;
     std::atomic<int> error{0}; // sticky: what every later call on the device answers
 
-    // A kernel threw; the first failure is kept.
+    // A kernel threw. Without memory for its own use, the launch alone has failed, which is reported;
+    // of other failures the first is kept.
     void fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
               uint64_t index);
     // When a wait that begins now is over, by the monotonic clock in ns; 0: never. At once where the
@@ -40,6 +41,10 @@ struct Device {
     void give_up();
     bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
     std::string failure() const;
+    // Whether there are reports of launches that got no memory: a word that anyone may look at.
+    const std::atomic<uint32_t> &reported() const { return reported_; }
+    // Takes one; false when there is none.
+    bool take_report(uint64_t &stream, char *entry, size_t bytes);
     // Of the stream on which a kernel threw: which one of the graph's it was, 0 for one by itself.
     std::optional<uint64_t> failed_index(const Stream &stream) const;
 
@@ -51,12 +56,21 @@ struct Device {
     void lose(const std::string &words, const Stream *stream, uint64_t index);
 
   private:
+    struct Report {
+        const Stream *stream; // only a number to the caller
+        char entry[128];      // the beginning of the kernel's name
+    };
+    void report_lack(const Launch &launch, const Stream &stream) noexcept;
+
     std::atomic<bool> gave_up_{false};
+    std::atomic<uint32_t> reported_{0};
     mutable std::mutex lock_; // of what follows
     std::string failure_;
     const Stream *failed_stream_ = nullptr; // only compared with
     uint64_t failed_index_ = 0;
     Stream *streams_ = nullptr;
+    Report reports_[64]; // one a stream: memory for more may not be there
+    size_t report_count_ = 0;
 };
 
 struct Runtime {

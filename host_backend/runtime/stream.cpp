@@ -1,6 +1,7 @@
 #include "stream.h"
 
 #include <algorithm>
+#include <new>
 
 #include "linger.h"
 #include "platform.h"
@@ -103,7 +104,11 @@ void Stream::launch(const Launch &launch) {
         if (launch.blocks == 1 && !launch.function->is_timed_now(expected)) {
             run_untimed(launch);
         } else if (expected > worth_of_help_nanoseconds && is_worth_help(launch)) {
-            hand_over(launch);
+            try {
+                hand_over(launch);
+            } catch (const std::bad_alloc &) {
+                run_inline(launch);
+            }
         } else {
             run_inline(launch);
         }
@@ -118,11 +123,11 @@ void Stream::launch(const Launch &launch) {
 // One block, which could not be left to others anyway.
 void Stream::run_untimed(const Launch &launch) {
     try {
-        run_blocks(launch, 0, 1);
-        count_launch();
+        run_blocks(launch, *this, 0, 1);
     } catch (...) {
         device_.fail(std::current_exception(), launch, *this, 0);
     }
+    count_launch();
     unclaim();
 }
 
@@ -138,7 +143,7 @@ void Stream::run_inline(const Launch &launch) {
     double spent = 0;
     try {
         for (;;) {
-            run_blocks(launch, done, batch);
+            run_blocks(launch, *this, done, batch);
             done += batch;
             spent = static_cast<double>(ticks() - start) * tick;
             if (done == launch.blocks) {
@@ -155,10 +160,10 @@ void Stream::run_inline(const Launch &launch) {
             batch = std::min(done, launch.blocks - done);
         }
         launch.function->learn(done * threads, spent);
-        count_launch();
     } catch (...) {
         device_.fail(std::current_exception(), launch, *this, 0);
     }
+    count_launch();
     unclaim();
 }
 

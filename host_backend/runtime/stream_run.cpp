@@ -212,12 +212,12 @@ void Stream::execute(const Launch &launch, uint64_t index, By by) {
     unsigned threads = 1;
     try {
         if (expected < worth) {
-            run_blocks(launch, launch.first, launch.blocks - launch.first);
+            run_blocks(launch, *this, launch.first, launch.blocks - launch.first);
         } else {
             const bool is_short =
                 function.predict_nanoseconds(launch.threads()) < longest_wait_nanoseconds;
-            threads = device_.runtime.pool.run(
-                launch, is_short && by == By::runner ? this : nullptr, is_short && is_coming);
+            threads = device_.runtime.pool.run(launch, *this, is_short && by == By::runner,
+                                               is_short && is_coming);
         }
     } catch (...) {
         device_.fail(std::current_exception(), launch, *this, index);

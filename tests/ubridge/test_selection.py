@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -201,7 +204,13 @@ def test_ids_on_the_device_are_checked_there(device: Device, rng: np.random.Gene
             DeviceExecutor.of(device).synchronize()
 
 
-@pytest.mark.parametrize("waiting", ["stream", "event", "device", "buffer"])
+async def awaited(what: Stream | Event) -> None:
+    await what
+
+
+@pytest.mark.parametrize(
+    "waiting", ["stream", "event", "device", "buffer", "await stream", "await event"]
+)
 def test_whoever_waits_hears_of_a_wrong_id(waiting: str, device: Device) -> None:
     """Once, by the operation's name; then the stream and the device go on."""
     table = ubridge.ones((11, 6), device=device)
@@ -217,6 +226,8 @@ def test_whoever_waits_hears_of_a_wrong_id(waiting: str, device: Device) -> None
             "event": event.synchronize,
             "device": device.synchronize,
             "buffer": lambda: found.buffer.to_numpy(stream=stream),
+            "await stream": lambda: asyncio.run(awaited(stream)),
+            "await event": lambda: asyncio.run(awaited(event)),
         }[waiting]
         with pytest.raises(IndexError, match=r"^take: index 11 is out of bounds") as caught:
             wait()
@@ -330,8 +341,11 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
             pass
         plain.synchronize()
         assert ubridge.add(other, 1).tolist() == [2, 2, 2]
-        for stream in (marked, guilty):
-            with pytest.raises(IndexError, match=r"^take: index 11 .*; by one of 2 streams"):
+        # Kernels of the host know their stream.
+        raising = (guilty,) if device.backend == "host" else (marked, guilty)
+        count = "by one of 2 streams" if len(raising) == 2 else r"kernel is_i64_f32\)$"
+        for stream in raising:
+            with pytest.raises(IndexError, match=rf"^take: index 11 .*{count}"):
                 stream.synchronize()
         for stream in (guilty, marked, plain):
             stream.synchronize()
@@ -350,6 +364,109 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
         with pytest.raises(IndexError):
             guilty.synchronize()
         device.synchronize()
+
+
+Chosen: TypeAlias = Callable[
+    [ubridge.DeviceTensor, ubridge.DeviceTensor, Stream], ubridge.DeviceTensor
+]
+CHOOSING: dict[str, Chosen] = {
+    "take": lambda x, ids, stream: ubridge.take(x, ids, stream=stream),
+    "gather": lambda x, ids, stream: ubridge.gather(x, ids, 0, stream=stream),
+    "scatter": lambda x, ids, stream: ubridge.scatter(x, ids, x, 0, stream=stream),
+    "scatter_add": lambda x, ids, stream: ubridge.scatter_add(x, ids, x, 0, stream=stream),
+    "index_add": lambda x, ids, stream: ubridge.index_add(x, ids, x, 0, stream=stream),
+    "kv_append": lambda x, ids, stream: ubridge.kv_append(
+        x.reshape(1, 1, 1, -1), x.reshape(1, 1, 1, -1), ids[:1], stream=stream
+    ),
+}
+
+
+@pytest.mark.parametrize("size", [4, 1 << 18])
+@pytest.mark.parametrize("operation", CHOOSING)
+def test_the_host_raises_a_wrong_id_in_the_stream_that_met_it(
+    operation: str, size: int, host: Device, rng: np.random.Generator
+) -> None:
+    """Exactly once, in none of the streams beside it, by the caller's thread or by the pool."""
+    wrong = size + int(rng.integers(1, 100))
+    right_ids = np.zeros(size, "i8")
+    wrong_ids = right_ids.copy()
+    wrong_ids[0 if operation == "kv_append" else rng.integers(size)] = wrong
+    given = [ubridge.from_numpy(ids, device=host) for ids in (right_ids, wrong_ids)]
+    turns = {
+        "guilty": [int(one) for one in rng.integers(0, 2, 12)],
+        "innocent": [0] * 12,
+    }
+    heard: dict[str, list[str]] = {"guilty": [], "innocent": []}
+    begin = threading.Barrier(2)
+
+    def work(name: str) -> None:
+        x = ubridge.ones(size, device=host)
+        with Stream(device=host) as stream:
+            begin.wait()
+            for is_wrong in turns[name]:
+                CHOOSING[operation](x, given[is_wrong], stream)
+                for _ in range(2):
+                    try:
+                        stream.synchronize()
+                    except IndexError as error:
+                        heard[name].append(str(error))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in turns]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heard["innocent"] == []
+    assert len(heard["guilty"]) == sum(turns["guilty"])
+    for said in heard["guilty"]:
+        assert said.startswith(f"{operation}: index {wrong} is out of bounds")
+        assert said.endswith(")"), "names no number of streams"
+    host.synchronize()
+
+
+def test_a_replay_of_the_host_raises_a_wrong_id_in_its_stream(
+    host: Device, rng: np.random.Generator
+) -> None:
+    x = ubridge.ones(11, device=host)
+    ids = ubridge.from_numpy(np.array([1, 11 + int(rng.integers(9))]), device=host)
+    ubridge.take(x, ids[:1])
+    host.synchronize()
+    with Stream(device=host) as guilty, Stream(device=host) as other:
+        with guilty.capture() as plan:
+            ubridge.take(x, ids, stream=guilty)
+        for _ in range(2):
+            plan.replay()
+            other.synchronize()
+            with pytest.raises(IndexError, match=r"^take: index"):
+                guilty.synchronize()
+            guilty.synchronize()
+        plan.close()
+    host.synchronize()
+
+
+def test_the_default_stream_raises_a_wrong_id_of_a_closed_stream(
+    device: Device, rng: np.random.Generator
+) -> None:
+    """Nobody can wait for the closed stream; a new stream may have its handle."""
+    if device.backend == "tops":
+        pytest.skip("ids are checked before anything is launched")
+    x = ubridge.ones(11, device=device)
+    ids = ubridge.from_numpy(np.array([1, 11 + int(rng.integers(9))]), device=device)
+    right = ubridge.zeros(2, "i64", device=device)
+    device.synchronize()
+    for _ in range(3):
+        with Stream(device=device) as guilty:
+            found = ubridge.take(x, ids, stream=guilty)
+        # Another stream that is in use keeps the driver from waiting in `close`.
+        with Stream(device=device) as other:
+            if device.backend == "host":
+                ubridge.take(x, right, stream=other)
+            other.synchronize()
+            with pytest.raises(IndexError, match=r"^take: index"):
+                found.to_numpy()
+            Stream.default(device=device).synchronize()
+            other.synchronize()
+    device.synchronize()
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tests.host_kernels import build, has_compiler
 from tests.host_runtime.driver import Driver
 from tests.requirements import needed
 from tests.sampling import rounds
-from uhal import Device, DeviceBuffer, Module
-from uhal.errors import DeviceError, InvalidImageError
+from uhal import Device, DeviceBuffer, Module, Stream
+from uhal.errors import DeviceError, InvalidImageError, OutOfMemoryError
 from uhal.images import cpu_level
 from uhal.images.elf import Elf
 from uhal.images.host_module import require_host_module
@@ -303,3 +303,43 @@ def test_no_damage_of_a_table_ends_the_process(tmp_path: Path, seed: int) -> Non
     said = check_child(load_damaged, str(image), seed, count).splitlines()
     assert len(said) == count and not [line for line in said if line.startswith("killed")], said
     assert [line for line in said if line.startswith("refused")]
+
+
+STARVING = """
+#include <uhal/kernel.h>
+#include <new>
+KERNEL(starves, (u64 starving, u32 *y)) {
+    if (blockIdx.x == starving)
+        throw std::bad_alloc();
+    THREADS(t) { y[blockIdx.x] = 1; }
+}
+"""
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 4096])
+def test_a_kernel_without_memory_fails_alone(blocks: int, rng: np.random.Generator) -> None:
+    """Its stream and those that wait for it hear of it, each once."""
+    device = Device(0, "host")
+    y = DeviceBuffer.zeros(blocks, "u32", device=device)
+    with Module.from_bytes(build(STARVING), device=device) as module:
+        starves = module.get_function("starves")
+        with Stream(device=device) as guilty, Stream(device=device) as other:
+            for _ in range(3):
+                starves[blocks, 1, 0, guilty](int(rng.integers(blocks)), y)
+                other.synchronize()
+                with pytest.raises(OutOfMemoryError, match=r"^kernel starves: expected memory"):
+                    y.to_numpy()
+                with pytest.raises(OutOfMemoryError):
+                    guilty.synchronize()
+                guilty.synchronize()
+                starves[blocks, 1, 0, guilty](blocks, y)
+                assert y.to_numpy().all()
+            with guilty.capture() as plan:
+                starves[blocks, 1, 0, guilty](int(rng.integers(blocks)), y)
+                starves[blocks, 1, 0, guilty](blocks, y)
+            plan.replay()
+            with pytest.raises(OutOfMemoryError):
+                guilty.synchronize()
+            assert y.to_numpy().all()
+            plan.close()
+    device.synchronize()

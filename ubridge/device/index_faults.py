@@ -2,8 +2,9 @@
 
 Modules that check ids define a pointer `uhal_fault`; it is set to a record in host memory that the
 device reaches (`uhal/fault.h`). A kernel writes the first wrong id there and goes on without it:
-a selection gives 0 for it, a write skips it, and the device stays usable. Kernels do not know their
-stream: every stream that ran such kernels since the host last waited for it raises the error once.
+a selection gives 0 for it, a write skips it, and the device stays usable. Kernels of the host know
+their stream, which raises the error once. Others do not: every stream that ran such kernels since
+the host last waited for it raises the error once.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from ubridge.definitions.table import OPS
 from uhal import Device, HostBuffer, Module
 from uhal.errors import DeviceError, NotFoundError, NotSupportedError
 
-_WRITING, _WRITTEN = 1, 2
+_NONE, _WRITING, _WRITTEN = 0, 1, 2
 _LONGEST_WRITE = 1.0
 """Seconds after which a kernel that began a report is not waited for any more."""
 _RECORD = np.dtype(
     [
         ("state", np.uint32),
-        ("reserved", np.uint32),
+        ("streams", np.uint32),
         ("position", np.uint64),
         ("value", np.int64),
         ("bound", np.uint64),
@@ -31,15 +32,28 @@ _RECORD = np.dtype(
     ]
 )
 """`uhal_fault_record` of `uhal/fault.h`."""
+_STREAM_FAULT = np.dtype([("record", _RECORD), ("stream", np.uint64), ("unused", "7u8")])
+"""`uhal_stream_fault` of it."""
+_STREAMS = 64
+"""Streams of the host whose faults are kept apart between two waits."""
 
 
 def _operation(entry: str) -> str:
     """The operation of a kernel, as users call it; the kernel's own name if it has none."""
-    root = entry.partition("_")[0]
     for op in OPS.values():
-        if op.root == root and "ids" in op.family.operands.split():
+        checked = {"ids", "position"} & set(op.family.operands.split())
+        if checked and entry.startswith(f"{op.root}_"):
             return op.called
     return entry
+
+
+def _error(record: np.void) -> IndexError:
+    """The error that a record tells of."""
+    entry = bytes(record["entry"]).partition(b"\0")[0].decode()
+    return IndexError(
+        f"{_operation(entry)}: index {record['value']} is out of bounds for axis with size "
+        f"{record['bound']} (position {record['position']} of the ids; kernel {entry})"
+    )
 
 
 class IndexFaults:
@@ -61,31 +75,36 @@ class IndexFaults:
 
     def _record(self) -> HostBuffer:
         if self._memory is None:
-            memory = HostBuffer(_RECORD.itemsize, "u8", device=self._device, mapped=True)
+            size = _RECORD.itemsize + _STREAMS * _STREAM_FAULT.itemsize
+            memory = HostBuffer(size, "u8", device=self._device, mapped=True)
             memory.array[:] = 0
+            memory.array[: _RECORD.itemsize].view(_RECORD)["streams"] = _STREAMS
             self._memory = memory
             # The context then holds this, and this the context, until `close`.
             self._device.context.watch_reports(memory.array.ctypes.data, self._taken)
         return self._memory
 
-    def _taken(self) -> IndexError | None:
-        """Take the report that some kernel wrote."""
+    def _taken(self) -> list[tuple[IndexError, int | None]]:
+        """Take the reports that kernels wrote, with the handles of streams that are known."""
         assert self._memory is not None
-        memory = self._memory
-        record = memory.array.view(_RECORD)[0]
+        memory = self._memory.array
+        record = memory[: _RECORD.itemsize].view(_RECORD)[0]
         # A kernel that found the record taken may have ended: its stream raises this report.
         deadline = time.monotonic() + _LONGEST_WRITE
         while record["state"] == _WRITING and time.monotonic() < deadline:
             time.sleep(0)
-        if record["state"] != _WRITTEN:
-            return None
-        entry = bytes(record["entry"]).decode()
-        said = (
-            f"{_operation(entry)}: index {record['value']} is out of bounds for axis with size "
-            f"{record['bound']} (position {record['position']} of the ids; kernel {entry})"
-        )
-        memory.array[:] = 0
-        return IndexError(said)
+        if record["state"] == _WRITING:
+            return []
+        reports: list[tuple[IndexError, int | None]] = []
+        if record["state"] == _WRITTEN:
+            reports.append((_error(record), None))
+        # Before the records of streams: one that is written from here on is looked for again.
+        record["state"] = _NONE
+        for fault in memory[_RECORD.itemsize :].view(_STREAM_FAULT):
+            if fault["record"]["state"] == _WRITTEN:
+                reports.append((_error(fault["record"]), int(fault["stream"])))
+                fault["record"]["state"] = _NONE
+        return reports
 
     def close(self) -> None:
         """Give the memory back once nothing can write to it any more."""

@@ -4,7 +4,10 @@
  * A module that reports defines a pointer `uhal_fault`, null until somebody stores the address of a
  * record there: memory of the host that the device reaches under that address, all zeros. Without a
  * record nothing is reported. The first faulty work-item writes the record, once; all skip the
- * element. To arm the channel again, set the whole record to zeros while nothing runs.
+ * element. To arm the channel again, set its state to UHAL_FAULT_NONE.
+ *
+ * A kernel of the host knows its stream. There each faulty stream writes a record of its own behind
+ * the first record, whose `streams` counts them, and marks the first record UHAL_FAULT_IN_STREAMS.
  */
 #ifndef UHAL_FAULT_H
 #define UHAL_FAULT_H
@@ -14,15 +17,22 @@
 #define UHAL_FAULT_NONE 0
 #define UHAL_FAULT_WRITING 1
 #define UHAL_FAULT_WRITTEN 2
+#define UHAL_FAULT_IN_STREAMS 3
 #define UHAL_FAULT_ENTRY_BYTES 32
 
 struct uhal_fault_record {
     uint32_t state; /* UHAL_FAULT_…; the other fields count once it is UHAL_FAULT_WRITTEN */
-    uint32_t reserved;
+    uint32_t streams;  /* number of uhal_stream_fault behind this record; kernels only read it */
     uint64_t position; /* of the index in the array of indices, row-major */
     int64_t value;     /* the index */
     uint64_t bound;    /* indices are 0 … bound - 1 */
-    char entry[UHAL_FAULT_ENTRY_BYTES]; /* the kernel, padded with zeros */
+    char entry[UHAL_FAULT_ENTRY_BYTES]; /* the kernel, ended by a zero */
+};
+
+struct uhal_stream_fault {
+    struct uhal_fault_record record;
+    uint64_t stream; /* its native handle */
+    uint64_t unused[7];
 };
 
 #endif

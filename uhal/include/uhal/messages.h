@@ -14,11 +14,13 @@
 #define UHAL_MESSAGES_H
 
 #include <uhal/atomics.h>
+#include <uhal/running_stream.h>
 
 #define UHAL_MESSAGE_PRINTED 1
 #define UHAL_MESSAGE_ASSERTION 2
 #define UHAL_MESSAGE_VALUES 8
 #define UHAL_MESSAGE_NOWHERE 0xFFFFFFFFU /* the host's kernels do not know their work-item */
+#define UHAL_MESSAGE_IN_STREAM 0xFFFFFFFEU /* and may know their stream: the first two of `block` */
 
 /* uhal/_messages.py reads both. */
 struct uhal_message {
@@ -73,7 +75,10 @@ DEVICE_FUNCTION void uhal_place_message(uhal_message &message) {
     message.block[1] = blockIdx.y;
     message.block[2] = blockIdx.z;
 #else
-    message.thread = UHAL_MESSAGE_NOWHERE;
+    const u64 stream = uhal_running_stream();
+    message.thread = stream != 0 ? UHAL_MESSAGE_IN_STREAM : UHAL_MESSAGE_NOWHERE;
+    message.block[0] = u32(stream);
+    message.block[1] = u32(stream >> 32);
 #endif
 }
 

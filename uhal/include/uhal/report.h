@@ -9,6 +9,7 @@
 
 #include <uhal/fault.h>
 #include <uhal/kernel.h>
+#include <uhal/running_stream.h>
 
 DEVICE_GLOBAL(uhal_fault_record *, uhal_fault, 1);
 
@@ -50,17 +51,66 @@ DEVICE_FUNCTION void uhal_publish_fault(u32 *state)
 #endif
 }
 
-DEVICE_FUNCTION void report_index(const char *entry, u64 position, i64 value, u64 bound)
+DEVICE_FUNCTION void uhal_fill_fault(uhal_fault_record *record, const char *entry, u64 position,
+                                     i64 value, u64 bound)
 {
-    uhal_fault_record *const record = uhal_fault[0];
-    if (record == nullptr || !uhal_claim_fault(&record->state))
-        return;
     record->position = position;
     record->value = value;
     record->bound = bound;
-    ROLLED for (u32 i = 0; i < UHAL_FAULT_ENTRY_BYTES - 1 && entry[i] != '\0'; ++i)
-        record->entry[i] = entry[i];
+    u32 length = 0;
+    ROLLED for (; length < UHAL_FAULT_ENTRY_BYTES - 1 && entry[length] != '\0'; ++length)
+        record->entry[length] = entry[length];
+    record->entry[length] = '\0';
     uhal_publish_fault(&record->state);
+}
+
+#if !KERNEL_ON_GPU
+/* Whether the fault was told to the running stream's own record. */
+static __attribute__((noinline)) bool uhal_report_in_stream(uhal_fault_record *first,
+                                                            const char *entry, u64 position,
+                                                            i64 value, u64 bound)
+{
+    const u64 stream = uhal_running_stream();
+    uhal_stream_fault *fault = reinterpret_cast<uhal_stream_fault *>(first + 1);
+    uhal_stream_fault *const end = fault + (stream != 0 ? first->streams : 0);
+    for (; fault != end; ++fault) {
+        u32 *const state = &fault->record.state;
+        bool is_mine;
+        while (!(is_mine = uhal_claim_fault(state)) &&
+               __atomic_load_n(state, __ATOMIC_ACQUIRE) != UHAL_FAULT_WRITTEN) {
+        }
+        if (is_mine) {
+            fault->stream = stream;
+            uhal_fill_fault(&fault->record, entry, position, value, bound);
+            u32 none = UHAL_FAULT_NONE;
+            __atomic_compare_exchange_n(&first->state, &none, u32(UHAL_FAULT_IN_STREAMS), false,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+            return true;
+        }
+        if (fault->stream == stream)
+            return true;
+    }
+    /* With every record taken, the first tells of a stream that it does not name. */
+    u32 taken = UHAL_FAULT_IN_STREAMS;
+    const bool is_free = __atomic_compare_exchange_n(&first->state, &taken, u32(UHAL_FAULT_WRITING),
+                                                     false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    if (is_free)
+        uhal_fill_fault(first, entry, position, value, bound);
+    return is_free;
+}
+#endif
+
+DEVICE_FUNCTION void report_index(const char *entry, u64 position, i64 value, u64 bound)
+{
+    uhal_fault_record *const record = uhal_fault[0];
+    if (record == nullptr)
+        return;
+#if !KERNEL_ON_GPU
+    if (uhal_report_in_stream(record, entry, position, value, bound))
+        return;
+#endif
+    if (uhal_claim_fault(&record->state))
+        uhal_fill_fault(record, entry, position, value, bound);
 }
 
 #endif
