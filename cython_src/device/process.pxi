@@ -4,7 +4,7 @@
 # -- which device is meant -------------------------------------------------------------------------
 
 cdef Context default_context = None
-# The devices of `with` statements, innermost last: each thread and each task of asyncio has its own.
+# The devices of `with` statements, innermost last: each thread and asyncio task has its own.
 cdef object entered_contexts = _ContextVar("uhal device", default=())
 # Before the first `with` statement of the process nothing is looked up.
 cdef bint were_entered = False

@@ -1,10 +1,10 @@
 # Faults that kernels report and survive, such as an id out of bounds or a failed assertion: which
 # waits raise them.
 #
-# A stream notes the last kernel it was given that may report. Kernels of the host know their stream,
-# and a report goes to this stream. Other kernels do not, and a report goes to every stream with such
-# a kernel since the host last waited for it. A stream that waits for another one takes on what that
-# one may have to report: its data may depend on it.
+# A stream notes the last kernel it was given that may report. Kernels of the host know their
+# stream, and a report goes to this stream. Other kernels do not, and a report goes to every stream
+# with such a kernel since the host last waited for it. A stream that waits for another one takes on
+# what that one may have to report: its data may depend on it.
 
 
 cdef int may_report(StreamCore core) noexcept:
