@@ -139,7 +139,7 @@ cdef int end_capture(Plan plan) except -1:
     try:
         try:
             if not plan.noted:
-                plan.graph = context.backend.end_capture(<uintptr_t>plan.core.handle)
+                end_native_capture(plan)
         finally:
             leave_capture(plan)
         instantiate(plan)
@@ -149,6 +149,19 @@ cdef int end_capture(Plan plan) except -1:
         raise
     finally:
         leave(context, previous)
+    return 0
+
+
+cdef int end_native_capture(Plan plan) except -1:
+    """Let the driver end its part; when Python lacked memory for the call, ask again."""
+    try:
+        plan.graph = plan.context.backend.end_capture(<uintptr_t>plan.core.handle)
+    except MemoryError:
+        try:
+            plan.graph = plan.context.backend.end_capture(<uintptr_t>plan.core.handle)
+        except _errors.DeviceError:
+            pass  # the first call reached the driver
+        raise
     return 0
 
 
@@ -162,7 +175,7 @@ cdef int abandon_capture(Plan plan) except -1:
         ):
             previous = enter(context)
             try:
-                plan.graph = context.backend.end_capture(<uintptr_t>plan.core.handle)
+                end_native_capture(plan)
             except _errors.DeviceError:
                 pass  # unjoined or spoilt: the capture is over all the same, without a graph
             finally:

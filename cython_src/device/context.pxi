@@ -139,8 +139,8 @@ cdef class Context:
         It sets the word to 0 and returns pairs: an exception or a warning, and the native handle of
         the stream whose kernel reported it, or None. The stream raises such an exception once.
         Without a handle, each stream does that ran kernels of modules that report, or with
-        `asserts` that assert, since the host last waited for it. The word stays, and `report` is held, until
-        `unwatch_reports`.
+        `asserts` that assert, since the host last waited for it. The word stays, and `report` is
+        held, until `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word
