@@ -1,4 +1,4 @@
-"""`python -m uhal sim run --count` and `sim counts`: what kernels ask of a GPU, without one."""
+"""`sim run --count`, `sim counts` and `sim resources`: what kernels ask of a GPU, without one."""
 
 from __future__ import annotations
 
@@ -6,54 +6,78 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from uhal.profiler.counts import KernelCounts
 
-_DESCRIPTION = """\
+_COUNTS = """\
 Print what a simulated CUDA driver counted: UHAL_SIM_CHECK=count UHAL_SIM_COUNTS=FILE.
+"""
+_RESOURCES = """\
+Print registers, spills, shared memory and occupancy of the kernels of an image: PTX or a fatbin, as
+ptxas compiles it for --target, or a code object for AMD devices, by its metadata.
 """
 
 
-def add_command(parser: argparse.ArgumentParser) -> None:
-    """Give the parser of `sim counts` its options."""
-    parser.description = _DESCRIPTION
-    parser.add_argument("file", type=Path, help="the file that UHAL_SIM_COUNTS named")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts as JSON")
-    parser.add_argument("--lines", type=int, default=12, metavar="N", help="lines of each kernel")
+def add_commands(counts: argparse.ArgumentParser, resources: argparse.ArgumentParser) -> None:
+    """Give the parsers of `sim counts` and `sim resources` their options."""
+    counts.description = _COUNTS
+    counts.add_argument("file", type=Path, help="the file that UHAL_SIM_COUNTS named")
+    counts.add_argument("--json", type=Path, metavar="FILE", help="write the counts as JSON")
+    counts.add_argument("--lines", type=int, default=12, metavar="N", help="lines of each kernel")
+    counts.add_argument("--target", help="add registers, spills and occupancy there, as in sm_90")
+    resources.description = _RESOURCES
+    resources.add_argument("image", type=Path, help="PTX, a fatbin or a code object")
+    resources.add_argument("--target", help="whom PTX is compiled for, as in sm_90")
+    resources.add_argument("--block", type=int, default=256, help="threads of a block")
 
 
-def show(options: argparse.Namespace) -> int:
+def show_counts(options: argparse.Namespace) -> int:
     """Print the counts of a file; return the exit status."""
-    from uhal.profiler import counts, counts_table
+    from uhal.profiler import counts
 
     try:
-        found = counts.read(options.file)
+        _tell(counts.read(options.file), sys.stdout, options.json, options.target, options.lines)
     except (OSError, ValueError) as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return 1
-    print(counts_table.text(found, options.lines), end="")
-    _write_json(found, options.json)
     return 0
 
 
-def run(program: Callable[[Mapping[str, str]], int], every: str | None, output: str | None) -> int:
+def show_resources(options: argparse.Namespace) -> int:
+    """Print what the kernels of an image take; return the exit status."""
+    from uhal.profiler import resources
+
+    try:
+        found = resources.of_image(options.image.read_bytes(), options.target)
+    except (OSError, ValueError) as error:
+        print(f"{options.image}: {error}", file=sys.stderr)
+        return 1
+    print(resources.text(found, options.block), end="")
+    return 0
+
+
+def run(
+    program: Callable[[Mapping[str, str]], int],
+    every: str | None,
+    output: str | None,
+    target: str | None,
+) -> int:
     """Run a program with more variables; print what its driver counted, to stderr.
 
     Returns the program's exit status.
     """
-    from uhal.profiler import counts, counts_table
+    from uhal.profiler import counts
 
     with tempfile.TemporaryDirectory(prefix="uhal-counts-") as folder:
         file = Path(folder) / "counts.jsonl"
         file.touch()
         status = program(variables(file, every))
         found = counts.read(file)
-    print(counts_table.text(found), end="", file=sys.stderr)
-    _write_json(found, output)
+    _tell(found, sys.stderr, output, target)
     return status if status >= 0 else 128 - status
 
 
@@ -63,8 +87,17 @@ def variables(file: Path, every: str | None) -> dict[str, str]:
     return found if every is None else found | {"UHAL_SIM_COUNT_EVERY": every}
 
 
-def _write_json(found: list[KernelCounts], output: str | Path | None) -> None:
-    from uhal.profiler import counts
+def _tell(
+    found: Sequence[KernelCounts],
+    to: TextIO,
+    output: str | Path | None,
+    target: str | None,
+    lines: int = 12,
+) -> None:
+    from uhal.profiler import counts, counts_table
 
+    resources = None if target is None else counts.resources_of(found, target)
+    print(counts_table.text(found, lines, resources), end="", file=to)
     if output is not None:
-        Path(output).write_text(json.dumps(counts.as_dict(found), indent=1) + "\n", "utf-8")
+        told = counts.as_dict(found, resources)
+        Path(output).write_text(json.dumps(told, indent=1) + "\n", "utf-8")

@@ -30,6 +30,7 @@ cubins by NVRTC, nvJitLink or nvcc: their PTX goes along, and is what runs. Its 
   --count               count what kernels ask of memory, and print it at the end, to stderr
   --count-every 1       count one block of so many; 0, the default, some 64 of each grid
   --count-json FILE     write the counts as JSON
+  --count-target sm_90  add registers, spills and occupancy there, which needs ptxas
 
 """
 
@@ -43,7 +44,8 @@ DRIVERS = {
     "tops": ("UHAL_TOPS_LIBRARY", ("libtopsrt.so.1", "libtopsrt.so")),
 }
 """Backend to the variable that names its library, and the names that programs open it by."""
-_SETTINGS = ("--backend", "--profile", "--check", "--seed", "--count-every", "--count-json")
+_COUNTS = ("--count-every", "--count-json", "--count-target")
+_SETTINGS = ("--backend", "--profile", "--check", "--seed", *_COUNTS)
 _FLAGS = ("--count",)
 _IMAGES = (".ptx", ".fatbin", ".cubin")
 
@@ -92,7 +94,8 @@ def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
     """Read what stands before a program; a mistake ends the process with a message."""
     settings = _parser().parse_args(arguments)
     settings.backend = settings.backend or "cuda"
-    settings.count = settings.count or settings.count_json is not None
+    given = (settings.count_every, settings.count_json, settings.count_target)
+    settings.count = settings.count or any(one is not None for one in given)
     if settings.count and (settings.backend != "cuda" or settings.check is not None):
         _parser().error(
             "--count: expected --backend cuda and no --check, whose place it takes; the code of "
@@ -111,6 +114,7 @@ def run(settings: argparse.Namespace, command: Sequence[str], folder: Path) -> i
         lambda variables: subprocess.run(command, env={**environment, **variables}).returncode,
         settings.count_every,
         settings.count_json,
+        settings.count_target,
     )
 
 

@@ -32,8 +32,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         description="Print the file of a simulated driver. Exit status 1 when there is none.",
     )
     path.add_argument("driver", choices=LIBRARIES, help="whose driver it simulates")
-    _simulated_counts.add_command(
-        commands.add_parser("counts", help="print what a simulated driver counted of kernels")
+    _simulated_counts.add_commands(
+        commands.add_parser("counts", help="print what a simulated driver counted of kernels"),
+        commands.add_parser("resources", help="print registers and spills of an image's kernels"),
     )
     _simulated_run.add_command(
         commands.add_parser(
@@ -48,7 +49,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run a command of `sim`; return the exit status."""
     if options.sim_command == "counts":
-        return _simulated_counts.show(options)
+        return _simulated_counts.show_counts(options)
+    if options.sim_command == "resources":
+        return _simulated_counts.show_resources(options)
     name = "cuda" if options.sim_command == "run" else options.driver
     library = _library(name)
     if library is None:

@@ -130,13 +130,14 @@ CUresult read_elf(const Driver &driver, const Profile &profile, const sim::Bytes
     return result;
 }
 
-// Whether anything here can run its kernels.
+// Whether anything here can run its kernels, and count them where that is asked for.
 bool is_executable(Driver &driver, const sim::Image &image) {
     std::vector<std::string> entries;
     for (const sim::ImageEntry &entry : image.entries) {
         entries.push_back(entry.kernel.entry);
     }
-    return image.kind == sim::Image::Kind::ptx || driver.host_kernels.has_any(entries);
+    const bool host_build = !driver.ptx_kernels.counts() && driver.host_kernels.has_any(entries);
+    return image.kind == sim::Image::Kind::ptx || host_build;
 }
 
 // A machine program for this device, the newest, else the newest PTX that can be compiled for it.

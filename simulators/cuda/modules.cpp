@@ -29,6 +29,18 @@ std::string words_of(const sim::TranslatorAnswer &problem) {
     return line + problem.words;
 }
 
+// Said once: counts of a program would lack what nobody counted.
+void advise_on_uncounted_cubins() {
+    static bool said = false;
+    if (!said) {
+        std::fprintf(stderr,
+                     "uhal simulator: a cubin is machine code, whose kernels are not counted: load "
+                     "its PTX, or choose a device that the cubin is not for, as in "
+                     "UHAL_SIM_CUDA_PROFILE=sm_86\n");
+    }
+    said = true;
+}
+
 // What runs the module's kernels: PTX itself, and for machine code the host build of its source.
 CUresult make_executable(Driver &driver, Module &module, JitLog &log) {
     if (module.image.kind == sim::Image::Kind::cubin) {
@@ -37,6 +49,9 @@ CUresult make_executable(Driver &driver, Module &module, JitLog &log) {
             entries.push_back(entry.kernel.entry);
         }
         module.executable = driver.host_kernels.load(entries);
+        if (driver.ptx_kernels.counts()) {
+            advise_on_uncounted_cubins();
+        }
         return CUDA_SUCCESS;
     }
     sim::TranslatorAnswer problem;

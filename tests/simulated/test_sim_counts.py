@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -167,3 +168,49 @@ def test_counting_needs_a_file(folder: Path) -> None:
     done = run(folder, "run", "-c", text, UHAL_SIM_CHECK="count", UHAL_SIM_COUNTS="/absent/x")
     assert done.returncode != 0
     assert "expected in UHAL_SIM_COUNTS a file that can be written, got '/absent/x'" in done.stderr
+
+
+@needed(shutil.which("ptxas") is not None, "ptxas")
+def test_registers_and_occupancy_of_a_target(folder: Path, seed: int) -> None:
+    kernel, text = counts_of(folder, seed, "--count-target", "sm_90", blocks=2)
+    metrics = kernel["metrics"]
+    assert 0 < metrics["launch__registers_per_thread"] < 64
+    # Blocks of 64 threads: 32 of them are 64 warps.
+    assert metrics["sm__maximum_warps_per_active_cycle_pct"] == 100
+    assert metrics["uhal__spill_stores.bytes"] == 0
+    assert "occup." in text
+
+
+@needed(shutil.which("ptxas") is not None, "ptxas")
+def test_resources_of_an_image(folder: Path) -> None:
+    done = run(folder, "resources", "spread.ptx", "--target", "sm_80", "--block", "64")
+    assert done.returncode == 0, done
+    assert "spread" in done.stdout and "100 %" in done.stdout
+    missing = run(folder, "resources", "spread.ptx")
+    assert missing.returncode == 1
+    assert "expected a target for PTX, as in sm_90" in missing.stderr
+
+
+def test_a_profile_has_the_counts_of_its_launches(folder: Path, seed: int) -> None:
+    program = PROGRAM.replace("for _ in range(launches):", "import uhal\nfor _ in range(2):", 1)
+    profiled = program.replace(
+        'print("the program ran")',
+        """\
+with uhal.profile(measure_copy=False) as p:
+    module.get_function("spread")[blocks, 64](source, y)
+p.export_json("profile.json")
+p.export_html("profile.html")
+""",
+    )
+    (folder / "program.py").write_text(profiled)
+    done = run(folder, "run", "--count", "program.py", f"{seed:x}", "4", "0")
+    assert done.returncode == 0, done
+    (kernel,) = json.loads((folder / "profile.json").read_text())["counted"]
+    assert (kernel["kernel"], kernel["launches"]) == ("spread", 1)
+    line = next(one for one in kernel["lines"] if one["line"] == 3)
+    page = (folder / "profile.html").read_text()
+    assert 'id="counted"' in page
+    assert json.dumps(line["advice"])[1:-1] in page
+    plain = run(folder, "run", "program.py", f"{seed:x}", "4", "0")
+    assert plain.returncode == 0, plain
+    assert json.loads((folder / "profile.json").read_text())["counted"] == []

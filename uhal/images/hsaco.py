@@ -78,6 +78,8 @@ class HsacoKernel:
     """The only work-group the kernel may be launched with."""
     vector_registers: int | None
     """Of one work-item."""
+    vector_spills: int | None
+    """Registers of a work-item that are kept in scratch for want of room."""
     dynamic_stack: bool
     """True when it may need more scratch than `private_bytes`."""
     uniform_blocks: bool
@@ -210,7 +212,7 @@ def _kernel(facts: Map, descriptors: dict[str, int]) -> HsacoKernel:
     kinds = [_text(one, ".value_kind") for one in arguments]
     pairs = list(zip(kinds, arguments, strict=True))
     explicit = [(kind, one) for kind, one in pairs if not kind.startswith(_HIDDEN)]
-    registers = facts.get(".vgpr_count")
+    registers, spills = facts.get(".vgpr_count"), facts.get(".vgpr_spill_count")
     return HsacoKernel(
         name=name,
         symbol=symbol,
@@ -232,6 +234,7 @@ def _kernel(facts: Map, descriptors: dict[str, int]) -> HsacoKernel:
         max_block_threads=_size(facts, ".max_flat_workgroup_size"),
         required_block=_extent(facts, ".reqd_workgroup_size"),
         vector_registers=registers if isinstance(registers, int) else None,
+        vector_spills=spills if isinstance(spills, int) else None,
         dynamic_stack=facts.get(".uses_dynamic_stack") is True,
         uniform_blocks=facts.get(".uniform_work_group_size") == 1,
     )

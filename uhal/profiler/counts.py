@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from uhal.profiler.accesses import Access, Branch, Instructions, Kind, Space, add, advice
 from uhal.profiler.ptx_lines import Place, PtxLines
+
+if TYPE_CHECKING:
+    from uhal.profiler.resources import KernelResources
 
 VARIABLE = "UHAL_SIM_COUNTS"
 """Names the file that the simulated driver appends to."""
@@ -359,8 +362,35 @@ def _hundred(ratio: float | None) -> float | None:
     return None if ratio is None else 100 * ratio
 
 
-def as_dict(kernels: Iterable[KernelCounts]) -> list[dict[str, Any]]:
+def resources_of(
+    kernels: Iterable[KernelCounts], target: str
+) -> dict[tuple[str, str], KernelResources]:
+    """Registers, spills and shared memory on a target, by text and kernel: what `ptxas` says.
+
+    Raises what `resources.of_ptx` does.
+    """
+    from uhal.profiler import resources
+
+    found: dict[tuple[str, str], KernelResources] = {}
+    for ptx, names in _kernels_by_text(kernels).items():
+        for one in resources.of_ptx(Path(ptx).read_bytes(), target, names):
+            found[ptx, one.kernel] = one
+    return found
+
+
+def _kernels_by_text(kernels: Iterable[KernelCounts]) -> dict[str, list[str]]:
+    texts: dict[str, dict[str, None]] = {}
+    for one in kernels:
+        texts.setdefault(one.ptx, {})[one.kernel] = None
+    return {ptx: list(names) for ptx, names in texts.items()}
+
+
+def as_dict(
+    kernels: Iterable[KernelCounts],
+    resources: Mapping[tuple[str, str], KernelResources] | None = None,
+) -> list[dict[str, Any]]:
     """The counts as plain values: metrics of each kernel, classes of instructions, and lines."""
+    told = resources or {}
     return [
         {
             "kernel": one.kernel,
@@ -369,12 +399,25 @@ def as_dict(kernels: Iterable[KernelCounts]) -> list[dict[str, Any]]:
             "launches": one.launches,
             "blocks": one.blocks,
             "counted_blocks": one.counted_blocks,
-            "metrics": one.metrics(),
+            "metrics": one.metrics() | _of_target(one, told.get((one.ptx, one.kernel))),
             "ptx_instructions": one.classes,
             "lines": [_line_as_dict(line) for line in one.lines],
         }
         for one in kernels
     ]
+
+
+def _of_target(one: KernelCounts, told: KernelResources | None) -> dict[str, float | None]:
+    if told is None:
+        return {}
+    return {
+        "launch__registers_per_thread": told.registers,
+        "sm__maximum_warps_per_active_cycle_pct": _hundred(
+            told.occupancy(math.prod(one.block), one.dynamic_shared)
+        ),
+        "uhal__spill_stores.bytes": told.spill_stores,
+        "uhal__spill_loads.bytes": told.spill_loads,
+    }
 
 
 def _line_as_dict(line: LineCounts) -> dict[str, Any]:
@@ -402,5 +445,6 @@ __all__ = [
     "as_dict",
     "from_counts",
     "read",
+    "resources_of",
     "size_of_file",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from uhal.profiler.counts import KernelCounts, LineCounts
+from uhal.profiler.resources import KernelResources
 from uhal.profiler.table import section
 
 _LINES_MOST = 12
@@ -33,15 +35,36 @@ LEGEND = """\
   Instructions are PTX's, not machine code; caches are not modelled."""
 
 
-def text(kernels: Sequence[KernelCounts], lines_most: int = _LINES_MOST) -> str:
-    """Return a row for each kernel, then for each kernel its lines with the most to say."""
+def text(
+    kernels: Sequence[KernelCounts],
+    lines_most: int = _LINES_MOST,
+    resources: Mapping[tuple[str, str], KernelResources] | None = None,
+) -> str:
+    """Return a row for each kernel, then for each kernel its lines with the most to say.
+
+    With `resources` also what a kernel takes on their target.
+    """
     if not kernels:
         return "No kernel was counted.\n"
     rows = [[said(one) for _, said in _COLUMNS] for one in kernels]
-    parts = [section("Counted kernels", [name for name, _ in _COLUMNS], rows), LEGEND]
+    head = [name for name, _ in _COLUMNS]
+    if resources:
+        head += ["regs", "spilled", "occup."]
+        rows = [
+            [*row, *_taken(one, resources.get((one.ptx, one.kernel)))]
+            for row, one in zip(rows, kernels, strict=True)
+        ]
+    parts = [section("Counted kernels", head, rows), LEGEND]
     parts += [_sampled(one) for one in kernels if one.counted_blocks != one.blocks]
     parts += [_lines(one, lines_most) for one in kernels]
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def _taken(one: KernelCounts, told: KernelResources | None) -> Sequence[str]:
+    if told is None:
+        return ("—",) * 3
+    occupancy = told.occupancy(math.prod(one.block), one.dynamic_shared)
+    return str(told.registers), str(told.spill_stores), _share(occupancy)
 
 
 def _sampled(one: KernelCounts) -> str:

@@ -75,6 +75,35 @@ table("kernels", kernels, [
   ["Occupancy", (row) => row.occupancy, percent], ["On", (row) => row.device],
   ["From", (row) => (row.lines.length ? row.lines[0][0] : "")],
 ], 2);
+if (data.counted.length) {
+  at("counted").hidden = false;
+  const metric = (name) => (row) => row.metrics[name] ?? null;
+  const global = "pipe_lsu_mem_global_op_";
+  const tenths = (value) => value.toFixed(1), whole = (value) => Math.round(value).toLocaleString("en");
+  table("counts", data.counted, [
+    ["Kernel", (row) => row.kernel], ["Launches", (row) => row.launches],
+    ["Grid", (row) => row.grid.join("×")], ["Block", (row) => row.block.join("×")],
+    ["Sectors a load", metric(`l1tex__average_t_sectors_per_request_${global}ld.ratio`), tenths],
+    ["Sectors a store", metric(`l1tex__average_t_sectors_per_request_${global}st.ratio`), tenths],
+    ["Coalesced", metric("uhal__coalescing.pct"), (value) => `${Math.round(value)} %`],
+    ["Moved", metric("uhal__sectors_per_sector_touched.ratio"), three],
+    ["Banks", metric("uhal__bank_factor.ratio"), three],
+    ["Lanes", metric("smsp__thread_inst_executed_per_inst_executed.ratio"), tenths],
+    ["Instructions", metric("smsp__thread_inst_executed.sum"), whole],
+    ["Blocks counted", metric("uhal__counted_blocks.pct"), (value) => `${Math.round(value)} %`],
+  ], 10);
+  const lines = data.counted.flatMap((one) => one.lines.map((line) => ({ ...line, kernel: one.kernel })));
+  table("lines", lines, [
+    ["Line", (row) => `${row.file.split("/").pop()}:${row.line}`],
+    ["Source", (row) => row.text], ["Kernel", (row) => row.kernel],
+    ["Instructions", (row) => row["smsp__thread_inst_executed.sum"], whole],
+    ["Sectors", (row) => row["memory_l2_theoretical_sectors_global"], whole],
+    ["Fewest", (row) => row["memory_l2_theoretical_sectors_global_ideal"], whole],
+    ["Shared turns", (row) => row["memory_l1_wavefronts_shared"], whole],
+    ["Fewest", (row) => row["memory_l1_wavefronts_shared_ideal"], whole],
+    ["What to do", (row) => row.advice],
+  ], 4);
+}
 table("copies", copies, [
   ["Kind", (row) => row.kind], ["Calls", (row) => row.calls], ["Device", spent("total"), time],
   ["Mean", spent("mean"), time], ["p50", spent("p50"), time], ["p99", spent("p99"), time],

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from uhal._version import __version__
+from uhal.profiler import counts
 from uhal.profiler.records import KINDS, Columns
 from uhal.profiler.results import Results
 
@@ -56,6 +57,7 @@ def as_dict(profile: Results, events_most: int | None = None) -> dict[str, Any]:
         "broken": records.broken,
         "devices": [asdict(device) for device in records.devices],
         "work": [asdict(row) for row in profile.work],
+        "counted": counts.as_dict(profile.counted),
         "ranges": [asdict(row) for row in profile.ranges],
         "use": [asdict(use) for use in profile.devices],
         "memory": [

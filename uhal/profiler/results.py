@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from uhal.profiler import summary, timeline
+    from uhal.profiler.counts import KernelCounts
     from uhal.profiler.records import Records
 
 
@@ -19,6 +20,7 @@ class Results:
 
     def __init__(self) -> None:
         self._records: Records | None = None
+        self._counted: Sequence[KernelCounts] = ()
 
     @property
     def records(self) -> Records:
@@ -41,6 +43,11 @@ class Results:
     def kernels(self) -> Sequence[summary.Work]:
         """The rows of kernels, and of libraries' work."""
         return [row for row in self.work if row.kind in ("launch", "work")]
+
+    @property
+    def counted(self) -> Sequence[KernelCounts]:
+        """What the simulated CUDA driver counted of kernels; empty unless it counts."""
+        return self._counted
 
     @property
     def copies(self) -> Sequence[summary.Work]:

@@ -60,6 +60,7 @@ class Profile(Results):
         self._session: _lane.ProfileSession | None = _lane.ProfileSession(limit, graphs == "nodes")
         super().__init__()
         self._measure_copy = measure_copy
+        self._counts_begin: int | None = None
 
     def __enter__(self) -> Profile:
         self.start()
@@ -82,6 +83,9 @@ class Profile(Results):
         """Begin: what `with` does at its beginning."""
         if self._session is None:
             raise RuntimeError("the profile has ended; make another with uhal.profile()")
+        from uhal.profiler import counts
+
+        self._counts_begin = counts.size_of_file()
         self._session.begin()
 
     def stop(self) -> None:
@@ -98,9 +102,11 @@ class Profile(Results):
         try:
             session.end()
         finally:
-            from uhal.profiler import bandwidth, records
+            from uhal.profiler import bandwidth, counts, records
 
             self._records = records.read(session)
+            if self._counts_begin is not None:
+                self._counted = counts.read(os.environ[counts.VARIABLE], self._counts_begin)
             if self._measure_copy and self._records.rows["bytes"].any():
                 rates = [bandwidth.copy_bandwidth(one[0]) for one in session.contexts]
                 devices = [

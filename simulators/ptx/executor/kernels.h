@@ -78,6 +78,9 @@ class PtxKernels {
     std::unique_ptr<PtxModule> load(std::string_view text, DeviceMemory &memory,
                                     TranslatorAnswer &problem);
 
+    // Whether kernels are counted, which only those of a text are.
+    bool counts() const { return !settings_.counts_file.empty(); }
+
     // How long a kernel may take before it has no end; 0: for ever.
     uint64_t milliseconds_of_launch() const { return settings_.milliseconds; }
 
