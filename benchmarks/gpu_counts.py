@@ -31,6 +31,8 @@ from uhal.profiler import counts, resources
 from uhal.profiler.counts import KernelCounts
 
 PEERS = Path(__file__).with_name("gpu_counts_peers.json")
+FIRST = Path(__file__).with_name("gpu_counts_first.json")
+"""The numbers when the gates were set, 2026-11-25: what a change is compared with."""
 DRIVER = ROOT / "simulators" / "build" / "libcuda.so.1"
 COMMAND = "python -m benchmarks.gpu_counts"
 DEVICE = "sm_86"
@@ -469,9 +471,11 @@ def _line(one: dict[str, Any]) -> str:
 def verdicts(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row a gate, as `python -m benchmarks` reads them."""
     rows = []
+    first: dict[str, dict[str, float]] = json.loads(FIRST.read_text())
     for one in found:
         for gate in one["gates"]:
             row = {
+                "first": first.get(one["work"], {}).get(gate["number"]),
                 "what": f"{one['work']}: {gate['number'].replace('_', ' ')}",
                 "is": one["numbers"][gate["number"]],
                 "least": gate["least"],
@@ -566,6 +570,7 @@ def main() -> int:
     if options.json:
         print(json.dumps({"works": found, "gates": rows, "machine": machine()}))
     else:
+        print(f"gate  {'':64} {'is':>12}  {'wanted':>9}  {'at first':>12}")
         for row in rows:
             print(_verdict(row))
         missed = sum(not row["holds"] for row in rows)
@@ -576,7 +581,9 @@ def main() -> int:
 def _verdict(row: dict[str, Any]) -> str:
     wanted = f"≥ {row['least']:g}" if row["least"] is not None else f"≤ {row['at_most']:g}"
     told = "-" if row["is"] is None else f"{row['is']:.2f}"
-    return f"{'pass' if row['holds'] else 'MISS'}  {row['what']:64} {told:>12}  {wanted}"
+    first = "" if row["first"] is None else f"{row['first']:.2f}"
+    held = "pass" if row["holds"] else "MISS"
+    return f"{held}  {row['what']:64} {told:>12}  {wanted:>9}  {first:>12}"
 
 
 if __name__ == "__main__":

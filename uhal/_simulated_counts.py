@@ -49,14 +49,14 @@ def show_counts(options: argparse.Namespace) -> int:
 
 def show_resources(options: argparse.Namespace) -> int:
     """Print what the kernels of an image take; return the exit status."""
-    from uhal.profiler import resources
+    from uhal.profiler import resources, resources_table
 
     try:
         found = resources.of_image(options.image.read_bytes(), options.target)
     except (OSError, ValueError) as error:
         print(f"{options.image}: {error}", file=sys.stderr)
         return 1
-    print(resources.text(found, options.block), end="")
+    print(resources_table.text(found, options.block), end="")
     return 0
 
 

@@ -10,7 +10,8 @@ import pytest
 from tests.hsaco_writer import Kernel, write
 from tests.requirements import needed
 from uhal.errors import ArgumentValueError, InvalidImageError
-from uhal.profiler.resources import KernelResources, of_image, parse, text
+from uhal.profiler.resources import KernelResources, of_image, parse
+from uhal.profiler.resources_table import text
 
 ROOT = Path(__file__).resolve().parents[2]
 PTX = ROOT / "tests" / "simulators" / "ptx" / "counted.ptx"

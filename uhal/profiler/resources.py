@@ -261,28 +261,4 @@ def _of_code_object(kernel: HsacoKernel, target: str) -> KernelResources:
     )
 
 
-def text(rows: Sequence[KernelResources], threads: int) -> str:
-    """Return a table; occupancy is that of blocks of so many threads."""
-    from uhal.profiler.table import percent, section
-
-    head = ("kernel", "target", "registers", "spilled", "stack", "shared", f"occ. of {threads}")
-    lines = [
-        (
-            one.kernel,
-            one.target,
-            _said(one.registers),
-            _said(one.spill_stores),
-            _said(one.stack),
-            _said(one.shared),
-            percent(one.occupancy(threads)),
-        )
-        for one in rows
-    ]
-    return section("Resources of kernels", head, lines) + "\n"
-
-
-def _said(value: int | None) -> str:
-    return "—" if value is None else str(value)
-
-
-__all__ = ["KernelResources", "of_image", "of_ptx", "parse", "text"]
+__all__ = ["KernelResources", "of_image", "of_ptx", "parse"]
