@@ -45,8 +45,7 @@ def empty(
     element = as_dtype(dtype)
     executor = DeviceExecutor.of(device)
     buffer = executor.allocate(layout.size, storage_of(element), stream)
-    made: DeviceTensor = make(DeviceTensor, buffer, layout, element, executor)
-    return made
+    return make(DeviceTensor, buffer, layout, element, executor)
 
 
 @named
@@ -65,8 +64,7 @@ def zeros(
         # A kernel, so that each run of a recorded graph sets it anew.
         return full(shape, 0, dtype, device=device, stream=stream)
     buffer = DeviceBuffer.zeros(layout.size, storage_of(element), device=device, stream=stream)
-    made: DeviceTensor = make(DeviceTensor, buffer, layout, element, executor)
-    return made
+    return make(DeviceTensor, buffer, layout, element, executor)
 
 
 @named

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
+from ubridge.core.layout import Layout
 from uhal import DType
 
 
@@ -29,6 +31,14 @@ class Product:
         """The strides, as kernels that take any call them."""
         names = [f"{one}_{axis}" for one in "ab" for axis in ("batch", "row", "column")]
         return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def operands(self) -> tuple[Layout, Layout]:
+        """The layouts of a and b: (batch, m, k) and (batch, k, n)."""
+        return (
+            Layout((self.batch, self.m, self.k), (self.a_batch, self.a_row, self.a_column)),
+            Layout((self.batch, self.k, self.n), (self.b_batch, self.b_row, self.b_column)),
+        )
 
     @property
     def layouts(self) -> str | None:

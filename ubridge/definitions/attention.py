@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from ubridge.core.accuracy import OF_PRODUCT, PARTS
 from ubridge.core.fits import flag, require, require_counts, same, shapes
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.operation import REALS, Family, define
+from ubridge.core.operation import REALS, Family, Op, define
 from ubridge.core.question import Question
 from ubridge.definitions.indexing import slices_of
 from uhal.dtypes import f32
@@ -142,53 +143,21 @@ def _appended(question: Question) -> Shape:
     return appended(question.shape, source)
 
 
-ROPE_I = define(
-    "rope_i",
-    Family(
-        "rope_i",
-        "x cos sin",
-        "shape of x: (batch, heads, positions, width)",
-        rule=partial(_rotated, along=2),
-        packed=3,
-        replaces=1,
-        accuracy=PARTS,
-    ),
-    "rope_i",
-    REALS,
-    "rotary positions on neighbouring pairs",
-    called="rope",
-    interleaved=True,
-)
-ROPE = define(
-    "rope",
-    Family(
-        "rope",
-        "x cos sin",
-        "shape of x: (batch, heads, positions, width)",
-        rule=partial(_rotated, along=2),
-        packed=3,
-        replaces=1,
-        accuracy=PARTS,
-    ),
-    "rope",
-    REALS,
-    "rotary positions on pairs half a width apart",
-)
-ROPE_THD = define(
+def _rotation(name: str, axes: str, summary: str, **settings: Any) -> Op:
+    """Define a rotation of pairs in a tensor of these axes; `settings` are those of `rope`."""
+    rule = partial(_rotated, along=axes.split(", ").index("positions"))
+    shape = f"shape of x: ({axes})"
+    family = Family(name, "x cos sin", shape, rule=rule, packed=3, replaces=1, accuracy=PARTS)
+    return define(name, family, name, REALS, summary, called="rope", **settings)
+
+
+_HEADS = "batch, heads, positions, width"
+ROPE_I = _rotation("rope_i", _HEADS, "rotary positions on neighbouring pairs", interleaved=True)
+ROPE = _rotation("rope", _HEADS, "rotary positions on pairs half a width apart")
+ROPE_THD = _rotation(
     "rope_thd",
-    Family(
-        "rope_thd",
-        "x cos sin",
-        "shape of x: (batch, positions, heads, width)",
-        rule=partial(_rotated, along=1),
-        packed=3,
-        replaces=1,
-        accuracy=PARTS,
-    ),
-    "rope_thd",
-    REALS,
+    "batch, positions, heads, width",
     "rope with positions before heads",
-    called="rope",
     heads_last=True,
 )
 ROPE_AT = define(

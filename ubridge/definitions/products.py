@@ -6,7 +6,7 @@ import numpy as np
 
 from ubridge.core.accuracy import OF_PRODUCT, ROUNDED, STEP
 from ubridge.core.block_formats import FORMATS, BlockFormat, activation_bytes
-from ubridge.core.fits import count, require, shapes
+from ubridge.core.fits import require, require_counts, shapes
 from ubridge.core.layout import Shape
 from ubridge.core.operand_checks import one_shape
 from ubridge.core.operation import ORDERED, Family, define
@@ -67,7 +67,7 @@ def _rounded_at_ids(question: Question) -> Shape:
     each = rows * _format(question).row_bytes(columns)
     count = weights.size * question.dtype.itemsize // each if each else 0
     _require_blocks(question, count * rows, columns)
-    require(count or 0 in (*ids, rows), f"{question.op.name}: expected at least one weight")
+    require(count or 0 in (*ids, each), f"{question.op.name}: expected at least one weight")
     return Shape((*ids, rows))
 
 
@@ -86,7 +86,7 @@ def _rows(question: Question, fits: bool, axes: int) -> int:
 
 def _columns(question: Question) -> int:
     columns: int = question.attribute("columns")
-    require(count(columns), f"{question.op.name}: expected columns, got {columns!r:.80}")
+    require_counts(f"{question.op.name}: columns", columns)
     return columns
 
 

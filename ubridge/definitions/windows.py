@@ -8,7 +8,7 @@ from functools import partial
 from ubridge.core.accuracy import EXACT, OF_PRODUCT, ROW
 from ubridge.core.fits import count, flag, require, require_counts, shapes
 from ubridge.core.layout import Shape
-from ubridge.core.operation import CONVOLVED, Family, define
+from ubridge.core.operation import CONVOLVED, Family, Op, define
 from ubridge.core.question import Question
 
 
@@ -123,40 +123,31 @@ def _as_windows(question: Question) -> Shape:
 
 _WINDOW = "stride padding dilation"
 
-IM2COL1D = define(
-    "im2col1d",
-    Family(
-        "im2col1d",
-        "x",
-        "(batch, length, channels, kernel)",
-        rule=partial(_as_rows, axes=1),
-        attributes=_WINDOW,
-        settings="window",
-    ),
-    "im2col1d",
-    CONVOLVED,
-    "windows as rows",
-)
-IM2COL = define(
-    "im2col",
-    Family(
-        "im2col",
-        "x",
-        "(batch, rows, columns, channels, kernel, kernel)",
-        rule=partial(_as_rows, axes=2),
-        attributes=_WINDOW,
-        settings="window",
-    ),
-    "im2col",
-    CONVOLVED,
-    "windows as rows",
-)
+_LINE, _IMAGE = "(batch, channels, length)", "(batch, channels, rows, columns)"
+
+
+def _windows(name: str, axes: int, shape: str) -> Op:
+    """Define windows of some axes as rows."""
+    rule, settings = partial(_as_rows, axes=axes), "window"
+    family = Family(name, "x", shape, rule=rule, attributes=_WINDOW, settings=settings)
+    return define(name, family, name, CONVOLVED, "windows as rows")
+
+
+def _convolution(name: str, axes: int, summary: str, attributes: str = _WINDOW) -> Op:
+    """Define a convolution along some axes."""
+    rule, shape = partial(_convolved, axes=axes), _LINE if axes == 1 else _IMAGE
+    family = Family(name, "x kernel", shape, rule=rule, attributes=attributes, accuracy=OF_PRODUCT)
+    return define(name, family, name, CONVOLVED, summary)
+
+
+IM2COL1D = _windows("im2col1d", 1, "(batch, length, channels, kernel)")
+IM2COL = _windows("im2col", 2, "(batch, rows, columns, channels, kernel, kernel)")
 COL2IM1D = define(
     "col2im1d",
     Family(
         "col2im1d",
         "x",
-        "(batch, channels, length)",
+        _LINE,
         rule=_as_windows,
         packed=1,
         attributes="stride",
@@ -166,66 +157,18 @@ COL2IM1D = define(
     CONVOLVED,
     "sum of overlapping windows",
 )
-CONV1D = define(
-    "conv1d",
-    Family(
-        "conv1d",
-        "x kernel",
-        "(batch, channels, length)",
-        rule=partial(_convolved, axes=1),
-        attributes=_WINDOW,
-        accuracy=OF_PRODUCT,
-    ),
-    "conv1d",
-    CONVOLVED,
-    "convolution, not flipped",
+CONV1D = _convolution("conv1d", 1, "convolution, not flipped")
+CONV2D = _convolution("conv2d", 2, "convolution, not flipped")
+CONV_TRANSPOSE1D = _convolution(
+    "conv_transpose1d", 1, "gradient of a convolution", f"{_WINDOW} out_padding"
 )
-CONV2D = define(
-    "conv2d",
-    Family(
-        "conv2d",
-        "x kernel",
-        "(batch, channels, rows, columns)",
-        rule=partial(_convolved, axes=2),
-        attributes=_WINDOW,
-        accuracy=OF_PRODUCT,
-    ),
-    "conv2d",
-    CONVOLVED,
-    "convolution, not flipped",
-)
-CONV_TRANSPOSE1D = define(
-    "conv_transpose1d",
-    Family(
-        "conv_transpose1d",
-        "x kernel",
-        "(batch, channels, length)",
-        rule=partial(_convolved, axes=1),
-        attributes=f"{_WINDOW} out_padding",
-        accuracy=OF_PRODUCT,
-    ),
-    "conv_transpose1d",
-    CONVOLVED,
-    "gradient of a convolution",
-)
-CONV_TRANSPOSE2D = define(
-    "conv_transpose2d",
-    Family(
-        "conv_transpose2d",
-        "x kernel",
-        "(batch, channels, rows, columns)",
-        rule=partial(_convolved, axes=2),
-        attributes=f"{_WINDOW} out_padding",
-        accuracy=OF_PRODUCT,
-    ),
-    "conv_transpose2d",
-    CONVOLVED,
-    "gradient of a convolution",
+CONV_TRANSPOSE2D = _convolution(
+    "conv_transpose2d", 2, "gradient of a convolution", f"{_WINDOW} out_padding"
 )
 POOLING = Family(
     "pool2d",
     "x",
-    "(batch, channels, rows, columns)",
+    _IMAGE,
     rule=_pooled,
     attributes="window stride",
     accuracy=OF_PRODUCT,
@@ -239,7 +182,7 @@ UPSAMPLE_NEAREST2D = define(
     Family(
         "nearest2d",
         "x",
-        "(batch, channels, rows, columns)",
+        _IMAGE,
         rule=_resized,
         settings="rows columns",
     ),
@@ -252,7 +195,7 @@ UPSAMPLE_BILINEAR2D = define(
     Family(
         "bilinear2d",
         "x",
-        "(batch, channels, rows, columns)",
+        _IMAGE,
         rule=_interpolated,
         attributes="align_corners scale",
         accuracy=ROW,

@@ -17,7 +17,8 @@ from ubridge.definitions.calls import named
 from ubridge.definitions.elementwise import MULTIPLY
 from ubridge.ops import products, reductions
 from ubridge.ops.elementwise import binary, converted
-from ubridge.ops.results import require_out, require_tensors
+from ubridge.ops.engine import run
+from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -54,15 +55,15 @@ def einsum(
         for one, letters in zip(operands, given, strict=True)
     ]
     lengths = _lengths(parts)
-    x, letters = _broadcast(*parts[0], lengths)
+    parts = [(x.broadcast_to([lengths[one] for one in given]), given) for x, given in parts]
+    x, letters = parts[0]
     for at, part in enumerate(parts[1:], 2):
         later = set(result).union(*(other for _, other in parts[at:]))
-        x, letters = _multiplied((x, letters), _broadcast(*part, lengths), later, stream)
+        x, letters = _multiplied((x, letters), part, later, stream)
     x, letters = _summed(x, letters, set(result), stream)
     x = x.permute([letters.index(letter) for letter in result]) if letters else x
     if out is not None:
-        require_out("einsum", out, x.shape, dtype, operands[0])
-        return converted(x, dtype, out=out, stream=stream)
+        return run(x, out, stream)
     is_shared = any(x._buffer is one._buffer for one in operands)
     return x.copy(stream=stream) if is_shared else x
 
@@ -148,10 +149,6 @@ def _lengths(parts: list[tuple[Any, str]]) -> dict[str, int]:
                 name = repr(letter) if letter.isascii() else "an axis of `...`"
                 raise ArgumentValueError(f"einsum: {name} has lengths {known} and {length}")
     return lengths
-
-
-def _broadcast(x: Tensor, letters: str, lengths: dict[str, int]) -> tuple[Tensor, str]:
-    return x.broadcast_to([lengths[letter] for letter in letters]), letters
 
 
 def _summed(

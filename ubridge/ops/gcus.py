@@ -158,8 +158,13 @@ def launch_reshape_and_cache(
         raise IndexError(
             f"reshape_and_cache: expected slots below {blocks * block_size}, got {wanted.max()}"
         )
-    memory = {"key": key, "value": value, "slot_mapping": slots, "key_cache": key_cache}
-    memory["value_cache"] = value_cache
+    memory = {
+        "key": key,
+        "value": value,
+        "slot_mapping": slots,
+        "key_cache": key_cache,
+        "value_cache": value_cache,
+    }
     sizes = {
         "num_tokens": tokens,
         "num_heads": heads,
@@ -197,9 +202,9 @@ def launch_paged_attention(
     """
     op = PAGED_ATTENTION
     at = _gcu(op, query)
-    require_size(op, "query", query, sequences * heads * head_size)
-    require_size(op, "context_lengths", context_lengths, sequences)
     size = sequences * heads * head_size
+    require_size(op, "query", query, size)
+    require_size(op, "context_lengths", context_lengths, sequences)
     require_room(op, out, size)
     out = at.allocate(size, query.dtype, stream) if out is None else out
     if size == 0:

@@ -84,8 +84,7 @@ def matmul_choice(x: Tensor, y: Tensor) -> MatmulChoice:
 
     `DeviceExecutor.of(device).matmul_launches` counts the products of each kernel.
     """
-    plan = plan_matmul(x, y)
-    return x._executor.explain(plan.question)
+    return x._executor.explain(plan_matmul(x, y).question)
 
 
 def plan_attention(

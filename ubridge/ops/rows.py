@@ -47,12 +47,10 @@ def _of_rows(
     if not shape:
         raise ArgumentValueError(f"{op.name}: expected at least one axis, got shape ()")
     columns = shape[-1]
-    lies = Layout.contiguous((x._layout.size // columns if columns else 0, columns))
-    x = contiguous(x)
-    rows = x._viewed(Layout.contiguous(lies.shape, x._layout.start_offset))
+    x, lies = contiguous(x), (x._layout.size // columns if columns else 0, columns)
+    rows = x._viewed(Layout.contiguous(lies, x._layout.start_offset))
     whole = Layout.contiguous(shape)
-    given = (rows, *weights)
-    return ask(op, given, dtype or x._dtype, whole, numbers, **attributes)
+    return ask(op, (rows, *weights), dtype or x._dtype, whole, numbers, **attributes)
 
 
 def _along(op: Op, x: Value, axis: int, dtype: Any = None, **attributes: Any) -> Value:

@@ -28,7 +28,7 @@ from ubridge.ops.elementwise import binary, converted, plan_binary, plan_convers
 from ubridge.ops.engine import Value, run
 from ubridge.ops.reductions import Axes, plan_reduction, plan_sum, reduced
 from ubridge.ops.remembering import remembered
-from ubridge.ops.results import require_out, require_tensors
+from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType, as_dtype
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i64
@@ -52,7 +52,7 @@ def var(
     `ArgumentValueError` where there are no more than `ddof` elements.
     """
     found = _variance("var", x, axis, ddof, keepdims, stream)
-    return _as("var", found, _spread(x), x, out, stream)
+    return run(plan_conversion(found, _spread(x)), out, stream)
 
 
 @named
@@ -68,7 +68,7 @@ def std(
     """Return the standard deviation over axes: the root of `var`."""
     variance = _variance("std", x, axis, ddof, keepdims, stream)
     found = unary(SQRT, variance, None, None, stream)
-    return _as("std", found, _spread(x), x, out, stream)
+    return run(plan_conversion(found, _spread(x)), out, stream)
 
 
 def _variance(
@@ -131,7 +131,7 @@ def prod(
         found = _folded(rows, stream).reshape(shape)
     if not keepdims:
         found = found.reshape(left)
-    return _as("prod", found, result, x, out, stream)
+    return run(plan_conversion(found, result), out, stream)
 
 
 def _folded(x: Tensor, stream: StreamLike | None) -> Tensor:
@@ -176,7 +176,7 @@ def cumsum(
     x = converted(x, _accumulated(result), stream=stream)
     turned = x.swapaxes(axis, -1)
     found = _running(turned, stream).swapaxes(axis, -1)
-    return _as("cumsum", found, result, x, out, stream)
+    return run(plan_conversion(found, result), out, stream)
 
 
 def _running(x: Tensor, stream: StreamLike | None) -> Tensor:
@@ -243,17 +243,6 @@ def _summed(x: Tensor, dtype: DTypeLike | None) -> DType:
     if dtype is not None:
         return as_dtype(dtype)
     return i64 if x._dtype is bool_ else x._dtype
-
-
-def _as(
-    name: str, found: Tensor, dtype: DType, x: Tensor, out: Tensor | None, stream: StreamLike | None
-) -> Tensor:
-    """A result in its dtype, in `out` if given."""
-    if out is not None:
-        require_out(name, out, found.shape, dtype, x)
-    elif found._dtype is dtype:
-        return found
-    return converted(found, dtype, out=out, stream=stream)
 
 
 __all__ = [

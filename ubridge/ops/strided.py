@@ -259,8 +259,7 @@ class StridedTensor(TensorData):
         buffer = DeviceBuffer.from_numpy(stored, device=device, stream=stream)
         layout = Layout.contiguous(given.shape)
         dtype = buffer.dtype if stored is given else bool_
-        made: Tensor = make(cls, buffer, layout, dtype, DeviceExecutor.of(buffer.device))
-        return made
+        return make(cls, buffer, layout, dtype, DeviceExecutor.of(buffer.device))
 
     @classmethod
     def from_dlpack(
@@ -288,8 +287,7 @@ class StridedTensor(TensorData):
         if layout.is_contiguous:
             source = self._buffer[layout.start_offset : layout.start_offset + layout.size]
             flat = source.to_numpy(stream=stream)
-            whole: npt.NDArray[Any] = flat.view(self._dtype.dtype).reshape(layout.shape)
-            return whole
+            return flat.view(self._dtype.dtype).reshape(layout.shape)
         return self.copy(stream=stream).to_numpy(stream=stream)
 
     def __array__(
@@ -297,9 +295,7 @@ class StridedTensor(TensorData):
     ) -> npt.NDArray[Any]:
         if copy is False:
             raise ValueError("a DeviceTensor becomes an array by copying; copy=False cannot be had")
-        array = self.to_numpy()
-        converted: npt.NDArray[Any] = np.asarray(array, dtype)
-        return converted
+        return np.asarray(self.to_numpy(), dtype)
 
     def __dlpack__(
         self,

@@ -52,7 +52,7 @@ def conv1d(
 
     Each of the `groups` of channels makes one group of results, by one launch.
     """
-    return _convolved(CONV1D, x, weight, (stride, padding, dilation, 0, groups), stream)
+    return convolved(CONV1D, x, weight, stride, padding, dilation, 0, groups, None, stream)
 
 
 @named
@@ -67,7 +67,7 @@ def conv2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Convolve images with (results, channels / groups, rows, columns), otherwise as `conv1d`."""
-    return _convolved(CONV2D, x, weight, (stride, padding, dilation, 0, groups), stream)
+    return convolved(CONV2D, x, weight, stride, padding, dilation, 0, groups, None, stream)
 
 
 @named
@@ -83,8 +83,9 @@ def conv_transpose1d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Add up a window (channels, results / groups, window) at each element's position."""
-    window = (stride, padding, dilation, out_padding, groups)
-    return _convolved(CONV_TRANSPOSE1D, x, weight, window, stream)
+    return convolved(
+        CONV_TRANSPOSE1D, x, weight, stride, padding, dilation, out_padding, groups, None, stream
+    )
 
 
 @named
@@ -100,21 +101,9 @@ def conv_transpose2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Add up a window (channels, results / groups, rows, columns) at each element's position."""
-    window = (stride, padding, dilation, out_padding, groups)
-    return _convolved(CONV_TRANSPOSE2D, x, weight, window, stream)
-
-
-def _convolved(
-    op: Op,
-    x: Tensor,
-    weight: Tensor,
-    window: tuple[int, int, int, int, int],
-    stream: StreamLike | None,
-) -> Tensor:
-    require_tensors(op.name, x, weight)
-    require_one_kind(op.name, x, weight)
-    _require_numbers(op.name, x)
-    return convolved(op, x, weight, *window, None, stream)
+    return convolved(
+        CONV_TRANSPOSE2D, x, weight, stride, padding, dilation, out_padding, groups, None, stream
+    )
 
 
 def convolved(
@@ -130,6 +119,9 @@ def convolved(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Convolve each group of channels, by its own launch."""
+    require_tensors(op.name, x, weight)
+    require_one_kind(op.name, x, weight)
+    _require_numbers(op.name, x)
     window = _window(op, stride, padding, dilation)
     if op in (CONV_TRANSPOSE1D, CONV_TRANSPOSE2D):
         window["out_padding"] = whole_number(f"{op.name}, out_padding", out_padding)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from ubridge.core.block_formats import FORMATS
 from ubridge.core.kernel_def import KernelDef, pieces_of_lines
 from ubridge.core.layout import Layout
-from ubridge.core.lowering import Launches, Lowerings, Steps
+from ubridge.core.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.core.question import Question
-from ubridge.definitions.elementwise import ASTYPE
+from ubridge.definitions.composing import converted
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
 from uhal.dtypes import f32
 
@@ -43,6 +43,12 @@ def weights_of(question: Question) -> int:
     return question.layout(0).size * question.dtype.itemsize // each
 
 
+def deliver(made: Memory, steps: Steps) -> None:
+    """Add the conversion of sums of f32 to the result's type, unless they are the result."""
+    if made is not steps.result:
+        converted(made, Layout.contiguous(made.size), steps.result, steps)
+
+
 def _product_at_ids(question: Question, steps: Steps) -> None:
     weights, x, ids = steps.operands
     tokens, used, rows = question.shape
@@ -65,9 +71,7 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
         products=products,
         sharing=products // question.layout(1).shape[0],
     )
-    if made is not out:
-        line = Layout.contiguous(products * rows)
-        steps.run(ASTYPE, [(made, line)], (out, line))
+    deliver(made, steps)
 
 
 LOWERINGS: Lowerings = {

@@ -12,10 +12,10 @@ from ubridge.core.layout import Layout
 from ubridge.core.lowering import Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
-from ubridge.definitions.elementwise import ASTYPE
+from ubridge.definitions.composing import widened
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
-from ubridge.prepare.candle.host_blocks import weights_of
+from ubridge.prepare.candle.host_blocks import deliver, weights_of
 from ubridge.prepare.candle.indexing import BY_ID
 from uhal.dtypes import f32, u8, u32
 
@@ -36,11 +36,7 @@ _INDEXED = ("q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K")
 def _activations(question: Question, steps: Steps) -> None:
     x, out = steps.operands[0], steps.result
     vectors, columns = question.layout(0).shape
-    wide = x
-    if x.dtype is not f32:
-        wide = steps.scratch(x.size, f32)
-        shape = Layout.contiguous((vectors, columns))
-        steps.run(ASTYPE, [(x, shape)], (wide, shape))
+    wide = x if x.dtype is f32 else widened(x, question.layout(0), steps)
     most = steps.limits.max_grid[1]
     for first in range(0, vectors, most):
         steps.launch_entry(
@@ -61,7 +57,7 @@ def _product(question: Question, steps: Steps) -> None:
     format = question.attribute("format")
     made = out if out.dtype is f32 else steps.scratch(vectors * rows, f32)
     _multiply(steps, format, weight, x, made, (vectors, rows, columns))
-    _deliver(steps, made)
+    deliver(made, steps)
 
 
 def _multiply(
@@ -127,7 +123,7 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
         _choose(question, steps, format, made)
     else:
         _copy_and_multiply(question, steps, format, made)
-    _deliver(steps, made)
+    deliver(made, steps)
 
 
 def _choose(question: Question, steps: Steps, format: str, out: Memory) -> None:
@@ -203,13 +199,6 @@ def _copy_and_multiply(question: Question, steps: Steps, format: str, out: Memor
 
 def _vector_bytes(columns: int) -> int:
     return columns // 32 * _BLOCK_BYTES
-
-
-def _deliver(steps: Steps, made: Memory) -> None:
-    """Add the conversion of sums of f32 to the result's type."""
-    if made is not steps.result:
-        line = Layout.contiguous(made.size)
-        steps.run(ASTYPE, [(made, line)], (steps.result, line))
 
 
 LOWERINGS: Lowerings = {

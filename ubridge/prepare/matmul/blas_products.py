@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ubridge.core.layout import Layout
-from ubridge.core.lowering import Given, Memory, Steps
+from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import Product
 from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor
@@ -31,16 +31,6 @@ class Operand(NamedTuple):
     batch: int
     leading: int
     transposed: bool
-
-    @property
-    def column_step(self) -> int:
-        """The stride between elements of matrices of one column."""
-        return 1 if self.transposed else self.leading
-
-    @property
-    def row_step(self) -> int:
-        """The stride between elements of matrices of one row."""
-        return self.leading if self.transposed else 1
 
 
 class BlasProducts(ProductKernel):
@@ -68,19 +58,19 @@ class BlasProducts(ProductKernel):
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the launch of products, after copies of operands that the BLAS does not take."""
-        left, right = _layouts(product)
+        left, right = product.operands
         a, x = self._operand(a, left, steps)
         b, y = self._operand(b, right, steps)
         batch, m, n, k = product.batch, product.m, product.n, product.k
-        columns, rows = _pieces(self._limits.processors, batch, m, n, k)
-        work = m * n * k // (columns * rows) // _PER_THREAD
+        columns, cuts = _pieces(self._limits.processors, batch, m, n, k)
+        work = m * n * k // (columns * cuts) // _PER_THREAD
         threads = min(max(work, 1), self._limits.max_threads_per_block)
         blas, dtype = find_blas(), out.dtype.name
         if n > 1 and m > 1:
             steps.launch_entry(
                 _MODULE,
                 f"blas_matmul_{dtype}",
-                ((columns, rows, batch), threads, 0),
+                ((columns, cuts, batch), threads, 0),
                 gemm=blas.gemm[dtype],
                 a=a,
                 b=b,
@@ -96,37 +86,27 @@ class BlasProducts(ProductKernel):
                 b_transposed=y.transposed,
             )
             return
-        matrix: dict[str, Given]
         if n == 1:
-            matrix = {
-                "matrix": a,
-                "vector": b,
-                "rows": m,
-                "matrix_batch": x.batch,
-                "leading": x.leading,
-                "transposed": x.transposed,
-                "vector_batch": y.batch,
-                "step": y.column_step,
-            }
+            matrix, vector, rows, lies, vectors = a, b, m, x, y
+            step = 1 if y.transposed else y.leading
         else:
-            matrix = {
-                "matrix": b,
-                "vector": a,
-                "rows": n,
-                "matrix_batch": y.batch,
-                "leading": y.leading,
-                "transposed": not y.transposed,
-                "vector_batch": x.batch,
-                "step": x.row_step,
-            }
+            matrix, vector, rows, lies, vectors = b, a, n, y, x
+            step = x.leading if x.transposed else 1
         steps.launch_entry(
             _MODULE,
             f"blas_matvec_{dtype}",
-            ((columns * rows, 1, batch), threads, 0),
+            ((columns * cuts, 1, batch), threads, 0),
             gemv=blas.gemv[dtype],
+            matrix=matrix,
+            vector=vector,
             out=out,
+            rows=rows,
             columns=k,
-            **matrix,
+            matrix_batch=lies.batch,
+            leading=lies.leading,
+            transposed=lies.transposed == (n == 1),
+            vector_batch=vectors.batch,
+            step=step,
         )
 
     def _operand(self, x: Memory, layout: Layout, steps: Steps) -> tuple[Memory, Operand]:
@@ -141,16 +121,6 @@ class BlasProducts(ProductKernel):
         copied = steps.scratch(apart.size, x.dtype)
         steps.run(COPY, [(x, apart)], (copied, Layout.contiguous(apart.shape)))
         return copied, Operand(each if batch else 0, columns, False)
-
-
-@lru_cache(maxsize=4096)
-def _layouts(product: Product) -> tuple[Layout, Layout]:
-    """The layouts of both operands; cached, for they cost as much as a small product."""
-    batch, m, n, k = product.batch, product.m, product.n, product.k
-    return (
-        Layout((batch, m, k), (product.a_batch, product.a_row, product.a_column)),
-        Layout((batch, k, n), (product.b_batch, product.b_row, product.b_column)),
-    )
 
 
 @lru_cache(maxsize=4096)

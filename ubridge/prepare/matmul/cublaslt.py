@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -80,7 +79,7 @@ class CublasLtProducts(ProductKernel):
         """Add the library's call, and ubridge's own kernels in case it refuses the addresses."""
         whole = Question(
             MATMUL,
-            ((a.dtype, _lying(product, a=True)), (b.dtype, _lying(product, a=False))),
+            ((a.dtype, product.operands[0]), (b.dtype, product.operands[1])),
             (out.dtype, Layout.contiguous((product.batch, product.m, product.n))),
             is_capturable=True,
         )
@@ -309,15 +308,17 @@ class _Opened:
         """The library's best algorithm for such addresses and our workspace, if any."""
         of_a, of_b, of_out = layouts
         found = _header().ctype("cublasLtMatmulHeuristicResult_t")()
-        count = ctypes.c_int()
-        with self._preference() as preference:
-            prefix = "CUBLASLT_MATMUL_PREF_M"
-            most = ctypes.c_uint64(WORKSPACE_BYTES)
-            self._set("MatmulPreference", preference, f"{prefix}AX_WORKSPACE_BYTES", most)
-            a, b, out = alignments
-            for name, least in zip("ABCD", (b, a, out, out), strict=True):
-                attribute = f"{prefix}IN_ALIGNMENT_{name}_BYTES"
-                self._set("MatmulPreference", preference, attribute, ctypes.c_uint32(least))
+        count, preference = ctypes.c_int(), ctypes.c_void_p()
+        prefix = "CUBLASLT_MATMUL_PREF_M"
+        a, b, out = alignments
+        settings = {f"{prefix}AX_WORKSPACE_BYTES": ctypes.c_uint64(WORKSPACE_BYTES)} | {
+            f"{prefix}IN_ALIGNMENT_{name}_BYTES": ctypes.c_uint32(least)
+            for name, least in zip("ABCD", (b, a, out, out), strict=True)
+        }
+        self._library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference))
+        try:
+            for attribute, value in settings.items():
+                self._set("MatmulPreference", preference, attribute, value)
             status = self._library.unchecked("cublasLtMatmulAlgoGetHeuristic")(
                 self._handle,
                 description,
@@ -330,18 +331,11 @@ class _Opened:
                 ctypes.byref(found),
                 ctypes.byref(count),
             )
+        finally:
+            self._library.cublasLtMatmulPreferenceDestroy(preference)
         if status not in (0, self._constants["CUBLAS_STATUS_NOT_SUPPORTED"]):
             self._fail("cublasLtMatmulAlgoGetHeuristic", status)
         return found if status == 0 and count.value > 0 and found.state == 0 else None
-
-    @contextmanager
-    def _preference(self) -> Iterator[Any]:
-        preference = ctypes.c_void_p()
-        self._library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference))
-        try:
-            yield preference
-        finally:
-            self._library.cublasLtMatmulPreferenceDestroy(preference)
 
     def _set(self, kind: str, target: Any, attribute: str, value: Any) -> None:
         function = getattr(self._library, f"cublasLt{kind}SetAttribute")
@@ -358,15 +352,6 @@ class _Opened:
             code=code,
             name=name,
         )
-
-
-def _lying(product: Product, *, a: bool) -> Layout:
-    """The library's layout of an operand."""
-    if a:
-        strides = (product.a_batch, product.a_row, product.a_column)
-        return Layout((product.batch, product.m, product.k), strides)
-    strides = (product.b_batch, product.b_row, product.b_column)
-    return Layout((product.batch, product.k, product.n), strides)
 
 
 def _lengths(product: Product) -> tuple[int, int]:

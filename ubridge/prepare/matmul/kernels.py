@@ -7,6 +7,7 @@ in order.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 
 from ubridge.core.kernel_def import KernelDef, tiles
 from ubridge.core.lowering import Memory, Steps
@@ -83,7 +84,6 @@ class TensorProducts(ProductKernel):
         self._executor = executor
         self._tile = tile
         self._tiles = tiles
-        self._missing: str | None = None
 
     def refusal(self, product: Product) -> str:
         """Say why the product cannot use tensor cores, or tiles this large."""
@@ -96,7 +96,7 @@ class TensorProducts(ProductKernel):
         count = product.batch * -(-product.m // self._tile) * -(-product.n // self._tile)
         if count < self._tiles:
             return f"only {count} tiles for {self._tiles} processors"
-        return self._unavailable()
+        return self._missing
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add its launch."""
@@ -120,11 +120,11 @@ class TensorProducts(ProductKernel):
             out_batch=product.m * product.n,
         )
 
-    def _unavailable(self) -> str:
-        if self._missing is None:
-            self._missing = ""
-            try:
-                load_module(TENSOR_MODULE, device=self._executor.device)
-            except InvalidImageError as error:
-                self._missing = " ".join(str(error).split())
-        return self._missing
+    @cached_property
+    def _missing(self) -> str:
+        """Why the device cannot load them; empty if it can."""
+        try:
+            load_module(TENSOR_MODULE, device=self._executor.device)
+        except InvalidImageError as error:
+            return " ".join(str(error).split())
+        return ""

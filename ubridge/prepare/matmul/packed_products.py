@@ -7,7 +7,7 @@ that other kernels are not (`uhal/images/cpu_level.py`).
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 from ubridge.core.lowering import Memory, Steps
@@ -36,21 +36,17 @@ class PackedProducts(ProductKernel):
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
-        self._missing: str | None = None
-        self._level = ""
 
     @property
     def reason(self) -> str:  # type: ignore[override]
         """Which instruction level it is compiled for."""
-        return f"sums in f32, {self._level}"
+        return f"sums in f32, {self._found[1]}"
 
     def refusal(self, product: Product) -> str:
         """Say why the kernels cannot take a product: its dtype, or that they are not built."""
         if product.dtype.name not in _DTYPES:
             return f"for {', '.join(_DTYPES)}, not {product.dtype}"
-        if self._missing is None:
-            self._find()
-        return self._missing or ""
+        return self._found[0]
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add its launch."""
@@ -105,14 +101,14 @@ class PackedProducts(ProductKernel):
         most = self._executor.device.limits.max_threads_per_block
         return min(max(multiplications // _PER_THREAD, 1), most)
 
-    def _find(self) -> None:
+    @cached_property
+    def _found(self) -> tuple[str, str]:
+        """Why the kernels are missing, empty if they are not, and the level they are for."""
         try:
             chosen = load_module(MATRICES, device=self._executor.device).chosen
         except NotFoundError as error:
-            self._missing = " ".join(str(error).split())
-            return
-        self._missing = ""
-        self._level = chosen.description if chosen is not None else ""
+            return " ".join(str(error).split()), ""
+        return "", chosen.description if chosen is not None else ""
 
 
 @lru_cache(maxsize=4096)
