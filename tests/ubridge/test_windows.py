@@ -135,6 +135,13 @@ def test_transposed_convolutions(
         assert_sums(got.to_numpy(), expected, magnitudes, dtype, told)
 
 
+def test_groups_of_an_empty_batch_are_empty(device: Device) -> None:
+    for groups in (1, 2):
+        kernel = ubridge.ones((2, 4 // groups, 3), device=device)
+        got = ubridge.conv1d(ubridge.ones((0, 4, 5), device=device), kernel, groups=groups)
+        assert got.shape == (0, 2, 3)
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"])
 def test_groups_of_channels(

@@ -74,8 +74,7 @@ class Shape(tuple[int, ...]):
                     )
         return Shape(lengths)
 
-    def __repr__(self) -> str:
-        return tuple.__repr__(self)
+    __repr__ = tuple.__repr__
 
     def __getnewargs__(self) -> tuple[tuple[int, ...]]:
         return (tuple(self),)

@@ -84,8 +84,9 @@ def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[An
     """
     function = at.get_or_load_func(step.entry, step.module)
     bound = function[step.grid, step.block, step.shared]
-    given = [step.arguments[name] for name in parameter_names(function, step)]
-    return bound, [_argument(at, one, room) for one in given]
+    given = map(step.arguments.__getitem__, parameter_names(function, step))
+    # Most arguments are numbers.
+    return bound, [one if type(one) is int else _argument(at, one, room) for one in given]
 
 
 def parameter_names(function: Function, step: Launch) -> Sequence[str]:
@@ -95,13 +96,13 @@ def parameter_names(function: Function, step: Launch) -> Sequence[str]:
     them.
     """
     signature = function.signature
-    names = [one.name for one in signature or ()]
+    names = [one.name or "" for one in signature or ()]
     if set(names) != set(step.arguments) or len(names) != len(step.arguments):
         raise InvalidImageError(
             f"{step.entry} of module {step.module!r}: expected a kernel of the parameters "
             f"{', '.join(step.arguments)}, got {signature or 'one that does not name them'}"
         )
-    return [name for name in names if name is not None]
+    return names
 
 
 def _argument(at: DeviceKernels, source: Source, room: int | None) -> object:

@@ -27,7 +27,7 @@ from ubridge.definitions.windows import (
 )
 from ubridge.definitions.windows import convolved as shape_of
 from ubridge.device.tensor_data import make
-from ubridge.ops.engine import Plan, Value, ask, contiguous, plan_copy, run
+from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, plan_copy, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_room, require_tensors
 from ubridge.ops.strided import Tensor
@@ -126,12 +126,17 @@ def convolved(
     if op in (CONV_TRANSPOSE1D, CONV_TRANSPOSE2D):
         window["out_padding"] = whole_number(f"{op.name}, out_padding", out_padding)
     groups = whole_number(f"{op.name}, groups", groups, 1)
-    axes = 2 if op in (CONV2D, CONV_TRANSPOSE2D) else 1
-    whole = Layout.contiguous(shape_of(op.name, x.shape, weight.shape, axes, window, groups))
+    if groups == 1:
+        plan = ask(op, (x, weight), x._dtype, **window)
+    else:
+        axes = 2 if op in (CONV2D, CONV_TRANSPOSE2D) else 1
+        shape = shape_of(op.name, x.shape, weight.shape, axes, window, groups)
+        plan = filled(x, x._dtype, shape, 0)
+    whole = plan._layout
     require_room(op, out, whole.size)
     target = None if out is None else make(type(x), out, whole, x._dtype, x._executor)
     if groups == 1 or whole.size == 0:
-        return run(ask(op, (x, weight), x._dtype, whole, **window), target, stream)
+        return run(plan, target, stream)
     batch, results, *positions = whole.shape
     # The results of one group after those of another; with one batch that is the result.
     of_group = Layout.contiguous((batch, results // groups, *positions))
