@@ -25,6 +25,7 @@ class DType:
 
     # With texts, as `help` and `inspect.getdoc` find them.
     __slots__ = {
+        "_hash": "",
         "_numpy": "",
         "_numpy_name": "",
         "c_spellings": "The names C, C++, CUDA and HIP have for it.",
@@ -57,6 +58,7 @@ class DType:
         self.c_spellings = tuple(spelling.strip() for spelling in c_spellings.split(","))
         self._numpy_name = numpy_name
         self._numpy: np.dtype[Any] | None = None
+        self._hash: int | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -92,10 +94,13 @@ class DType:
             return NotImplemented
 
     def __hash__(self) -> int:
-        try:
-            return hash(self.dtype)
-        except ModuleNotFoundError:
-            return hash(self.name)
+        found = self._hash
+        if found is None:
+            try:
+                found = self._hash = hash(self.dtype)
+            except ModuleNotFoundError:
+                return hash(self.name)
+        return found
 
     def __repr__(self) -> str:
         return f"uhal.dtypes.{'bool_' if self.name == 'bool' else self.name}"

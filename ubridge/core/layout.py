@@ -280,26 +280,7 @@ class Layout:
 
         One length may be -1. `ArgumentValueError` when the number of elements differs.
         """
-        wanted = self._inferred(shape)
-        if self.is_contiguous:
-            return Layout.contiguous(wanted, self.start_offset)
-        if self.size == 0:
-            return Layout.contiguous(wanted, self.start_offset)
-        strides = _reshaped_strides(self.shape, self.strides, wanted)
-        return None if strides is None else Layout(wanted, strides, self.start_offset)
-
-    def _inferred(self, shape: int | Iterable[int]) -> Shape:
-        given = _lengths(shape)
-        lengths = list(given)
-        told = prod(length for length in lengths if length != -1)
-        unknown = lengths.count(-1)
-        if unknown > 1:
-            raise ArgumentValueError("can only specify one unknown dimension")
-        if unknown and told and self.size % told == 0:
-            lengths[lengths.index(-1)] = self.size // told
-        if -1 in lengths or prod(lengths) != self.size:
-            raise ArgumentValueError(f"cannot reshape array of size {self.size} into shape {given}")
-        return Shape(lengths)
+        return _reshaped(self, _lengths(shape))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -364,6 +345,23 @@ def _permuted(layout: Layout, order: tuple[int, ...]) -> Layout:
         [layout.strides[axis] for axis in order],
         layout.start_offset,
     )
+
+
+@lru_cache(maxsize=_REMEMBERED_LAYOUTS)
+def _reshaped(layout: Layout, given: tuple[int, ...]) -> Layout | None:
+    lengths = list(given)
+    told = prod(length for length in lengths if length != -1)
+    unknown = lengths.count(-1)
+    if unknown > 1:
+        raise ArgumentValueError("can only specify one unknown dimension")
+    if unknown and told and layout.size % told == 0:
+        lengths[lengths.index(-1)] = layout.size // told
+    if -1 in lengths or prod(lengths) != layout.size:
+        raise ArgumentValueError(f"cannot reshape array of size {layout.size} into shape {given}")
+    if layout.is_contiguous or layout.size == 0:
+        return Layout.contiguous(lengths, layout.start_offset)
+    strides = _reshaped_strides(layout.shape, layout.strides, lengths)
+    return None if strides is None else Layout(lengths, strides, layout.start_offset)
 
 
 def _lengths(given: int | Iterable[int]) -> tuple[int, ...]:
