@@ -1,7 +1,7 @@
 """Runs NVIDIA's PTX on a CPU: translates a kernel to machine code and executes its grid.
 
     source, parser, body   text → program (program.py)
-    table + the families   one row per instruction: which forms exist, what they mean
+    table + the families   a handler for each key of uhal/ptx/instructions.py: what forms mean
     checks                 accesses to memory, checked as the caller asks: off, on, strict
     count                  what kernels ask of a GPU, counted: instructions, accesses, branches
     turns                  loops that stride over the grid, cut so that neighbors stay together
@@ -11,5 +11,5 @@
     runtime/               C: blocks over threads, barriers, warp operations, checks, faults
     launch                 a kernel from Python, for tests and a quick look
 
-Sections named in the table are those of the PTX ISA manual, version 9.0.
+Sections named in that table are those of the PTX ISA manual, version 9.0.
 """

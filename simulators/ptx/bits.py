@@ -8,34 +8,28 @@ from .program import Instruction, Operand
 from .table import instruction
 from .types import B32, U32
 
-INTEGER = "9.7.1 Integer Arithmetic: "
-LOGIC = "9.7.8 Logic and Shift: "
-MOVE = "9.7.9 Data Movement and Conversion: "
 
-
-@instruction("and{.pred,.b16,.b32,.b64}", section=LOGIC + "and")
-@instruction("or{.pred,.b16,.b32,.b64}", section=LOGIC + "or")
-@instruction("xor{.pred,.b16,.b32,.b64}", section=LOGIC + "xor")
+@instruction("and", "or", "xor")
 def logic(e: Emitter, i: Instruction) -> None:
     kind = i.type
     first, second = e.read(i.operands[1], kind), e.read(i.operands[2], kind)
     e.write(i.operands[0], e.value(f"{i.name} {kind.llvm} {first}, {second}"), kind)
 
 
-@instruction("not{.pred,.b16,.b32,.b64}", section=LOGIC + "not")
+@instruction("not")
 def invert(e: Emitter, i: Instruction) -> None:
     kind = i.type
     e.write(i.operands[0], e.value(f"xor {kind.llvm} {e.read(i.operands[1], kind)}, -1"), kind)
 
 
-@instruction("cnot{.b16,.b32,.b64}", section=LOGIC + "cnot")
+@instruction("cnot")
 def is_zero(e: Emitter, i: Instruction) -> None:
     kind = i.type
     zero = e.value(f"icmp eq {kind.llvm} {e.read(i.operands[1], kind)}, 0")
     e.write(i.operands[0], e.value(f"zext i1 {zero} to {kind.llvm}"), kind)
 
 
-@instruction("lop3.b32", section=LOGIC + "lop3")
+@instruction("lop3")
 def any_logic(e: Emitter, i: Instruction) -> None:
     inputs = [e.read(one, B32) for one in i.operands[1:4]]
     table = e.constant(i.operands[4])
@@ -51,8 +45,7 @@ def any_logic(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, B32)
 
 
-@instruction("shl{.b16,.b32,.b64}", section=LOGIC + "shl")
-@instruction("shr{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64}", section=LOGIC + "shr")
+@instruction("shl", "shr")
 def shift(e: Emitter, i: Instruction) -> None:
     """Amounts beyond the width shift everything out."""
     kind = i.type
@@ -73,7 +66,7 @@ def shifted(e: Emitter, operation: str, value: str, amount: str, width: int) -> 
     return e.value(f"select i1 {beyond}, i{width} 0, i{width} {result}")
 
 
-@instruction("shf{.l,.r}{.clamp,.wrap}.b32", section=LOGIC + "shf")
+@instruction("shf")
 def funnel_shift(e: Emitter, i: Instruction) -> None:
     low, high, amount = (e.read(one, B32) for one in i.operands[1:4])
     pair = _pair(e, low, high)
@@ -94,8 +87,7 @@ def _pair(e: Emitter, low: str, high: str) -> str:
     return e.value(f"or i64 {above}, {e.value(f'zext i32 {low} to i64')}")
 
 
-@instruction("popc{.b32,.b64}", section=INTEGER + "popc")
-@instruction("clz{.b32,.b64}", section=INTEGER + "clz")
+@instruction("popc", "clz")
 def count_bits(e: Emitter, i: Instruction) -> None:
     kind = i.type
     value = f"{kind.llvm} {e.read(i.operands[1], kind)}"
@@ -106,7 +98,7 @@ def count_bits(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.resized(result, kind.width, 32, signed=False), U32)
 
 
-@instruction("brev{.b32,.b64}", section=INTEGER + "brev")
+@instruction("brev")
 def reverse_bits(e: Emitter, i: Instruction) -> None:
     kind = i.type
     value = e.read(i.operands[1], kind)
@@ -114,7 +106,7 @@ def reverse_bits(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.call(kind.llvm, name, f"{kind.llvm} {value}"), kind)
 
 
-@instruction("bfind{.shiftamt,}{.u32,.u64,.s32,.s64}", section=INTEGER + "bfind")
+@instruction("bfind")
 def find_bit(e: Emitter, i: Instruction) -> None:
     kind = i.type
     value = e.read(i.operands[1], kind)
@@ -130,13 +122,13 @@ def find_bit(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.resized(result, kind.width, 32, signed=False), U32)
 
 
-@instruction("fns.b32", section=INTEGER + "fns")
+@instruction("fns")
 def find_nth_set(e: Emitter, i: Instruction) -> None:
     words = [f"i32 {e.read(one, B32)}" for one in i.operands[1:4]]
     e.write(i.operands[0], e.call("i32", "uptx_fns", *words), B32)
 
 
-@instruction("bfe{.u32,.u64,.s32,.s64}", section=INTEGER + "bfe")
+@instruction("bfe")
 def extract_field(e: Emitter, i: Instruction) -> None:
     """A field that leaves the word is filled up with its sign, for signed types."""
     kind = i.type
@@ -153,7 +145,7 @@ def extract_field(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.value(f"trunc i128 {lowered} to {kind.llvm}"), kind)
 
 
-@instruction("bfi{.b32,.b64}", section=INTEGER + "bfi")
+@instruction("bfi")
 def insert_field(e: Emitter, i: Instruction) -> None:
     kind = i.type
     field, base = (
@@ -175,7 +167,7 @@ def _byte(e: Emitter, operand: Operand | None) -> str:
     return e.value(f"zext i32 {low} to i128")
 
 
-@instruction("szext{.clamp,.wrap}{.u32,.s32}", section=INTEGER + "szext")
+@instruction("szext")
 def extend_field(e: Emitter, i: Instruction) -> None:
     kind = i.type
     value, width = e.read(i.operands[1], kind), e.read(i.operands[2], U32)
@@ -189,7 +181,7 @@ def extend_field(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], shifted(e, down, raised, gap, 32), kind)
 
 
-@instruction("bmsk{.clamp,.wrap}.b32", section=INTEGER + "bmsk")
+@instruction("bmsk")
 def mask(e: Emitter, i: Instruction) -> None:
     start, length = e.read(i.operands[1], B32), e.read(i.operands[2], B32)
     if i.has("wrap"):
@@ -203,7 +195,7 @@ def mask(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.value(f"trunc i64 {result} to i32"), B32)
 
 
-@instruction("prmt.b32{.f4e,.b4e,.rc8,.ecl,.ecr,.rc16,}", section=MOVE + "prmt")
+@instruction("prmt")
 def permute_bytes(e: Emitter, i: Instruction) -> None:
     low, high, selector = (e.read(one, B32) for one in i.operands[1:4])
     pair = _pair(e, low, high)

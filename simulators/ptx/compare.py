@@ -8,16 +8,6 @@ from .program import Instruction, Operand, Pair
 from .table import instruction
 from .types import B32, BITS, PRED, PtxType
 
-CHAPTER = "9.7.6 Comparison and Selection: "
-HALF = "9.7.7 Half Precision Comparison: "
-_FLOATING = (
-    "{.eq,.ne,.lt,.le,.gt,.ge,.equ,.neu,.ltu,.leu,.gtu,.geu,.num,.nan}{.and,.or,.xor,}{.ftz,}"
-)
-_SIGNED = "{.eq,.ne,.lt,.le,.gt,.ge}{.and,.or,.xor,}"
-_UNSIGNED = "{.eq,.ne,.lt,.le,.gt,.ge,.lo,.ls,.hi,.hs}{.and,.or,.xor,}"
-_BITS = "{.eq,.ne}{.and,.or,.xor,}"
-_RESULT = "{.u32,.s32,.f32}"
-
 _FLOAT_CONDITIONS = {
     "eq": "oeq",
     "ne": "one",
@@ -55,20 +45,13 @@ def combined(e: Emitter, i: Instruction, truth: str, operand: Operand | None) ->
     return e.value(f"{how} i1 {truth}, {e.read(operand, PRED)}") if how else truth
 
 
-@instruction(
-    f"setp{_FLOATING}{{.f32,.f64}}",
-    f"setp{_SIGNED}{{.s16,.s32,.s64}}",
-    f"setp{_UNSIGNED}{{.u16,.u32,.u64}}",
-    f"setp{_BITS}{{.b16,.b32,.b64}}",
-    section=CHAPTER + "setp",
-)
-@instruction(f"setp{_FLOATING}{{.f16,.bf16}}", section=HALF + "setp")
+@instruction("setp")
 def set_predicate(e: Emitter, i: Instruction) -> None:
     truth = compared(e, i, i.type, e.read(i.operands[1], i.type), e.read(i.operands[2], i.type))
     _write_truths(e, i, truth, e.value(f"xor i1 {truth}, true"))
 
 
-@instruction(f"setp{_FLOATING}{{.f16x2,.bf16x2}}", section=HALF + "setp")
+@instruction("setp.pairs")
 def set_predicates_of_halves(e: Emitter, i: Instruction) -> None:
     truths = []
     for shift in (0, 16):
@@ -89,16 +72,7 @@ def _write_truths(e: Emitter, i: Instruction, first: str, second: str) -> None:
         e.write_predicate(target, combined(e, i, first, joined))
 
 
-@instruction(
-    f"set{_FLOATING}{_RESULT}{{.f32,.f64}}",
-    f"set{_SIGNED}{_RESULT}{{.s16,.s32,.s64}}",
-    f"set{_UNSIGNED}{_RESULT}{{.u16,.u32,.u64}}",
-    f"set{_BITS}{_RESULT}{{.b16,.b32,.b64}}",
-    section=CHAPTER + "set",
-)
-@instruction(
-    f"set{_FLOATING}{{.f16,.bf16,.u16,.s16,.u32,.s32}}{{.f16,.bf16}}", section=HALF + "set"
-)
+@instruction("set")
 def set_value(e: Emitter, i: Instruction) -> None:
     result, kind = i.types
     truth = compared(e, i, kind, e.read(i.operands[1], kind), e.read(i.operands[2], kind))
@@ -109,7 +83,7 @@ def set_value(e: Emitter, i: Instruction) -> None:
     )
 
 
-@instruction(f"set{_FLOATING}{{.f16x2,.bf16x2}}{{.f16x2,.bf16x2}}", section=HALF + "set")
+@instruction("set.pairs")
 def set_values_of_halves(e: Emitter, i: Instruction) -> None:
     result, kind = i.types
     joined = "0"
@@ -127,9 +101,7 @@ def _true_of(kind: PtxType) -> int:
     return ones.get(kind.name, (1 << kind.width) - 1)
 
 
-@instruction(
-    "selp{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64,.f32,.f64}", section=CHAPTER + "selp"
-)
+@instruction("selp")
 def select(e: Emitter, i: Instruction) -> None:
     bits = BITS[i.type.width]
     first, second = e.read(i.operands[1], bits), e.read(i.operands[2], bits)
@@ -143,11 +115,7 @@ def select(e: Emitter, i: Instruction) -> None:
     )
 
 
-@instruction(
-    "slct{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64,.f32,.f64}.s32",
-    "slct{.ftz,}{.b16,.b32,.b64,.u16,.u32,.u64,.s16,.s32,.s64,.f32,.f64}.f32",
-    section=CHAPTER + "slct",
-)
+@instruction("slct")
 def select_by_sign(e: Emitter, i: Instruction) -> None:
     """A NaN selects the second operand; -0 counts as not negative."""
     result, kind = i.types

@@ -10,12 +10,10 @@ from .types import U32, U64
 from .unit import PROVIDED, callee
 
 CHAPTER = "9.7.12 Control Flow: "
-SYNC = "9.7.13 Parallel Synchronization and Communication: "
-MISCELLANEOUS = "9.7.19 Miscellaneous: "
 THREAD = "i32 %tx, i32 %ty, i32 %tz"
 
 
-@instruction("bra{.uni,}", section=CHAPTER + "bra")
+@instruction("bra")
 def branch(e: Emitter, i: Instruction) -> None:
     target = i.operands[0]
     if not isinstance(target, Symbol):
@@ -24,7 +22,7 @@ def branch(e: Emitter, i: Instruction) -> None:
     e.begin(e.label())
 
 
-@instruction("brx.idx{.uni,}", section=CHAPTER + "brx.idx")
+@instruction("brx.idx")
 def indexed_branch(e: Emitter, i: Instruction) -> None:
     """An index beyond the list is undefined: the run ends with a message."""
     targets = i.operands[1]
@@ -40,12 +38,12 @@ def indexed_branch(e: Emitter, i: Instruction) -> None:
     _trap(e, i)
 
 
-@instruction("ret{.uni,}", section=CHAPTER + "ret")
+@instruction("ret")
 def leave_function(e: Emitter, i: Instruction) -> None:
     e.leave_function()
 
 
-@instruction("exit", section=CHAPTER + "exit")
+@instruction("exit")
 def end_thread(e: Emitter, i: Instruction) -> None:
     if not e.is_entry:
         raise e.unsupported(f"exit within a called function (§{CHAPTER}exit)")
@@ -53,16 +51,12 @@ def end_thread(e: Emitter, i: Instruction) -> None:
     e.begin(e.label())
 
 
-@instruction("trap", section=MISCELLANEOUS + "trap")
-@instruction("brkpt", section=MISCELLANEOUS + "brkpt")
+@instruction("trap", "brkpt")
 def stop(e: Emitter, i: Instruction) -> None:
     _trap(e, i)
 
 
-@instruction("nanosleep.u32", section=MISCELLANEOUS + "nanosleep")
-@instruction("pmevent{.mask,}", section=MISCELLANEOUS + "pmevent")
-@instruction("griddepcontrol{.launch_dependents,.wait}", section=SYNC + "griddepcontrol")
-@instruction("setmaxnreg{.inc,.dec}.sync.aligned.u32", section=MISCELLANEOUS + "setmaxnreg")
+@instruction("hint")
 def nothing_to_do(e: Emitter, i: Instruction) -> None:
     """Time and registers are not modelled; a grid starts when those it depends on have ended."""
 
@@ -88,7 +82,7 @@ def _fail_assertion(e: Emitter, i: Instruction, pointers: list[str]) -> None:
     e.begin(e.label())
 
 
-@instruction("call{.uni,}", section=CHAPTER + "call")
+@instruction("call")
 def call(e: Emitter, i: Instruction) -> None:
     target = callee(i)
     groups = [_names(one) for one in i.operands if isinstance(one, Group)]

@@ -9,14 +9,12 @@ from .program import Instruction
 from .table import instruction
 from .types import B16, B32, F16, F32, F64, PtxType
 
-CVT = "9.7.9 Data Movement and Conversion: cvt"
-INTEGERS = "{.u8,.u16,.u32,.u64,.s8,.s16,.s32,.s64}"
 TO_NEAREST_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 FORMATS = {"f16": 0, "bf16": 1, "e4m3": 2, "e5m2": 3, "tf32": 4}
 """Narrow formats as the helper `uptx_narrow` counts them."""
 
 
-@instruction(f"cvt{{.sat,}}{INTEGERS}{INTEGERS}", section=CVT)
+@instruction("cvt.integers")
 def integer_to_integer(e: Emitter, i: Instruction) -> None:
     result, source = i.types
     value = e.read(i.operands[1], source)
@@ -31,9 +29,7 @@ def integer_to_integer(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], value, result)
 
 
-@instruction(
-    f"cvt{{.rni,.rzi,.rmi,.rpi}}{{.ftz,}}{{.sat,}}{INTEGERS}{{.f16,.bf16,.f32,.f64}}", section=CVT
-)
+@instruction("cvt.to_integer")
 def float_to_integer(e: Emitter, i: Instruction) -> None:
     """Out of range is clamped; NaN is 0, or the top bit alone when either side has 64 bits."""
     result, source = i.types
@@ -49,9 +45,7 @@ def float_to_integer(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], converted, result)
 
 
-@instruction(
-    f"cvt{{.rn,.rz,.rm,.rp}}{{.ftz,}}{{.sat,}}{{.f16,.bf16,.f32,.f64}}{INTEGERS}", section=CVT
-)
+@instruction("cvt.from_integer")
 def integer_to_float(e: Emitter, i: Instruction) -> None:
     result, source = i.types
     wide = widened(e, e.read(i.operands[1], source), source, 64)
@@ -79,13 +73,7 @@ def narrowed(e: Emitter, value: str, kind: PtxType, mode: int, flags: int = 0) -
     return e.resized(bits, 32, kind.width, signed=False)
 
 
-@instruction(
-    "cvt{.rn,.rz,.rm,.rp,.rni,.rzi,.rmi,.rpi,}{.ftz,}{.sat,}{.f16,.f32,.f64}{.f16,.f32,.f64}",
-    "cvt{.ftz,}{.sat,}{.f32,.f64}.bf16",
-    "cvt{.rn,.rz,.rm,.rp}{.relu,}{.satfinite,}{.f16,.bf16}{.f32,.f64}",
-    "cvt{.rn,.rz,.rm,.rp,.rni,.rzi,.rmi,.rpi,}{.sat,}{.bf16,.f16}{.bf16,.f16}",
-    section=CVT,
-)
+@instruction("cvt.floats")
 def float_to_float(e: Emitter, i: Instruction) -> None:
     result, source = i.types
     real = source.real
@@ -123,7 +111,7 @@ def _in_format(
     return narrowed(e, wide, result, mode, int(i.has("satfinite")))
 
 
-@instruction("cvt{.rna,.rn,.rz}{.relu,}{.satfinite,}.tf32.f32", section=CVT)
+@instruction("cvt.tf32")
 def to_tf32(e: Emitter, i: Instruction) -> None:
     value = e.real(i.operands[1], F32)
     if i.has("relu"):
@@ -133,11 +121,7 @@ def to_tf32(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], narrowed(e, wide, i.types[0], mode, int(i.has("satfinite"))), B32)
 
 
-@instruction(
-    "cvt{.rn,.rz}{.relu,}{.satfinite,}{.f16x2,.bf16x2}.f32",
-    "cvt.rn.satfinite{.relu,}{.e4m3x2,.e5m2x2}.f32",
-    section=CVT,
-)
+@instruction("cvt.pair_from_floats")
 def pair_from_floats(e: Emitter, i: Instruction) -> None:
     """The first source goes into the upper half."""
     result = i.types[0]
@@ -158,7 +142,7 @@ def _joined(e: Emitter, before: str, bits: str, width: int, shift: int, whole: i
     return e.value(f"or i{whole} {before}, {e.value(f'shl i{whole} {wide}, {shift}')}")
 
 
-@instruction("cvt.rn.satfinite{.relu,}{.e4m3x2,.e5m2x2}.f16x2", section=CVT)
+@instruction("cvt.pair_to_f8")
 def pair_to_f8(e: Emitter, i: Instruction) -> None:
     result = i.types[0]
     source = e.read(i.operands[1], B32)
@@ -174,7 +158,7 @@ def pair_to_f8(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], joined, result)
 
 
-@instruction("cvt.rn{.relu,}.f16x2{.e4m3x2,.e5m2x2}", section=CVT)
+@instruction("cvt.pair_from_f8")
 def pair_from_f8(e: Emitter, i: Instruction) -> None:
     source = i.types[1]
     both = e.read(i.operands[1], B16)
@@ -191,7 +175,7 @@ def pair_from_f8(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], joined, B32)
 
 
-@instruction("cvt.pack.sat{.u16,.s16}.s32", section=CVT + ".pack")
+@instruction("cvt.pack")
 def pack_two(e: Emitter, i: Instruction) -> None:
     result = i.types[0]
     low = -(1 << 15) if result.is_signed else 0

@@ -10,10 +10,6 @@ from .program import Instruction, Operand
 from .table import instruction
 from .types import B32, F32, PtxType
 
-CHAPTER = "9.7.3 Floating-Point: "
-HALF = "9.7.4 Half Precision Floating-Point: "
-ROUND = "{.rn,.rz,.rm,.rp,}"
-ROUNDED = "{.rn,.rz,.rm,.rp}"
 MODES = {"rn": 0, "rz": 1, "rm": 2, "rp": 3}
 
 Computation = Callable[[Sequence[str], PtxType], str]
@@ -78,21 +74,7 @@ def rounding(i: Instruction) -> int:
     return MODES.get(i.one_of(*MODES), 0)
 
 
-@instruction(f"add{ROUND}{{.ftz,}}{{.sat,}}.f32", f"add{ROUND}.f64", section=CHAPTER + "add")
-@instruction(f"sub{ROUND}{{.ftz,}}{{.sat,}}.f32", f"sub{ROUND}.f64", section=CHAPTER + "sub")
-@instruction(f"mul{ROUND}{{.ftz,}}{{.sat,}}.f32", f"mul{ROUND}.f64", section=CHAPTER + "mul")
-@instruction(
-    "add{.rn,}{.ftz,}{.sat,}{.f16,.f16x2}", "add{.rn,}{.bf16,.bf16x2}", section=HALF + "add"
-)
-@instruction(
-    "sub{.rn,}{.ftz,}{.sat,}{.f16,.f16x2}", "sub{.rn,}{.bf16,.bf16x2}", section=HALF + "sub"
-)
-@instruction(
-    "mul{.rn,}{.ftz,}{.sat,}{.f16,.f16x2}", "mul{.rn,}{.bf16,.bf16x2}", section=HALF + "mul"
-)
-@instruction(
-    "div.rn{.ftz,}.f32", "div{.rz,.rm,.rp}{.ftz,}.f32", f"div{ROUNDED}.f64", section=CHAPTER + "div"
-)
+@instruction("add.float", "add.half", "sub.float", "sub.half", "mul.float", "mul.half", "div.float")
 def binary(e: Emitter, i: Instruction) -> None:
     def compute(values: Sequence[str], kind: PtxType) -> str:
         real = kind.real
@@ -118,16 +100,12 @@ def directed(e: Emitter, i: Instruction, kind: PtxType, *values: str) -> str:
     return e.call(real, f"uptx_{name}_{suffix(real)}", *arguments, f"i32 {rounding(i)}")
 
 
-@instruction("div{.approx,.full}{.ftz,}.f32", section=CHAPTER + "div")
+@instruction("div.approx")
 def approximate_division(e: Emitter, i: Instruction) -> None:
     each(e, i, 2, lambda values, kind: e.value(f"fdiv float {values[0]}, {values[1]}"))
 
 
-@instruction(f"fma{ROUNDED}{{.ftz,}}{{.sat,}}.f32", f"fma{ROUNDED}.f64", section=CHAPTER + "fma")
-@instruction(f"mad{ROUND}{{.ftz,}}{{.sat,}}.f32", f"mad{ROUNDED}.f64", section=CHAPTER + "mad")
-@instruction(
-    "fma.rn{.ftz,}{.sat,.relu,}{.f16,.f16x2}", "fma.rn{.relu,}{.bf16,.bf16x2}", section=HALF + "fma"
-)
+@instruction("fma.float", "mad.float", "fma.half")
 def fused(e: Emitter, i: Instruction) -> None:
     def compute(values: Sequence[str], kind: PtxType) -> str:
         if rounding(i):
@@ -142,18 +120,7 @@ def fused(e: Emitter, i: Instruction) -> None:
     each(e, i, 3, compute)
 
 
-@instruction("min{.ftz,}{.NaN,}{.xorsign.abs,}.f32", "min.f64", section=CHAPTER + "min")
-@instruction("max{.ftz,}{.NaN,}{.xorsign.abs,}.f32", "max.f64", section=CHAPTER + "max")
-@instruction(
-    "min{.ftz,}{.NaN,}{.xorsign.abs,}{.f16,.f16x2}",
-    "min{.NaN,}{.xorsign.abs,}{.bf16,.bf16x2}",
-    section=HALF + "min",
-)
-@instruction(
-    "max{.ftz,}{.NaN,}{.xorsign.abs,}{.f16,.f16x2}",
-    "max{.NaN,}{.xorsign.abs,}{.bf16,.bf16x2}",
-    section=HALF + "max",
-)
+@instruction("min.float", "min.half", "max.float", "max.half")
 def extreme(e: Emitter, i: Instruction) -> None:
     """One NaN gives the other operand, unless `.NaN`; -0 counts as less than +0."""
     name = f"{i.name}imum" + ("" if i.has("NaN") else "num")
@@ -172,10 +139,7 @@ def extreme(e: Emitter, i: Instruction) -> None:
     each(e, i, 2, compute)
 
 
-@instruction("abs{.ftz,}.f32", "abs.f64", section=CHAPTER + "abs")
-@instruction("neg{.ftz,}.f32", "neg.f64", section=CHAPTER + "neg")
-@instruction("abs{.ftz,}{.f16,.f16x2}", "abs{.bf16,.bf16x2}", section=HALF + "abs")
-@instruction("neg{.ftz,}{.f16,.f16x2}", "neg{.bf16,.bf16x2}", section=HALF + "neg")
+@instruction("abs.float", "abs.half", "neg.float", "neg.half")
 def change_sign(e: Emitter, i: Instruction) -> None:
     kind = i.type
     bits = e.read(i.operands[1], kind)
@@ -191,7 +155,7 @@ def change_sign(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, kind)
 
 
-@instruction("copysign{.f32,.f64}", section=CHAPTER + "copysign")
+@instruction("copysign")
 def copy_sign(e: Emitter, i: Instruction) -> None:
     def compute(values: Sequence[str], kind: PtxType) -> str:
         return intrinsic(e, "copysign", kind.real, values[1], values[0])
@@ -199,10 +163,7 @@ def copy_sign(e: Emitter, i: Instruction) -> None:
     each(e, i, 2, compute)
 
 
-@instruction(
-    "testp{.finite,.infinite,.number,.notanumber,.normal,.subnormal}{.f32,.f64}",
-    section=CHAPTER + "testp",
-)
+@instruction("testp")
 def classify(e: Emitter, i: Instruction) -> None:
     # The masks of llvm.is.fpclass.
     mask = {
@@ -219,20 +180,7 @@ def classify(e: Emitter, i: Instruction) -> None:
     e.write_predicate(i.operands[0], e.call("i1", name, f"{real} {value}", f"i32 {mask}"))
 
 
-@instruction(
-    f"rcp{ROUNDED}{{.ftz,}}.f32",
-    "rcp.approx{.ftz,}.f32",
-    f"rcp{ROUNDED}.f64",
-    section=CHAPTER + "rcp",
-)
-@instruction("rcp.approx.ftz.f64", section=CHAPTER + "rcp.approx.ftz.f64")
-@instruction(
-    f"sqrt{ROUNDED}{{.ftz,}}.f32",
-    "sqrt.approx{.ftz,}.f32",
-    f"sqrt{ROUNDED}.f64",
-    section=CHAPTER + "sqrt",
-)
-@instruction("rsqrt.approx{.ftz,}.f32", "rsqrt.approx{.ftz,}.f64", section=CHAPTER + "rsqrt")
+@instruction("rcp", "sqrt", "rsqrt")
 def root_or_reciprocal(e: Emitter, i: Instruction) -> None:
     def compute(values: Sequence[str], kind: PtxType) -> str:
         real = kind.real
@@ -249,13 +197,7 @@ def root_or_reciprocal(e: Emitter, i: Instruction) -> None:
 INLINE = {"lg2": inline.log2, "ex2": inline.exp2}
 
 
-@instruction("sin.approx{.ftz,}.f32", section=CHAPTER + "sin")
-@instruction("cos.approx{.ftz,}.f32", section=CHAPTER + "cos")
-@instruction("lg2.approx{.ftz,}.f32", section=CHAPTER + "lg2")
-@instruction("ex2.approx{.ftz,}.f32", section=CHAPTER + "ex2")
-@instruction("tanh.approx.f32", section=CHAPTER + "tanh")
-@instruction("tanh.approx{.f16,.f16x2,.bf16,.bf16x2}", section=HALF + "tanh")
-@instruction("ex2.approx{.f16,.f16x2}", "ex2.approx.ftz{.bf16,.bf16x2}", section=HALF + "ex2")
+@instruction("sin.approx", "cos.approx", "lg2.approx", "ex2.approx", "tanh.approx")
 def approximate(e: Emitter, i: Instruction) -> None:
     """Inline where it pays, else the mathematics library's value, nearer than the manual asks."""
 

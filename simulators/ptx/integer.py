@@ -7,12 +7,6 @@ from .program import Instruction
 from .table import instruction
 from .types import BITS, TYPES, U32, PtxType
 
-CHAPTER = "9.7.1 Integer Arithmetic: "
-CARRY = "9.7.2 Extended-Precision Integer Arithmetic: "
-ANY = "{.u16,.u32,.u64,.s16,.s32,.s64}"
-WIDE = "{.u32,.s32,.u64,.s64}"
-SIGNED = "{.s16,.s32,.s64}"
-
 
 def widened(e: Emitter, value: str, kind: PtxType, width: int) -> str:
     """An integer extended as its type's sign says."""
@@ -25,8 +19,7 @@ def clamped(e: Emitter, value: str, width: int, low: int, high: int) -> str:
     return e.call(f"i{width}", f"llvm.smin.i{width}", f"i{width} {raised}", f"i{width} {high}")
 
 
-@instruction(f"add{ANY}", "add.sat.s32", section=CHAPTER + "add")
-@instruction(f"sub{ANY}", "sub.sat.s32", section=CHAPTER + "sub")
+@instruction("add.integer", "sub.integer")
 def add_or_subtract(e: Emitter, i: Instruction) -> None:
     kind = i.type
     first, second = e.read(i.operands[1], kind), e.read(i.operands[2], kind)
@@ -38,9 +31,7 @@ def add_or_subtract(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, kind)
 
 
-@instruction("add{.u16x2,.s16x2}", section=CHAPTER + "add")
-@instruction("min{.u16x2,.s16x2}", section=CHAPTER + "min")
-@instruction("max{.u16x2,.s16x2}", section=CHAPTER + "max")
+@instruction("add.pairs", "min.pairs", "max.pairs")
 def on_halves(e: Emitter, i: Instruction) -> None:
     first, second = (
         e.value(f"bitcast i32 {e.read(one, U32)} to <2 x i16>") for one in i.operands[1:]
@@ -69,18 +60,13 @@ def product(e: Emitter, i: Instruction, first: str, second: str) -> tuple[str, P
     return e.resized(high, width, kind.width, signed=False), kind
 
 
-@instruction(f"mul{{.hi,.lo}}{ANY}", "mul.wide{.u16,.u32,.s16,.s32}", section=CHAPTER + "mul")
+@instruction("mul.integer")
 def multiply(e: Emitter, i: Instruction) -> None:
     result, kind = product(e, i, e.read(i.operands[1], i.type), e.read(i.operands[2], i.type))
     e.write(i.operands[0], result, kind)
 
 
-@instruction(
-    f"mad{{.hi,.lo}}{ANY}",
-    "mad.wide{.u16,.u32,.s16,.s32}",
-    "mad.hi.sat.s32",
-    section=CHAPTER + "mad",
-)
+@instruction("mad.integer")
 def multiply_add(e: Emitter, i: Instruction) -> None:
     part, kind = product(e, i, e.read(i.operands[1], i.type), e.read(i.operands[2], i.type))
     added = e.read(i.operands[3], kind)
@@ -91,8 +77,7 @@ def multiply_add(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, kind)
 
 
-@instruction("mul24{.hi,.lo}{.u32,.s32}", section=CHAPTER + "mul24")
-@instruction("mad24{.hi,.lo}{.u32,.s32}", "mad24.hi.sat.s32", section=CHAPTER + "mad24")
+@instruction("mul24", "mad24")
 def multiply_24(e: Emitter, i: Instruction) -> None:
     kind = i.type
     shift = "ashr" if kind.is_signed else "lshr"
@@ -113,7 +98,7 @@ def multiply_24(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, kind)
 
 
-@instruction(f"sad{ANY}", section=CHAPTER + "sad")
+@instruction("sad")
 def sum_of_difference(e: Emitter, i: Instruction) -> None:
     kind = i.type
     first, second, third = (e.read(one, kind) for one in i.operands[1:4])
@@ -124,8 +109,7 @@ def sum_of_difference(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.value(f"add {kind.llvm} {third}, {distance}"), kind)
 
 
-@instruction(f"div{ANY}", section=CHAPTER + "div")
-@instruction(f"rem{ANY}", section=CHAPTER + "rem")
+@instruction("div.integer", "rem.integer")
 def divide(e: Emitter, i: Instruction) -> None:
     """Division by zero is unspecified; the answer is all ones, and the dividend for `rem`."""
     kind = i.type
@@ -147,7 +131,7 @@ def divide(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, kind)
 
 
-@instruction(f"abs{SIGNED}", section=CHAPTER + "abs")
+@instruction("abs.integer")
 def absolute(e: Emitter, i: Instruction) -> None:
     kind = i.type
     value = e.read(i.operands[1], kind)
@@ -155,14 +139,13 @@ def absolute(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, kind)
 
 
-@instruction(f"neg{SIGNED}", section=CHAPTER + "neg")
+@instruction("neg.integer")
 def negate(e: Emitter, i: Instruction) -> None:
     kind = i.type
     e.write(i.operands[0], e.value(f"sub {kind.llvm} 0, {e.read(i.operands[1], kind)}"), kind)
 
 
-@instruction(f"min{ANY}", "min.relu.s32", section=CHAPTER + "min")
-@instruction(f"max{ANY}", "max.relu.s32", section=CHAPTER + "max")
+@instruction("min.integer", "max.integer")
 def extreme(e: Emitter, i: Instruction) -> None:
     kind = i.type
     name = f"llvm.{'s' if kind.is_signed else 'u'}{i.name}.{kind.llvm}"
@@ -173,8 +156,7 @@ def extreme(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result, kind)
 
 
-@instruction("dp4a{.u32,.s32}{.u32,.s32}", section=CHAPTER + "dp4a")
-@instruction("dp2a{.lo,.hi}{.u32,.s32}{.u32,.s32}", section=CHAPTER + "dp2a")
+@instruction("dp4a", "dp2a")
 def dot_product(e: Emitter, i: Instruction) -> None:
     kinds = i.types
     first, second, total = (e.read(one, BITS[32]) for one in i.operands[1:4])
@@ -196,14 +178,13 @@ def _field(e: Emitter, value: str, kind: PtxType, at: int, width: int) -> str:
 # -- with a carry ----------------------------------------------------------------------------------
 
 
-@instruction(f"add.cc{WIDE}", f"addc{{.cc,}}{WIDE}", section=CARRY + "add.cc")
-@instruction(f"sub.cc{WIDE}", f"subc{{.cc,}}{WIDE}", section=CARRY + "sub.cc")
+@instruction("add.carry", "sub.carry")
 def with_carry(e: Emitter, i: Instruction) -> None:
     first, second = e.read(i.operands[1], i.type), e.read(i.operands[2], i.type)
     _accumulate(e, i, first, second, i.type, takes=i.name.endswith("c"))
 
 
-@instruction(f"mad{{.hi,.lo}}.cc{WIDE}", f"madc{{.hi,.lo}}{{.cc,}}{WIDE}", section=CARRY + "mad.cc")
+@instruction("mad.carry")
 def multiply_with_carry(e: Emitter, i: Instruction) -> None:
     part, kind = product(e, i, e.read(i.operands[1], i.type), e.read(i.operands[2], i.type))
     added = e.read(i.operands[3], kind)

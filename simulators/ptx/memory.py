@@ -8,19 +8,6 @@ from .table import instruction
 from .types import B32, BITS, PRED, U64, PtxType
 
 CHAPTER = "9.7.9 Data Movement and Conversion: "
-_SHARED = ".shared,.shared::cta,.shared::cluster"
-SPACES = f"{{.global,{_SHARED},.local,.const,.param,.param::entry,.param::func,}}"
-SCOPES = "{.cta,.cluster,.gpu,.sys}"
-TYPES = (
-    "{.b8,.b16,.b32,.b64,.b128,.u8,.u16,.u32,.u64,.s8,.s16,.s32,.s64,.f16,.bf16,.f32,.f64,.f16x2,"
-    ".bf16x2}"
-)
-VECTOR = "{.v2,.v4,.v8,}"
-HINTS = (
-    "{.ca,.cg,.cs,.lu,.cv,.wb,.wt,}{.L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,"
-    ".L1::evict_last,.L1::no_allocate,}{.L2::evict_first,.L2::evict_last,.L2::evict_normal,}"
-    "{.L2::cache_hint,}{.L2::64B,.L2::128B,.L2::256B,}"
-)
 
 
 def space_of(i: Instruction) -> str:
@@ -37,15 +24,7 @@ def elements(operand: Operand | None) -> tuple[Operand | None, ...]:
     return operand.elements if isinstance(operand, Vector) else (operand,)
 
 
-@instruction(
-    f"ld{{.weak,}}{SPACES}{HINTS}{VECTOR}{TYPES}",
-    f"ld.volatile{SPACES}{VECTOR}{TYPES}",
-    f"ld{{.relaxed,.acquire}}{SCOPES}{SPACES}{HINTS}{VECTOR}{TYPES}",
-    f"ld.mmio.relaxed.sys{{.global,}}{TYPES}",
-    section=CHAPTER + "ld",
-)
-@instruction(f"ld.global{HINTS}.nc{HINTS}{VECTOR}{TYPES}", section=CHAPTER + "ld.global.nc")
-@instruction(f"ldu{{.global,}}{VECTOR}{TYPES}", section=CHAPTER + "ldu")
+@instruction("ld")
 def load(e: Emitter, i: Instruction) -> None:
     kind = i.type
     count = len(elements(i.operands[0]))
@@ -93,13 +72,7 @@ def _load_in_part(e: Emitter, i: Instruction, used: int) -> None:
         e.write(register, value, BITS[kind.width] if kind.is_float else kind)
 
 
-@instruction(
-    f"st{{.weak,}}{SPACES}{HINTS}{VECTOR}{TYPES}",
-    f"st.volatile{SPACES}{VECTOR}{TYPES}",
-    f"st{{.relaxed,.release}}{SCOPES}{SPACES}{HINTS}{VECTOR}{TYPES}",
-    f"st.mmio.relaxed.sys{{.global,}}{TYPES}",
-    section=CHAPTER + "st",
-)
+@instruction("st")
 def store(e: Emitter, i: Instruction) -> None:
     kind = i.type
     values = [e.read(one, kind) for one in elements(i.operands[1])]
@@ -138,10 +111,7 @@ def _ordering(i: Instruction, strong: str) -> tuple[str, str]:
     return ("atomic volatile", " monotonic") if i.has("volatile") else ("", "")
 
 
-@instruction(
-    "mov{.pred,.b16,.b32,.b64,.b128,.u16,.u32,.u64,.s16,.s32,.s64,.f16,.bf16,.f16x2,.bf16x2,.f32,.f64}",
-    section=CHAPTER + "mov",
-)
+@instruction("mov")
 def move(e: Emitter, i: Instruction) -> None:
     kind = i.type
     if kind is PRED:
@@ -151,12 +121,7 @@ def move(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.read(i.operands[1], bits), bits)
 
 
-_SPACE = "{.global,.shared,.shared::cta,.shared::cluster,.local,.const,.param,.param::entry}"
-
-
-@instruction(
-    f"cvta{_SPACE}{{.u32,.u64}}", f"cvta.to{_SPACE}{{.u32,.u64}}", section=CHAPTER + "cvta"
-)
+@instruction("cvta")
 def convert_address(e: Emitter, i: Instruction) -> None:
     """Only shared memory has addresses of its own: offsets in the block's part of it."""
     operand = i.operands[1]
@@ -167,7 +132,7 @@ def convert_address(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.resized(address, 64, i.type.width, signed=False), BITS[i.type.width])
 
 
-@instruction(f"isspacep{_SPACE}", section=CHAPTER + "isspacep")
+@instruction("isspacep")
 def is_in_space(e: Emitter, i: Instruction) -> None:
     address = e.read(i.operands[1], U64)
     space = space_of(i)
@@ -191,22 +156,12 @@ def is_in_space(e: Emitter, i: Instruction) -> None:
     e.write_predicate(i.operands[0], truth)
 
 
-@instruction(
-    "prefetch{.global,.local,}{.L1,.L2}",
-    "prefetch.global{.L2::evict_last,.L2::evict_normal}",
-    "prefetchu.L1",
-    section=CHAPTER + "prefetch",
-)
-@instruction("applypriority{.global,}.L2::evict_normal", section=CHAPTER + "applypriority")
-@instruction("discard{.global,}.L2", section=CHAPTER + "discard")
+@instruction("cache")
 def only_a_hint(e: Emitter, i: Instruction) -> None:
     """Caches are not modelled."""
 
 
-@instruction(
-    "cp.async{.ca,.cg}.shared{::cta,}.global{.L2::cache_hint,}{.L2::64B,.L2::128B,.L2::256B,}",
-    section=CHAPTER + "cp.async",
-)
+@instruction("cp.async")
 def copy_to_shared(e: Emitter, i: Instruction) -> None:
     """Done at once: the latest time allowed is the wait that follows."""
     operands = i.operands[:-1] if i.has("L2::cache_hint") else i.operands
@@ -255,47 +210,19 @@ def _copy_part(e: Emitter, source: Operand | None, target: str, given: str, size
         e.fall_into(after)
 
 
-_PRIORITY = "{.L2::evict_last,.L2::evict_normal,.L2::evict_first,.L2::evict_unchanged}"
-
-
-@instruction(
-    f"createpolicy.fractional{_PRIORITY}{{.L2::evict_first,.L2::evict_unchanged,}}.b64",
-    f"createpolicy.range{{.global,}}{_PRIORITY}{{.L2::evict_first,.L2::evict_unchanged,}}.b64",
-    "createpolicy.cvt.L2.b64",
-    section=CHAPTER + "createpolicy",
-)
+@instruction("createpolicy")
 def create_policy(e: Emitter, i: Instruction) -> None:
     """What a policy says of caches is not looked at."""
     e.write(i.operands[0], "0", BITS[64])
 
 
-@instruction(
-    "cp.async.commit_group",
-    "cp.async.wait_group",
-    "cp.async.wait_all",
-    section=CHAPTER + "cp.async",
-)
+@instruction("cp.async.wait")
 def wait_for_copies(e: Emitter, i: Instruction) -> None:
     """Nothing is under way."""
 
 
 # -- atomics ---------------------------------------------------------------------------------------
 
-SYNC = "9.7.13 Parallel Synchronization and Communication: "
-_SEM = f"{{.relaxed,.acquire,.release,.acq_rel,}}{{.cta,.cluster,.gpu,.sys,}}{{.global,{_SHARED},}}"
-_OPERATIONS = (
-    "{.and,.or,.xor}{.L2::cache_hint,}{.b32,.b64}",
-    ".add{.L2::cache_hint,}{.u32,.s32,.u64,.s64,.f32,.f64}",
-    "{.inc,.dec}{.L2::cache_hint,}.u32",
-    "{.min,.max}{.L2::cache_hint,}{.u32,.s32,.u64,.s64}",
-    ".add.noftz{.L2::cache_hint,}{.f16,.f16x2,.bf16,.bf16x2}",
-)
-_VECTOR_ORDER = "{.relaxed,.acquire,.release,.acq_rel,}{.cta,.cluster,.gpu,.sys,}{.global,}"
-_VECTORS = (
-    ".add{.L2::cache_hint,}{.v2,.v4}.f32",
-    ".add.noftz{.L2::cache_hint,}{.v2,.v4,.v8}{.f16,.bf16}",
-    ".add.noftz{.L2::cache_hint,}{.v2,.v4}{.f16x2,.bf16x2}",
-)
 _LLVM = {
     "and": "and",
     "or": "or",
@@ -307,22 +234,18 @@ _LLVM = {
 }
 
 
-@instruction(
-    *(f"atom{_SEM}{each}" for each in _OPERATIONS),
-    f"atom{_SEM}.exch{{.b32,.b64}}",
-    section=SYNC + "atom",
-)
+@instruction("atom")
 def atomic(e: Emitter, i: Instruction) -> None:
     old = _update(e, i, i.operands[1], i.operands[2])
     e.write(i.operands[0], old, BITS[i.type.width])
 
 
-@instruction(*(f"red{_SEM}{each}" for each in _OPERATIONS), section=SYNC + "red")
+@instruction("red")
 def reduce(e: Emitter, i: Instruction) -> None:
     _update(e, i, i.operands[0], i.operands[1])
 
 
-@instruction(f"atom{_SEM}.cas{{.b16,.b32,.b64}}", section=SYNC + "atom")
+@instruction("atom.cas")
 def compare_and_swap(e: Emitter, i: Instruction) -> None:
     kind = i.type
     where = _reach_atomic(e, i, i.operands[1])
@@ -337,14 +260,7 @@ def _reach_atomic(e: Emitter, i: Instruction, address: Operand | None) -> str:
     return e.reach(address, space_of(i), i.type.bytes, "atomic", synchronizes=True)
 
 
-@instruction(
-    *(f"atom{_VECTOR_ORDER}{each}" for each in _VECTORS),
-    section=SYNC + "atom",
-)
-@instruction(
-    *(f"red{_VECTOR_ORDER}{each}" for each in _VECTORS),
-    section=SYNC + "red",
-)
+@instruction("atom.vector", "red.vector")
 def vector_of_atomics(e: Emitter, i: Instruction) -> None:
     """Each element is atomic, the vector as a whole is not."""
     kind = i.type
@@ -404,11 +320,6 @@ def _add_narrow(e: Emitter, kind: PtxType, where: str, operand: str) -> str:
     return old
 
 
-@instruction(
-    "membar{.cta,.gl,.sys}",
-    "fence{.sc,.acq_rel,.acquire,.release,}{.cta,.cluster,.gpu,.sys}",
-    "fence.proxy.alias",
-    section=SYNC + "membar",
-)
+@instruction("fence")
 def fence(e: Emitter, i: Instruction) -> None:
     e.line("fence seq_cst")

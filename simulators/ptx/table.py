@@ -1,111 +1,66 @@
-"""The table of instructions: each form that is executed, its section and what emits it.
+"""Handlers of instructions: what emits each form that the product's table lists.
 
-A row's pattern spells an opcode with its modifiers; braces hold alternatives, an empty one makes
-the modifier optional: `add{.rn,.rz,}{.ftz,}.f32`. The families (integer.py, floating.py, …) add
-their rows with the decorator `instruction`.
+The table, `uhal/ptx/instructions.py`, has the forms. The families (integer.py, …) attach
+a handler to each of its keys with the decorator `instruction`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+import importlib.util
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .errors import UnsupportedPtxError
 from .program import Instruction
 
+if TYPE_CHECKING:
+    from uhal.ptx import instructions
+else:
+    # By its path: the translator runs without uhal, whose import would take longer than a kernel.
+    _PATH = Path(__file__).resolve().parents[2] / "uhal" / "ptx" / "instructions.py"
+    _SPEC = importlib.util.spec_from_file_location(f"{__name__}.instructions", _PATH)
+    instructions = sys.modules[_SPEC.name] = importlib.util.module_from_spec(_SPEC)
+    _SPEC.loader.exec_module(instructions)
+
 Handler = Callable[[Any, Instruction], None]
 """Emits an instruction; its first argument is the `Emitter`, which looks instructions up here."""
-
-_PART = re.compile(r"\{([^}]*)\}|([^{]+)")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One form of an instruction."""
+    """What a key's forms do here."""
 
-    pattern: str
-    section: str
-    """Of the PTX ISA manual 9.0: chapter, its title, the instruction."""
     handler: Handler
     suspends: bool
     """Whether a thread waits in it for others."""
 
-    @property
-    def name(self) -> str:
-        """The opcode."""
-        return re.split(r"[.{]", self.pattern, maxsplit=1)[0]
 
-    def parts(self) -> list[list[str]]:
-        """The alternatives of each part of the pattern, in order."""
-        return [
-            [one.strip() for one in found[1].split(",")] if found[1] is not None else [found[2]]
-            for found in _PART.finditer(self.pattern)
-        ]
-
-    def spellings(self) -> Iterator[str]:
-        """Every spelling the row allows."""
-        return ("".join(choice) for choice in product(*self.parts()))
+ROWS: dict[str, Row] = {}
+"""By the keys of the product's table."""
 
 
-ROWS: list[Row] = []
-_BY_NAME: dict[str, list[tuple[re.Pattern[str], Row]]] = {}
-
-
-def instruction(
-    *patterns: str, section: str, suspends: bool = False
-) -> Callable[[Handler], Handler]:
-    """Enter forms into the table; the decorated function emits them."""
+def instruction(*keys: str, suspends: bool = False) -> Callable[[Handler], Handler]:
+    """Attach the decorated function to keys of the table."""
 
     def enter(handler: Handler) -> Handler:
-        for pattern in patterns:
-            row = Row(pattern, section, handler, suspends)
-            expression = "".join(
-                "(?:" + "|".join(re.escape(one) for one in choices) + ")" for choices in row.parts()
-            )
-            ROWS.append(row)
-            _BY_NAME.setdefault(row.name, []).append((re.compile(expression), row))
+        for key in keys:
+            ROWS[key] = Row(handler, suspends)
         return handler
 
     return enter
 
 
 def find(one: Instruction) -> Row:
-    """The row of an instruction. Raises `UnsupportedPtxError` that names line and section."""
-    rows = _BY_NAME.get(one.name)
-    spelling = _in_order(one) if one.name in _ANY_ORDER else one.spelling
-    for expression, row in rows or ():
-        if expression.fullmatch(spelling):
-            return row
-    section = rows[0][1].section if rows else _absent_section(one)
+    """The handler of an instruction. Raises `UnsupportedPtxError` that names line and section."""
+    form = instructions.find(one.spelling)
+    if form is not None:
+        return ROWS[form.key]
+    forms = instructions.forms_of(one.name)
+    section = forms[0].section if forms else _absent_section(one)
     raise UnsupportedPtxError(f"{one.spelling} is not executed here (PTX ISA §{section})", one.line)
-
-
-_ANY_ORDER = ("atom", "red")
-"""Instructions whose modifiers compilers write in different orders; ptxas takes them all."""
-_ORDER = {
-    modifier: rank
-    for rank, modifiers in enumerate(
-        (
-            ("relaxed", "acquire", "release", "acq_rel"),
-            ("cta", "cluster", "gpu", "sys"),
-            ("global", "shared", "shared::cta", "shared::cluster"),
-            ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min", "max"),
-            ("noftz",),
-            ("L2::cache_hint",),
-            ("v2", "v4", "v8"),
-        )
-    )
-    for modifier in modifiers
-}
-
-
-def _in_order(one: Instruction) -> str:
-    """The spelling with its modifiers in the manual's order, the type last."""
-    ordered = sorted(one.modifiers, key=lambda modifier: _ORDER.get(modifier, len(_ORDER)))
-    return ".".join((one.name, *ordered))
 
 
 ABSENT = {
@@ -138,7 +93,7 @@ ABSENT = {
 
 def is_known(name: str) -> bool:
     """Say whether the manual has an opcode, executed here or not."""
-    return name in _BY_NAME or name in ABSENT
+    return bool(instructions.forms_of(name)) or name in ABSENT
 
 
 def _absent_section(one: Instruction) -> str:

@@ -14,12 +14,6 @@ from .program import Instruction, Minus, Operand, Part
 from .table import instruction
 from .types import B32, S32, U32, PtxType
 
-SCALAR = "9.7.18 Video: "
-SIMD = "9.7.18 SIMD Video: "
-_TYPE = "{.u32,.s32}"
-_COMPARE = "{.eq,.ne,.lt,.le,.gt,.ge}"
-_SECOND = "{.add,.min,.max,}"
-
 
 def _part_of(selector: str) -> tuple[int, int]:
     """Where a part such as `b3` or `h0` begins, and its width, in bits."""
@@ -76,12 +70,7 @@ def _computed(e: Emitter, i: Instruction, operation: str, first: str, second: st
 # -- one value -------------------------------------------------------------------------------------
 
 
-@instruction(f"vadd{_TYPE}{_TYPE}{_TYPE}{{.sat,}}{_SECOND}", section=SCALAR + "vadd")
-@instruction(f"vsub{_TYPE}{_TYPE}{_TYPE}{{.sat,}}{_SECOND}", section=SCALAR + "vsub")
-@instruction(f"vabsdiff{_TYPE}{_TYPE}{_TYPE}{{.sat,}}{_SECOND}", section=SCALAR + "vabsdiff")
-@instruction(f"vmin{_TYPE}{_TYPE}{_TYPE}{{.sat,}}{_SECOND}", section=SCALAR + "vmin")
-@instruction(f"vmax{_TYPE}{_TYPE}{_TYPE}{{.sat,}}{_SECOND}", section=SCALAR + "vmax")
-@instruction(f"vset{_TYPE}{_TYPE}{_COMPARE}{_SECOND}", section=SCALAR + "vset")
+@instruction("video")
 def scalar(e: Emitter, i: Instruction) -> None:
     result, first, second = i.types if i.name != "vset" else (B32, *i.types)
     value = _computed(
@@ -90,11 +79,7 @@ def scalar(e: Emitter, i: Instruction) -> None:
     _finish(e, i, value, result)
 
 
-@instruction(
-    f"vshl{_TYPE}{_TYPE}.u32{{.sat,}}{{.clamp,.wrap}}{_SECOND}",
-    f"vshr{_TYPE}{_TYPE}.u32{{.sat,}}{{.clamp,.wrap}}{_SECOND}",
-    section=SCALAR + "vshl",
-)
+@instruction("video.shift")
 def scalar_shift(e: Emitter, i: Instruction) -> None:
     result, first, second = i.types
     value, amount = _taken(e, i.operands[1], first), _taken(e, i.operands[2], second)
@@ -149,9 +134,7 @@ def _merged(e: Emitter, word: str, third: str, at: int, width: int) -> str:
     return e.value(f"or i32 {kept}, {moved}")
 
 
-@instruction(
-    f"vmad{_TYPE}{_TYPE}{_TYPE}{{.po,}}{{.sat,}}{{.shr7,.shr15,}}", section=SCALAR + "vmad"
-)
+@instruction("vmad")
 def multiply_add(e: Emitter, i: Instruction) -> None:
     """The summand has the sign of the product: none when both factors have none."""
     _, first, second = i.types
@@ -183,15 +166,7 @@ def multiply_add(e: Emitter, i: Instruction) -> None:
 # -- values side by side ---------------------------------------------------------------------------
 
 
-@instruction(
-    *(
-        f"v{name}{count}{_TYPE}{_TYPE}{_TYPE}{{.sat,.add,}}"
-        for name in ("add", "sub", "avrg", "absdiff", "min", "max")
-        for count in (2, 4)
-    ),
-    *(f"vset{count}{_TYPE}{_TYPE}{_COMPARE}{{.add,}}" for count in (2, 4)),
-    section=SIMD + "vadd2, vadd4 and their like",
-)
+@instruction("video.simd")
 def side_by_side(e: Emitter, i: Instruction) -> None:
     """Parts that the mask leaves out come from the third operand; `.add` sums the others up."""
     operation, count = i.name[1:-1], int(i.name[-1])

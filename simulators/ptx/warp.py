@@ -14,10 +14,6 @@ from .sites import Site
 from .table import instruction
 from .types import B32, BITS, PRED, U32, PtxType
 
-SYNC = "9.7.13 Parallel Synchronization and Communication: "
-SHUFFLE = "9.7.9 Data Movement and Conversion: shfl.sync"
-MATRIX = "9.7.14 Warp-Level Matrix: "
-
 SYNC_BARRIER, ARRIVE, COUNT, ALL, ANY = range(5)
 WARP = 32
 ROW_BYTES = 16
@@ -38,28 +34,17 @@ def _barrier(e: Emitter, i: Instruction, operation: int, count_at: int, *more: s
     e.ask("barrier", operation + aligned, identity, count, *more)
 
 
-@instruction(
-    "bar{.cta,}.sync", "barrier{.cta,}.sync{.aligned,}", section=SYNC + "bar", suspends=True
-)
+@instruction("bar.sync", suspends=True)
 def barrier(e: Emitter, i: Instruction) -> None:
     _barrier(e, i, SYNC_BARRIER, 1)
 
 
-@instruction(
-    "bar{.cta,}.arrive", "barrier{.cta,}.arrive{.aligned,}", section=SYNC + "bar", suspends=True
-)
+@instruction("bar.arrive", suspends=True)
 def arrive(e: Emitter, i: Instruction) -> None:
     _barrier(e, i, ARRIVE, 1)
 
 
-@instruction(
-    "bar{.cta,}.red.popc.u32",
-    "bar{.cta,}.red{.and,.or}.pred",
-    "barrier{.cta,}.red.popc{.aligned,}.u32",
-    "barrier{.cta,}.red{.and,.or}{.aligned,}.pred",
-    section=SYNC + "bar",
-    suspends=True,
-)
+@instruction("bar.red", suspends=True)
 def barrier_with_reduction(e: Emitter, i: Instruction) -> None:
     operation = {"popc": COUNT, "and": ALL, "or": ANY}[i.one_of("popc", "and", "or")]
     aligned = ALIGNED if i.name == "bar" or i.has("aligned") else 0
@@ -70,12 +55,12 @@ def barrier_with_reduction(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.answer(0, kind.width), kind)
 
 
-@instruction("bar.warp.sync", section=SYNC + "bar.warp.sync", suspends=True)
+@instruction("bar.warp", suspends=True)
 def warp_barrier(e: Emitter, i: Instruction) -> None:
     e.ask("warp_barrier", 0, word(e, i.operands[0]))
 
 
-@instruction("shfl.sync{.up,.down,.bfly,.idx}.b32", section=SHUFFLE, suspends=True)
+@instruction("shfl", suspends=True)
 def shuffle(e: Emitter, i: Instruction) -> None:
     mode = ("up", "down", "bfly", "idx").index(i.modifiers[1])
     value, lane, clamp, mask = i.operands[1:5]
@@ -89,12 +74,7 @@ def shuffle(e: Emitter, i: Instruction) -> None:
         e.write(target, got, B32)
 
 
-@instruction(
-    "vote.sync{.all,.any,.uni}.pred",
-    "vote.sync.ballot.b32",
-    section=SYNC + "vote.sync",
-    suspends=True,
-)
+@instruction("vote", suspends=True)
 def vote(e: Emitter, i: Instruction) -> None:
     mode = ("all", "any", "uni", "ballot").index(i.modifiers[1])
     truth = e.value(f"zext i1 {e.read(i.operands[1], PRED)} to i64")
@@ -102,7 +82,7 @@ def vote(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.answer(0, i.type.width), i.type)
 
 
-@instruction("match{.any,.all}.sync{.b32,.b64}", section=SYNC + "match.sync", suspends=True)
+@instruction("match", suspends=True)
 def match(e: Emitter, i: Instruction) -> None:
     value = e.resized(e.read(i.operands[1], i.type), i.type.width, 64, signed=False)
     e.ask("match", int(i.has("all")), word(e, i.operands[2]), value)
@@ -114,12 +94,7 @@ def match(e: Emitter, i: Instruction) -> None:
         e.write(target, e.answer(0, 32), B32)
 
 
-@instruction(
-    "redux.sync{.add,.min,.max}{.u32,.s32}",
-    "redux.sync{.and,.or,.xor}.b32",
-    section=SYNC + "redux.sync",
-    suspends=True,
-)
+@instruction("redux", suspends=True)
 def reduce_warp(e: Emitter, i: Instruction) -> None:
     mode = ("add", "min", "max", "and", "or", "xor").index(i.modifiers[1])
     signed = 8 if i.type.is_signed else 0
@@ -127,13 +102,13 @@ def reduce_warp(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.answer(0, 32), B32)
 
 
-@instruction("activemask.b32", section=SYNC + "activemask", suspends=True)
+@instruction("activemask", suspends=True)
 def active_mask(e: Emitter, i: Instruction) -> None:
     e.ask("active_mask", 0)
     e.write(i.operands[0], e.answer(0, 32), B32)
 
 
-@instruction("elect.sync", section=SYNC + "elect.sync", suspends=True)
+@instruction("elect", suspends=True)
 def elect(e: Emitter, i: Instruction) -> None:
     e.ask("elect", 0, word(e, i.operands[1]))
     target = i.operands[0]
@@ -142,11 +117,7 @@ def elect(e: Emitter, i: Instruction) -> None:
         e.write_predicate(target.second, e.answer(1, 1))
 
 
-@instruction(
-    "ldmatrix.sync.aligned.m8n8{.x1,.x2,.x4}{.trans,}{.shared,.shared::cta,}.b16",
-    section=MATRIX + "ldmatrix",
-    suspends=True,
-)
+@instruction("ldmatrix", suspends=True)
 def load_matrices(e: Emitter, i: Instruction) -> None:
     registers = elements(i.operands[0])
     row = e.value(f"ptrtoint ptr {_row(e, i, 8 * len(registers), 'load')} to i64")
@@ -155,11 +126,7 @@ def load_matrices(e: Emitter, i: Instruction) -> None:
         e.write(register, e.answer(index, 32), B32)
 
 
-@instruction(
-    "stmatrix.sync.aligned.m8n8{.x1,.x2,.x4}{.trans,}{.shared,.shared::cta,}.b16",
-    section=MATRIX + "stmatrix",
-    suspends=True,
-)
+@instruction("stmatrix", suspends=True)
 def store_matrices(e: Emitter, i: Instruction) -> None:
     registers = elements(i.operands[1])
     row = e.value(f"ptrtoint ptr {_row(e, i, 8 * len(registers), 'store')} to i64")
@@ -167,7 +134,7 @@ def store_matrices(e: Emitter, i: Instruction) -> None:
     e.ask("matrix_store", operation, "-1", row, *(word(e, one) for one in registers))
 
 
-@instruction("movmatrix.sync.aligned.m8n8.trans.b16", section=MATRIX + "movmatrix", suspends=True)
+@instruction("movmatrix", suspends=True)
 def move_matrix(e: Emitter, i: Instruction) -> None:
     e.ask("matrix_move", 0, "-1", word(e, i.operands[1]))
     e.write(i.operands[0], e.answer(0, 32), B32)
@@ -210,9 +177,7 @@ _SHAPES = {
 """The shapes executed, as runtime/matrix.c counts them."""
 
 
-@instruction(
-    *(f"mma.sync.aligned.{shape}" for shape in _SHAPES), section=MATRIX + "mma", suspends=True
-)
+@instruction("mma", suspends=True)
 def multiply_matrices(e: Emitter, i: Instruction) -> None:
     shape = _SHAPES[i.spelling.removeprefix("mma.sync.aligned.")]
     words = ["-1"] + ["0"] * 12

@@ -16,8 +16,6 @@ from .program import Instruction, Operand
 from .table import instruction
 from .types import B32, BITS, U32
 
-SECTION = "9.7.14 Warp-Level Matrix: wmma"
-
 _EXTENTS = {
     "m16n16k16": (16, 16, 16),
     "m8n32k16": (8, 32, 16),
@@ -44,28 +42,6 @@ _BITS = {
     "s32": 32,
 }
 
-_LARGE = "{.m16n16k16,.m8n32k16,.m32n8k16}"
-_FACTORS = (
-    f"{{.row,.col}}{_LARGE}#{{.f16,.bf16,.s8,.u8}}",
-    "{.row,.col}.m16n16k8#.tf32",
-    "{.row,.col}.m8n8k4#.f64",
-)
-_NARROW = ("m8n8k32#{.s4,.u4}", "m8n8k128#.b1")
-_SUMS = (
-    f"{{.row,.col}}{_LARGE}#{{.f16,.f32,.s32}}",
-    "{.row,.col}.m16n16k8#.f32",
-    "{.row,.col}.m8n8k4#.f64",
-    "{.row,.col}{.m8n8k32,.m8n8k128}#.s32",
-)
-_ALIGNED = "{.aligned,}"
-"""Before PTX 6.3 compilers left it out."""
-_ROUNDED = "{.rn,.rz,.rm,.rp,}"
-_SPACE = "{.global,.shared,.shared::cta,}"
-
-
-def _in_spaces(form: str) -> str:
-    return form.replace("#", _SPACE)
-
 
 @dataclass(frozen=True)
 class _Matrix:
@@ -87,20 +63,7 @@ def _extents(i: Instruction, which: str) -> tuple[int, int]:
     return {"a": (rows, depth), "b": (depth, columns)}.get(which, (rows, columns))
 
 
-@instruction(
-    *(
-        _in_spaces(f"wmma.load{which}.sync{_ALIGNED}{form}")
-        for which, forms in (
-            ("{.a,.b}", _FACTORS),
-            (".a", [f".row.{one}" for one in _NARROW]),
-            (".b", [f".col.{one}" for one in _NARROW]),
-            (".c", _SUMS),
-        )
-        for form in forms
-    ),
-    section=SECTION + ".load",
-    suspends=True,
-)
+@instruction("wmma.load", suspends=True)
 def load_fragment(e: Emitter, i: Instruction) -> None:
     which, kind = i.modifiers[1], i.modifiers[-1]
     registers = elements(i.operands[0])
@@ -132,11 +95,7 @@ def _loaded(e: Emitter, i: Instruction, which: str, kind: str, registers: int) -
     return words
 
 
-@instruction(
-    *(_in_spaces(f"wmma.store.d.sync{_ALIGNED}{form}") for form in _SUMS),
-    section=SECTION + ".store",
-    suspends=True,
-)
+@instruction("wmma.store", suspends=True)
 def store_fragment(e: Emitter, i: Instruction) -> None:
     registers = elements(i.operands[1])
     e.ask("fragment", 1, "-1")
@@ -191,20 +150,7 @@ def _distance(e: Emitter, i: Instruction, matrix: _Matrix, index: int, stride: s
     return e.value(f"lshr i64 {e.value(f'mul i64 {flat}, {matrix.bits}')}, 3")
 
 
-@instruction(
-    f"wmma.mma.sync{_ALIGNED}{{.row,.col}}{{.row,.col}}{_LARGE}{{.f16,.f32}}{{.f16,.f32}}",
-    f"wmma.mma.sync{_ALIGNED}{{.row,.col}}{{.row,.col}}{_LARGE}.f32.bf16.bf16.f32",
-    f"wmma.mma.sync{_ALIGNED}{{.row,.col}}{{.row,.col}}{_LARGE}.s32.s8.s8.s32{{.satfinite,}}",
-    f"wmma.mma.sync{_ALIGNED}{{.row,.col}}{{.row,.col}}{_LARGE}.s32.u8.u8.s32{{.satfinite,}}",
-    f"wmma.mma.sync{_ALIGNED}{{.row,.col}}{{.row,.col}}.m16n16k8.f32.tf32.tf32.f32",
-    f"wmma.mma.sync{_ALIGNED}{{.row,.col}}{{.row,.col}}.m8n8k4{_ROUNDED}.f64.f64.f64.f64",
-    f"wmma.mma.sync{_ALIGNED}{{.row,.col}}{{.row,.col}}.m8n8k4.f64.f64.f64.f64{_ROUNDED}",
-    f"wmma.mma.sync{_ALIGNED}.row.col.m8n8k32.s32.s4.s4.s32{{.satfinite,}}",
-    f"wmma.mma.sync{_ALIGNED}.row.col.m8n8k32.s32.u4.u4.s32{{.satfinite,}}",
-    f"wmma.mma{{.xor,.and}}.popc.sync{_ALIGNED}.row.col.m8n8k128.s32.b1.b1.s32",
-    section=SECTION + ".mma",
-    suspends=True,
-)
+@instruction("wmma.mma", suspends=True)
 def multiply(e: Emitter, i: Instruction) -> None:
     kinds = [one for one in i.modifiers if one in _KINDS]
     total, first, second, summand = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])

@@ -71,8 +71,17 @@ static int run_warp(struct uptx_worker *worker, uint32_t first, uint32_t lanes) 
     return ran;
 }
 
+static void note_lines(struct uptx_worker *worker, const struct uptx_thread *one,
+                       const struct uptx_thread *other) {
+    worker->fault = (struct uptx_fault){
+        .line = one->line,
+        .other_line = other == NULL ? 0 : other->line,
+    };
+}
+
 static _Noreturn void report_divergence(struct uptx_worker *worker, const struct uptx_thread *one,
                                         const struct uptx_thread *other) {
+    note_lines(worker, one, other);
     uptx_fail(worker, UPTX_DIVERGENT_BARRIER,
               "divergent barrier: thread %u is at the barrier of line %u, thread %u of the same "
               "warp at %s of line %u",
@@ -214,6 +223,7 @@ static _Noreturn void report_deadlock(struct uptx_worker *worker) {
             other = thread;
         }
     }
+    note_lines(worker, one, other);
     if (other == NULL) {
         uptx_fail(worker, UPTX_DEADLOCK,
                   "deadlock: thread %u waits in %s of line %u for threads that never come",

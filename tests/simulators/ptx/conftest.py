@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from uhal.ptx import instructions
+from uhal.ptx.instructions import FORMS
+
 HERE = Path(__file__).resolve().parent
 USED: set[str] = set()
 
@@ -31,9 +34,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     if not USED:
         return
-    from simulators.ptx.table import ROWS
-
-    rows = {row.pattern for row in ROWS}
+    rows = {form.pattern for form in FORMS}
     terminalreporter.line(f"PTX: {len(rows & USED)} of {len(rows)} rows of the table ran")
     missing = sorted(rows - USED)
     for pattern in missing if len(missing) < len(rows) // 4 else ():
@@ -46,9 +47,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     whole = collected >= {one.name for one in HERE.glob("test_*.py")}
     if not whole or session.config.getoption("keyword") or session.testsfailed or not USED:
         return
-    from simulators.ptx.table import ROWS
-
-    rows = {row.pattern for row in ROWS}
+    rows = {form.pattern for form in FORMS}
     if len(rows & USED) < LEAST_PART * len(rows):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -65,9 +64,10 @@ def recorded(libraries: Path) -> Iterator[None]:
     find = emitter.find
 
     def recording(one: Any) -> Any:
-        row = find(one)
-        USED.add(row.pattern)
-        return row
+        form = instructions.find(one.spelling)
+        if form is not None:
+            USED.add(form.pattern)
+        return find(one)
 
     # Other tests of the process keep to translations that are there already.
     with pytest.MonkeyPatch.context() as patch:

@@ -7,14 +7,14 @@ import pytest
 
 from simulators.ptx import translate  # noqa: F401 - fills the table
 from simulators.ptx.launch import Module
-from simulators.ptx.table import ROWS, Row
 from simulators.ptx.types import TYPES
 from tests.simulators.ptx import exact
 from tests.simulators.ptx.batch import EDGES, operands
 from tests.simulators.ptx.exact import decode, encode
+from uhal.ptx.instructions import FORMS, Form
 
 COUNT = 96
-ROWS_OF_SCALARS = [one for one in ROWS if one.name in ("atom", "red") and ".v2" not in one.pattern]
+ROWS_OF_SCALARS = [one for one in FORMS if one.name in ("atom", "red") and ".v2" not in one.pattern]
 
 
 def operation(parts: list[str]) -> str:
@@ -51,7 +51,7 @@ def updated(parts: list[str], old: int, b: int, c: int) -> int | None:
     return answers[name] & mask
 
 
-def spelling(row: Row, rng: np.random.Generator, kind: str, name: str) -> str:
+def spelling(row: Form, rng: np.random.Generator, kind: str, name: str) -> str:
     """One of the row's spellings of an operation on a type; order, scope and space at random."""
     chosen = []
     for choices in row.parts():
@@ -93,7 +93,7 @@ def execute(text: str, values: list[list[int]], seed: int) -> tuple[np.ndarray, 
 
 
 @pytest.mark.parametrize("row", ROWS_OF_SCALARS, ids=lambda row: row.pattern)
-def test_cells(row: Row, rng: np.random.Generator, seed: int) -> None:
+def test_cells(row: Form, rng: np.random.Generator, seed: int) -> None:
     last = row.parts()[-1]
     kinds = [one.strip(".") for one in last] if len(last) > 1 else [last[0].rpartition(".")[2]]
     names = {operation(one.split(".")) for one in row.spellings()}

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from simulators.ptx import translate  # noqa: F401 - fills the table
-from simulators.ptx.table import ROWS
 from tests.sampling import rounds
 from tests.simulators.ptx.batch import Case, execute, operands, width
 from tests.simulators.ptx.exact import FORMATS, decode
 from tests.simulators.ptx.test_floats import flushed
 from tests.simulators.ptx.test_integers import of_type
+from uhal.ptx.instructions import FORMS
 
 COUNT = rounds(64, 1024)
 CONDITIONS = {
@@ -54,7 +54,7 @@ def truth(parts: list[str], kind: str, a: int, b: int) -> bool:
 def sampled(name: str, rng: np.random.Generator, most: int) -> list[str]:
     """Spellings of an opcode, at random, from each of its rows in turn."""
     found = []
-    for row in (one for one in ROWS if one.name == name):
+    for row in (one for one in FORMS if one.name == name):
         spelt = sorted(one for one in row.spellings() if not one.endswith("x2"))
         found.append([spelt[int(index)] for index in rng.permutation(len(spelt))])
     turns = [one for turn in itertools.zip_longest(*found) for one in turn if one is not None]

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from simulators.ptx import translate  # noqa: F401 - fills the table
-from simulators.ptx.table import ROWS
 from tests.sampling import rounds
 from tests.simulators.ptx import exact
 from tests.simulators.ptx.batch import Case, execute, operands, width
 from tests.simulators.ptx.exact import FORMATS, Fraction, Real, decode, encode
 from tests.simulators.ptx.test_floats import flushed, same, saturated
 from tests.simulators.ptx.test_integers import of_type
+from uhal.ptx.instructions import FORMS
 
 COUNT = rounds(96, 1024)
 MODES = ("rn", "rz", "rm", "rp")
@@ -23,7 +23,7 @@ WHOLE = ("rni", "rzi", "rmi", "rpi")
 
 
 def spellings() -> list[str]:
-    spelt = {one for row in ROWS if row.name == "cvt" for one in row.spellings()}
+    spelt = {one for row in FORMS if row.name == "cvt" for one in row.spellings()}
     return sorted(one for one in spelt if "x2" not in one and ".pack" not in one)
 
 
@@ -115,7 +115,7 @@ def test_tf32(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("pair", ["f16x2", "bf16x2", "e4m3x2", "e5m2x2"])
 def test_pairs_from_floats(pair: str, rng: np.random.Generator) -> None:
-    spelt = {one for row in ROWS if row.name == "cvt" for one in row.spellings()}
+    spelt = {one for row in FORMS if row.name == "cvt" for one in row.spellings()}
     chosen = sorted(one for one in spelt if one.endswith(f".{pair}.f32"))
     bits = width(pair)
     cases = [Case(one, f"b{bits}", ("f32", "f32")) for one in chosen]

@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 
 from simulators.ptx import translate  # noqa: F401 - fills the table
-from simulators.ptx.table import ROWS
 from tests.sampling import rounds
 from tests.simulators.ptx import exact
 from tests.simulators.ptx.batch import Case, execute, operands, width
 from tests.simulators.ptx.exact import FORMATS, NAN, Real, decode, encode
+from uhal.ptx.instructions import FORMS
 
 COUNT = rounds(128, 1024)
 DENORMAL_F32 = (1 << 23) - 1
 
 
 def spellings(name: str) -> list[str]:
-    spelt = {one for row in ROWS if row.name == name for one in row.spellings()}
+    spelt = {one for row in FORMS if row.name == name for one in row.spellings()}
     return sorted(one for one in spelt if kind_of(one) in FORMATS)
 
 
 def pairs(name: str) -> list[str]:
-    spelt = {one for row in ROWS if row.name == name for one in row.spellings()}
+    spelt = {one for row in FORMS if row.name == name for one in row.spellings()}
     return sorted(one for one in spelt if one.endswith(("f16x2", "bf16x2")))
 
 
@@ -191,7 +191,7 @@ def test_signs(name: str, rng: np.random.Generator) -> None:
 def test_classes(rng: np.random.Generator) -> None:
     cases = [
         Case(one, "pred", (kind_of(one),))
-        for row in ROWS
+        for row in FORMS
         if row.name == "testp"
         for one in row.spellings()
     ]

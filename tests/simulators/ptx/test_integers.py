@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simulators.ptx import translate  # noqa: F401 - fills the table
-from simulators.ptx.table import ROWS
 from tests.sampling import rounds
 from tests.simulators.ptx.batch import Case, execute, operands, width
+from uhal.ptx.instructions import FORMS
 
 COUNT = rounds(128, 1024)
 Reference = Callable[..., int]
@@ -35,7 +35,7 @@ def sat32(value: int) -> int:
 
 def cases_of(name: str) -> list[str]:
     """Every integer spelling the table has of an opcode."""
-    spelt = {one for row in ROWS if row.name == name for one in row.spellings()}
+    spelt = {one for row in FORMS if row.name == name for one in row.spellings()}
     return sorted(one for one in spelt if not plain(one).startswith(("f", "bf")))
 
 

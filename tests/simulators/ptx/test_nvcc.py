@@ -16,7 +16,7 @@ import pytest
 from simulators.ptx import wmma
 from simulators.ptx.launch import Allocation, LaunchError, Module
 from simulators.ptx.sites import Check
-from simulators.ptx.table import ROWS
+from uhal.ptx.instructions import FORMS
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "ptx" / "nvcc"
 PADDING = 16
@@ -170,7 +170,7 @@ def test_ptxas_takes_every_form_of_wmma(tmp_path: Path) -> None:
         return "{" + ", ".join(f"%{letter}{index}" for index in range(count)) + "}"
 
     lines = []
-    for row in ROWS:
+    for row in FORMS:
         if row.name != "wmma":
             continue
         for spelling in row.spellings():
