@@ -152,7 +152,7 @@ def test_rope(of: Type, launch: Launch, rng: np.random.Generator) -> None:
     cos, sin = np.cos(angles).astype("f4"), np.sin(angles).astype("f4")
     x = drawn(rng, of, tokens, heads, 2 * half)
     count = tokens * heads * half
-    given = (tokens, heads, 2 * half, cos.ravel(), sin.ravel(), x.ravel())
+    given = (tokens, heads, 2 * half, cos.ravel(), sin.ravel(), x.ravel(), poisoned(of, x.size))
     got = launch(ready.rope(of), *given, grid=-(-count // 64), block=64)
     first, second = np.split(x.astype("f8"), 2, axis=2)
     c, s = (one.astype("f8")[:, None, :] for one in (cos, sin))

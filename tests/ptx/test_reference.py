@@ -1,0 +1,13 @@
+"""The page of instructions is in step with the table."""
+
+from __future__ import annotations
+
+from build_support import instructions_table
+from uhal.ptx.instructions import FORMS
+
+
+def test_the_page_is_in_step() -> None:
+    """Written by `python -m build_support.instructions_table`."""
+    text = instructions_table.PAGE.read_text(encoding="utf-8")
+    assert text == instructions_table.page()
+    assert all(f"`{form.pattern}`" in text for form in FORMS)
