@@ -42,11 +42,6 @@ AREAS = {
         "Tiny configurations with random weights. No published model has been run.",
     ),
     "simulators": ("Simulators", "Times on the CPU; they say nothing about a GPU."),
-    "gpu_counts": (
-        "Kernels for GPUs, counted",
-        "Counted on the simulated CUDA driver, every block; peers' kernels on the same instrument, "
-        "2026-11-25. Instructions are PTX's, a multiplication's or an element's.",
-    ),
     "opencl": ("OpenCL", "Other work ran on the machine."),
     "builds": ("Builds, tests and wheels", "Packages came from a nearby mirror."),
 }

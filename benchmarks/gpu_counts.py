@@ -19,20 +19,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import figures
 from benchmarks.launch_overhead import machine
 from benchmarks.suites import ROOT
+from benchmarks.tables import today
 from uhal.errors import InvalidImageError
 from uhal.profiler import counts, resources
 from uhal.profiler.counts import KernelCounts
 
 PEERS = Path(__file__).with_name("gpu_counts_peers.json")
-FIRST = Path(__file__).with_name("gpu_counts_first.json")
-"""The numbers when the gates were set, 2026-11-25: what a change is compared with."""
+RECORD = figures.FOLDER / "pages" / "gpu_counts.json"
+"""The last recorded numbers, which a run is printed beside."""
 DRIVER = ROOT / "simulators" / "build" / "libcuda.so.1"
 COMMAND = "python -m benchmarks.gpu_counts"
 DEVICE = "sm_86"
@@ -471,15 +472,21 @@ def _line(one: dict[str, Any]) -> str:
 def verdicts(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row a gate, as `python -m benchmarks` reads them."""
     rows = []
-    first: dict[str, dict[str, float]] = json.loads(FIRST.read_text())
+    peers = {f"{row['peer']} {row['work']}": row for row in json.loads(PEERS.read_text())}
+    recorded = {row["work"]: row["numbers"] for row in json.loads(RECORD.read_text())}
     for one in found:
         for gate in one["gates"]:
             row = {
-                "first": first.get(one["work"], {}).get(gate["number"]),
+                "recorded": recorded.get(one["work"], {}).get(gate["number"]),
                 "what": f"{one['work']}: {gate['number'].replace('_', ' ')}",
                 "is": one["numbers"][gate["number"]],
                 "least": gate["least"],
                 "at_most": gate["most"],
+            }
+            row["peers"] = {
+                name: peers[name][gate["number"]]
+                for name in one["peers"]
+                if gate["number"] in peers[name]
             }
             rows.append({**row, "holds": holds(row)})
     return rows
@@ -519,30 +526,17 @@ def in_counting_process(only: str) -> list[dict[str, Any]]:
     return found
 
 
-def records(found: Sequence[dict[str, Any]]) -> list[figures.Record]:
-    """A record of each number that is gated, with the peers' beside."""
-    known = {f"{row['peer']} {row['work']}": row for row in json.loads(PEERS.read_text())}
-    rows = []
+def record(found: Sequence[dict[str, Any]]) -> None:
+    """Keep the numbers of the works; those that were not counted now keep theirs."""
+    known = {row["work"]: row for row in json.loads(RECORD.read_text())} if RECORD.exists() else {}
     for one in found:
-        for gate in one["gates"]:
-            number = gate["number"]
-            value = one["numbers"][number]
-            if value is None:
-                continue
-            row = figures.Record(
-                f"{one['work']}: {number.replace('_', ' ')}",
-                f"simulated {DEVICE}",
-                figures.today(),
-                COMMAND,
-                value=round(value, 3),
-                commit=figures.commit(),
-            )
-            beside = [name for name in one["peers"] if number in known[name]]
-            rows += [
-                replace(row, peer=name, ratio=round(value / max(known[name][number], 1e-9), 3))
-                for name in beside
-            ] or [row]
-    return rows
+        numbers = {
+            name: round(value, 3) for name, value in one["numbers"].items() if value is not None
+        }
+        told = {"date": today(), "commit": figures.commit(), "driver": f"simulated {DEVICE}"}
+        known[one["work"]] = {"work": one["work"], **told, "numbers": numbers}
+    rows = ",\n".join(f" {json.dumps(row)}" for row in known.values())
+    RECORD.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -566,11 +560,11 @@ def main() -> int:
         found += spills()
     rows = verdicts(found)
     if options.record:
-        figures.record("gpu_counts", records(found))
+        record(found)
     if options.json:
         print(json.dumps({"works": found, "gates": rows, "machine": machine()}))
     else:
-        print(f"gate  {'':64} {'is':>12}  {'wanted':>9}  {'at first':>12}")
+        print(f"gate  {'':64} {'is':>12}  {'wanted':>9}  {'recorded':>12}  peers")
         for row in rows:
             print(_verdict(row))
         missed = sum(not row["holds"] for row in rows)
@@ -581,9 +575,10 @@ def main() -> int:
 def _verdict(row: dict[str, Any]) -> str:
     wanted = f"≥ {row['least']:g}" if row["least"] is not None else f"≤ {row['at_most']:g}"
     told = "-" if row["is"] is None else f"{row['is']:.2f}"
-    first = "" if row["first"] is None else f"{row['first']:.2f}"
+    before = "" if row["recorded"] is None else f"{row['recorded']:.2f}"
+    beside = ", ".join(f"{name} {value:g}" for name, value in row["peers"].items())
     held = "pass" if row["holds"] else "MISS"
-    return f"{held}  {row['what']:64} {told:>12}  {wanted:>9}  {first:>12}"
+    return f"{held}  {row['what']:64} {told:>12}  {wanted:>9}  {before:>12}  {beside}"
 
 
 if __name__ == "__main__":
