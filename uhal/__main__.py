@@ -35,7 +35,7 @@ _EXAMPLES = {
     "component_test": "run each part of a LLaMA layer and compare it with numpy",
     "graph_decoder": "generate with a traced and replayed transformer and compare it with numpy",
 }
-"""Examples that are commands, with what they do."""
+"""Commands that run an example, and their help texts."""
 _MODELS = {
     "generate": "let a language model go on with a prompt",
     "chat": "talk with a language model",

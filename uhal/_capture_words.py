@@ -1,4 +1,4 @@
-"""What is said about a call that cannot be part of a capture, and about a wrong slot of a plan.
+"""Messages for calls that a capture refuses, and for wrong slots of a plan.
 
 Stream.synchronize: stream 5 is being captured into plan 'decode' (since demo.py:10), and nothing
 runs before the plan is replayed; synchronize after plan.replay(). [demo.py:14]
@@ -191,5 +191,5 @@ def describe_plan(plan: Plan, launches: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tell_slot(plan: Plan, slot: PlanSlot, error: DeviceError) -> None:
-    """Put plan and slot before what was said about the argument of one of its launches."""
+    """Put the names of the plan and the slot before the message about an argument."""
     error.args = (f"plan {plan.name!r}, slot {slot.name!r}: {error}",)

@@ -29,7 +29,7 @@ def elements(values: Any, dtype: DType) -> np.ndarray[Any, Any]:
         problem = f"expected a sequence of numbers, got {describe(values)}: {error}"
         raise ArgumentTypeError(f"from_slice: {problem}") from None
     if source.dtype.kind == "f" and dtype.kind != "float":
-        # Of the values given: numpy makes floats of large integers beside small ones.
+        # numpy would turn large integers into floats if small ones stand beside them.
         source = np.asarray(values, object)
     if source.dtype.kind not in "biuf":
         listed = [_number(value, dtype) for value in source.ravel().tolist()]

@@ -26,7 +26,7 @@ Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 
 @final
 class KeptArithmetic(AbstractContextManager[None]):
-    """Context manager: what is loaded within leaves the calling thread's rounding as it was.
+    """Context manager: loading a library inside keeps the calling thread's rounding.
 
     Libraries compiled with `-ffast-math` make the thread that loads them flush tiny numbers to 0.
     """
@@ -115,12 +115,12 @@ class Context:
         """Raise what kernels of a stream reported, by default of the default one; it is idle."""
     def pool_statistics(self) -> dict[str, int]: ...
     def reset_peak_statistics(self) -> None:
-        """Let the pool's peaks begin anew at what is in use now."""
+        """Set the pool's peak counters to the current use."""
     def pool_owners(self) -> list[tuple[int, int, CodeType | None, int]]:
         """(bytes, bytes asked for, code object, instruction offset) of each block in use."""
     @property
     def memory_limit(self) -> int | None:
-        """Most bytes the pool takes from the driver; `None`: as many as there are."""
+        """Most bytes the pool takes from the driver; `None`: no limit."""
     @memory_limit.setter
     def memory_limit(self, limit: int | None) -> None: ...
     @property
@@ -128,11 +128,11 @@ class Context:
         """Ordinals of the devices whose memory kernels of this one may use."""
     @property
     def capturing(self) -> bool:
-        """Whether the calling thread is capturing a stream of the device into a plan."""
+        """Whether the calling thread is capturing a stream of the device."""
     def observe_work(self, observer: Callable[..., None] | None) -> None:
         """Call `observer(kind, *details)` before work of the device is enqueued; `None` ends it."""
     def note_peer(self, ordinal: int) -> None:
-        """Take note that kernels of this device may use the memory of device `ordinal`."""
+        """Note that kernels of this device may use device `ordinal`'s memory."""
     def empty_cache(self) -> int:
         """Give unused pool segments back to the driver; bytes freed."""
     def close(self) -> None:
@@ -148,10 +148,12 @@ def chosen_context(cls: type, device: DeviceLike | None) -> Context:
     """
 
 def address_for(buffer: DeviceBuffer, stream: StreamLike | None) -> int:
-    """The address of the first element for work that a library will enqueue on `stream`.
+    """Return the first element's address, for a library that enqueues work.
 
-    The stream is ordered behind what made the memory usable. Call `record_stream` when the work is
-    enqueued: then the use is known, as a launch's is.
+    The library must enqueue the work on `stream`.
+
+    The stream waits on the device for earlier work on the memory. Call `record_stream` after the
+    work is enqueued, so that the pool knows of the use.
     """
 
 def address_of(buffer: DeviceBuffer) -> int:
@@ -161,7 +163,7 @@ def address_of(buffer: DeviceBuffer) -> int:
     """
 
 def shares_memory(buffer: DeviceBuffer, *others: object) -> bool:
-    """Return whether any buffer among `others` has a byte in common with `buffer`, by addresses.
+    """Return whether any buffer among `others` overlaps `buffer`, by addresses.
 
     Anything else among `others` has none.
     """
@@ -208,7 +210,9 @@ def strided_dlpack(
 # -- public --------------------------------------------------------------------------------------
 
 class Device:
-    """One device of one backend. A value: equal to every other with its backend and ordinal.
+    """One device of one backend.
+
+    A value: equal to every other with its backend and ordinal.
 
     Creating one opens the device, once a process. A name stands for ordinal and backend: `"cuda"`,
     `"cuda:1"`. `with device:` makes it current in the calling thread or asyncio task: streams,
@@ -315,7 +319,7 @@ class Stream:
     def record_event(self, event: Event | None = None) -> Event: ...
     def add_callback(self, function: Callable[..., object], *args: object) -> None: ...
     def capture(self, name: str | None = None) -> AbstractContextManager[Plan]:
-        """Record what the stream is given inside a `with` block into a plan; nothing runs."""
+        """Record the work of a `with` block on the stream into a plan; nothing runs."""
     def close(self) -> None: ...
     def __enter__(self: _Self) -> _Self: ...
     def __exit__(
@@ -385,7 +389,7 @@ class Plan:
     def slot(self, name: str, value: Any) -> PlanSlot:
         """Name a value that each replay can give anew; during the capture, before its use."""
     def replay(self, stream: StreamLike | None = None, **slots: Any) -> None:
-        """Run what was captured in the order of `stream`, with other values for slots."""
+        """Run the captured work in the order of `stream`, with new values for slots."""
     def close(self) -> None: ...
     def __enter__(self: _Self) -> _Self: ...
     def __exit__(
@@ -474,7 +478,7 @@ class DeviceBuffer:
     def device(self) -> Device: ...
     @property
     def base(self) -> DeviceBuffer:
-        """The buffer that was allocated: the one this is a view of, or itself."""
+        """The allocated buffer that this is a view of, or itself."""
     @property
     def byte_offset(self) -> int:
         """Bytes of `base` before the first element."""
@@ -595,7 +599,7 @@ class ModuleHandle:
     def find_global(self, name: str) -> tuple[int, int]:
         """Address and bytes of a variable; `NotFoundError` when there is none."""
     def write_global(self, name: str, value: bytes) -> None:
-        """Set a variable's first bytes; `NotImplementedError` where its address is told."""
+        """Set a variable's first bytes; `NotImplementedError` if it has an address."""
     def describe_global(self, address: int, size: int, dtype: DTypeLike) -> DeviceBuffer:
         """A buffer over a variable, which closes with the module."""
     def close(self) -> None: ...
@@ -634,12 +638,12 @@ class BoundLaunch:
 
 @final
 class Passed:
-    """An argument that each call of a `LaunchSequence` passes, or memory the sequence makes.
+    """An argument of each `LaunchSequence` call, or the sequence's own memory.
 
-    `Passed.operand(i)` is the i-th argument behind `out`, `Passed.result()` the result,
-    `Passed.scratch(start, size, dtype)` a part of the memory that lasts from the first step to the
-    last. `operand` and `result` of a `size` are `size` elements of `dtype` in that buffer, from
-    byte `start` on.
+    `Passed.operand(i)` is the i-th argument behind `out`, and `Passed.result()` the result.
+    `Passed.scratch(start, size, dtype)` is a part of the memory that lasts from the first step to
+    the last. With a `size`, `operand` and `result` are `size` elements of `dtype` in that buffer,
+    from byte `start` on.
     """
 
     @property
@@ -650,7 +654,7 @@ class Passed:
         """Bytes before the first element."""
     @property
     def size(self) -> int:
-        """Elements; -1 for the whole buffer, or a number, as it is."""
+        """Elements; -1: the whole buffer, or a number."""
     @property
     def dtype(self) -> DType: ...
     @staticmethod
@@ -672,19 +676,20 @@ class Tally:
 
 @final
 class LaunchSequence:
-    """Launches prepared once that one call enqueues: `sequence(stream, out, *operands)`.
+    """Prepared launches that one call enqueues: `sequence(stream, out, *operands)`.
 
-    `steps` are pairs of a bound launch and its arguments, in order; what is `Passed` among them
-    comes with each call, everything else is kept. A call passes as many `operands` as the steps
-    name, or more where that is said. The result, which a call returns, is `out`, or where that is
-    None a new buffer of `size` elements of `dtype` in the order of the stream; a sequence without a
-    size must be given one. `scratch` bytes are allocated for each call, in that order too. `stream`
-    None is the stream of each bound launch. `about` is whatever the maker wants to find on the
-    sequence again; a `tally` counts the calls.
+    `steps` are pairs of a bound launch and its arguments, in order. Each call passes the arguments
+    that are `Passed`; the sequence keeps all others. A call passes all operands that
+    the steps name, at least `operands`.
 
-    The arguments of every call are checked as those of any launch; whether buffers are large enough
-    is for the caller to know. Raises as `launch` does; steps before the one that is refused are
-    enqueued then. Any thread may call it.
+    A call returns `out`. If `out` is None, it returns a new buffer of `size` elements of `dtype`,
+    allocated in the order of the stream. A sequence without a size needs an `out`. `scratch` bytes
+    are allocated for each call, also in that order. With `stream` None each bound launch uses its
+    own stream. `about` is any object that the maker attaches; a `tally` counts the calls.
+
+    The arguments of every call are checked like a launch's arguments. The caller ensures that
+    buffers are large enough. Raises as `launch` does; steps before a refused step are enqueued. Any
+    thread may call it.
     """
 
     def __init__(
@@ -716,30 +721,30 @@ _Recorder = Callable[[LaunchSequence, DeviceBuffer, bool, tuple[Any, ...]], None
 def set_copy_listener(
     callback: Callable[[int, int], object] | None,
 ) -> Callable[[int, int], object] | None:
-    """Tell `callback(done, total)` of bytes as copies of very much pageable memory get on.
+    """Call `callback(done, total)`, in bytes, during copies of very large pageable memory.
 
-    It is told in the copying thread after each piece of 256 MiB; what it raises ends the copy. None
-    ends it. Returns what was told before. There is one in a process.
+    The copying thread calls it after each piece of 256 MiB; its exception ends the copy. There is
+    one listener in a process; None removes it. Returns the previous listener.
     """
 
 def set_recorder(callback: _Recorder | None) -> _Recorder | None:
-    """Tell `callback(sequence, result, is_new, operands)` of every call of every sequence.
+    """Call `callback(sequence, result, is_new, operands)` for every call of every sequence.
 
-    It is told in the calling thread when all steps are enqueued; `is_new` says whether the call
-    allocated the result. What it raises, the call raises. None ends it. Returns what was told
-    before, or None. There is one in a process.
+    The calling thread calls it after all steps are enqueued; `is_new` says whether the call
+    allocated the result. The call raises the callback's exception. There is one recorder in a
+    process; None removes it. Returns the previous recorder, or None.
     """
 
 @final
 class SlotMaker:
-    """Makes objects of a class with slots, and of derived ones, and fills slots: in one call."""
+    """Makes objects of a class or a derived class, with slots set."""
 
     def __init__(self, base: type, /, *names: str) -> None: ...
     def __call__(self, cls: type[_Made], /, *values: object) -> _Made: ...
 
 @final
 class CallTable:
-    """What each `RememberedCall` was answered with lately, by the very objects it was given.
+    """The latest answers to each `RememberedCall`, by identity of its arguments.
 
     A framework keeps one for each device, and replaces it by a new one when its answers are no
     longer valid. It is a table of sets of four entries: a set's fifth call replaces the oldest.
@@ -750,28 +755,30 @@ class CallTable:
 
 @final
 class RememberedCall:
-    """`function`, which is called only where an answer is not enough.
+    """`function` with a table of earlier answers; a known call runs no Python.
 
-    Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
-    executor, in this order. A call whose first argument is a tensor is answered: from the
-    executor's table if it was given the same before, else by `asks`, which is called as the
-    function is, but for `out` and `stream`, and says what is to be launched, or None. The answer is
-    called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of all tensors
-    from their first element on; a tensor is returned of the buffer that gives, and the answer's
-    layout and dtype. `settings` names the function's parameters behind the first, which `asks` need
-    not be given. `function` itself is called where there is no answer, with keywords besides those,
-    `out` and `stream`, and for tensors of two classes or executors.
+    Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
+    dtype and an executor, in this order. A call whose first argument is a tensor looks in the
+    executor's table for an equal earlier call. Otherwise it calls `asks` with the function's
+    arguments except `out` and `stream`; `asks` returns an answer or None.
 
-    An `out` is written, and returned, of a function that may write over its operands, where it and
-    all of them have the very layout of the result, and so lie element on element if they share
-    memory; else the function is called.
+    The answer is called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of
+    all tensors from their first element on. The call returns a tensor of that buffer with the
+    answer's layout and dtype. `function` itself runs if there is no answer, for other keywords than
+    `settings`, `out` and `stream`, and for tensors of two classes or executors. `settings` names
+    the function's parameters behind the first that `asks` may do without.
 
-    What is asked depends on nothing but dtypes, words of layouts, and arguments that are no
-    tensors; of those only constants are remembered: numbers, strings, classes, dtypes, None, and
-    tuples of them. The others are classes with the names of slots: of a layout's words and start,
-    of an executor's `CallTable` or None, and of an answer's launch, layout, dtype, and tuples of
-    what is passed ahead of the buffers and behind. As an attribute of a class it is a method. Any
-    thread may call it.
+    An `out` is written directly only for a function with `writes_over`. It and all operands must
+    have exactly the result's layout. An operand may share memory with it only if both begin at one
+    address and have elements of one size. Otherwise `function` runs.
+
+    An answer depends only on dtypes, layouts and constant arguments: numbers, strings, classes,
+    dtypes, None, and tuples of them. Calls with other arguments are not remembered.
+
+    `layouts` is the class of layouts and the names of its slots for words and start. `executors` is
+    the class of executors and the slot for a `CallTable` or None. `answers` is the class of answers
+    and the slots for launch, layout, dtype, and the tuples passed ahead of the buffers and behind
+    them. As an attribute of a class it is a method. Any thread may call it.
     """
 
     __name__: str
@@ -792,10 +799,10 @@ class RememberedCall:
 
 @final
 class ProfileSession:
-    """Notes what the lane does from `begin` to `end`: one in a process at a time.
+    """Records the lane's calls from `begin` to `end`: one in a process at a time.
 
-    At most `limit` records are kept, what comes then is counted. `by_node`: plans are replayed
-    operation by operation, each with times of its own, where all they do is known.
+    It keeps at most `limit` records and counts the others. With `by_node`, plans whose operations
+    are all known are replayed operation by operation, and each operation gets its own times.
     """
 
     def __init__(self, limit: int, by_node: bool) -> None: ...
@@ -804,25 +811,27 @@ class ProfileSession:
     @property
     def ended(self) -> int | None: ...
     def begin(self) -> None:
-        """Note what happens from now on, on every open device and on those opened meanwhile.
+        """Start to record, on every open device and on devices opened later.
 
-        Waits for what is pending on them. Devices that are lost, or fail now, are left out and
-        named in `broken_devices`. `RuntimeError` while another session is under way, or where this
-        one was; `CaptureError` while a stream is captured.
+        Waits for their pending work. Devices that are lost, or fail now, are left out and named in
+        `broken_devices`. Raises `RuntimeError` if another session runs or this session has run, and
+        `CaptureError` while a stream is captured.
         """
     def end(self) -> None:
-        """Wait for every device that was watched, read the times, and note nothing more.
+        """Wait for every watched device, read the times, and stop recording.
 
         Raises what waiting brings to light. A device that is known to be lost by now is only named
         in `broken_devices`.
         """
     def columns(self) -> npt.NDArray[Any]:
-        """Return the records as a structured array, in the order they were begun.
+        """Return the records as a structured array, in order of begin.
 
         `kind` counts in `profile_kinds()`. Records that are open never happened: they were refused.
         """
     def lines(self) -> list[Any]:
-        """Return (code object, instruction offset) of the lines that asked, numbered by `line`.
+        """Return the calling lines of records, numbered by `line`.
+
+        Each is (code object, instruction offset).
 
         The first is None: no line is known. To be called before `columns`.
         """
@@ -831,22 +840,22 @@ class ProfileSession:
         """What records are about, by `what`: Functions and names; the first is None."""
     @property
     def range_list(self) -> list[Any]:
-        """(the enclosing one's number, name) of each range by `range`; the first is None."""
+        """(enclosing range's number, name) by `range`; the first is None."""
     @property
     def contexts(self) -> list[tuple[Context, int, list[tuple[int, int, CodeType | None, int]]]]:
         """(Context, bytes in use when the watching began, owners then) by `device`."""
     @property
     def broken_devices(self) -> list[tuple[str, str]]:
-        """(name, what is wrong) of devices that were not watched, or not to the end."""
+        """(name, reason) of each device that was not watched until the end."""
     @property
     def dropped_by_kind(self) -> dict[str, int]:
         """How many records there was no room for, by kind."""
 
 @final
 class OpenRange:
-    """A range of the calling thread, from here to `close`, while a profile is under way.
+    """A range of the calling thread, from here to `close`, in the running profile.
 
-    With a stream, what is put into it meanwhile is timed on its device, as work of that name.
+    With a stream, the stream's work inside the range is timed on its device under this name.
     """
 
     def __init__(self, name: str, stream: StreamLike | None = None, nbytes: int = 0) -> None: ...

@@ -146,7 +146,7 @@ _OF_CONTEXT: weakref.WeakKeyDictionary[Context, weakref.ref[KernelMessages]] = (
 
 
 def attach(context: Context, module: _Loaded) -> KernelMessages | None:
-    """Let a module that has messages be heard; the caller keeps what is returned as long.
+    """Receive a module's messages; the caller keeps the returned object as long as the module.
 
     Where that is impossible a `DeviceWarning` says why, and nothing is reported.
     """

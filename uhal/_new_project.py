@@ -1,7 +1,7 @@
-"""`python -m uhal new DIR`: a project of one's own with kernels, tests and a debugger's settings.
+"""`python -m uhal new DIR`: a new project with kernels, tests and debugger settings.
 
-The files are those of the folder `project` beside this one. In VS Code's settings the paths of this
-interpreter and of gdb's script are filled in.
+It copies the folder `project` beside this file. The paths of this interpreter and of gdb's script
+are written into VS Code's settings.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Parameter:
     offset: int | None = None
     """Bytes from the start of the parameter block."""
     dtype: DType | None = None
-    """Of a scalar; of the elements of a pointer."""
+    """A scalar's type, or the type of a pointer's elements."""
     is_pointer: bool | None = None
     """Follows from `kind`; may be left out."""
     is_const: bool | None = None
@@ -46,8 +46,9 @@ class Parameter:
     def code(self) -> str:
         """One character for the compiled lane.
 
-        A scalar's dtype code, `n` and `N` integers of unknown sign of 4 and 8 bytes, `P` pointer,
-        `V` aggregate, `S` any other scalar of unknown dtype, `U` unknown.
+        Returns a scalar's dtype code, `n` or `N` for integers of unknown sign of 4 or 8 bytes, or
+        `P` for a pointer. Else `V` for an aggregate, `S` for any other scalar of unknown dtype, `U`
+        if unknown.
         """
         if self.kind == "scalar" and self.dtype is not None:
             return self.dtype.code

@@ -48,7 +48,7 @@ def parse_parameters(text: str, entry: str | None, source: str) -> list[Paramete
 
 class _Parser:
     def __init__(self, text: str, entry: str | None, source: str) -> None:
-        # Comments become blanks so that columns stay those of the text the user wrote.
+        # Comments become blanks, so that columns in errors match the user's text.
         self._text = re.sub(r"#[^\n]*", lambda match: " " * len(match.group()), text)
         self._entry = entry
         self._source = source

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read what stands before a program; a mistake ends the process with a message."""
+    """Parse the options before the program's name; a mistake ends the process with a message."""
     settings = _parser().parse_args(arguments)
     settings.backend = settings.backend or "cuda"
     given = (settings.count_every, settings.count_json, settings.count_target)

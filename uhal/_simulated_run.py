@@ -38,7 +38,7 @@ _SHOWN = 8
 
 
 class ArgumentError(Exception):
-    """An argument cannot be understood; the text says what was expected."""
+    """An argument cannot be understood; the text names the expected form."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Buffer:
 
     dtype: DType
     start: np.ndarray[Any, Any] | None
-    """What it holds at first; `None` leaves it as it comes."""
+    """Initial contents; `None` leaves the memory uninitialised."""
     count: int
 
 
@@ -77,7 +77,7 @@ def add_command(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, library: Path) -> int:
-    """Launch, print what came of it; return the exit status."""
+    """Launch, print the results; return the exit status."""
     seed = secrets.randbits(31) if options.seed is None else options.seed
     os.environ.update(
         {

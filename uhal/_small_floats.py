@@ -15,7 +15,7 @@ class _Format:
     precision: int
     """Significant bits, the hidden one included."""
     least_exponent: int
-    """Of the smallest normal number."""
+    """Exponent of the smallest normal number."""
     overflow: int
     """The first bit pattern above the largest finite number."""
     nan: int

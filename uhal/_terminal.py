@@ -6,7 +6,7 @@ from typing import TextIO
 
 
 def write(stream: TextIO | None, text: str) -> None:
-    """Write text, with escapes for what the stream's encoding lacks; nothing without a stream."""
+    """Write text; escape characters that the stream's encoding lacks. None writes nothing."""
     if stream is None or not text:
         return
     try:

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Check = Callable[[str, int], None]
-"""Called with a function's name and its non-zero result; raises what the backend makes of it."""
+"""Called with a function's name and its non-zero result; raises the backend's exception."""
 
 
 _SCALARS: dict[str, type[Any]] = {
@@ -109,7 +109,7 @@ class Header:
     def ctype(self, name: str) -> type[Any]:
         """Return the ctypes type of a typedef, or of a struct or union by its tag.
 
-        A pointer to what the header does not define is `c_void_p`; `const char *` is `c_char_p`.
+        A pointer to an undefined type is `c_void_p`; `const char *` is `c_char_p`.
         `KeyError` when the header does not define it.
         """
         if name in self._types:
@@ -202,7 +202,7 @@ def find_library(variable: str, candidates: Sequence[str]) -> LibrarySearch:
 def open_library(path: str | Path) -> ctypes.CDLL:
     """Open a native library, with symbols of its own. `OSError` in the loader's words.
 
-    The calling thread's arithmetic stays as it is, whatever the library was compiled with.
+    The calling thread's rounding mode is kept, even if the library changes it.
     """
     with _lane.KeptArithmetic():
         try:
@@ -222,7 +222,7 @@ _Self = TypeVar("_Self", bound="LibraryBackend")
 
 @dataclass(frozen=True)
 class LibraryFacts:
-    """Where a driver library is found, and what is said of it in clauses without a full stop."""
+    """Where to find a driver library, and how errors describe it, in clauses without full stop."""
 
     variable: str
     candidates: tuple[str, ...]
@@ -268,7 +268,7 @@ class LibraryBackend(Backend):
 
     @classmethod
     def _probe_found(cls, search: LibrarySearch) -> BackendRecord:
-        """Say what an opened library shows. May raise `DeviceError`."""
+        """Describe an opened library. May raise `DeviceError`."""
         opened = cls(search)
         count = opened.device_count()
         devices = tuple(opened.device_summary(ordinal) for ordinal in range(count))

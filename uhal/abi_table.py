@@ -8,9 +8,12 @@ unions and prototypes. Variables, bit-fields, function bodies, variable argument
 are no integer are refused with their line. Includes are not followed: the integer types of
 `<stdint.h>` and `<stddef.h>` are known.
 
-A type is encoded as a scalar (`"i32"`, `"f64"`, `"bool"`, `"char"`), `"void"`, `"address"` (a
-pointer to what the header does not define), `"text"` (`const char *`), `["*", target]`,
-`["[]", element, length]`, `["()", result, parameters]`, or `["record", key]`.
+Types are encoded as lists and words:
+
+* scalar: `"i32"`, `"f64"`, `"bool"`, `"char"`; no value: `"void"`.
+* `"address"`: a pointer to an undefined type; `"text"`: `const char *`.
+* `["*", target]`, `["[]", element, length]`, `["record", key]`.
+* `["()", result, parameters]`: a function.
 """
 
 from __future__ import annotations

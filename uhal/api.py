@@ -11,7 +11,10 @@ from uhal.errors import DeviceError
 
 
 class Api:
-    """Entry to the driver. Every method may be called from any thread, and more than once."""
+    """Entry to the driver.
+
+    Every method may be called from any thread, and more than once.
+    """
 
     _fixed_backend: ClassVar[str | None] = None
 
@@ -19,15 +22,18 @@ class Api:
     def init(cls, backend: str | None = None) -> None:
         """Choose a backend and initialise its driver; create nothing on a device.
 
-        `backend` or the variable `UHAL_BACKEND` force one, which then never falls back; else it
-        is that of the device that ranks first (`uhal.registry.choose`). `NoDeviceError` when
-        there is none.
+        `backend` or the variable `UHAL_BACKEND` select a backend, without a fallback. Otherwise the
+        device that ranks first decides (`uhal.registry.choose`). `NoDeviceError` when there is
+        none.
         """
         registry.backend(registry.choose(resolve_backend(cls, backend)))
 
     @classmethod
     def quick_init(cls, ordinal: int = 0, backend: str | None = None) -> Device:
-        """Do `init`, open device `ordinal` and make it the process default; return it."""
+        """Open device `ordinal`, make it the process default, and return it.
+
+        Calls `init` first.
+        """
         name = registry.choose(resolve_backend(cls, backend))
         context = registry.context(name, ordinal)
         _lane.set_default_context(context)
@@ -35,17 +41,20 @@ class Api:
 
     @classmethod
     def get_api_version(cls) -> str:
-        """Return the version of the chosen backend's driver, as the vendor writes it."""
+        """Return the chosen backend's driver version, in the vendor's format."""
         return registry.backend(cls._fixed_backend or registry.choose()).version()
 
     @classmethod
     def backends(cls) -> tuple[BackendRecord, ...]:
-        """Return for each backend whether it works here, and why or why not."""
+        """Return for each backend whether it works here, and why."""
         return registry.records()
 
     @classmethod
     def current(cls) -> str:
-        """Return the name of the current device's backend, else of the one chosen by `init`."""
+        """Return the name of the backend in use.
+
+        This is the current device's backend, or the backend that `init` chose.
+        """
         if cls._fixed_backend is not None:
             return cls._fixed_backend
         context = _lane.current_context()

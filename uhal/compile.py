@@ -1,10 +1,10 @@
 """Compiles kernel sources at run time if there is a compiler; nothing in uhal needs it.
 
-`host` calls the C++ compiler, `c++` or what the variable `CXX` names, for kernels written with
-`<uhal/kernel.h>`; for OpenCL there is `opencl_backend.compile.kernels`.
-`cuda` goes through cuda.core's `Program`, that is NVRTC, both of which come with the extra `cuda`
-(`pip install "uhal-py[cuda]"`). `hip` goes through hip-python's hiprtc, which comes with the extra
-`rocm` and needs ROCm's `libhiprtc.so`. What they return goes to `Module.from_bytes`.
+`host` calls the C++ compiler (`c++`, or the variable `CXX`) for kernels written with
+`<uhal/kernel.h>`. For OpenCL there is `opencl_backend.compile.kernels`. `cuda` uses NVRTC through
+cuda.core's `Program`; both come with the extra `cuda` (`pip install "uhal-py[cuda]"`). `hip` uses
+hiprtc through hip-python, from the extra `rocm`, and needs ROCm's `libhiprtc.so`.
+`Module.from_bytes` loads their results.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def host(
     """Compile kernels written with `<uhal/kernel.h>` for the host to an image for `Module`.
 
     `source` is the text, or the path of a file that holds it. `options` are the compiler's, such as
-    `["-march=native", "-DTILE=32"]`. A `checked` library runs slower and finds what is wrong with
-    its accesses (docs/guide/debugging.md); by default it is one where `UHAL_HOST_CHECK=1` is set.
+    `["-march=native", "-DTILE=32"]`. A `checked` library runs slower and reports invalid accesses
+    (docs/guide/debugging.md). The default is checked if `UHAL_HOST_CHECK=1` is set.
 
     Raises `LibraryNotFoundError` when there is no compiler, `OSError` when the file cannot be read,
     `DeviceError` with the compiler's words when the source does not compile. Any thread may call
@@ -99,7 +99,7 @@ def host(
         output = Path(folder, "kernels.so")
         more = cpu_level.CHECKED_FLAGS if checked else ()
         flags = (*cpu_level.compile_flags(), *more, f"-I{INCLUDE}", *options)
-        # Libraries that options name stand behind what needs them.
+        # Libraries follow the objects that need them on the command line.
         command = [*_compiler(), "-x", "c++", str(path), "-x", "none", *flags, "-o", str(output)]
         try:
             done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")

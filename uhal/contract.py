@@ -32,12 +32,15 @@ stream may have met it.
 """
 
 CaptureStatus = Literal["none", "active", "invalidated"]
-"""Of a stream: launches run; they are recorded; they were, and a mistake has spoilt the capture."""
+"""State of a stream: launching, recording, or a capture that a mistake has invalidated."""
 
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """What a launch on the device may ask for. `None` means the vendor does not say."""
+    """Limits of a launch on the device.
+
+    `None` means that the vendor does not document the limit.
+    """
 
     max_grid: tuple[int, int, int]
     max_block: tuple[int, int, int]
@@ -55,14 +58,14 @@ class DeviceLimits:
     max_blocks_for_elements: int | None = None
     """Grid cap of `LaunchConfig.for_num_elems`; `None` covers every element with one thread."""
     shared_granule: int = 0
-    """Bytes to which a launch rounds its dynamic shared memory, and adds as many; 0: as it is."""
+    """Dynamic shared memory is rounded up to this and grows by it; 0: unchanged."""
     max_grid_threads: int | None = None
     """Threads of the grid along an axis, blocks times block; `None` where only blocks count."""
     max_threads_per_processor: int | None = None
     """Threads that one processor holds at once, over all its blocks."""
 
     def shared_bytes_for(self, wanted: int) -> int:
-        """Return what to ask of a launch whose kernel uses `wanted` bytes of shared memory.
+        """Return the dynamic shared bytes to request for `wanted` bytes.
 
         Raises `ArgumentValueError` for more than a block can have.
         """
@@ -104,7 +107,7 @@ class LoadedModule:
     handle: int
     chosen: Chosen
     signatures: Mapping[str, Signature] = field(default_factory=dict)
-    """Entry name to what the image itself says of its parameters, in the image's order.
+    """Entry name to the parameters the image itself describes, in the image's order.
 
     May be lazy; it is asked for one entry at a time, when that is looked up.
     """
@@ -191,9 +194,9 @@ class Backend(ABC):
         """Token for the `bind` slot; retained, not created, where the vendor shares contexts."""
 
     def release_device_context(self, ordinal: int, token: int) -> None:
-        """Give back what `device_context` retained; nothing where the vendor retains nothing.
+        """Release what `device_context` retained; a no-op where the vendor retains nothing.
 
-        `token` is what it returned: by now the device may have been opened again.
+        `token` is its result; the device may have been opened again since.
         """
 
     @abstractmethod
@@ -301,7 +304,7 @@ class Backend(ABC):
         return None
 
     def pointer_device(self, address: int) -> int | None:
-        """Ordinal of the device a foreign address belongs to, `None` when it cannot be told."""
+        """Ordinal of the device a foreign address belongs to; `None` if unknown."""
         return None
 
     def can_access_peer(self, ordinal: int, peer: int) -> bool:
@@ -341,13 +344,13 @@ class Backend(ABC):
     # meanwhile.
 
     def begin_capture(self, stream: int) -> bool:
-        """Record what is launched on the stream from now on, instead of running it.
+        """Start to record launches on the stream instead of running them.
 
-        By default False: the library records nothing, and `uhal` keeps the list itself, whose
-        operations every replay enqueues one by one; no other verb of graphs is called. With True
-        all of them are there. What is recorded must outlive the graphs made of it: kernels, and the
-        memory their parameters point to. `NotSupportedError` where a library that has graphs cannot
-        do it.
+        The default returns False: the library cannot record. Then `uhal` keeps the list itself,
+        each replay enqueues its operations one by one, and no other verb of graphs is called. A
+        backend that returns True implements all verbs of graphs. Recorded kernels, and the memory
+        their parameters point to, must outlive the graphs. Raises `NotSupportedError` if the
+        library has graphs but cannot record.
         """
         return False
 

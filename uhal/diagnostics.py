@@ -1,4 +1,4 @@
-"""Counts of what is alive, for finding leaks."""
+"""Counts of live objects, for finding leaks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class Diagnostics(TypedDict):
 
 
 def diagnostics() -> Diagnostics:
-    """Return what is alive in this process. Creates and opens nothing; any thread may call it."""
+    """Return counts of live objects in this process.
+
+    Opens nothing; any thread may call it.
+    """
     return {
         "live": _lane.live_counts(),
         "native": {

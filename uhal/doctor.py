@@ -44,7 +44,7 @@ class Check:
     right: bool
     """The kernel ran and every number was right; a copy, where ubridge has no kernels."""
     result: str
-    """`kernel right`, `copies right` and why no kernel ran, or what was wrong."""
+    """`kernel right`; `copies right` and why no kernel ran; or the fault."""
     launch_microseconds: float | None = None
     """Median time a launch takes the caller."""
 
@@ -93,7 +93,7 @@ class Report:
 
 
 def run(*, verbose: bool = False, as_json: bool = False) -> int:
-    """Examine this machine and print the report; return 0 when what is chosen computes, else 1."""
+    """Examine this machine and print the report; return 0 if the chosen device computes, else 1."""
     report = examine()
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
@@ -103,7 +103,7 @@ def run(*, verbose: bool = False, as_json: bool = False) -> int:
 
 
 def examine() -> Report:
-    """Probe every backend, run a kernel on every device found, and return what came of it."""
+    """Probe every backend, run a kernel on every device found, and return the report."""
     records = registry.records()
     checks = tuple(
         check_device(record.name, device.ordinal)
@@ -180,7 +180,7 @@ def _difference(got: npt.NDArray[np.float32], expected: npt.NDArray[np.float32])
 
 
 def _time_launch(kernel: Function, stream: Stream, data: DeviceBuffer) -> float:
-    """Return the median over batches of what one launch of a tiny kernel costs the caller."""
+    """Return the median over batches of a tiny launch's cost for the caller."""
     launch = kernel[1, 1, 0, stream]
     times: list[float] = []
     for _ in range(_BATCHES):
@@ -278,7 +278,7 @@ def _rows(record: BackendRecord, report: Report) -> list[_Row]:
 
 
 def _remedy(report: Report, because: str) -> str:
-    """Say that what is chosen is broken, and what to set so that a program gets what works."""
+    """Say that the chosen device fails, and which setting selects one that works."""
     instead = next((check for check in report.checks if check.right), None)
     if instead is None:
         remedy = "no device here computes"

@@ -1,7 +1,7 @@
 """The element types of kernels: one table, from which every spelling and width is derived.
 
-Names are those of the kernel sources (`f32`, `u64`); `as_dtype` also takes numpy's and C's.
-`bf16` and `f8e4m3` need `ml_dtypes`, which is imported only when one of them is used with numpy.
+Kernel sources use the same names (`f32`, `u64`); `as_dtype` also takes numpy's and C's. `bf16` and
+`f8e4m3` need `ml_dtypes`, imported only when they are used with numpy.
 """
 
 from __future__ import annotations
@@ -190,9 +190,9 @@ def as_dtype(value: object) -> DType:
     """Return the element type `value` names.
 
     Takes a `DType`, one of our names (`"f32"`; so `"i8"` is one byte wide), a C spelling
-    (`"size_t"`) or anything `numpy.dtype` takes. `TypeError` when it is none of them, when C and
-    numpy disagree about it (`"float"`, `"int"`), or when no kernel has such a parameter (complex,
-    big endian, structured).
+    (`"size_t"`) or anything `numpy.dtype` takes. Raises `TypeError` for anything else, and for
+    names that C and numpy use differently (`"float"`, `"int"`). Also for types that no kernel
+    takes: complex, big endian, structured.
     """
     if isinstance(value, DType):
         return value

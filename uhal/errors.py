@@ -1,8 +1,7 @@
 """Every exception and warning uhal raises, and the way a native code becomes one.
 
-Each class also derives from what a Python user would catch (`ValueError`, `MemoryError`, …).
-The code→class tables live in the backends; this module knows no vendor, and of `uhal` plain
-records only.
+Each class also derives from Python's own (`ValueError`, `MemoryError`, …). The code→class tables
+live in the backends; this module knows no vendor and imports only records of `uhal`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from uhal.records import BackendRecord, ErrorText, Launch
 
 
 class DeviceError(RuntimeError):
-    """Something uhal or a driver refused or failed to do. The base of every uhal exception.
+    """Base of every uhal exception: something was refused or failed.
 
     `backend` is the backend's name, `call` the native function, `code` its result and `name` the
     vendor's name for that code; each is `None` where there is none.
@@ -44,7 +43,7 @@ class DeviceError(RuntimeError):
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # OSError's own __reduce__ leaves out what it did not set itself.
+        # OSError.__reduce__ omits attributes that OSError.__init__ did not set.
         return (type(self), self.args, self.__dict__.copy())
 
 
@@ -57,7 +56,10 @@ class ArgumentTypeError(DeviceError, TypeError):
 
 
 class ArgumentValueError(DeviceError, ValueError):
-    """An argument of the right kind with a value that cannot be; every geometry fault."""
+    """An argument of the right kind with an impossible value.
+
+    Every geometry fault is one.
+    """
 
 
 class ArgumentRangeError(ArgumentValueError, OverflowError):
@@ -73,7 +75,7 @@ class NotFoundError(DeviceError, KeyError):
 
 
 class InvalidImageError(DeviceError, ValueError):
-    """A kernel image that cannot be read or does not fit the device."""
+    """A kernel image that is unreadable or does not fit the device."""
 
 
 class LibraryNotFoundError(DeviceError, OSError):
@@ -89,7 +91,10 @@ class KernelAssertionError(DeviceError, AssertionError):
 
 
 class CaptureError(DeviceError):
-    """A call that cannot be part of a capture. The capture goes on as if it had not been made."""
+    """A call that cannot be part of a capture.
+
+    The capture continues without the call.
+    """
 
 
 class NoDeviceError(DeviceError):
@@ -117,11 +122,11 @@ class NoDeviceError(DeviceError):
 
 
 class DeviceWarning(RuntimeWarning):
-    """Something went wrong where raising is not possible, such as in a destructor."""
+    """A failure where raising is not possible, such as in a destructor."""
 
 
 class ErrorTable(Protocol):
-    """What a backend tells of its native codes: the part of `uhal.contract.Backend` for errors."""
+    """How a backend describes its native codes: the part of `uhal.contract.Backend` for errors."""
 
     name: str
 
@@ -139,7 +144,7 @@ _kept = threading.local()
 
 
 def keep_exception(failure: BaseException) -> int:
-    """Keep what a slot's Python function raised for `from_code` on this thread; its code."""
+    """Keep a slot's exception for `from_code` on this thread; return its code."""
     _kept.failure = failure
     return PYTHON_EXCEPTION
 
@@ -163,9 +168,9 @@ def _from_python(backend: ErrorTable, call: str) -> DeviceError:
 def from_code(backend: ErrorTable, call: str, code: int, note: str = "") -> DeviceError:
     """Build the exception for a native result, in the vendor's words. The caller raises it.
 
-    The class comes from the backend's error table. The message is
-    `<call>: <NAME> (<code>): <text>. <advice> <note>`. Of a slot whose Python function raised
-    (`uhal.python_slots`) it is that exception, or a `DeviceError` with it as its cause.
+    The class comes from the backend's error table. The message is `<call>: <NAME> (<code>): <text>.
+    <advice> <note>`. If a slot's Python function raised (`uhal.python_slots`), returns that
+    exception, or a `DeviceError` with it as its cause.
     """
     if code == PYTHON_EXCEPTION:
         return _from_python(backend, call)

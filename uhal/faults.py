@@ -1,7 +1,7 @@
-"""Names the launches that may have broken a device, and what a forked child is told.
+"""Names the launches that may have broken a device; words the error in a forked child.
 
-A driver reports an asynchronous fault at some later call, on any stream, with no word of the
-launch. The lane keeps a ledger of recent launches; this module makes sentences of it.
+A driver reports an asynchronous fault at some later call, on any stream, without naming the launch.
+The lane keeps a ledger of recent launches; this module turns it into sentences.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class StreamFlags(IntFlag):
 
 
 class EventFlags(IntFlag):
-    """How an event waits and what it records."""
+    """Whether waiting for an event spins, and whether it records the time."""
 
     DEFAULT = 0
     """Spins while waiting and records the time."""

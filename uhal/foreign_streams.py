@@ -1,4 +1,4 @@
-"""Streams of other libraries, by what they have."""
+"""Protocols of other libraries' streams."""
 
 from __future__ import annotations
 

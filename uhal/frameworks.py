@@ -1,11 +1,14 @@
-"""What tensor libraries on top of uhal need besides the interface; `ubridge` uses all of it.
+"""Building blocks for tensor libraries on top of uhal; `ubridge` uses all of them.
 
-`LaunchSequence`, `Passed`, `Tally` and `set_recorder` of `uhal` itself make launches that are
-prepared once. Here is what keeps facts with the device that was opened (`Context`,
-`current_context`, `call_before_close`), what makes tensors and answers operations in one compiled
-call (`SlotMaker`, `RememberedCall`, `CallTable`), tensors with strides in DLPack (`dlpack_of`,
-`strided_dlpack`), memory for libraries that enqueue work themselves (`address_for`), what buffers
-overlap (`address_of`, `shares_memory`), and the line of the program for messages (`call_site`).
+`uhal` itself has `LaunchSequence`, `Passed`, `Tally` and `set_recorder` for prepared launches.
+
+* Facts that live as long as an open device: `Context`, `current_context`, `call_before_close`.
+* Tensors and operations in one compiled call: `SlotMaker`, `RememberedCall`, `CallTable`.
+* Strided tensors in DLPack: `dlpack_of`, `strided_dlpack`.
+* Memory for libraries that enqueue work themselves: `address_for`.
+* Overlap of buffers: `address_of`, `shares_memory`.
+* The line of the program for messages: `call_site`.
+
 docs/guide/frameworks.md shows their use.
 """
 

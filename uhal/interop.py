@@ -1,8 +1,8 @@
-"""What lets memory leave this process.
+"""Shares memory with other processes.
 
-The exchange with other libraries is built into the types: `DeviceBuffer` and `Stream` speak DLPack,
-`__cuda_array_interface__` and `__cuda_stream__`, and launches take other libraries' tensors and
-streams as they are. docs/guide/interop.md tells of it.
+The exchange with other libraries is built into the types. `DeviceBuffer` and `Stream` speak DLPack,
+`__cuda_array_interface__` and `__cuda_stream__`, and launches accept other libraries' tensors and
+streams. See docs/guide/interop.md.
 """
 
 from __future__ import annotations

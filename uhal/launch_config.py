@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """A launch geometry, and what else a launch may ask for.
+    """A launch's geometry and its other settings.
 
     Checked against the device and the kernel when it is launched.
     """

@@ -61,9 +61,9 @@ class _Recorder(Backend):
         return self._library
 
     def begin_capture(self, stream: int) -> bool:
-        """Record what is launched on the stream, in a library that can also end and launch it.
+        """Begin a capture of the stream, in a library that can also end it and launch the graph.
 
-        In the relaxed mode the pool may still allocate and ask events beside the capture, and any
+        In the relaxed mode the pool may allocate and query events during the capture, and any
         thread may end it.
         """
         library = self._graph_library

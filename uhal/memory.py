@@ -58,7 +58,7 @@ def statistics(context: _lane.Context) -> dict[str, int]:
 
 
 def full_device_note(context: _lane.Context, nbytes: int) -> str:
-    """Say what was asked for, what there is and which lines own it, for OutOfMemoryError."""
+    """Text for OutOfMemoryError: the request, the free memory, and the lines that own the rest."""
     counts = context.pool_statistics()
     unused = counts["bytes_reserved"] - counts["bytes_in_use"]
     lines = [

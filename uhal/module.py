@@ -54,12 +54,14 @@ class Module:
     ) -> _Self:
         """Load an image from a file, on `device` or the current one.
 
-        A file `<path>.sig` beside it may say more of the kernels' parameters than the image does:
-        one `entry: u64 n, const f32* x` a line. A caller that picked the file among several says
-        why with `chosen`, which `module.chosen` then is. Raises `OSError` when the file cannot be
-        read, `InvalidImageError` when it does not fit the device, `NotFoundError` when the `.sig`
-        file describes a kernel that the image has not, `ArgumentValueError` when it cannot be read.
-        Where the two contradict each other about a kernel, `get_function` says so.
+        A file `<path>.sig` beside it may describe more parameters than the image does: one `entry:
+        u64 n, const f32* x` a line. A caller that picked the file among several may pass the reason
+        as `chosen`; `module.chosen` returns it.
+
+        Raises `OSError` when the file cannot be read and `InvalidImageError` when it does not fit
+        the device. Raises `NotFoundError` when the `.sig` file describes a kernel that is not in
+        the image, and `ArgumentValueError` when it cannot be parsed. `get_function` reports a
+        contradiction between the two.
         """
         found = _checked_path(path)
         sidecar = found.with_name(found.name + ".sig")
@@ -76,7 +78,10 @@ class Module:
     def from_bytes(
         cls: type[_Self], image: bytes | bytearray | memoryview, *, device: DeviceLike | None = None
     ) -> _Self:
-        """Load an image held in memory, on `device` or the current one. The bytes are copied."""
+        """Load an image held in memory, on `device` or the current one.
+
+        The bytes are copied.
+        """
         if not isinstance(image, (bytes, bytearray, memoryview)):
             raise ArgumentTypeError(f"image: expected bytes, got {describe(image)}")
         return cls._load(bytes(image), None, device, {})
@@ -113,7 +118,7 @@ class Module:
 
     _handle: ModuleHandle
     _signatures: Mapping[str, Signature]
-    """Signatures of the kernels in the sidecar, merged with those of the image."""
+    """The kernels' signatures in the sidecar, merged with the image's."""
     _image_signatures: Mapping[str, Signature]
     _names: tuple[str, ...]
     _chosen: Chosen
@@ -124,7 +129,10 @@ class Module:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The kernels' names, in the image's order; empty when the image does not list them."""
+        """The kernels' names, in the image's order.
+
+        Empty when the image does not list them.
+        """
         return self._names
 
     @property
@@ -158,7 +166,7 @@ class Module:
     def get_function(self, name: str, signature: str | Signature | None = None) -> Function:
         """Return the kernel `name`.
 
-        `signature` tells what the image does not, as in `"u64 n, const f32* x"`. Raises
+        `signature` adds facts that the image lacks, as in `"u64 n, const f32* x"`. Raises
         `NotFoundError` when there is no such kernel, `ArgumentValueError` when `signature` cannot
         be read, or it or the `.sig` file contradicts the image.
         """
@@ -217,7 +225,7 @@ class Module:
         return self._handle.describe_global(address, size, element)
 
     def write_global(self, name: str, value: bytes) -> None:
-        """Set the first bytes of a module's global variable; return when they are written.
+        """Set the first bytes of a module's global variable, and wait.
 
         For a device whose driver tells no address of variables too. Raises `NotFoundError` when
         there is none, `ArgumentValueError` when it is smaller.
@@ -239,7 +247,9 @@ class Module:
                 variable[: len(value)].copy_from(np.frombuffer(value, np.uint8))
 
     def close(self) -> None:
-        """Refuse its functions and globals from now on; work that uses them still runs.
+        """Refuse its functions and globals from now on.
+
+        Work that uses them still runs.
 
         Idempotent.
         """
@@ -288,7 +298,7 @@ class Module:
 def _merged_sidecar(
     loaded: LoadedModule, sidecar: Mapping[str, Signature], path: Path | None
 ) -> Mapping[str, Signature]:
-    """Judge the names at once; what is said of a kernel when it is looked up."""
+    """Judge the names at once; contradictions are reported when a kernel is looked up."""
     image = loaded.signatures
     for entry in sidecar:
         if image and entry not in image:

@@ -1,8 +1,8 @@
-"""How far a thing is that takes long: loads, long copies, first compilations.
+"""Progress of slow work: loads, long copies, first compilations.
 
-Nothing is said unless somebody asks: for one load by its `progress`, for all of a process with
-`uhal.progress.show()` or `UHAL_PROGRESS=1`. Bars are those of `tqdm` where it is installed; without
-it a line says what is being done.
+Reports are off by default. A load's `progress` enables them for that load, `uhal.progress.show()`
+or `UHAL_PROGRESS=1` for the whole process. Bars come from `tqdm` if it is installed; otherwise a
+line names the current work.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Bar:
     """Tells how far something of a known length is; a context manager. Any thread may add to it."""
 
     def __init__(self, progress: Progress, total: int, words: str) -> None:
-        """`words` say what is done, `total` is in bytes."""
+        """`words` name the work, `total` is in bytes."""
         self._lock = threading.Lock()
         self._done = 0
         self._total = total
@@ -77,7 +77,7 @@ class Bar:
 
 @contextmanager
 def slow(words: str) -> Iterator[None]:
-    """Say what is done once it has taken half a second, and how long it took at its end."""
+    """Announce work that takes more than half a second, and report its duration at the end."""
     if not _shown:
         yield
         return

@@ -2,9 +2,9 @@
 
 A function takes a slot's parameters as `int`s, device addresses and handles alike, `None` for a
 null pointer. Where a slot writes a result through its first parameter, the function returns that
-result instead. A `MemoryError` is the answer that the device is full. Anything else it raises
-reaches the user, as it is or as the cause of a `DeviceError`: ctypes alone would print and forget
-it, and answer success.
+result instead. A `MemoryError` means that the device is full. Any other exception reaches the user,
+directly or as the cause of a `DeviceError`. ctypes alone would print and drop it, and report
+success.
 """
 
 from __future__ import annotations

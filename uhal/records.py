@@ -31,12 +31,15 @@ class DeviceSummary:
 
 @dataclass(frozen=True)
 class BackendRecord:
-    """Why a backend was chosen or not. Carried by `Api.backends()`, `NoDeviceError`, the doctor."""
+    """Why a backend was chosen or not.
+
+    Found in `Api.backends()`, `NoDeviceError` and the doctor's report.
+    """
 
     name: str
     verdict: Verdict
     reason: str
-    """One sentence; for `ok` what was found."""
+    """One sentence; for `ok` the devices found."""
     next_step: str = ""
     """What the user can do about it; empty for `ok`."""
     libraries_tried: tuple[LibraryAttempt, ...] = ()

@@ -116,10 +116,10 @@ def records() -> tuple[BackendRecord, ...]:
 def choose(backend: str | None = None) -> str:
     """Return the backend to use, and remember it for later calls without a name.
 
-    `backend`, else what was chosen before, else `UHAL_BACKEND`, else the backend of the device that
-    ranks first: accelerators, then the host, then processors of other backends; of equals the
-    first in the order of `names()`. A named backend never falls back. Raises `NoDeviceError` with
-    the records looked at.
+    The order: `backend`, the earlier choice, `UHAL_BACKEND`, then the backend of the device that
+    ranks first. Accelerators rank before the host, the host before other backends' processors;
+    equals rank in the order of `names()`. A named backend never falls back. Raises `NoDeviceError`
+    with the records looked at.
     """
     opened = _current()
     with opened.lock:
@@ -182,7 +182,10 @@ def context(name: str, ordinal: int) -> _lane.Context:
 
 
 def call_before_close(function: Callable[[_lane.Context], None]) -> None:
-    """Call `function` with every context before it is closed, so that caches drop its objects."""
+    """Call `function` with every context before it is closed.
+
+    A cache drops its objects of the device there.
+    """
     _called_before_close.append(function)
 
 

@@ -57,7 +57,10 @@ class Signature(Sequence[Parameter]):
 
     @staticmethod
     def parse_sidecar(text: str, *, source: str = "sidecar") -> dict[str, Signature]:
-        """Read a `.sig` file: one `entry: parameters` a line, `#` starts a comment."""
+        """Read a `.sig` file: one `entry: parameters` a line.
+
+        `#` starts a comment.
+        """
         signatures: dict[str, Signature] = {}
         for number, line in enumerate(text.splitlines(), 1):
             content = line.partition("#")[0].strip()
@@ -79,7 +82,7 @@ class Signature(Sequence[Parameter]):
 
     @property
     def total_bytes(self) -> int | None:
-        """Bytes of the parameter block, `None` when an offset or size is unknown."""
+        """Bytes of the parameter block; `None` if unknown."""
         end = 0
         for parameter in self._parameters:
             if parameter.offset is None or parameter.size is None:
@@ -256,8 +259,8 @@ def _source_of(signature: Signature) -> str:
 def call_signature(signature: Signature | None) -> inspect.Signature:
     """Return the kernel's call as `inspect.Signature`: a positional parameter each, by type.
 
-    A parameter without a name Python could use is `argument` and its number. Of a kernel about
-    which nothing is known it is `*args`.
+    A parameter without a usable name is `argument` and its number. An unknown signature gives
+    `*args`.
     """
     kind = inspect.Parameter
     if signature is None:

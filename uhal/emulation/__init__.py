@@ -1,16 +1,16 @@
-"""Slots for a library that lacks some: what one backend over a poor interface needs, others do too.
+"""Emulations of slots that a library lacks, shared by all backends.
 
     slots = complete({"launch": …, "alloc": …, …}, not_ready=…, out_of_memory=…, backend="mine")
     table = HotTable(slots, not_ready=…, out_of_memory=…)
 
-| lacking | is made of |
+| slots that the library lacks | made of |
 |---|---|
 | `current`, `bind` | a device a thread, kept here |
 | `host_alloc`, `host_free` | ordinary memory |
 | `memset_8`, `memset_16`, `memset_32` | copies of a pattern |
-| all of `stream_*` and `event_*` | nothing: the library's calls are done when they return |
+| all of `stream_*` and `event_*` | nothing: the library's calls are synchronous |
 | all of `event_*` and `stream_wait_event` | waiting: recording an event waits for its stream |
-| `stream_callback` | a thread that asks events; without events, waiting for the stream |
+| `stream_callback` | a thread that queries events, or waits for the stream |
 
 Copies of rows (`Backend.copy_2d`) and graphs (`Backend.begin_capture`) have defaults in the
 contract.
@@ -36,18 +36,18 @@ _EVENTS = (
     "stream_wait_event",
 )
 TOGETHER = (_STREAMS, _EVENTS, ("current", "bind"), ("host_alloc", "host_free"))
-"""Slots that a library has all or none of: half of them cannot be told of the other half."""
+"""Groups of slots: a library has all or none of a group, because emulations need all."""
 
 
 def complete(
     slots: Mapping[str, int], *, not_ready: int, out_of_memory: int, backend: str
 ) -> dict[str, int]:
-    """Return `slots`, name to address, and an emulation for each required one that is not there.
+    """Return `slots`, name to address, with an emulation for each missing required slot.
 
-    `not_ready` is what the library's queries answer while work is pending, `out_of_memory` what an
-    emulation answers where it cannot have what it needs. Raises `ValueError` for
-    a slot that has no emulation, and for half of a group of `TOGETHER`; `LibraryNotFoundError` when
-    uhal was not built. The emulations are this library's own and last as long as the process.
+    `not_ready` is the library's answer while work is pending; `out_of_memory` is the answer of an
+    emulation without memory. Raises `ValueError` for a slot without an emulation, and for half of a
+    group of `TOGETHER`; `LibraryNotFoundError` when uhal was not built. The emulations belong to
+    this library and last as long as the process.
     """
     prototypes = slot_prototypes()
     given = {name for name, address in slots.items() if address}

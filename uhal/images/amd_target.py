@@ -1,8 +1,8 @@
-"""Target ids, AMD's names of what code was compiled for: `gfx90a:sramecc+:xnack-`.
+"""Target ids, AMD's names for the processor and features of code: `gfx90a:sramecc+:xnack-`.
 
-A feature is on, off, or not mentioned: in a device's id that means it has no such feature, in that
-of code that it runs either way. Sources: LLVM's "User Guide for AMDGPU Backend", "Target ID" and
-"ELF Header"; numbers of processors as clang 22 writes them.
+A feature is on, off, or not mentioned. If a device's id does not mention it, the device lacks it.
+If an id of code does not mention it, the code runs either way. Sources: LLVM's "User Guide for
+AMDGPU Backend", "Target ID" and "ELF Header"; clang 22 for numbers of processors.
 """
 
 from __future__ import annotations

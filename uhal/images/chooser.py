@@ -42,8 +42,8 @@ class Judgement:
 def choose(judged: Sequence[Judgement], device: str) -> tuple[int, Chosen]:
     """Return the index of the image to load, and the record of the choice.
 
-    `device` says what it is for: `cuda:0 (compute capability 8.6, driver for CUDA 12.4)`. Raises
-    `InvalidImageError` with every image and why it was refused when none fits.
+    `device` describes the device: `cuda:0 (compute capability 8.6, driver for CUDA 12.4)`. When no
+    image fits, raises `InvalidImageError` with every image and its reason.
     """
     if not judged:
         raise InvalidImageError(f"there is no image in it for {device}")

@@ -40,7 +40,7 @@ CHECK = "UHAL_HOST_CHECK"
 
 @dataclass(frozen=True)
 class Level:
-    """One instruction level: a folder of compiled kernels, and what a CPU needs to run them."""
+    """One instruction level: its folder of compiled kernels, and the CPU features they need."""
 
     name: str
     march: str | None

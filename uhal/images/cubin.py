@@ -1,8 +1,8 @@
 """Reads cubins, NVIDIA's compiled kernels: the architecture, the kernels and their parameters.
 
-A cubin is an ELF file. NVIDIA does not document its own sections; what is read here was found in
-what ptxas 12.4 and 13.0 write, and LLVM's `BinaryFormat/ELF.h` agrees about the flags. Of a
-parameter it tells index, offset, size and, of the newest compilers, whether it is a pointer.
+A cubin is an ELF file. NVIDIA does not document its own sections; the layout here was found in
+outputs of ptxas 12.4 and 13.0, and LLVM's `BinaryFormat/ELF.h` confirms the flags. A cubin has each
+parameter's index, offset, size and, from the newest compilers, whether it is a pointer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uhal.signature import Parameter, ParameterKind, Signature
 MAX_PARAMETERS = 4096
 MAX_PARAMETER_BYTES = 32764
 MAX_ATTRIBUTES = 1 << 19
-"""Of all `.nv.info` sections together; a kernel has some ten and one for each parameter."""
+"""Limit for all `.nv.info` sections together; a kernel has some ten and one per parameter."""
 
 Extent = tuple[int, int, int]
 
@@ -57,7 +57,7 @@ class CubinEntry:
     signature: Signature | None
     """`None` when the file leaves the parameters out."""
     registers: int | None = None
-    """Of one thread."""
+    """Registers of one thread."""
     max_block: Extent | None = None
     """Its product is the most threads of a block."""
     required_block: Extent | None = None

@@ -1,7 +1,7 @@
 """Bounded reader of 64-bit ELF files: cubins, HSACO, GCU images, host kernel libraries.
 
-Nothing in the file is believed: every offset, size and count is checked against the bytes at
-hand, tables are walked once, and whatever is wrong is an `InvalidImageError`.
+The file is not trusted: every offset, size and count is checked against the bytes at hand, tables
+are walked once, and every fault is an `InvalidImageError`.
 """
 
 from __future__ import annotations

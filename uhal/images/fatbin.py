@@ -1,8 +1,8 @@
 """Reads fatbins, NVIDIA's container of one program for several targets.
 
-One or more regions follow each other, each a header and entries; an entry is a header and a
-payload, PTX or a cubin, plain or compressed. NVIDIA does not document the format: what is read here
-was found in what nvcc 12.4 and 13.0 write under each `--compress-mode`.
+One or more regions follow each other, each a header and entries. An entry is a header and a
+payload, PTX or a cubin, plain or compressed. NVIDIA does not document the format; the layout here
+was found in outputs of nvcc 12.4 and 13.0 under each `--compress-mode`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class FatbinEntry:
 
     kind: Kind
     target: str
-    """`sm_75`, `sm_90a`, `sm_100f`: of PTX what it was written for."""
+    """`sm_75`, `sm_90a`, `sm_100f`; for PTX the architecture it was written for."""
     ptx_version: tuple[int, int] | None
-    """PTX ISA version; `None` for what is no PTX."""
+    """PTX ISA version; `None` for other payloads."""
     compression: Compression
     payload: memoryview
     size: int

@@ -1,7 +1,7 @@
-"""Reads what `<uhal/kernel.h>` leaves in a device's image of each kernel's parameters.
+"""Reads the constants in which `<uhal/kernel.h>` records each kernel's parameters.
 
-For a kernel `saxpy` that is a constant `uhal_signature_saxpy`; `uhal/include/uhal/signature.h`,
-which makes it, says what is in it. The image's own facts count first, as everywhere.
+For a kernel `saxpy` the constant is `uhal_signature_saxpy`. `uhal/include/uhal/signature.h` makes
+it and documents its contents. The image's own facts take precedence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uhal.signature import Signature, merge
 
 PREFIX = "uhal_signature_"
 MAX_BYTES = 1 << 16
-"""Of one constant: 4096 bytes of parameters are at most as many parameters."""
+"""Bytes of one constant: 4096 bytes of parameters are at most 4096 parameters."""
 SOURCE = "kernel.h"
 
 _PARAMETER = re.compile(r"([pcv])([?bBhHiIqQ8egfd-])([0-9a-f]{4})")
@@ -24,7 +24,7 @@ _FLAGS = {"p": POINTER, "c": POINTER | CONST, "v": 0}
 
 
 def read_signature(entry: str, constant: bytes) -> Signature:
-    """Return what the constant of a kernel says. `InvalidImageError` when it is damaged."""
+    """Decode a kernel's constant. `InvalidImageError` when it is damaged."""
     codes, bar, text = constant[:MAX_BYTES].partition(b"\0")[0].decode("latin-1").partition("|")
     if not bar or len(codes) % 6:
         raise _damaged(entry)
@@ -45,7 +45,7 @@ def read_signature(entry: str, constant: bytes) -> Signature:
 
 
 def with_header(image: Signature, constants: Mapping[str, bytes]) -> Signature:
-    """Return a kernel's signature with what the header left of it among `constants`, by entry.
+    """Return a kernel's signature, merged with its constant among `constants`, by entry.
 
     `InvalidImageError` where the two contradict each other.
     """

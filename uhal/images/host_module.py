@@ -1,7 +1,7 @@
-"""Libraries of kernels for the host: what one must be, and what it says of its kernels.
+"""Libraries of kernels for the host: checks of the file, and the kernels' signatures.
 
 An image is a shared library built with `<uhal/kernel.h>`. It is checked here before the system's
-loader, which believes every byte, sees it.
+loader, which trusts every byte, sees it.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class ParameterFacts:
 def require_host_module(image: bytes, what: str, cpu_level: int) -> None:
     """Check that `image` is a kernel library for this machine. `what` stands for it in messages.
 
-    `cpu_level` is the x86-64 level of the CPU, 0 on other machines. `InvalidImageError` says what
-    the image is instead, and what to do.
+    `cpu_level` is the x86-64 level of the CPU, 0 on other machines. `InvalidImageError` names the
+    actual format of the image, and the next step.
     """
     if sys.platform == "darwin" and image.startswith(b"\xcf\xfa\xed\xfe"):
         return  # macOS checks what it loads; the runtime checks the table

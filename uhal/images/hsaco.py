@@ -1,7 +1,7 @@
-"""Reads HSACO, AMD's code objects: the target, the kernels, their arguments and what they take up.
+"""Reads HSACO, AMD's code objects: the target, kernels, their arguments and resources.
 
-A code object is an ELF file whose facts lie in a note, as MessagePack. Versions 4, 5 and 6 are
-read; older ones name their targets in another way and no compiler makes them any more. Source:
+A code object is an ELF file with its metadata in a note, as MessagePack. Versions 4, 5 and 6 are
+read; older versions encode their target differently, and no current compiler writes them. Source:
 LLVM's "User Guide for AMDGPU Backend", "Code Object Metadata" and "Kernel Descriptor".
 """
 
@@ -68,7 +68,7 @@ class HsacoKernel:
     kernarg_bytes: int
     kernarg_alignment: int
     group_bytes: int
-    """LDS of a work-group, without what a launch adds."""
+    """LDS of a work-group, without a launch's dynamic part."""
     private_bytes: int
     """Scratch of a work-item."""
     wavefront: int
@@ -92,7 +92,7 @@ class HsacoImage:
 
     target: TargetId
     generic_version: int
-    """Of a generic target; 0 otherwise."""
+    """Version of a generic target; 0 otherwise."""
     version: int
     """Code object version: 4, 5 or 6."""
     kernels: tuple[HsacoKernel, ...]

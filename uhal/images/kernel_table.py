@@ -1,8 +1,8 @@
-"""Checks what a host library's table of kernels leads to, before the runtime follows it.
+"""Checks the pointers in a host library's table of kernels before the runtime follows them.
 
-The table is that of `<uhal/host_module.h>`: pointers to descriptors, whose own pointers lead to
-names, parameters and code. Each must lead to what the library itself loads. A pointer is what its
-relocation makes it (System V ABI, "Relocation"); one to another library is left to the loader.
+`<uhal/host_module.h>` defines the table: pointers to descriptors, whose own pointers lead to names,
+parameters and code. Each must point into the library's own segments. A relocation gives a pointer
+its value (System V ABI, "Relocation"); pointers to other libraries are left to the loader.
 """
 
 from __future__ import annotations

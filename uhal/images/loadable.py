@@ -1,8 +1,9 @@
-"""Checks what a system's loader would believe of a shared library: segments, tables, relocations.
+"""Checks a shared library's segments, tables and relocations, which a loader would trust.
 
-The loader follows every address in the file. Here each must lie in what the library itself loads,
-so that a damaged file is refused in words. What the code does, no reading tells. Numbers are those
-of the System V ABI, "Object Files" and "Program Loading and Dynamic Linking", and of GNU's linker.
+The loader follows every address in the file. Each must lie in the library's own segments, so that a
+damaged file raises an error instead of a crash. The code itself cannot be checked. Constants come
+from the System V ABI, "Object Files" and "Program Loading and Dynamic Linking", and from GNU's
+linker.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ADDRESSES = {
 }
 _CODE = (12, 13)
 _SIZE_OF = {5: 10, 7: 8, 23: 2, 25: 27, 26: 28}
-"""Of a table: the tag of its bytes."""
+"""The tag of a table, and the tag of its size in bytes."""
 _TOGETHER = ((5, 10), (6, 11), (7, 8, 9), (23, 2, 20), (25, 27), (26, 28))
 """Tags of a table, its bytes, and how large or of what kind an entry is: all or none."""
 _GENERIC = frozenset((*range(1, 17), *range(20, 31), 34, *range(35, 38)))
@@ -44,7 +45,7 @@ _GNU_HASH, _RELACOUNT = 0x6FFFFEF5, 0x6FFFFFF9
 RELATIVE = (8, 1027)
 """R_X86_64_RELATIVE and R_AARCH64_RELATIVE."""
 _CALLED = (37, 1032)
-"""R_X86_64_IRELATIVE and R_AARCH64_IRELATIVE: the loader calls what they name."""
+"""R_X86_64_IRELATIVE and R_AARCH64_IRELATIVE: the loader calls their target."""
 _VISIBILITY = 3
 """Bits of a symbol's `st_other`; 0: others see it."""
 _STT_GNU_IFUNC = 10
@@ -52,7 +53,7 @@ _STT_GNU_IFUNC = 10
 
 
 def require_loadable(library: elf.Elf, what: str) -> None:
-    """Raise `InvalidImageError` where the loader would go beyond what the library loads."""
+    """Raise `InvalidImageError` where the loader would leave the library's segments."""
     try:
         _Reader(library).check()
     except _Damage as damage:
@@ -98,7 +99,8 @@ class _Reader:
                 raise _Damage(f"it loads {end:#x} bytes")
         self._end = end
         for one in self._library.segments:
-            # Of a thread's own variables it loads what they begin as; each thread has the rest.
+            # Thread-local storage: the loader maps only initial values; each thread allocates the
+            # rest.
             size = one.file_size if one.type == _PT_TLS else one.memory_size
             if one.type not in (_PT_NULL, _PT_GNU_STACK) and size != 0:
                 self._within(one.address, size, f"a segment of type {one.type:#x}")

@@ -1,7 +1,7 @@
 """Bounded reader of MessagePack, the format of the metadata in AMD's code objects.
 
-Nothing in the bytes is believed: a container may not claim more members than bytes are left, depth
-and the number of values are limited, and whatever is wrong is an `InvalidImageError`.
+The bytes are not trusted: a container may not claim more members than there are bytes left, depth
+and the number of values are limited, and every fault is an `InvalidImageError`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ COMPRESSED_MAGIC = b"CCOB"
 MAX_ENTRIES = 4096
 MAX_ID_BYTES = 4096
 MAX_BYTES = 1 << 30
-"""Of a bundle once decompressed."""
+"""Bytes of a bundle once decompressed."""
 
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")  # offset and bytes of the code, bytes of the id
@@ -37,7 +37,7 @@ _ZSTD = 1
 _MOST_EXPANSION = 1032
 """Bytes that one byte of zlib's can stand for: 258 for two bits."""
 _PART = 1 << 20
-"""Bytes decoded at a time: zlib joins what it made in one call by a copy."""
+"""Bytes decoded at a time: zlib joins the pieces of one call by a copy."""
 
 
 @dataclass(frozen=True)

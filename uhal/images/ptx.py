@@ -1,8 +1,8 @@
-"""Reads PTX, NVIDIA's assembly text: what it was made for, its kernels and their parameters.
+"""Reads PTX, NVIDIA's assembly text: its target, its kernels and their parameters.
 
-PTX tells the size, alignment and offset of every parameter, but before `sm_100` a pointer and a
-64-bit integer look the same, and both 16-bit floats are two bytes. `ptx_addresses` finds pointers
-by their use. `<uhal/kernel.h>` leaves a constant that tells the rest, our builds comment lines:
+PTX has the size, alignment and offset of every parameter. Before `sm_100` a pointer and a 64-bit
+integer look the same, and both 16-bit floats are two bytes. `ptx_addresses` finds pointers by their
+use. `<uhal/kernel.h>` records the other facts in a constant, our builds in comment lines:
 
     //uhal.sig saxpy: u64 n, f32 a, const f32* x, f32* y
 
@@ -73,7 +73,7 @@ class PtxEntry:
 
     @cached_property
     def signature(self) -> Signature:
-        """Of the text and its `//uhal.sig` line together.
+        """The signature from the text and its `//uhal.sig` line together.
 
         `InvalidImageError` when a pointer of the line is an integer by its use, or the reverse.
         """

@@ -22,7 +22,7 @@ Sum = frozenset[int]
 MAX_STATEMENTS = 100_000
 """Longer bodies are not followed: their parameters stay unknown."""
 MAX_CHARACTERS = 4096
-"""Of a statement; only calls and data are longer."""
+"""Characters of a statement; only calls and data are longer."""
 MAX_PASSES = 12
 MAX_SUMS = 16
 MAX_TERMS = 64
@@ -44,7 +44,7 @@ _ORDERINGS = frozenset("lt le gt ge lo ls hi hs".split())
 
 @dataclass(frozen=True)
 class Instruction:
-    """A statement that computes: its opcode, what follows that, and its operands as written."""
+    """A statement that computes: its opcode, its modifiers, and its operands as written."""
 
     name: str
     modifiers: tuple[str, ...]
@@ -217,7 +217,7 @@ def _conclude(evidence: _Evidence) -> dict[int, AddressUse]:
     pointers.update(one for held in evidence.addresses if len(held) == 1 for one in held)
     integers = set(evidence.calculated)
     for held in evidence.addresses:
-        # An address has one pointer in it; what is added to that is a number.
+        # An address has one pointer in it; the other summands are numbers.
         if held & pointers:
             integers |= held - pointers
     integers -= pointers

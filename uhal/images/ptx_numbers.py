@@ -1,9 +1,9 @@
 """Tells floats from integers among the untyped (`.b16 .b32 .b64`) parameters of a PTX kernel.
 
-Such a parameter is what the instructions make of it: the type it is loaded with, or, where that is
-untyped too, the types of the instructions that take the loaded register, moves followed. Stores,
-selections and logic on bits (`.b32`) take either and tell nothing. What is used as two kinds of
-number, or as none, stays unknown.
+The instructions decide a parameter's type: the type of its load, or, if that is untyped, the types
+of the instructions that use the loaded register, through moves. Stores, selections and logic on
+bits (`.b32`) take both kinds and decide nothing. A value used as two kinds of number, or as none,
+stays unknown.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MOVES = frozenset("ld ldu mov st selp".split())
 
 
 def classify_numbers(words: Mapping[str, int], body: Sequence[str]) -> dict[int, str]:
-    """Say of untyped parameters (name to index) what they are: `integer` or a float's name.
+    """Map untyped parameters (name to index) to `integer` or a float's name.
 
-    `body` is the kernel's statements without comments. Indices that are not in the answer show no
-    use that tells.
+    `body` is the kernel's statements without comments. Indices without a decisive use are left out
+    of the result.
     """
     if not words or len(body) > MAX_STATEMENTS:
         return {}

@@ -1,4 +1,4 @@
-"""Parameters of a kernel in PTX: where each lies, and what its type or its use tells of it."""
+"""Parameters of a kernel in PTX: their offsets, and facts from their types and uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uhal.signature import POINTER_BYTES, Parameter, ParameterKind
 
 MAX_PARAMETERS = 4096
 MAX_PARAMETER_BYTES = 32764
-"""Of all parameters of a kernel together: the most any PTX version allows."""
+"""Bytes of a kernel's parameters: the most any PTX version allows."""
 MAX_DECLARATION = 4096
 """Characters of one declared variable; names take most of them."""
 
@@ -32,7 +32,7 @@ _OPAQUE = ("texref", "samplerref", "surfref")
 def read_parameters(
     entry: str, text: str
 ) -> tuple[list[Parameter], dict[str, int], dict[str, int]]:
-    """Read what stands between the parentheses behind an entry's name.
+    """Parse the text between the parentheses behind an entry's name.
 
     Returns the parameters and, by the text's name, those that may be pointers and the untyped.
     """
@@ -90,9 +90,9 @@ def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, 
 
 
 def with_use(parameter: Parameter, use: AddressUse | None, number: str) -> Parameter:
-    """A parameter with what its use tells: as part of an address, or as a number.
+    """A parameter with the facts of its use: as part of an address, or as a number.
 
-    Arithmetic on 64-bit integers says nothing by itself: addresses are made by it.
+    Arithmetic on 64-bit integers alone decides nothing, because it also makes addresses.
     """
     if use == "pointer":
         return replace(parameter, kind="pointer", is_pointer=None, source=_BY_ITS_USE)

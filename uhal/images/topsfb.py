@@ -1,8 +1,8 @@
 """Reads `.topsfb` files, Enflame's compiled kernels: the architectures, kernels and parameters.
 
-A `.topsfb` is a clang offload bundle of one GCU ELF file or several. Of a kernel the ELF's note
-tells every parameter: C type, size, offset, and whether it is a pointer; names are left out. The
-vendor documents none of it; what is read here was found in the files that Ubridge ships.
+A `.topsfb` is a clang offload bundle of one GCU ELF file or several. The ELF's note describes every
+kernel parameter: C type, size, offset, and whether it is a pointer, but not its name. The vendor
+documents none of it; the layout here was found in the files that Ubridge ships.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class SpelledType:
     """A parameter's type as TopsCC spells it."""
 
     dtype: DType | None
-    """Of the scalar or of what is pointed to; `None` for a type that is not ours."""
+    """Type of the scalar or of the pointer's target; `None` for a type that is not ours."""
     is_pointer: bool
     is_const: bool
 

@@ -10,15 +10,16 @@ from uhal.errors import InvalidImageError, NotSupportedError
 MOST_EXPANSION = 1 << 15
 """Bytes that one byte of a frame can stand for: a block of 2^17 has at least 4 bytes (RFC 8878)."""
 PART = 1 << 20
-"""Bytes decoded at a time: decoders reserve what they are asked for."""
+"""Bytes decoded at a time: decoders allocate the whole request."""
 
 
 def decompress(frame: bytes, size: int, otherwise: str) -> bytes:
     """Decode a frame that holds exactly `size` bytes; never makes more than one byte more.
 
     Uses the standard library (Python 3.14) or the `zstandard` package. Raises `InvalidImageError`
-    when the frame is damaged or holds another number of bytes, `NotSupportedError` when there is
-    neither module: `otherwise` says what else the user can do, as in "build with --no-compress".
+    when the frame is damaged or holds another number of bytes. Without either module it raises
+    `NotSupportedError`; `otherwise` is the alternative for the user, such as "build with
+    --no-compress".
     """
     if size > MOST_EXPANSION * len(frame):
         _fail(f"{len(frame)} bytes cannot hold {size}")
@@ -60,7 +61,7 @@ def _packaged(frame: bytes, size: int) -> bytes:
 
     output = BytesIO()
     try:
-        # The window is what the decoder keeps beside its output.
+        # The decoder keeps a window beside its output.
         decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         with decoder.stream_reader(frame) as stream:
             while output.tell() <= size:

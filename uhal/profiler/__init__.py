@@ -1,17 +1,17 @@
-"""What a program does on its devices and when: `uhal.profile()`, `uhal.annotate(…)`.
+"""Kernels, copies and waits of a program, with times: `uhal.profile()`, `uhal.annotate(…)`.
 
-session.py         a profile: begun, ended, its results
-results.py         its rows, made when they are asked for
-records.py         what the lane noted, as columns with names
-summary.py         a row for each kernel, copy, piece of library work and range
-timeline.py        devices at work and idle, memory over time
-bandwidth.py       how fast a device copies, measured
-table.py           all of it as text
-trace.py           as a trace for Perfetto and chrome://tracing
-report.py          as one HTML page, with report.html, .css and .js
-ranges.py          `annotate`
-vendor_ranges.py   the ranges of vendors' tools
-command.py         `python -m uhal profile`
+- session.py: a profile: begun, ended, its results
+- results.py: its rows, made on first use.
+- records.py: the lane's records, as columns with names.
+- summary.py: a row for each kernel, copy, piece of library work and range.
+- timeline.py: busy and idle times of devices, memory over time.
+- bandwidth.py: measured speed of a device's copies.
+- table.py: the profile as text.
+- trace.py: as a trace for Perfetto and chrome://tracing.
+- report.py: as one HTML page, with report.html, .css and .js.
+- ranges.py: `annotate`.
+- vendor_ranges.py: the ranges of vendors' tools.
+- command.py: `python -m uhal profile`.
 """
 
 from __future__ import annotations

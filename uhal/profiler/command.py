@@ -1,4 +1,4 @@
-"""`python -m uhal profile program.py [args]`: a program as it is, and its profile at the end."""
+"""`python -m uhal profile program.py [args]`: runs a program and prints its profile."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _execute(program: str, arguments: Sequence[str], is_module: bool) -> int:
-    """Run it in this process as `__main__`; what it raises is its own."""
+    """Run it in this process as `__main__`; its exceptions propagate."""
     sys.argv = [program, *arguments]
     try:
         if is_module:

@@ -11,15 +11,17 @@ from uhal.profiler.vendor_ranges import RangeLibrary
 
 
 class annotate(contextlib.ContextDecorator):
-    """`with uhal.annotate("step 3"):` — or a decorator: what happens within has this name.
+    """Name the work of a block: `with uhal.annotate("step 3"):`.
 
-    A profile groups host and device time by it, ranges within ranges included. NVTX and roctx are
-    told where such a library can be opened, so that Nsight or rocprof show it, with or without a
-    profile. With a `stream` what others put into it within, a library's calls for instance, is
-    timed on its device as one piece of work, of `nbytes` bytes where that is given.
+    Also works as a decorator.
 
-    A range belongs to the thread that enters it; one object can be entered again, also within
-    itself. Costs a microsecond or so while nothing listens.
+    A profile groups host and device time by range; ranges may be nested. NVTX and roctx get the
+    range too if such a library can be opened. Nsight or rocprof then show it, with or without a
+    profile. With a `stream`, work that other libraries put into it is timed on its device as one
+    piece, of `nbytes` bytes if given.
+
+    A range belongs to the thread that enters it. One object can be entered again, also within
+    itself. Costs about a microsecond while nothing listens.
     """
 
     def __init__(

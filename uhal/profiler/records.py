@@ -1,4 +1,4 @@
-"""What the lane noted of a profile, as columns, and what its numbers stand for."""
+"""A profile's records as columns, and the meaning of their numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uhal.errors import DeviceError, NotSupportedError
 from uhal.faults import describe_site
 
 Columns = npt.NDArray[Any]
-"""A structured array; its fields are those of `cython_src/profile/records.h`."""
+"""A structured array with the fields of `cython_src/profile/records.h`."""
 
 KINDS = tuple(_lane.profile_kinds())
 COPIES = ("h2d", "d2h", "d2d", "peer", "fill")
@@ -45,7 +45,7 @@ class Watched:
     bytes_before: int
     """In use when the profile began."""
     owners_before: tuple[tuple[int, str], ...]
-    """(bytes, `file.py:line`) of what was allocated then."""
+    """(bytes, `file.py:line`) of each allocation alive at that time."""
     copy_bandwidth: float | None = None
     """Bytes a second that a copy within it reads and writes, measured; `None`: it was not."""
 
@@ -55,7 +55,7 @@ class Records:
     """Everything a profile noted. Times are nanoseconds since it began."""
 
     rows: Columns
-    """What happened, in the order in which it began; what was refused is left out."""
+    """Events in the order of their begin, without refused calls."""
     subjects: Sequence[Kernel | str]
     """By `what`: kernels, and the names of other work."""
     ranges: Sequence[tuple[int, str]]
@@ -79,7 +79,7 @@ class Records:
         return self.rows[np.isin(self.rows["kind"], [KINDS.index(kind) for kind in kinds])]
 
     def name_of(self, row: Any) -> str:
-        """Return what a row is called: a kernel, a kind of copy, the name of other work."""
+        """Return a row's name: a kernel, a kind of copy, or other work."""
         subject = self.subjects[int(row["what"])]
         if isinstance(subject, Kernel):
             return subject.name
@@ -95,7 +95,7 @@ class Records:
 
 
 def read(session: _lane.ProfileSession) -> Records:
-    """Read what an ended session noted. Kernels' modules may be unloaded afterwards."""
+    """Read the records of an ended session. Kernels' modules may be unloaded afterwards."""
     lines = ["", *(describe_site(*found) for found in session.lines()[1:])]
     rows = session.columns()
     # What a row is called by those whose parent it is.

@@ -21,7 +21,7 @@ const or = (value, said) => (value === null ? "—" : said(value));
 
 // -- tables ----------------------------------------------------------------------------------------
 
-// A column: its head, the value it is sorted by, and how that is said.
+// A column: its heading, the value it is sorted by, and its text.
 function table(id, rows, columns, sorted) {
   const element = at(id);
   if (!rows.length) {
@@ -271,7 +271,7 @@ function draw() {
     if (bar.end < from || bar.begin > to) continue;
     const x = Math.max(0, x_of(bar.begin, width)), right = Math.min(width, x_of(bar.end, width));
     const y = bar.lane.row + LABEL + bar.depth * LANE;
-    // Of bars thinner than a pixel one is enough.
+    // Bars thinner than a pixel are drawn once.
     const key = bar.lane.row * 8 + bar.depth;
     if (right - x < 1 && drawn.get(key) >= Math.floor(x)) continue;
     drawn.set(key, Math.floor(x));

@@ -19,7 +19,7 @@ from uhal.profiler.results import Results
 
 FORMAT = "uhal-profile"
 VERSION = 1
-"""Of the JSON's format; a reader refuses a higher one."""
+"""Version of the JSON's format; a reader refuses a higher one."""
 
 _SHOWN_MOST = 20_000
 _POINTS_MOST = 4_000
@@ -93,7 +93,7 @@ def _longest(rows: Columns, most: int | None) -> Columns:
 
 
 def _thinned(values: Any, most: int | None) -> list[int]:
-    """All of them, or for a plot so many that lie evenly; its peak is told beside it."""
+    """All values, or evenly spaced values for a plot; the plot's text names the peak."""
     if most is None or len(values) <= _POINTS_MOST:
         return values.tolist()  # type: ignore[no-any-return]
     return values[np.linspace(0, len(values) - 1, _POINTS_MOST).astype(int)].tolist()  # type: ignore[no-any-return]

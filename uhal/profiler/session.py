@@ -1,4 +1,4 @@
-"""A profile: begun, ended, and what can be asked of it."""
+"""A profile: begun, ended, and its results."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ Graphs = Literal["nodes", "whole"]
 def profile(
     *, graphs: Graphs = "nodes", limit: int = 1_000_000, measure_copy: bool = True
 ) -> Profile:
-    """Return a profile of what the program does on devices: `with uhal.profile() as p:`.
+    """Return a profile of the program's work on devices.
 
-    Every launch, copy, fill, replay, wait and allocation of every thread is noted on all devices,
-    those opened meanwhile too. Events around each give the times on the device; they are read in
-    batches, and at the end, which waits for the devices. `print(p)` shows a table.
+    Use it as `with uhal.profile() as p:`.
+
+    Records every launch, copy, fill, replay, wait and allocation of every thread on all devices,
+    including devices opened later. Events around each give the times on the device. They are read
+    in batches, and at the end, which waits for the devices. `print(p)` shows a table.
 
     `graphs="nodes"` replays a plan operation by operation, in the order of its capture, so that
-    each kernel in it has times of its own: streams that a capture joined do not overlap then, and
-    each operation costs its call and two events. `graphs="whole"` replays it as it is, with one
-    time for all; so is in any case a plan into which a library recorded work that `uhal` does not
-    know.
+    each kernel in it has times of its own. Streams that a capture joined do not overlap then, and
+    each operation costs its call and two events. `graphs="whole"` replays the whole plan, with one
+    time for all. A plan with work that `uhal` does not know is always replayed whole.
 
-    At most `limit` things are noted, at some 160 bytes each; what comes then is counted. At the end
-    the rate of a copy on each device is measured, once a process, unless `measure_copy` is False.
+    At most `limit` records are kept, some 160 bytes each; others are counted. The end measures the
+    rate of a copy on each device, once a process, unless `measure_copy` is False.
 
-    A device that is broken keeps no other from being profiled: it is left out, and named among the
-    results. What waiting at the end brings to light is raised; the results are there all the same.
+    A broken device is left out of the profile and named among the results. Faults that appear
+    during the wait at the end are raised; the results are still available.
 
     One profile at a time: entering another raises `RuntimeError`. `CaptureError` during a capture.
     """
@@ -44,7 +45,10 @@ def profile(
 
 
 def is_profiling() -> bool:
-    """Return whether a profile is under way in this process. Any thread may ask."""
+    """Return whether a profile is under way in this process.
+
+    Any thread may ask.
+    """
     return _lane.profile_session() is not None
 
 
@@ -89,9 +93,11 @@ class Profile(Results):
         self._session.begin()
 
     def stop(self) -> None:
-        """Wait for the devices, and read what was noted; a second time it does nothing.
+        """Wait for the devices, and read the records.
 
-        Raises what waiting for a device brings to light; the results are there all the same.
+        A second call does nothing.
+
+        Raises faults that appear during the wait; the results are still available.
         """
         session = self._session
         if session is None:
@@ -134,14 +140,14 @@ class Profile(Results):
     def export_json(self, path: str | os.PathLike[str]) -> Path:
         """Write every row and every event as JSON; return the path.
 
-        docs/guide/profiling.md says what is in it.
+        See docs/guide/profiling.md for the format.
         """
         from uhal.profiler import report
 
         return report.write_json(self, Path(path))
 
     def export_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write a page with tables and plots that needs no server and no network."""
+        """Write a page with tables and plots, without server and network."""
         from uhal.profiler import report
 
         return report.write_html(self, Path(path))

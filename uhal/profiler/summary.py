@@ -1,4 +1,4 @@
-"""Rows of a profile: what was spent on each kernel, each kind of copy, each range."""
+"""Rows of a profile: the time of each kernel, each kind of copy, each range."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ class Work:
     on_device: Times | None
     """From its beginning to its end on the device; `None` where no time is known."""
     nbytes: int
-    """Of the buffers a kernel was given, each argument counted once; of a copy, those copied.
+    """Bytes of a kernel's buffers, each argument counted once, or bytes of a copy.
 
-    A kernel that reads a part of a buffer moves less, one that reads it again and again may move
-    more. 0: not known.
+    A kernel that reads a part of a buffer moves less; a kernel that reads it repeatedly may move
+    more. 0: unknown.
     """
     gigabytes_per_second: float | None
     """Those bytes by the time on the device."""
     share_of_copy: float | None
     """That rate by the device's measured rate of a copy, which reads and writes each byte."""
     registers: int | None
-    """Of a kernel, for each thread; `None` where the vendor does not say."""
+    """Registers of each thread of a kernel; `None` where the vendor does not say."""
     static_shared_bytes: int | None
     occupancy: float | None
     """Share of a processor's threads that blocks of it can fill: the mean over the launches."""
@@ -77,11 +77,11 @@ class RangeRow:
     """What happened within ranges of one name inside the same ranges."""
 
     path: str
-    """Its name behind those of the ranges around it."""
+    """Its name, behind the names of the ranges around it."""
     calls: int
     host: Times | None
     device_total: int
-    """Nanoseconds that devices worked on what was given to them within it and its own ranges."""
+    """Nanoseconds of device work that was enqueued in the range and its inner ranges."""
     launches: int
 
 

@@ -39,9 +39,9 @@ class Use:
     gaps: int
     """How many gaps there were."""
     idle_host: int
-    """Of the idle time, what went by before the host had given it the next work."""
+    """The part of the idle time before the host enqueued the next work."""
     idle_device: int
-    """And what the device itself took from then on: to begin, or to wait for another stream."""
+    """The rest of the idle time: the device's own start, or its wait for another stream."""
     longest: tuple[Gap, ...]
 
 
@@ -119,7 +119,7 @@ def _use(records: Records, device: int, rows: Columns, waits: Columns) -> Use:
 
 
 def memory(records: Records) -> list[Memory]:
-    """Return what was in use on each device over time."""
+    """Return the bytes in use on each device over time."""
     rows = records.of("allocate", "free")
     return [
         _memory(records, number, rows[rows["device"] == number])
@@ -148,7 +148,7 @@ def _memory(records: Records, device: int, rows: Columns) -> Memory:
 
 
 def _owners(records: Records, device: int, rows: Columns) -> tuple[tuple[str, int, int], ...]:
-    """Who had memory after these rows; what was allocated before the profile is only counted."""
+    """Owners of memory after these rows; allocations before the profile are only counted."""
     live: dict[int, tuple[str, int]] = {}
     freed_before = 0
     for row in rows:

@@ -1,7 +1,7 @@
-"""Ranges of NVTX and roctx: both have a call to begin one on this thread, and one to end it.
+"""Ranges of NVTX and roctx: both have a call to begin a range on this thread, and one to end it.
 
-The libraries are opened at the first range. They are optional, and nothing is said where they are
-missing: without a vendor's tool nobody would listen.
+The libraries are opened at the first range. They are optional; if they are missing, ranges do
+nothing, because no vendor's tool is listening.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Kind:
     pop: str
 
 
-# NVTX 3 for C is a header; its functions in a library are those of nvToolsExt, which CUDA brought
-# until 12. roctx comes with rocprofiler-sdk, and as libroctx64 with ROCm before 7.
+# NVTX 3 for C is only a header; a library of the same functions is nvToolsExt, part of CUDA until
+# 12. roctx comes with rocprofiler-sdk, and as libroctx64 with ROCm before 7.
 _KINDS = (
     _Kind(
         "nvtx",

@@ -1,4 +1,4 @@
-"""Runs the kernels and checks what they computed: `python program.py [backend]`."""
+"""Runs the kernels and checks their results: `python program.py [backend]`."""
 
 from __future__ import annotations
 
