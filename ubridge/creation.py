@@ -40,7 +40,7 @@ def empty(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Make a tensor with whatever the memory holds, f32 by default, on the current device."""
+    """Make an uninitialised tensor, f32 by default, on the current device."""
     layout = Layout.contiguous(shape)
     element = as_dtype(dtype)
     executor = DeviceExecutor.of(device)
@@ -88,7 +88,10 @@ def full(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Make a tensor of one number, f32 by default, on the current device."""
+    """Make a tensor of one number, on the current device.
+
+    The dtype is f32 by default.
+    """
     tensor = empty(shape, dtype, device=device, stream=stream)
     tensor.fill(value, stream=stream)
     return tensor
@@ -96,28 +99,40 @@ def full(
 
 @named
 def empty_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
-    """Make a contiguous tensor of the shape, device and, by default, dtype of another."""
+    """Make an uninitialised tensor of another's shape, device and dtype.
+
+    The result is contiguous; `dtype` replaces the dtype.
+    """
     require_tensors("empty_like", x)
     return empty(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
 @named
 def zeros_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
-    """Make a tensor of zeros of the shape, device and, by default, dtype of another."""
+    """Make a tensor of zeros in another's shape and dtype.
+
+    It is on the other's device; `dtype` replaces the dtype.
+    """
     require_tensors("zeros_like", x)
     return zeros(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
 @named
 def ones_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
-    """Make a tensor of ones of the shape, device and, by default, dtype of another."""
+    """Make a tensor of ones in another's shape and dtype.
+
+    It is on the other's device; `dtype` replaces the dtype.
+    """
     require_tensors("ones_like", x)
     return ones(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
 @named
 def full_like(x: DeviceTensor, value: Any, dtype: DTypeLike | None = None) -> DeviceTensor:
-    """Make a tensor of one number of the shape, device and, by default, dtype of another."""
+    """Make a tensor of one number in another's shape and dtype.
+
+    It is on the other's device; `dtype` replaces the dtype.
+    """
     require_tensors("full_like", x)
     return full(x.shape, value, x.dtype if dtype is None else dtype, device=x.device)
 
@@ -130,7 +145,9 @@ def asarray(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return a tensor itself, or a copy of anything that numpy makes an array of.
+    """Return a tensor itself, or a tensor of array-like data.
+
+    The data is anything that numpy makes an array of.
 
     Floats that are no numpy array become f32, as everything made here does; numpy's own dtypes
     stay. Raises `InvalidHandleError` for a tensor on another device than the one asked for.
@@ -157,7 +174,7 @@ def array(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Copy numbers, lists, anything numpy makes an array of, or a tensor, to a new tensor.
+    """Copy numbers, lists, arrays or a tensor to a new tensor.
 
     Dtypes are as of `asarray`. A tensor stays on its device unless another is given; it goes there
     through the host.
@@ -200,7 +217,7 @@ def from_numpy(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Copy an array to a device; the dtype stays unless another is given."""
+    """Copy an array to a device, with its own dtype by default."""
     return DeviceTensor.from_numpy(array, dtype, device=device, stream=stream)
 
 
@@ -222,7 +239,10 @@ def arange(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Make the numbers from `start` up to `stop`, as numpy does; i64 of ints, else f32."""
+    """Make the numbers from `start` up to `stop`, like numpy.
+
+    The dtype is i64 if all arguments are ints, else f32.
+    """
     if stop is None:
         start, stop = 0, start
     whole = all(isinstance(one, SupportsIndex) for one in (start, stop, step))
@@ -285,7 +305,10 @@ def concatenate(
     out: DeviceTensor | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Join tensors along an axis, as `cat` does; with `axis=None` all elements in a row."""
+    """Join tensors along an axis, like `cat`.
+
+    With `axis=None` all elements form one row.
+    """
     if axis is not None:
         return cat(tensors, axis, out=out, stream=stream)
     require_tensors("concatenate", *tensors)
@@ -294,7 +317,9 @@ def concatenate(
 
 @named
 def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
-    """Return views of the parts of an axis: a number of equal parts, or cut before indices.
+    """Return views of the parts of an axis.
+
+    `parts` is a number of equal parts, or the indices to cut before.
 
     Indices behind the end give empty views, and negative ones count from it, as with numpy. Raises
     `ArgumentValueError` when an axis is no multiple of the number of parts.

@@ -41,7 +41,9 @@ def indexed_matmul(
     *,
     stream: StreamLike | None = None,
 ) -> DeviceTensor | tuple[DeviceTensor, ...]:
-    """Return `x[t, j] @ weights[ids[t, j]].T` for each token t and each of its ids j.
+    """Return `x[t, j] @ weights[ids[t, j]].T`.
+
+    It does so for each token t and each of its ids j.
 
     `weights` is (experts, rows, columns), quantized or a tensor, or a sequence of such, for which
     the products come as a tuple; `ids` is (tokens, used); x is (tokens, used, columns), or (tokens,

@@ -75,7 +75,9 @@ def quantized_matmul(
     out: DeviceTensor | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor | tuple[DeviceTensor, ...]:
-    """Return `x @ weight.T` in the dtype of x, f32, f16 or bf16: (…, columns) becomes (…, rows).
+    """Return `x @ weight.T` for a quantized weight.
+
+    (…, columns) becomes (…, rows), in the dtype of x: f32, f16 or bf16.
 
     With activations of `"f32"` elements of the weight are multiplied by those of x, widened. With
     `"q8"` x is rounded to 8 bits first, which is several times faster; the products are exact then.
@@ -195,7 +197,9 @@ def linear(
     activations: Activations = "q8",
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return `x @ weight.T + bias`: (…, columns) becomes (…, rows), in the dtype of x.
+    """Return `x @ weight.T + bias`.
+
+    (…, columns) becomes (…, rows), in the dtype of x.
 
     `weight` is (rows, columns), a tensor or quantized. For a quantized one x is rounded to 8 bits
     first, as ggml and Candle do, or not with activations of `"f32"`: see `quantized_matmul`, which
@@ -218,7 +222,9 @@ def embedding(
     out: DeviceTensor | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return the rows of a table at ids, in the shape `(*ids.shape, table.shape[1])`.
+    """Return the rows of a table at ids.
+
+    The shape is `(*ids.shape, table.shape[1])`.
 
     Rows of a quantized table come as f32; `QuantizedWeight.take` gives other types.
     """

@@ -29,7 +29,9 @@ Array = npt.NDArray[Any]
 
 
 class QuantizedWeight:
-    """A matrix (rows, columns) of blocks on a device, or several of them, one after the other.
+    """A quantized matrix (rows, columns) on a device, or several.
+
+    Several matrices have three axes; they lie one after the other.
 
     It holds its buffer, which is of u8. Any thread may use it.
     """
@@ -72,7 +74,9 @@ class QuantizedWeight:
     def from_numpy(
         cls, values: Array, format: BlockFormat | str, *, device: DeviceLike | None = None
     ) -> QuantizedWeight:
-        """Quantize a matrix and bring it to a device, the current one when none is given.
+        """Quantize a matrix and bring it to a device.
+
+        The default is the current device.
 
         Several matrices, of three axes, become a weight with as many.
         """
@@ -140,7 +144,9 @@ class QuantizedWeight:
         out: DeviceTensor | None = None,
         stream: StreamLike | None = None,
     ) -> DeviceTensor:
-        """Return the elements of the rows at ids: shape of the ids, then the columns.
+        """Return the elements of the rows at ids.
+
+        The shape is the ids' shape, then the columns.
 
         As `ubridge.take` does for a table: what a tied embedding is read by. Ids out of bounds are
         refused as there.
@@ -165,7 +171,10 @@ class QuantizedWeight:
     def dequantize(
         self, dtype: DTypeLike = f32, *, stream: StreamLike | None = None
     ) -> DeviceTensor:
-        """Return the elements as a tensor of the weight's shape, of f32, f16 or bf16."""
+        """Return the elements as a tensor of f32, f16 or bf16.
+
+        It has the weight's shape.
+        """
         elements = launch_dequantize(
             self.format, self.buffer, self.rows, self.columns, dtype=dtype, stream=stream
         )

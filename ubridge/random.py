@@ -51,7 +51,9 @@ _WORDS = 4
 
 
 class Generator:
-    """A source of random numbers: a seed and the next counter. Any thread may use it.
+    """A source of random numbers: a seed and the next counter.
+
+    Any thread may use it.
 
     Two generators with one seed give the same numbers for the same calls, on every device.
     """
@@ -141,7 +143,9 @@ def rand(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Make a tensor of numbers spread evenly over 0 <= x < 1, of a float type, f32 by default.
+    """Make a tensor of uniform random numbers, 0 <= x < 1.
+
+    The dtype is a float type, f32 by default.
 
     Each is a multiple of 2 to the minus bits of the type's mantissa: 24 for f32. The same seed
     gives the same numbers on every device. In a trace they are those drawn while tracing.
@@ -159,7 +163,9 @@ def randn(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Make a tensor of normal numbers of mean 0 and variance 1, of a float type, f32 by default.
+    """Make a tensor of normal numbers of mean 0 and variance 1.
+
+    The dtype is a float type, f32 by default.
 
     By Box and Muller ("A note on the generation of random normal deviates", 1958) from even numbers
     of 53 bits, in f64, rounded once: f64 is within 8 roundings of what they say exactly. The same

@@ -121,7 +121,7 @@ class DeviceTensor(StridedTensor):
 
     @named
     def copy_from(self, source: DeviceTensor, *, stream: StreamLike | None = None) -> None:
-        """Overwrite the elements with those of a tensor that broadcasts to this shape.
+        """Overwrite the elements with a tensor that broadcasts to this shape.
 
         They are converted to this tensor's dtype. Overlapping views copy as if through a temporary.
         """

@@ -1,4 +1,4 @@
-"""Files of weights: safetensors and GGUF, read as they lie and written.
+"""Files of weights: safetensors and GGUF, mapped into memory and written.
 
     weights = ubridge.load("model.gguf")       # nothing but the header is read
     weights["output.weight"]                   # a tensor, or a quantized weight

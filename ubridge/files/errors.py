@@ -6,8 +6,8 @@ from uhal.errors import InvalidImageError
 
 
 class InvalidFileError(InvalidImageError):
-    """A file of weights that is damaged, cut short, or not of the format that it claims."""
+    """A damaged or truncated file of weights, or another format."""
 
 
 class FileWarning(UserWarning):
-    """A file says something that is read otherwise than it may be meant, or not at all."""
+    """A setting of a file that is ignored or read otherwise."""

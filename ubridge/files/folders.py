@@ -38,7 +38,7 @@ def weights_in(folder: Path) -> list[Path]:
     found = sorted(folder.glob("*.safetensors"))
     if found:
         return found
-    # Of a model in parts, the first stands for all.
+    # The first part of a split model stands for the whole model.
     found = [one for one in sorted(folder.glob("*.gguf")) if "-of-" not in one.name]
     found += sorted(folder.glob("*-00001-of-*.gguf"))
     if len(found) == 1:

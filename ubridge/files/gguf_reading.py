@@ -59,7 +59,7 @@ def is_gguf(file: MappedFile) -> bool:
 
 
 def begins_as_gguf(path: Path) -> bool:
-    """Say whether a path is a GGUF file, whatever it is called."""
+    """Return whether a path is a GGUF file, under any name."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -38,10 +38,10 @@ Told = tuple[str, DType | BlockFormat, tuple[int, ...]]
 def write_head(out: BinaryIO, tensors: Sequence[Told], metadata: Mapping[str, Any]) -> list[int]:
     """Write everything before the first tensor.
 
-    Returns the bytes of each with those that fill it up to the next. Python's values get the kinds
-    that ggml's programs expect: bool, f32, texts, and of integers u32, i32, u64 or i64, the first
-    that holds them; numpy's scalars and arrays keep their type. Raises `ArgumentTypeError` and
-    `ArgumentValueError` for what the format cannot hold.
+    Returns the bytes of each tensor, with its padding. Python's values get the types that ggml's
+    programs expect: bool, f32 and texts. An integer gets the first of u32, i32, u64 and i64 that
+    holds it. numpy's scalars and arrays keep their type. Raises `ArgumentTypeError` and
+    `ArgumentValueError` for values without a GGUF type.
     """
     alignment = alignment_of(metadata)
     head = [MAGIC, _U32.pack(VERSION), _U64.pack(len(tensors)), _U64.pack(len(metadata))]

@@ -54,10 +54,10 @@ class MappedFile:
         """The same as an array, read-only."""
 
     def view(self, start: int, nbytes: int) -> Bytes:
-        """Return bytes of the file as they lie in its pages, read-only.
+        """Return bytes of the file as a read-only view of its pages.
 
-        Raises `InvalidFileError` where the file does not reach that far: from the beginning, or
-        because it was cut short since it was opened, when touching the pages would end the process.
+        Raises `InvalidFileError` if the file is too short, or was truncated after it was opened:
+        touching missing pages would end the process.
         """
         self.require(start, nbytes)
         return self.pages[start : start + nbytes]

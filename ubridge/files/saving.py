@@ -30,15 +30,17 @@ def save(
     *,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write tensors by name; the suffix of the path, `.safetensors` or `.gguf`, says how.
+    """Write tensors by name to a `.safetensors` or `.gguf` file.
 
-    Arrays of numpy are taken, too; quantized weights only by GGUF. Metadata are texts for
-    safetensors; for GGUF numbers, texts, and arrays of either, which keep numpy's types (Python's
-    int becomes u32, i32, u64 or i64, its float f32). Tensors are brought from the device one by
-    one. A file that is there is replaced when the new one is complete, and otherwise left alone.
+    The suffix of the path decides the format.
 
-    Raises `OSError`, and `ArgumentTypeError` or `ArgumentValueError` for what the format cannot
-    hold, before anything is written.
+    Also takes numpy's arrays; quantized weights need GGUF. Metadata for safetensors are texts.
+    Metadata for GGUF are numbers, texts, and arrays of either. They keep numpy's types; Python's
+    int becomes u32, i32, u64 or i64, its float f32. Tensors are copied from the device one by one.
+    An existing file is only replaced when the new one is complete.
+
+    Raises `OSError`, and `ArgumentTypeError` or `ArgumentValueError` for values that the format
+    cannot hold, before anything is written.
     """
     target = Path(path)
     given = dict(metadata or {})

@@ -30,15 +30,15 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = None) -> Weights:
-    """Open a file of weights: safetensors or GGUF, told apart by what is in them.
+    """Open a file of weights; its contents tell safetensors from GGUF.
 
-    Of a model in several files give them all, their folder, one part of a split GGUF, or the
-    `.index.json` of safetensors; parts lie in one folder. Nothing but the headers is read:
-    `Weights` brings a tensor to `device`, by default the current one, when it is asked for. On the
-    host backend the pages of the file are the tensor's memory.
+    For a model in several files, pass all files, their folder, one part of a split GGUF, or the
+    `.index.json` of safetensors. Parts lie in one folder. Only headers are read. `Weights` brings a
+    tensor to `device`, by default the current one, on first use. On the host backend the pages of
+    the file are the tensor's memory.
 
     Raises `OSError` for a file that cannot be opened, `InvalidFileError`, an `InvalidImageError`,
-    for one that is damaged, and `NotFoundError` for a folder without weights.
+    for a damaged file, and `NotFoundError` for a folder without weights.
     """
     wanted = Device.current() if device is None else as_device(device)
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
@@ -96,15 +96,16 @@ class _Metadata(Mapping[str, Any]):
 
 
 class Weights(Mapping[str, Weight]):
-    """The tensors of a model's files by name, each brought to the device when it is asked for.
+    """A model's tensors by name, brought to the device on access.
 
-    On the host backend a tensor is read-only and lies in the pages of its file, which become
-    resident as they are touched; one that lies askew for its element type is copied. It keeps the
-    file open. On other devices each access copies; `to_device` brings everything at once. Files
-    must stay as they are while they are open: one found cut short is named in an
-    `InvalidFileError` when a tensor is asked for. A kernel or copy of the host that meets missing
-    pages later fails with the file's name, and the device is lost (on Linux; elsewhere, and where
-    numpy reads `raw`, the process ends).
+    On the host backend a tensor is a read-only view of its file's pages, which become resident on
+    first use. A tensor that is not aligned for its element type is copied. A view keeps the file
+    open. On other devices each access copies; `to_device` copies everything at once.
+
+    Files must not change while they are open. Access to a tensor in a truncated file raises
+    `InvalidFileError` with the file's name. If pages disappear later, on Linux the kernel or copy
+    fails with the file's name and the device is lost. Elsewhere, and where numpy reads `raw`, the
+    process ends.
 
     Any thread may use it.
     """
@@ -126,7 +127,7 @@ class Weights(Mapping[str, Weight]):
         return sum(entry.nbytes for entry in self.entries.values())
 
     def raw(self, name: str) -> Bytes:
-        """Return the bytes of a tensor as its file has them, read-only, of every element type."""
+        """Return a tensor's bytes from its file, read-only, of any type."""
         entry = self.entries[name]
         return entry.file.view(entry.start, entry.nbytes)
 
@@ -149,12 +150,14 @@ class Weights(Mapping[str, Weight]):
         names: Sequence[str] | None = None,
         progress: Progress = None,
     ) -> dict[str, Weight]:
-        """Bring tensors, by default all, to a device, by default the one of `load`.
+        """Bring tensors, by default all, to a device.
+
+        The default is the device given to `load`.
 
         Files are read side by side into pinned memory and copied from there while the next part is
-        read. What is too large for the device is refused with `OutOfMemoryError` before anything is
-        read. `progress` is True for a line that says the total and a bar where `tqdm` is installed,
-        or a function of the bytes done and the bytes in all; by default there is none.
+        read. Weights too large for the device raise `OutOfMemoryError` before anything is read.
+        With `progress=True` a line names the total, and `tqdm` shows a bar if installed. A function
+        as `progress` is called with bytes done and bytes in all.
 
         Waits until everything is there.
         """
@@ -193,7 +196,7 @@ def _word_of(entry: TensorEntry) -> DType:
 
 
 def made_of(entry: TensorEntry, buffer: DeviceBuffer) -> Weight:
-    """Return what an entry describes over its bytes on a device."""
+    """Return the object that an entry describes, over its bytes on a device."""
     kind, shape = entry.kind, entry.shape
     if isinstance(kind, BlockFormat):
         shape = shape or (1,)

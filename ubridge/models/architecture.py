@@ -46,9 +46,9 @@ class Architecture:
     """`rms_plus_one` multiplies by 1 + weight."""
     epsilon: float = 1e-5
     residual: Literal["sequential", "parallel", "sandwich"] = "sequential"
-    """`parallel` adds attention and MLP of one sum at once; `sandwich` norms what is added, too."""
+    """`parallel` adds attention and MLP of one input; `sandwich` also norms both results."""
     norms: Literal[1, 2] = 2
-    """Of a parallel layer: one for both, or one each."""
+    """Norms of a parallel layer: one for attention and MLP together, or one each."""
     # -- MLP -------------------------------------------------------------------------------------
     mlp: Literal["gated", "fused", "plain"] = "gated"
     """`fused` has gate and up in one matrix, the gate first; `plain` has no gate."""
@@ -67,9 +67,9 @@ class Architecture:
     alibi: bool = False
     has_learned_positions: bool = False
     windows: tuple[int, ...] = ()
-    """Of each layer, how many of the last keys a query sees, itself included; 0: all."""
+    """How many of the last keys a query sees in each layer, itself included; 0: all."""
     scale: float = 0.0
-    """What scores are multiplied by."""
+    """Factor of the attention scores."""
     score_cap: float = 0.0
     """The bound that scores approach, by tanh; 0 is none."""
     # -- both ends -------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Architecture:
         """Return the bytes of keys and values of a text of `capacity` tokens."""
         return 2 * capacity * self.layers * self.kv_heads * self.width * itemsize
 
-    # -- what its files must hold ----------------------------------------------------------------
+    # -- required contents of files --------------------------------------------------------------
 
     def tensors(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
         """Yield layer (-1: outside them), part, as `table.py` names it, and shape of each."""

@@ -1,4 +1,4 @@
-"""What runs a model's layers, whatever is in them, and what it is told of a text."""
+"""Interface of a model's layers, and their tables of positions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from uhal import Device
 Tensor = ub.DeviceTensor
 Weight = ub.DeviceTensor | ub.QuantizedWeight
 Part = Mapping[str, Weight]
-"""The weights of a layer, or of what is outside layers, by `part.weight` and `part.bias`."""
+"""The weights of a layer, or of the parts outside layers, by `part.weight` and `part.bias`."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What depends on positions alone, f32, for as many as a cache has room for."""
+    """Tables that depend on positions alone, f32, for the capacity of a cache."""
 
     cos: Tensor | None = None
     sin: Tensor | None = None
@@ -38,12 +38,12 @@ class Chunk:
 
 
 class Body(Protocol):
-    """What a model is made of, whatever is in its layers."""
+    """A model's layers and their weights, of any architecture."""
 
     device: Device
     vocabulary: int
     is_recurrent: bool
-    """Whether what it keeps of a text cannot be cut short."""
+    """Whether the state of a text cannot be truncated."""
 
     def state(self, capacity: int) -> dict[str, Tensor]:
         """Return room for what layers keep of a text of so many tokens."""

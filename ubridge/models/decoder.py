@@ -39,7 +39,7 @@ class Decoder:
         self._layers = layers
         self._activation = _ACTIVATIONS[design.activation]
         self.device: Device = embedding.device
-        # Of a half, the factor is rounded as the weights are.
+        # With a half, the factor is rounded like the weights.
         scale = np.asarray(design.embedding_scale, dtype.dtype)
         self._embedding_scale = float(scale)
 

@@ -45,8 +45,8 @@ class Wanted:
 def wanted_of(source: Source) -> list[Wanted]:
     """Find every part among the tensors of the files.
 
-    Raises `InvalidFileError` that names what is missing, is there and unasked for, or has another
-    shape, each with what the architecture expects.
+    Raises `InvalidFileError` that names missing tensors, unknown tensors and wrong shapes, each
+    with the shape the architecture expects.
     """
     entries, found, wrong = source.weights.entries, [], []
     taken: set[str] = set()
@@ -107,7 +107,7 @@ def _is_fused(part: str, names: tuple[str, ...]) -> bool:
 
 
 def _shape(source: Source, part: str, names: tuple[str, ...]) -> tuple[int, ...]:
-    """The shape of what the tensors make together."""
+    """The shape of the tensors' concatenation."""
     shapes = {tuple(source.weights.entries[name].shape) for name in names}
     first = tuple(source.weights.entries[names[0]].shape)
     if _is_fused(part, names):
@@ -204,7 +204,7 @@ class Loader:
         return isinstance(kind, DType) and _is_matrix(one)
 
     def _format_of(self, one: Wanted) -> BlockFormat | None:
-        """The format that a part is brought to as it is read, if any."""
+        """The format that a part is quantized to while it is read, if any."""
         if self.recipe is None or not self._is_quantizable(one):
             return None
         design = self.source.design
@@ -214,7 +214,7 @@ class Loader:
         return self.recipe.format_of(role, one.layer, design.layers, one.shape[-1])
 
     def require_room(self, cache_bytes: int, progress: Progress) -> None:
-        """Say what the model will take, if `progress` is True, and refuse what does not fit.
+        """Print the memory that the model needs, if `progress` is True; refuse too large a model.
 
         Raises `OutOfMemoryError` before anything is read.
         """
@@ -238,10 +238,10 @@ class Loader:
         return f"{self.source.path.resolve().name} ({self.source.design.name}; {kinds})"
 
     def fingerprint(self) -> str:
-        """Return a digest of all that decides what layers keep of a text.
+        """Return a digest of everything that decides the layers' state of a text.
 
-        Of each tensor it takes what the files say of it and some of its bytes: all of a small one,
-        of others parts over its whole length. Files of many GB are not read once more for it.
+        It covers the files' description of each tensor and some of its bytes: all bytes of a small
+        tensor, else samples over its whole length. So files of many GB are not read again.
         """
         digest = hashlib.blake2b(digest_size=16)
         axes = dataclasses.asdict(self.source.design)
@@ -258,7 +258,7 @@ class Loader:
         return digest.hexdigest()
 
     def load(self, progress: Progress) -> tuple[Parts, list[Parts]]:
-        """Return what is outside layers, and each layer's parts."""
+        """Return the parts outside layers, and each layer's parts."""
         outside: Parts = {}
         layers: list[Parts] = [{} for _ in range(self.source.design.layers)]
         with Bar(progress, self.nbytes, f"loading {self.source.design.name}") as bar:

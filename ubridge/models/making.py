@@ -1,7 +1,7 @@
 """Tiny random models of every architecture, in a folder as Hugging Face's are.
 
-Everything can be tried with one that was made in a second, and nothing has to be downloaded. They
-have what a downloaded one has: a configuration, weights, a tokenizer and a chat template.
+They test every code path in seconds, without a download. Each has the files of a downloaded model:
+a configuration, weights, a tokenizer and a chat template.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def trained(text: str, size: int) -> Any:
 
 
 def _designed(architecture: str, config: Settings) -> tuple[Architecture, Mapping[str, str]]:
-    """The axes of a model, and what its tensors are called."""
+    """The axes of a model, and the names of its tensors."""
     if architecture == "rwkv5":
         return rwkv5.design_of(spelled_alike(config)), rwkv5.NAMES
     row = ROWS[architecture]

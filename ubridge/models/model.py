@@ -50,8 +50,8 @@ class Model:
         cache = model.cache()
         logits = model.logits([1, 15043], cache)    # of the next token
 
-    A model remembers no text: what it has read is in caches and sessions that the program holds.
-    Any thread may use it, each with caches or sessions of its own.
+    The state of a text is in caches and sessions that the program holds, not in the model. Any
+    thread may use it, each with caches or sessions of its own.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class Model:
         """Read a model: a folder with `config.json` and safetensors, or a GGUF file.
 
         `device` is the current device by default. `dtype`, f32, f16 or bf16, is the type of
-        activations, caches and weights that are not quantized; by default the type of most weights,
-        or f32 if they are quantized. `quantize` converts matrices as they are read, to a format of
-        `ubridge.quantized.ENCODED` or a mixture such as `Q4_K_M`. `context` is the default capacity
-        of caches in tokens; without it 4096, or the training context if that is less. With
-        `progress=True` standard error first names the memory needed; a function is called with
-        bytes done and bytes in all.
+        activations, caches and weights that are not quantized. Its default is the type of most
+        weights, or f32 if they are quantized. `quantize` converts matrices during loading, to a
+        format of `ubridge.quantized.ENCODED` or a mixture such as `Q4_K_M`. `context` is the
+        default capacity of caches in tokens; its default is 4096, or the training context if that
+        is less. With `progress=True` standard error first names the memory needed. A function as
+        `progress` is called with bytes done and bytes in all.
 
         On the host, weights in the type of their file stay in the pages of that file. A
         `FileWarning` names settings of the files that have no effect.
@@ -149,11 +149,11 @@ class Model:
     def logits(
         self, tokens: Sequence[int], cache: Cache, *, every: bool = False
     ) -> ub.DeviceTensor:
-        """Read tokens after those of the cache, and return logits of the next token.
+        """Append tokens to the cache, and return logits of the next token.
 
-        The logits are f32, (vocabulary,), after the last token, or with `every` (tokens,
-        vocabulary), after each. A single token is a captured step: its logits are in the same
-        memory each time, until the next call with the same cache.
+        The logits are f32: (vocabulary,) after the last token, or with `every` (tokens,
+        vocabulary). A single token is a captured step. Its logits are in the same memory each time,
+        valid until the next call with the same cache.
 
         Raises `ArgumentValueError` for no tokens, for ids outside the vocabulary, and for more
         tokens than the cache can hold; the cache is then unchanged.
@@ -189,7 +189,7 @@ class Model:
     def session(self, capacity: int | None = None) -> Session:
         """Return a new session with a cache for `capacity` tokens, by default the context.
 
-        A session's next prompt reads only what its cache does not hold. For example::
+        A session's next prompt reads only tokens that its cache lacks. For example::
 
             session = model.session()
             session.chat([{"role": "user", "content": "Hello"}]).read()
@@ -200,10 +200,9 @@ class Model:
     def generate(
         self, prompt: str | Iterable[int], **options: Unpack[GenerateOptions]
     ) -> Generation:
-        """Return pieces of text that follow a prompt, read whole into a cache of their own.
+        """Return pieces of text that follow a prompt, in a new cache.
 
-        `Session.generate` describes the options and errors, and reads only what is new. For
-        example::
+        `Session.generate` describes the options and errors; it reads only new tokens. For example::
 
             for piece in model.generate("Once upon a time", max_tokens=100, temperature=0.8):
                 print(piece, end="", flush=True)
@@ -262,10 +261,10 @@ class Model:
         return [rope.stretch(length)] * (length - first)
 
     def _rightly_turned(self, rope: Rope, cache: Cache, length: int) -> int:
-        """How many keys of a cache are those of a text of `length`.
+        """Number of keys in a cache whose angles fit a text of `length`.
 
-        Dynamic angles grow with each token that is read on, and the keys before it stay as they
-        are. A text that is begun has the angles of its own length, whatever was read before.
+        Dynamic angles grow with each appended token, and earlier keys keep their angles. A new text
+        has the angles of its own length, even if other text was read before.
         """
         goes_on = rope.kind == "dynamic" or cache.turned[:1] == [rope.stretch(length)]
         if goes_on and not cache.is_cut:

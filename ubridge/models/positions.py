@@ -1,8 +1,8 @@
-"""Rotary positions: by what angle each pair of a head's elements turns at a position.
+"""Rotary positions: the angle of each pair of a head's elements at a position.
 
-Formulas are those of transformers' `modeling_rope_utils.py`, which follow YaRN (Peng et al., 2023),
-LongRoPE (Ding et al., 2024) and the readme of LLaMA 3.1. They are computed in f32 as there, for at
-position 100,000 the rounding of an angle shows in the result.
+The formulas come from transformers' `modeling_rope_utils.py`, which follows YaRN (Peng et al.,
+2023), LongRoPE (Ding et al., 2024) and the readme of LLaMA 3.1. They are computed in f32 as there,
+because at position 100,000 the rounding of an angle shows in the result.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ class Rope:
         return self._turned(angles)
 
     def growing_rows(self, count: int) -> tuple[Angles, Angles]:
-        """Return those of positions in a text that each of them is the last of.
+        """Return cosines and sines of positions, each as the last of its text.
 
-        With longrope they are those of a text as trained with.
+        With longrope all angles are the trained ones.
         """
         usual = self._steps(1)
         angles = np.outer(np.arange(count, dtype=np.float32), usual)

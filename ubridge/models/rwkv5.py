@@ -1,7 +1,7 @@
 """RWKV 5: layers that keep a matrix for each head instead of keys and values.
 
-Equations are those of Peng et al., "Eagle and Finch" (2024), and names those of the files of
-RWKV/rwkv-5-world. What is kept of a text is of one size however long it is.
+The equations are in Peng et al., "Eagle and Finch" (2024); names follow the files of
+RWKV/rwkv-5-world. The state of a text has one size for any length.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ NAMES = {
 }
 """As `table.Row.names`."""
 _HEAD_EPSILON = 1e-5
-"""Of the norm of each head; no configuration tells it."""
+"""Epsilon of the norm of each head; configurations do not have it."""
 
 
 class Rwkv5(Architecture):
-    """Its sizes: `width` is S, the elements of a head, `inner` those of the channel mix."""
+    """RWKV's sizes: `width` is S, a head's elements, `inner` the channel mix's width."""
 
     def tensors(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
         """Yield layer, part and shape of each tensor."""
@@ -72,7 +72,7 @@ class Rwkv5(Architecture):
             yield layer, "channel_v.weight", (wide, self.inner)
 
     def state_bytes(self, capacity: int, itemsize: int) -> int:
-        """Return the bytes of what layers keep: f32, whatever is read."""
+        """Return the bytes of the layers' state: f32, for any text."""
         return 4 * self.layers * (2 * self.hidden + self.heads * self.width**2)
 
 
@@ -204,7 +204,7 @@ class Recurrence:
         return gate * ub.linear(inner, own["channel_v.weight"])
 
     def _shifted(self, x: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each token the one before it, and the way from there; `last` is kept for the next."""
+        """Each token's predecessor, and the difference to it; `last` is kept for the next call."""
         first = last.astype(x.dtype, copy=False)
         # A copy: `last` is overwritten before it is read for the last time.
         before = first + 0.0 if x.shape[0] == 1 else ub.concatenate([first, x[:-1]], 0)

@@ -1,8 +1,8 @@
 """The table of architectures: one row for each, with everything special about its models.
 
-A row says what `config.json` need not say, what its flags change, and how the tensors are called.
-`docs/guide/adding-a-model.md` shows how to add one. Facts are those of each model's own code in
-transformers; GGUF names are those of llama.cpp's converter.
+A row has defaults for `config.json`, the effects of its flags, and the names of the tensors.
+`docs/guide/adding-a-model.md` shows how to add a row. Facts come from each model's own code in
+transformers, GGUF names from llama.cpp's converter.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _windowed(config: Settings, usual: int = 0) -> Axes:
 
 
 def _windows(config: Settings, usual: Sequence[bool], width: int) -> tuple[int, ...]:
-    """Of each layer; `layer_types` wins over what is usual."""
+    """The window of each layer; `layer_types` wins over the usual pattern."""
     kinds = _layer_types(config)
     narrow = usual if kinds is None else [one == "sliding_attention" for one in kinds]
     none = config.is_null("sliding_window")

@@ -1,6 +1,6 @@
 """`python -m uhal generate|chat|bench|make-model`, and models by name as in Candle's examples.
 
-Each command is a module's `run`: it takes what stands behind its name, and returns the exit status.
+Each command is a module's `run`: it takes its arguments and returns the exit status.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ INTERRUPTED = 130
 
 @contextmanager
 def any_characters() -> Iterator[None]:
-    """Let standard input and output be of another encoding than texts are.
+    """Keep standard input and output usable in any encoding.
 
-    What a terminal has no character for is written with a backslash. Bytes that are no text come
-    as halves of surrogate pairs, as those of a command line do, so that they can be named.
+    A character that the terminal lacks is written as an escape. Input bytes that are no text become
+    halves of surrogate pairs, as in `sys.argv`, so that messages can name them.
     """
     changed = []
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):

@@ -18,7 +18,7 @@ from ubridge.models.model import Model
 from uhal.errors import ArgumentValueError
 
 _RUNS = 3
-"""Of each length; the fastest counts."""
+"""Runs of each length; the fastest counts."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def measured(model: Model, length: int, decode: int, runs: int) -> Row:
     cache = model.cache(length + decode)
     tokens = np.random.default_rng(length).integers(0, model.vocabulary, length).tolist()
     prefill, written = [], []
-    # One more, to compile and capture what is kept.
+    # One more run, because the first compiles and captures.
     for _ in range(runs + 1):
         cache.truncate(0)
         start = time.perf_counter()

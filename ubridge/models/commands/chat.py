@@ -1,6 +1,6 @@
 """`python -m uhal chat MODEL`: a talk with a model.
 
-Ctrl-C ends an answer, Ctrl-D or /exit the talk; /reset forgets what was said.
+Ctrl-C ends an answer, Ctrl-D or /exit the chat; /reset forgets the conversation.
 """
 
 from __future__ import annotations

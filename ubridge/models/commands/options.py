@@ -151,7 +151,7 @@ _TOKENIZER_FILES = (
 
 
 def written(generation: Generation, out: TextIO | None = None) -> None:
-    """Write pieces as they come."""
+    """Write each piece of text at once."""
     for piece in generation:
         print(piece, end="", flush=True, file=out)
 

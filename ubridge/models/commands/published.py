@@ -1,6 +1,6 @@
 """Configurations of published models, for commands that are given weights and nothing else.
 
-Candle's examples have them in their programs. Sizes are those of each model's own `config.json`.
+Candle's examples have them in their programs. Sizes come from each model's own `config.json`.
 """
 
 from __future__ import annotations

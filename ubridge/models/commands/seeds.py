@@ -23,7 +23,7 @@ class Seed:
     """None for a command without the two options of repetitions."""
     repeat_last_n: int = 64
     decimals: int | None = 2
-    """Of tokens a second; None for all, of the steps behind the first, without the prompt."""
+    """Decimals of tokens/s; None: all, without the prompt and the first token."""
 
     def rate(self, generation: Generation) -> str:
         """Return tokens a second, as the command writes them."""

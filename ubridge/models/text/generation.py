@@ -38,7 +38,7 @@ class Limits:
     """When a text is over, besides the model's own end."""
 
     max_tokens: int | None = None
-    """The most tokens to generate; None for as many as the context has room for."""
+    """The most tokens to generate; None: until the context is full."""
     stop: str | Sequence[str] = ()
     """One or more strings; the text ends before the first of them."""
     ignore_end: bool = False
@@ -61,11 +61,11 @@ class Limits:
 
 
 class Generation(Iterator[str]):
-    """Pieces of a text as they are made: iterate, or `read()` it to its end.
+    """Pieces of a text during generation: iterate, or `read()` it to its end.
 
     Attributes such as `tokens` and `finish` describe the text so far. The work is done on the
-    thread that iterates, and one thread at a time may. A piece never ends within a character. A
-    text that is over, or that the program dropped, holds no cache.
+    iterating thread, one thread at a time. A piece never ends within a character. A text that has
+    ended, or that the program dropped, holds no cache.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Generation(Iterator[str]):
         # A strong reference would be a circle, which keeps a dropped text's cache in memory.
         self._steps: Generator[str, None, None] = Generation._pieces(weakref.proxy(self))
         self.left_out = 0
-        """Of a chat, the oldest messages that the context had no room for."""
+        """The oldest messages of a chat that the context had no room for."""
         self.prompt_tokens = len(prompt)
         self.reused_tokens = 0
         """Tokens of the prompt that the cache held already."""
@@ -138,7 +138,7 @@ class Generation(Iterator[str]):
         return "".join(self)
 
     def close(self) -> None:
-        """End it here; what was read stays in the cache."""
+        """End the text here; the cache keeps all tokens read."""
         self._steps.close()
         self._release()
         self.finish = self.finish or "closed"
@@ -154,8 +154,8 @@ class Generation(Iterator[str]):
         start = time.perf_counter()
         stream = self._tokenizer.stream(self._prompt)
         stops = StopStrings(self._limits.stop)
-        # Logits may lie in memory that the next reading by anybody changes: they are chosen from at
-        # once, and a piece is told before the next are asked for.
+        # The next call with any cache may overwrite the logits, so the token is chosen before a
+        # piece is handed out.
         token = self._chosen(self._read_prompt())
         self.prompt_seconds = time.perf_counter() - start
         why: str | None = None
@@ -188,7 +188,7 @@ class Generation(Iterator[str]):
         return "context" if full else None
 
     def _read_prompt(self) -> ub.DeviceTensor:
-        """Let the model read what the cache does not hold, at least the last token."""
+        """Let the model read the tokens that the cache lacks, at least the last token."""
         assert self._shared is not None
         cache, prompt = self._shared.take(self), self._prompt
         same = 0

@@ -16,7 +16,7 @@ from uhal.errors import ArgumentTypeError
 class GenerateOptions(TypedDict, total=False):
     """Keyword arguments of `generate`: the fields of `Limits` and of `Sampling`, and two more.
 
-    The two dataclasses hold the defaults and say what each field means.
+    The two dataclasses hold the defaults and document each field.
     """
 
     max_tokens: int | None
@@ -37,7 +37,7 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class ChatOptions(GenerateOptions, total=False):
-    """Keyword arguments of `chat`: those of `generate`, and what makes a prompt of messages."""
+    """Keyword arguments of `chat`: those for `generate`, and the template's."""
 
     template: str | None
     names: Mapping[str, Any] | None

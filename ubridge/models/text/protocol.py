@@ -73,4 +73,4 @@ class LanguageModel(Protocol[CacheT]):
     def logits(
         self, tokens: Sequence[int], cache: CacheT, *, every: bool = False
     ) -> ub.DeviceTensor:
-        """Read tokens after those of the cache; return f32 logits of the last, or of each."""
+        """Append tokens to the cache; return f32 logits of the last token, or of each."""

@@ -39,7 +39,7 @@ class Sampler:
         self._generator = ub.Generator(sampling.seed)
         self._hook = hook
         self.tokens = list(prompt)
-        """The prompt and what was chosen since."""
+        """The prompt and the tokens chosen after it."""
         self._generated: Counter[int] = Counter()
         self._selection: Selection | None = None
 
@@ -195,7 +195,7 @@ def _has_kernel(backend: str) -> bool:
 
 
 def _as_many(changed: object, logits: ub.DeviceTensor) -> ub.DeviceTensor:
-    """Return what a hook returned, if it is as many logits as it was given."""
+    """Return a hook's logits after a check of their number."""
     if not isinstance(changed, ub.DeviceTensor):
         raise ArgumentTypeError(
             f"hook: expected logits as a DeviceTensor, or None to keep them, got "

@@ -1,22 +1,25 @@
 """The next token, chosen from logits: penalties, temperature, top-k, top-p, min-p, a draw.
 
-In the order of `transformers`, each on what the one before it left:
+In the order of `transformers`, each on the result of the step before it:
 
-1. The repetition penalty p (Keskar et al., "CTRL", 2019) divides the logits above 0 of tokens seen
-   in the last `repetition_window` tokens, prompt included, by p, and multiplies the others.
-2. OpenAI's penalties are subtracted from those of tokens generated: the presence penalty once, the
-   frequency penalty as often as each occurred.
-3. The temperature divides all. At 0 the largest is chosen, of equal ones the first: that is all.
-4. Top-k (Fan, Lewis and Dauphin, 2018) keeps the k largest, and what equals the last of them.
+1. The repetition penalty p (Keskar et al., "CTRL", 2019) applies to tokens seen in the last
+   `repetition_window` tokens, prompt included. Logits above 0 are divided by p, others
+   multiplied.
+2. OpenAI's penalties are subtracted from the logits of generated tokens: the presence penalty once,
+   the frequency penalty once for each occurrence.
+3. The temperature divides all logits. At 0 the largest is chosen, the first of equal ones, and no
+   later step runs.
+4. Top-k (Fan, Lewis and Dauphin, 2018) keeps the k largest, and logits equal to the last of them.
 5. Top-p (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019) keeps a token when
-   those above it have together less than p of what is left; equal ones stay or go together.
-6. Min-p (Nguyen et al., "Turning Up the Heat", 2024) keeps what has at least p of the largest's
+   all larger ones together have less than p of the remaining probability; equal ones stay or go
+   together.
+6. Min-p (Nguyen et al., "Turning Up the Heat", 2024) keeps tokens with at least p of the largest
    probability.
 
-Each rule keeps what is above some logit, so the highest of the three decides. The draw takes a
-number u, 0 <= u < 1, of `ubridge.Generator`: the token at which the probabilities summed up in the
-order of their ids first exceed u. Probabilities are whole numbers, made and summed up as
-`ubridge/kernels/sampling.cu` says, so that every device draws the same token from the same logits.
+Each rule keeps tokens above some logit, so the highest of the three thresholds decides. The draw
+takes a number u, 0 <= u < 1, of `ubridge.Generator`. It sums up probabilities in the order of ids
+and chooses the token where the sum first exceeds u. Probabilities are whole numbers, computed as in
+`ubridge/kernels/sampling.cu`, so that every device draws the same token from the same logits.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ GREEDY = 1e-7
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen; as it stands, the most probable one."""
+    """How the next token is chosen; the default is the most probable token."""
 
     temperature: float = 0.0
     """0 for the most probable token; 1 draws by the model's own probabilities."""
@@ -44,7 +47,7 @@ class Sampling:
     top_p: float = 1.0
     """Only the most probable that have together this probability; 1 for all."""
     min_p: float = 0.0
-    """Only what has this part of the most probable one's probability; 0 for all."""
+    """Keeps tokens with at least this part of the largest probability; 0 keeps all."""
     repetition_penalty: float = 1.0
     repetition_window: int | None = None
     """Tokens looked back for repetitions; None for all."""
@@ -82,7 +85,7 @@ class Sampling:
 
     @property
     def has_penalties(self) -> bool:
-        """Whether it matters what came before."""
+        """Whether earlier tokens change the choice."""
         return (
             self.repetition_penalty != 1
             or self.presence_penalty != 0

@@ -59,14 +59,14 @@ class Session:
     ) -> Generation:
         """Return pieces of text that follow a prompt, which is a text or tokens.
 
-        The text ends after `max_tokens` tokens, before a text of `stop`, or where the model ends
-        it unless `ignore_end`. `sampling`, or options with the names of its fields, say how tokens
-        are chosen: the most probable token unless a temperature is given. `hook` is called with the
-        logits, on the device, and all tokens before them; the logits it returns take their place.
-        `log_probabilities=n` fills `choices` of the generation: each token's, and the n best.
+        The text ends after `max_tokens` tokens, before a text of `stop`, or where the model ends it
+        unless `ignore_end`. `sampling`, or options with the names of its fields, select the tokens;
+        the default is the most probable token. `hook` is called with the logits, on the device, and
+        all earlier tokens; the logits it returns replace them. `log_probabilities=n` fills
+        `choices` of the generation: each token's, and the n best.
 
         A prompt longer than the context is refused. When the context is full the text ends, and
-        `finish` says `context`: nothing is ever dropped from what the model sees.
+        `finish` says `context`: no earlier token is ever dropped.
 
         Raises `ArgumentTypeError` and `ArgumentValueError`, before anything runs.
         """
@@ -80,10 +80,10 @@ class Session:
         """Return pieces of the answer to messages, each with a `role` and a `content`.
 
         The messages become a prompt by `template`, by default the model's own; the template gets
-        `names`, such as `tools`. All other options are those of `generate`. An answer reserves
+        `names`, such as `tools`. `generate` describes all other options. An answer reserves
         `max_tokens` of the context, at most half, or a quarter without `max_tokens`. When the
-        messages do not fit beside it, the oldest behind the system's are left out, a question with
-        its answer at a time, and `left_out` counts them.
+        messages do not fit beside it, the oldest after the system message are left out. A question
+        goes with its answer; `left_out` counts them.
         """
         template, names = options.pop("template", None), options.pop("names", None)
         limits, sampling, hook = settled("chat", options, ChatOptions.__annotations__)
@@ -127,7 +127,7 @@ class Session:
         names: Mapping[str, Any],
         max_tokens: int | None,
     ) -> tuple[list[int], int]:
-        """The tokens of as many messages as fit, and the number of messages left out."""
+        """The tokens of the messages that fit, and the number of messages left out."""
         capacity = self.cache.capacity
         usual = capacity // _PARTS_FOR_AN_ANSWER
         answer = usual if max_tokens is None else min(max_tokens, capacity // 2)
@@ -145,7 +145,7 @@ class Session:
             left_out += turns[1] - turns[0]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what the cache holds to a safetensors file, with the tokens it is of."""
+        """Write the cache to a safetensors file, with its tokens."""
         cache = self.cache
         ub.save(
             path,

@@ -23,7 +23,7 @@ class Message(_Role, total=False):
     """One turn of a chat, as OpenAI's interface has it."""
 
     content: Any
-    """A text, or what else a template takes, such as parts with images."""
+    """A text, or another value for the template, such as parts with images."""
     name: str
     tool_calls: Any
     reasoning_content: str
@@ -38,8 +38,8 @@ def render(
 ) -> str:
     """Return the prompt of messages.
 
-    `names` are for the template: `bos_token` and `eos_token`, `tools`, `documents`, and whatever
-    else it asks for. Raises `ArgumentTypeError` for what is no list of messages, and
+    `names` are variables of the template: `bos_token` and `eos_token`, `tools`, `documents`, and
+    others. Raises `ArgumentTypeError` unless `messages` is a list of messages, and
     `ArgumentValueError` when the template is wrong or refuses them.
     """
     jinja2 = _library()
@@ -62,7 +62,7 @@ def render(
         ) from error
     except jinja2.sandbox.SecurityError as error:
         raise ArgumentValueError(f"the chat template does what no template may: {error}") from error
-    # Whatever a template does wrong with what it was given.
+    # A template may raise anything for its arguments.
     except Exception as error:
         raise ArgumentValueError(
             f"the chat template failed on these messages: {type(error).__name__}: {error}"
@@ -111,7 +111,7 @@ def _environment() -> Any:
     from jinja2.ext import Extension
 
     class Generation(Extension):
-        """`{% generation %}…`, which marks an answer for training: here only what is in it."""
+        """`{% generation %}…`, which marks an answer for training: here only its body."""
 
         tags = {"generation"}  # noqa: RUF012  # as its base class declares it
 

@@ -23,7 +23,7 @@ _OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
 
 @dataclass(frozen=True)
 class Added:
-    """A token that a tokenizer has besides those of its vocabulary."""
+    """A token that a tokenizer has besides its vocabulary."""
 
     text: str
     token: int | None
@@ -126,7 +126,7 @@ def _added(folder: Path, fields: Mapping[str, Any], names: Mapping[str, Any]) ->
 
 
 def _text(value: Any) -> str | None:
-    """The text of a token, which is told alone or as the `content` of an object."""
+    """The text of a token, which stands alone or as the `content` of an object."""
     text = value.get("content") if isinstance(value, dict) else value
     return text if isinstance(text, str) and text else None
 

@@ -33,7 +33,7 @@ class BytePairTokenizer(WordsTokenizer):
     """Splits texts by a pattern, and merges the bytes of each piece."""
 
     def __init__(self, vocabulary: Vocabulary, merges: Sequence[str], splitting: Splitting) -> None:
-        """Of a vocabulary and merges, each "left right", the first of the lowest rank."""
+        """Take a vocabulary and merges, each "left right", lowest rank first."""
         super().__init__(vocabulary)
         self._ranks = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
         self._splitting = splitting
@@ -54,7 +54,8 @@ class BytePairTokenizer(WordsTokenizer):
             if one in tokens:
                 found.append(tokens[one])
             else:
-                # A merge may make what is no token: then its bytes are, as far as there are any.
+                # A merge may make an unknown token: then its bytes are tokens, as far as they
+                # exist.
                 found += [tokens[sign] for sign in one if sign in tokens]
         return tuple(found)
 

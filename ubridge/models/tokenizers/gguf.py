@@ -1,6 +1,6 @@
 """The tokenizer that a GGUF file holds in its metadata.
 
-The keys are those of ggml's docs/gguf.md, with defaults as llama.cpp has them.
+ggml's docs/gguf.md describes the keys; defaults follow llama.cpp.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
 
 
 def read(path: Path) -> Tokenizer:
-    """Read the tokenizer of a GGUF file, of a split model that of its first part.
+    """Read the tokenizer of a GGUF file, or of a split model's first part.
 
     Raises `InvalidFileError`, and `ArgumentValueError` for a kind that is not known.
     """
@@ -55,7 +55,7 @@ def read(path: Path) -> Tokenizer:
 
 
 def tokenizer_of(metadata: Mapping[str, Any], where: object) -> Tokenizer:
-    """Make the tokenizer that metadata describes; `where` it is from goes into what is raised."""
+    """Make the tokenizer that metadata describes; errors name its file, `where`."""
     model = _of(metadata, f"{_KEYS}model", str, where)
     if model not in _MAKERS:
         raise ArgumentValueError(
@@ -156,7 +156,7 @@ def _named(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def _eating_blanks(
     metadata: Mapping[str, Any], texts: list[str], kinds: list[int]
 ) -> tuple[str, ...]:
-    """Phi-3's special tokens: files have no key for what its tokenizer.json says of them."""
+    """Phi-3's special tokens: GGUF files lack these facts of its tokenizer.json."""
     name = str(metadata.get("general.name", "")).lower()
     if "phi-3" not in name and "phi3" not in name:
         return ()
@@ -188,7 +188,7 @@ def _token(metadata: Mapping[str, Any], name: str, where: object) -> int | None:
     value = metadata.get(f"{_KEYS}{name}_token_id")
     if value is not None and type(value) is not int:
         raise InvalidFileError(f"{where}: {_KEYS}{name}_token_id: expected an int, got {value!r}")
-    # Of all bits set: none, in files of some converters.
+    # All bits set means none, in files of some converters.
     return None if value in (None, -1, 0xFFFFFFFF) else value
 
 

@@ -25,7 +25,7 @@ _MOST_BYTES = 1 << 28
 
 
 def read(path: Path) -> Tokenizer:
-    """Read a `tokenizer.json` and what lies beside it.
+    """Read a `tokenizer.json` and the files beside it.
 
     Raises `ImportError` without the `tokenizers` library, and `InvalidFileError`.
     """
@@ -40,7 +40,7 @@ def read(path: Path) -> Tokenizer:
     try:
         made = [tokenizers.Tokenizer.from_str(text) for _ in range(2)]
         for one in made:
-            # For batches: a prompt is neither cut nor filled up, whatever a file says.
+            # The file's settings for batches: a prompt is neither truncated nor padded.
             one.no_truncation()
             one.no_padding()
             known = {token.content for token in one.get_added_tokens_decoder().values()}
@@ -69,7 +69,7 @@ class JsonTokenizer(Tokenizer):
     """What the `tokenizers` library made of a file."""
 
     def __init__(self, parsing: Any, plain: Any, beside: Beside) -> None:
-        """Of two equal ones, the second to take texts of special tokens as text."""
+        """Take two equal tokenizers; `plain` is set to treat special tokens as text."""
         plain.encode_special_tokens = True
         self._parsing, self._plain = parsing, plain
         numbers = parsing.get_vocab(with_added_tokens=True).values()
@@ -115,8 +115,8 @@ class JsonTokenizer(Tokenizer):
     def _mended(self, tokens: list[int], skip_special: bool) -> str:
         """The same text where a run of bytes is no UTF-8.
 
-        The library then gives up all characters of the run. Here each of them stays, and only what
-        belongs to none is U+FFFD, as tokenizers of other files have it.
+        The library then drops all characters of the run. Here they stay, and only invalid bytes
+        become U+FFFD, as with tokenizers of other files.
         """
         skipped = set(self.special.values()) if skip_special else set()
         spellings = [self._parsing.id_to_token(token) for token in tokens if token not in skipped]
@@ -148,10 +148,10 @@ class JsonTokenizer(Tokenizer):
 
 
 class _Growing(Stream):
-    """What the text of all tokens is longer by than what was told of it.
+    """The new text of each token, by the growth of the whole text.
 
-    How a token reads depends on those before it, so some of them are kept. Bytes that begin a
-    character and do not end it are one U+FFFD, the last of the text: it is held back.
+    A token's text depends on earlier tokens, so some of them are kept. The bytes of an incomplete
+    character appear as one U+FFFD at the end of the text, which is held back.
     """
 
     def __init__(self, tokenizer: JsonTokenizer, after: list[int], skip_special: bool) -> None:
@@ -170,7 +170,7 @@ class _Growing(Stream):
         return made
 
     def finish(self) -> str:
-        """Return what is left."""
+        """Return the remaining text."""
         return self._tell(self._text())
 
     def _text(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 
 def merged(symbols: Iterable[str], rank: Callable[[str, str], float | None]) -> list[str]:
-    """Merge neighbours, those of the lowest rank first and of equal ones the leftmost.
+    """Merge neighbours, lowest rank first, then from the left.
 
     `rank` is None for two that do not merge. Takes n·log(n) steps for n symbols.
     """

@@ -1,8 +1,8 @@
-"""How texts are split before byte pair encoding: patterns by the names that GGUF files give them.
+"""Patterns that split texts before byte pair encoding, by their names in GGUF files.
 
 Each is the pattern of the model's own `tokenizer.json`; the names are llama.cpp's, which writes
-them as `tokenizer.ggml.pre`. A pattern takes the pieces that those before it made, and splits off
-what it matches. Classes of characters are those of this Python's `unicodedata`.
+them as `tokenizer.ggml.pre`. A pattern takes the pieces of earlier patterns and splits off its
+matches. Classes of characters come from this Python's `unicodedata`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _words(digits: str, letters: str = r"\p{L}", others: str = r"[\r\n]*") -> st
 
 
 def _cased(digits: str, tail: str) -> str:
-    """Words that begin with capitals and go on with small letters, as those of GPT-4o."""
+    """Words that begin with capitals and continue with small letters, as in GPT-4o."""
     upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
     before = r"[^\r\n\p{L}\p{N}]?"
     return (
@@ -63,7 +63,7 @@ class Splitting:
 
     patterns: tuple[str, ...]
     whole_words: bool = False
-    """A piece that is a token is not taken apart, whatever its merges would give."""
+    """A piece that is a token is not split, even if its merges would."""
     begins: bool = False
     """A text begins with the token for that, where the file does not say."""
 
@@ -153,7 +153,7 @@ def split(text: str, patterns: tuple[str, ...]) -> list[str]:
 
 
 def _parts(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    """What matches, and what lies between, each by itself."""
+    """Matches, and the texts between them, each by itself."""
     end = 0
     for match in pattern.finditer(text):
         start, stop = match.span()

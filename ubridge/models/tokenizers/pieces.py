@@ -21,7 +21,7 @@ class PieceTokenizer(WordsTokenizer):
     """Merges pieces by their scores."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        """Of a vocabulary with scores."""
+        """Take a vocabulary with scores."""
         super().__init__(vocabulary)
         self._scores = {
             text: score

@@ -66,7 +66,7 @@ class WorldTokenizer(Tokenizer):
     end = 0
 
     def __init__(self, tokens: Mapping[int, bytes]) -> None:
-        """Of the bytes of each token; 0 stands for none."""
+        """Take the bytes of each token; 0 stands for none."""
         self.vocabulary = max(tokens, default=0) + 1
         self._bytes = [
             b"" if token == 0 else tokens.get(token, b"") for token in range(self.vocabulary)

@@ -1,8 +1,8 @@
 """SentencePiece's `tokenizer.model`: a message of protocol buffers, read without their library.
 
-The fields are those of sentencepiece_model.proto; the encoding is described in "Protocol Buffers
-Documentation, Encoding". Of its kinds of models byte pair encoding is known here, which LLaMA,
-Mistral, Yi, Gemma and ChatGLM3 have.
+The fields are described in sentencepiece_model.proto, the encoding in "Protocol Buffers
+Documentation, Encoding". Only byte pair encoding is supported: LLaMA, Mistral, Yi, Gemma and
+ChatGLM3 use it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SentencePieceTokenizer(PieceTokenizer):
     """As SentencePiece itself: tokens that users defined are found in the text it prepared."""
 
     def __init__(self, vocabulary: Vocabulary, removes_blanks: bool) -> None:
-        """Of a vocabulary; blanks at both ends and beside another one may be removed."""
+        """Take a vocabulary; blanks at both ends and beside other blanks may be removed."""
         super().__init__(vocabulary)
         self._removes_blanks = removes_blanks
         self._always_parsed = SpecialTexts({})
@@ -108,7 +108,7 @@ class SentencePieceTokenizer(PieceTokenizer):
 def _add(
     path: Path, beside: Beside, texts: list[str], scores: list[float], kinds: list[int]
 ) -> None:
-    """Put tokens behind those of the model that lie beside it."""
+    """Put the tokens of files beside the model behind the model's own."""
     known = {text: token for token, text in enumerate(texts)}
     for one in beside.added:
         token = known.get(one.text)

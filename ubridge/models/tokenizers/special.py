@@ -13,7 +13,7 @@ class SpecialTexts:
     """Finds texts of special tokens in a text: the leftmost, of several there the longest."""
 
     def __init__(self, tokens: Mapping[str, int], eats_blanks: Iterable[str] = ()) -> None:
-        """Of tokens by their texts; behind some, white space of the text belongs to them."""
+        """Take tokens by their texts; some include the white space behind them."""
         self._tokens = tokens
         self._eats_blanks = frozenset(eats_blanks)
         longest_first = sorted(tokens, key=len, reverse=True)
@@ -53,7 +53,7 @@ class ByteStream(Stream):
         strips: bool = False,
         after: Sequence[int] = (),
     ) -> None:
-        """Of each token's bytes, behind others; `strips` leaves out a blank at the beginning."""
+        """Take each token's bytes, and earlier tokens; `strips` drops a leading blank."""
         self._pieces = pieces
         self._skipped = skipped
         self._strips = False

@@ -22,18 +22,18 @@ CONTROL_LOOKING = frozenset(
 )
 """Tokens that end a text even where the file calls them ordinary text, as llama.cpp has it."""
 ENDS = (*CONTROL_LOOKING, "<eos>", "</s>", "<|user|>", "<|observation|>")
-"""Special tokens after which models stop, whatever their files call the end of a text."""
+"""Special tokens after which models stop, besides the end of text in their files."""
 _READERS = {
     "tokenizer.json": "ubridge.models.tokenizers.huggingface",
     "tokenizer.model": "ubridge.models.tokenizers.sentencepiece",
     ".gguf": "ubridge.models.tokenizers.gguf",
     "rwkv_vocab_v20230424.txt": "ubridge.models.tokenizers.rwkv",
 }
-"""Files that hold a tokenizer, the best first, and the modules whose `read` makes one of them."""
+"""Files that hold a tokenizer, the best first, and the modules whose `read` loads them."""
 
 
 class Stream(ABC):
-    """Text of tokens as they come: a character is given once all of its bytes are there."""
+    """Converts tokens to text one by one; a character comes with its last byte."""
 
     @abstractmethod
     def push(self, token: int) -> str:
@@ -41,7 +41,7 @@ class Stream(ABC):
 
     @abstractmethod
     def finish(self) -> str:
-        """Return what is left, with U+FFFD for bytes that never became a character."""
+        """Return the remaining text, with U+FFFD for bytes of incomplete characters."""
 
 
 class Tokenizer(ABC):
@@ -81,9 +81,9 @@ class Tokenizer(ABC):
     ) -> list[int]:
         """Return a text's tokens.
 
-        `add_special` puts what the model's texts begin and end with around them. With
-        `parse_special` the text of a special token, such as `<|im_end|>`, is that token; without it
-        is text like any other, as befits what somebody typed.
+        `add_special` adds the tokens that begin and end the model's texts. With `parse_special` the
+        text of a special token, such as `<|im_end|>`, is that token. Without it, it is text like
+        any other, as is right for users' input.
 
         Raises `ArgumentValueError` for a text with half a surrogate pair, which no UTF-8 has.
         """
@@ -93,14 +93,14 @@ class Tokenizer(ABC):
         return self._encode(text, add_special, parse_special)
 
     def decode(self, tokens: Iterable[int], *, skip_special: bool = True) -> str:
-        """Return the text of tokens, without that of special ones unless they are asked for.
+        """Return the text of tokens; special tokens give no text unless `skip_special` is False.
 
-        Bytes that are no character become U+FFFD. Raises `ArgumentValueError` for what is no token.
+        Invalid bytes become U+FFFD. Raises `ArgumentValueError` for an id outside the vocabulary.
         """
         return self._decode([self.require_token(token) for token in tokens], skip_special)
 
     def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> Stream:
-        """Return what makes text of tokens that come one by one, behind those in `after`."""
+        """Return a converter from tokens to text, one by one, behind the tokens in `after`."""
         return self._stream(after, skip_special)
 
     def token_of(self, text: str) -> int | None:
@@ -133,7 +133,7 @@ class Tokenizer(ABC):
             raise ArgumentValueError(f"token: expected 0…{self.vocabulary - 1}, got {number}")
         return number
 
-    # -- what each kind does in its own way ------------------------------------------------------
+    # -- for each kind of tokenizer --------------------------------------------------------------
 
     @abstractmethod
     def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:

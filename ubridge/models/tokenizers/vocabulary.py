@@ -17,7 +17,7 @@ _CONTROL = re.compile("<\\|.*\\|>|<\uff5c.*\uff5c>", re.DOTALL)
 
 
 class Kind(IntEnum):
-    """What a token is; the numbers are those of both formats."""
+    """Kinds of tokens; both formats use the same numbers."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -48,7 +48,7 @@ class Vocabulary:
 
     @cached_property
     def tokens(self) -> dict[str, int]:
-        """Tokens by their texts; of two with the same text the latter."""
+        """Tokens by their texts; of two with the same text the last."""
         return {text: token for token, text in enumerate(self.texts)}
 
     def of_kinds(self, *kinds: Kind) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Tokenizers over a vocabulary: special tokens first, what lies between by the kind's own rule."""
+"""Tokenizers over a vocabulary: special tokens first, the text between by each kind's rule."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class WordsTokenizer(Tokenizer):
     """What pieces by score and byte pairs by rank have in common."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        """Of a vocabulary."""
+        """Take a vocabulary."""
         self._words = vocabulary
         self.vocabulary = len(vocabulary.texts)
         self.begin, self.end = vocabulary.begin, vocabulary.end
 
     @abstractmethod
     def _between(self, text: str, begins: bool) -> Iterable[int]:
-        """Tokens of a text without special ones; it `begins` behind nothing or one of them."""
+        """Tokens of a text without special tokens; `begins`: text starts here."""
 
     @abstractmethod
     def _bytes_of(self, token: int) -> bytes:
