@@ -1,10 +1,10 @@
-"""This checkout beside another one, in the same run: `python -m benchmarks.against CHECKOUT`.
+"""Compares this checkout with another in one run: `python -m benchmarks.against CHECKOUT`.
 
 The other is a worktree of an earlier commit that the same Python built in place, simulators too.
-Both do in turn what `ops_host`, `launch_overhead` and `graph_replay` time of uhal and ubridge,
-several times over; of each figure the least counts, for what else runs on the machine only adds.
-The exit status is 1 when one takes more than 1.05 times as long here. What only one of them has is
-not compared.
+Both run in turn the uhal and ubridge rows of `ops_host`, `launch_overhead` and `graph_replay`,
+several times. The fastest run of each figure counts, because other load only adds time. The exit
+status is 1 when a figure takes more than 1.05 times as long here. A figure is compared if both have
+it.
 
     python -m benchmarks.against ../before --turns 5
     python -m benchmarks.against ../before --only ops_host
@@ -35,7 +35,7 @@ DRIVERS = {
 }
 RECORDING = ("host", "rocm", "cuda")
 Figures = dict[str, float]
-"""Nanoseconds by what was timed."""
+"""Nanoseconds by figure."""
 
 
 def main() -> int:

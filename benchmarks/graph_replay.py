@@ -3,17 +3,22 @@
     python -m benchmarks.graph_replay
     python -m benchmarks.graph_replay --json
 
-Three pieces of work, each as a program writes it: 430 bound launches of a kernel that does nothing,
-captured into a `Plan`; the step of a decoder of 28 layers (examples/graph_decoder.py), run by
-`execute_graph` and replayed with other slots each time; and a `ComputeGraph` of 10,000 nodes, built
-and instantiated. They run on the host, whose small kernels run on the calling thread when launched
-and on another one when replayed, and over the do-nothing drivers of ROCm and CUDA (`make
-simulators` builds them), so that only the caller's side is left. CUDA's records nothing: there the
-plan of the 430 launches counts, by the calls that arrive.
+Three workloads, each written as in a program:
 
-Times are processor time of the calling thread, medians of rounds in which all forms take turns; the
-stream is idle when a form begins. What execute_graph costs over a replay is wall time, of the least
-rounds: the host computes small operations on the calling thread. The exit status is 1 when a gate
+* 430 bound launches of an empty kernel, captured into a `Plan`.
+* The step of a decoder of 28 layers (examples/graph_decoder.py), run by `execute_graph` and
+  replayed with other slots each time.
+* A `ComputeGraph` of 10,000 nodes, built and instantiated.
+
+They run on the host, where small kernels run on the calling thread when launched and on another
+thread when replayed. They also run over the do-nothing drivers of ROCm and CUDA (`make simulators`
+builds them), which leaves only the caller's side. CUDA's driver records nothing: there the plan of
+430 launches is counted by the calls that arrive.
+
+Times are processor time of the calling thread, medians of rounds in which all forms take turns. The
+stream is idle when a form begins. The cost of execute_graph over a replay is wall time, of the
+fastest rounds, because the host computes small operations on the calling thread. The exit status is
+1
 is missed.
 """
 
@@ -44,7 +49,7 @@ from uhal import Stream
 
 LAUNCHES = 430
 CHANGED = 16
-"""Slots, one launch each, so that what one costs stands out from the replay."""
+"""Slots, one launch each, so that the cost of a slot stands out from the replay."""
 NODES = 10_000
 BUILDS = 3
 ROUNDS = 101
@@ -54,7 +59,7 @@ SECONDS = 300
 DRIVERS = {"host": HOST_RUNTIME, "rocm": NULL_RUNTIME, "cuda": NULL_DRIVER}
 VARIABLES = {"rocm": "UHAL_ROCM_LIBRARY", "cuda": "UHAL_CUDA_LIBRARY"}
 RECORDING = ("host", "rocm")
-"""Backends whose driver here keeps what it is given to record."""
+"""Backends whose do-nothing driver records captures."""
 
 
 @dataclass
@@ -67,20 +72,20 @@ class Result:
     arrived: dict[str, int] = field(default_factory=dict)
     """By one replay, as the driver counted it."""
     change: float | None = None
-    """Of one slot more."""
+    """Seconds for one more slot."""
     decoder_operations: int = 0
     decoder_eager: float | None = None
     decoder_replay: float | None = None
     """With another token and position each time."""
     decoder_over_replay: float | None = None
-    """Of wall time until all is computed, eager less replay, an operation; of the least rounds."""
+    """Wall time of an eager step less a replay, per operation; of the fastest rounds."""
     build: float | None = None
-    """Of all nodes and their plan; the least of a few."""
+    """Time for all nodes and their plan; the fastest of a few."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A bound on what a backend took."""
+    """A bound on a backend's time."""
 
     what: str
     limit: float
@@ -238,7 +243,7 @@ def timed(stream: Stream, *acts: Callable[[], object]) -> list[float]:
 
 
 def least_wall(stream: Stream, *acts: Callable[[], object]) -> list[float]:
-    """Least seconds that passed until each had computed all: what else runs only adds."""
+    """Fastest wall time until each has computed all; other load only adds time."""
     found = [float("inf")] * len(acts)
     for _ in range(ROUNDS):
         for number, act in enumerate(acts):

@@ -1,9 +1,9 @@
 """Instructions the lane itself executes for a call: `python -m benchmarks.instructions`.
 
-Counted by valgrind's callgrind, so the same on a busy machine and an idle one. Only instructions of
-the lane's own library count, not those of Python or of the driver. The budget beside this file was
-written with `--write`; the exit status is 1 when a call takes a tenth more than it says. Counts
-depend on compiler and Python; a pair the budget does not know is compared with nothing.
+Valgrind's callgrind counts, so the result is the same on a busy machine and an idle one. Only
+instructions of the lane's own library count, not Python's or the driver's. `--write` writes the
+budget beside this file; the exit status is 1 when a call takes a tenth more than its budget. Counts
+depend on compiler and Python; a pair without a budget is not compared.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def over_budget(found: dict[str, int], budget: dict[str, int]) -> list[str]:
-    """Names of the calls that take more than a tenth over what the budget allows."""
+    """Names of the calls that exceed their budget by more than a tenth."""
     return [name for name in found if found[name] > TOLERANCE * budget.get(name, sys.maxsize)]
 
 
@@ -102,7 +102,7 @@ def toolchain() -> str:
     said = subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True, check=True)
     name = "clang" if "clang" in os.path.realpath(shutil.which(compiler) or "") else "gcc"
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    # Python hands its own flags to what is compiled for it.
+    # Python hands its own flags to the compiler of its extensions.
     flags = hashlib.sha256(str(sysconfig.get_config_var("CFLAGS")).encode()).hexdigest()[:8]
     return f"{name} {said.stdout.split('.')[0].strip()}, Python {python}, flags {flags}"
 
@@ -137,7 +137,7 @@ def count() -> dict[str, int]:
 
 
 def _own_instructions(profile: str) -> int:
-    """The sum over the functions of the lane, what they call left out (callgrind's format)."""
+    """The sum over the functions of the lane, without their callees (callgrind's format)."""
     total = 0
     names: dict[str, str] = {}
     ours = is_call = False

@@ -22,7 +22,7 @@ KERNELS = {"none": (), "three": THREE, "eight": EIGHT, "sixteen": SIXTEEN}
 
 
 def ptx() -> bytes:
-    """A module with all of them; a pointer is told from an integer by its being read from."""
+    """A module with all of them; a kernel reads through its pointers, which marks them as such."""
     text = [".version 7.0", ".target sm_75", ".address_size 64"]
     for entry, parameters in KERNELS.items():
         text.append(f"//uhal.sig {entry}: {', '.join(parameters)}")
@@ -35,7 +35,7 @@ def ptx() -> bytes:
 
 
 def hsaco() -> bytes:
-    """A code object with all of them; what it does not tell, `declaration` does."""
+    """A code object with all of them; `declaration` adds facts that it lacks."""
     made = []
     for entry, parameters in KERNELS.items():
         arguments = []
@@ -50,7 +50,7 @@ def hsaco() -> bytes:
 
 
 def topsfb() -> bytes:
-    """A GCU's module with all of them; what it does not tell, `declaration` does."""
+    """A GCU's module with all of them; `declaration` adds facts that it lacks."""
     return write_topsfb(
         Gcu({entry: [_c_type(one) for one in parameters] for entry, parameters in KERNELS.items()})
     )

@@ -1,14 +1,14 @@
-"""What a launch costs on the host, beside other libraries: `python -m benchmarks.launch_overhead`.
+"""Cost of a launch on the host, beside other libraries: `python -m benchmarks.launch_overhead`.
 
-Every library runs in processes of its own, pinned to one processor, on a driver that does nothing
-(`make simulators` builds it), so that only the caller's side is left; on the host backend there is
-no driver to replace, and the kernels do next to nothing. The libraries take turns, several times
-over, so that what disturbs the machine for a while disturbs them alike.
+Every library runs in processes of its own, pinned to one processor. They run on a driver that does
+nothing (`make simulators` builds it), which leaves only the caller's side. The host backend has no
+driver to replace; its kernels are almost empty. The libraries take turns, several times, so that a
+disturbance of the machine affects all alike.
 
-The exit status is 1 when a gate is missed, and when a library launched something else than it was
-asked to or failed in another way. One that is not installed, or that does not load on a driver
-that does nothing, takes no part and is listed with the reason. OpenCL has no such driver: Intel's
-runtime for CPUs runs kernels that count, and only the time of the calling thread is told.
+The exit status is 1 when a gate is missed, and when a library launched other kernels than asked or
+failed. A library that is not installed, or does not load on the do-nothing driver, is listed with
+the reason. OpenCL has no such driver: Intel's runtime for CPUs runs kernels that count, and only
+the time of the calling thread is measured.
 
     python -m benchmarks.launch_overhead --peers PYTHON   a Python that has cuda-core, pycuda, …
     python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python
@@ -51,11 +51,11 @@ class Start:
     """What it takes to begin with a library."""
 
     import_ms: float
-    """Processor time, over that of importing numpy."""
+    """Processor time, less the import of numpy."""
     first_device_ms: float | None
-    """Of the import and of opening a first device together."""
+    """Time of the import and of opening a first device together."""
     installed_mb: float | None
-    """On disk, and what it requires with it."""
+    """Size on disk, with its requirements."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Result:
         return min(found, key=lambda row: row["median_ns"]) if found else None
 
     def ratio(self, gate: Gate) -> float | None:
-        """Ours over theirs; `None` when one of them was not measured."""
+        """Ours over theirs; `None` when either was not measured."""
         ours = self.fastest(gate.what, gate.args, ("uhal",), gate.form)
         theirs = self.fastest(gate.what, gate.args, gate.over, gate.over_form)
         if ours is None or theirs is None:
@@ -167,7 +167,7 @@ def _take_in(
     result: Result,
     rows: dict[tuple[Any, ...], dict[str, Any]],
 ) -> None:
-    """Add what one turn of a library brought to what the turns before it did."""
+    """Add the rows of one turn of a library to the rows of earlier turns."""
     if "absent" in answer:
         result.absent[library.name] = answer["absent"]
         return

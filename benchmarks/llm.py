@@ -1,12 +1,13 @@
 """A language model beside llama.cpp, turn by turn: `python -m benchmarks.llm --peers PYTHON`.
 
-The model has TinyLlama's shape and random weights, in one GGUF file that both read; llama.cpp is
-that of llama-cpp-python with its own settings, with weights that it interleaves at loading and
-without, and the faster way of each counts. bf16 stands beside transformers on torch too, and beside
-what this machine's memory gives. A model of 22 million parameters shows what a step costs besides
-its kernels, and that it costs what the text is long, not what a cache has room for.
+The model has TinyLlama's shape and random weights, in one GGUF file that both read. llama.cpp comes
+from llama-cpp-python with its own settings. It runs with weights interleaved at loading and
+without, and the faster way of each counts. bf16 is also compared with transformers on torch, and
+with this machine's memory bandwidth. A model of 22 million parameters shows the overhead of a step
+outside its kernels. It also shows that a step's cost follows the text's length, not the cache's
+capacity.
 
-All processes are alive at once and take turns, so that what disturbs the machine disturbs all of
+All processes are alive at once and take turns, so that a disturbance of the machine affects all of
 them; the median of the turns' ratios counts. The exit status is 1 when a gate is missed.
 
     python -m benchmarks.llm --peers PYTHON … [--folder DIR] [--kinds Q4_K_M Q8_0 BF16]
@@ -38,7 +39,7 @@ PROMPT, SHORT, WRITTEN, STEPS = 512, 32, 16, 30
 ROUNDS = {"first": 3, "prefill": 2, "decode": 5}
 """Turns of each kind of work."""
 LEAST = {"decode": 1.0, "prefill": 0.9, "first": 1.0}
-"""Of llama.cpp's speed."""
+"""Least speed relative to llama.cpp's."""
 OF_TRANSFORMERS, OF_BANDWIDTH = 1.5, 0.85
 """bf16 decodes at least at the lesser of these."""
 MORE_MEGABYTES = 200
@@ -46,7 +47,7 @@ MORE_MEGABYTES = 200
 OUTSIDE = {"1.1B": 0.03, "22M": 0.3}
 """The share of a step that may be spent outside of kernels."""
 LONGER = 1.1
-"""What 128 tokens in a cache for 4096 may cost of what they cost in one for 128."""
+"""Most time of 128 tokens in a cache for 4096, relative to a cache for 128."""
 WAYS = {"Q4_K_M": ("repacked", "plain"), "Q8_0": ("repacked",), "BF16": ("repacked",)}
 """Ways of llama.cpp to hold a kind, where they differ on x86."""
 READ_BYTES = 512 << 20
@@ -92,7 +93,7 @@ def _gates(path: Path, name: str, kind: str, options: argparse.Namespace) -> Ite
 
 
 class Worker(Standing):
-    """A process with the model in memory that does what it is told, and says how long it took."""
+    """A process with the model in memory that runs commands and answers their times."""
 
     def __init__(self, python: str, module: str, path: Path, threads: int, way: str = "-") -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS")}
@@ -104,7 +105,7 @@ class Worker(Standing):
         super().__init__(command, environment)
 
     def take(self, what: str, number: int = 0) -> float:
-        """Return seconds, or what else was asked for."""
+        """Return the answer: seconds, or another number."""
         return float(self.ask(f"{what} {number}"))
 
 
@@ -182,7 +183,7 @@ def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
 def _bound_of_bf16(told: str, path: Path, found: Mapping[str, Sequence[float]]) -> Gate:
     """The speed over the lesser of two bounds: a share of transformers', one of the bandwidth."""
     shape = SHAPES["1.1B"]
-    # Of the embedding a token reads one row.
+    # A token reads one row of the embedding.
     read = path.stat().st_size - 2 * shape.vocabulary * shape.embedding
     pairs = zip(found["ubridge"], found["bandwidth"], strict=True)
     of_memory = statistics.median(WRITTEN * read / own / rate for own, rate in pairs)
@@ -207,7 +208,7 @@ def _outside(told: str, name: str, worker: Worker) -> Gate:
 
 
 def alone(path: Path, name: str, kind: str, threads: int) -> Iterator[Gate]:
-    """Yield the gates of a model that is small enough for what is not arithmetic to show."""
+    """Yield the gates of a small model, whose overhead outside arithmetic shows."""
     told = f"{kind} {threads} thread{'s' * (threads > 1)}"
     with Worker(sys.executable, "llm_ubridge", path, threads) as worker:
         worker.take("prefill", SHORT)

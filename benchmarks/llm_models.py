@@ -29,7 +29,7 @@ class Shape:
         return self.embedding // self.heads
 
     def cache_bytes(self, itemsize: int) -> int:
-        """Of keys and values of `CONTEXT` tokens."""
+        """Bytes of keys and values for `CONTEXT` tokens."""
         return 2 * CONTEXT * self.layers * self.kv_heads * self.width * itemsize
 
 

@@ -1,12 +1,12 @@
-"""How a form of a call is timed, and how what it did is held against what it meant to do.
+"""Times the forms of a call, and checks that each did its work.
 
-A worker times all its forms in turn, round after round, so that what disturbs the machine disturbs
-them alike; and what is counted is the processor time of the calling thread, which others on the
-same machine do not add to. Every round asks the do-nothing driver what arrived: a form that
-launches too little, or with other arguments, ends the benchmark.
+A worker times all its forms in turn, round after round, so that a disturbance of the machine
+affects all alike. It counts the processor time of the calling thread, which other processes do not
+add to. Every round asks the do-nothing driver for the launches that arrived: a form that launches
+too little, or with other arguments, ends the benchmark.
 
-A worker's last line of output is one JSON object: its rows, what its library cannot do, and
-versions; or why the library takes no part.
+A worker's last line of output is one JSON object: its rows, gaps and versions; or why the library
+takes no part.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Counts(ctypes.Structure):
 
 
 class Driver(Protocol):
-    """What sees launches arrive and can tell of them."""
+    """A driver that counts launches and reports the counts."""
 
     def expect(self, sizes: Sequence[int]) -> None:
         """Say how the next launches lay out their parameters: 4 or 8 bytes each."""
@@ -93,7 +93,7 @@ class Row:
     what: str
     args: int
     times_ns: list[float]
-    """Of a call, by round."""
+    """Times of a call, by round."""
     launches: int
     checksum: int
 
@@ -118,7 +118,7 @@ def calls(function: Callable[[], object]) -> Callable[[int], None]:
 
 
 def loop(statement: str, **names: object) -> Callable[[int], None]:
-    """A loop over a statement as a program spells it: what it names are local variables."""
+    """A loop over a statement; the names it uses are local variables, as in a program."""
     source = (
         f"def run(count, repeat, {', '.join(names)}):\n"
         f"    for _ in repeat(None, count):\n"

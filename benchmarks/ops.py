@@ -1,7 +1,7 @@
-"""What `benchmarks.ops_host` measures: operations, sizes and inputs, and how one is timed.
+"""Operations, sizes, inputs and timing of `benchmarks.ops_host`.
 
-Every library gets the same arrays and says what it computed as one number, the sum of the results'
-magnitudes, so that a row of the table compares like with like.
+Every library gets the same arrays and reports one number, the sum of the results' magnitudes. So a
+row of the table compares the same computation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 COLUMNS = {1_000: 100, 1_000_000: 1_000, 16_000_000: 4_000}
 """Elements of the operands to the length of their rows."""
 FEW = 16
-"""Elements of the operands that show what a call costs by itself."""
+"""Elements of operands so small that the overhead of a call shows."""
 OPERATIONS = {
     "add": "elementwise",
     "multiply by a number": "elementwise",
@@ -99,7 +99,7 @@ class Row:
     size: int
     """Elements; 0 for a product, whose name tells."""
     nanoseconds: float
-    """Of processor time a call, in all threads of the process: the least of the rounds."""
+    """Processor time of a call, in all threads of the process: the least of the rounds."""
     checksum: float
 
 

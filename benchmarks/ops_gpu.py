@@ -1,10 +1,10 @@
-"""Times operations on an NVIDIA GPU beside what the device can do: `python -m benchmarks.ops_gpu`.
+"""Operations on an NVIDIA GPU beside the device's limits: `python -m benchmarks.ops_gpu`.
 
-Elementwise operations, softmax and norms: the bytes they read and write in a second over those of a
-copy within the device. Products of matrices: the time of cuBLASLt, where it is installed, over that
-of each of our kernels. Times are the device's own, between two events; a ratio is of medians of one
-run. `--smoke` runs everything once on tiny operands: it shows that the benchmark works, also on the
-simulated driver, and its figures mean nothing.
+Elementwise operations, softmax and norms: their bandwidth relative to a copy within the device.
+Products of matrices: the time of cuBLASLt, where it is installed, over the time of each of our
+kernels. Times are the device's own, between two events; a ratio is of medians of one run. `--smoke`
+runs everything once on tiny operands: it shows that the benchmark works, also on the simulated
+driver, and its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ubridge.prepare.matmul.kernels import ProductKernel
 from uhal import Api, Device, DeviceBuffer, Stream, as_dtype
 
 GOAL = 0.92
-"""Of a copy's bandwidth, for everything that only moves and maps elements."""
+"""Least share of a copy's bandwidth, for operations that only move and map elements."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ def bandwidths(device: Device, sizes: Sizes, stream: Stream) -> None:
 
 
 def products(device: Device, sizes: Sizes, stream: Stream) -> None:
-    """Print the time of cuBLASLt over that of our kernels, of each that takes a product."""
+    """Print the time of cuBLASLt over the time of each of our kernels that takes a product."""
     executor = DeviceExecutor.of(device)
-    cublaslt.LEAST_WORK = 1  # how small products fare is to be seen
+    cublaslt.LEAST_WORK = 1  # so that small products take it too
     for dtype in ("f16", "bf16", "f32", "f64"):
         for m, n, k in sizes.products:
             a, b = drawn((m, k), dtype), drawn((k, n), dtype)

@@ -94,7 +94,7 @@ class Gate:
 
 THOUSAND = 1_000
 LEAST_ON_A_THOUSAND = {"indexing": 0.8}
-"""Of each family's geometric mean, where it is not 1. numpy's `take` copies on the spot."""
+"""Gates for a family's geometric mean that are not 1. numpy's `take` copies on the spot."""
 
 
 def _family_gate(family: str) -> Gate:

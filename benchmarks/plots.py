@@ -104,7 +104,7 @@ def by_arguments(figures: Figures) -> Figure:
     figure, axes = _figure(title, figures, 7.6, 4.2)
     found = _cheapest(figures, "launch")
     colours = _colours(found)
-    # Names stand at the ends of lines; those of near lines are moved apart.
+    # Names stand at the ends of lines; names of near lines are moved apart.
     taken: list[float] = []
     for name, counts in sorted(found.items(), key=lambda one: max(one[1].items())[1]):
         places = sorted(counts)

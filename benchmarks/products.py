@@ -1,10 +1,10 @@
 """Products of matrices on the CPU, turn by turn in one process: `python -m benchmarks.products`.
 
-ubridge's f32 beside numpy's, and bf16 and f16 beside f32. Every form runs in each round, and what
-counts is the median of the rounds' ratios: what disturbs the machine for a while disturbs all forms
-of a round alike. Time is the processor time of the whole process for some products, which are
-waited for together; with `--wall` it is what a caller sees, each product waited for, with as many
-threads as each library takes by itself. The exit status is 1 when a gate is missed.
+Compares ubridge's f32 with numpy's, and bf16 and f16 with f32. Every form runs in each round, and
+the median of the rounds' ratios counts: a disturbance of the machine affects all forms of a round
+alike. Time is the processor time of the whole process for several products, with one wait at the
+end. With `--wall` it is the caller's time for one product and its wait, with each library's own
+number of threads. The exit status is 1 when a gate is missed.
 
     python -m benchmarks.products [--wall | --threads 1] [--rounds 31] [--json]
 """
@@ -23,7 +23,7 @@ from typing import Any
 
 SIZES = (128, 192, 256, 384, 512, 768, 1024)
 SPEED = 0.95
-"""Of numpy's, that f32 must have at every size."""
+"""Least speed of f32 relative to numpy's, at every size."""
 HALVES = 512
 """The size from which on halves are held to a share of f32's time."""
 SHARE, SHARE_BY_INSTRUCTIONS = 1.1, 0.7
@@ -155,7 +155,7 @@ def _waited_for(form: Callable[[], object], count: int, wait: Callable[[], None]
 
 
 def gates(row: dict[str, float | str]) -> list[dict[str, Any]]:
-    """What is wanted of a size, and what it is."""
+    """The gates of a size, with measured values."""
     size, by = row["size"], str(row["by"])
     found: list[dict[str, Any]] = [
         {"what": f"{size}: speed over numpy", "least": SPEED, "is": row["speed"]}

@@ -1,10 +1,10 @@
-"""What one kernel of a large PTX module costs simulated: `python -m benchmarks.ptx_large`.
+"""Cost of one kernel of a large PTX module, simulated: `python -m benchmarks.ptx_large`.
 
-Candle's module of quantized kernels has 142 in 5.8 MB; this makes one of that size (`LargeModule`)
-and, in a process of its own each time, loads it through uhal and launches one kernel: with an empty
-cache, with the module known and the kernel new, and with both in the cache. It says how many
-kernels were translated; results are compared with numpy's. Processor time is that of the program
-with the driver in it, without the translator's process.
+Candle's module of quantized kernels has 142 in 5.8 MB; this benchmark makes a module of the same
+size (`LargeModule`). In a new process each time it loads the module through uhal and launches one
+kernel: with an empty cache, with the module known and the kernel new, and with both in the cache.
+It reports how many kernels were translated; results are compared with numpy's. Processor time
+covers the program with the driver in it, without the translator's process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORD = (1 << 32) - 1
 class LargeModule:
     """Kernels of random arithmetic on u32, each in a text of the same length.
 
-    `kernel_N(x, y, n)` computes y[i] of x[i]; what it computes, `expected` says.
+    `kernel_N(x, y, n)` computes y[i] from x[i]; `expected` computes the same.
     """
 
     def __init__(self, seed: int, kernels: int = KERNELS, size: int = BYTES) -> None:

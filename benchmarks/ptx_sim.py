@@ -1,11 +1,11 @@
-"""How fast PTX runs on the CPU, next to numpy: `python -m benchmarks.ptx_sim [--size N]`.
+"""Speed of PTX on the CPU, next to numpy: `python -m benchmarks.ptx_sim [--size N]`.
 
-Kernels of ptx_sim.ptx over N elements, each in a form with one element a thread and in a
-grid-stride form of 1024 blocks, with and without memory checks, called directly and through uhal
-on the simulated driver; then a launch of one block, and the time to get 300 kernels whose libraries
-are in the cache. numpy writes into memory that is there already, as the kernels do.
+It times kernels of ptx_sim.ptx over N elements. Each has a form with one element a thread and a
+grid-stride form of 1024 blocks. Each runs with and without memory checks, called directly and
+through uhal on the simulated driver. Then come a launch of one block, and the time to get 300
+kernels whose libraries are in the cache. numpy writes into existing memory, like the kernels.
 
-Times are the least of several runs. The ratio is of wall time, with as many workers as processors.
+Times are the least of several runs. The ratio is of wall time, with one worker a processor.
 Others on the machine add to that; the last column is the processor time of all workers together.
 """
 
@@ -94,7 +94,7 @@ def elementwise(size: int) -> dict[str, float]:
 
 
 def through_driver(size: int, baselines: dict[str, float]) -> None:
-    """Print the same for uhal on the simulated driver, and what a small launch costs there."""
+    """Print the same for uhal on the simulated driver, and the cost of a small launch there."""
     if not DRIVER.exists():
         print("\nthe simulated driver is not built: make simulators")
         return
@@ -118,7 +118,7 @@ def through_driver(size: int, baselines: dict[str, float]) -> None:
 
 
 def tiny_launch() -> None:
-    """Print what a launch of one block costs, with the call from Python."""
+    """Print the cost of a launch of one block, with the call from Python."""
     from simulators.ptx.launch import Module
 
     print()

@@ -1,11 +1,11 @@
-"""Weights of blocks times vectors on the CPU, beside ggml: `python -m benchmarks.quantized`.
+"""Products of block weights and vectors on the CPU beside ggml: `python -m benchmarks.quantized`.
 
-As many matrices as fill some hundred megabytes are multiplied one after the other, so that each
-comes from memory: ours by replaying a captured graph that rounds x anew for each product, as ggml
-does, ggml's by its own graph, without and with its buffers of interleaved weights. All forms run in
-every round, twice, of which the second time counts; while one runs the others stand still. What
-counts is the median of the rounds' ratios. The fastest of several readers says what the memory of
-this machine gives. The exit status is 1 when a gate is missed.
+It multiplies some hundred megabytes of matrices one after the other, so that each comes from
+memory. Ours replays a captured graph that rounds x anew for each product, as ggml does. ggml runs
+its own graph, with and without its buffers of interleaved weights. All forms run twice in every
+round, and the second time counts; while one form runs the others stand still. The median of the
+rounds' ratios counts. The fastest of several readers gives this machine's memory bandwidth. The
+exit status is 1 when a gate is missed.
 
     python -m benchmarks.quantized --peers PYTHON [--threads 1 2] [--megabytes 512] [--processor]
 
@@ -37,9 +37,9 @@ FORMATS = ("q4_0", "q4_K", "q5_K", "q6_K", "q8_0", "bf16")
 SHAPES = ((5632, 2048), (2048, 5632), (32000, 2048), (4096, 11008))
 VECTORS = (1, 128)
 LEAST = 1.0
-"""Of the speed of the faster of ggml's two ways."""
+"""Least speed relative to the faster of ggml's two ways."""
 SHARE = 0.85
-"""Of the machine's read bandwidth that formats of whole bytes have with two threads."""
+"""Least share of the machine's read bandwidth for these formats, with two threads."""
 OF_BANDWIDTH = ("q8_0", "bf16")
 READERS = ("read_1", "read_4", "read_8", "read_1_ahead", "read_4_ahead")
 
@@ -141,7 +141,7 @@ class Peer(Standing):
         self.features: list[str] = json.loads(self.ask("features"))
 
     def prepare(self, told: dict[str, Any]) -> Any:
-        """Bring matrices there; return what their product with x is, or `None` without a way."""
+        """Send matrices to the process; return their product with x, or `None` without a way."""
         result = self._folder / "result"
         answer = self.ask(json.dumps({**told, "result": str(result)}))
         return np.fromfile(result, np.float32) if answer == "ready" else None

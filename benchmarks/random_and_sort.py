@@ -1,8 +1,8 @@
 """Random numbers and sorts on the CPU beside numpy's: `python -m benchmarks.random_and_sort`.
 
-Both run in each round, and what counts is the median of the rounds' ratios. Time is the processor
-time of the whole process. Both allocate their result. numpy draws with its own generators, PCG64
-and Ziggurat, which no GPU repeats. The exit status is 1 when a gate is missed.
+Both run in each round, and the median of the rounds' ratios counts. Time is the processor time of
+the whole process. Both allocate their result. numpy draws with its own generators, PCG64 and
+Ziggurat, which no GPU repeats. The exit status is 1 when a gate is missed.
 
     python -m benchmarks.random_and_sort [--threads 1] [--rounds 9] [--json]
 """
@@ -23,7 +23,7 @@ SIZE = 1 << 22
 """Random numbers in all."""
 ROWS = {"1,000,003 in a row": (1, 1_000_003), "8 rows of 128,256": (8, 128_256)}
 SPEED = 1.0
-"""Of numpy's, that random numbers must have."""
+"""Least speed of random numbers relative to numpy's."""
 
 
 def main() -> int:
@@ -87,7 +87,7 @@ def _measured(rounds: int, ours: Form, theirs: Form) -> tuple[float, float]:
     times: list[tuple[float, float]] = []
     for _ in range(rounds + 1):
         times.append((_time(ours), _time(theirs)))
-    # The first round allocates what the others use again.
+    # The first round allocates memory that later rounds reuse.
     counted = times[1:]
     return (
         statistics.median(one for one, _ in counted) * 1e3,

@@ -26,7 +26,7 @@ class Library:
     driver: Path
     """What it launches through."""
     ours: bool = True
-    """Runs in this environment; others run in that of the peers."""
+    """Runs in this environment; others run in the peers' environment."""
     module: str = ""
     """What a program imports of it; empty: its import and first device are not timed."""
     first_device: str = ""
@@ -115,7 +115,7 @@ class Gate:
     form: str
     """Ours."""
     over: tuple[str, ...]
-    """Libraries of which the fastest row counts."""
+    """Peer libraries; the fastest row counts."""
     limit: float
     over_form: str = ""
     """Theirs; empty: whichever is the fastest."""
@@ -124,7 +124,7 @@ class Gate:
 UNCHECKED = ("uhal, unchecked",)
 # Safety may cost 30 % of a launch.
 SAFETY = 1 / 0.7
-# A form of the same launch costs the same; what the clock of a busy machine adds is no more.
+# Forms of the same launch cost the same, up to the clock's noise on a busy machine.
 ALIKE = 1.1
 PEERS = ("ctypes", "cuda.bindings", "cuda.core", "PyCUDA", "CuPy")
 CUDA_GATES = (

@@ -58,7 +58,7 @@ def write_figures(page: Path, figures: dict[str, Any]) -> None:
 
 
 def tables(result: Result, outcomes: Outcomes, wheel: Path | None) -> str:
-    """The rows by what they do, the gates, the costs of a start, and what libraries lack."""
+    """The rows by operation, the gates, the costs of a start, and gaps of libraries."""
     parts = [_rows(result, what, args) for what, args in _kinds(result.rows)]
     parts += [_gates(outcomes), _starts(result, wheel)]
     if result.gaps:

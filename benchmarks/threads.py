@@ -1,12 +1,12 @@
-"""What a call costs when several threads make it, beside other libraries.
+"""Cost of a call from several threads, beside other libraries.
 
     python -m benchmarks.threads --peers PYTHON   a Python that has cuda-bindings
     python -m benchmarks.threads --json
 
-Every thread has a stream of its own, on the driver that does nothing. Numbers are nanoseconds on
-the clock for one call of all threads together: with one interpreter lock the best there is, is that
-they stay what they are with one thread. The exit status is 1 when ours with eight threads is more
-than half above that: the library waits for itself somewhere.
+Every thread has a stream of its own, on the do-nothing driver. Numbers are wall nanoseconds for one
+call of all threads together. With one interpreter lock, the best result is the number of one
+thread. The exit status is 1 when ours with eight threads is more than half above that: then the
+library waits for a lock of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.launch_overhead import machine
 from benchmarks.suites import NULL_DRIVER, ROOT
 
 LIBRARIES = {"uhal": True, "ctypes": True, "cuda.bindings": False}
-"""By whether they run in this environment; others run in that of the peers."""
+"""Libraries, and whether each runs in this environment or in the peers'."""
 MOST_THREADS = 8
 LIMIT = 1.5
 SECONDS = 180

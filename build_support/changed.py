@@ -1,12 +1,12 @@
 """Names the files of tests that a change can reach: `make test CHANGED=1` runs only those.
 
-`python -m build_support.changed [REVISION]` prints them, one a line. Changed is what differs from
-the revision, `HEAD` unless told, or is new in the working tree.
+`python -m build_support.changed [REVISION]` prints them, one a line. It compares the working tree,
+new files included, with the revision, by default `HEAD`.
 
-A test is reached through imports, its own and those of the helpers and fixtures that it uses, also
-where compiled code imports or a table names a module. It is reached through words too: a program it
-starts, a backend or a document it names. A file that no rule explains reaches every test: too many
-tests cost time, one too few would cost trust.
+A change reaches a test through imports: the test's own, its helpers' and fixtures', imports in
+compiled code, and modules named in tables. It also reaches tests that name a program to start, a
+backend or a document. A file that no rule explains reaches every test: too many tests cost time,
+one too few would cost trust.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _reached_by(path: str) -> set[str]:
     is_page = path.startswith(("docs/", "examples/")) or path.endswith(".md")
     is_data = path.startswith("tests/") and (module is None or path.endswith("conftest.py"))
     if is_page or is_data or (module is not None and not by_import and not words):
-        # A page, data, a program that nothing imports: by its name, or that of its folder.
+        # A page, data, or a program that nothing imports: matched by its name or its folder's.
         words = (PurePosixPath(path).name, PurePosixPath(path).parent.name or path)
     if not words and module is None:
         return set(_uses())  # sources that are compiled, headers, tables, settings

@@ -2,8 +2,8 @@
 
     python -m build_support.conformance_images cuda|rocm|opencl
 
-The images are committed, so that the suite runs where there is no compiler; `sources.json` beside
-them says of what they were made. Images for the host are built with a wheel.
+The images are committed, so that the suite runs without a compiler; `sources.json` beside them has
+the digests of their sources. Images for the host are built with a wheel.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def compile_cuda(source: Path, image: Path) -> None:
 
 
 def compile_rocm(target: str, source: Path, image: Path) -> dict[str, Signature]:
-    """Compile to a code object for a target; returns what it does not tell of its signatures."""
+    """Compile to a code object for a target; return signatures that it lacks."""
     hip_compiler.compile_hsaco(source, target, image)
     return declared_signatures(
         hip_compiler.preprocess(source, target),
@@ -43,7 +43,7 @@ def compile_rocm(target: str, source: Path, image: Path) -> dict[str, Signature]
 
 
 def compile_opencl(source: Path, image: Path) -> dict[str, Signature]:
-    """Compile to SPIR-V; returns what it does not tell of its signatures."""
+    """Compile to SPIR-V; return signatures that it lacks."""
     opencl_compiler.compile_spirv(source, image)
     return declared_signatures(
         opencl_compiler.preprocess(source),

@@ -2,11 +2,11 @@
 
 The images are committed, so that nobody needs nvcc to use them. Each module becomes PTX for every
 device from compute capability 7.5 on and binaries for the most used ones, in one fatbin; some have
-PTX for later devices besides. Sources in a folder `sm_80` are for devices from 8.0 on and for no
-other vendor's. The same sources and the same nvcc give the same bytes in any directory.
+PTX for later devices besides. Sources in a folder `sm_80` are for devices from 8.0 on, and not for
+other vendors. The same sources and the same nvcc give the same bytes in any directory.
 
-Only what changed is compiled: a module whose sources and compiler are those of the manifest, and
-whose images are those the manifest lists, is left alone.
+Only changes are compiled: a module is skipped if the manifest has its sources, its compiler and its
+images.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ IMAGES = KERNELS / "images" / "cuda"
 INCLUDE = Path("uhal", "include")
 
 PTX_TARGET = "75"
-"""Of sources that lie in no folder of a target."""
+"""Target of sources outside the folders of targets."""
 FURTHER_PTX = {"quantized": ("80",)}
-"""Of modules that take other instructions on later devices: tensor cores of 8.0 multiply more bytes
-at once. Devices between the binaries' and after them compile the newest PTX they can."""
+"""Modules with other instructions on later devices: tensor cores of 8.0 multiply more at once.
+Devices between the binaries' and after them compile the newest PTX they can."""
 CUBIN_TARGETS = ("80", "90")
 PTX_VERSIONS = (
     *("6.3", "6.4", "6.5", "7.0", "7.1", "7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8"),
@@ -132,10 +132,10 @@ def compile_cubin(source: Path, target: str, output: Path) -> None:
 def compile_ptx(
     source: Path, output: Path, *options: str, target: str | None = None
 ) -> dict[str, Signature]:
-    """Compile a source to PTX that says its signatures, under the least version ptxas takes.
+    """Compile a source to PTX with its signatures, in the least version ptxas takes.
 
     `source` is relative to the repository's root, `target` (`80`) the least compute capability,
-    by default that of the source. Returns the signatures by entry.
+    by default the source's own. Returns the signatures by entry.
     """
     least = target or ptx_target(source)
     arch = f"-arch=compute_{least}"
@@ -172,7 +172,7 @@ def _sources(source: Path) -> list[Path]:
 
 
 def compiler() -> str:
-    """Return what the images are made with, without what differs between machines."""
+    """Return the compiler of the images, without details that differ between machines."""
     found = re.search(r"release [\d.]+, (V[\d.]+)", _run(["nvcc", "--version"]))
     if found is None:
         raise BuildError("nvcc --version names no release")

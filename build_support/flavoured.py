@@ -1,9 +1,9 @@
-"""A copy of the checkout whose compiled parts are built in another way: for debuggers, sanitized.
+"""A copy of the checkout built with other compiler options, for debuggers and sanitizers.
 
     python -m build_support.flavoured FLAVOUR [COMMAND…]
 
-keeps the copy in `build/flavours/FLAVOUR`, where its build does not touch the checkout's, brings
-it up to date, and runs the command there, with this interpreter for `python`.
+The copy is `build/flavours/FLAVOUR`, so its build does not touch the checkout's. The command brings
+it up to date, and runs there, with this interpreter for `python`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SANITIZER_OPTIONS = {
     "TSAN_OPTIONS": "second_deadlock_stack=1:die_after_fork=0",
 }
 REPORTS = "build/reports"
-"""In the copy: a test may have caught what a process said, so reports go to files."""
+"""Folder in the copy: a test may capture a process's output, so reports go to files."""
 NOTICE = "WARNING: ASan doesn't fully support makecontext/swapcontext functions"
-"""What AddressSanitizer writes of a test's fibers; it found nothing then."""
+"""AddressSanitizer's notice about a test's fibers; it is no finding."""
 
 
 def mirror(flavour: Flavour, root: Path = ROOT) -> Path:
-    """Bring the copy's files up to date with the checkout's; what it built stays."""
+    """Bring the copy's files up to date with the checkout's; its build stays."""
     copy = root / "build" / "flavours" / flavour.name
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -1,8 +1,8 @@
-"""The style of what ruff does not know: clang-format writes C and C++, cython-lint checks Cython.
+"""The style of files outside ruff: clang-format writes C and C++, cython-lint checks Cython.
 
     python -m build_support.formatting [--check]
 
-writes C and C++ anew; with `--check` nothing is written, and what would be changed is an error.
+writes C and C++ anew; with `--check` it writes nothing, and a difference is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEFT_AS_WRITTEN = (
 
 
 def sources(*patterns: str) -> list[str]:
-    """Tracked files of these patterns, less what is left as it was written."""
+    """Tracked files of these patterns, without `LEFT_AS_WRITTEN`."""
     listed = subprocess.run(
         ["git", "ls-files", "--", *patterns], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.splitlines()

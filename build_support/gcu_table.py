@@ -17,14 +17,14 @@ from ubridge.prepare.gcu.table import GCU
 from uhal.dtypes import ALL
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "gcu_entries.md"
-_NIBBLES = "the kernel takes the first minimum of a block for both of its halves"
-_COPIES_NOTHING = "the kernel copies a buffer it never wrote: quantizing is commented out in it"
+_NIBBLES = "its kernel uses one minimum for both halves of a block"
+_COPIES_NOTHING = "its kernel copies an unwritten buffer; quantizing is commented out"
 
 REFUSED: Mapping[str, str] = {
     **{f"ugelu_erf_{dtype}": GELU_ERF_REASON for dtype in ("bf16", "f16", "f32")},
     **{f"quantize_block_q4_k_{dtype}": _COPIES_NOTHING for dtype in ("bf16", "f16", "f32")},
     **{f"dequantize_block_q4_k_{dtype}": _NIBBLES for dtype in ("bf16", "f16")},
-    "dequantize_block_q4_k_f32": f"{_NIBBLES}, and the first half of the elements twice",
+    "dequantize_block_q4_k_f32": f"{_NIBBLES}; elements twice",
 }
 """Entry to the reason no operation uses it."""
 

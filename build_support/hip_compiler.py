@@ -34,8 +34,8 @@ COMPILE = (
     *("-nogpuinc", "-nogpulib"),
     # The default identifier of a compilation is made of the path.
     "-fuse-cuid=none",
-    # The runtime finds kernels in `.symtab`, so that stays; what the compiler notes there of each
-    # kernel's registers, the metadata says too.
+    # The runtime finds kernels in `.symtab`, so that stays. The compiler's notes there of each
+    # kernel's registers repeat the metadata.
     *("-Xoffload-linker", "--discard-all"),
 )
 
@@ -69,8 +69,8 @@ def compile_hsaco(
 ) -> None:
     """Compile a source for one target id (`gfx90a`, `gfx90a:xnack-`) to a code object.
 
-    `source` is relative to `root`, a folder laid out as this repository. The image says what its
-    kernels take where it `tells_signatures`. Raises `CompilerError`.
+    `source` is relative to `root`, a folder laid out as this repository. The image has its kernels'
+    signatures if `tells_signatures`. Raises `CompilerError`.
     """
     told = () if tells_signatures else (_BESIDE,)
     options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}", *told)
@@ -84,12 +84,12 @@ def compile_hsaco(
 
 
 def preprocess(source: Path, target: str, *, root: Path = ROOT) -> str:
-    """Return what the preprocessor makes of a source. Raises `CompilerError`."""
+    """Return the preprocessor's output for a source. Raises `CompilerError`."""
     return run_compiler([*_clang(), f"--offload-arch={target}", *_ANALYZE, "-E", str(source)], root)
 
 
 def representation(source: Path, target: str, *, root: Path = ROOT) -> str:
-    """Return what the optimizer makes of a source, as LLVM's text. Raises `CompilerError`."""
+    """Return the optimizer's output for a source, as LLVM's text. Raises `CompilerError`."""
     options = (f"--offload-arch={target}", *_ANALYZE, "-O1", "-S", "-emit-llvm")
     return run_compiler([*_clang(), *options, str(source), "-o", "-"], root)
 
@@ -132,8 +132,8 @@ def _write_linker(folder: Path) -> None:
 
 
 def run_compiler(command: Sequence[str], root: Path) -> str:
-    """Run a compiler's command in `root`; return what it prints. Raises `CompilerError`."""
-    # From the root, so that no path of this machine is in what a compiler keeps.
+    """Run a compiler's command in `root`; return its output. Raises `CompilerError`."""
+    # From the root, so that the compiler's output has no path of this machine.
     environment = {name: value for name, value in os.environ.items() if name not in _INFLUENCES}
     done = subprocess.run(command, cwd=root, capture_output=True, encoding="utf-8", env=environment)
     if done.returncode != 0:

@@ -51,7 +51,7 @@ class Job:
 
 
 class BuildError(Exception):
-    """A command of a job failed; the text is the command and what it printed."""
+    """A command of a job failed; the text is the command and its output."""
 
 
 def build(jobs: Sequence[Job], root: Path) -> None:
@@ -133,7 +133,7 @@ def _keep(made: Path, kept: Path) -> None:
 
 
 def _prune(cache: Path) -> None:
-    """Remove what was not used for longest, down to the limit."""
+    """Remove the least recently used files, down to the limit."""
     sizes = {path: path.stat() for path in cache.glob("*") if path.is_file()}
     total = sum(facts.st_size for facts in sizes.values())
     for path in sorted(sizes, key=lambda path: sizes[path].st_mtime_ns):

@@ -14,13 +14,13 @@ from uhal.signature import Signature, merge
 
 
 class DeclarationError(Exception):
-    """What was compiled is not what the source says."""
+    """The compiled kernels differ from the source's declarations."""
 
 
 def declared_signatures(
     expanded: str, kernel: re.Pattern[str], compiled: Mapping[str, Signature]
 ) -> dict[str, Signature]:
-    """Return what the source declares of each compiled kernel, in the image's order.
+    """Return the source's declarations of each compiled kernel, in the image's order.
 
     `expanded` is the source after the preprocessor; `kernel` matches the head of a kernel there, up
     to the parenthesis, with the name as its group. Raises `DeclarationError` when the two have
@@ -41,7 +41,7 @@ def sidecar_text(signatures: Mapping[str, Signature]) -> str:
 
 
 def _describe(parts: list[str], compiled: Signature) -> Signature:
-    """The source's words for the parameters; a structure is as many bytes as were compiled."""
+    """The source's words for the parameters; a structure becomes its compiled size."""
     words = []
     for part, parameter in zip(parts, compiled, strict=True):
         try:

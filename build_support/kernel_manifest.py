@@ -1,4 +1,4 @@
-"""The manifest beside compiled kernels: of what they were made, and whether that is still so."""
+"""The manifest beside compiled kernels: their sources, and whether they are up to date."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Write docs/reference/kernels.md from the headers: `python -m build_support.kernel_reference`.
 
-A header says what it is in a comment `/** … */` at its top, and what each name in it does in such a
-comment before the name. `<uhal/kernel.h>` itself is described by its first comment alone.
+A comment `/** … */` at the top of a header describes the header, and such a comment before a name
+describes the name. The first comment of `<uhal/kernel.h>` describes that header alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME = re.compile(r"(\w+)\s*\(|struct (?:alignas\(.*?\) )?(\w+)|enum (\w+)|#def
 
 @dataclass(frozen=True)
 class Entry:
-    """A name of a header, as its declaration says it, and what is said of it."""
+    """A name of a header, its declaration, and its description."""
 
     name: str
     declaration: str
@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def read_header(header: str) -> tuple[str, list[Entry]]:
-    """Return what a header says of itself, and its names."""
+    """Return a header's description, and its names."""
     text = (INCLUDE / f"{header}.h").read_text(encoding="utf-8")
     comments = list(_COMMENT.finditer(text))
     entries = [entry for found in comments[1:] for entry in _entries(found, text)]

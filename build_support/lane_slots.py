@@ -1,11 +1,12 @@
-"""Writes what the lane says of the hot table's slots, from their one list in `hot_table.h`.
+"""Writes the lane's declarations of the hot table's slots, from their one list in `hot_table.h`.
 
     python -m build_support.lane_slots cython_src build/lane
 
 `hot_table.pxi` declares the header to Cython. `slot_calls.pxi` has the native calls that sources
-make, named after the slot: `native_event_record(context, …)` makes the device current, calls the
-slot, restores what was current, and raises what came back; `status_of_event_query(context, …)`
-returns it instead. With `_unlocked` behind the name the GIL is let go of around the call.
+make, named after the slot. `native_event_record(context, …)` makes the device current, calls the
+slot, restores the current device, and raises an error's exception. `status_of_event_query(context,
+…)` returns the status instead. With `_unlocked` behind the name the GIL is released around the
+call.
 
 The header is read in the subset it is written in; anything else is an error.
 """
@@ -141,7 +142,7 @@ def _call(slot: Slot, kind: str, unlocked: str) -> str:
 
 
 def main(sources: Path, destination: Path) -> None:
-    """Write both files for the lane in a folder, where they differ from what is there."""
+    """Write both files for the lane in a folder, if they changed."""
     header = (sources / "hot_table.h").read_text("utf-8")
     lane = [path.read_text("utf-8") for path in sorted(sources.rglob("*.pxi"))]
     destination.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,14 @@
-"""What the compiled parts are and how each is compiled, as jobs for `build_support.jobs`.
+"""The compiled parts and their compilation, as jobs for `build_support.jobs`.
 
-Eight kinds: tables of the ABI headers (JSON), the lane (Cython, a Python extension), the host
-runtime (C++, a plain shared library loaded like a vendor's driver), the HSA and the OpenCL runtime
-(C, plain shared libraries over AMD's and over any vendor's), the slot adapters of CUDA and
-TopsRuntime (C), the emulations of slots (C) and the host kernels (one shared library a module and
-level).
+Eight kinds:
+
+* tables of the ABI headers (JSON)
+* the lane (Cython, a Python extension)
+* the host runtime (C++, a plain shared library loaded like a vendor's driver)
+* the HSA and the OpenCL runtime (C, shared libraries over AMD's and over any vendor's)
+* the slot adapters of CUDA and TopsRuntime (C)
+* the emulations of slots (C)
+* the host kernels (one shared library a module and level)
 """
 
 from __future__ import annotations
@@ -38,13 +42,13 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(uhal/[^>]+)>)', re.MULT
 
 @dataclass(frozen=True)
 class Flavour:
-    """What all parts are compiled for besides what they are: options behind each part's own."""
+    """Additional compiler options for all parts, behind each part's own."""
 
     name: str
     options: tuple[str, ...] = ()
     keeps_symbols: bool = True
     runtime: str = ""
-    """Of a sanitizer: the library that has to be in the process before everything else."""
+    """A sanitizer's library, which must be in the process before everything else."""
 
 
 RELEASE = Flavour("release", keeps_symbols=False)
@@ -379,9 +383,9 @@ def _kernel_job(
 
 
 def _included(source: Path, include: Path) -> tuple[Path, ...]:
-    """The headers beside a source and of ours that it includes, and those that they include.
+    """The headers beside a source and of ours that it includes, directly or not.
 
-    Conditions are not looked at: what is only for devices counts, too.
+    Conditions are ignored: headers for devices alone count, too.
     """
     found: dict[Path, None] = {}
     waiting = [source]

@@ -41,7 +41,7 @@ def compile_spirv(source: Path, output: Path, *, root: Path = ROOT) -> None:
 
 
 def preprocess(source: Path, *, root: Path = ROOT) -> str:
-    """Return what the preprocessor makes of a source. Raises `CompilerError`."""
+    """Return the preprocessor's output for a source. Raises `CompilerError`."""
     return run_compiler([*_clang(), "-E", str(source)], root)
 
 

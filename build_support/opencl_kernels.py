@@ -48,7 +48,7 @@ def _sources(name: str, root: Path) -> Iterable[Path]:
 
 
 def compiler() -> str | None:
-    """Return what the images are made with, `None` without the pinned compiler."""
+    """Return the compiler of the images, `None` without the pinned compiler."""
     found = toolchain()
     return None if found is None else f"{found}, zlib {zlib.ZLIB_RUNTIME_VERSION}"
 

@@ -10,7 +10,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "operations.
 
 
 def markdown_table() -> str:
-    """Return a table of every operation with dtypes: what it takes, gives and promises."""
+    """Return a table of every operation with dtypes: operands, result and accuracy."""
     lines = [
         "| Operation | Computes | Operands | Result | Dtypes | Largest error of floats |",
         "|---|---|---|---|---|---|",

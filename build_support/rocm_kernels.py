@@ -37,10 +37,10 @@ TARGETS = ("gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201")
 """MI200, MI300, and the three generations of RDNA since 2020. Features are left open."""
 
 _HOST_ENTRY = "host-x86_64-unknown-linux-gnu-"
-"""HIP expects one, whatever the machine; it is empty."""
+"""HIP expects this entry on any machine; it is empty."""
 _DEVICE_ENTRY = "hipv4-amdgcn-amd-amdhsa--"
 _ALIGNMENT = 256
-"""Of each code object in the bundle, as of the code in it."""
+"""Alignment of each code object in the bundle, as of the code in it."""
 
 KERNEL = re.compile(
     r"__attribute__\(\(global, amdgpu_flat_work_group_size\([^()]*\)\)\)\s+void\s+(\w+)\s*\("
@@ -66,7 +66,7 @@ def _sources(name: str, root: Path) -> Iterable[Path]:
 
 
 def compiler() -> str | None:
-    """Return what the images are made with, `None` without the pinned compiler."""
+    """Return the compiler of the images, `None` without the pinned compiler."""
     found = toolchain()
     return None if found is None else f"{found}, zlib {zlib.ZLIB_RUNTIME_VERSION}"
 

@@ -31,8 +31,8 @@ said["includes"] = [sysconfig.get_path(name) for name in ("include", "platinclud
 print(json.dumps(said))
 """
 OLDEST_GLIBC = "2.28"
-"""What zig links against: that of RHEL 8, the oldest for which images of `manylinux` are made."""
-# zig links its C++ library into everything, with what debuggers want of it.
+"""The glibc zig links against: RHEL 8's, the oldest with `manylinux` images."""
+# zig links its C++ library into everything, with symbols for debuggers.
 _WITHOUT_SYMBOLS = ("-Wl,-s",)
 # What zig calls -march is a CPU; the triple means the first one of the architecture.
 _OF_ZIG: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -51,7 +51,7 @@ class Python:
     tag: str
     version: str
     suffix: str
-    """Of an extension module's file name."""
+    """Suffix of an extension module's file name."""
     cc: tuple[str, ...]
     link: tuple[str, ...]
     """Options that make an extension module of objects."""
@@ -104,9 +104,9 @@ def this_machine(python: Python | None = None) -> Target:
 
 
 def other_machine(machine: str, python: Python) -> Target:
-    """Return another Linux machine, for which zig compiles.
+    """Return another Linux machine; zig compiles for it.
 
-    The headers of an interpreter say nothing of a 64-bit machine that is not true of the others.
+    An interpreter's headers are the same for all 64-bit machines.
     """
     if importlib.util.find_spec("ziglang") is None:
         raise SystemExit(f"wheels for {machine} need zig: {sys.executable} -m pip install ziglang")
@@ -135,7 +135,7 @@ def _cxx() -> tuple[str, ...]:
 
 @functools.cache
 def version_of(compiler: Sequence[str]) -> str:
-    """Return the first line of what a compiler says of itself; nothing where there is none."""
+    """Return the first line of a compiler's version text; empty without a compiler."""
     try:
         done = subprocess.run([*compiler, "--version"], capture_output=True, encoding="utf-8")
     except OSError:

@@ -1,9 +1,9 @@
 """Tries a wheel as a stranger would: `python -m build_support.try_wheel [WHEEL] [--whole]`.
 
-The wheel, by default the one for this interpreter in `dist/`, is installed into a clean
-environment below `build/`. What a user would run first is run there with a path that holds the
-environment and a few programs of the system: no compiler, no build of this checkout. Of the
-conformance suite that is a part, with `--whole` all.
+The wheel, by default the one for this interpreter in `dist/`, is installed into a clean environment
+below `build/`. The first commands of a user run there with a path that holds the environment and a
+few programs of the system: no compiler, no build of this checkout. A part of the conformance suite
+runs, too, with `--whole` all of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROGRAMS = "sh env uname ldconfig".split()
 """What a program may find besides Python: what Python's own libraries ask for."""
 SIMULATED = ("cuda", "rocm")
 PART = "test_launches or test_memory or test_capture"
-"""Of the conformance suite: files that launch kernels of every shape."""
+"""Files of the conformance suite that launch kernels of every shape."""
 
 
 def main(arguments: list[str]) -> int:
@@ -117,15 +117,15 @@ class Site:
         self.path = f"{folder / 'environment' / 'bin'}{os.pathsep}{programs}"
 
     def uhal(self, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
-        """Run a command of uhal there; return what it printed."""
+        """Run a command of uhal there; return its output."""
         return self.run("-m", "uhal", *arguments, environment=environment)
 
     def run(
         self, *arguments: str, environment: Mapping[str, str] | None = None, visible: bool = False
     ) -> str:
-        """Run Python there; return what it printed. A failure shows that and raises."""
+        """Run Python there; return its output. A failure shows that and raises."""
         print("$ python", *arguments, end="", flush=True)
-        # What pip needs to reach an index is the user's; programs get nothing of it.
+        # Variables that pip needs for an index come from the user; programs get none of them.
         kept = os.environ if visible else {}
         began = time.monotonic()
         done = subprocess.run(

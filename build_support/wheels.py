@@ -38,7 +38,7 @@ LARGEST = 30_000_000
 _LANE = re.compile(r"uhal/_lane\..*\.so")
 _NATIVE = re.compile(r".*\.so(\.\d+)*")
 _TAG = re.compile(r"^Tag: .*$", re.MULTILINE)
-# A file of a wheel has the time of what it was made from, if the maker says which that is.
+# A file of a wheel has the time of its source, if SOURCE_DATE_EPOCH gives one.
 _EARLIEST = 315532800
 """1 January 1980: a zip file knows none before."""
 
@@ -46,7 +46,7 @@ Contents = Mapping[str, bytes]
 
 
 def main(arguments: list[str]) -> None:
-    """Build what was asked for; print each wheel with its size."""
+    """Build the requested wheels; print each wheel with its size."""
     parser = argparse.ArgumentParser(prog="python -m build_support.wheels", description=__doc__)
     parser.add_argument("--machine", default=platform.machine(), help="aarch64, for one")
     parser.add_argument("--only-this", action="store_true", help="for this interpreter alone")

@@ -1,6 +1,6 @@
-"""List every backend, why it can or cannot be used, and the devices of those that can.
+"""List every backend, its devices, or the reason why it is unusable.
 
-Nothing has to be installed for a backend that is absent; its line says what would bring it.
+No backend has to be installed; a missing one's line says how to get it.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Ten wrong launches and what is said about each. None of them reaches the device.
+"""Ten wrong launches and their messages. None of them reaches the device.
 
 An argument is counted from 0 and named as in the kernel's source; the line is the caller's.
 """

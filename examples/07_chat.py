@@ -1,4 +1,4 @@
-"""Talk with a language model in a session, which keeps what the model has read.
+"""Talk with a language model in a session, which keeps the state of the conversation.
 
 Without --model it makes one with random weights, so the answers mean nothing.
 """
@@ -29,12 +29,12 @@ def main() -> None:
             answer = session.chat(messages, max_tokens=12, temperature=0.8, seed=1)
             print(">", question)
             told = []
-            # Pieces come as they are made, whole characters each.
+            # Pieces are printed at once, whole characters each.
             for piece in answer:
                 told.append(piece)
                 print(repr(piece)[1:-1], end="", flush=True)
             messages.append({"role": "assistant", "content": "".join(told)})
-            # The second question's prompt begins with all that was said before.
+            # The second question's prompt begins with the whole earlier conversation.
             print(f"\n{answer.reused_tokens} of {answer.prompt_tokens} tokens were known")
 
 

@@ -1,13 +1,13 @@
 """Run each part of a LLaMA layer on any device and compare it with numpy in double precision.
 
-Weights are random, or a model's: `--local-weights DIR` takes the first layer of a folder as
-Hugging Face keeps it, `config.json` beside `*.safetensors`, and needs the package safetensors.
+Weights are random, or a model's: `--local-weights DIR` takes the first layer of a folder from
+Hugging Face (`config.json` beside `*.safetensors`) and needs the package safetensors.
 
-Every operand is rounded to `--dtype` first, and numpy computes from what the device then holds. The
-largest error of a part is at most 1e-5 (f32), 2e-3 (f16) or 1.6e-2 (bf16) of its largest value, of
-an f32 softmax 1e-6, and parts that only move elements have none.
+Every operand is rounded to `--dtype` first, and numpy computes from the device's values. The
+largest error of a part, relative to its largest value, is at most 1e-5 (f32), 2e-3 (f16) or 1.6e-2
+(bf16). An f32 softmax has 1e-6, and parts that only move elements have none.
 
-Exit status: 0 all parts are right, 1 one is not, 2 a wrong option, 3 it could not be computed.
+Exit status: 0 all parts are right, 1 a part is wrong, 2 a wrong option, 3 no device computed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Operand(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What the device computed and what numpy did; `tolerance` None takes that of the dtype."""
+    """The device's result and numpy's; `tolerance` None takes the dtype's."""
 
     what: str
     got: DeviceTensor
@@ -93,7 +93,7 @@ class Layer:
 
     @cached_property
     def angles(self) -> tuple[Operand, Operand]:
-        """Cosines and sines for each position, those of the cache first."""
+        """Cosines and sines for each position, the cache's first."""
         cos, sin = rope_tables(self.model, CACHED + POSITIONS)
         return self.uploaded(cos), self.uploaded(sin)
 

@@ -25,7 +25,7 @@ from uhal.errors import DeviceError
 Array = npt.NDArray[Any]
 EPSILON = 1e-5
 TOLERANCE = 1e-4
-"""Of the largest logit: f32 through all layers."""
+"""Relative to the largest logit: f32 through all layers."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A LLaMA layer for `component_test.py`: its sizes, its weights, and what it computes, in numpy."""
+"""A LLaMA layer for `component_test.py`: its sizes, its weights, and its computation in numpy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Model:
     epsilon: float = 1e-5
     rope: Rope = Rope()
     head_width: int = 0
-    """Elements of one head; 0 for as many as share the hidden ones out."""
+    """Elements of one head; 0: the hidden size divided by the number of heads."""
 
     @property
     def width(self) -> int:
@@ -71,7 +71,7 @@ class Model:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each weight; matrices are (results, elements), as they are kept."""
+        """The shape of each weight; matrices are (results, elements), as in the files."""
         of_keys = (self.kv_heads * self.width, self.hidden)
         return {
             "embed_tokens": (self.vocabulary, self.hidden),
@@ -104,7 +104,7 @@ def random_weights(model: Model, seed: int) -> dict[str, Array]:
 def local_weights(folder: Path) -> tuple[Model, dict[str, Array]]:
     """The sizes and the first layer's weights of a model in Hugging Face's files.
 
-    Raises `WeightsError` with what is missing: the package safetensors, a file, a weight, a shape.
+    Raises `WeightsError` that names a missing package, file or weight, or a wrong shape.
     """
     try:
         # numpy knows the bfloat16 that most models are kept in by this import only.
@@ -185,7 +185,7 @@ def _full_name(name: str) -> str:
     return f"model.{name}.weight" if name == "embed_tokens" else f"model.layers.0.{name}.weight"
 
 
-# -- what it computes ----------------------------------------------------------------------------
+# -- computation ---------------------------------------------------------------------------------
 
 
 def rope_tables(model: Model, positions: int) -> tuple[Reference, Reference]:

@@ -165,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
         inputs = constant_inputs(options.n)
     with Stream(device=device) as stream:
         if options.time:
-            # The first run also loads the kernels, which is not what is asked for.
+            # The first run also loads the kernels, which the measurement excludes.
             forward(inputs, stream)
         layers = forward(inputs, stream)
         stream.synchronize()

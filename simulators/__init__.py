@@ -1,1 +1,1 @@
-"""Simulated drivers, and what they run kernels with."""
+"""Simulated drivers, and the executors of their kernels."""

@@ -35,7 +35,7 @@ DRIVERS = {
     "libcuda.so.1": CUDA,
     COMPILERS: ("images/attached_ptx", "images/fatbin", "images/lz4", "compilers"),
     "libhsa-runtime64.so.1": HSA,
-    # For benchmarks: their few functions, linked first, replace those of the same name.
+    # For benchmarks: their few functions, linked first, replace the usual functions.
     "null/libcuda.so.1": ("null", "null/kernels", "null/cuda", *CUDA),
     "null/libhsa-runtime64.so.1": ("null", "null/kernels", "null/hsa", *HSA),
     "null/libtopsrt.so.1": (
@@ -56,7 +56,7 @@ IN_KERNELS = SIMULATORS / "ptx" / "runtime" / "numerics.c"
 
 
 def main() -> None:
-    """Bring the checkout's libraries up to date; a failure prints what the compiler said."""
+    """Bring the checkout's libraries up to date; a failure prints the compiler's output."""
     if not sys.platform.startswith("linux"):
         print("The simulated drivers are built on Linux only; tests that need them are skipped.")
         return
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def build_drivers(destination: Path) -> None:
-    """Bring every library of a folder up to date; `BuildError` says what the compiler said."""
+    """Bring every library of a folder up to date; `BuildError` has the compiler's output."""
     tools = "".join(
         subprocess.run([one, "--version"], capture_output=True, text=True, check=False).stdout
         for one in (COMPILER, C_COMPILER)

@@ -63,7 +63,7 @@ def _forker(environment: Mapping[str, str]) -> Forker | None:
 
 
 def check_child(function: Callable[..., object], *arguments: Any, **how: Any) -> str:
-    """Run it, expect success and a silent stderr; return what it printed."""
+    """Run it, expect success and a silent stderr; return its output."""
     result = run_child(function, *arguments, **how)
     assert (result.returncode, result.stderr) == (0, ""), result.stderr or result.stdout
     return result.stdout

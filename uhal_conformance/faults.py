@@ -51,7 +51,7 @@ def name_the_suspects(backend: str, image: str) -> None:
     broken = Broken(backend, image)
     broken.run(0)
     broken.stream.synchronize()
-    # any call after the bad launch may be the one that is told
+    # Any call after the bad launch may raise the fault.
     try:
         broken.run(1)
         broken.run(0)

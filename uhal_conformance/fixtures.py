@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[Row]:
-    """The row under test, its environment set. Of a module: no test elsewhere must see a row."""
+    """The row under test, its environment set. Scope module: no test elsewhere must see a row."""
     found: Row = request.param
     with in_place(found, folder):
         yield found
@@ -80,7 +80,7 @@ def counted(backend: str) -> dict[str, int]:
 
 
 def native_objects(backend: str) -> dict[str, int]:
-    """What the driver counts, less what the pool keeps for later."""
+    """The driver's counts, less the objects that the pool keeps for later."""
     kept = {"allocations", "events"}
     native = diagnostics()["native"][backend]
     counted = {kind: count for kind, count in native.items() if kind not in kept}

@@ -1,4 +1,4 @@
-"""What backends cannot do, for good: those of uhal, and what others write down in a file."""
+"""Permanent gaps of backends: uhal's own, and other backends' in a file."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Gaps:
 
 
 def read_gaps(path: Path) -> Gaps:
-    """Read a file of gaps. Raises `ValueError` that says what is wrong with it."""
+    """Read a file of gaps. Raises `ValueError` that names its mistake."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as failure:

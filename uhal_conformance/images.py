@@ -1,5 +1,5 @@
-"""The suite's kernels, compiled for a backend: those that came with it, those a vendor made, or on
-the host what this machine's compiler makes."""
+"""The suite's kernels, compiled for a backend: shipped images, a vendor's images, or on the host
+the output of this machine's compiler."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Row:
     unsupported_fixtures: Mapping[str, str] = field(default_factory=dict)
     """Fixtures whose tests the backend cannot run, with the reason."""
     prepare: Callable[[Path], Mapping[str, str]] | None = None
-    """Makes what the row needs, in a folder; returns more of the environment. May skip the row."""
+    """Prepares the row in a folder; returns environment variables. May skip the row."""
     compile_on: Callable[[int, Path, Path], Path] | None = None
     """Like `compile`, for the real device of an ordinal; `None` where images suit every device."""
 

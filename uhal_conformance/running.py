@@ -1,4 +1,4 @@
-"""One run of the suite on one device, and what came of every test."""
+"""One run of the suite on one device, and the outcome of every test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestResult:
     """`gap`: left out, for the backend cannot do it; `skipped`: it left itself out."""
     seconds: float
     reason: str
-    """Of a gap or a skip why; of a failure its report."""
+    """The reason of a gap or a skip, or a failure's report."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def run(
 ) -> Run:
     """Run the suite in this process. Its tests start others.
 
-    `images` is a folder with an image of each of the suite's kernels, where none came with uhal;
-    `gaps` are what the backend cannot do, besides what is known of ours. `only` is an expression as
-    `pytest -k` takes it. `cache` keeps compiled kernels, `options` are pytest's.
+    `images` is a folder with an image of each of the suite's kernels, if uhal ships none. `gaps`
+    lists the backend's gaps, besides the known gaps of our backends. `only` is an expression for
+    `pytest -k`. `cache` keeps compiled kernels, `options` are pytest's.
     """
     gaps = gaps or Gaps()
     row = Row(
@@ -111,7 +111,7 @@ def _image(backend: str, ordinal: int, images: Path | None, source: Path, folder
 
 
 class _Told:
-    """The plugin: puts the row into the tests and takes what came of them."""
+    """The plugin: puts the row into the tests and collects their outcomes."""
 
     def __init__(self, row: Row, seed: int | None) -> None:
         self.row = row

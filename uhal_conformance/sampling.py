@@ -34,8 +34,8 @@ def rounds(sampled: Amount, full: Amount) -> Amount:
 def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int) -> None:
     """Deselect the cases of tests marked `drawn` that the seed does not draw.
 
-    All of them run in a soak. Every dtype of a file still occurs in it. The choice depends on the
-    seed and on the test alone, so a run of one file draws what a run of all files draws.
+    A soak runs all of them. Every dtype of a file still occurs in it. The choice depends only on
+    the seed and the test, so a run of one file draws the same as a run of all files.
     """
     if SOAK:
         return

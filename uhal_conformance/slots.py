@@ -1,4 +1,4 @@
-"""Slots of the hot table called by hand: what the lane would check goes to the library as it is."""
+"""Slots of the hot table called by hand: the library gets arguments without the lane's checks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Slots:
 
 
 def launch_graph(backend: Backend, executable: int, stream: int) -> None:
-    """Enqueue the whole graph; raise what the library says."""
+    """Enqueue the whole graph; raise the library's errors."""
     Slots(backend)("graph_launch", executable, stream)
 
 

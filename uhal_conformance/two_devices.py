@@ -166,7 +166,7 @@ def check_one_closes_and_the_other_works_on(backend: str, image: str) -> None:
 
 
 def keep_busy(pair: Pair) -> DeviceBuffer:
-    """Give the second device's stream work that takes a while; return what it is done on."""
+    """Give the second device's stream work that takes a while; return its buffer."""
     busy = DeviceBuffer.zeros(1_000_000, "u32", device=pair.devices[1])
     for add in range(20):
         pair.steps[1][8, 64, 0, pair.streams[1]](busy.size, 3, add, busy)

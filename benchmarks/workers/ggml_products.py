@@ -1,10 +1,10 @@
 """ggml's products of weights of blocks and vectors, by the library of `llama-cpp-python`.
 
-It is run by the peers' Python as a script and answers lines on its standard input: a JSON object
-prepares matrices, `features` says what of the CPU it uses, and `run` multiplies by all once
-and prints the seconds it took.
+The peers' Python runs it as a script. It answers lines on its standard input: a JSON object
+prepares matrices, `features` lists the CPU features in use, and `run` multiplies by all once and
+prints the seconds.
 
-Declarations are those of ggml.h, ggml-alloc.h, ggml-backend.h and ggml-cpu.h.
+Declarations come from ggml.h, ggml-alloc.h, ggml-backend.h and ggml-cpu.h.
 """
 
 from __future__ import annotations

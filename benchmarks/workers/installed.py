@@ -18,7 +18,7 @@ PACKAGES = (*(path.parent.name for path in ROOT.glob("*_backend/__init__.py")), 
 
 
 def installed_bytes(name: str, seen: set[str]) -> int:
-    """Bytes of a distribution and of what it requires without extras, each counted once."""
+    """Bytes of a distribution and its requirements without extras, each counted once."""
     name = re.sub("[-_.]+", "-", name).lower()
     if name in seen:
         return 0

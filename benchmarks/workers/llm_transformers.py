@@ -12,7 +12,7 @@ from benchmarks.llm_models import CONTEXT, SHAPES, Shape
 
 
 def made(shape: Shape) -> transformers.LlamaForCausalLM:
-    """Return a model of random weights: what is in them does not change what they cost."""
+    """Return a model of random weights, which cost the same as trained ones."""
     config = transformers.LlamaConfig(
         hidden_size=shape.embedding,
         intermediate_size=shape.inner,

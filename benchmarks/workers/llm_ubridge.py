@@ -45,7 +45,7 @@ class Work:
         return time.perf_counter() - start
 
     def decode(self, count: int) -> float:
-        """Seconds of so many tokens, one by one, behind what was read."""
+        """Seconds for a number of tokens, one by one, behind the text in the cache."""
         length = self.cache.length
         # The step is captured once, which no turn is to pay for.
         self._step(self.cache, 0)
@@ -70,10 +70,10 @@ class Work:
         return min(spent)
 
     def outside(self, count: int) -> float:
-        """The share of a step that is not spent in kernels: the median of so many steps.
+        """The share of a step outside kernels: the median of several steps.
 
-        Within are the replay's time on the device and the choice of the most probable token, but
-        for what a kernel of nothing takes there, as often as there are kernels.
+        The kernels' time is the replay's time on the device, with the choice of the token. It
+        excludes the time of an empty kernel, once for each kernel.
         """
         length = self.cache.length
         # The step is captured by the first.
@@ -94,7 +94,7 @@ class Work:
         return self.read_all()
 
     def memory(self, _: int) -> float:
-        """The most bytes resident; `ru_maxrss` begins with those of the parent process."""
+        """The most bytes resident; `ru_maxrss` would begin with the parent's."""
         status = Path("/proc/self/status").read_text(encoding="ascii")
         line = next(one for one in status.splitlines() if one.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
@@ -109,7 +109,7 @@ class Work:
 
 
 def _on_device(profile: uhal.Profile, kind: str, steps: int) -> np.ndarray[Any, np.dtype[Any]]:
-    """Seconds on the device of what each step has of a kind."""
+    """Seconds of a step on the device for one kind of work."""
     rows = profile.records.of(kind)
     spent = (rows["device_end"] - rows["device_begin"]).reshape(steps, -1)
     found: np.ndarray[Any, np.dtype[Any]] = spent.sum(1) / 1e9

@@ -2,7 +2,7 @@
 
     python -m benchmarks.workers.ptx_sim_driver SIZE
 
-UHAL_CUDA_LIBRARY names the driver and UHAL_SIM_CHECK what it checks.
+UHAL_CUDA_LIBRARY names the driver, UHAL_SIM_CHECK its checks.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ CALLS = 24_000
 
 Run = Callable[[int], None]
 Maker = Callable[[], dict[str, Run]]
-"""Makes the loops of one thread, over a stream of its own, by what they do."""
+"""Makes the loops of one thread by name, over a stream of its own."""
 
 
 def of_uhal(library: str) -> Maker:

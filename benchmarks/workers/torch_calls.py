@@ -1,4 +1,4 @@
-"""torch on the CPU: operations on a few elements, where what counts is getting there."""
+"""torch on the CPU: operations on few elements, where the overhead counts."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ OPERATIONS: dict[str, dict[str, str]] = {
     },
     "cuda": {"add": "x + y", "matmul": "a @ b"},
 }
-"""What a program writes on tensors so small that what counts is getting to the kernel."""
+"""Statements of a program on tensors so small that only the overhead counts."""
 SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1), "opencl": (1, 1)}
 """Grid and block. Kernels of a CPU run, so there they have next to nothing to do."""
 
@@ -186,7 +186,7 @@ def around(opened: Opened) -> Iterator[Form]:
 
 
 def operations(backend: str) -> Iterator[Form]:
-    """Operations on 16 elements, products of 16 x 16, and what each compiled launch costs alone."""
+    """Operations on 16 elements, products of 16 x 16, and each compiled launch alone."""
     import ubridge
 
     rng = np.random.default_rng()
@@ -208,7 +208,7 @@ def operations(backend: str) -> Iterator[Form]:
 
 
 def launched_by(run: Callable[[int], object]) -> tuple[LaunchSequence, tuple[object, ...]]:
-    """The one compiled launch an operation makes, and what it passes."""
+    """The one compiled launch of an operation, and its arguments."""
     told: list[tuple[LaunchSequence, tuple[object, ...]]] = []
     uhal.set_recorder(lambda sequence, out, is_new, given: told.append((sequence, given)))
     try:

@@ -1,4 +1,4 @@
-"""uhal with a `uhal._lane` that checks nothing and keeps no books, to measure what both cost."""
+"""uhal with a `uhal._lane` without checks and ledger, to measure their cost."""
 
 from __future__ import annotations
 

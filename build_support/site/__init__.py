@@ -1,8 +1,8 @@
-"""What Sphinx does for the site besides what its extensions do; `docs/conf.py` names it.
+"""Sphinx extensions of the site; `docs/conf.py` names them.
 
-`names.py` says which names a page of the reference shows, `reference.py` writes them out, and
+`names.py` chooses the names that a page of the reference shows, `reference.py` writes them out, and
 `compiled.py` describes the classes of the lane from its stub. `links.py` makes links of code and of
-paths, `gallery.py` and `plots.py` draw pictures. `check.py` and `browser.py` look at the finished
+paths, `gallery.py` and `plots.py` draw pictures. `check.py` and `browser.py` check the finished
 site.
 """
 

@@ -1,8 +1,8 @@
 """Uses the finished site in Chromium: `python -m build_support.site.browser build/site/html`.
 
-Search, navigation, both colour schemes and narrow screens, as a reader would; screenshots of what
-was seen go to `screenshots` beside the site. It needs the package `playwright` and a Chromium: the
-one in `CHROMIUM`, `chromium` in the path, or playwright's own.
+It checks search, navigation, both colour schemes and narrow screens, as a reader would use them;
+screenshots go to `screenshots` beside the site. It needs the package `playwright` and a Chromium:
+`CHROMIUM`, `chromium` in the path, or playwright's own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDE = {"width": 1360, "height": 900}
 SHOWN = ("index", "tutorial/2-fused-kernel", "reference/uhal", "performance", "gallery")
 """Pages whose screenshots are kept."""
 LEAST_CONTRAST = 4.5
-"""Of text, in WCAG 2.2, 1.4.3."""
+"""Least contrast of text, in WCAG 2.2, 1.4.3."""
 
 _OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 _CONTRAST = """
@@ -43,7 +43,7 @@ _CONTRAST = """
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is wrong; exit status 1 if anything is."""
+    """Print all faults; exit status 1 if there are any."""
     site = Path(arguments[0])
     wrong: list[str] = []
     with served(site) as address, sync_playwright() as playwright:

@@ -30,7 +30,7 @@ class Page(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Note what a tag is called and where it leads."""
+        """Note a tag's name and the target of its link."""
         for name, value in attributes:
             if value is None:
                 continue
@@ -42,7 +42,7 @@ class Page(HTMLParser):
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is wrong; exit status 1 if anything is."""
+    """Print all faults; exit status 1 if there are any."""
     site = Path(arguments[0])
     pages = {path: read(path) for path in sorted(site.rglob("*.html"))}
     wrong = [*broken(site, pages), *undescribed(site)]

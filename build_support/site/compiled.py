@@ -1,4 +1,4 @@
-"""Describes what is compiled: signatures from `uhal/_lane.pyi`, texts from the lane itself.
+"""Describes compiled classes: signatures from `uhal/_lane.pyi`, texts from the lane itself.
 
 Sphinx sees neither types nor properties of compiled classes, and reads no stubs.
 """

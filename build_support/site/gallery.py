@@ -1,6 +1,6 @@
-"""Puts what an example of the gallery makes where a page names it.
+"""Puts the output of gallery examples into pages.
 
-`<!-- picture: NAME -->` is the picture it computes, `<!-- printed: NAME -->` what it prints.
+`<!-- picture: NAME -->` becomes the example's picture, `<!-- printed: NAME -->` its printed text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MARK = re.compile(r"<!-- (picture|printed): (\w+) -->")
 
 
 def connect(app: Sphinx) -> None:
-    """Run a program when the page that shows what it makes is read."""
+    """Run a program when a page that shows its output is read."""
     app.connect("source-read", _of_page)
 
 
@@ -38,7 +38,7 @@ def _of_page(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def computed(name: str, *, draws: bool = True) -> tuple[Path, str]:
-    """Return the picture of a program that draws, and what it printed; both are kept."""
+    """Return the picture of a program that draws, and its printed text; both are kept."""
     program = PROGRAMS / f"{name}.py"
     sources = [program, program.with_suffix(".cu"), PROGRAMS / "shared.py"]
     texts = [path.read_bytes() for path in sources if path.exists()]

@@ -1,12 +1,12 @@
 """Which public names a page of the reference shows, and where the others go.
 
-A page says it in a block of names, which Sphinx's own directives take the place of:
+A page lists them in a block of names, which is replaced by Sphinx's own directives:
 
     ```{public} uhal
     Device Stream Event
     ```
 
-A block `{public-rest}` holds what a module's `__all__` has and no page names, so that a new name is
+A block `{public-rest}` shows all names of a module's `__all__` that no page lists. So a new name is
 on the site before anybody has found its best place.
 """
 
@@ -21,7 +21,7 @@ PACKAGES = ("uhal", "ubridge")
 """Where an object is described that other modules offer, too."""
 
 BLOCK = re.compile(r"^```\{public(-rest)?\} (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-"""Of a page: whether it is for the rest, the module, the names."""
+"""A page's block: whether it is for the rest, the module, the names."""
 
 
 def shown(pages: Path) -> dict[str, list[str]]:
@@ -35,7 +35,7 @@ def shown(pages: Path) -> dict[str, list[str]]:
 
 
 def public_names(module: str) -> list[str]:
-    """Return what a module offers: `__all__`, else what it defines without an underscore."""
+    """Return a module's names: `__all__`, else its own names without an underscore."""
     found = importlib.import_module(module)
     stated = getattr(found, "__all__", None)
     if stated is not None:

@@ -1,8 +1,8 @@
-"""Ask a transformer whose weights are written down, not trained: it knows uhal's docstrings.
+"""Ask a transformer with hand-written weights, not trained ones: it knows uhal's docstrings.
 
-Heads of attention look back by one token and by two, and gather what was asked. A neuron knows
-which token follows three others in one answer; it speaks where they are the last and its name was
-asked.
+Attention heads look back by one token and by two, and gather the question. Each neuron knows the
+successor of three tokens in one answer. It fires where they are the last three and its name was in
+the question.
 """
 
 import argparse

@@ -23,7 +23,7 @@ COLOURS = np.array(
 
 
 def options(summary: str | None, name: str) -> argparse.Namespace:
-    """Return what the command line says: backend, size and output."""
+    """Return the command line's options: backend, size and output."""
     parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("--backend", help="host, opencl or cuda; by default the first that works")
     parser.add_argument("--size", type=int, default=512, help="width of the picture")

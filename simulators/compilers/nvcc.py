@@ -14,7 +14,7 @@ _CUBIN = ("-cubin", "--cubin")
 
 
 def forwarded(arguments: list[str]) -> list[str]:
-    """Return what the user's nvcc shall do."""
+    """Return the arguments for the user's nvcc."""
     if not any(one in _CUBIN for one in arguments):
         return arguments
     made = ["--ptx" if one in _CUBIN else one for one in arguments]
