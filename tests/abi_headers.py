@@ -1,4 +1,4 @@
-"""ABI headers in tests: tables of texts, and types reduced to what the machine passes."""
+"""ABI headers in tests: tables of texts, and types reduced to machine types."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parameters(header: Header, function: str) -> tuple[str, ...]:
 
 
 def parameter_lists(path: Path, lists: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Reduce parameter lists such as `(int a, void *b)`, whose types are those of a header."""
+    """Reduce parameter lists such as `(int a, void *b)`, with a header's types."""
     asked = "".join(f"int asked_{name}{text};\n" for name, text in lists.items())
     header = header_of(f"{path.read_text('utf-8')}\n{asked}")
     return {name: parameters(header, f"asked_{name}") for name in lists}

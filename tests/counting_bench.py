@@ -22,7 +22,7 @@ class Bench:
         self.context = driver.open_context()
         self.device = self.context.device
         self.account_is_settled = True
-        """False after a failed test: what it left is no leak."""
+        """False after a failed test: its objects are no leak."""
 
     @classmethod
     @contextmanager

@@ -1,8 +1,8 @@
-"""A driver that runs no kernel and counts everything: for what no real driver can show.
+"""A driver that runs no kernel and counts everything: for events that no real driver can show.
 
-Every slot of its hot table is a Python function that notes the call. Streams are busy or idle and
-calls fail as the test says; memory is real, and copies and fills happen at once. It keeps an
-account of native objects, so a leak, a double free or the use of a destroyed handle is seen.
+Every slot of its hot table is a Python function that notes the call. The test decides whether
+streams are busy and calls fail. Memory is real, and copies and fills happen at once. The driver
+counts native objects, so a leak, a double free or the use of a destroyed handle is seen.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class CountingDriver(Backend):
     ) -> None:
         """Leave optional slots out by `without`; `instead` puts C functions of the test's in.
 
-        `frees_wait`: what the hot table says of freeing memory.
+        `frees_wait`: the hot table's property of freeing memory.
         """
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.busy: set[int] = set()

@@ -1,8 +1,8 @@
 """Packages of Debian, unpacked into a folder of this checkout: nothing is installed.
 
-Which ones, and the digest of each, says `debian_packages.tsv`. Rows of one set with the same
-package are alternatives, for an archive keeps of a package what its suites have now: the first one
-to be had is taken. `python -m tests.debian_packages` brings the rows up to date with their suites.
+`debian_packages.tsv` lists the packages, with digests. Rows of one set with the same package are
+alternatives, because an archive keeps only the current versions of its suites: the first available
+one is taken. `python -m tests.debian_packages` brings the rows up to date with their suites.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.requirements import missing
 PINS = Path(__file__).with_suffix(".tsv")
 ARCHIVE = "http://deb.debian.org/debian"
 SNAPSHOT = "http://snapshot.debian.org/archive/debian/20261122T090000Z"
-"""Debian as it was when the rows were written: it keeps what the archive has dropped since."""
+"""Debian at the time of the rows: it keeps files that the archive has dropped since."""
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 """Where packages of this architecture keep their shared libraries."""
 
@@ -136,7 +136,7 @@ def _give_up(packages: list[str], attempts: list[str]) -> NoReturn:
 
 
 def _archives() -> Iterator[str]:
-    """This machine's mirrors of Debian, then everybody's, then what is kept of old days."""
+    """This machine's mirrors of Debian, then the public ones, then the snapshot."""
     command = ("apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian")
     _, words = _said(*command)
     mirrors = [line.rstrip("/") for line in words.splitlines() if "://" in line]
@@ -182,7 +182,7 @@ def _run(*command: str) -> str:
 
 
 def update() -> None:
-    """Write the list anew with what each row's suite has of its package now."""
+    """Write the list anew with the current package of each row's suite."""
     pins = read_pins()
     with tempfile.TemporaryDirectory() as folder:
         found = {
@@ -195,7 +195,7 @@ def update() -> None:
 
 
 def fields_of(pin: Pin, facts: dict[str, str]) -> tuple[str, ...]:
-    """The row of a pin, with what apt tells of its package."""
+    """The row of a pin, with apt's facts of its package."""
     told = (facts["Version"], facts["SHA256"], facts["Filename"])
     return (pin.set, pin.package, pin.suite, *told)
 

@@ -193,7 +193,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t one,
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into a folder; its prototypes are those of the header."""
+    """Compile the library into a folder; the header has its prototypes."""
     source, library = folder / "cublaslt.c", folder / "libcublasLt.so.13"
     source.write_text(_SOURCE, encoding="utf-8")
     command = [

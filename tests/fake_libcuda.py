@@ -1,7 +1,7 @@
-"""Builds small libraries with libcuda's interface whose every answer a test decides.
+"""Builds small libraries with libcuda's interface and a test's own answers.
 
-They compute nothing: the simulated driver does. Here single calls are made to fail, functions are
-left out, and what the backend passes is looked at.
+They compute nothing; the simulated driver does. Here single calls are made to fail, functions are
+left out, and the backend's arguments are checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ABI = ROOT / "cuda_backend" / "abi.h"
 
 _PROTOTYPE = re.compile(r"^CUresult (\w+)\(([^;]*)\);", re.MULTILINE)
 
-# Functions that answer something; the others only return what they were told.
+# Functions with an output; the others only return their configured status.
 _WRITTEN = r"""
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-"""Builds small libraries with libtopsrt's interface whose every answer a test decides.
+"""Builds small libraries with libtopsrt's interface and a test's own answers.
 
 Memory is the host's, streams do everything at once, and the one kernel that computes is `fill_f32`:
-enough to see what the backend passes. Functions of the newer generation can be left out.
+enough to check the backend's arguments. Functions of the newer generation can be left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ABI = ROOT / "tops_backend" / "abi.h"
 
 _PROTOTYPE = re.compile(r"^topsError_t (\w+)\(([^;]*)\);", re.MULTILINE)
 
-# Functions that answer something; the others only return what they were told.
+# Functions with an output; the others only return their configured status.
 _WRITTEN = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -312,7 +312,7 @@ class Fake:
         self._library.fake_answer(function.encode(), code)
 
     def be(self, *, devices: int = 1, arch: str = "dtu-enflame-tops--gcu300") -> None:
-        """Set the number of devices and what they say they are."""
+        """Set the number of devices and their architecture."""
         self._library.fake_devices(devices)
         self._library.fake_arch(arch.encode())
 

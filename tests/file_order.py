@@ -1,7 +1,7 @@
 """Slow files of tests first, so that no process of a run ends with a long file alone.
 
-The seconds of a file are those of the last whole run in this checkout. Files without a figure come
-before the others, those with most tests first.
+The seconds of a file come from the last whole run in this checkout. Files without a figure come
+first, in the order of their numbers of tests.
 """
 
 from __future__ import annotations

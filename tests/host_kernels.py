@@ -25,7 +25,7 @@ def has_compiler() -> bool:
 
 @cache
 def build(source: str, *flags: str) -> bytes:
-    """The kernel library made of a source; an AssertionError holds what the compiler said."""
+    """The kernel library made of a source; an AssertionError holds the compiler's output."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "k.cpp")
         path.write_text(source, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Writes code objects whose metadata says what a test wants; there is no machine code in them."""
+"""Writes code objects with a test's own metadata; there is no machine code in them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and what it takes up. Sizes are in bytes."""
+    """A kernel and its resources. Sizes are in bytes."""
 
     name: str
     arguments: Sequence[Argument] = ()
@@ -67,10 +67,10 @@ def write(
 ) -> bytes:
     """Return the bytes of a code object. `variables` are names and sizes in bytes.
 
-    `flags` are the header's, by default what a linker writes for the target.
+    `flags` are the header's, by default a linker's flags for the target.
 
-    A linker writes two tables of symbols; `--strip-all`, here `stripped`, removes the one that
-    AMD's runtime looks kernels up in.
+    A linker writes two tables of symbols; `--strip-all`, here `stripped`, removes the one in which
+    AMD's runtime looks kernels up.
     """
     metadata = {
         "amdhsa.version": _METADATA_VERSION[version],

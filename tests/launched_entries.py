@@ -1,7 +1,7 @@
-"""Which entries of ubridge's kernels a run launched. A whole run that left one out has failed.
+"""The entries of ubridge's kernels that a run launched. A whole run fails if it left one out.
 
-A plugin of every session, for processes of pytest-xdist share a run out among them: each worker
-tells what it launched, and the process that began the run looks at it all.
+A plugin of every session, because processes of pytest-xdist share a run: each worker reports its
+launches, and the process that began the run checks their union.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Take what a worker tells that came to its end."""
+    """Take the report of a worker that ended normally."""
     told = getattr(node, "workeroutput", {}).get("uhal_entries")
     if told is None:
         return

@@ -1,8 +1,8 @@
-"""What a test does without something that it needs.
+"""Skips or failures of tests whose requirements are missing.
 
-Compilers, simulators and packages are what the project's own scripts bring: in CI their absence is
-a failure. Hardware and vendors' toolkits are not, nor gdb and valgrind where Debian has none: tests
-that want those are skipped without them.
+The project's own scripts bring compilers, simulators and packages: in CI their absence is a
+failure. They do not bring hardware and vendors' toolkits, nor gdb and valgrind where Debian has
+none: tests that want these are skipped without them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def missing(reason: str) -> NoReturn:
 
 
 def needed(present: object, reason: str) -> pytest.MarkDecorator:
-    """Mark tests that `missing` would be said of; in CI they run, and fail for want of it."""
+    """Mark tests that need something, for the reason `missing`; in CI they run and fail."""
     return pytest.mark.skipif(not present and not os.environ.get("CI"), reason=reason)
 
 

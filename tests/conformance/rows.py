@@ -278,7 +278,7 @@ ROWS = (
 def real_device(text: str) -> Row:
     """The row of a device named on the command line: `cuda` or `cuda:1`.
 
-    It has the gaps of the backend, not those of the simulated device.
+    It has the backend's gaps, without the simulated device's gaps.
     """
     backend, _, number = text.partition(":")
     ordinal = int(number or 0)

@@ -170,7 +170,7 @@ def test_a_plan_keeps_the_memory_of_closed_buffers(
         out.copy_from_async(source, stream)
     source.close()
     del source
-    # memory of the same size, which must not be that of the plan
+    # Memory of the same size, which must not come from the plan's memory.
     other = DeviceBuffer.from_numpy(drawn(rng))
     with plan:
         plan.replay()

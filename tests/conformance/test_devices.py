@@ -1,4 +1,4 @@
-"""Devices: what they say of themselves, which one is current, closing and opening again."""
+"""Devices: their properties, which one is current, closing and opening again."""
 
 from __future__ import annotations
 

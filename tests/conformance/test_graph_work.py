@@ -1,6 +1,6 @@
-"""What a graph may hold, in the order it was recorded in, and what its native library refuses.
+"""The contents of a graph, in the order of recording, and errors of its native library.
 
-Here the library is called through its slots, so that nothing of uhal's own checks stands before it.
+Here the library is called through its slots, so that uhal's own checks do not run first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def slots(device: Device) -> Slots:
 
 
 class Numbers:
-    """A buffer, and what it must hold."""
+    """A buffer and its expected contents."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.expected = rng.integers(0, 2**32, N, "u4")
@@ -98,7 +98,7 @@ def replay_random_work(
 
     backend = slots.backend
     backend.begin_capture(streams[0].handle)
-    # The work goes from stream to stream: any order but that of the calls would show.
+    # The work goes from stream to stream: any order but the calls' own would show.
     used = [streams[0]]
     for _ in range(choose.randrange(1, 25)):
         if choose.random() < 0.4:

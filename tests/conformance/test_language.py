@@ -1,7 +1,7 @@
 """The kernel language beyond the core: atomics, warps, blocks, vectors, tables, messages.
 
-Kernels are those of kernels/language.cu. Sums of floats are compared bit for bit: every target
-makes them in the same order.
+The kernels are in kernels/language.cu. Sums of floats are compared bit for bit: every target makes
+them in the same order.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def test_atomics_lose_nothing_where_blocks_meet(device: Device, language: Module
 def test_atomics_return_what_was_there(
     device: Device, language: Module, name: str, rng: np.random.Generator
 ) -> None:
-    """Each on a word of its own, so what it leaves is known, too. A NaN gives way to any number."""
+    """Each on a word of its own, so its final value is known, too. A NaN gives way to any
+    number."""
     dtype = "u32" if name in ("block", "system") else name
     numpy_type = np.dtype(dtype[0] + str(int(dtype[1:]) // 8))
     size = 200

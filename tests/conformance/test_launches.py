@@ -1,4 +1,4 @@
-"""Values, geometry, shared memory, barriers: what a work-item sees is what was asked for."""
+"""Values, geometry, shared memory, barriers: work-items see the launch's settings."""
 
 from __future__ import annotations
 

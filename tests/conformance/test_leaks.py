@@ -1,4 +1,4 @@
-"""Nothing is left behind: objects by count, memory by what the system says."""
+"""No leaks: objects by count, memory by the system's numbers."""
 
 from __future__ import annotations
 

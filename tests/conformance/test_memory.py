@@ -1,4 +1,4 @@
-"""Device memory holds what was put there: every constructor, dtype, copy, view and fill."""
+"""Device memory keeps its contents: every constructor, dtype, copy, view and fill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules: what is in an image, what is not, globals, and how long all of it lives."""
+"""Modules: kernels of an image, missing kernels, globals, and lifetimes."""
 
 from __future__ import annotations
 

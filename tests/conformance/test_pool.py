@@ -1,4 +1,4 @@
-"""The pool under load: whatever is made, used on several streams and freed, contents stay right."""
+"""The pool under load: buffers used on several streams and freed keep their contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from uhal_conformance.sampling import rounds
 
 @dataclass
 class Holding:
-    """A buffer, what it must hold, and the stream that put it there."""
+    """A buffer, its expected contents, and the stream that wrote them."""
 
     buffer: DeviceBuffer
     expected: np.ndarray[tuple[int], np.dtype[np.uint32]]
@@ -131,7 +131,7 @@ def test_a_device_keeps_to_its_limit_and_names_who_has_the_memory(
             DeviceBuffer.uninitialized(2 * size, "u32")
         with Stream(StreamFlags.NON_BLOCKING) as stream:
             for turn in range(5):
-                # what is still in use makes room once it is done
+                # Memory in use makes room once its work is done.
                 other = DeviceBuffer.uninitialized(size + turn * size // 8, "u32")
                 fill[2, 32, 0, stream](other.size, turn, other)
                 assert (other.to_numpy(stream=stream) == turn).all()

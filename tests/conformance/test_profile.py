@@ -73,7 +73,7 @@ def test_times_are_in_the_order_of_the_stream(device: Device, basic: Module) -> 
     assert (rows["host_begin"][1:] >= rows["host_end"][:-1]).all()
     assert (rows["host_end"] >= rows["host_begin"]).all()
     assert (rows["device_end"] >= rows["device_begin"]).all()
-    # an event has a resolution, and where a stream begins is told to within a round trip
+    # An event has a resolution, and a stream's begin is known to within a round trip.
     assert (rows["device_begin"][1:] >= rows["device_end"][:-1] - 2_000).all()
     assert (rows["device_end"] > 0).all()
     assert (rows["device_end"] <= found.records.duration + 50_000_000).all()

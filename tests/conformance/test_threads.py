@@ -203,7 +203,7 @@ def test_a_stream_and_an_event_closed_while_others_wait_for_them(
             event.close()
             barrier.open()
             for wait in waits:
-                # one that came too late is told so
+                # A wait that came too late gets an error.
                 failure = wait.exception(60)
                 assert failure is None or isinstance(failure, InvalidHandleError)
         assert (buffer.to_numpy() == 5).all()

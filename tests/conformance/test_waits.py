@@ -38,7 +38,7 @@ INTO_THE_WAIT = 0.05
 
 
 class Held:
-    """A stream whose work is held, and what can be waited for there."""
+    """A stream whose work is held, and objects to wait for there."""
 
     def __init__(self, basic: Module, rng: np.random.Generator) -> None:
         self.stream = Stream()
@@ -72,7 +72,7 @@ WAITS: dict[str, Callable[[Held], object]] = {
 
 
 def interrupt_each(image: str, backend: str, seed: int) -> None:
-    """In the child: interrupt every wait twice; print what was not as it should be."""
+    """In the child: interrupt every wait twice; print wrong results."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job may ignore it
     device = Device(0, backend)
     rng = np.random.default_rng(seed)
@@ -168,11 +168,11 @@ def test_ctrl_c_ends_every_wait(row: Row, image: Callable[[str], Path], seed: in
     assert check_child(interrupt_each, str(image("basic")), row.backend, seed) == ""
 
 
-# -- closing what is waited for --------------------------------------------------------------------
+# -- closing during a wait -------------------------------------------------------------------------
 
 
 def close_under_waits(image: str, backend: str, count: int) -> None:
-    """In the child: threads, the main one too, wait for what one more closes, the device too."""
+    """In the child: threads, the main one too, wait for objects that another thread closes."""
     for _ in range(count):
         with Device(0, backend) as device:
             basic = Module.from_file(Path(image))
@@ -199,7 +199,7 @@ def close_under_waits(image: str, backend: str, count: int) -> None:
 
 
 def come_back(wait: Callable[[], Any], begun: threading.Barrier) -> None:
-    """A wait ends with the work, or says what was closed before it could begin."""
+    """A wait ends with the work, or with an error that names the closed object."""
     begun.wait(60)
     try:
         found = wait()

@@ -17,7 +17,7 @@ N = 500
 
 
 class Numbers:
-    """A buffer of u32 on the device, and what it must hold."""
+    """A buffer of u32 on the device, and its expected contents."""
 
     def __init__(self, driver: Driver, address: int, rng: np.random.Generator) -> None:
         self._driver = driver

@@ -1,4 +1,4 @@
-"""Graphs of the host runtime: what is refused, and what that leaves."""
+"""Graphs of the host runtime: refused calls, and the state behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of the host runtime: what is recorded, changed and launched."""
+"""Graphs of the host runtime: recording, changes and launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.sampling import rounds
 pytestmark = needed(has_compiler(), "kernels are compiled here")
 
 
-# -- what is recorded ------------------------------------------------------------------------------
+# -- recording -------------------------------------------------------------------------------------
 
 
 def test_random_work_of_several_streams_is_replayed_in_order(

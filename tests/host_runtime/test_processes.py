@@ -1,4 +1,4 @@
-"""Faults, threads and processes of the host runtime, and what it leaves behind."""
+"""Faults, threads and processes of the host runtime, and leaks."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_bad_environment_is_said(variable: str, value: str) -> None:
     done = run_script("", **{variable: value})
     assert done.returncode != 0
     assert "INVALID_VALUE" in done.stderr
-    # The user is told what the variable may be, and not to build anything.
+    # The message names the variable's range, and no need to build anything.
     told = run_child(open_the_host, environment={variable: value}).stderr
     assert f"{variable}: expected a number from 1 to " in told
     assert f"got '{value}'; unset it for one " in told

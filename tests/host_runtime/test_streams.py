@@ -116,7 +116,7 @@ def test_many_streams_wait_for_each_other(driver: Driver, module: ctypes.c_void_
 
 
 def test_blocked_host_functions_do_not_stop_other_streams(driver: Driver) -> None:
-    """More host functions block than there are runners, on what a later stream does."""
+    """More host functions block than there are runners, until a later stream's work."""
     gate = threading.Event()
     wait = HOST_FUNCTION(lambda _: gate.wait(60))
     open_gate = HOST_FUNCTION(lambda _: gate.set())

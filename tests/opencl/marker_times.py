@@ -1,8 +1,8 @@
-"""Prints when a command of an OpenCL queue was done, in nanoseconds, 0 if the runtime tells none.
+"""Prints when a command of an OpenCL queue was done, in nanoseconds; 0 if unknown.
 
     python marker_times.py fill|marker|barrier
 
-Every call is OpenCL's own, by ctypes, so that what a runtime lacks cannot be uhal's fault.
+Every call is OpenCL's own, by ctypes, so that a gap of a runtime cannot be uhal's fault.
 """
 
 from __future__ import annotations

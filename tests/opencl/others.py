@@ -35,7 +35,8 @@ class Runtime:
         self, *options: str, timeout: float = 600, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run the interpreter with these options, in this checkout."""
-        # The Python of another runtime has not all that CI must have: what it lacks is skipped.
+        # The Python of another runtime lacks some of CI's packages: tests that need them are
+        # skipped.
         kept = {
             name: one
             for name, one in os.environ.items()
@@ -126,7 +127,7 @@ def intel_2022(folder: Path) -> Runtime:
 
 
 def _system_libraries() -> list[str]:
-    """Where this system keeps what the interpreter needs besides."""
+    """Where this system keeps the interpreter's other libraries."""
     found = subprocess.run(
         ["/sbin/ldconfig", "-N", "-v"], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Prints whether a runtime keeps what a work-item loaded before a barrier.
+"""Prints whether a runtime keeps a work-item's loaded value across a barrier.
 
     python repeated_load.py local|global
 

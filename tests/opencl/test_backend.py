@@ -1,4 +1,4 @@
-"""The OpenCL backend on Intel's runtime for CPUs: how it is found, and what is its own."""
+"""The OpenCL backend on Intel's runtime for CPUs: how it is found, and its own features."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_drivers_refusal_is_told_by_its_name(device: Device) -> None:
 def test_arguments_stay_only_while_they_are_the_same(
     device: Device, rng: np.random.Generator
 ) -> None:
-    """Each launch is of its own values, whatever the launches before it were of."""
+    """Each launch uses its own values, not an earlier launch's."""
     with kernels("KERNEL(put, (u32 *y, u32 index, u32 value)) { y[index] = value; }") as module:
         put = module.get_function("put", "u32* y, u32 index, u32 value")
         outs = [DeviceBuffer.zeros(64, "u32") for _ in range(3)]
@@ -309,7 +309,7 @@ def test_a_second_process_builds_nothing(runtime: None, tmp_path: Path) -> None:
     check_child(load_everything, names, environment=environment)
     kept = {path: path.stat().st_ino for path in tmp_path.glob("*.bin")}
     assert len(kept) == 4
-    # As if built long ago: what is found is marked as used, what is built is another file.
+    # As if built long ago: a found file is marked as used, a built file is new.
     for path in kept:
         os.utime(path, (1, 1))
     check_child(load_everything, names, environment=environment)
@@ -318,7 +318,7 @@ def test_a_second_process_builds_nothing(runtime: None, tmp_path: Path) -> None:
 
 
 def test_a_program_the_driver_refuses_is_built_anew(device: Device, tmp_path: Path) -> None:
-    """Whole by its digest, but not what this driver takes."""
+    """Whole by its digest, but no program for this driver."""
     backend = registry.backend("opencl")
     opened = backend._opened[0]  # type: ignore[attr-defined]
     before = opened.programs._cache

@@ -107,7 +107,7 @@ def test_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_process_builds_what_several_ask_for(tmp_path: Path) -> None:
-    """Each looks, and makes what it does not find: with the lock only the first does."""
+    """Each looks, and builds a missing program: with the lock only the first does."""
     program = f"""
 import sys, time
 from pathlib import Path

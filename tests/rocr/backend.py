@@ -123,7 +123,7 @@ def probe_and_open() -> None:
 
 
 def fork() -> list[str]:
-    """What a child of a process that asked for devices is told, or of one that opened one."""
+    """The errors in a child of a process that used devices, or of one that opened one."""
     told = []
     for step in (lambda: registry.record("rocm"), lambda: Api.quick_init(backend="rocm")):
         step()
@@ -224,7 +224,7 @@ def modules(names: Sequence[str]) -> int:
 
 
 def missing(path: str, name: str) -> list[str]:
-    """What is said when a module has no such kernel, and no such variable."""
+    """The errors when a module has no such kernel, and no such variable."""
     Api.quick_init(backend="rocm")
     module = Module.from_file(path)
     told = []
@@ -298,7 +298,7 @@ def check_arguments(
 
 
 def graph(path: str, seed: int) -> int:
-    """A captured plan writes the packets of what it recorded, at every replay."""
+    """A captured plan writes its recorded packets at every replay."""
     Api.quick_init(backend="rocm")
     rng = np.random.default_rng(seed)
     module = Module.from_file(path)
@@ -326,7 +326,7 @@ def graph(path: str, seed: int) -> int:
 
 
 def every_first_kernel(names: Sequence[str]) -> int:
-    """Launch a kernel of each module with whatever it takes; return how many."""
+    """Launch a kernel of each module with suitable arguments; return how many."""
     Api.quick_init(backend="rocm")
     memory = DeviceBuffer.uninitialized(1 << 16, "u1")
     stream = Stream.default()

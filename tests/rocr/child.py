@@ -16,7 +16,7 @@ model = ctypes.CDLL(os.environ["HSA_MODEL_LIB"])
 
 
 def main(module: str, function: str, arguments: str) -> None:
-    """Print what the function returns, and leave."""
+    """Print the function's result, and leave."""
 
     def body() -> int:
         try:

@@ -25,7 +25,7 @@ from uhal.images.offload_bundle import read_offload_bundle
 _FLAGS_OFFSET = 48
 _PROCESSOR_MASK = 0xFF
 CODE_BYTES = 64
-"""Of each kernel's code that are compared."""
+"""Bytes of each kernel's code that are compared."""
 
 _INFO = {
     "kernarg": ("KERNARG_SEGMENT_SIZE", ctypes.c_uint32),
@@ -51,7 +51,7 @@ def payload(path: Path, target: str) -> bytes:
 
 
 def for_processor(image: bytes, processor: str) -> bytes:
-    """The code object with another processor in its header, which is what a loader goes by."""
+    """The code object with another processor in its header, which decides for a loader."""
     (number,) = (number for number, name in PROCESSORS.items() if name == processor)
     flags = int.from_bytes(image[_FLAGS_OFFSET : _FLAGS_OFFSET + 4], "little")
     changed = (flags & ~_PROCESSOR_MASK | number).to_bytes(4, "little")
@@ -59,7 +59,7 @@ def for_processor(image: bytes, processor: str) -> bytes:
 
 
 def load(jobs: Sequence[tuple[str, str, Sequence[str]]], processor: str) -> list[dict[str, Any]]:
-    """Load code objects, each with the names of kernels to look up, and say what the loader says.
+    """Load code objects, each with the names of kernels to look up, and return the answers.
 
     A job is a file, the target to take of it, and names of kernels.
     """
@@ -100,7 +100,7 @@ def _symbol_name(hsa: AnyHsa, symbol: Any) -> str:
 
 
 def _kernel(hsa: AnyHsa, executable: Any, name: str) -> dict[str, Any] | str:
-    """What the runtime tells of a kernel and has in memory for it, or why it finds none."""
+    """The runtime's facts of a kernel and its descriptor in memory, or why it finds none."""
     try:
         symbol = hsa.symbol(executable, f"{name}.kd")
     except Failure as failure:

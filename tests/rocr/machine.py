@@ -46,7 +46,7 @@ class Machine:
     ) -> subprocess.CompletedProcess[str]:
         """Call a function of a module below `tests/` in a process on this machine.
 
-        Arguments and what it returns are written as JSON; the result is the last line printed.
+        Arguments and its result are written as JSON; the result is the last line printed.
         """
         module = Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("")
         called = (".".join(module.parts), function.__name__, json.dumps(arguments))
@@ -67,7 +67,7 @@ class Machine:
 
 
 def machine(gpu: Gpu, folder: Path) -> Machine:
-    """Assemble it from what is kept in `folder`; fails or skips the test like `unpack`."""
+    """Assemble it from the packages in `folder`; fails or skips the test like `unpack`."""
     runtime = unpack(folder, "rocr-7.2") / LIBRARIES
     model = _build_model(folder)
     described = folder / f"{gpu.processor}-{_digest(Path(topology.__file__))}"
@@ -96,7 +96,7 @@ def machine(gpu: Gpu, folder: Path) -> Machine:
 
 
 def _libc_version() -> tuple[int, ...]:
-    """Of glibc; another C library counts as too old."""
+    """The version of glibc; another C library counts as too old."""
     try:
         name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
     except (ValueError, OSError):

@@ -1,4 +1,4 @@
-"""What AMD's runtime says of a device and its memory, and what the simulated one says of them."""
+"""Queries of a device and its memory: AMD's runtime beside the simulated one."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_doctor(machine: Machine) -> None:
     assert (record["verdict"], record["path"]) == ("ok", machine.environment["UHAL_ROCM_LIBRARY"])
     assert [one["name"] for one in record["devices"]] == ["gfx1100"]
     (check,) = (one for one in told["checks"] if one["backend"] == "rocm")
-    # Data goes there and back; what the kernel should have done to it is missing.
+    # Data goes there and back; the kernel's result is missing.
     assert not check["right"] and check["result"].startswith("kernel WRONG: ")
 
 

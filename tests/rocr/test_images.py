@@ -1,8 +1,8 @@
-"""AMD's own loader on every image we ship, and on those of other compilers.
+"""AMD's own loader on every image we ship, and on images of other compilers.
 
-ROCr 7.2 cannot be given a model of every target: where it cannot, another device of the same width
-of wavefront loads the code object with that device's number in the header. Symbols, descriptors and
-segments are read the same way for all.
+ROCr 7.2 has no model for some targets. For these, another device of the same wavefront width loads
+the code object with that device's number in the header. Symbols, descriptors and segments are read
+the same way for all.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def check_sizes(
     sizes = (kernel.kernarg_bytes, kernel.group_bytes, kernel.private_bytes)
     assert sizes == (theirs["kernarg"], theirs["group"], theirs["private"]), kernel.name
     assert kernel.dynamic_stack == theirs["dynamic"], kernel.name
-    # The runtime does not know what a kernel needs, and answers what is enough for all.
+    # The runtime does not know a kernel's alignment, and answers one that suits all.
     assert kernel.kernarg_alignment <= theirs["alignment"] == 16, kernel.name
     of_metadata = (".kernarg_segment_size", ".group_segment_fixed_size")
     assert sizes[:2] == tuple(metadata[key] for key in of_metadata), kernel.name
@@ -112,7 +112,7 @@ def check_layout(kernel: HsacoKernel, metadata: Mapping[str, Any]) -> None:
 
 
 def check_memory(kernel: HsacoKernel, theirs: Mapping[str, Any], stranger: Stranger) -> None:
-    """What the runtime put into the device's memory is what the file has."""
+    """The device's memory has the file's descriptor."""
     descriptor = stranger.symbols[kernel.symbol]
     assert (descriptor["st_info"]["type"], descriptor["st_size"]) == ("STT_OBJECT", 64)
     assert stranger.at(descriptor["st_value"], 64).hex() == theirs["descriptor"], kernel.name

@@ -1,7 +1,7 @@
 """Descriptions of devices, as the Linux kernel's driver gives them to AMD's runtime in sysfs.
 
-A device model is told what it is by such a folder. Numbers are those of one product for each
-target, from AMD's specifications of it; the runtime reads `properties` as `name number` lines.
+Such a folder tells a device model its properties. For each target the numbers come from AMD's
+specifications of one product; the runtime reads `properties` as `name number` lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Gpu:
     version: int
     """Major, minor and stepping of the target, two decimal digits each."""
     device_id: int
-    """Of PCI."""
+    """The device's id on PCI."""
     compute_units: int
     simds_of_unit: int
     waves_of_simd: int
@@ -49,10 +49,10 @@ GPUS = (
 )
 
 NO_MODEL = {"gfx90a": "gfx942", "gfx1030": "gfx1100"}
-"""Targets of which ROCr 7.2 cannot be given a model, and what stands in for each.
+"""Targets without a model in ROCr 7.2, and a substitute for each.
 
-On devices before gfx942 and gfx11 the runtime hands the driver a handler of traps, which its own
-stand-in for the driver does not know: it ends the process.
+On devices before gfx942 and gfx11 the runtime hands the driver a trap handler. Its own substitute
+for the driver lacks that call: it ends the process.
 """
 
 # Bits of a node's capability, as in hsakmttypes.h.

@@ -17,7 +17,8 @@ class Form(NamedTuple):
     symbol: str
     since: int
     suffix: str
-    """Of the symbol for which a null stream is the calling thread's own; empty without one."""
+    """Suffix of the symbol in which a null stream is the calling thread's own; empty without
+    one."""
     reason: str
     """Why it refuses; empty where it is simulated."""
 

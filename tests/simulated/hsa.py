@@ -21,7 +21,7 @@ HEADER = Header.load(ROOT / "rocm_backend" / "abi.h")
 CONSTANT = HEADER.constants
 FOR_EVER = 2**64 - 1
 PATIENCE = 20.0
-"""Seconds a test waits for what must come."""
+"""Seconds a test waits for an event that must come."""
 
 FINE = CONSTANT["HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED"]
 COARSE = CONSTANT["HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED"]
@@ -57,7 +57,7 @@ KERNELS = (
     Kernel("nowhere", [Argument(0, 8, POINTER)], 8),
     Kernel("differs", [Argument(0, 8, POINTER), Argument(8, 4)], 12),
 )
-"""`nowhere` has no host build, and that of `differs` takes other arguments."""
+"""`nowhere` has no host build, and `differs` has one with other arguments."""
 
 
 class Failure(Exception):

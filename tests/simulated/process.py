@@ -1,6 +1,6 @@
 """Runs a program in a process of its own on the simulated CUDA driver.
 
-A driver reads its settings once and a fault is for good, so what is about either needs a process.
+A driver reads its settings once and a fault is for good, so tests of either need a process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ needs_simulator = needed(
 
 
 def run_python(*arguments: str, **environment: str) -> str:
-    """Run the interpreter as `run_freely` does; return what it prints.
+    """Run the interpreter as `run_freely` does; return its output.
 
     It must end well and say nothing on standard error.
     """
@@ -59,5 +59,5 @@ def run_freely(*arguments: str, **environment: str) -> subprocess.CompletedProce
 
 
 def run_program(name: str, *arguments: str, **environment: str) -> str:
-    """Run a file of `programs/`; return what it prints."""
+    """Run a file of `programs/`; return its output."""
     return run_python(str(PROGRAMS / name), *arguments, **environment)

@@ -217,7 +217,7 @@ def as_many_streams_as_a_capture_takes(image: str, most: int) -> None:
 
 
 def told_which_queue(image: str) -> None:
-    """A kernel that asks for its queue is told the one the graph is launched in."""
+    """A kernel with the hidden queue argument gets the queue of the graph's launch."""
     bench = Bench(image, 0)
     kernel = Module.from_file(image).get_function("where", "u32* out")
     out = DeviceBuffer.from_numpy(np.zeros(3, "u4"))
@@ -230,7 +230,7 @@ def told_which_queue(image: str) -> None:
         for blocks in (1, 2, 5):
             kernel[(blocks, 3), 64, 0, streams[0]](out)
 
-    # The simulated device compares what it is told with the queue.
+    # The simulated device compares the hidden argument with the queue.
     with recorded(streams[0], record) as executable:
         for stream in (*streams, *streams):
             replay(executable, stream)
@@ -273,7 +273,7 @@ def lose_in_a_graph(image: str, seed: int, packet: int) -> None:
             fail("packet", packet, "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION")
 
             try:
-                # any call after the first may be the one that is told
+                # Any call after the first may raise the fault.
                 for _ in range(3):
                     replay(executable, stream)
                 stream.synchronize()

@@ -92,7 +92,7 @@ class Bench:
 
 
 def use_everything(device: Device, image: str, seed: int) -> None:
-    """Call every slot once or more, and see that what comes out is right."""
+    """Call every slot once or more, and check the results."""
     rng = np.random.default_rng(seed)
     small = rng.integers(0, 2**32, 1000, "u4")
     large = rng.integers(0, 2**32, LARGE // 4, "u4")
@@ -203,7 +203,7 @@ def lose_a_queue(image: str, seed: int) -> None:
     fail("packet", 1, "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION")
 
     def go_on() -> None:
-        # any call after the first may be the one that is told
+        # Any call after the first may raise the fault.
         bench.step[1, 64, 0, streams[1]](7, 3, 5, x)
         bench.step[2, 64, 0, streams[1]](7, 3, 5, x)
         streams[1].synchronize()
@@ -217,7 +217,7 @@ def lose_a_queue(image: str, seed: int) -> None:
 
 
 def lose_by_a_fault(image: str, seed: int) -> None:
-    """The address of a page fault is told, and which allocation lies near it."""
+    """The message of a page fault has the address and the nearest allocation."""
     bench = Bench(image, seed)
     x = DeviceBuffer.from_numpy(bench.values(1 << 20))
     bench.step[1, 64](1 << 24, 3, 5, x)
@@ -417,7 +417,7 @@ def run_images(images: list[str], seed: int) -> None:
 
 
 class HipTensor:
-    """Stands for torch's tensors on ROCm: memory by DLPack, and what was asked of it."""
+    """Stands for torch's tensors on ROCm: memory by DLPack, and its calls."""
 
     def __init__(self, memory: DeviceBuffer) -> None:
         self.memory = memory

@@ -1,8 +1,8 @@
-"""Runs other people's own tests, which say how many of them must pass on the simulator.
+"""Runs other projects' own tests, with a list of how many must pass on the simulator.
 
 The lists in `tests/data/suites` have a line for each file of tests, `path number`, with `short` in
-front of those that run in every `make test`. A line that ends in a colon is the reason why what
-stands indented below it is left out, a file or a single test.
+front of files that run in every `make test`. A line that ends in a colon is the reason why the
+indented files or tests below it are left out.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def read(name: str) -> Suite:
 
 
 def check(suite: Suite, files: list[str], command: list[str], folder: Path, **env: str) -> None:
-    """Run these files in one process; fails unless as many tests pass as the list says.
+    """Run these files in one process; fails unless the list's number of tests pass.
 
-    `folder` holds the files; `command` is what pytest's arguments are added to.
+    `folder` holds the files; `command` is extended by pytest's arguments.
     """
     skipped = [one for one in suite.left_out if one.partition("::")[0] in files]
     options = "-q --tb=short -rfE -c /dev/null --import-mode=importlib -p no:cacheprovider".split()

@@ -21,7 +21,7 @@ from uhal.errors import DeviceError, InvalidImageError
 
 
 def run(script: str, *arguments: str, **environment: str) -> str:
-    """Run a script on the simulated driver; return what it printed."""
+    """Run a script on the simulated driver; return its output."""
     return run_python("-c", PROLOGUE + textwrap.dedent(script), *arguments, **environment)
 
 

@@ -28,7 +28,7 @@ SETTINGS = {"UHAL_SIM_SCHEDULE": "lazy", "UHAL_SIM_CUDA_DEVICES": "2"}
 @pytest.mark.parametrize("code", [1, 2], ids=["INVALID_VALUE", "OUT_OF_MEMORY"])
 def test_every_call_may_fail_once(code: int) -> None:
     out = run_program("failing_calls.py", "once", str(code), "8" if SOAK else "2", **SETTINGS)
-    # A full device is asked again once the pool has given back what it keeps.
+    # A full device is asked again once the pool has released unused memory.
     survived = {"cuMemAlloc_v2", "cuMemAllocAsync"} if code == 2 else set()
     assert CALLS - LETTING_GO - survived <= set(out.split())
 

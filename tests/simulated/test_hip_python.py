@@ -18,7 +18,7 @@ from uhal import DeviceError
 
 
 def compile_twice() -> None:
-    """What compiles comes back; what does not raises what the compiler said."""
+    """Compiled code is returned; an error raises with the compiler's output."""
     options = ["--offload-arch=gfx90a", "-O3"]
     code = b"source|uhal.hip|0|--offload-arch=gfx90a|-O3"
     assert uhal.compile.hip("source", options) == code

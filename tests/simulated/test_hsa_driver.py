@@ -1,4 +1,4 @@
-"""The simulated HSA runtime: what it tells, what it runs, and under which rules of memory."""
+"""The simulated HSA runtime: its queries, its kernels, and its rules of memory."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_a_symbol_tells_the_kernel_s_needs(open_hsa: OpenHsa) -> None:
 def test_executables_have_variables_of_their_own(
     open_hsa: OpenHsa, rng: np.random.Generator
 ) -> None:
-    """Also those of two runtimes in one process."""
+    """Also with two runtimes in one process."""
     image = hsaco_writer.write(KERNELS, variables={"table": 16, "elsewhere": 4})
     loaded = []
     for hsa in [open_hsa(), open_hsa()]:

@@ -129,7 +129,7 @@ def test_a_launch_that_cannot_be_stops_the_queue(
     told = queue.error()
     assert told[0] == code(status), told
     assert words in told[1]
-    # Nothing comes of it, nor of what is behind it.
+    # Neither it nor any later packet runs.
     queue.barrier(done)
     assert hsa.wait(done, seconds=0.01) == 1
     assert len(queue.errors) == 1

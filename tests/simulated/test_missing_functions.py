@@ -1,4 +1,4 @@
-"""A driver that lacks one function: only what needs it is refused, and the function is named."""
+"""A driver that lacks one function: only calls that need it are refused, with its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The do-nothing runtimes that launches are measured on see what was sent."""
+"""The do-nothing runtimes, on which launches are measured, see every call."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_launches_of_hip_are_counted(seed: int) -> None:
 
 
 def launch_on_a_gcu(library: str, seed: int) -> None:
-    """Launches and what is around them, through uhal."""
+    """Launches and their setup, through uhal."""
     rng = np.random.default_rng(seed)
     Api.quick_init(0, "tops")
     function = Module.from_bytes(kernels.topsfb()).get_function(

@@ -38,7 +38,7 @@ def said(act):
 
 
 def run(name: str, seed: int, script: str, **environment: str) -> str:
-    """Run a script with a module of nvcc's; return what it prints."""
+    """Run a script with a module of nvcc's; return its output."""
     code = PROLOGUE + textwrap.dedent(script)
     path = str(DATA / f"{name}.ptx")
     return run_python("-c", code, path, str(seed), **environment)
@@ -94,7 +94,7 @@ def test_tables_of_functions_and_of_virtual_ones(seed: int) -> None:
 
 
 def fault(entry: str, arguments: str, **environment: str) -> str:
-    """What is said of a kernel of lines.cu that goes wrong."""
+    """The message about a faulty kernel of lines.cu."""
     return run(
         "lines_sm_80",
         0,

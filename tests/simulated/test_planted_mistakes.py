@@ -34,7 +34,7 @@ def run(script: str, seed: int, schedule: str) -> str:
 
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 def test_a_missing_wait_shows(schedule: str, seed: int) -> None:
-    """Two streams that nothing orders: at least one round in twenty reads what is not there yet."""
+    """Two unordered streams: at least one round in twenty reads stale data."""
     out = run(
         """
         launches, reads = Stream(), Stream()

@@ -1,4 +1,4 @@
-"""Kernels with a bug each: what the simulated driver answers, and what it reports besides."""
+"""Kernels with a bug each: the simulated driver's codes and its reports."""
 
 from __future__ import annotations
 

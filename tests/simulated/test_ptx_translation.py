@@ -1,4 +1,4 @@
-"""How the simulated driver gets kernels out of PTX, and what it says when it cannot."""
+"""How the simulated driver gets kernels out of PTX, and its errors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def load(driver: Driver, text: str) -> Any:
 
 
 def load_with_log(driver: Driver, text: str) -> tuple[int, str]:
-    """Load a text; return the result and what is in the log buffer."""
+    """Load a text; return the result and the log buffer's text."""
     log = ctypes.create_string_buffer(b"?" * 8, 1024)
     options = (HEADER.ctype("CUjit_option") * 2)(5, 6)
     values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))

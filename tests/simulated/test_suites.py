@@ -40,7 +40,7 @@ def check_numba_cuda(files: list[str], request: pytest.FixtureRequest, folder: P
     python = third_party.make_environment(packages, third_party.NVIDIA)
     (folder / "conftest.py").write_text(NUMBA_CUDA_SETTINGS)
     for file in files:
-        # Imported by its own name: its tests start processes, which must find what they send.
+        # Imported by its own name: its tests start processes, which must find pickled functions.
         module = file.removesuffix(".py").replace("/", ".")
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_text(f"from numba.cuda.tests.{module} import *\n")

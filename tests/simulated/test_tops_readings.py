@@ -1,7 +1,6 @@
-"""uhal on what no public document tells of TopsRuntime: each point in both its readings.
+"""uhal on undocumented behaviour of TopsRuntime: each point in both its readings.
 
-A reading is a setting of the simulated runtime; where the backend has to be told, a variable of the
-backend goes with it.
+A reading is a setting of the simulated runtime; some need a variable of the backend, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulated TopsRuntime at its C interface: what it answers, refuses and never forgives."""
+"""The simulated TopsRuntime at its C interface: answers, refusals and lasting faults."""
 
 from __future__ import annotations
 

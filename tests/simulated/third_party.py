@@ -17,7 +17,7 @@ import pytest
 
 from tests.requirements import missing
 
-# Their dependencies too, for pip is told to take no others: numpy is ours.
+# Their dependencies too, because pip installs without dependencies: numpy is ours.
 NVIDIA = (
     *("cuda-core==1.2.2", "cuda-bindings==13.5.0", "cuda-pathfinder==1.9.0"),
     *("nvidia-cuda-nvrtc==13.5.37", "nvidia-nvjitlink==13.5.37"),

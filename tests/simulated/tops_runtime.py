@@ -20,7 +20,7 @@ SETTINGS = {
     "UHAL_SIM_KERNELS": "",
     "UHAL_SIM_TOPS_BLOCK_THREADS": "",
 }
-"""Of a child that a test runs, before its own."""
+"""Code of a child that a test runs, before the test's own."""
 
 
 @cache

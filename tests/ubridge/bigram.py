@@ -1,4 +1,4 @@
-"""A small real model: what comes next depends on the last token alone, by a table on the device."""
+"""A small real model: a table on the device gives the next token from the last alone."""
 
 from __future__ import annotations
 

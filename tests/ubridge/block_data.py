@@ -1,4 +1,4 @@
-"""Blocks of every format with random bytes, and what others say that their elements are."""
+"""Blocks of every format with random bytes, and their elements by other libraries."""
 
 from __future__ import annotations
 

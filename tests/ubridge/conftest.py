@@ -12,7 +12,7 @@ from uhal import Device, _lane
 KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
 """The devices of tests marked `entries`, by the names of the conformance suite."""
 DRAWN_CASES = 3
-"""Of each test marked `entries`, on a device that compiles them: an entry takes 0.1 to 1 s."""
+"""Cases of each test marked `entries`, on a device that compiles: an entry takes 0.1 to 1 s."""
 PREPARED = frozenset(row.name for row in ROWS if row.prepare is not None)
 """Devices whose environment has to be set, which are also those that compile."""
 
@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Draw what runs on devices that compile; in a soak everything does."""
+    """Draw the cases for devices that compile; a soak runs all."""
     for item in items:
         callspec = getattr(item, "callspec", None)
         name = str(callspec.params.get("device", "")) if callspec is not None else ""
@@ -40,7 +40,7 @@ def _drawn_of(item: pytest.Item) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`device`: the host and simulated CUDA, or what a module of tests names in `DEVICES`."""
+    """`device`: the host and simulated CUDA, or the devices in a test module's `DEVICES`."""
     if "device" in metafunc.fixturenames:
         kernels = metafunc.definition.get_closest_marker("entries") is not None
         usual = KERNELS_RUN_ON if kernels else ("host", "cuda-sim")
@@ -97,7 +97,7 @@ def simulated_cuda(simulated: Callable[[str], None]) -> None:
 
 @pytest.fixture(autouse=True)
 def process_default() -> Iterator[None]:
-    """Undo what a program under test made the default device."""
+    """Undo a tested program's change of the default device."""
     before = _lane.current_context()
     yield
     _lane.set_default_context(before)

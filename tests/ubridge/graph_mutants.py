@@ -1,6 +1,6 @@
 """Graph files and their mutants: one graph with operations of all kinds, changed at random.
 
-`run_mutants` is called in a process of its own, so that what a mutant breaks is that process.
+`run_mutants` is called in a process of its own, which a mutant may crash.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentValueError, DeviceError, NotFoundError, OutOfMemoryError
 
 MOST_ELEMENTS = 1 << 22
-"""Of a layout in a mutant that is run: a sum over 2^60 times one element is valid, and endless."""
+"""Elements of a layout in a mutant that is run: a sum over 2^60 times one element is valid."""
 
 
 def traced(rng: np.random.Generator) -> ComputeGraph:
@@ -99,7 +99,7 @@ def families_beside(graph: ComputeGraph) -> list[str]:
 
 
 def windows(image: DeviceTensor, signal: DeviceTensor) -> list[DeviceTensor]:
-    """Of the floor: windows as rows, and back."""
+    """The floor's own windows: as rows, and back."""
     rows, shape = ub.launch_im2col(image.buffer, image.layout, (2, 2))
     flat, _ = ub.launch_im2col(signal.buffer, signal.layout, (3,))
     parts = signal.reshape(1, 7, 2, 2)
@@ -217,7 +217,7 @@ def _kind(value: Any) -> Any:
 
 
 class Bystanders:
-    """Memory all around that nobody gave to the graph: it stays as it is."""
+    """Memory around the graph's own, which must stay unchanged."""
 
     def __init__(self) -> None:
         self._all = [ub.full((1024,), 0x5A, "u1") for _ in range(32)]

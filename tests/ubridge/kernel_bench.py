@@ -1,7 +1,7 @@
-"""Launches kernels of `ubridge/kernels` on a device and checks what they wrote.
+"""Launches kernels of `ubridge/kernels` on a device and checks their outputs.
 
-Arrays come in the layouts kernels meet, outputs are poisoned and guarded, and every input is drawn
-from the test's generator.
+Arrays have all layouts that kernels support, outputs are poisoned and guarded, and every input is
+drawn from the test's generator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LAYOUTS = ("contiguous", "offset", "transposed", "broadcast", "stepped", "one", 
 GUARDS = itertools.cycle((64, 67))
 """Elements before and after a result: kernels take results that begin askew in another way."""
 MOST_THREADS = 1 << 16
-"""Of rows together, where each row meets barriers."""
+"""Threads of all rows together, where each row has barriers."""
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, np.nan, np.inf, -np.inf)
 
 
@@ -214,7 +214,7 @@ def assert_within(got: Array, expected: Array, dtype: str, ulps: float, floor: f
 
 
 def assert_same(got: Array, expected: Array) -> None:
-    """Assert equal values; a NaN equals a NaN whatever its type."""
+    """Assert equal values; a NaN equals a NaN of any bits."""
     expected = expected.ravel()
     assert got.dtype == expected.dtype and got.shape == expected.shape
     same = (got == expected) | ((got != got) & (expected != expected))

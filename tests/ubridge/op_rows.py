@@ -1,4 +1,4 @@
-"""The devices that tests of operations run on, and what each has kernels for: one row each."""
+"""The devices that tests of operations run on, and their kernels: one row each."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class OpRow:
     has: Callable[[Op, str, str | None], bool]
     """Whether there is a kernel for an operation on a dtype, with ids or a result of another."""
     special_values: bool = True
-    """Whether NaN and infinities are part of what its kernels promise."""
+    """Whether its kernels promise results for NaN and infinities."""
     ulps: float = 1
-    """How far results may be from the nearest, in units of what the host's may."""
+    """How far results may be from the nearest, as a multiple of the host's tolerance."""
     rounds_each_step: bool = False
-    """Whether halves are computed in halves: nobody says then how far results may be."""
+    """Whether halves are computed in halves: then results have no bound."""
     adds_in_order: bool = False
     """Whether sums are made one element after the other: then errors grow with their number."""
     promotes: bool = True

@@ -1,7 +1,7 @@
-"""How each family of operations is run on random operands and what numpy makes of the same.
+"""Runs of each family of operations on random operands, with numpy's results.
 
-A run gets a `Trial`, what is to be tried, and returns an `Outcome` for each thing it computed. A
-family without a run fails `test_every_op.py`, so that no operation of the table goes untried.
+A run gets a `Trial` and returns an `Outcome` for each result. A family without a run fails
+`test_every_op.py`, so that every operation of the table is tested.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Trial:
 
 
 def wide(x: Operand | Array) -> Array:
-    """In a precision beyond the device's; integers as they are."""
+    """In a precision beyond the device's; integers unchanged."""
     array = x.array if isinstance(x, Operand) else x
     return array if array.dtype.kind in "iub" else array.astype(Wide)
 

@@ -144,7 +144,7 @@ def activations(t: Trial) -> Iterator[Outcome]:
     run_of = FORMATS[t.format()].activations
     # Few: a product of thousands takes a simulator minutes.
     x = t.x((t.length(3), t.length(8), run_of))
-    # Times the identity it is what it was rounded to.
+    # Multiplication by the identity shows the rounded values.
     name = "q8_0" if run_of == 32 else "q8_K"
     blocks = np.zeros((run_of, FORMATS[name].block_bytes), np.uint8)
     scale = np.ones(1, np.float16 if run_of == 32 else np.float32).view(np.uint8)

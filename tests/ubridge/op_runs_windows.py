@@ -181,7 +181,7 @@ def attention(t: Trial) -> Iterator[Outcome]:
     scale = 1 / np.sqrt(Wide(width))
     weights = OPS["softmax"].reference(q @ k.swapaxes(-1, -2) * scale)  # type: ignore[misc]
     scores = (abs(q) @ abs(k).swapaxes(-1, -2) * scale).max()
-    # A weight is off by what its score is off by, relatively.
+    # The relative error of a weight is the absolute error of its score.
     yield Outcome(got, weights @ v, 4 * (1 + scores) * abs(v).max(), 1 + keys)
 
 

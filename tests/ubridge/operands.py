@@ -27,7 +27,7 @@ LAYOUTS = (
 )
 
 TOLERANCE = {"f64": 1e-13, "f32": 3e-6, "f16": 1e-3, "bf16": 8e-3, "f8e4m3": 0.13}
-"""Of a result's own magnitude: a few units in the last place, halves and f8 one."""
+"""Tolerance relative to a result: a few units in the last place; halves and f8 one."""
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
@@ -126,7 +126,7 @@ def assert_close(got: Array, expected: Array, dtype: str, told: str, ulps: float
     with np.errstate(all="ignore"):
         exact = expected.astype(np.float64)
         if dtype == "f8e4m3":
-            # It has no infinity: what is too large stays the largest.
+            # It has no infinity: too large values become the largest.
             exact = np.clip(exact, -448, 448)
         rounded = exact.astype(as_dtype(dtype).dtype).astype(np.float64)
         # At the edge of the range rounding may go either way.

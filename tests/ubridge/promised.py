@@ -1,4 +1,4 @@
-"""Whether what a device computed is as near to the exact result as its operation promises."""
+"""Whether a device's result is as accurate as its operation promises."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.ubridge.random_numbers import words
 from ubridge.models.text import Sampling
 
 _POLYNOMIAL = (0xFFFFFFFA, 0xB17215B2, 0x3D7F577E, 0xE34A75B, 0x273D361, 0x539803, 0x72A3C)
-"""Of 2^-x, in multiples of 2^-32, with alternating signs."""
+"""Polynomial for 2^-x, in multiples of 2^-32, with alternating signs."""
 _TINY = 2.0**-126
 
 
@@ -45,10 +45,10 @@ def _scored(logits: Array, sampling: Sampling, tokens: list[int], generated: lis
 
 
 def _sum(a: np.float64, b: np.float64) -> np.float32:
-    """Of two numbers, rounded once.
+    """The sum of two numbers, rounded once.
 
-    In f64 it is rounded to odd, which no second rounding can take for half of a bit of f32 (Boldo
-    and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    The sum in f64 is rounded to odd, so that the second rounding to f32 cannot meet a false tie
+    (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
     """
     with np.errstate(invalid="ignore"):
         total = a + b
@@ -60,7 +60,7 @@ def _sum(a: np.float64, b: np.float64) -> np.float32:
 
 
 def weights(values: Array) -> Array:
-    """Probabilities as whole numbers, of which the largest is 2^40."""
+    """Probabilities as whole numbers; the largest is 2^40."""
     with np.errstate(invalid="ignore", over="ignore"):
         below = np.where(values == values.max(), np.float32(0), values.max() - values)
         parts = np.where(below < 32, below * np.float32(2**26), np.float32(0))

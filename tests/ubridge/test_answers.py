@@ -1,4 +1,4 @@
-"""Operations that are repeated: what is remembered of one must not leak into another."""
+"""Repeated operations: a remembered answer must not leak into another call."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_repeated_operations_into_tensors(
 def test_repeated_products_of_changing_operands(
     dtype: str, host: Device, rng: np.random.Generator
 ) -> None:
-    """Of the same shapes that lie otherwise, in other dtypes, streams and parts of a buffer."""
+    """With equal shapes in other layouts, dtypes, streams and parts of a buffer."""
     stream = Stream()
     counts = DeviceExecutor.of(host).matmul_launches
     taken = 0
@@ -157,7 +157,7 @@ def test_axes_that_are_equal_but_no_axes() -> None:
 def test_what_is_not_used_any_more_is_forgotten(
     host: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what is used stays, however much else there is."""
+    """Used answers stay, among any number of others."""
     executor = DeviceExecutor.of(host)
     monkeypatch.setattr(executor, "_answers", Recent(8))
     x = ubridge.ones((3, 1))
@@ -199,7 +199,7 @@ def test_parts_of_a_buffer_are_one_question(host: Device, rng: np.random.Generat
 
 
 def test_a_capture_meets_what_is_not_uploaded(host: Device) -> None:
-    """A plan asks the cache of layouts at each launch, so that a graph keeps what it was given."""
+    """A plan looks up layouts at each launch, so that a graph keeps its own."""
     layouts = DeviceExecutor.of(host).layouts
     x = ubridge.ones((3, 7))
     x.sum(0)

@@ -40,14 +40,14 @@ def library(level: str) -> bytes:
     told = next(one for one in cpu_level.usable_levels(MODULE) if one.name == level)
     march = () if told.march is None else (f"-march={told.march}",)
     source = f'#include "{KERNELS / MODULE}.cpp"\n'
-    # Passes of four rows, which the kernels take on few CPUs, and of one for what is left.
-    # At -O1 some vectors of 64 bytes are passed, of which GCC notes that the ABI changed once.
+    # Passes of four rows, which the kernels take on few CPUs, and of one row for the rest. At -O1
+    # some vectors of 64 bytes are passed, and GCC notes once that this ABI changed.
     options = (*told.options, "-DLOOKS_FAR=1", "-O1", "-Wno-psabi")
     return host_kernels.build(source, *march, *options, f"-I{KERNELS}")
 
 
 def activations(quantize: Function, x: Array, run_of: int) -> DeviceBuffer:
-    """Bytes of vectors, in memory that held others; what the kernel made of them is checked."""
+    """Bytes of vectors, in memory with other contents; the kernel's output is checked."""
     vectors, columns = x.shape
     output = Output("u8", vectors * activation_bytes(columns))
     quantize[(min(vectors, 2),), 1](

@@ -1,4 +1,4 @@
-"""Matrix products of bytes on tensor cores: what the image has of them, and what is executed."""
+"""Matrix products of bytes on tensor cores: their instructions in the image and at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches of keys and values on every backend: what is appended where, and what is refused."""
+"""Caches of keys and values on every backend: appends at a position, and their errors."""
 
 from __future__ import annotations
 

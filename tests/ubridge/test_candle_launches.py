@@ -1,7 +1,7 @@
-"""Our launches are right for Candle's kernels, too: these get a layout wherever they read one.
+"""Our launches are right for Candle's kernels, too: each gets a layout if it reads one.
 
-What Candle's kernels do with a null `info` was read in their PTX (candle-kernels, commit 2a13b0f3):
-some take it for contiguous operands, the others read as many dimensions as they are told of.
+The use of a null `info` was read in the PTX of Candle's kernels (candle-kernels, commit 2a13b0f3):
+some take it for contiguous operands, the others read all `num_dims` dimensions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CANDLES = {
 NULL_IS_CONTIGUOUS = {"affine", "binary", "cast", "fill", "unary"}
 """Modules whose kernels compare `info` with null."""
 READS_ITS_DIMENSIONS = {"conv", "indexing", "reduce", "ternary"}
-"""Modules whose kernels read it whatever it is: `num_dims` of them, or all that there are."""
+"""Modules whose kernels always read it: `num_dims` entries, or all."""
 
 
 def test_null_is_given_only_where_candle_takes_it(host: Device, rng: np.random.Generator) -> None:

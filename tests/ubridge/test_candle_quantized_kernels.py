@@ -163,7 +163,7 @@ def test_quantize_q8_1(device: Device, rng: np.random.Generator) -> None:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors of blocks of Q8_1, padded, whose sums are not those of their integers."""
+    """Vectors of blocks of Q8_1, padded; their sums differ from their integers' sums."""
 
     blocks: Array
     columns: int

@@ -113,7 +113,7 @@ def test_values(device: Device, rng: np.random.Generator, source: str, target: s
 
 @pytest.mark.parametrize("dtype", ["f8e4m3", "f16", "bf16"])
 def test_every_small_float(device: Device, dtype: str) -> None:
-    """Of all bit patterns, to f32 and back."""
+    """All bit patterns, to f32 and back."""
     size = numpy_dtype(dtype).itemsize
     patterns = np.arange(1 << 8 * size).astype(np.uint8 if size == 1 else np.uint16)
     values = patterns.view(numpy_dtype(dtype))

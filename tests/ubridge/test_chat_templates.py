@@ -1,4 +1,4 @@
-"""Chat templates: what transformers makes of them, and what a stranger's template may not do."""
+"""Chat templates: transformers' results, and limits of an untrusted template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products by cuBLASLt: over a stand-in that multiplies, and what is told when it is not used."""
+"""Products by cuBLASLt: over a stand-in that multiplies, and the reasons when it is not used."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Once:
 
 
 def test_a_view_goes_out_and_in(device: Device, rng: np.random.Generator) -> None:
-    """The same memory with the same strides: what one writes the other reads."""
+    """The same memory with the same strides: each sees the other's writes."""
     for layout in LAYOUTS:
         for _ in range(rounds(3, 100)):
             dtype = str(rng.choice([one.name for one in ALL]))

@@ -268,7 +268,7 @@ OPERANDS = (
 
 @pytest.mark.parametrize("dtype", ["bool", "u16", "f8e4m3"])
 def test_errors_name_the_function(device: Device, dtype: str) -> None:
-    """Of every public function: whatever step has no kernel for the dtype."""
+    """For every public function: the first step without a kernel for the dtype."""
     shapes: list[tuple[int, ...]] = [(4,), (4, 4), (1, 4, 4), (1, 1, 4, 4)]
     others = {
         "axis": 0,

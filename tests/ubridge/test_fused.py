@@ -49,7 +49,7 @@ def test_log_softmax(axis: int, op_row: OpRow, device: Device, rng: np.random.Ge
 
 
 def test_log_softmax_of_many_rows(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
-    """More rows than the blocks that any device is told to run well."""
+    """More rows than any device's preferred number of blocks."""
     rows = int(rng.integers(129, 3000))
     x = operand(rng, device, "contiguous", "f32", (rows, 7), special=False)
     got = ubridge.log_softmax(x.tensor).to_numpy()

@@ -1,4 +1,4 @@
-"""Text from a model: pieces, ends, what a cache saves, chats, caches in files."""
+"""Text from a model: pieces, ends, reuse of a cache, chats, caches in files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_text_is_what_the_model_says(make: Make) -> None:
     assert text == session.tokenizer.decode(tokens)
     assert (generation.finish, generation.prompt_tokens) == ("length", 2)
     assert 0 < generation.prompt_seconds <= generation.seconds
-    # The last token was told and not read.
+    # The last token was returned and not read.
     assert session.model.read == [[98, 99], *([one] for one in tokens[:-1])]
 
 
@@ -154,7 +154,7 @@ def test_stop_strings_across_any_borders(rng: np.random.Generator) -> None:
             if any(one in whole for one in strings):
                 break
         told += stops.finish()
-        # At the end of the first piece in which one of them is complete, the leftmost.
+        # At the end of the first piece that completes a string, cut at the leftmost.
         found = [whole.find(one) for one in strings if one in whole]
         assert told == (whole[: min(found)] if found else text)
         assert (stops.found is not None) == bool(found)
@@ -542,7 +542,7 @@ def test_a_damaged_cache_is_named_and_changes_nothing(make: Make, tmp_path: Path
 
 
 def test_any_text_comes_out_as_it_went_in(make: Make, rng: np.random.Generator) -> None:
-    """A model that says a text of distinct bytes says just that, whatever the borders."""
+    """A model of distinct bytes repeats its text exactly, for any limits."""
     for _ in range(rounds(20, 300)):
         session = make(capacity=400)
         raw = list(dict.fromkeys(random_text(rng, 3).encode()))

@@ -1,4 +1,4 @@
-"""Graphs built by hand: what is checked, in what order they run, and that the numbers are right."""
+"""Graphs built by hand: checks, order of execution, and results."""
 
 from __future__ import annotations
 

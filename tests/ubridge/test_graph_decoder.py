@@ -1,4 +1,4 @@
-"""A decoder traced, executed and replayed on every backend; what is wrong is told."""
+"""A decoder traced, executed and replayed on every backend; its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph files: what is saved is loaded, and what no graph saves is refused before it runs."""
+"""Graph files: saved graphs load again, and files that no graph saves are refused."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def check_mutants(backend: str, seed: int, count: int, folder: Path) -> None:
     )
     said = f"run_mutants({seed}, {count}, {backend!r}): {done.returncode}\n{done.stderr[-4000:]}"
     assert done.returncode == 0 and not done.stderr, said
-    # All refused would show nothing of what is run.
+    # If all were refused, running them would be untested.
     assert int(done.stdout) > count // 50, done.stdout
 
 

@@ -108,7 +108,7 @@ def test_products_of_every_form(
 def test_matrices_by_vectors(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every form, on either side, in pieces; by a function for vectors."""
+    """In every form, on either side, in pieces; by a function for vectors."""
     module = blas_products if dtype in ("f32", "f64") else packed_products
     monkeypatch.setattr(module, "_PIECE", 1)
     taken: set[str] = set()

@@ -23,7 +23,7 @@ MUTANTS = {"gguf": rounds(2000, 1_000_000), "safetensors": rounds(1000, 100_000)
 EDGES = (0, 1, 7, 8, 9, 31, 63, 127, 128, 255)
 WORDS = (0, 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 ROOM = 1 << 20
-"""Bytes that reading may take besides as many as the file has."""
+"""Bytes that reading may take besides the file's size."""
 
 
 def original(path: Path, rng: np.random.Generator) -> bytes:

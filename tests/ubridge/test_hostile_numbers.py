@@ -24,7 +24,7 @@ from uhal.errors import DeviceError
 
 DEVICES = ("host",)
 MOST_BYTES = 64 << 20
-"""Of device memory: larger results are refused and never touched."""
+"""Bytes of device memory: larger results are refused and never touched."""
 NUMBERS = re.compile(r"\b(int|float|Axes|Index|Seed)\b")
 """Annotations of parameters that take numbers."""
 CLASSES = (

@@ -1,4 +1,4 @@
-"""Which image `load_module` takes, and what it says when there is none."""
+"""The image that `load_module` chooses, and its error when there is none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_module_is_loaded_once(host: Device) -> None:
 
 
 def test_every_module_has_its_entries(host: Device) -> None:
-    """The host's libraries, made on this machine, have what the committed images have."""
+    """The host's libraries, made on this machine, have the kernels of the committed images."""
     told = json.loads((KERNELS / "images" / "cuda" / "manifest.json").read_text("utf-8"))["modules"]
     assert sorted(told) == sorted(ubridge.modules("cuda"))
     for name in ubridge.modules():

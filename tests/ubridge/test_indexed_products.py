@@ -1,4 +1,4 @@
-"""`indexed_matmul`: products with those of several weights that ids name."""
+"""`indexed_matmul`: products with several weights, chosen by ids."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def near(got: Array, x: Array, chosen: Array, dtype: str) -> None:
 def test_every_format_and_type_on_the_host(
     host: Device, rng: np.random.Generator, name: str
 ) -> None:
-    """Few products by a weight and many, for which its rows are unpacked."""
+    """Few products by a weight, and enough products for its rows to be unpacked."""
     for dtype in ROUNDING:
         experts, rows = int(rng.integers(1, 5)), int(rng.integers(1, 80))
         columns = FORMATS[name].elements * int(rng.integers(1, 4))
@@ -111,7 +111,7 @@ def test_ids_of_the_host_count_from_the_end_and_are_checked(
 def test_captured_and_replayed_with_other_ids(
     device: Device, rng: np.random.Generator, name: str
 ) -> None:
-    """Both weights take what one node rounded; ids are read by the device at each replay."""
+    """Both weights use one rounded activation; the device reads ids at each replay."""
     row_of(device.backend).require_images()
     if device.backend == "tops":
         pytest.skip("GCUs multiply by dense weights")

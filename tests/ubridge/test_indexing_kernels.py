@@ -1,4 +1,4 @@
-"""Selecting and adding by index, what happens to ids out of bounds, and sorting."""
+"""Selecting and adding by index, ids out of bounds, and sorting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.entries
 TYPES = (*FLOATS, *INTEGERS)
 IDS = ("u8", "u32", "i64")
 BY_IDS = [(kind, dtype) for kind in IDS for dtype in TYPES]
-# Of these ids Candle has f8 alone, and nothing that stores.
+# With these ids Candle has f8 alone, and no kernel that stores.
 BY_MORE_IDS = [*BY_IDS, ("i16", "f8_e4m3"), ("i32", "f8_e4m3")]
 
 
@@ -201,7 +201,7 @@ def test_a_bad_id_is_told_once_and_skipped(
         expected[[3, 0]] = values[[0, 2]]
     channel.copy_from(np.zeros(1, np.uint64))
     try:
-        # No record: nothing is told.
+        # No record: nothing is reported.
         assert_same(launched(), expected)
         channel.copy_from(np.array([int(told.device_ptr)], np.uint64))
         assert_same(launched(), expected)

@@ -44,7 +44,7 @@ def test_elements_far_apart(host: Device, rng: np.random.Generator) -> None:
 
 
 def test_a_sum_of_more_than_32_bits_count(host: Device) -> None:
-    """One element, broadcast: what is summed needs no memory."""
+    """One element, broadcast: the operand of the sum needs no memory."""
     rows = 1 << 16
     count = rows * rows + rows
     given = DeviceBuffer.from_numpy(np.array([3], np.int64))

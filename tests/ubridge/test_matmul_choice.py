@@ -1,4 +1,4 @@
-"""Which kernel takes a product, that the choice is told, and that what was chosen computes it."""
+"""The kernel chosen for a product, its report, and its result."""
 
 from __future__ import annotations
 

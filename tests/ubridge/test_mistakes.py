@@ -27,7 +27,7 @@ Attempt = Callable[[], object]
 _CALLED = {"index_select": {"embedding"}, "block_elements": {"launch_dequantize"}}
 """Other functions than those that definitions name."""
 CAUGHT = (IndexError, OverflowError, TypeError, ValueError)
-"""What a numpy user catches."""
+"""Exceptions that a numpy user catches."""
 
 
 class Tensors:
@@ -62,7 +62,7 @@ class Tensors:
 
 
 def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
-    """For each family: what is wrong, and a call that does it."""
+    """For each family: a mistake, and a call that makes it."""
     x, y, far, half, short, array = t.x, t.y, t.far, t.half, t.short, t.array
     image, line, row, number = t.image, t.line, t.row, t.number
     ids: Any = [0, 1]

@@ -302,7 +302,7 @@ def spoken(
     *arguments: str,
     ascii: bool = False,
 ) -> tuple[int, str, str]:
-    """Run a command on a terminal of ASCII or UTF-8; return its status and what it wrote."""
+    """Run a command on a terminal of ASCII or UTF-8; return its status and output."""
     encoding = "ascii" if ascii else "utf-8"
     out, err = io.BytesIO(), io.StringIO()
     shown = io.TextIOWrapper(out, encoding)

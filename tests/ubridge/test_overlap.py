@@ -232,7 +232,7 @@ def described(buffer: DeviceBuffer, layout: Layout, dtype: DType) -> DeviceTenso
 
 
 class Block:
-    """One allocation in which an operand and the result lie, and what it held at first."""
+    """One allocation with an operand and the result in it, and its initial contents."""
 
     def __init__(self, rng: np.random.Generator, nbytes: int = 8192) -> None:
         self.memory = rng.integers(0, 256, nbytes).astype(np.uint8)
@@ -503,7 +503,7 @@ def test_launches_refuse_what_functions_avoid(
 
 
 def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> None:
-    """By counting bytes: what the rule says is apart is apart, and parts of the same rows are."""
+    """By counting bytes: spans that the rule calls disjoint are, and parts of the same rows are."""
 
     def bytes_of(place: Span) -> set[int]:
         starts = np.zeros(place.layout.shape, int)

@@ -49,7 +49,7 @@ def image(module: str, level: str) -> bytes:
             pytest.skip("the CPU has no instructions for bf16")
     else:
         told = next(one for one in cpu_level.usable_levels(module) if one.name == level)
-        # Passes of four lines, which the kernels take on few CPUs, and of fewer for what is left.
+        # Passes of four lines, which the kernels take on few CPUs, and of fewer for the rest.
         flags = (f"-march={told.march}", *told.options, "-DLOOKS_FAR=1")
     source = f'#include "{KERNELS / module}.cpp"\n'
     return host_kernels.build(source, *flags, "-O1", f"-I{KERNELS}")

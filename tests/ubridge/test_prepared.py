@@ -1,4 +1,4 @@
-"""Questions and their answers: what is launched is known before anything is."""
+"""Questions and their answers: launches are known before any runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_questions_are_values() -> None:
 
 
 def test_an_answer_holds_no_memory(host: Device) -> None:
-    """The arguments by the kernel's names: numbers, layouts, and what each call passes."""
+    """The arguments by the kernel's names: numbers, layouts, and a call's own arguments."""
     x = Layout((3, 4), (1, 3))
     question = Question(OPS["elu"], ((F32, x),), (F32, Layout.contiguous((3, 4))), numbers=1)
     (step,) = DeviceExecutor.of(host).prepare(question).steps

@@ -1,4 +1,4 @@
-"""Random numbers of every type: those of Philox in numpy, bit for bit, and their normal ones."""
+"""Random numbers of every type: equal to Philox in numpy, bit for bit, and normal ones."""
 
 from __future__ import annotations
 

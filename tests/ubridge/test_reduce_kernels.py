@@ -1,7 +1,7 @@
 """Reductions, softmax, normalizations and rotary embeddings against numpy in higher precision.
 
-Sums: within 24 roundings of the accumulator's type relative to the sum of magnitudes, whatever the
-length, and one rounding to the stored type.
+Sums of any length: within 24 roundings of the accumulator's type relative to the sum of magnitudes,
+and one rounding to the stored type.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def test_of_no_elements(device: Device, reduction: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_many_short_rows(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Rows of 1 to 130, as many as blocks share, the last of which end where the array does."""
+    """Rows of 1 to 130, several to a block; the last block's rows end with the array."""
     lengths = {1, 16, *(int(length) for length in rng.integers(1, 131, rounds(4, 130)))}
     for count in lengths:
         rows = int(rng.integers(1, 200))
@@ -228,7 +228,7 @@ def test_sum_into(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for layout in ("contiguous", "transposed"):
         given = strided(rng, dtype, layout, (3, 5, 7), special=False)
         output = Output.holding(dtype, np.zeros(5, numpy_dtype(dtype)))
-        # dims 0 and 2 of 3 x 5 x 7: first the last one, then the first of what remains.
+        # dims 0 and 2 of 3 x 5 x 7: first the last one, then the first remaining one.
         info = words(given.shape, given.strides, (7, 3), (1, 5))
         run(
             device, "reduce", f"sum_{dtype}", given.numel, 3, 2, info, given.buffer(), output.buffer
@@ -267,7 +267,7 @@ def test_softmax(device: Device, rng: np.random.Generator, dtype: str) -> None:
         wide = values.astype(Wide)
         raised = np.exp(wide - wide.max(1, keepdims=True))
         expected = raised / raised.sum(1, keepdims=True)
-        # The exponent's own rounding counts as often as it is long.
+        # The exponent's own rounding grows with its size.
         span = float(wide.max() - wide.min())
         close(output.to_numpy(), expected, expected, dtype, 30 + span)
 

@@ -356,7 +356,7 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
             zeros.to_numpy()
         with pytest.raises(IndexError):
             guilty.synchronize()
-        # A stream that waits for another may depend on what that one wrote.
+        # A stream that waits for another may depend on its results.
         ubridge.take(table, wrong, stream=guilty)
         plain.wait_event(guilty.record_event())
         with pytest.raises(IndexError):

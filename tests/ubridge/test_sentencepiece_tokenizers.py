@@ -108,7 +108,7 @@ def test_tokens_added_beside_a_model_of_sentencepiece(tmp_path: Path) -> None:
     glm = {"tokenizer_class": "ChatGLMTokenizer", "chat_template": "{{ messages }}"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(glm))
     ours = Tokenizer.load(tmp_path)
-    # Of 64789 pieces in the published one, its prompts begin with 64790 and 64792.
+    # In the published model of 64789 pieces, prompts begin with 64790 and 64792.
     assert ours.encode("[gMASK]sop<|user|>", add_special=False) == [701, 703, 706]
     assert (ours.vocabulary, ours.chat_template) == (709, "{{ messages }}")
     assert ours.end_tokens == (2, 706, 708)

@@ -1,4 +1,4 @@
-"""What kernels are told of layouts, word for word."""
+"""The words of layouts for kernels."""
 
 from __future__ import annotations
 

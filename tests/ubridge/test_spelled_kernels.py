@@ -1,7 +1,7 @@
 """Candle's two other spellings of f8e4m3, `f8_e4m3` and `fp8_e4m3`: the same kernels once more.
 
 An entry and its twin get the same arguments, named alike in every family, and must write the same
-bytes; what they ought to write is checked under the plain spelling elsewhere.
+bytes. Other tests check those bytes under the plain spelling.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZES = {
     "dst_s": 11,
 }
 ELEMENTS = 64
-"""Of every array: more than the sizes above reach."""
+"""Elements of every array: more than the sizes above reach."""
 
 
 def twins() -> dict[str, tuple[str, str]]:
@@ -57,7 +57,7 @@ TWINS = twins()
 
 
 def argument(rng: np.random.Generator, parameter: Parameter) -> Any:
-    """What both get; of an array that is written, what it holds before."""
+    """An argument for both; for an output, its initial contents."""
     name = parameter.name
     assert name is not None and parameter.dtype is not None
     if name in SIZES:

@@ -86,7 +86,7 @@ def reference(
 def nearly(
     logits: Array, sampling: Sampling, prompt: list[int], made: list[int], even: float
 ) -> set[int]:
-    """What the definition says, and what it says a rounding of f32 aside: nearly always one."""
+    """The tokens of the definition, up to a rounding of f32: nearly always one token."""
     found = set()
     for error in (0.0, 1e-5, -1e-5):
         near = {"top_p": sampling.top_p, "min_p": sampling.min_p}
@@ -127,7 +127,7 @@ def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Gener
 
 
 def extreme_sampling(rng: np.random.Generator) -> Sampling:
-    """Values at the ends of what may be given."""
+    """Values at the ends of their ranges."""
     return random_sampling(
         rng,
         temperature=float(rng.choice([0.0, 2e-7, 0.7, 1.0, 1e6, math.inf])),
@@ -149,7 +149,7 @@ def extreme_logits(rng: np.random.Generator, size: int) -> Array:
 
 
 def test_the_token_is_that_of_whole_numbers(device: Device, rng: np.random.Generator) -> None:
-    """The very same on every device, whatever the logits: ties, infinities, extreme values."""
+    """The same token on every device, for any logits: ties, infinities, extreme values."""
     is_host = device.backend in ("host", "tops")
     for index in range(rounds(60, 600) if is_host else 6):
         sampling = (random_sampling, extreme_sampling)[index % 2](rng)
@@ -212,7 +212,7 @@ def test_weights_are_powers_of_e(rng: np.random.Generator) -> None:
     below = np.append(0, rng.uniform(0, 27, 100_000)).astype(np.float32)
     found = by_numpy.weights(-below).astype(np.float64)
     exact = 2.0**40 * np.exp(-below.astype(np.float64))
-    # Of the polynomial 2^-28, of the exponent 2^-26, and at the end to a whole number below.
+    # Errors: the polynomial 2^-28, the exponent 2^-26, and the final rounding down.
     assert np.all(np.abs(found - exact) <= exact * 2.0**-25 + 1)
     assert np.all(by_numpy.weights(np.float32([0, -28, -31.9, -32, -1e30, -np.inf]))[1:] == 0)
 
@@ -328,7 +328,7 @@ def test_a_hook_returns_as_many_logits(rng: np.random.Generator, temperature: fl
 
 
 def test_logits_may_come_from_anywhere(device: Device, rng: np.random.Generator) -> None:
-    """A hook may give a view, halves, another device's: the token is that of their numbers."""
+    """A hook may give a view, halves, another device's: its numbers decide the token."""
     sampling = Sampling(temperature=0.8, repetition_penalty=1.2, seed=int(rng.integers(0, 2**60)))
     logits = random_logits(rng).astype(np.float16)
     wide = np.stack([random_logits(rng).astype(np.float16), logits])

@@ -212,7 +212,7 @@ def test_wrong_tokens_and_texts_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not SOAK, reason="llama.cpp's sources are 77 MB: make soak")
 def test_vocabularies_of_llama_cpp(request: pytest.FixtureRequest) -> None:
-    """Its own files of tokens, with texts and what they become."""
+    """Its own files of tokens, with texts and their tokens."""
     folder = third_party.unpack_vocabularies_of_llama_cpp(third_party.cache_of(request.config))
     found = 0
     for expected in sorted(folder.glob("*.out")):

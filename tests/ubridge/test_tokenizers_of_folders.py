@@ -174,7 +174,7 @@ def test_a_damaged_configuration_is_refused(
 
 @pytest.mark.parametrize("kind", ["byte pairs", "pieces of a gguf"])
 def test_control_looking_tokens_of_a_gguf_end_a_text(kind: str, tmp_path: Path) -> None:
-    """Of whatever kind a converter wrote, or of none."""
+    """A file of every kind that a converter writes, or of none."""
     if kind == "byte pairs":
         of_kind(kind, tmp_path)
     else:

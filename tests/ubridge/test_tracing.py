@@ -1,4 +1,4 @@
-"""Traced graphs: they compute what was computed in the block, from what is in memory then."""
+"""Traced graphs repeat the block's computation on the current memory."""
 
 from __future__ import annotations
 

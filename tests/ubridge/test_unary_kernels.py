@@ -82,12 +82,12 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "uceil": (np.ceil, 0, 0),
     "ufloor": (np.floor, 0, 0),
     "uround": (rounded, 0, 0),
-    # The tail magnifies what is lost of x / sqrt(2) by its square: nothing may be.
+    # The tail magnifies a rounding error of x / sqrt(2) by its square: none is allowed.
     "unormcdf": (normal, 16, 16),
     "uabs": (np.abs, 0, 0),
     "usqr": (lambda x: x * x, 0.51, 0.51),
     "usqrt": (np.sqrt, 0.51, 0.51),
-    # The exponent, up to 708, magnifies what its products lose.
+    # The exponent, up to 708, magnifies the rounding errors of its products.
     "ugelu": (gelu, 16, 16),
     "ugelu_erf": (lambda x: x * normal(x), 16, 16),
     "urelu": (lambda x: np.where(x <= 0, 0, x), 0, 0),
@@ -96,7 +96,7 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "usigmoid": (lambda x: 1 / (1 + np.exp(-x)), 8, 8),
 }
 SLOW = {"uerf", "uerfinv", "unormcdf", "ugelu_erf"}
-"""Of mpmath, where a number takes a hundred times as long."""
+"""Slow references: mpmath takes a hundred times as long for a number."""
 # What numpy has itself needs no row.
 for op in OPS.values():
     if op.family.name == "unary" and op.dtypes and op.reference is not None:
@@ -128,7 +128,7 @@ def computed(device: Device, entry: str, values: Array, dtype: str) -> Array:
 def test_precision(device: Device, rng: np.random.Generator, operation: str, dtype: str) -> None:
     reference, of_f32, of_f64 = REFERENCES[operation]
     values = random_values(rng, dtype, rounds(5003, 1 << (17 if operation in SLOW else 20)))
-    # Near 0, too, where other formulas lose what is left.
+    # Near 0, too, where other formulas cancel.
     values[::3] *= 10.0 ** rng.uniform(-30, 0, values[::3].size)
     with np.errstate(all="ignore"):
         expected = reference(values.astype(Wide))
@@ -236,7 +236,7 @@ def test_an_info_that_is_contiguous(device: Device, rng: np.random.Generator, dt
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i16"])
 def test_in_place(device: Device, rng: np.random.Generator, dtype: str, layout: str) -> None:
-    """A null input: the result's own elements, in row-major order whatever the layout."""
+    """A null input: the result's own elements, in row-major order for any layout."""
     given = strided(rng, dtype, layout, (7, 211))
     output = Output.holding(dtype, given.values)
     info = words(given.shape, given.strides) if layout == "transposed" else None

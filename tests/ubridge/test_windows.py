@@ -40,7 +40,7 @@ def drawn(rng: np.random.Generator, device: Device, dtype: str, shape: tuple[int
 def assert_sums(got: Array, exact: Array, magnitudes: Array, dtype: str, told: str) -> None:
     """Sums of products: a rounding to the dtype, and f32's of the magnitudes added up.
 
-    Half the smallest step of f16 is more than a rounding of what lies below its normal numbers.
+    Half the smallest step of f16 is more than a rounding of a value below its normal numbers.
     """
     assert got.shape == exact.shape, told
     if got.dtype.kind in "iu":
@@ -147,7 +147,7 @@ def test_groups_of_an_empty_batch_are_empty(device: Device) -> None:
 def test_groups_of_channels(
     name: str, batch: int, op_row: OpRow, device: Device, rng: np.random.Generator
 ) -> None:
-    """Each group is a convolution of its own; as many groups as channels are the extreme."""
+    """Each group is a convolution of its own; a group for each channel is the extreme."""
     axes = int(name[-2])
     for dtype in dtypes_of(op_row, name):
         for groups in (2, 3, 6):
@@ -304,7 +304,7 @@ def test_attention(
         if causal:
             scores = np.where(np.arange(keys) <= np.arange(queries)[:, None] + 4, scores, -np.inf)
         expected = OPS["softmax"].reference(scores) @ values  # type: ignore[misc]
-        # Scores are sums in the wider type; what they are off by, a weight is, relatively.
+        # Scores are sums in the wider type; the relative error of a weight is a score's error.
         inner = STEP["f64" if dtype == "f64" else "f32"]
         sizes = np.abs(wide[0]) @ np.abs(every_key).swapaxes(-1, -2) / np.sqrt(8)
         slip = inner * (12 * sizes + (0 if mask is None else np.abs(mask.array.astype(np.float64))))

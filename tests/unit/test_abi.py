@@ -1,4 +1,4 @@
-"""The ABI headers' reader: what it understands, what it refuses, and that C agrees."""
+"""The ABI headers' reader: accepted headers, refused headers, and C's own layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a runtime's allocations, against a model: what lies at the ends of ranges."""
+"""The table of a runtime's allocations, against a model, with addresses at ends of ranges."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The kernel language as it is made for AMD's devices, run on this CPU.
+"""The kernel language in its form for AMD's devices, run on this CPU.
 
-The simulated ROCm row runs host builds of kernels, so nothing there has seen what `<uhal/kernel.h>`
-says to AMD's compiler. Here that is compiled with each instruction it names as the ISA manual
-describes it (amd_wavefront.h), for wavefronts of 32 and of 64.
+The simulated ROCm row runs host builds of kernels, so it does not test the part of
+`<uhal/kernel.h>` for AMD's compiler. Here that part is compiled with each instruction it uses as
+the ISA manual describes it (amd_wavefront.h), for wavefronts of 32 and of 64.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def test_arguments_go_where_they_were_once_everything_is_done(open_device: Any) 
     start = offset_of(0)
     completed(device.writer, ctypes.c_uint64(1))
     assert offset_of(1) == 0
-    # What is not done may still read what it was given.
+    # Pending packets may still read their arguments.
     completed(device.writer, ctypes.c_uint64(1))
     assert offset_of(2) == 64
     completed(device.writer, ctypes.c_uint64(2))

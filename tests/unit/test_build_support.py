@@ -1,4 +1,4 @@
-"""The build rebuilds what changed and nothing else, and says in one line what a machine lacks."""
+"""The build rebuilds only changed parts, and names missing tools in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order between images that fit, and NVIDIA's rules for which do."""
+"""The order between images that fit, and NVIDIA's rules for fitting."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_fatbin_on_the_device_of_its_cubin() -> None:
     found = selected("mode_none.fatbin", "7.5")
     assert found.chosen.description == "cubin for sm_75"
     assert len(found.chosen.candidates) == 3
-    # The cubin leaves open what is a pointer; the PTX beside it tells.
+    # The cubin does not say which parameters are pointers; the PTX beside it does.
     assert found.signatures["saxpy"].declaration == "integer[8], f32, ptr, ptr"
     assert found.payload[:4] == b"\x7fELF"
 

@@ -20,7 +20,7 @@ from uhal.images.offload_bundle import is_offload_bundle, read_offload_bundle
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "rocm"
 NEEDS_ZSTD = {"zstd.hipfb"}
-"""Its contents are those of `plain.hipfb`, and not every Python can read it."""
+"""It has the contents of `plain.hipfb`, and not every Python can read it."""
 FILES = [
     path
     for folder in (ROOT / rocm_kernels.IMAGES, DATA)

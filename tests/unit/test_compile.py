@@ -1,4 +1,4 @@
-"""Run-time compilation: what is handed to cuda.core, and what is said without it."""
+"""Run-time compilation: the arguments of cuda.core, and the error without it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Options:
 
 
 class FakeCore:
-    """Stands for cuda.core: notes what it is given."""
+    """Stands for cuda.core: notes its arguments."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, str, str | None]] = []

@@ -1,4 +1,4 @@
-"""Run-time compilation of HIP: what is handed to hip-python, and what is said without it."""
+"""Run-time compilation of HIP: the arguments of hip-python, and the error without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m uhal conformance`: the suite that ships, on a device, and what its report says."""
+"""`python -m uhal conformance`: the shipped suite, on a device, and its report."""
 
 from __future__ import annotations
 

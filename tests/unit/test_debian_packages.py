@@ -24,7 +24,7 @@ MISMATCH = "Hash Sum mismatch"
 
 @pytest.fixture
 def archive(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], list[list[str]]]:
-    """Pretends that files of an archive cannot be had, each for a reason; notes what is asked."""
+    """Makes files of an archive unavailable, each for a reason; notes requests."""
     asked: list[list[str]] = []
 
     def pretend(refusals: dict[str, str]) -> list[list[str]]:

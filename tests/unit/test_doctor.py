@@ -1,4 +1,4 @@
-"""What `python -m uhal` prints, and what its exit status means."""
+"""The output of `python -m uhal`, and its exit status."""
 
 from __future__ import annotations
 

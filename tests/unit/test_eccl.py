@@ -1,4 +1,4 @@
-"""Collectives against a stub of ECCL that notes what it is given, in processes of their own."""
+"""Collectives against a stub of ECCL that notes its arguments, in processes of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots in Python, and the slots that stand in for what a library lacks."""
+"""Slots in Python, and emulations of slots that a library lacks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every public parameter that takes an int, given extreme ones: an exception of ours, no signal.
 
-The parameters come from the signatures of what `uhal` and `uhal.frameworks` export: those of
-compiled classes are read from the stub. A parameter of a new kind needs a sample below.
+The parameters come from the signatures of all public names of `uhal` and `uhal.frameworks`; for
+compiled classes they come from the stub. A parameter of a new kind needs a sample below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from uhal_conformance.sampling import rounds
 
 STUB = Path(uhal.__file__).with_name("_lane.pyi")
 INTEGERS = re.compile(r"\b(int|Dim3|slice|SupportsIndex|_?LaunchConfig)\b")
-# Parameters whose annotation does not tell what they take.
+# Parameters whose annotation is too general.
 UNTOLD = {"Function.__getitem__.configuration": "tuple[Dim3, Dim3, int]"}
 
 EXTREMES: tuple[int, ...] = tuple(
@@ -53,7 +53,7 @@ EXEMPT = {
 
 @dataclass(frozen=True)
 class Place:
-    """One parameter, and what has it."""
+    """One parameter, and its owner."""
 
     owner: str
     function: str
@@ -258,7 +258,7 @@ def extreme(annotation: str, rng: random.Random) -> Any:
 
 
 def call(place: Place, samples: Samples, rng: random.Random) -> Any:
-    """Call what has the parameter with an extreme value of it, and perhaps of others."""
+    """Call the parameter's owner with an extreme value for it, and perhaps for others."""
     given: dict[str, Any] = {}
     for name, annotation, has_default, _ in place.names:
         takes_int = INTEGERS.search(annotation) is not None and name not in ("stream", "config")
@@ -315,7 +315,7 @@ def test_extreme_integers_are_refused_or_taken(seed: int, tmp_path: Path) -> Non
 
 
 def test_every_parameter_is_found() -> None:
-    """Of each kind one: the stub's and the modules' annotations are still read."""
+    """One of each kind is found: the stub's and the modules' annotations are still read."""
     found = {str(place) for place in places()}
     assert {
         "launch.grid",

@@ -1,4 +1,4 @@
-"""Loading a library changes no arithmetic of the program, whatever it was compiled with."""
+"""Loading a library changes no arithmetic of the program, for any compiler options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled objects that no `__init__` has seen: whatever is done with one, no signal ends it."""
+"""Compiled objects without `__init__`: no use of them ends in a signal."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def acts(thing: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def try_all(classes: list[Any]) -> None:
-    """Print what no user should read; stderr tells each act before it is done."""
+    """Print the acts that fail to raise; stderr names each act before it is done."""
     for of in classes:
         try:
             thing = of.__new__(of)

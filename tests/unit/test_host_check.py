@@ -164,7 +164,7 @@ def test_a_failed_assertion_is_named() -> None:
 
 
 def test_every_planted_mistake_that_the_language_can_make_has_its_twin() -> None:
-    """Of those for the simulated driver, which are CUDA's own."""
+    """The tests' bugs for the simulated driver, in CUDA's own language."""
     text = (ROOT / "tests" / "simulated" / "planted" / "bugs.cu").read_text("utf-8")
     planted = set(re.findall(r"__global__ void (\w+)\(", text))
     # A barrier stands between regions, so nobody can miss it; there is no trap but ASSERT.

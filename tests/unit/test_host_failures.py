@@ -1,4 +1,4 @@
-"""What is said of host kernels that end the process or never end, and of damaged libraries."""
+"""Messages about host kernels that crash or never end, and about damaged libraries."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_crash_names_kernel_and_launch(tmp_path: Path) -> None:
     assert "kernel    wild, grid (2, 1, 1), block (64, 1, 1)" in said
     assert "arguments (u32 n, u32 *y): 0x7 0x" in said
     assert "address   0x123456789000" in said
-    # Who handled it before is asked, too.
+    # An earlier handler is called, too.
     assert "Fatal Python error: Segmentation fault" in said
 
 
@@ -128,7 +128,7 @@ def test_a_crash_elsewhere_is_not_ours(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the handler asks Linux for the file's name")
 def test_several_threads_meet_the_same_missing_pages(tmp_path: Path) -> None:
-    """One of them sees the file, the others what stands in for it."""
+    """One of them sees the file, the others its replacement."""
     image = tmp_path / "k.so"
     image.write_bytes(build(PAGES))
     for _ in range(rounds(2, 50)):
@@ -149,7 +149,7 @@ def test_an_endless_kernel_is_left(tmp_path: Path) -> None:
 
 
 def test_damage_is_refused_as_far_as_reading_can_tell(rng: np.random.Generator) -> None:
-    """The loader believes what it is given: what reaches it has its parts where they should be."""
+    """The loader trusts its input: libraries that reach it have their parts in place."""
     image = build(SOURCE)
     level = cpu_level.best_level().number
     require_host_module(image, "it", level)

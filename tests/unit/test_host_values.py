@@ -1,4 +1,4 @@
-"""Numbers as elements: every dtype takes what it holds, and no other value becomes one it holds."""
+"""Numbers as elements: every dtype takes the values it holds, and refuses all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that waits on the host takes part in what it waits for."""
+"""A thread that waits on the host helps with the work it waits for."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ sys.stdin.readline()
 
 @on_two_processors
 def test_a_runner_that_does_not_come_is_not_counted_on() -> None:
-    """A called runner may stand behind its caller on one processor for milliseconds. Of two blocks
-    the second is left to a worker then, who is called before the first begins."""
+    """A called runner may stand behind its caller on one processor for milliseconds. Then the
+    second of two blocks goes to a worker, which is called before the first begins."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM + RUNNERS],
         cwd=ROOT,

@@ -1,7 +1,7 @@
 """Image readers judge sizes before they work: neither time nor memory grows beyond the file.
 
-Each reader runs in a process with a limit on its processor time, which a quadratic one would exceed
-by hours, and what it allocates is counted.
+Each reader runs in a process with a limit on its processor time, which a quadratic reader would
+exceed by hours, and its allocations are counted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def refused(read: Callable[[], object]) -> None:
     raise AssertionError("it was not refused")
 
 
-# -- cases: what each does, and the MiB it may allocate --------------------------------------------
+# -- cases, and the MiB that each may allocate -----------------------------------------------------
 
 
 def a_long_name_without_parentheses() -> None:

@@ -59,7 +59,7 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[str, int, bool
                 parents = package.split(".")[: 1 - node.level or None]
                 module = ".".join([*parents, module] if module else parents)
             if module in OURS | {"uhal.images"}:
-                # `from uhal import x` reaches for a module or for what the package exports.
+                # `from uhal import x` imports a module or a name of the package.
                 for alias in node.names:
                     yield f"{module}.{alias.name}", node.lineno, False
             else:
@@ -234,7 +234,7 @@ def test_a_circle_is_seen_and_printed(tmp_path: Path) -> None:
 
 
 def run_python(program: str, folder: Path = ROOT, **environment: str) -> str:
-    """Run a program in a fresh interpreter that imports from `folder`; return what it prints."""
+    """Run a program in a fresh interpreter that imports from `folder`; return its output."""
     result = subprocess.run(
         [sys.executable, "-c", program],
         check=True,

@@ -1,4 +1,4 @@
-"""The lane takes no more instructions for a call than its budget says, whatever the clock does."""
+"""The lane takes no more instructions for a call than its budget allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel language: what it compiles to, what it refuses, and what 16-bit floats do."""
+"""The kernel language: its compiled form, its errors, and its 16-bit floats."""
 
 from __future__ import annotations
 

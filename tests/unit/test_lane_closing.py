@@ -1,4 +1,4 @@
-"""Closing what a native call of another thread still uses: the call comes first, then the end.
+"""Closing an object during another thread's native call: the end comes after the call.
 
 The counting driver's slots are Python, so a slot closes the object its own call is about, as
 another thread may while a call runs without the GIL. The driver's account sees a dead handle used.

@@ -1,4 +1,4 @@
-"""Other libraries' tensors and streams: taken as they are, ordered, kept, and refused in words."""
+"""Other libraries' tensors and streams: accepted, ordered, kept, and refused in words."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_unused_memory_makes_room_under_the_limit(bench: Bench) -> None:
     pending.close()
     bench.quiet()
     kept = bench.buffer(2 * MIB, "u8")
-    # what is pending is waited for only because nothing else makes room
+    # Pending work is waited for only because nothing else makes room.
     assert bench.driver.slots("current", "bind", "stream_query", "event_query") == [
         "stream_synchronize",
         "free",

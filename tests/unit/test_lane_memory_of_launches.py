@@ -1,4 +1,4 @@
-"""What the lane remembers from one launch to the next never changes what a launch does."""
+"""The lane's memory of earlier launches never changes a launch's result."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_device_pointers_are_addresses(bench: Bench) -> None:
         pointer + 1.0  # type: ignore[operator]
 
 
-# -- streams and events, where the driver shows what was asked of it -------------------------------
+# -- streams and events, checked by the driver's calls ---------------------------------------------
 
 
 def test_a_stream_is_made_as_asked_and_destroyed_once(bench: Bench) -> None:

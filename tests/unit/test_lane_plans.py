@@ -1,4 +1,4 @@
-"""What a capture and a replay ask of a driver, and what happens when it refuses."""
+"""The driver's calls for a capture and a replay, and its refusals."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_direct_memory_in_use_is_freed_later_and_never_waited_for(bench: Bench) 
 def test_what_is_closed_while_a_slot_in_python_launches_goes_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Other threads run meanwhile; here the slot does itself what they may do."""
+    """The slot itself closes objects, as another thread may at that moment."""
     monkeypatch.setenv("UHAL_POOL", "direct")
     used: list[DeviceBuffer | Stream | ModuleHandle] = []
 
@@ -137,8 +137,8 @@ def test_writes_inside_a_guarded_buffer_are_fine(bench: Bench) -> None:
 # What these modes are not for: reuse, its figures, and freeing without a wait (the driver's own
 # free waits for the device).
 LEFT_OUT = "not contents_under_load and not behind_a_gate and not goes_back and not not_so_much"
-# Memory that is filled before it is handed out is not to be had while a gate holds one of a CPU's
-# threads, where a driver runs the kernels of all queues on those.
+# Memory that is filled before it is handed out is not available while a gate holds a CPU's thread,
+# if the driver runs the kernels of all queues on those threads.
 LEFT_OUT_OF_GUARD = " and not (opencl and (held_until_it_is_read or others_wait_for_them))"
 
 

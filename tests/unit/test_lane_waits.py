@@ -78,7 +78,7 @@ class PatientDriver(CountingDriver):
     """A counting driver some of whose slots are functions of `patient`."""
 
     def __init__(self, slots: dict[str, tuple[str, str, str]], **options: Any) -> None:
-        """`slots`: name to its function there, the variable of what it calls, and that slot."""
+        """`slots`: name to its function there, the variable of the slot it calls, and that slot."""
         self._called = []
         instead = {}
         for slot, (function, variable, called) in slots.items():
@@ -162,7 +162,7 @@ def handler(function: Any) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
-    """What Python does by default, whatever runs the tests."""
+    """Python's default handler, under any test runner."""
     with handler(signal.default_int_handler):
         yield
 
@@ -197,7 +197,7 @@ def test_ctrl_c_ends_a_wait_and_the_next_one_is_a_wait(bench: Bench, kind: str, 
         WAITS[name](bench, stream)
     assert not stream.query()
     bench.driver.let_go()
-    # an event that was left is passed; the stream is what is asked
+    # An abandoned event is done; the lane queries the stream.
     bench.driver.busy.add(handle)
     stream.synchronize()
     assert handle not in bench.driver.busy

@@ -1,4 +1,4 @@
-"""The benchmark of launches: turns are put together, and what a library cannot do is told."""
+"""The benchmark of launches: turns are merged, and gaps of a library are reported."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ deleted: list[int] = []
 
 
 class Tensor:
-    """A producer whose tensor is what a test says, in a capsule of either form."""
+    """A producer of a test's tensor, in a capsule of either form."""
 
     def __init__(self, buffer: DeviceBuffer, versioned: bool, **changes: Any) -> None:
         self.device: Any = (2, 0)

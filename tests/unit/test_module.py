@@ -270,7 +270,7 @@ def test_wrong_kinds_are_refused(device: Device, act: object, words: str) -> Non
     ],
 )
 def test_parameters_that_cannot_be_passed_are_refused(signature: str, words: str) -> None:
-    # Its images tell nothing of what they hold.
+    # Its images have no names of their contents.
     context = CountingDriver().open_context()
     module = Module.from_bytes(b"", device=context.device)
     assert module.kernels == ()

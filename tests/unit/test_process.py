@@ -112,7 +112,7 @@ def test_importing_starts_no_thread_and_maps_nothing_but_the_lane(look_alikes: P
 
 
 def test_importing_loads_few_modules_beyond_numpys(tmp_path: Path) -> None:
-    """Time is measured in benchmarks/; what would cost it shows here as a module."""
+    """Time is measured in benchmarks/; a slow import shows here as a module."""
     output = run(
         """
         import sys, numpy, pathlib, dataclasses
@@ -191,7 +191,7 @@ def site_of_caller_line(text: str) -> str:
 
 
 def fork_and_use(image: str, pending: bool) -> None:
-    """Fork with everything open; the child must be told, and must be able to start afresh."""
+    """Fork with everything open; the child must get errors, and must be able to start afresh."""
     from uhal import diagnostics
     from uhal.errors import InvalidHandleError
 

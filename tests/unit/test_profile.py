@@ -1,4 +1,4 @@
-"""What a profile tells, and what it writes: on the host, and on a device that counts its calls."""
+"""A profile's results and files: on the host, and on a device that counts its calls."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_broken_device_keeps_no_other_from_being_profiled(
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known"])
 def test_a_device_that_breaks_meanwhile_is_named(bench: Bench, is_known: bool) -> None:
-    """Only what the waiting at the end brings to light is raised there."""
+    """Only faults that appear during the wait at the end are raised there."""
     driver = CountingDriver()
     context = driver.open_context(1)
     found = uhal.profile(measure_copy=False)
@@ -265,7 +265,7 @@ def test_a_bandwidth_that_could_not_be_measured_is_measured_later(
     assert bench.driver.slots() == []
 
 
-# -- what it costs a device ------------------------------------------------------------------------
+# -- its cost on a device --------------------------------------------------------------------------
 
 
 def test_events_are_used_again_and_all_destroyed(bench: Bench) -> None:
@@ -473,7 +473,7 @@ def test_a_library_that_was_asked_for_and_cannot_be_opened_is_told(
 
 
 def test_nothing_begins_on_a_device_before_it_is_asked_for(rng: np.random.Generator) -> None:
-    """The device's clock is known to half of a wait: what it is ahead by shows in its earliest."""
+    """The device's clock is known to half of a wait: the earliest record shows its offset."""
     names = ("host_begin", "device_begin", "device_end", "device")
     rows = np.zeros(40, [(name, "i8") for name in names])
     rows["host_begin"] = np.sort(rng.integers(0, 100_000, 40))

@@ -1,4 +1,4 @@
-"""Progress is told to whoever asked for it, of every byte once."""
+"""Progress is reported to listeners only, every byte once."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_is_slow_is_told_when_it_is(
     progress.show()
     written = io.StringIO()
     with monkeypatch.context() as patch:
-        # capsys loses parts of what another thread writes while it is read.
+        # capsys loses parts of another thread's output while it is read.
         patch.setattr(sys, "stderr", written)
         with progress.slow("loading x"):
             deadline = time.monotonic() + 60

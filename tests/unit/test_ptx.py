@@ -1,4 +1,4 @@
-"""The PTX reader: what it finds in nvcc's output and in hand-written text, and what it refuses."""
+"""The PTX reader: its results for nvcc's output and hand-written text, and its errors."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
             "ld.param.b64 %d1, [b]; add.s64 %d2, %d1, 16; st.param.b64 [p0], %d2; call f, (p0);",
             "unknown[4], unknown[8], unknown[2], integer[4]",
         ),
-        # An address is none, whatever is read there.
+        # A load address is no number, for any type of the load.
         (
             "ld.param.b64 %d1, [b]; ld.global.f64 %d2, [%d1];",
             "unknown[4], ptr, unknown[2], integer[4]",

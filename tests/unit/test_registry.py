@@ -1,4 +1,4 @@
-"""Which backend is chosen and why, what is opened once, and what a forked child is told."""
+"""The choice of a backend, its reason, single opening, and errors in a forked child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which code object is taken for which device, out of single files and bundles."""
+"""The choice of a code object for a device, out of single files and bundles."""
 
 from __future__ import annotations
 

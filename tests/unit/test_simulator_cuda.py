@@ -1,4 +1,4 @@
-"""The simulated CUDA driver itself: what it runs, what it refuses, and what it punishes."""
+"""The simulated CUDA driver itself: kernels, refusals, and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site's own parts: what the reference names, figures behind plots, pictures of the gallery."""
+"""The site's own parts: names of the reference, figures behind plots, pictures of the gallery."""
 
 from __future__ import annotations
 

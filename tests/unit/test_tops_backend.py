@@ -1,4 +1,4 @@
-"""The Tops backend against libraries that answer what a test wants; its tables; its slots."""
+"""The Tops backend against libraries with scripted answers; its tables; its slots."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_no_device(fake: Fake) -> None:
     assert record.reason.startswith("topsInit: topsErrorInsufficientDriver (35): insufficient")
 
 
-# -- what a device tells ---------------------------------------------------------------------------
+# -- properties of a device ------------------------------------------------------------------------
 
 
 def test_the_limits_of_an_s60(opened: TopsBackend) -> None:
@@ -248,7 +248,7 @@ def test_ubridges_names_join_what_the_image_says() -> None:
     found = select(topsfb(Gcu(KERNELS)), "tops:0", "gcu300").signatures
     assert found["fill_f32"].declaration == "f32* output, i32 total_size, f32 value"
     assert found["mine"].declaration == "ptr, i32"
-    # A kernel that only shares its name with one of Ubridge's keeps what its image says.
+    # A kernel with the name of one in Ubridge, but other parameters, keeps its image's signature.
     other = select(topsfb(Gcu({"uexp_f32": ["float*", "int"]})), "tops:0", "gcu300").signatures
     assert other["uexp_f32"].declaration == "f32*, i32"
 

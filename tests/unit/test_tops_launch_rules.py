@@ -1,4 +1,4 @@
-"""GCU launch limits by what a device tells, and Ubridge's kernels as the sidecar knows them."""
+"""GCU launch limits from a device's properties, and Ubridge's kernels from the sidecar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole programs over a libtopsrt that answers what a test wants, each in a process of its own."""
+"""Whole programs over a libtopsrt with scripted answers, each in a process of its own."""
 
 from __future__ import annotations
 

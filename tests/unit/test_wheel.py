@@ -1,4 +1,4 @@
-"""A wheel carries what a program needs besides modules: the simulated drivers, and finds them."""
+"""A wheel carries the simulated drivers that a program needs, and finds them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     told = uhal("doctor", UHAL_CUDA_LIBRARY=library, UHAL_BACKEND="cuda")
     assert "cuda   ok       compute capability 8.6" in told
     assert "kernel right" in told
-    # What only builds stays behind; what runs PTX comes along.
+    # Build scripts stay out of the wheel; the PTX executor is in it.
     assert not (site / "uhal_simulators" / "build.py").exists()
     assert (site / "uhal_simulators" / "ptx" / "runtime" / "grid.c").is_file()
     assert not (site / "simulators").exists()

@@ -1,4 +1,4 @@
-"""The table of wrong launches: what is done, the class it is refused with, and the words."""
+"""The table of wrong launches: the act, the class of its error, and the message."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Wrong:
-    """One wrong launch: what is done, the class it is refused with, and the words."""
+    """One wrong launch: the act, the class of its error, and the message."""
 
     name: str
     act: Callable[[Stage], object]

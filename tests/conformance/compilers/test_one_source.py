@@ -1,6 +1,7 @@
-"""One kernel source, as each target's compiler makes it of the headers alone.
+"""One kernel source, compiled by each target's compiler with the headers alone.
 
-Of a checkout, not of the suite: compilers are asked, which a device's user need not have.
+It needs compilers, which a device's user need not have; so it belongs to the checkout, not to the
+suite.
 """
 
 from __future__ import annotations

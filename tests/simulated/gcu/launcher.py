@@ -9,7 +9,7 @@ from ubridge import load_module
 from uhal import Device, DeviceBuffer, launch
 
 SIPS = 24
-"""Of a whole S60: a launch has that many threads."""
+"""Threads of a whole S60: a launch has as many."""
 POISON = 0xA5
 
 

@@ -27,7 +27,7 @@ TOLERANCE = {"f64": 1e-12, "f32": 3e-6, "f16": 3e-3, "bf16": 2.5e-2}
 
 
 def encoded(values: Array, dtype: str) -> Array:
-    """Values as the bits of a dtype; those of bf16 as u16."""
+    """Values as the bits of a dtype; bf16 as u16."""
     if dtype != "bf16":
         return np.asarray(values).astype(NUMPY[dtype])
     bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
@@ -35,7 +35,7 @@ def encoded(values: Array, dtype: str) -> Array:
 
 
 def decoded(bits: Array, dtype: str) -> Array:
-    """The values of such bits: floats in double precision, whole numbers as they are."""
+    """The values of such bits: floats in double precision, whole numbers unchanged."""
     if dtype == "bf16":
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return bits.astype(np.float64) if dtype.startswith("f") else bits
@@ -106,7 +106,7 @@ REDUCE: Mapping[str, Callable[[Array], Array]] = {
 
 
 def softmax(x: Array) -> Array:
-    """Of the last axis."""
+    """Softmax over the last axis."""
     powers = np.exp(x - x.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 

@@ -1,5 +1,5 @@
 """Calls driver functions that are not simulated with zeros, by each of their symbols and through
-cuGetProcAddress. Arguments: name, symbol, version and suffix of each. Prints what each answers."""
+cuGetProcAddress. Arguments: name, symbol, version and suffix of each. Prints each answer."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def fail(call: str, nth: int, code: int) -> None:
 
 
 def on_a_thread(function: Callable[[], None]) -> None:
-    """Call it on another thread; what it raises is raised here."""
+    """Call it on another thread; its exception is raised here."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(function).result()
 
@@ -117,7 +117,7 @@ def work() -> None:
 
 
 def let_go() -> dict[str, int]:
-    """Give back what the pools keep; what the driver still has."""
+    """Return the driver's objects after the pools have released their memory."""
     gc.collect()
     for ordinal in (0, 1):
         Device(ordinal, "cuda").synchronize()

@@ -17,7 +17,7 @@ Type = driver.CUgraphNodeType
 
 
 def done(answer: tuple) -> object:
-    """Check the result that comes first and return what comes after it."""
+    """Check the result, the first element, and return the others."""
     result, *values = answer
     assert result == CU.CUDA_SUCCESS, result
     return values[0] if len(values) == 1 else values
@@ -251,7 +251,7 @@ done(driver.cuGraphAddDependencies(graph, [first], [last], None, 1))
 run(graph)
 assert (found.view(np.uint32) == 1).all()
 
-# Capturing goes on in a graph that is there, after what is there.
+# Capturing continues in an existing graph, behind its nodes.
 tail = driver.cuStreamBeginCaptureToGraph(
     *(stream, graph, [last], None, 1),
     driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED,

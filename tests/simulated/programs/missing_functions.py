@@ -1,7 +1,7 @@
-"""For each function that abi.h declares: a driver without it, and what of the interface is refused.
+"""For each function that abi.h declares: a driver without it, and the refused calls.
 
-Prints a line of JSON for each: the function, and step → message for what was refused. Every driver
-is a forked child's, so that one process imports uhal once.
+Prints a line of JSON for each: the function, and step → message of each refusal. Every driver
+belongs to a forked child, so that one process imports uhal once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHAPE = (8, 8, 0)
 
 
 def steps(image: str) -> Iterator[Step]:
-    """Everything the backend offers, bit by bit; what others stand on is done in between."""
+    """Everything the backend offers, bit by bit; preparations run in between."""
     device, other = Api.quick_init(0, "cuda"), Device(1, "cuda")
     yield "describe", lambda: (device.name, device.limits)
     yield "identify", lambda: device.uuid
@@ -83,7 +83,7 @@ def _time(stream: Stream) -> float:
 
 
 def refused(image: str) -> dict[str, str]:
-    """Walk through the steps; return what was refused, in the words of the refusal."""
+    """Walk through the steps; return the messages of refused steps."""
     found: dict[str, str] = {}
     try:
         for name, step in steps(image):
@@ -97,7 +97,7 @@ def refused(image: str) -> dict[str, str]:
 
 
 def on_a_driver_without(function: str, image: str) -> None:
-    """Print what is refused on one, from a process of its own."""
+    """Print the refusals of one driver, from a process of its own."""
     child = os.fork()
     if child == 0:
         os.environ["UHAL_SIM_CUDA_HIDE"] = function

@@ -1,8 +1,8 @@
 """Eight streams that make, use, read and free buffers at random: `pool_stress.py SEED TURNS`.
 
 Each buffer's contents are known beforehand, and memory is freed while work on it is pending. Prints
-`clean` and counts, or `stale` and what was wrong. A third argument is the file of the
-lane that stamps nothing, which is then used.
+`clean` and counts, or `stale` and the fault. A third argument is the file of the lane that stamps
+nothing, which is then used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Contents = np.ndarray[tuple[int], np.dtype[np.uint32]]
 
 @dataclass
 class Held:
-    """A buffer, what it holds once `stream` gets there, and that stream."""
+    """A buffer, its contents in the order of `stream`, and that stream."""
 
     buffer: DeviceBuffer
     expected: Contents
@@ -50,7 +50,7 @@ class Read:
 
 
 class Stress:
-    """The order of data is the program's, with events; that of memory is the pool's."""
+    """The program orders data, with events; the pool orders memory."""
 
     def __init__(self, device: Device, seed: int) -> None:
         images = {name: Module.from_file(IMAGES / f"{name}.fatbin") for name in ("fill", "binary")}
@@ -140,7 +140,7 @@ def main() -> None:
         stress.finish()
     except (AssertionError, DeviceError) as wrong:
         print(f"stale after {stress.checks} checks: {wrong}", flush=True)
-        # a lost device has nothing to tear down, and what is left would say so
+        # A lost device has nothing to tear down, and remaining objects would print warnings.
         os._exit(0)
     checks = stress.checks
     del stress

@@ -1,4 +1,4 @@
-"""The driver API as it is, through cuda.bindings: shipped PTX, copies of all kinds, events."""
+"""The plain driver API, through cuda.bindings: shipped PTX, copies of all kinds, events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 
 def done(answer: tuple) -> object:
-    """Check the result that comes first and return what comes after it."""
+    """Check the result, the first element, and return the others."""
     result, *values = answer
     assert result == driver.CUresult.CUDA_SUCCESS, result
     return values[0] if len(values) == 1 else values

@@ -106,7 +106,7 @@ assert np.array_equal(found, source)
 spare.close(stream)
 graph.close()
 
-# Managed memory out of its pool: the program reads what the kernel wrote where it is.
+# Managed memory from its pool: the program reads the kernel's result in place.
 managed = ManagedMemoryResource().allocate(values.nbytes, stream=stream)
 stream.sync()
 both = np.from_dlpack(managed).view(np.float32)

@@ -25,7 +25,7 @@ if importlib.util.find_spec("llvmlite") is None:
 NOT_EXECUTED: dict[str, str] = {}
 """Rows of the table that no test executes, with the reason."""
 LEAST_PART = 0.95
-"""Of the rows, that a run of all these tests executes; some spellings are drawn at random."""
+"""Share of the rows that a run of all these tests executes; some spellings are drawn."""
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -61,7 +61,7 @@ def spelling(row: Form, rng: np.random.Generator, kind: str, name: str) -> str:
 
 
 def execute(text: str, values: list[list[int]], seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cells after `text` on cells and operands of a type; and what each thread got."""
+    """Cells after `text` on cells and operands of a type; and each thread's result."""
     parts = text.split(".")
     width = TYPES[parts[-1]].width
     cells = np.array(values[0], f"u{width // 8}")

@@ -1,4 +1,4 @@
-"""The folder of translated kernels: whose it is, how large it grows, and what goes first."""
+"""The folder of translated kernels: its owner, its size, and the order of removal."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_the_last_byte_alone() -> None:
 
 @pytest.mark.parametrize("mask", ["4095", "0xfff", "0x7ff"])
 def test_bytes_that_are_not_used_may_lie_behind_the_end(mask: str) -> None:
-    """What NVVM says of a load that it made wider than what was asked for."""
+    """NVVM's own note about a load that it widened."""
     x = words()
     x[60:] = (0x01020304, 0x05060708, 0x090A0B0C, 0x0D0E0F10)
     body = f"""
@@ -96,7 +96,7 @@ def test_bytes_that_are_not_used_may_lie_behind_the_end(mask: str) -> None:
     whole.kernel("k").launch([1], [1], [x[:63]], memory=())
     last = 0x090A0B0C if int(mask, 0) == 0xFFF else 0x0A0B0C
     assert x[:4].tolist() == [0x01020304, 0x05060708, last, 0]
-    # It is for one load alone, and what it says is used is checked.
+    # The note covers one load alone, and the bytes in use are checked.
     again = body.replace(
         "st.global.v4", "ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%d1+240];\nst.global.v4"
     )
@@ -123,7 +123,7 @@ def test_before_the_start() -> None:
 
 
 def test_every_thread_and_block_is_checked(rng: np.random.Generator, seed: int) -> None:
-    """A loop over blocks keeps what it knows of an allocation; the last element still counts."""
+    """A loop over blocks caches an allocation's bounds; the last element still counts."""
     x = np.zeros(1000, "u4")
     body = """
         mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r1, %r2, %r3, %r1;

@@ -86,7 +86,7 @@ def test_spaces_and_vectors() -> None:
 
 
 def test_memory_of_a_thread_is_told_apart() -> None:
-    """Of local, shared and global addresses each is in one space, in a device function, too."""
+    """A local, a shared and a global address are each in one space, in a device function, too."""
     asked = "".join(
         f"isspacep.{space} %p1, {address}; selp.u64 %d11, {1 << bit}, 0, %p1;"
         "or.b64 %d12, %d12, %d11;"
@@ -267,7 +267,8 @@ def test_rare_forms() -> None:
 
 
 def test_hints_and_policies() -> None:
-    """Of caches nothing shows; what comes behind the operands must not be taken for one."""
+    """Cache operators have no effect; their words behind the operands must not confuse the
+    reader."""
     words = run(
         """
         .shared .align 16 .b8 tile[32];

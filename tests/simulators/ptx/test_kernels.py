@@ -1,4 +1,4 @@
-"""Whole kernels, compiled by nvcc (kernels.cu), against numpy; and what a device punishes."""
+"""Whole kernels, compiled by nvcc (kernels.cu), against numpy; and faults of a device."""
 
 from __future__ import annotations
 
@@ -231,11 +231,11 @@ def test_printing() -> None:
     assert done.stdout == "0  1.50 word 1099511627776 z%\n1 -2.25 word 1099511627776 z%\n"
 
 
-# -- what a device punishes ------------------------------------------------------------------------
+# -- faults of a device ----------------------------------------------------------------------------
 
 
 def test_a_missing_barrier_shows(rng: np.random.Generator) -> None:
-    """Threads that never wait run in order: half of them read what is not yet written."""
+    """Threads that never wait run in order: half of them read unwritten elements."""
     x = rng.integers(1, 1 << 30, 256, dtype="i4")
     y = np.zeros(256, "i4")
     Module(TEXT).kernel("missing_barrier").launch([1], [256], [at(x), at(y)])

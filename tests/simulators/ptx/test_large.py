@@ -1,4 +1,4 @@
-"""Of a large module the translator reads what is launched and what that calls, nothing else."""
+"""The translator reads only launched kernels of a large module, and their callees."""
 
 from __future__ import annotations
 

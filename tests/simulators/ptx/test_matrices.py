@@ -78,7 +78,7 @@ def test_product(shape: str, rng: np.random.Generator, seed: int) -> None:
 
 
 def multiply(shape: str, words: np.ndarray, counts: list[int], bits: int, seed: int) -> np.ndarray:
-    """Give each lane its registers of A, B and C; returns those of D."""
+    """Give each lane its registers of A, B and C; return D's registers."""
     letter, size = ("%r", 4) if bits == 32 else ("%d1", 8)
     names = [f"{letter}{index}" for index in range(sum(counts))]
     loads = "".join(f"ld.global.b{bits} {name}, [%x+{size * i}];" for i, name in enumerate(names))

@@ -1,4 +1,4 @@
-"""Reading PTX: what is refused, and with which words."""
+"""Reading PTX: refused texts, and the messages."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Case:
         if base == "vmad":
             self.modifiers += [one for one in [draw("", "shr7", "shr15")] if one]
             if "po" not in self.modifiers:
-                # Of the product or of the summand, not of both.
+                # The product or the summand is negated, not both.
                 self.minus[int(rng.integers(3))] = bool(rng.integers(2))
         if name == base:
             self._select_parts(draw)

@@ -1,7 +1,8 @@
 """The shortest backend: copy it, replace `ctypes` by your library, run the conformance.
 
-Its library is this process: kernels are the host's, run by the caller. Eight slots are its own, as
-Python functions; what it lacks is emulated. `docs/guide/writing-a-backend.md` walks through it.
+Its library is this process: kernels are the host's, run by the caller. It has eight slots of its
+own, as Python functions; the others are emulated. `docs/guide/writing-a-backend.md` walks through
+it.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
 }
-"""Case to `model_type` and what its configuration says."""
+"""Case to `model_type` and the settings of its configuration."""
 
 
 EQUATIONS: Mapping[str, Mapping[str, Any]] = {

@@ -189,7 +189,7 @@ def _describe(writer: Any, config: Mapping[str, Any], layers: int) -> None:
 
 
 def _factors(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors of what each pair's step is divided by."""
+    """Tensors of the divisors of each pair's step."""
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "longrope":
         return {

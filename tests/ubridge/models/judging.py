@@ -1,8 +1,8 @@
 """transformers as the judge: a tiny model of a case, its files, and its logits.
 
-As a program, with transformers installed, it writes what `test_rows.py` compares with where it is
-not, and says how far logits move, of the largest, at least, when a parameter is left out:
-`python -m tests.ubridge.models.judging`.
+As a program, with transformers installed, it writes the references that `test_rows.py` needs
+without transformers. It also prints how far logits move, at least and relative to the largest, when
+a parameter is left out: `python -m tests.ubridge.models.judging`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED = 20261122
 
 
 def kept(case: str) -> tuple[dict[str, Any], Array]:
-    """Return what is told of a case that is kept, and transformers' logits, whose digest it has."""
+    """Return the facts of a kept case, and transformers' logits, checked by a digest."""
     told = json.loads((DATA / f"{case}.json").read_text(encoding="utf-8"))
     raw = (DATA / f"{case}.npy").read_bytes()
     digest = hashlib.sha256(raw).hexdigest()

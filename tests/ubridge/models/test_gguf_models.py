@@ -131,12 +131,12 @@ def test_quantized_weights_are_what_dense_ones_of_them_are(
     expected = Model.load(dense)(prompt(seed)).to_numpy()
     bound = {"F16": 5e-3, "Q8_0": 2e-2, "Q4_K_M": 2e-2}[kind]
     assert np.abs(got - expected).max() <= bound * np.abs(expected).max()
-    # Activations of 8 bits have a step of 1/127 of the largest of a block, some 32 of them. Of
-    # eight such files llama.cpp (llama-cpp-python 0.3.36) is off by 0.025 to 0.046 of the largest
-    # logit, as root mean square by 0.0056 to 0.0101; ubridge by 0.025 to 0.047, 0.0057 to 0.0102.
+    # Activations of 8 bits have a step of 1/127 of the largest of a block, some 32 steps. For eight
+    # such files llama.cpp (llama-cpp-python 0.3.36) is off by 0.025 to 0.046 of the largest logit,
+    # as root mean square by 0.0056 to 0.0101. ubridge is off by 0.025 to 0.047, 0.0057 to 0.0102.
     bound *= 1 if kind == "F16" else 4
-    # Texts of two tokens, for a sum in another order now and then crosses the middle between two
-    # integers, and what comes behind that is rounded otherwise; to most that does not happen.
+    # Texts of two tokens, because a sum in another order now and then crosses the middle between
+    # two integers, and later values are then rounded otherwise; to most that does not happen.
     rounded = [model(pair).to_numpy() for pair in pairs]
     off = np.abs(np.array(rounded) - explained).max((1, 2)) / np.abs(expected).max()
     assert np.median(off) <= 2e-6

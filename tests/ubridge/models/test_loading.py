@@ -1,4 +1,4 @@
-"""What is read, what is refused, and in which words; caches, and what is said of memory."""
+"""Reading models, errors and their messages; caches, and messages about memory."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ FORMS: dict[str, tuple[dict[str, Any], float]] = {
     "q8_0": ({"quantize": "q8_0"}, 0.02),
     "q4_K": ({"quantize": "q4_K"}, 0.1),
 }
-"""How it is loaded, and by which share its perplexity may differ from that of float64."""
+"""Options of the load, and the largest relative difference to float64's perplexity."""
 Array = npt.NDArray[np.float64]
 
 
@@ -102,7 +102,7 @@ def expected() -> Array:
 
 
 def perplexity(logits: npt.NDArray[Any]) -> float:
-    """Of the text, from the logits behind all of its tokens but the last."""
+    """Perplexity of the text, from the logits behind all of its tokens but the last."""
     wide = logits[:-1].astype(np.float64)
     best = wide.max(1)
     likely = wide[np.arange(len(wide)), tokens()[1 : len(logits)]] - best
@@ -123,7 +123,7 @@ def test_it_says_what_llama2_c_says() -> None:
 def test_its_text_and_perplexity(
     name: str, rng: np.random.Generator, request: pytest.FixtureRequest
 ) -> None:
-    """On the host in each form; in a run that is no soak, on one other device in one of them."""
+    """On the host in each form; in a short run, on one other device in one form."""
     drawn = random.Random(request.config.stash[SEED]).choice(DEVICES[1:])
     if name not in ("host", drawn) and not SOAK:
         pytest.skip(f"this run draws {drawn}")
@@ -152,7 +152,7 @@ def speaks_as_it_should(device: Device, rng: np.random.Generator) -> None:
         # The mean of few log-probabilities is as near as of many, for their number's root.
         near = 1 if is_whole else (len(tokens()) / len(read)) ** 0.5
         assert abs(found / exact - 1) <= most * near, name
-        # What comes next is what the text says, or nearly as probable.
+        # The next token is the text's, or nearly as probable.
         generation = model.generate(read[: len(read) // 2], max_tokens=rounds(6, 40))
         generation.read()
         for place, token in enumerate(generation.tokens, len(read) // 2):

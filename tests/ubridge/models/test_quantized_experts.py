@@ -72,7 +72,7 @@ def dequantized(weights: dict[str, Array], format: str) -> dict[str, Array]:
 
 
 def assert_near(got: Array, expected: Array) -> None:
-    """Of most tokens: what is rounded otherwise may choose another expert now and then."""
+    """For most tokens: another rounding may choose another expert now and then."""
     off = np.abs(got - expected).max(1) / np.abs(expected).max()
     assert np.median(off) <= 0.08, off
 

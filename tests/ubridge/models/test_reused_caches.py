@@ -47,7 +47,7 @@ def test_what_was_read_before_changes_nothing(
     tokenizer = WorldTokenizer({token: bytes([token]) for token in range(1, 97)})
     session = Session(model, tokenizer, 160)
     text = rng.integers(1, 97, 160).tolist()
-    # Over the border and back, by prompts and by what is generated.
+    # Over the border and back, by prompts and by generated tokens.
     lengths = [100, 40, 30, 10, 90, 31, 33, *rng.integers(8, 120, rounds(6, 60)).tolist()]
     for length in lengths[: 4 if device.backend == "tops" else None]:
         prompt = text[:length]
@@ -85,7 +85,7 @@ def test_what_is_still_right_is_not_read_again(
             return read[-1]
 
         model.logits(tokens[:90], cache)
-        # Of the same length, on the same side, over the border, below it.
+        # With the same length, on the same side, over the border, below it.
         assert again(80, 90) == 10
         assert again(60, 95) == (35 if case == "phi3_long" else 95)
         assert again(20, border) == border

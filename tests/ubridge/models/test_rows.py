@@ -22,7 +22,7 @@ from ubridge.models import Model
 from uhal import Device
 
 TOLERANCE = 2e-5
-"""Of the largest logit, f32. The two forms of GELU are 1e-4 apart."""
+"""Relative to the largest logit, f32. The two forms of GELU are 1e-4 apart."""
 DECIDED = 10 * TOLERANCE
 CHUNKED = 40
 """Tokens that are read at once before others are read one by one."""
@@ -57,13 +57,13 @@ def assert_read_alike(
     assert_near(model(tokens).to_numpy(), expected, told, tolerance=tolerance)
     rope = model.design.rope
     if rope is not None and rope.kind == "dynamic":
-        # Its angles are those of the length at which a token was read.
+        # Its angles depend on the length at which a token was read.
         return
     with model.cache(300) as cache:
         rows = [model.logits(tokens[:CHUNKED], cache).to_numpy()]
         rows += [model.logits([one], cache).to_numpy() for one in tokens[CHUNKED:]]
         assert cache.tokens == tokens
-    # These rows are among those above, where what is too close was counted.
+    # These rows are among the rows above, where close logits were counted.
     compared(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one", tolerance)
 
 

@@ -1,4 +1,4 @@
-"""Weights that share what they are multiplied by: it is rounded to 8 bits once for all of them."""
+"""Weights with a common operand: it is rounded to 8 bits once for all of them."""
 
 from __future__ import annotations
 

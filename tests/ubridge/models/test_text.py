@@ -34,13 +34,13 @@ pytest.importorskip("jinja2")
 DEVICES = rounds(("host", "tops-sim"), ("host", "cuda-sim", "rocm-sim", "tops-sim"))
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "09_perplexity.py"
 TOLERANCE = 1e-3
-"""Of a logit: what is nearer to the largest may be chosen on another device."""
+"""Difference of logits below which another device may choose the other token."""
 MESSAGES = [{"role": "user", "content": "What is a launch?"}]
 
 
 @pytest.fixture(params=["llama", "rwkv5"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> Path:
-    """A model that forgets what it read, and one that keeps all of it."""
+    """A model that keeps a state of fixed size, and one that keeps all tokens."""
     with Device(0, backend="host"):
         return make_model(tmp_path / "made", request.param, seed=seed % 2**32).folder
 
@@ -162,7 +162,7 @@ def test_models_on_two_devices_read_at_the_same_time(
 
 
 class WatchedLock:
-    """A lock that tells of each thread that asks for it."""
+    """A lock that reports each thread that asks for it."""
 
     def __init__(self) -> None:
         self._lock, self.asked = threading.Lock(), threading.Semaphore(0)
@@ -246,7 +246,7 @@ def described(folder: Path, model: Model) -> dict[str, Any]:
 def test_a_session_of_other_weights_is_refused(
     tmp_path: Path, seed: int, rng: np.random.Generator
 ) -> None:
-    """Of the same shape: other weights, one changed, the same ones quantized or in halves."""
+    """With the same shape: other weights, one changed, the same ones quantized or in halves."""
     folders = [
         make_model(tmp_path / name, seed=(seed + index) % 2**32).folder
         for index, name in enumerate(("one", "other"))
