@@ -1,6 +1,6 @@
 """Codes of the CUDA driver and the exceptions they become. The one table of this backend.
 
-Names and meanings are those of `CUresult` in the CUDA Driver API manual, "Data types used by CUDA
+Names and meanings come from `CUresult` in the CUDA Driver API manual, "Data types used by CUDA
 driver".
 """
 
@@ -18,7 +18,7 @@ from uhal.errors import (
 )
 
 MISSING_FUNCTION = -1
-"""Ours: what a slot of the hot table answers where the driver lacks the function."""
+"""Our code: the answer of a slot whose function the driver lacks."""
 
 MISSING_NAME = "UHAL_CUDA_FUNCTION_MISSING"
 MISSING_TEXT = "this driver library has no such function"

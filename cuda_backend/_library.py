@@ -62,7 +62,7 @@ class DriverLibrary(Library):
             if finder is None:
                 continue
             finder.argtypes = [*_FINDER_PARAMETERS, *further]
-            # A library may export what the driver under it does not have yet.
+            # A library may export functions that the driver under it does not have yet.
             if self._ask(finder, "cuInit", 0)[0] != too_new:
                 return finder
         return None

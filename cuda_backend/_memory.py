@@ -70,7 +70,7 @@ class MemoryVerbs(Backend):
         return address.value
 
     def pointer_device(self, address: int) -> int | None:
-        """Return the device whose memory this is; `None` for what the driver does not know.
+        """Return the device that owns the memory; `None` for memory unknown to the driver.
 
         `NotSupportedError` for managed memory.
         """

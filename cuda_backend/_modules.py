@@ -56,7 +56,7 @@ class ModuleVerbs(Backend):
         return address.value, size.value
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
-        """Return what a kernel needs, and what its launches may ask for."""
+        """Return a kernel's resources, and the limits of its launches."""
 
         def of(attribute: str) -> int:
             value = ctypes.c_int()

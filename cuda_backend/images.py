@@ -1,4 +1,4 @@
-"""Finds the image to load in what a user gave: PTX, a cubin, or a fatbin of several."""
+"""Finds the image to load in a user's image: PTX, a cubin, or a fatbin of several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HIDDEN_MESSAGES = re.compile(rb"^\.global [^;\n]*\b" + MESSAGES + rb"\b", re.MU
 
 @dataclass(frozen=True)
 class Selection:
-    """The bytes for the driver, and what is known of them."""
+    """The bytes for the driver, and their description."""
 
     payload: bytes
     chosen: Chosen
@@ -122,6 +122,6 @@ def _merged(cubin: Signature, ptx: Signature) -> Signature:
     try:
         both = merge(cubin, ptx)
     except ArgumentValueError:
-        # A source may declare a kernel differently for each target; the cubin is what runs.
+        # A source may declare a kernel differently for each target; the cubin runs here.
         return cubin
     return cubin if both is None else both

@@ -1,4 +1,4 @@
-"""NVIDIA's rules for which code runs on which device under which driver.
+"""NVIDIA's rules for the devices and drivers that run a given image.
 
 Sources: CUDA C++ Programming Guide, "Binary Compatibility", "PTX Compatibility" and "Feature Set
 Compiler Targets"; CUDA Compatibility guide, "Minor Version Compatibility"; PTX ISA, "Release

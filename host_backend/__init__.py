@@ -1,7 +1,7 @@
 """The host backend: kernels on the CPU's cores. The one to copy when writing a backend.
 
-`backend` is what `uhal.registry` opens; `HostApi` and its kin are the interface's classes fixed to
-this backend. README.md maps every noun of the interface to what it is here.
+`backend` is the object that `uhal.registry` opens; `HostApi` and its kin are the interface's
+classes fixed to this backend. README.md maps every noun of the interface to this backend.
 """
 
 from host_backend._backend import HostBackend

@@ -225,7 +225,7 @@ class HostBackend(OwnGraphVerbs):
         return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal host {machine} {ordinal}"))
 
     def device_limits(self, ordinal: int) -> DeviceLimits:
-        """Return a GPU's limits, so that what runs here fits there."""
+        """Return a GPU's limits, so that kernels that run here fit on GPUs."""
         properties = self._properties(ordinal)
         return DeviceLimits(
             max_grid=(properties.max_grid[0], properties.max_grid[1], properties.max_grid[2]),
@@ -240,7 +240,7 @@ class HostBackend(OwnGraphVerbs):
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
-        """Return what abi.h tells of a device beyond the limits."""
+        """Return the attributes in abi.h beyond the limits."""
         properties = self._properties(ordinal)
         return {
             "processors": properties.processors,
@@ -251,7 +251,7 @@ class HostBackend(OwnGraphVerbs):
         }
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:
-        """Return what the system could give now, and all there is, within the control group."""
+        """Return free and total bytes of the system, within the control group."""
         free = ctypes.c_size_t()
         total = ctypes.c_size_t()
         self._library.uhalHostMemGetInfo(free, total)

@@ -46,7 +46,7 @@ LOST = "UHAL_HOST_ERROR_LAUNCH_FAILED"
 # After these every later call on the device answers the same.
 STICKY = (LOST,)
 
-# Failures of which the runtime keeps the details, on the thread they happened on.
+# Failures with details, which the runtime keeps on the failing thread.
 DETAILED = frozenset(
     (
         "UHAL_HOST_ERROR_INVALID_IMAGE",

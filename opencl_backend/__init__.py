@@ -1,7 +1,7 @@
-"""The OpenCL backend: whatever has an OpenCL runtime that takes SPIR-V and gives memory addresses.
+"""The OpenCL backend: any OpenCL runtime that takes SPIR-V and gives memory addresses.
 
-`backend` is what `uhal.registry` opens; `ClApi` and its kin are the interface's classes fixed to
-this backend. README.md maps every noun of the interface to what it is here.
+`backend` is the object that `uhal.registry` opens; `ClApi` and its kin are the interface's classes
+fixed to this backend. README.md maps every noun of the interface to this backend.
 """
 
 from opencl_backend._backend import OpenClBackend

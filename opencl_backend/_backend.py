@@ -43,9 +43,9 @@ from uhal.errors import (
 from uhal.python_slots import PythonSlots
 
 _MOST_BLOCKS = 0x7FFFFFFF
-"""Of a grid along an axis: kernels count them in 32 bits. OpenCL has no limit."""
+"""Work-items of a grid along an axis: kernels count in 32 bits. OpenCL has no limit."""
 _ALIGNMENT = 128
-"""Of allocations, bytes: the largest type of OpenCL C, a vector of 16 numbers of 8 bytes."""
+"""Bytes of alignment of allocations: OpenCL C's largest type, 16 numbers of 8 bytes."""
 _KINDS = {
     "streams": "UHAL_CL_KIND_STREAM",
     "events": "UHAL_CL_KIND_EVENT",
@@ -209,13 +209,13 @@ class OpenClBackend(ModuleVerbs, Backend):
         )
 
     def _sub_group(self, device: ClDevice) -> int:
-        """The smallest sub-group a GPU runs; nothing is said of CPUs, where compilers choose."""
+        """The smallest sub-group of a GPU; 1 for CPUs, where compilers choose."""
         key = "CL_DEVICE_SUB_GROUP_SIZES_INTEL"
         sizes = _devices.numbers(self._library, device.handle, key)
         return 1 if device.is_processor or not sizes else min(sizes)
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
-        """Return what is told beyond the limits, and how memory is had."""
+        """Return attributes beyond the limits, and the kind of memory."""
         device = self._found.devices[ordinal]
         versions = sorted(device.il_versions)
         return {
@@ -238,8 +238,8 @@ class OpenClBackend(ModuleVerbs, Backend):
     def memory_info(self, ordinal: int) -> tuple[int, int]:
         """Return free and total bytes.
 
-        OpenCL does not tell what is free: it is what this process has not allocated, on a CPU no
-        more than the system could give.
+        OpenCL does not report free memory. It is estimated as the total without this process's
+        allocations, on a CPU at most the system's free memory.
         """
         device = self._found.devices[ordinal]
         total = _devices.number(self._library, device.handle, "CL_DEVICE_GLOBAL_MEM_SIZE")
@@ -305,7 +305,7 @@ class OpenClBackend(ModuleVerbs, Backend):
     # -- errors ------------------------------------------------------------------------------------
 
     def error_text(self, code: int) -> ErrorText:
-        """Return what a code means. OpenCL has names only."""
+        """Return the text of a code. OpenCL has names only."""
         name = status_name(code)
         return ErrorText(name, text_of(name), ADVICE.get(name, ""))
 
@@ -334,7 +334,7 @@ _NO_CALLBACK = header().ctype("cl_context_callback")()
 def _first_with_a_device() -> tuple[
     LibrarySearch | None, Found | None, tuple[LibraryAttempt, ...], list[str]
 ]:
-    """The first library with a device we can use, what it shows, what was tried, why not that."""
+    """The first library with a usable device, its devices, the attempts, and failures."""
     attempts: list[LibraryAttempt] = []
     reasons: list[str] = []
     for search in searches():

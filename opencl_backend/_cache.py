@@ -1,8 +1,8 @@
 """Programs a driver has built, kept from process to process.
 
-Files of one user, private to it: a program is code that this process will run. Each is written
-aside and moved into place, and checked when it is read; whatever is wrong with one is forgotten,
-and built anew.
+The files are private to one user, because a program is code that this process will run. Each is
+written to a temporary file and moved, and checked when it is read. A damaged file is dropped, and
+its program built anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 VARIABLE = "UHAL_OPENCL_CACHE"
 """A folder to use instead of uhal/opencl in the user's cache, or `off`."""
 MAX_BYTES = 256 << 20
-"""Of all files. When there are more, those not used for longest go, down to three quarters."""
+"""Bytes of all files. Above it, the least recently used go, down to three quarters."""
 
 _MAGIC = b"uhalCL1\n"
 _DIGEST_BYTES = 32
@@ -104,7 +104,7 @@ class ProgramCache:
         return program
 
     def keep(self, key: str, program: bytes) -> None:
-        """Write the program of a key, if it can be; what is too old makes room for it."""
+        """Write the program of a key, if possible; old programs make room for it."""
         if self.folder is None or len(program) > self._max_bytes // 4:
             return
         path = self._path(key)
@@ -133,7 +133,7 @@ class ProgramCache:
         found = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                # Also what a process that was killed left behind.
+                # Also temporary files of a process that was killed.
                 if _SUFFIX in entry.name:
                     told = entry.stat(follow_symlinks=False)
                     found.append((told.st_mtime, told.st_size, entry.path))

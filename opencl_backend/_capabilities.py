@@ -1,6 +1,6 @@
-"""Which of SPIR-V's capabilities a device has, asked before its driver is given a kernel.
+"""The SPIR-V capabilities of a device, checked before its driver gets a kernel.
 
-Numbers and names are those of Khronos's "SPIR-V Specification", what carries them those of the
+Numbers and names come from Khronos's "SPIR-V Specification", the extensions for each from the
 "OpenCL SPIR-V Environment Specification".
 """
 
@@ -33,11 +33,11 @@ _NEEDS: dict[int, tuple[str, _Test, str]] = {
     5568: ("SubgroupShuffleINTEL", *_extension("cl_intel_subgroups")),
     5569: ("SubgroupBufferBlockIOINTEL", *_extension("cl_intel_subgroups")),
 }
-"""Those that not every device has. The driver judges what is not here."""
+"""Capabilities that not every device has. The driver judges all others."""
 
 
 def missing(capabilities: Iterable[int], device: ClDevice) -> dict[int, str]:
-    """Return what a device lacks of these, each with what would carry it."""
+    """Return missing capabilities of a device, each with an extension that brings it."""
     lacking = {}
     for capability in capabilities:
         need = _NEEDS.get(capability)

@@ -48,7 +48,7 @@ class ClDevice:
     platform_version: str
     extensions: frozenset[str]
     il_versions: frozenset[tuple[int, int]]
-    """Of SPIR-V."""
+    """Versions of SPIR-V."""
     memory: str
     """One of `MEMORIES`."""
     memories: tuple[str, ...]
@@ -207,16 +207,16 @@ def _chosen_memory(memories: tuple[str, ...], what: str) -> str:
 
 
 def memory_functions(library: Library, platform: int, memory: str) -> Mapping[str, int]:
-    """Return the addresses of the functions of a kind of memory, 0 for one that is missing.
+    """Return the addresses of the functions for a kind of memory, 0 for a missing one.
 
-    The names are those of `uhalClDeviceInfo`.
+    `uhalClDeviceInfo` uses the same names.
     """
     wanted = _FUNCTIONS.get(memory, {})
     return {field: _address(library, platform, name) for field, name in wanted.items()}
 
 
 def _address(library: Library, platform: int, name: str) -> int:
-    """Of a platform's function, else of the library's of that name; 0 where neither has it."""
+    """The address of a platform's function, else of the library's; 0 if both lack it."""
     found = library.clGetExtensionFunctionAddressForPlatform(platform, name.encode())
     if found:
         return int(found)
@@ -244,12 +244,12 @@ def numbers(library: Library, device: int, attribute: str) -> tuple[int, ...]:
 
 
 def text(library: Library, device: int, attribute: str) -> str:
-    """Return what a device says, "" where it knows no such."""
+    """Return a device's text for an attribute, "" for an unknown attribute."""
     return _decoded(_bytes(library, "clGetDeviceInfo", device, attribute))
 
 
 def raw(library: Library, device: int, attribute: str) -> bytes:
-    """Return what a device tells as it is, nothing where it knows no such."""
+    """Return a device's raw bytes for an attribute, none for an unknown attribute."""
     return _bytes(library, "clGetDeviceInfo", device, attribute)
 
 

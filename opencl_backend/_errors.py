@@ -1,6 +1,6 @@
-"""OpenCL's codes and the exceptions they become. The one table of this backend.
+"""OpenCL's codes and their exceptions. The one table of this backend.
 
-Names and meanings are those of Khronos's "OpenCL API Specification".
+Names and meanings come from Khronos's "OpenCL API Specification".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "CL_INVALID_ARG_VALUE": ArgumentTypeError,
     "CL_INVALID_ARG_SIZE": ArgumentTypeError,
     "CL_INVALID_KERNEL_ARGS": ArgumentTypeError,
-    # Of the device, or of the host's side of it.
+    # The device's memory, or the host's for it.
     "CL_MEM_OBJECT_ALLOCATION_FAILURE": OutOfMemoryError,
     "CL_OUT_OF_RESOURCES": OutOfMemoryError,
     "CL_OUT_OF_HOST_MEMORY": OutOfMemoryError,
@@ -102,5 +102,5 @@ def status_name(code: int) -> str:
 
 
 def text_of(name: str) -> str:
-    """Return what a code means, as far as its name says it when nothing else does."""
+    """Return the text of a code, by default the words of its name."""
     return TEXT.get(name) or name.removeprefix("CL_").replace("_", " ").lower()

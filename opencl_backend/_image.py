@@ -1,4 +1,4 @@
-"""Reads what a user gave as an image: a SPIR-V module, as it is or compressed by gzip."""
+"""Reads a user's image: a SPIR-V module, plain or compressed by gzip."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from uhal.errors import InvalidImageError
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_BYTES = 1 << 28
-"""Of a module once decompressed."""
+"""Bytes of a module once decompressed."""
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
@@ -29,7 +29,7 @@ class Read:
 
     module: SpirvModule
     version: tuple[int, int]
-    """Of SPIR-V, in which the driver is given its kernels."""
+    """SPIR-V version of the kernels that the driver gets."""
     chosen: Chosen
 
 

@@ -43,7 +43,7 @@ def candidates() -> tuple[str, ...]:
 
 
 def searches() -> Iterator[LibrarySearch]:
-    """Look for each candidate by itself; with the variable for what that names, once."""
+    """Look for each candidate by itself; if the variable is set, only for its library."""
     for candidate in candidates():
         found = find_library(LIBRARY_VARIABLE, (candidate,))
         yield found

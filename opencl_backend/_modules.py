@@ -64,7 +64,7 @@ class Module:
     what: str
     spirv: SpirvModule
     version: tuple[int, int]
-    """Of SPIR-V, in which the driver is given kernels."""
+    """SPIR-V version of the kernels that the driver gets."""
     cutter: Cutter
     lock: threading.RLock = field(default_factory=threading.RLock)
     functions: dict[str, int] = field(default_factory=dict)
@@ -280,7 +280,7 @@ def _uncut(spirv: SpirvModule) -> Slice:
 
 
 def _fitted(cut: Slice, device: ClDevice, what: str) -> bytes:
-    """The module of a kernel as the device takes it. `NotSupportedError` names what it lacks."""
+    """A kernel's module in a form for the device. `NotSupportedError` if impossible."""
     lacking = _capabilities.missing(cut.capabilities, device)
     if CAPABILITY_FLOAT16 in lacking:
         rewritten = without_halves(SpirvModule(cut.image, what))
@@ -296,7 +296,7 @@ def _fitted(cut: Slice, device: ClDevice, what: str) -> bytes:
 
 
 def _native_arguments(spirv: SpirvModule, entry: Entry, what: str) -> list[Any]:
-    """The arguments of the kernel as it is in the module, in its order."""
+    """The kernel's arguments in the module, in its order."""
     types = spirv.parameter_types(spirv.function_of(entry))
     return _arguments([spirv.is_local(type_) for type_ in types], spirv.signature(entry), what)
 

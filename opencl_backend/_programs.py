@@ -1,4 +1,4 @@
-"""Has drivers build programs, and keeps what they built."""
+"""Lets drivers build programs, and caches the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from uhal.abi import Check, Library
 from uhal.errors import InvalidImageError
 
 _RECIPE = "1"
-"""Changes when what is given to drivers changes in a way that the module does not show."""
+"""To be changed when drivers get other input for the same module."""
 _MAX_LOG = 4000
 _BYTES = ctypes.POINTER(ctypes.c_ubyte)
 _NO_CALLBACK = header().ctype("cl_program_callback")()
@@ -127,7 +127,7 @@ class Programs:
         )
 
     def _told(self, function: str, *about: int | str) -> bytes:
-        """What is told of a program; nothing where the driver does not know."""
+        """A driver's answer about a program; empty if it has none."""
         ask = self._library.unchecked(function)
         key = header().constants[str(about[-1])]
         needed = ctypes.c_size_t()
@@ -138,7 +138,7 @@ class Programs:
         return buffer.raw[: needed.value]
 
     def describe(self, program: int) -> dict[str, SourceKernel]:
-        """Return what the driver tells of the kernels of a program made of source."""
+        """Return the driver's description of the kernels of a program made of source."""
         described = {}
         for name in self._kernel_names(program):
             code = ctypes.c_int32()

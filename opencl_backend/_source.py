@@ -1,7 +1,7 @@
-"""Modules of OpenCL C text, which the driver compiles: an extra door beside SPIR-V.
+"""Modules of OpenCL C text, which the driver compiles: an alternative to SPIR-V.
 
-Their image is the text itself behind a comment that says so and holds the options; the driver tells
-what its kernels take.
+The image is the text behind a comment that marks it and holds the options; the driver describes the
+parameters of its kernels.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MAX_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class SourceKernel:
-    """What the driver tells of a kernel."""
+    """The driver's description of a kernel."""
 
     signature: Signature
     local: tuple[bool, ...]
-    """Of each native argument, whether it is a pointer into a block's memory."""
+    """Whether each native argument is a pointer into a block's memory."""
 
 
 def wrap(text: str, options: str) -> bytes:
@@ -50,7 +50,7 @@ def is_source(image: bytes) -> bool:
 
 
 def unwrap(image: bytes, what: str) -> tuple[str, str]:
-    """Return text and options. `InvalidImageError` for what is no text."""
+    """Return text and options. `InvalidImageError` if the image is no text."""
     if len(image) > _MAX_BYTES:
         raise InvalidImageError(f"{what} is a text of {len(image)} bytes")
     try:
@@ -67,7 +67,7 @@ def chosen(device: str) -> Chosen:
 
 
 def describe(library: Library, kernel: int, name: str) -> SourceKernel:
-    """Ask the driver what a kernel takes."""
+    """Ask the driver for a kernel's parameters."""
     constants = header().constants
     count = ctypes.c_uint32()
     library.clGetKernelInfo(kernel, constants["CL_KERNEL_NUM_ARGS"], 4, ctypes.byref(count), None)

@@ -1,11 +1,11 @@
-"""Compiles kernels written with `<uhal/kernel.h>` to SPIR-V, for those who have the compiler.
+"""Compiles kernels written with `<uhal/kernel.h>` to SPIR-V, where the compiler is installed.
 
     image = opencl_backend.compile.kernels(Path("kernels.cu").read_text())
     module = uhal.Module.from_bytes(image)
 
-The compiler is clang of the wheel `ziglang`, which `pip install "uhal-py[kernels]"` brings;
-nothing else in uhal calls it. Its front end is that of HIP, the target SPIR-V 1.2 with addresses
-of 64 bits. Nothing of this machine is read but the source and uhal's own headers.
+The compiler is clang of the wheel `ziglang`, which `pip install "uhal-py[kernels]"` brings; nothing
+else in uhal calls it. It runs HIP's front end for the target SPIR-V 1.2 with 64-bit addresses. It
+reads nothing of this machine but the source and uhal's own headers.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LANGUAGE = (
     # Loop strength reduction makes integers of odd width, which LLVM 22 miscompiles to SPIR-V.
     *("-mllvm", "-disable-lsr"),
 )
-"""What clang's own front end (`-cc1`) is told; the build of uhal's images says the same."""
+"""Options of clang's own front end (`-cc1`); the build of uhal's images uses the same."""
 FREESTANDING = Path("uhal", "opencl")
-"""In the folder of headers: our stand-ins for those of a C library."""
+"""In the folder of headers: our replacements for a C library's headers."""
 _WIDTHS = frozenset((8, 16, 32, 64))
 _INCLUDE = Path(__file__).resolve().parents[1] / "uhal" / "include"
 
@@ -82,13 +82,13 @@ def kernels(source: str, options: Sequence[str] = ()) -> bytes:
 
 
 def opencl_c(text: str, options: str = "") -> bytes:
-    """Return the image of a text in OpenCL C, which the device's driver compiles when it is loaded.
+    """Return the image of a text in OpenCL C, which the device's driver compiles at loading.
 
-    `options` are those of clBuildProgram, such as `"-cl-std=CL3.0 -DTILE=32"`. Types and names of
-    parameters are the driver's to tell; a structure by value it cannot. The one pointer to local
-    memory that a kernel takes gets the launch's shared bytes.
+    `options` are for clBuildProgram, such as `"-cl-std=CL3.0 -DTILE=32"`. The driver describes
+    types and names of parameters, except structures by value. A kernel may have one pointer to
+    local memory; it gets the launch's shared bytes.
 
-    `Module.from_bytes` tells what is wrong with it: `InvalidImageError` in the driver's words.
+    `Module.from_bytes` reports errors of the text: `InvalidImageError` in the driver's words.
     """
     for name, given in (("text", text), ("options", options)):
         if not isinstance(given, str):
@@ -99,7 +99,7 @@ def opencl_c(text: str, options: str = "") -> bytes:
 
 
 def front_end(include: str) -> list[str]:
-    """Return the command of the compiler with its headers, those of uhal in `include`.
+    """Return the compiler's command with its headers; uhal's are in `include`.
 
     Raises `LibraryNotFoundError` when it is not installed.
     """

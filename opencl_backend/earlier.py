@@ -23,10 +23,10 @@ from opencl_backend.spirv_words import (
 from uhal.errors import InvalidImageError
 
 EARLIEST, LAST_LIKE_EARLIEST = (1, 0), (1, 2)
-"""The versions from the one to the other differ in what they add."""
+"""All versions from the first to the second add different things."""
 
 _NEWER = range(321, 4096)
-"""What came after 1.0, from OpSizeOf on; behind that are those of extensions."""
+"""Opcodes added after 1.0, from OpSizeOf on; above them are extensions."""
 _ADD_CARRY, _SUBTRACT_BORROW = 149, 150
 _PRODUCTS = (151, 152)
 _ADD, _SUBTRACT, _LESS, _SELECT, _EXTRACT, _COPY = 128, 130, 176, 169, 81, 83

@@ -1,13 +1,13 @@
 """Rewrites a SPIR-V module so that devices without numbers of 16 bits (`cl_khr_fp16`) run it.
 
 Kernels store numbers in f16 and compute in f32; compilers then leave some additions, comparisons
-and negations in f16. Here each number of f16 becomes the integer of its bits, widened to f32 before
-an operation and rounded after it, by functions that are put behind the module's own. The result has
-the same bits as on a device that computes in f16: a sum, difference, product or quotient that is
-rounded to 24 bits and then to 11 is the one rounded once (Figueroa, "When is double rounding
-innocuous?", 1995), and what f32 cannot hold of an f64 is folded into its last bit first.
+and negations in f16. Here each number of f16 becomes the integer of its bits. It is widened to f32
+before an operation and rounded after it, by functions put behind the module's own. The result has
+the same bits as on a device that computes in f16. A sum, difference, product or quotient rounded to
+24 bits and then to 11 equals the one rounded once (Figueroa, "When is double rounding innocuous?",
+1995). For an f64, the bits that f32 cannot hold are folded into its last bit first.
 
-Vectors of f16 and functions of mathematics in f16 are left alone: then there is no such module.
+Modules with vectors of f16, or functions of mathematics in f16, cannot be rewritten.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _COMPARED = frozenset((156, 157, 158, 162, 163, *range(180, 192)))  # to a boole
 _TO_INTEGERS = frozenset((109, 110))
 _FROM_INTEGERS = frozenset((_S_TO_F, _U_TO_F))
 # Undefined, call, variable, load, store, access chains, members of vectors and structures, copy,
-# choice, φ, return: whatever the bits mean.
+# choice, φ, return: these move bits and do not interpret them.
 _MOVED = frozenset((1, 55, 57, 59, 61, 62, 65, 66, 67, 70, 80, 81, 82, 83, 169, 245, 254))
 
 
@@ -76,7 +76,7 @@ class _Rewriting:
         self._module = module
         self._next = module.bound
         self._types: array[int] = array("I")
-        """Declarations of ours, behind those of the module."""
+        """Declarations of ours, behind the module's."""
         self._functions: array[int] = array("I")
         self._helpers: dict[str, int] = {}
         self._constants: dict[tuple[int, int], int] = {}
@@ -122,7 +122,7 @@ class _Rewriting:
         return written
 
     def _declarations(self) -> array[int]:
-        """Types, constants and variables, the integer type in front of what may name it."""
+        """Types, constants and variables; the integer type comes before its uses."""
         module = self._module
         written: array[int] = array("I", (4 << 16 | OP_TYPE_INT, self._bits, 16, 0))
         for identifier, one in module.globals.items():
@@ -221,7 +221,7 @@ class _Rewriting:
         type_ = self._float if helper == "widen" else self._bits
         return array("I", (5 << 16 | _CALL, type_, result, self._helper(helper), operand))
 
-    # -- what is added -----------------------------------------------------------------------------
+    # -- added code --------------------------------------------------------------------------------
 
     def _id(self) -> int:
         self._next += 1

@@ -28,9 +28,9 @@ __all__ = ["context", "device_id", "image", "memory", "program", "queue"]
 
 
 def context(device: Device) -> int:
-    """Return the `cl_context` of a device, which is open and stays so while the context is used.
+    """Return the `cl_context` of a device, which must stay open while the context is used.
 
-    Raises `ArgumentTypeError` for what is no device of opencl.
+    Raises `ArgumentTypeError` unless `device` is an opencl device.
     """
     return _of(device).opened(device.ordinal).context
 
@@ -43,8 +43,8 @@ def device_id(device: Device) -> int:
 def queue(stream: Stream) -> int:
     """Return the `cl_command_queue` of a stream.
 
-    Work that others put into it is waited for like uhal's own, from now on at the price of a
-    question to the driver each time the stream is asked or waited for.
+    Waits also cover work that others put into the queue. From now on, each query of the stream and
+    each wait asks the driver.
     """
     if not isinstance(stream, Stream):
         raise ArgumentTypeError(f"stream: expected a uhal.Stream, got {type(stream).__name__}")

@@ -1,18 +1,17 @@
-"""Cuts one kernel out of a SPIR-V module: the module a driver is given to build.
+"""Cuts one kernel out of a SPIR-V module, for the driver to build.
 
-A driver builds all kernels of a module at once, which takes it seconds for a module of hundreds; a
-program uses few. So each kernel is built when it is asked for, from the functions, types and
-constants it uses and nothing else. Capabilities that only the others need are not asked of the
-device either.
+A driver builds all kernels of a module at once, which takes seconds for a module of hundreds; a
+program uses few. So each kernel is built on first use, from only the functions, types and constants
+it uses. The device needs only the capabilities of that kernel.
 
-Two things become arguments behind those a caller gives, for OpenCL has no call that finds a
-variable and none that sizes shared memory otherwise:
+Two things become additional arguments, because OpenCL has no call that finds a variable and no
+other call that sizes shared memory:
 
 * module variables, which all kernels of a module share: one piece of memory of ours;
 * `uhal_dynamic_shared`, the launch's shared bytes.
 
-Where that cannot be done (a variable with a value to begin with, or one that a function that was
-not inlined uses) the module stays whole, and its variables have no address.
+This fails for a variable with an initial value, and for a variable used by a function that was not
+inlined. Then the module stays whole, and its variables have no address.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from opencl_backend.spirv_words import (
 
 DYNAMIC_SHARED = "uhal_dynamic_shared"
 SHARED = 0
-"""Among what is passed beside a caller's arguments: the launch's shared bytes, not a variable."""
+"""An additional argument: the launch's shared bytes, not a variable."""
 
 _OP_LOAD, _OP_STORE, _OP_COPY_SIZED, _OP_FUNCTION_CALL = 61, 62, 64, 57
 _OP_CONVERT_POINTER, _OP_CONVERT_TO_POINTER = 117, 120
@@ -165,7 +164,7 @@ class Cutter:
             if identifier not in entries
         )
 
-    # -- what is used ------------------------------------------------------------------------------
+    # -- used words --------------------------------------------------------------------------------
 
     def _outside_names(self, one: Instruction) -> array[int]:
         words = self._module.words[one.start : one.end]
@@ -229,7 +228,7 @@ class Cutter:
             wanted += [module.functions[one] for one in calls if one in module.functions]
         return [one for identifier, one in module.functions.items() if identifier in reached]
 
-    # -- what is written ---------------------------------------------------------------------------
+    # -- written words -----------------------------------------------------------------------------
 
     def cut(self, entry: Entry) -> Slice:
         """Return the module of one kernel. May raise `InvalidImageError`."""
@@ -317,7 +316,7 @@ class Cutter:
             words[3] = kind + 1
         for one in functions:
             takes_more = one.id == own.id and hidden
-            # A function that our compiler was told to keep, a driver may dissolve.
+            # The compiler kept this function as a call; a driver may inline it.
             control = module.words[one.start + 3] & ~_DONT_INLINE
             words.extend((5 << 16 | OP_FUNCTION, *module.words[one.start + 1 : one.start + 3]))
             words.extend((control, kind if takes_more else one.type))

@@ -1,8 +1,8 @@
 """Bounded reader of SPIR-V modules of the Kernel kind: instructions, names, types and their sizes.
 
-Nothing in the file is believed: every count is checked against the words at hand, the words are
-walked once, types refer to earlier ones only, and whatever is wrong is an `InvalidImageError`.
-Numbers are those of Khronos's "SPIR-V Specification".
+The file is not trusted: every count is checked against the words at hand, the words are walked
+once, types refer to earlier ones only, and every fault is an `InvalidImageError`. Numbers come from
+Khronos's "SPIR-V Specification".
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Entry:
     name: str
     function: int
     start: int
-    """Of its OpEntryPoint."""
+    """Identifiers in its OpEntryPoint."""
     interface: tuple[int, ...]
 
 
@@ -133,7 +133,7 @@ class SpirvWords:
         self.globals: dict[int, Instruction] = {}
         """Types, constants and variables by their identifier, in the module's order."""
         self.preamble: list[Instruction] = []
-        """All before the types: what is declared, named and decorated."""
+        """All words before the types: declarations, names and decorations."""
         self.functions: dict[int, Function] = {}
         self._names: dict[int, int] = {}
         self._modes: dict[int, list[Instruction]] = {}
@@ -238,7 +238,7 @@ class SpirvWords:
             self._refuse(f"has a text without an end in word {start}")
         return text[:length].decode("utf-8", "replace"), start + length // 4 + 1
 
-    # -- what is said of identifiers ---------------------------------------------------------------
+    # -- facts of identifiers ----------------------------------------------------------------------
 
     def name(self, identifier: int) -> str:
         """Return the name of an identifier for a reader, "" where it has none."""
@@ -329,8 +329,8 @@ class SpirvWords:
 
 
 _RESULT_AT_2 = frozenset((1, 12, *range(41, 53), OP_VARIABLE))
-"""Instructions outside of functions with a type and a result: undefined values, constants,
-variables, and those of extended sets, such as debug information."""
+"""Instructions outside functions with a type and a result: undefined values, constants, variables,
+and instructions of extended sets, such as debug information."""
 
 
 def pack_words(words: array[int] | list[int]) -> bytes:

@@ -1,4 +1,4 @@
-"""The runtime's agents: which are GPUs that run kernels, and what they say of themselves."""
+"""The runtime's agents: which are GPUs that run kernels, and their properties."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Agents:
 def agents(library: Library) -> Agents:
     """List GPUs that run kernels, and CPUs. The runtime is initialised.
 
-    They are told by what they say they are, never by their position: on newer chips other
-    processors are agents too.
+    Agents are identified by their properties, never by position: on newer chips other processors
+    are agents too.
     """
     constant = library.header.constants
     gpus: list[Gpu] = []
@@ -103,7 +103,7 @@ def text(library: Library, agent: int, attribute: str) -> str:
 
 
 def told_attributes(library: Library, agent: int) -> Mapping[str, int | str]:
-    """Return what the runtime tells of an agent beyond its limits, under its own names."""
+    """Return the runtime's facts of an agent beyond its limits, under its own names."""
     found: dict[str, int | str] = {}
     ask = library.unchecked("hsa_agent_get_info")
     handle = library.header.ctype("hsa_agent_t")(agent)

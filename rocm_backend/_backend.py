@@ -46,7 +46,7 @@ _QUEUE_PACKETS = 16384
 are room for all the streams that share a queue."""
 _FAULT_BYTES = 512
 _MOST_WORK_ITEMS = 0xFFFFFFFF
-"""Of a grid along an axis: a packet counts them in 32 bits."""
+"""Work-items of a grid along an axis: a packet counts in 32 bits."""
 
 _KINDS = {
     "streams": "UHAL_HSA_KIND_STREAM",
@@ -175,7 +175,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         self._runtime.uhalHsaDeviceClose(token)
 
     def device_name(self, ordinal: int) -> str:
-        """Return what the device is sold as, or its processor."""
+        """Return the device's product name, or its processor."""
         return self._agents.gpus[ordinal].name
 
     def device_uuid(self, ordinal: int) -> str:
@@ -210,7 +210,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
-        """Return what the runtime tells beyond the limits, and the targets it loads code for."""
+        """Return attributes beyond the limits, and the targets it loads code for."""
         gpu = self._agents.gpus[ordinal]
         told = _agents.told_attributes(self._library, gpu.handle)
         return {**told, "HSA_AGENT_INFO_ISA": ", ".join(map(str, gpu.target.isas))}
@@ -218,7 +218,8 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
     def memory_info(self, ordinal: int) -> tuple[int, int]:
         """Return free and total bytes.
 
-        A runtime before ROCm 6 does not tell: then what this process has not allocated is free.
+        A runtime before ROCm 6 does not report free memory: then it is the total without this
+        process's allocations.
         """
         _, pools = self._host_and_pools(ordinal)
         total = pools.device.bytes
@@ -285,7 +286,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
     # -- errors ------------------------------------------------------------------------------------
 
     def error_text(self, code: int) -> ErrorText:
-        """Return the runtime's words for a status; of a lost device with what is known of it."""
+        """Return the runtime's text for a status, with the known facts of a lost device."""
         constants = runtime_header().constants
         lost = constants["UHAL_HSA_LOST"]
         for name, text in CAPTURE_TEXT.items():
@@ -347,7 +348,7 @@ def _fail_in_probe(call: str, code: int) -> NoReturn:
 
 
 def _lost_name(code: int) -> str:
-    """The status a queue reported, or our own name of what is none."""
+    """The status a queue reported, or our own name for other codes."""
     constants = runtime_header().constants
     name = next(
         (

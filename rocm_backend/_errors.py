@@ -1,9 +1,9 @@
-"""Codes of the HSA runtime and of libuhal_hsa, and the exceptions they become.
+"""Codes of the HSA runtime and of libuhal_hsa, and their exceptions.
 
 The one table of this backend.
 
-Names and meanings are those of `hsa_status_t` in the "HSA Runtime Programmer's Reference Manual"
-and of AMD's extensions to it.
+Names and meanings come from `hsa_status_t` in the "HSA Runtime Programmer's Reference Manual" and
+from AMD's extensions to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collects what the HSA runtime's iterating functions visit."""
+"""Collects the arguments of the HSA runtime's iterating functions in lists."""
 
 from __future__ import annotations
 

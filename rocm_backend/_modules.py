@@ -16,8 +16,10 @@ from uhal.errors import NotSupportedError, from_code
 from uhal.images.hsaco import HsacoKernel
 
 _DYNAMIC_STACK_BYTES = 16384
-"""Scratch of a work-item besides what a kernel says, for calls whose depth the compiler cannot
-tell: the stack HIP gives such kernels by default (hipLimitStackSize)."""
+"""Scratch of a work-item for calls whose depth the compiler does not know.
+
+HIP gives such kernels the same stack by default (hipLimitStackSize).
+"""
 
 
 class ModuleVerbs(Backend):
@@ -64,9 +66,9 @@ class ModuleVerbs(Backend):
         return address.value, size.value
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
-        """Return what the code object says of a kernel.
+        """Return the code object's description of a kernel.
 
-        `NotSupportedError` for one that takes what only OpenCL's launcher can give.
+        `NotSupportedError` if it needs arguments that only OpenCL's launcher provides.
         """
         info = self._info(function)
         if info.foreign:
@@ -94,7 +96,7 @@ class ModuleVerbs(Backend):
 
 
 def _describe(info: Any, kernel: HsacoKernel) -> list[Any]:
-    """Fill in what the native library is told of a kernel; returns what must outlive the call."""
+    """Fill in the native library's description of a kernel; return objects to keep for the call."""
     header = runtime_header()
     parameters = (header.ctype("uhalHsaParameter") * len(kernel.signature))()
     for row, parameter in zip(parameters, kernel.signature, strict=True):

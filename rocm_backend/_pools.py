@@ -32,7 +32,7 @@ class DevicePools:
     device_is_host: bool
     """True for a device without memory of its own: it uses the host's."""
     pinned: Pool
-    """Of the host, seen by host and device alike while kernels run."""
+    """The host's memory that host and device access while kernels run."""
     kernarg: Pool
     group_bytes: int
     """LDS of a work-group."""

@@ -1,4 +1,4 @@
-"""Finds the code object to load in what a user gave: one by itself, or an offload bundle."""
+"""Finds the code object to load in a user's image: a single object, or an offload bundle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from uhal.images.offload_bundle import BundleEntry, is_offload_bundle, read_offl
 
 @dataclass(frozen=True)
 class Selection:
-    """The bytes for the runtime, and what is known of them."""
+    """The bytes for the runtime, and their description."""
 
     payload: bytes
     chosen: Chosen
@@ -54,9 +54,9 @@ def select(image: bytes, device: DeviceTarget) -> Selection:
 
 
 def _read(image: bytes) -> HsacoImage:
-    """Read a code object and see that the runtime will find something in it.
+    """Read a code object and check that the runtime will find its kernels.
 
-    Of one that was stripped it finds no kernel and no variable, and answers
+    The runtime finds no kernel and no variable in a stripped code object, and answers
     HSA_STATUS_ERROR_INVALID_SYMBOL_NAME for each.
     """
     # As ROCr's loader reads the variable.

@@ -1,4 +1,4 @@
-"""AMD's rule for which code object runs on which device, as images are judged by it."""
+"""AMD's rule: which code object runs on which device."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class DeviceTarget:
 
 
 def judge_code_object(description: str, target: TargetId, device: DeviceTarget) -> Judgement:
-    """Say whether the runtime loads code for `target` on the device.
+    """Judge whether the runtime loads code for `target` on the device.
 
-    Of two that fit, the one that settles more features is taken: it was compiled for just them.
+    If two fit, the target with more features set ranks first: it is the more specific one.
     """
     newness = (len(target.features),)
     conflicts = [target.conflict(isa) for isa in device.isas]

@@ -189,7 +189,7 @@ class TopsBackend(TopsGraphVerbs):
         A pointer is a handle, and launches convert those that are parameters. A kernel that takes
         an address inside an integer or a structure needs this one.
         """
-        # How many bytes are written is told of some attributes only.
+        # Only for some attributes is the number of written bytes documented.
         address = ctypes.c_uint64()
         attribute = header().constants["TOPS_POINTER_ATTRIBUTE_DEVICE_POINTER"]
         self._library.topsPointerGetAttribute(ctypes.byref(address), attribute, pointer)
@@ -242,9 +242,9 @@ class TopsBackend(TopsGraphVerbs):
         return address.value or 0, size.value
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
-        """Return what the runtime tells of a kernel; what it does not is the device's."""
+        """Return the runtime's facts of a kernel, with the device's limits for missing ones."""
         most = self._current_limits().max_threads_per_block
-        # It counts SIPs; of a device whose SIPs have threads the limits count those.
+        # It counts SIPs; on a device whose SIPs have threads, the limits count those threads.
         sips = self._function_attribute(function, "MAX_THREADS_PER_BLOCK")
         threads = sips * max(architecture(self._current_target()).sub_threads, 1) if sips else most
         return FunctionAttributes(

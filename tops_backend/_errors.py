@@ -1,7 +1,7 @@
 """Codes of TopsRuntime and the exceptions they become. The one table of this backend.
 
-Names and numbers are those of `topsError_t` in the vendor's header; of two names for one number
-the first stands here.
+Names and numbers come from `topsError_t` in the vendor's header. If a number has two names, the
+first is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uhal.errors import (
 )
 
 MISSING_FUNCTION = -1
-"""Ours: what a slot of the hot table answers where the library lacks the function."""
+"""Our code: the answer of a slot whose function the library lacks."""
 
 MISSING_NAME = "UHAL_TOPS_FUNCTION_MISSING"
 MISSING_TEXT = "this runtime library has no such function"

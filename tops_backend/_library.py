@@ -122,9 +122,9 @@ class LaunchForms:
     """In which of several ways this process launches."""
 
     config_bytes: int
-    """Of the library's launch configuration, as the user says."""
+    """Bytes of the library's launch configuration, set by the user."""
     packed: bool
-    """Parameters go in one block, as the user says."""
+    """Whether parameters go in one block, set by the user."""
     sub_threads: bool
     """The devices take launches through `topsModuleLaunchKernelEx` only, with threads of a SIP."""
 

@@ -185,7 +185,7 @@ class Communicator:
             _fail("ecclCommGetAsyncError", error.value)
 
     def abort(self) -> None:
-        """Leave the group without waiting for the others, and fail what is pending. Idempotent."""
+        """Leave the group without waiting for the others; pending calls fail. Idempotent."""
         self._end("ecclCommAbort")
 
     def close(self) -> None:

@@ -36,9 +36,9 @@ def signatures() -> Mapping[str, Signature]:
 
 
 def named(image: Mapping[str, Signature]) -> dict[str, Signature]:
-    """Add Ubridge's names to what an image says of its kernels.
+    """Add Ubridge's names to an image's signatures of its kernels.
 
-    A kernel of the same name that has other parameters stays as the image says.
+    A kernel of the same name with other parameters keeps the image's signature.
     """
     found = dict(image)
     for name, told in image.items():

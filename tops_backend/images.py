@@ -1,4 +1,4 @@
-"""Finds the image to load in what a user gave: a `.topsfb` of one or several, or a GCU ELF file."""
+"""Finds the image to load in a user's image: a `.topsfb` of one or several, or a GCU ELF file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from uhal.signature import Signature
 
 @dataclass(frozen=True)
 class Selection:
-    """The bytes for the runtime, and what is known of them."""
+    """The bytes for the runtime, and their description."""
 
     payload: bytes
     chosen: Chosen

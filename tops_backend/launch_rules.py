@@ -1,8 +1,8 @@
-"""What a launch on a GCU may ask for. Pure functions over what a device tells.
+"""Limits of a launch on a GCU. Pure functions over the properties of a device.
 
 A thread is a SIP, a vector processor with its own L1; a block is a group of SIPs of one cluster and
 its shared memory that cluster's L2; a grid spreads over the clusters. Kernels divide their elements
-among all threads, so a launch fills the device whatever the size of its data.
+among all threads, so a launch fills the device for any size of its data.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _UNKNOWN = Architecture("", "", None, 6)
 
 
 def architecture(target: str | None) -> Architecture:
-    """Return what is known of `gcu300`; of an unknown one little is, and the device is believed."""
+    """Return the facts of `gcu300`; for an unknown device, the device's own values count."""
     return _ARCHITECTURES.get(target or "", _UNKNOWN)
 
 
 @dataclass(frozen=True)
 class Told:
-    """What the runtime tells of a device; 0 where it tells nothing."""
+    """A device's properties from the runtime; 0 for unknown ones."""
 
     target: str | None = None
     clusters: int = 0
@@ -70,7 +70,7 @@ class Told:
 
 
 def device_limits(told: Told) -> DeviceLimits:
-    """Return the limits of a device: what it tells, else what its architecture is known for."""
+    """Return the limits of a device: its own values, else its architecture's."""
     known = architecture(told.target)
     sips = told.sips or known.sips
     threads = told.max_threads_per_block or sips
