@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import NamedTuple, TypeAlias
 
 from uhal import DeviceLimits
@@ -52,7 +52,12 @@ class Kernel(NamedTuple):
 
 def _geometry(configure: Configure) -> Geometry:
     """Decorate a function of the limits and a launch's sizes."""
-    return lambda limits: partial(configure, limits)
+
+    @wraps(configure)
+    def geometry(limits: DeviceLimits) -> Configure:
+        return partial(configure, limits)
+
+    return geometry
 
 
 @_geometry
