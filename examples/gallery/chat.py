@@ -25,7 +25,7 @@ QUESTIONS = (
     "Tell me of Stream.",
     "What does annotate do?",
 )
-TOKENS, WIDTH = 512, 64
+TOKENS, WIDTH = 768, 64
 """How many there are, and how many numbers a head has."""
 NOW, BEFORE, EARLIER, ASKED, ONE = (part * TOKENS for part in range(5))
 """Where a state has the last token, the two before it, all tokens read, and a one."""
