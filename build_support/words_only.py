@@ -33,7 +33,8 @@ CYTHON = re.compile(
 C = re.compile(
     r"(?P<comment>//(?:\\\n|[^\n])*|/\*.*?\*/)"
     r'|(?P<string>R"(?P<fence>[^(\s]*)\(.*?\)(?P=fence)"|`[^`]*`|' + STRINGS + r")"
-    r"|(?P<line>\n)|(?P<blank>[ \t\f]+|\\\n)|(?P<code>\d[\w.']*|\w+|.)",
+    r"|(?P<line>\n)|(?P<blank>[ \t\f]+|\\\n)"
+    r"|(?P<code>\d[\w.']*|\w+|\+\+|--|->|&&|\|\||::|##|<<=?|>>=?|[-+*/%&|^=!<>]=|.)",
     re.DOTALL,
 )
 CODE_BLOCK = re.compile(r"^```.*?^```|^    .*?$", re.DOTALL | re.MULTILINE)
@@ -127,6 +128,8 @@ def c_code(source: str) -> list[str]:
             first = ""
         elif kind in ("string", "code"):
             first = first or text
+            if found[-2:] == ["#", "define"] and source[token.end() : token.end() + 1] == "(":
+                text += "()"  # a macro with parameters
             found.append(text)
     return found
 

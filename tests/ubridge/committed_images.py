@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from build_support.kernel_manifest import MANIFEST
+from build_support.kernel_manifest import MANIFEST, source_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 STALE = "the images are older than the sources: run make kernels"
@@ -38,7 +38,9 @@ def check_as_new_as_their_sources(
     kernels: ModuleType, made: Mapping[str, Any], *sources: str
 ) -> None:
     """The images of a module were made of the current sources, `sources` among them."""
-    changed = [path for path, known in made["sources"].items() if digest(ROOT / path) != known]
+    changed = [
+        path for path, known in made["sources"].items() if source_digest(ROOT / path) != known
+    ]
     assert not changed, STALE
     assert set(sources) <= made["sources"].keys()
     assert all(path.startswith(("uhal/", "ubridge/")) for path in made["sources"])

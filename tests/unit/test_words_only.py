@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from build_support.kernel_manifest import source_digest
 from build_support.words_only import differences
 
 PYTHON = '''"""A module."""
@@ -38,6 +41,7 @@ const char *raw = R"(// nor this)";
 PAGE = "# Title\n\nText.\n\n```\nuhal.launch(f)\n```\n"
 
 WORDS = [
+    ("a.c", C_SOURCE, "return x ? TWICE", "return  x /* yes */ ? TWICE"),
     ("a.py", PYTHON, "A module.", "Another module, described."),
     ("a.py", PYTHON, "# A comment.", "# Its reason.\n# In two lines."),
     ("a.py", PYTHON, '    """A function."""\n', ""),
@@ -65,6 +69,8 @@ CODE = [
     ("a.pyx", CYTHON, "    return", "return"),
     ("a.pyx", CYTHON, "ValueError", "TypeError"),
     ("a.c", C_SOURCE, "((x) * 2)  //", "\n((x) * 2)  //"),
+    ("a.c", C_SOURCE, "TWICE(x) ((", "TWICE (x) (("),
+    ("a.c", C_SOURCE, "? TWICE", "+ +TWICE"),
     ("a.c", C_SOURCE, "/* not a comment */", "/* another text */"),
     ("a.c", C_SOURCE, "// nor this", "// nor that"),
     ("a.c", C_SOURCE, "1'000", "1'001"),
@@ -84,3 +90,15 @@ def test_words_are_no_difference(name: str, source: str, old: str, new: str) -> 
 def test_code_is_a_difference(name: str, source: str, old: str, new: str) -> None:
     assert source.count(old) == 1
     assert list(differences(name, source, source.replace(old, new)))
+
+
+def test_other_comments_need_no_other_image(tmp_path: Path) -> None:
+    def digest_of(source: str) -> str:
+        path = tmp_path / "k.cu"
+        path.write_text(source, "utf-8")
+        return source_digest(path)
+
+    assert digest_of(C_SOURCE) == digest_of("// New.\n" + C_SOURCE.replace("a macro", "it"))
+    assert digest_of(C_SOURCE) != digest_of(C_SOURCE.replace("1'000", "1'001"))
+    asserts = C_SOURCE.replace("{", "{ ASSERT(x);")  # its image holds the line
+    assert digest_of(asserts) != digest_of("// New.\n" + asserts)
