@@ -104,7 +104,10 @@ def elu(
     out: DeviceTensor | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return x above 0 and `alpha * (e to the x - 1)` below, element by element."""
+    """Return x if above 0, else `alpha * (exp(x) - 1)`.
+
+    It works element by element.
+    """
     return run(_plan_elu(x, alpha), out, stream)
 
 

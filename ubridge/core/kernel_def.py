@@ -29,7 +29,10 @@ BY_IDS = "{root}_{other}_{dtype}"
 
 @dataclass(frozen=True, eq=False)
 class KernelDef:
-    """The kernels of one kind, an entry for each element type; compared by identity."""
+    """The kernels of one kind, an entry for each element type.
+
+    It is compared by identity.
+    """
 
     module: str
     entry: str
@@ -78,7 +81,9 @@ def covering(limits: DeviceLimits, n: int) -> Configuration:
 def block_per_result(
     limits: DeviceLimits, results: int, elements: int, side_by_side: bool = False
 ) -> Configuration:
-    """A block for each of `results`, with the least power of two of threads that is >= `elements`.
+    """A block for each of `results`.
+
+    It has the least power of two of threads that is >= `elements`.
 
     On a device with `max_blocks_for_elements` there are no more blocks than that, and the kernel
     strides over results; on a single processor one block takes all results. Short results with
@@ -95,7 +100,10 @@ def block_per_result(
 
 @_geometry
 def wide_block_per_row(limits: DeviceLimits, rows: int, columns: int) -> Configuration:
-    """A block for each row, of a power of two of threads; these kernels do not stride over rows."""
+    """A block for each row, of a power of two of threads.
+
+    These kernels do not stride over rows.
+    """
     return rows, _threads(limits, columns), 0
 
 
@@ -119,12 +127,18 @@ def block_per_row(limits: DeviceLimits, rows: int, threads: int) -> Configuratio
 
 @_geometry
 def bitonic(limits: DeviceLimits, rows: int, padded: int) -> Configuration:
-    """A block for each row, or run, with a u32 in shared memory for each of `padded` elements."""
+    """A block for each row, or run.
+
+    Shared memory has a u32 for each of `padded` elements.
+    """
     return rows, min(padded, 1024, limits.max_threads_per_block), 4 * padded
 
 
 def tiles(size: int, block: int) -> Geometry:
-    """A block for each tile of size x size results, along z for each product."""
+    """A block for each tile of size x size results.
+
+    Products lie along z.
+    """
     return _geometry(
         lambda limits, m, n, products: ((-(-n // size), -(-m // size), products), block, 0)
     )
@@ -132,7 +146,10 @@ def tiles(size: int, block: int) -> Geometry:
 
 @_geometry
 def warp_for_each_row(limits: DeviceLimits, rows: int, vectors: int) -> Configuration:
-    """Blocks of four warps of 32: a warp for each row of the weight, along y for each vector."""
+    """Blocks of four warps: a warp for each row.
+
+    Rows are the weight's; vectors lie along y.
+    """
     return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
 
 

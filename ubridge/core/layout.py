@@ -17,7 +17,10 @@ _REMEMBERED_LAYOUTS = 4096
 
 
 class Shape(tuple[int, ...]):
-    """The lengths of a tensor's axes, outermost first. A tuple that knows its strides."""
+    """The lengths of a tensor's axes, outermost first.
+
+    A tuple that knows its strides.
+    """
 
     __slots__ = ()
 
@@ -81,7 +84,7 @@ class Shape(tuple[int, ...]):
 
 
 class Layout:
-    """Shape, strides and start offset of a tensor in its buffer, in elements.
+    """Shape, strides and offset of a tensor, in elements.
 
     Immutable, compared by value. `contiguous` makes one; the other methods return views of it.
     """
@@ -130,7 +133,10 @@ class Layout:
 
     @staticmethod
     def contiguous(shape: int | Iterable[int], start_offset: int = 0) -> Layout:
-        """Return the layout of row-major order without gaps. The same shape gives one object."""
+        """Return the layout of row-major order without gaps.
+
+        The same shape gives one object.
+        """
         if type(start_offset) is not int:
             start_offset = checked_int("start offset", start_offset)
         return _contiguous(Shape(shape), start_offset)
@@ -147,7 +153,10 @@ class Layout:
 
     @property
     def may_alias(self) -> bool:
-        """True when several elements may have one address: such a tensor cannot be written to."""
+        """True when several elements may have one address.
+
+        Such a tensor cannot be written to.
+        """
         reached = 0
         axes = sorted(
             (stride, length)
@@ -177,7 +186,10 @@ class Layout:
         return self._sliced(axis, start, length, 1)
 
     def sliced(self, axis: int, elements: slice) -> Layout:
-        """Return the view of a slice of an axis; steps of at least 1."""
+        """Return the view of a slice of an axis.
+
+        Steps are at least 1.
+        """
         axis = self.axis(axis)
         start, stop, step = elements.indices(self.shape[axis])
         if step < 1:
@@ -220,7 +232,10 @@ class Layout:
         )
 
     def squeezed(self, axis: int | None = None) -> Layout:
-        """Return the view without one axis of one element, or without all of them."""
+        """Return the view without axes of one element.
+
+        It drops one axis, or all of them.
+        """
         if axis is not None:
             axis = self.axis(axis)
             if self.shape[axis] != 1:
@@ -248,14 +263,20 @@ class Layout:
 
     @property
     def reversed(self) -> Layout:
-        """The view with the axes in the opposite order. One layout gives one object."""
+        """The view with the axes in the opposite order.
+
+        One layout gives one object.
+        """
         found = self._reversed
         if found is None:
             found = self._reversed = self.permute(range(self.rank - 1, -1, -1))
         return found
 
     def broadcast_to(self, shape: int | Iterable[int]) -> Layout:
-        """Return the view of another shape by numpy's rules: repeated axes have stride 0."""
+        """Return the view broadcast to another shape, as in numpy.
+
+        Repeated axes have stride 0.
+        """
         wanted = Shape(shape)
         if wanted == self.shape:
             return self
@@ -276,7 +297,9 @@ class Layout:
         return Layout(wanted, strides, self.start_offset)
 
     def reshape(self, shape: int | Iterable[int]) -> Layout | None:
-        """Return the view of another shape with the same order; `None` when only a copy has it.
+        """Return the view of another shape with the same order.
+
+        It is `None` when only a copy has it.
 
         One length may be -1. `ArgumentValueError` when the number of elements differs.
         """

@@ -22,7 +22,10 @@ _RESULT, _SCRATCH = -1, -2
 
 
 class Memory:
-    """An operand, the result, scratch, or a part of one: like a buffer, but without an address."""
+    """An operand, the result, scratch, or a part of one.
+
+    It is like a buffer without an address.
+    """
 
     __slots__ = {
         "_index": None,
@@ -87,7 +90,7 @@ class LoweringDevice(Protocol):
 
 
 class Steps:
-    """The steps of one operation, as they are added: of a question, or of a part of one."""
+    """The steps of one operation: a question or a part of one."""
 
     def __init__(self, question: Question, device: LoweringDevice) -> None:
         """Begin with no steps for a question to a device."""
@@ -151,7 +154,10 @@ class Steps:
     def launch_entry(
         self, module: str, entry: str, geometry: Configuration, /, **arguments: Given
     ) -> None:
-        """Add a launch of a kernel by its entry; geometry is grid, block and shared bytes."""
+        """Add a launch of a kernel by its entry.
+
+        `geometry` is grid, block and shared bytes.
+        """
         given = {
             name: one.passed if isinstance(one, Memory) else one for name, one in arguments.items()
         }
@@ -232,7 +238,9 @@ class Lowering(ABC):
     """Whether it takes one token at a time, of operations on caches."""
 
     def on(self, device: LoweringDevice) -> Lowering:
-        """Return the lowering for one device: itself, or an object that holds the device's state.
+        """Return the lowering for one device.
+
+        It is itself, or an object with the device's state.
 
         `device` is its `DeviceExecutor`. Called once a device and operation.
         """
@@ -252,7 +260,10 @@ class Lowering(ABC):
 
     @property
     def choices(self) -> Sequence[MatmulKernel]:
-        """The kernels that a question may go to, in order of preference; empty for one alone."""
+        """The kernels for a question, in order of preference.
+
+        It is empty if there is only one.
+        """
         return ()
 
     def close(self) -> None:

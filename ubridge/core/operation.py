@@ -28,7 +28,10 @@ CONVOLVED = f"{REALS} u8 u32"
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Operations with the same operands and the same rule for the result; compared by identity."""
+    """Operations with the same operands and the same rule.
+
+    The rule gives the result; families are compared by identity.
+    """
 
     name: str
     operands: str

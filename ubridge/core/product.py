@@ -12,7 +12,10 @@ from uhal import DType
 
 @dataclass(frozen=True)
 class Product:
-    """Products of (m, k) by (k, n), as many as `batch`. Strides are in elements."""
+    """A batch of products of (m, k) by (k, n).
+
+    Strides are in elements.
+    """
 
     dtype: DType
     batch: int
@@ -42,14 +45,17 @@ class Product:
 
     @property
     def layouts(self) -> str | None:
-        """How a and b lie: `n` for rows of neighboring elements, `t` for columns; else `None`."""
+        """Memory order of a and b, or `None`.
+
+        `n` has rows of neighboring elements, `t` columns.
+        """
         a = _letter(self.a_row, self.a_column, self.m, self.k)
         b = _letter(self.b_row, self.b_column, self.k, self.n)
         return a + b if a and b else None
 
     @property
     def pitches(self) -> tuple[int, int]:
-        """Elements from one line of neighboring elements to the next, for a and b.
+        """Elements between lines of neighboring elements, for a and b.
 
         Only meaningful where `layouts` is not `None`.
         """

@@ -18,7 +18,10 @@ Known = tuple[DType, Layout]
 
 
 class Question:
-    """An operation on operands of these types and layouts. A value; compared by its key."""
+    """An operation on operands of these types and layouts.
+
+    A value; compared by its key.
+    """
 
     __slots__ = {  # noqa: RUF023 -- in the order of the constructor
         "op": "The operation.",
@@ -63,7 +66,7 @@ class Question:
 
     @property
     def dtype(self) -> DType:
-        """The element type of the first operand, or of the result where there is none."""
+        """The first operand's element type, or the result's without operands."""
         return self.operands[0][0] if self.operands else self.result[0]
 
     def layout(self, operand: int) -> Layout:
@@ -81,7 +84,7 @@ class Question:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the operation reads the result's old contents, or keeps a part of them."""
+        """Whether the operation reads or keeps old contents of the result."""
         return self.op.family.is_in_place
 
     def for_capture(self) -> Question:

@@ -58,7 +58,9 @@ class ContentCache(ABC, Generic[Key]):
         """Return the array to upload for a key."""
 
     def get(self, key: Key) -> DeviceBuffer:
-        """Return the array of a key, uploaded if it is not there yet. The cache keeps it.
+        """Return the array of a key, uploaded if necessary.
+
+        The cache keeps it.
 
         The first launch on another stream waits for the upload by itself. Raises `CaptureError`
         when it would have to upload during a capture.
@@ -102,7 +104,9 @@ class ContentCache(ABC, Generic[Key]):
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Within it this thread uploads nothing, and the arrays it uses stay as long as the cache.
+        """Context manager: this thread uploads nothing.
+
+        The arrays it uses stay as long as the cache.
 
         A graph holds the addresses of the arrays it was captured with.
         """
@@ -123,7 +127,10 @@ class ContentCache(ABC, Generic[Key]):
         return threading.get_ident() in self._capturing
 
     def counters(self) -> CacheCounters:
-        """Return counts since the cache was made; concurrent hits may be counted once."""
+        """Return counts since the cache was made.
+
+        Concurrent hits may be counted once.
+        """
         return CacheCounters(self._hits, self._uploads, self._dropped, len(self._arrays))
 
 

@@ -79,7 +79,10 @@ class Executor(ABC):
 
     @abstractmethod
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
-        """Return a buffer for a result, in the order of `stream`, with whatever the memory held."""
+        """Return an uninitialised buffer for a result.
+
+        It is allocated in the order of `stream`.
+        """
 
     @abstractmethod
     def enqueuing(self, question: Question) -> Enqueue:
@@ -104,7 +107,10 @@ class Executor(ABC):
 
 
 class DeviceExecutor(DeviceKernels, Executor):
-    """Prepares operations for a device and enqueues them. Any thread may use it."""
+    """Prepares operations for a device and enqueues them.
+
+    Any thread may use it.
+    """
 
     def __init__(self, device: Device) -> None:
         """Made by `of`."""
@@ -119,7 +125,7 @@ class DeviceExecutor(DeviceKernels, Executor):
 
     @classmethod
     def of(cls, device: DeviceLike | None = None) -> DeviceExecutor:
-        """Return the executor of a device, the current one when none is given."""
+        """Return the executor of a device, by default the current one."""
         context = current_context() if device is None else as_device(device).context
         found = _executors.get(context) if context is not None else None
         if found is None:
@@ -135,7 +141,7 @@ class DeviceExecutor(DeviceKernels, Executor):
     def answer(
         self, key: Hashable, how: Callable[..., Answer | None], *facts: Any
     ) -> Answer | None:
-        """Return what `how(self, *facts)` said when it was first asked with the key.
+        """Return the first result of `how(self, *facts)` for the key.
 
         The key holds everything that the answer depends on. Layouts are in it without their start:
         callers pass buffers from the first element on.
@@ -196,13 +202,19 @@ class DeviceExecutor(DeviceKernels, Executor):
 
     @property
     def matmul_kernels(self) -> Sequence[MatmulKernel]:
-        """The kernels that products may go to, in order of preference; empty where there is one."""
+        """The kernels for products, in order of preference.
+
+        It is empty if there is only one.
+        """
         return self.lowering(MATMUL).choices
 
     # -- memory ----------------------------------------------------------------------------------
 
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
-        """Return a buffer for a result, in the order of `stream`, with whatever the memory held."""
+        """Return an uninitialised buffer for a result.
+
+        It is allocated in the order of `stream`.
+        """
         buffer = self.room(size, dtype, stream)
         recording.tell_allocated(buffer)
         return buffer
@@ -213,15 +225,18 @@ class DeviceExecutor(DeviceKernels, Executor):
         return recording.is_heard(self.device)
 
     def note_range(self, buffer: DeviceBuffer, low: float, high: float) -> None:
-        """Note the range, both ends included, that a buffer's elements always lie in."""
+        """Note the range, ends included, of a buffer's elements."""
         self._ranges[buffer.base] = low, high
 
     def known_range(self, buffer: DeviceBuffer) -> tuple[float, float] | None:
-        """Return the least and the greatest number that a buffer may hold, if noted."""
+        """Return a buffer's noted range: least and greatest number."""
         return self._ranges.get(buffer.base) if self._ranges else None
 
     def synchronize(self) -> None:
-        """Wait for everything on the device; `IndexError` for ids out of bounds in it."""
+        """Wait for all work on the device.
+
+        Raises `IndexError` for an id out of bounds in it.
+        """
         self.device.synchronize()
 
     def __repr__(self) -> str:

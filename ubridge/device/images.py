@@ -76,7 +76,7 @@ class HostImages:
         return _sources("*.cpp")
 
     def find(self, module: str, device: Device) -> Image:
-        """Return the best library that is built and that this CPU runs, and why it is that one."""
+        """Return the best built library for this CPU, and the reason."""
         _require_known(module, self.modules())
         return Image(*_host_image(module))
 
@@ -87,7 +87,9 @@ def modules(backend: str | None = None) -> tuple[str, ...]:
 
 
 def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
-    """Load the image of a module for `device`, the current device when none is given.
+    """Load a module's image for `device`.
+
+    The default is the current device.
 
     A module is loaded once a device and stays loaded until the device is closed; every caller gets
     the same object. `module.chosen` says which image was taken and why. May be called from any

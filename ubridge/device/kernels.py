@@ -34,7 +34,9 @@ class DeviceKernels:
         self._lowerings: dict[Op, Lowering] = {}
 
     def get_or_load_func(self, entry: str, module: str) -> Function:
-        """Return a kernel of one of ubridge's modules, which is loaded when first asked for.
+        """Return a kernel of one of ubridge's modules.
+
+        The module is loaded on first use.
 
         Raises `NotFoundError` for a module or an entry that does not exist.
         """
@@ -83,7 +85,9 @@ class DeviceKernels:
     def kernel(
         self, question: Question, definition: KernelDef, dtype: DType, other: DType | None
     ) -> Kernel:
-        """Return the kernel for elements of `dtype`; the question has the other parts of its name.
+        """Return the kernel for elements of `dtype`.
+
+        The question has the other parts of its name.
 
         `other` is the ids' type, or the one a cast is to. Raises `ArgumentTypeError` when there is
         none for these element types.

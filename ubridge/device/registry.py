@@ -40,7 +40,9 @@ class Images(Protocol):
         """Return the names of the modules, in alphabetical order."""
 
     def find(self, module: str, device: Device) -> Image:
-        """Return the image of a module for a device; it is loaded once and kept.
+        """Return the image of a module for a device.
+
+        It is loaded once and kept.
 
         Raises `NotFoundError` for a module that does not exist; for a missing image the message
         says how to get it.
@@ -54,7 +56,10 @@ def _none(executor: object) -> Sequence[MatmulKernel]:
 
 @dataclass(frozen=True)
 class BackendKernels:
-    """The kernels of one backend, for every device of it: version 2 of the contract."""
+    """The kernels of one backend, for all its devices.
+
+    It is version 2 of the contract.
+    """
 
     lowerings: Lowerings
     """By operation or family. An operation without a lowering is refused.

@@ -18,7 +18,10 @@ State = Literal["null", "uploaded", "cached"]
 
 
 class LayoutCache(ContentCache[Words]):
-    """Arrays of u64 in one device's memory, by content. Any thread may use it."""
+    """Arrays of u64 in one device's memory, by content.
+
+    Any thread may use it.
+    """
 
     what = "layout"
 
@@ -41,7 +44,9 @@ class SlicePtrOrNull(NamedTuple):
 
     @classmethod
     def from_layouts(cls, cache: LayoutCache, first: Layout, *others: Layout) -> SlicePtrOrNull:
-        """Return null when all are contiguous, else the lengths, once, and each layout's strides.
+        """Return null when all are contiguous, else lengths and strides.
+
+        The lengths come once, then each layout's strides.
 
         The layouts have one shape.
         """

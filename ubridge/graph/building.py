@@ -60,7 +60,9 @@ class GraphBuilder:
         *,
         name: str | None = None,
     ) -> int:
-        """Add a tensor in memory, contiguous from the buffer's start, and return its node.
+        """Add a tensor in memory, and return its node.
+
+        It is contiguous from the buffer's start.
 
         Raises `ArgumentValueError` when the shape reaches past the buffer or the name is taken, and
         `InvalidHandleError` for a buffer of another device than the graph's.
@@ -123,7 +125,9 @@ class GraphBuilder:
         low: float | None = None,
         high: float | None = None,
     ) -> int:
-        """Add a tensor of one number that is given anew for each run, and return its node.
+        """Add a number that each run can change; return its node.
+
+        The node is a tensor of one element.
 
         `value` is used when a run gives none. A given number must lie in `low` to `high`, both
         included; by default in the range of the dtype.
@@ -155,7 +159,7 @@ class GraphBuilder:
         return self._tensor_at(self.add_scalar(name, value, dtype, **bounds))
 
     def add_call(self, call: Call, name: str | None = None) -> int:
-        """Add what an operation enqueues, after all nodes so far; return its node."""
+        """Add an operation's work behind all nodes; return its node."""
         written = call.written
         latest = self.storages.latest
         inputs = []
@@ -170,7 +174,7 @@ class GraphBuilder:
         return node.index
 
     def take(self, node: Node, call: Call | None, view: StorageView) -> None:
-        """Add a node as it is, with what it enqueues and where its value lies."""
+        """Add a node with its work and its value's memory."""
         self._append(node)
         self.calls[node.index] = call
         self.storages.values[node.index] = view
@@ -178,7 +182,10 @@ class GraphBuilder:
             self.storages.latest[one.storage] = node.index
 
     def reads(self, call: Call) -> list[StorageView]:
-        """Return the views that a call reads, including one that it changes only in part."""
+        """Return the views that a call reads.
+
+        They include views that it changes only in part.
+        """
         written = call.written
         covers = written.nbytes == self.storages[written.storage].nbytes
         changes = call.is_in_place and not (call.op is FILL and covers)
@@ -191,7 +198,7 @@ class GraphBuilder:
             self.add_leaf(root)
 
     def name(self, tensor: DeviceTensor, name: str) -> DeviceTensor:
-        """Name a tensor that is a leaf or a result, within the block that traces it.
+        """Name a leaf or a result within the block that traces it.
 
         The contents of a leaf with a name can be given anew for each run. Returns the tensor.
         """
@@ -228,7 +235,9 @@ class GraphBuilder:
         return {slot.name: slot for call in self.calls if call is not None for slot in call.slots}
 
     def order(self) -> list[int]:
-        """Return the nodes, each after its inputs, otherwise in the order they were added.
+        """Return the nodes, each after its inputs.
+
+        Otherwise they are in the order of their addition.
 
         Raises `ArgumentValueError` that names the nodes: of a cycle, of an input that was never
         added, and of a value that is overwritten before it is read.

@@ -95,7 +95,7 @@ class Call:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the operation reads the result's old contents, or keeps a part of them."""
+        """Whether the operation reads or keeps old contents of the result."""
         return self.question.is_in_place
 
 

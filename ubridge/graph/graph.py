@@ -21,7 +21,9 @@ from uhal.device import DeviceLike
 
 
 class ComputeGraph(RunnableGraph):
-    """Operations on tensors of one device. Not thread-safe while it is being built.
+    """Operations on tensors of one device.
+
+    Not thread-safe while it is being built.
 
     It holds the buffers and tensors it was given. Results without a buffer lie in one arena that
     the graph owns, where memory is reused as soon as its last reader is enqueued.
@@ -30,7 +32,9 @@ class ComputeGraph(RunnableGraph):
     # -- captures ----------------------------------------------------------------------------------
 
     def instantiate(self, stream: Stream) -> GraphPlan:
-        """Capture the graph on a stream into a plan that is replayed with one native call.
+        """Capture the graph on a stream into a plan.
+
+        The plan is replayed with one native call.
 
         Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph;
         nodes that are added later are not in it. Raises `CaptureError`, with the node named, when
@@ -50,7 +54,10 @@ class ComputeGraph(RunnableGraph):
 
     @property
     def leaves(self) -> dict[str, DeviceTensor]:
-        """By name, the tensors that a run reads before it writes them: leaves, weights, caches."""
+        """The tensors that a run reads before it writes them.
+
+        They are leaves, weights and caches, by name.
+        """
         found = {}
         for name, number in leaf_names(self).items():
             buffer = self.storages[number].buffer
@@ -59,7 +66,10 @@ class ComputeGraph(RunnableGraph):
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph as JSON: operations, shapes and memory, but not the leaves' contents."""
+        """Write the graph as JSON: operations, shapes and memory.
+
+        The leaves' contents are not written.
+        """
         save(self, path)
 
     @classmethod
@@ -70,7 +80,9 @@ class ComputeGraph(RunnableGraph):
         *,
         device: DeviceLike | None = None,
     ) -> ComputeGraph:
-        """Read a graph that was saved, on any backend; `leaves` are those of `ComputeGraph.leaves`.
+        """Read a saved graph, on any backend.
+
+        `leaves` come from `ComputeGraph.leaves`.
 
         It is on the device of its leaves, else on `device`, by default the current one.
         The file is not trusted: what a call in it would read or write is compared with the memory

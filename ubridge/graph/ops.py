@@ -38,7 +38,9 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 
 class TensorOp(Enum):
-    """The kind of a node. `TensorOp("exp")` is `TensorOp.Exp`: every operation of the table is one.
+    """The kind of a node: an operation of the table.
+
+    `TensorOp("exp")` is `TensorOp.Exp`.
 
     `SoftMax` of one input is a softmax of rows; of query, key, value and perhaps a mask it is the
     whole attention. `Mul` with `OpParams(gate_up=True)` is silu of the first input times the
@@ -57,7 +59,10 @@ class TensorOp(Enum):
 
 @dataclass(frozen=True)
 class OpParams:
-    """A node's parameters besides its inputs. Tensors here are constants of the graph."""
+    """A node's parameters besides its inputs.
+
+    Tensors here are constants of the graph.
+    """
 
     weight: DeviceTensor | QuantizedWeight | None = None
     """The last operand: the matrix of a product, dense or quantized, the second summand, ids."""

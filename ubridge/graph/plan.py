@@ -138,7 +138,10 @@ class GraphPlan:
         )
 
     def close(self) -> None:
-        """Wait for the last replay and let go of everything held. Closing twice is fine."""
+        """Wait for the last replay and release everything held.
+
+        Closing twice is fine.
+        """
         self._plan.close()
 
     def __enter__(self) -> GraphPlan:

@@ -33,7 +33,7 @@ class RunnableGraph(GraphBuilder):
     # -- results ---------------------------------------------------------------------------------
 
     def tensor(self, node: int) -> DeviceTensor:
-        """Return a leaf or a result as a tensor over the memory it is in.
+        """Return a leaf or a result as a tensor over its memory.
 
         Of an operation without `out` that another one reads, that memory is used again by later
         ones: `keep` it first.
@@ -49,7 +49,10 @@ class RunnableGraph(GraphBuilder):
         return self._tensor_at(node)
 
     def keep(self, node: int) -> int:
-        """Give a result memory of its own, so that it can be read after a run; return the node."""
+        """Give a result memory of its own, and return the node.
+
+        So it can be read after a run.
+        """
         self.order()
         node = self._checked_node("keep", node)
         self.storages[self.storages.values[node].storage].is_kept = True
@@ -98,14 +101,14 @@ class RunnableGraph(GraphBuilder):
                 yield Step(self.nodes[index], call, question, resolved(call.written), given)
 
     def enqueuing(self) -> list[Enqueue]:
-        """Return a function for each operation that enqueues it on the graph's device."""
+        """Return a function for each operation, which enqueues it."""
         steps = self.prepared()
         if self._enqueuing is None:
             self._enqueuing = [self.executor.enqueuing(step.question) for step in steps]
         return self._enqueuing
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Return a value for every slot: the given one, checked, or its own.
+        """Return a value for every slot: a checked one, or its own.
 
         Raises `NotFoundError` for a name that is none, `ArgumentTypeError` and
         `ArgumentValueError` for values of another kind or out of the slot's range.
@@ -172,7 +175,9 @@ def execute_graph(
     stream: StreamLike | None = None,
     **slots: float,
 ) -> GraphExecResult:
-    """Enqueue the operations of a graph in order, one dispatch each and none for leaves.
+    """Enqueue the operations of a graph in order.
+
+    Each operation is one dispatch; leaves have none.
 
     `dispatcher` launches the device's kernels unless another is given. Numbers of the graph's slots
     are what they were declared with unless given here. Does not wait.

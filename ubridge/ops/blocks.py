@@ -105,7 +105,9 @@ def launch_dequantize(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Compute the elements of a weight (rows, columns) of blocks, as f32, f16 or bf16.
+    """Compute the elements of a weight of blocks.
+
+    The weight is (rows, columns), the elements f32, f16 or bf16.
 
     Products of scales and integers are exact in f32, and the result is rounded once more to a
     narrower type. Raises as `launch_quantized_matvec` does.
@@ -128,7 +130,9 @@ def launch_quantized_matvec(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Multiply `vectors` contiguous vectors of f32 by a weight (rows, columns) of blocks.
+    """Multiply contiguous vectors of f32 by a weight of blocks.
+
+    There are `vectors` vectors; the weight is (rows, columns).
 
     The result is (vectors, rows) of f32. Sums are taken in f32. Raises `ArgumentTypeError` for
     other element types, `ArgumentValueError` for buffers too small and for a weight that begins at

@@ -26,7 +26,9 @@ def kv_append(
     *,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Write tokens into a cache from a position on, and return the cache.
+    """Write tokens into a cache from a position on.
+
+    Returns the cache.
 
     `cache` is (…, capacity, width) and contiguous, `source` (…, tokens, width); `position` is one
     i64, where the first token goes. The device reads it, so a graph can be given another one
@@ -82,7 +84,9 @@ def rope_at(
     interleaved: bool = False,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return x with pairs of its last axis rotated by the angles of the tokens' positions.
+    """Return x rotated by the angles of its tokens' positions.
+
+    It rotates pairs of the last axis.
 
     `x` is (tokens, heads, width), the first token stands at `position`, one i64 that is read by the
     device. `cos` and `sin` are f32 (positions, half of what turns): the first elements of a head,
@@ -131,7 +135,9 @@ def cached_attention(
     bias: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return values weighed by the softmax of each query's scores of the keys up to its own.
+    """Return the attention of queries to cached keys and values.
+
+    Each query sees the keys up to its own.
 
     Queries are (tokens, heads, width), the caches (kv heads, capacity, width); the first query
     stands at `position`, one i64 that is read by the device: what it takes follows the text, not

@@ -57,7 +57,10 @@ def where(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return `x` where the condition is not 0, else `y`; either may be a number."""
+    """Return `x` where the condition is not 0, else `y`.
+
+    Either may be a number.
+    """
     return run(plan_where(condition, x, y), out, stream)
 
 
@@ -70,7 +73,9 @@ def clip(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the elements, but none below `min` and then none above `max`: numbers or tensors.
+    """Return the elements, limited to `min` … `max`.
+
+    Both are numbers or tensors. `max` is applied last.
 
     Either may be None, which bounds nothing. NaN stays NaN.
     """

@@ -301,7 +301,10 @@ def affine(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return `x * multiplier + addend`, rounded once where the device has fused multiply-add."""
+    """Return `x * multiplier + addend`.
+
+    It is rounded once where the device has fused multiply-add.
+    """
     return run(plan_affine(x, multiplier, addend), out, stream)
 
 
@@ -346,7 +349,9 @@ def power(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the elements to a power, which is a number, in the dtype numpy gives.
+    """Return the elements to a power, which is a number.
+
+    The dtype is numpy's.
 
     Integers to an integer stay integers and wrap; `ArgumentValueError` for a negative exponent.
     """

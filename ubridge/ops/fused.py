@@ -63,7 +63,9 @@ def masked_fill(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return a number where the mask is not 0, else `x`, in the dtype of `x`.
+    """Return a number where the mask is not 0, else `x`.
+
+    The dtype is that of `x`.
 
     The mask and `x` are broadcast to one shape. Raises `ArgumentTypeError` for a number that the
     dtype of `x` does not hold.

@@ -72,7 +72,10 @@ def launch_unary(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Apply `kernel` to every element; `parameter` is the number that `elu` and `power` take."""
+    """Apply `kernel` to every element.
+
+    `parameter` is the number of `elu` and `power`.
+    """
     op = named_op(kernel)
     x = tensor_of(op, "x", buffer, layout, executor)
     if (parameter is not None) != (op.family is WITH_NUMBER):
@@ -93,7 +96,9 @@ def launch_binary(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Apply `kernel` to pairs of elements of two layouts of one shape; broadcast them first.
+    """Apply `kernel` to pairs of elements of two layouts.
+
+    Both layouts have one shape; broadcast them first.
 
     A comparison's result is of u8.
     """
@@ -134,7 +139,10 @@ def launch_affine(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Compute `x * multiplier + addend`; both are rounded to the elements' type first."""
+    """Compute `x * multiplier + addend`.
+
+    Both numbers are rounded to the elements' type first.
+    """
     x = tensor_of(AFFINE, "x", buffer, layout, executor)
     return run_into(of_each(AFFINE, (x,), x._dtype, (multiplier, addend)), out, stream)
 
@@ -201,7 +209,10 @@ def launch_masked_fill(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Return `value` where a mask of u8 is not 0, and `x` elsewhere; both have one shape."""
+    """Return `value` where a mask is not 0, else `x`.
+
+    The mask is of u8; both have one shape.
+    """
     x = tensor_of(MASKED_FILL, "x", buffer, layout, executor)
     masked = tensor_of(MASKED_FILL, "mask", mask, mask_layout, executor)
     return run_into(of_each(MASKED_FILL, (x, masked), x._dtype, (value,)), out, stream)
@@ -232,7 +243,9 @@ def launch_log_softmax(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Compute the logarithm of the softmax along the last axis, without computing the softmax.
+    """Compute the logarithm of the softmax along the last axis.
+
+    The softmax itself is not computed.
 
     `compensated` keeps what each addition to a row's sum loses (Knuth's two-sum), so that the
     error does not grow with the row; GCUs refuse it.
@@ -252,7 +265,10 @@ def launch_norm(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Scale the last axis to unit size and by `weight`: RMS norm, or layer norm with a `bias`."""
+    """Normalize the last axis, and scale it by `weight`.
+
+    It is an RMS norm, or a layer norm with a `bias`.
+    """
     op = RMS_NORM if bias is None else LAYER_NORM
     x = tensor_of(op, "x", buffer, layout, executor)
     row = Layout.contiguous(layout.shape[-1:])
@@ -272,7 +288,10 @@ def launch_argsort(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Compute the indices that sort the last axis, as u32; equal elements as in `argsort`."""
+    """Compute the indices that sort the last axis, as u32.
+
+    Equal elements are ordered as in `argsort`.
+    """
     op = named_op(kernel)
     x = tensor_of(op, "x", buffer, layout, executor)
     plan = rows.plan_argsort(x, -1, op is ARGSORT_DESCENDING)
@@ -291,7 +310,9 @@ def launch_rope(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Rotate pairs of the last axis by angles, given as `cos` and `sin` for each position.
+    """Rotate pairs of the last axis by angles.
+
+    `cos` and `sin` give the angles of each position.
 
     These hold (positions, width / 2) elements, or with `per_batch` as many for each batch. `rope`
     and `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
@@ -320,7 +341,10 @@ def launch_index_select(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Take the slices of an axis at ids of one axis, which replaces the axis they choose from."""
+    """Take the slices of an axis at ids.
+
+    The ids have one axis, which replaces the axis they choose from.
+    """
     x = tensor_of(INDEX_SELECT, "x", buffer, layout, executor)
     chosen = tensor_of(INDEX_SELECT, "ids", ids, ids_layout, executor)
     return run_into(selection.plan_slices(x, chosen, axis), out, stream)
@@ -337,7 +361,10 @@ def launch_gather(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> DeviceBuffer:
-    """Take an element at each id; the ids have the layout's shape except along the axis."""
+    """Take an element at each id of an axis.
+
+    The ids have the layout's shape except along the axis.
+    """
     x = tensor_of(GATHER, "x", buffer, layout, executor)
     chosen = tensor_of(GATHER, "ids", ids, ids_layout, executor)
     return run_into(selection.plan_elements(x, chosen, axis), out, stream)
@@ -356,7 +383,9 @@ def launch_matmul(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> tuple[DeviceBuffer, Shape]:
-    """Multiply (…, m, k) by (…, k, n); leading axes are broadcast. Also return the result's shape.
+    """Multiply (…, m, k) by (…, k, n).
+
+    Leading axes are broadcast. Also returns the result's shape.
 
     Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
     """
@@ -415,7 +444,10 @@ def launch_kv_concat(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> tuple[DeviceBuffer, Shape]:
-    """Join two tensors along an axis in one launch. Also return the result's shape."""
+    """Join two tensors along an axis in one launch.
+
+    Also returns the result's shape.
+    """
     x = tensor_of(KV_CONCAT, "x", left, left_layout, executor)
     y = tensor_of(KV_CONCAT, "y", right, right_layout, executor)
     plan = products.plan_kv_concat(x, y, axis)

@@ -45,7 +45,10 @@ def launch_copy2d(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """Copy `rows` of `columns` elements; a pitch is the elements from one row to the next."""
+    """Copy `rows` of `columns` elements.
+
+    A pitch is the elements from one row to the next.
+    """
     rows, columns, source_pitch, destination_pitch = (
         whole_number(COPY2D.name, one) for one in (rows, columns, source_pitch, destination_pitch)
     )
@@ -64,7 +67,9 @@ def launch_copy(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """Copy between layouts of one shape and dtype, strided or not. They must not overlap.
+    """Copy between layouts of one shape and dtype.
+
+    They may be strided and must not overlap.
 
     Kernels read strides but write rows, so a strided destination takes a launch for each of its
     outer elements. Raises `ArgumentValueError` where they overlap.
@@ -89,7 +94,10 @@ def launch_scatter(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """Write (`scatter`) or add (`scatter_add`) each element of a source at its id, in place."""
+    """Write or add each element of a source at its id.
+
+    `scatter` writes and `scatter_add` adds, in place.
+    """
     op = named_op(kernel)
     x = tensor_of(op, "x", buffer, layout, executor)
     where = tensor_of(op, "ids", ids, ids_layout, executor)
@@ -109,7 +117,7 @@ def launch_index_add(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """Add the slices of a source to those at ids of an axis, in place."""
+    """Add a source's slices at ids of an axis, in place."""
     operands = (buffer, layout, ids, ids_layout, source, source_layout)
     launch_scatter(INDEX_ADD, *operands, axis, stream=stream, executor=executor)
 
@@ -125,7 +133,10 @@ def launch_kv_append(
     stream: StreamLike | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """Write (…, tokens, width) into (…, capacity, width) from the position in `position` on."""
+    """Write (…, tokens, width) into (…, capacity, width).
+
+    The first token goes to the index in `position`.
+    """
     x = tensor_of(KV_APPEND, "cache", cache, cache_layout, executor)
     tokens = tensor_of(KV_APPEND, "source", source, source_layout, executor)
     start = tensor_of(KV_APPEND, "position", position, position_layout, executor)

@@ -70,7 +70,9 @@ def matmul(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the matrix product of the last two axes; leading axes are broadcast.
+    """Return the matrix product of the last two axes.
+
+    Leading axes are broadcast.
 
     An operand of one axis is a row on the left and a column on the right, as in numpy. Transposed
     views cost no copy where kernels take strides.

@@ -104,7 +104,9 @@ def sum(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Sum over axes, in the tensor's dtype unless `dtype` says another; booleans are counted.
+    """Sum over axes.
+
+    The dtype is the tensor's unless `dtype` is given; booleans are counted.
 
     With a `dtype` of bool the result says whether an element is not 0.
     """
@@ -146,7 +148,10 @@ def logsumexp(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the logarithm of the sum of e to the x over axes, computed without overflow."""
+    """Return the logarithm of the sum of exp(x) over axes.
+
+    It does not overflow.
+    """
     return reduced(LOGSUMEXP, x, axis, keepdims, out, stream)
 
 
@@ -185,7 +190,10 @@ def argmin(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the index of the first smallest along an axis, as u32; without an axis, of all."""
+    """Return the index of the first smallest along an axis, as u32.
+
+    Without an axis, it is the index among all elements.
+    """
     return reduced(ARGMIN, x, axis, keepdims, out, stream)
 
 
@@ -198,7 +206,10 @@ def argmax(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the index of the first largest along an axis, as u32; without an axis, of all."""
+    """Return the index of the first largest along an axis, as u32.
+
+    Without an axis, it is the index among all elements.
+    """
     return reduced(ARGMAX, x, axis, keepdims, out, stream)
 
 

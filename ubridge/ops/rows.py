@@ -155,7 +155,10 @@ def rms_norm(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return `x / sqrt(mean(x * x) + epsilon) * weight` along the last axis."""
+    """Return the RMS norm along the last axis.
+
+    It is `x / sqrt(mean(x * x) + epsilon) * weight`.
+    """
     return run(plan_rms_norm(x, weight, epsilon), out, stream)
 
 
@@ -169,7 +172,10 @@ def layer_norm(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return `(x - mean) / sqrt(variance + epsilon) * weight + bias` along the last axis."""
+    """Return the layer norm along the last axis.
+
+    It is `(x - mean) / sqrt(variance + epsilon) * weight + bias`.
+    """
     return run(plan_layer_norm(x, weight, bias, epsilon), out, stream)
 
 
@@ -200,7 +206,9 @@ def group_norm(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the layer norm of each group of channels, scaled and shifted by channel.
+    """Return the layer norm of each group of channels.
+
+    Each channel is scaled and shifted.
 
     `x` is (batch, channels, …), `weight` and `bias` are (channels,).
     """
@@ -230,7 +238,9 @@ def rope(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return x with pairs of its last axis rotated by angles of their positions.
+    """Return x with pairs of its last axis rotated.
+
+    The angles depend on the pairs' positions.
 
     `x` is (batch, heads, positions, width), or with `heads_last` (batch, positions, heads, width).
     `cos` and `sin` are (positions, width / 2), or (batch, positions, width / 2). A pair is two

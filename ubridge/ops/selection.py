@@ -73,7 +73,10 @@ def take(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the slices of `x` at `ids` along an axis; the ids' shape replaces the axis."""
+    """Return the slices of `x` at `ids` along an axis.
+
+    The ids' shape replaces the axis.
+    """
     require_tensors("take", x)
     axis = axis_of("take", x._layout, axis)
     where = checked_ids("take", x, ids, x.shape[axis], stream)
@@ -87,7 +90,10 @@ def flip(
     *,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return a copy with the elements in reverse along one axis, several axes, or all."""
+    """Return a copy with the elements in reverse.
+
+    It reverses one axis, several axes, or all.
+    """
     require_tensors("flip", x)
     axes = axes_of("flip", x._layout, axis)
     for one in axes:
@@ -144,7 +150,10 @@ def gather(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return an element of `x` for each id, in the ids' shape, as numpy's `take_along_axis`."""
+    """Return an element of `x` for each id.
+
+    The result has the ids' shape, like numpy's `take_along_axis`.
+    """
     require_tensors(GATHER.name, x)
     axis = axis_of(GATHER.name, x._layout, axis)
     where = checked_ids(GATHER.name, x, ids, x.shape[axis], stream)
@@ -171,7 +180,10 @@ def sort(
     *,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the elements of an axis in order; NaN is the largest, except on GCUs."""
+    """Return the elements of an axis in order.
+
+    NaN is the largest, except on GCUs.
+    """
     require_tensors("sort", x)
     axis = axis_of("sort", x._layout, axis)
     return gathered(x, argsort(x, axis, descending, stream=stream), axis, stream=stream)
@@ -186,7 +198,9 @@ def topk(
     *,
     stream: StreamLike | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest elements of an axis, or the smallest, and their indices as u32.
+    """Return the `k` largest or smallest elements, and their indices.
+
+    They are taken along an axis; the indices are u32.
 
     The largest, or smallest, comes first; equal elements keep their order; NaN is the largest. GCUs
     promise neither of the last two. The whole axis is sorted. Raises `ArgumentValueError`
@@ -208,7 +222,9 @@ def topk(
 def scatter(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
-    """Write an element of `source` at each id of an axis of `x`, in place.
+    """Write an element of `source` at each id of an axis.
+
+    It works in place, in `x`.
 
     Of elements with the same id, the last one is written.
     """
@@ -219,7 +235,10 @@ def scatter(
 def scatter_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
-    """Add an element of `source` at each id of an axis of `x`, in place."""
+    """Add an element of `source` at each id of an axis.
+
+    It works in place, in `x`.
+    """
     return _changed(SCATTER_ADD, x, ids, source, axis, stream)
 
 
@@ -227,7 +246,10 @@ def scatter_add(
 def index_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
-    """Add the slices of `source` to those of `x` at ids of an axis, in place."""
+    """Add the slices of `source` at ids of an axis of `x`.
+
+    It works in place.
+    """
     return _changed(INDEX_ADD, x, ids, source, axis, stream)
 
 

@@ -110,7 +110,9 @@ def prod(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Multiply over axes, in the tensor's dtype unless `dtype` says another; booleans as i64.
+    """Multiply over axes.
+
+    The dtype is the tensor's unless `dtype` is given; booleans become i64.
 
     One half of the elements is multiplied by the other until one is left: a launch or two for each
     doubling of their number; errors grow with the number of doublings. The product of no elements
@@ -159,7 +161,9 @@ def cumsum(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the sums of the elements up to each one of an axis; without an axis, of all in a row.
+    """Return the cumulative sums along an axis.
+
+    Without an axis, all elements form one row.
 
     The result has the tensor's dtype unless `dtype` names another; booleans are counted as i64.
     Sums of pairs of neighbours are summed up first, then the elements between them are added (Brent
@@ -221,7 +225,10 @@ def any(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return whether some element over axes is not 0, as bool; False for no elements."""
+    """Return whether some element over axes is not 0, as bool.
+
+    It is False for no elements.
+    """
     return run(_plan_any(x, axis, keepdims), out, stream)
 
 
@@ -234,7 +241,10 @@ def all(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return whether every element over axes is not 0, as bool; True for no elements."""
+    """Return whether every element over axes is not 0, as bool.
+
+    It is True for no elements.
+    """
     return run(_plan_all(x, axis, keepdims), out, stream)
 
 

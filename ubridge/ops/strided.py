@@ -161,7 +161,10 @@ class StridedTensor(TensorData):
         return self._viewed(self._layout.narrow(axis, start, length))
 
     def transpose(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
-        """Return the view with the axes in another order, by default the opposite one."""
+        """Return the view with the axes in another order.
+
+        The default is the opposite order.
+        """
         is_one = len(axes) == 1 and not hasattr(axes[0], "__index__")
         given = axes[0] if is_one else axes
         if not given:
@@ -195,11 +198,16 @@ class StridedTensor(TensorData):
         return self._viewed(self._layout.expanded(axis))
 
     def squeeze(self: Tensor, axis: int | None = None) -> Tensor:
-        """Return the view without one axis of one element, or without all of them."""
+        """Return the view without axes of one element.
+
+        It drops one axis, or all of them.
+        """
         return self._viewed(self._layout.squeezed(axis))
 
     def reshape(self: Tensor, *shape: int | Iterable[int]) -> Tensor:
-        """Return the elements in another shape, in the same order; a view if there is one.
+        """Return the elements in another shape, in the same order.
+
+        It is a view if possible.
 
         One length may be -1.
         """
@@ -278,7 +286,7 @@ class StridedTensor(TensorData):
         return cls(buffer, Layout(Shape(shape), strides))
 
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
-        """Return a copy of the elements as an array, once they are computed.
+        """Return a copy of the elements as an array.
 
         Waits. With a `stream`, only for what is in that one. Raises `IndexError` when a kernel that
         the elements may depend on met an id out of bounds.

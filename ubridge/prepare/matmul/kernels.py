@@ -40,7 +40,10 @@ class ProductKernel(MatmulKernel):
 
     @abstractmethod
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add the steps of a product it takes. Operands begin with their first element."""
+        """Add the steps of a product it takes.
+
+        Operands begin with their first element.
+        """
 
     def close(self) -> None:
         """Give back what it holds besides memory. The device is still there."""
