@@ -1,9 +1,9 @@
-"""What a distribution needs to bring the kernels of its backend to ubridge.
+"""Building blocks for a distribution that brings its backend's kernels to ubridge.
 
 `BackendKernels` is the contract, version 2, named under the entry-point group `ubridge.backends`;
-the guide writing-a-backend.md walks through it. Everything else here is what one is made of:
-`CANDLE`, the lowerings to kernels with the parameters of `ubridge/kernels/*.cu`; folders of images;
-`Lowering`, `KernelDef` and geometries for kernels of your own, and product kernels.
+the guide writing-a-backend.md walks through it. Its parts are here. `CANDLE` has lowerings to
+kernels with the parameters of `ubridge/kernels/*.cu`. Then there are folders of images; `Lowering`,
+`KernelDef` and geometries for kernels of your own; and product kernels.
 """
 
 from __future__ import annotations

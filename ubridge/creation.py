@@ -191,7 +191,7 @@ def array(
 
 
 def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
-    """Anything numpy makes an array of; through DLPack what has dtypes that numpy lacks."""
+    """Anything numpy makes an array of; DLPack covers dtypes that numpy lacks."""
     try:
         return np.asarray(values, dtype)
     except TypeError as error:

@@ -79,16 +79,16 @@ def quantized_matmul(
 
     (…, columns) becomes (…, rows), in the dtype of x: f32, f16 or bf16.
 
-    With activations of `"f32"` elements of the weight are multiplied by those of x, widened. With
-    `"q8"` x is rounded to 8 bits first, which is several times faster; the products are exact then.
-    How it is rounded depends on the backend, and so do the result's bits: the host scales runs of
-    32 elements, as ggml's Q8_0 does, or of 256 for weights of such blocks, as Q8_K; GPUs have Q8_1.
-    A run adds an error of at most 1/220 of its largest `|x|` times the sum of the weights' `|w|`
+    With activations of `"f32"` elements of the weight are multiplied by x's, widened. With `"q8"` x
+    is rounded to 8 bits first, which is several times faster; the products are exact then. The
+    rounding depends on the backend, and so do the result's bits. The host scales runs of 32
+    elements, as ggml's Q8_0 does, or of 256 for weights of such blocks, as Q8_K; GPUs have Q8_1. A
+    run adds an error of at most 1/220 of its largest `|x|` times the sum of the weights' `|w|`
     there. Where a run has an infinity or NaN the result is NaN.
 
     For a sequence of weights the products come as a tuple, and x is rounded once for all of one
-    kind. An x of u8 is what `quantize_activations` made; its product is of f32. Sums are taken in
-    f32 and rounded once. Safe from any thread.
+    kind. An x of u8 comes from `quantize_activations`; its product is of f32. Sums are taken in f32
+    and rounded once. Safe from any thread.
     """
     require_tensors("quantized_matmul", x)
     if activations not in ("f32", "q8"):

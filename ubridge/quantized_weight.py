@@ -148,8 +148,8 @@ class QuantizedWeight:
 
         The shape is the ids' shape, then the columns.
 
-        As `ubridge.take` does for a table: what a tied embedding is read by. Ids out of bounds are
-        refused as there.
+        It works like `ubridge.take` for a table, and reads tied embeddings. Ids out of bounds are
+        refused in the same way.
         """
         row_bytes = self.format.row_bytes(self.columns)
         table = DeviceTensor(self.blocks, Layout.contiguous((self.rows, row_bytes)))

@@ -21,11 +21,11 @@ Array = npt.NDArray[Any]
 def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
     """Quantize the last axis of an array: the bytes of its blocks, row after row.
 
-    Takes f32 and bf16 as they are, other numbers as f32. Formats of 32 elements and TQ1_0, TQ2_0
-    get ggml's bytes; the others search for scales by least squares, and their root mean square
-    error is at most that of ggml's search and 2 percent. Computed on the host's CPU, by all its
-    cores. Raises `ArgumentValueError` for rows of no whole blocks, and for formats that need a
-    search in a codebook, which are read only.
+    Takes f32 and bf16 directly, other numbers as f32. Formats of 32 elements and TQ1_0, TQ2_0 get
+    ggml's bytes. The others search for scales by least squares, and their root mean square error is
+    at most 2 percent above ggml's. Computed on the host's CPU, by all its cores. Raises
+    `ArgumentValueError` for rows of no whole blocks, and for formats that need a search in a
+    codebook, which are read only.
     """
     told = block_format(format)
     if told.name not in ENCODED:
@@ -77,6 +77,6 @@ ENCODED = (
 )
 """Formats that `quantize` writes."""
 _PIECES = 256
-"""Of a weight that is quantized: enough for many cores, each a run of blocks."""
+"""Elements of a weight quantized at once: enough for many cores, each a run of blocks."""
 
 __all__ = ["ENCODED", "dequantize", "quantize"]

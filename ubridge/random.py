@@ -167,10 +167,10 @@ def randn(
 
     The dtype is a float type, f32 by default.
 
-    By Box and Muller ("A note on the generation of random normal deviates", 1958) from even numbers
-    of 53 bits, in f64, rounded once: f64 is within 8 roundings of what they say exactly. The same
+    By Box and Muller ("A note on the generation of random normal deviates", 1958) from uniform
+    numbers of 53 bits, in f64, rounded once. f64 is within 8 roundings of the exact value. The same
     seed gives the same numbers on every device whose divisions and square roots of f64 are rounded
-    to the nearest. In a trace they are those drawn while tracing.
+    to the nearest. In a trace they are drawn once, while tracing.
     """
     return _made(RANDN, shape, as_dtype(dtype), 2, seed, device, stream)
 

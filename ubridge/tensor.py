@@ -48,7 +48,7 @@ from uhal.interop import StreamLike
 
 
 def _comparison(op: Op) -> Callable[[Any, Any], Any]:
-    """The method behind `==` and `!=`: what is no number equals no element, as Python has it."""
+    """The method behind `==` and `!=`: only numbers equal elements, as in Python."""
 
     def plan(x: Value, other: Any) -> Value | None:
         return elementwise.plan_binary(op, x, other) if _is_comparable(other) else None
@@ -61,7 +61,7 @@ def _comparison(op: Op) -> Callable[[Any, Any], Any]:
 
 
 def _is_comparable(other: Any) -> bool:
-    """Whether it is a number or has elements; those of lists and arrays are refused later."""
+    """Whether it is a number or has elements; elements of lists and arrays are refused later."""
     return isinstance(other, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple))
 
 

@@ -1,14 +1,15 @@
-"""How far results may be from the exact ones: the promises that definitions choose from.
+"""Accuracy of results: the promises that definitions choose from.
 
-Halves and f8 are computed in f32, f64 in f64, and every result is rounded to its dtype once. With
-`u` the rounding of the dtype and `c` that of the type computed in, a result is within
+Halves and f8 are computed in f32, f64 in f64, and every result is rounded to its dtype once. `u` is
+the rounding error of the dtype, `c` that type's in which the kernel computes. Then a result is
+within
 
     u |exact| + c (relative |exact| + of_magnitude M)
 
-of the exact one, where `M` is the sum of the magnitudes of what is added up; sums that are not
-compensated have `of_magnitude` for each term. Integers are exact, modulo their range. This is what
-tests hold CUDA's, AMD's and the host's kernels to. GCUs' kernels are Ubridge's, and no source says
-what they promise.
+of the exact one. `M` is the sum of the magnitudes of the summands; sums that are not compensated
+have `of_magnitude` for each term. Integers are exact, modulo their range. Tests check the kernels
+of CUDA, AMD and the host against this. GCUs run Ubridge's kernels, whose accuracy is not
+documented.
 """
 
 from __future__ import annotations

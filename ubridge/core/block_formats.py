@@ -1,8 +1,8 @@
 """The formats of quantized weights: one row for each kind of block in ggml's files.
 
-`ubridge/kernels/blocks.h` and `codebook_blocks.h` say what the elements of a block are, one struct
-a format. Kernels, operations and tests of every format are derived from those and this table. A
-new format is a struct, its line in the list of its header, and a row here.
+`ubridge/kernels/blocks.h` and `codebook_blocks.h` define the elements of a block, one struct a
+format. Kernels, operations and tests of every format are derived from them and this table. A new
+format is a struct, its line in the list of its header, and a row here.
 """
 
 from __future__ import annotations

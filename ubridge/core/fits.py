@@ -15,11 +15,11 @@ from uhal import as_dtype
 from uhal.errors import ArgumentValueError
 
 MOST = (1 << 63) - 1
-"""Of a number that counts elements or bytes: kernels take them as 64 bits."""
+"""The largest count of elements or bytes: kernels take counts as 64 bits."""
 
 
 def require_counts(what: str, *numbers: object) -> None:
-    """Refuse what are not numbers that kernels can count with."""
+    """Refuse values that kernels cannot count with."""
     for one in numbers:
         if type(one) is not int or not 0 <= one <= MOST:
             raise ArgumentValueError(f"{what}: expected numbers in 0…2^63-1, got {one!r:.80}")
@@ -55,7 +55,7 @@ def shapes(question: Question) -> list[Shape]:
 
 
 def require_sound(question: Question) -> None:
-    """Refuse a question whose parts do not fit; `ArgumentValueError` says what was expected."""
+    """Refuse a question whose parts do not fit; `ArgumentValueError` names the expected value."""
     op, family = question.op, question.op.family
     for _, layout in (question.result, *question.operands):
         require_counts(f"{op.name}: a layout", *layout.key)

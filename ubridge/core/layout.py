@@ -48,7 +48,7 @@ class Shape(tuple[int, ...]):
         return tuple(reversed(strides))
 
     def is_contiguous(self, strides: Sequence[int]) -> bool:
-        """Return whether `strides` are those of row-major order without gaps.
+        """Return whether `strides` are in row-major order without gaps.
 
         An axis of at most one element may have any stride, which is never used. Kernels test the
         same way.
@@ -320,7 +320,7 @@ class Layout:
 
 
 def checked_int(name: str, value: object) -> int:
-    """Return an int, or what has `__index__`, as Python's int; `ArgumentTypeError` for others."""
+    """Return an int, or an object with `__index__`, as int; `ArgumentTypeError` for others."""
     if type(value) is int:
         return value
     try:

@@ -1,4 +1,4 @@
-"""`Lowering`: how one device computes an operation; `Steps`: what it adds launches and work to."""
+"""`Lowering`: how one device computes an operation; `Steps`: its launches and work."""
 
 from __future__ import annotations
 
@@ -142,9 +142,9 @@ class Steps:
     ) -> None:
         """Add a launch; arguments are named as the kernel's parameters.
 
-        `work` holds the sizes that the kernel's geometry takes. `dtype` is by default that of the
-        first operand, `other` the ids' type, or the type that a cast is to; `kernel` is by default
-        the one named after the operation.
+        `work` holds the sizes that the kernel's geometry takes. `dtype` is the first operand's by
+        default. `other` is the ids' type, or a cast's target type. `kernel` is by default the one
+        named after the operation.
         """
         definition = kernel or self.kernel
         assert definition is not None, "the lowering has no kernel"
@@ -202,8 +202,8 @@ class Steps:
     ) -> None:
         """Add work of the host.
 
-        `run` is called with the executor, the stream and the buffers. Work that only reads what the
-        host knows already does not count as beyond launches.
+        `run` is called with the executor, the stream and the buffers. Work that reads only host
+        data does not count as beyond launches.
         """
         whole = self._whole
         whole._steps.append(Work(run, tuple(one.passed for one in memory)))
@@ -223,9 +223,9 @@ class Steps:
 class Lowering(ABC):
     """How one device computes an operation. Any thread may use it.
 
-    The engine has checked the question: dtypes and sizes fit, memory begins at its layout's first
-    element, results are contiguous, apart from the operands unless the operation allows it, and
-    nothing is empty.
+    The engine has checked the question. Dtypes and sizes fit, memory begins at its layout's first
+    element, and nothing is empty. Results are contiguous, and apart from the operands unless the
+    operation allows overlap.
     """
 
     kernel: KernelDef | None = None
@@ -267,7 +267,7 @@ class Lowering(ABC):
         return ()
 
     def close(self) -> None:
-        """Release what it holds besides memory. The device is still open."""
+        """Release its objects besides memory. The device is still open."""
 
 
 class Launches(Lowering):

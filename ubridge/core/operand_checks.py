@@ -61,8 +61,8 @@ def axis_of(name: str, layout: Layout, axis: int) -> int:
 def axes_of(name: str, layout: Layout, axis: int | Iterable[int] | None) -> tuple[int, ...]:
     """Return one axis or several, counted from the front; for None all of them.
 
-    Raises `ArgumentTypeError` for what are no ints, `ArgumentValueError` for an axis that is not
-    there or stands twice.
+    Raises `ArgumentTypeError` for values that are no ints, and `ArgumentValueError` for an axis
+    that does not exist or stands twice.
     """
     if axis is None:
         return tuple(range(layout.rank))
@@ -89,7 +89,7 @@ def whole_number(name: str, given: Any, least: int = 0) -> int:
 
 
 def require_number(name: str, given: Any) -> None:
-    """Refuse what is neither Python's nor numpy's number: `ArgumentTypeError`."""
+    """Refuse values other than Python's and numpy's numbers: `ArgumentTypeError`."""
     if not isinstance(given, (int, float, np.integer, np.floating, np.bool_)):
         raise ArgumentTypeError(f"{name}: expected a number, got {type(given).__name__}")
 

@@ -35,12 +35,13 @@ class Family:
 
     name: str
     operands: str
-    """The names of operands in memory; what is changed in place is the first, one in brackets may
-    be left out."""
+    """The names of operands in memory. The first may be changed in place; brackets mark optional
+    ones."""
     shape: str
     """The result's shape, in words."""
     rule: Callable[[Any], Shape] | None = None
-    """The shape of a `Question`'s result by its operands; what they leave open its result says.
+    """The shape of a `Question`'s result from its operands, or from the result if they leave it
+    open.
 
     Raises `ArgumentValueError` or `ArgumentTypeError` for operands that do not fit. `None` for
     operations that graphs do not hold.
@@ -50,11 +51,11 @@ class Family:
     packed: int = 0
     """How many of the first operands have to be contiguous."""
     settings: str = ""
-    """The names of what else its functions on tensors take, such as an axis."""
+    """The names of other arguments of its functions on tensors, such as an axis."""
     numbers: str = ""
     """The names of numbers that each call passes behind the operands."""
     attributes: str = ""
-    """The names of what else a question says."""
+    """The names of a question's other attributes."""
     replaces: int = 0
     """How many of the first operands a result of the same layout may overwrite in place.
 
@@ -130,7 +131,7 @@ def define(
 ) -> Op:
     """Return a new operation, by default as exact as its family.
 
-    `settings` are the keywords by which the function `called` asks it.
+    `settings` are the keywords of the function `called`.
     """
     promised = accuracy or family.accuracy
     kinds = tuple(dtypes.split())

@@ -1,7 +1,7 @@
-"""The answer to a question: what is launched, with what arguments, in which order.
+"""The answer to a question: launches, their arguments, and their order.
 
-It holds no object of a device. Arguments are named as the kernel's own parameters; their order is
-that of the loaded image's signature.
+It holds no object of a device. Arguments are named as the kernel's own parameters; the loaded
+image's signature gives their order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A product of matrices as kernels see it, and what may compute one."""
+"""A product of matrices from a kernel's view, and kernels that may compute it."""
 
 from __future__ import annotations
 

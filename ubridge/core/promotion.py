@@ -88,7 +88,7 @@ def checked_number(name: str, dtype: DType, number: Any) -> Any:
 
 
 def _rounded(dtype: DType, number: float) -> float:
-    """The float itself within the type's range, beyond it what the type rounds it to."""
+    """The float itself within the type's range, else its rounding to the type."""
     if not math.isfinite(number) or abs(number) <= _LARGEST[dtype.name]:
         return number
     with np.errstate(over="ignore"):
@@ -96,7 +96,7 @@ def _rounded(dtype: DType, number: float) -> float:
 
 
 def element_bytes(dtype: DType, number: Any) -> bytes:
-    """Return one element of `dtype`, as it lies in memory."""
+    """Return the bytes of one element of `dtype`."""
     with np.errstate(over="ignore"):
         return np.array(number).astype(dtype.dtype).tobytes()
 

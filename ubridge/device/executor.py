@@ -64,7 +64,7 @@ class Answer:
 
 
 _NO_ANSWER = Answer(None, Layout.contiguous(()), u8)  # type: ignore[arg-type]
-"""Of calls that the function has to be called for."""
+"""The answer for calls that need the function itself."""
 
 
 class Executor(ABC):
@@ -169,7 +169,7 @@ class DeviceExecutor(DeviceKernels, Executor):
         return self.ready(question).launch
 
     def prepare(self, question: Question) -> Prepared:
-        """Return what is launched for a question; nothing is enqueued.
+        """Return the launches for a question; nothing is enqueued.
 
         Raises `NotSupportedError` and `ArgumentTypeError` where there is no kernel.
         """

@@ -31,7 +31,7 @@ class ImageFolder:
     """Images in a folder, one file for each module: `<module><suffix>`."""
 
     def __init__(self, folder: Path, suffix: str, advice: str) -> None:
-        """`advice` ends the message about a missing file: what makes or installs it."""
+        """`advice` ends the message about a missing file: how to make or install it."""
         self._folder = folder
         self._suffix = suffix
         self._advice = advice
@@ -92,12 +92,12 @@ def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
     The default is the current device.
 
     A module is loaded once a device and stays loaded until the device is closed; every caller gets
-    the same object. `module.chosen` says which image was taken and why. May be called from any
-    thread, and afresh in a forked child.
+    the same object. `module.chosen` names the image and the reason. May be called from any thread,
+    and again in a forked child.
 
     Raises `NotFoundError` for a name that `modules` does not list and for an image that is not
-    built, `NotSupportedError` when there are no images for the device's backend, and
-    `InvalidImageError` when none of a module is for the device.
+    built. Raises `NotSupportedError` when there are no images for the device's backend, and
+    `InvalidImageError` when no image of the module fits the device.
     """
     at = Device.current() if device is None else as_device(device)
     images = kernels_of(at.backend).images

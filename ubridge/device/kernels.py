@@ -47,7 +47,7 @@ class DeviceKernels:
         return loaded.get_function(entry)
 
     def room(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
-        """Return memory in the order of `stream`, with whatever it held."""
+        """Return uninitialised memory in the order of `stream`."""
         if stream is None:
             return DeviceBuffer.uninitialized(size, dtype, device=self.device)
         return DeviceBuffer.uninitialized_async(size, dtype, stream)
@@ -77,7 +77,7 @@ class DeviceKernels:
         return known.get(op) or known.get(op.family)
 
     def close(self) -> None:
-        """Release what its lowerings hold besides memory. The device is still open."""
+        """Release its lowerings' objects besides memory. The device is still open."""
         self.index_faults.close()
         for lowering in self._lowerings.values():
             lowering.close()

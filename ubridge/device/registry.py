@@ -1,4 +1,4 @@
-"""The registry of what a backend brings to ubridge: its lowerings, and where its images are.
+"""The registry of backends' parts for ubridge: lowerings, and places of images.
 
 The table `OURS` names the modules of our backends; each is imported when a device of it is first
 used. Another distribution names its `BackendKernels` under the entry-point group
@@ -75,7 +75,7 @@ class BackendKernels:
     """
 
     def __post_init__(self) -> None:
-        """Refuse a lowering of what is no operation and no family."""
+        """Refuse a lowering whose key is neither an operation nor a family."""
         unknown = [one for one in self.lowerings if not isinstance(one, (Op, Family))]
         if unknown:
             raise ArgumentTypeError(

@@ -33,7 +33,7 @@ class GraphBuilder:
     """Nodes, their calls and the memory they name. `ComputeGraph` runs them."""
 
     def __init__(self, device: DeviceLike | None = None) -> None:
-        """Make an empty graph; without a device it is on that of the first leaf."""
+        """Make an empty graph; without a device it takes the first leaf's."""
         self.nodes: list[Node] = []
         """Leaves and operations, in the order they were added; a node's number is its index."""
         self.calls: list[Call | None] = []
@@ -49,7 +49,7 @@ class GraphBuilder:
         self._order: list[int] | None = None
         self._names: dict[str, int] = {}
         self.is_recorded = False
-        """Whether its order is that of a trace, in which no node reads an overwritten value."""
+        """Whether its order is a trace's, in which no node reads an overwritten value."""
 
     # -- building --------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class GraphBuilder:
         The result of `shape` goes to `out`, or to memory the graph plans when that is `None`. An
         operation that changes its first input in place (scatter, index_add, fill) takes no other
         `out`. Inputs may be nodes that are yet to be added; shapes and dtypes are checked as soon
-        as all are there. Raises what the operation raises for tensors, with the node named, and
+        as all exist. Raises the operation's errors for tensors, with the node named, and
         `ArgumentValueError` when the result has another shape.
         """
         params = params or _NO_PARAMS

@@ -1,4 +1,4 @@
-"""One operation of a graph: a question, and the views of what it reads and writes."""
+"""One operation of a graph: a question, and views of its inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Describes an operation: its function is called on tensors that compute nothing.
 
-So the graph has the function's own checks and shapes, and enqueues what the function would have
-enqueued.
+So the graph has the function's own checks and shapes, and enqueues the same launches.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ class Describer(Executor):
             )
 
     def describe(self, node: Node) -> Call:
-        """Return the call of a node whose inputs are known, and note where its result goes.
+        """Return the call of a node whose inputs are known, and note its result's memory.
 
-        Raises what the operation raises for tensors, with the node named.
+        Raises the operation's errors for tensors, with the node named.
         """
         assert node.op is not None
         calls = self._calls

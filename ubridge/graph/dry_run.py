@@ -21,7 +21,7 @@ _RESULT = -1
 
 
 class DryRun:
-    """The operations of a graph, ready on its device, and what they will launch."""
+    """The operations of a graph, ready on its device, and their launches."""
 
     def __init__(self, executor: DeviceExecutor, steps: Sequence[Step]) -> None:
         """Make them ready; `NotSupportedError` for an operation that is more than launches."""

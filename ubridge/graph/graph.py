@@ -84,11 +84,10 @@ class ComputeGraph(RunnableGraph):
 
         `leaves` come from `ComputeGraph.leaves`.
 
-        It is on the device of its leaves, else on `device`, by default the current one.
-        The file is not trusted: what a call in it would read or write is compared with the memory
-        it names, which are the leaves and results of the graph's own. Raises `ArgumentValueError`
-        for a file that is no such graph and for leaves that are too small, and `NotFoundError` for
-        leaves that are not given.
+        It is on the device of its leaves, else on `device`, by default the current one. The file is
+        not trusted: the memory that a call reads or writes must lie in the graph's own leaves and
+        results. Raises `ArgumentValueError` for a file that is no such graph and for leaves that
+        are too small, and `NotFoundError` for leaves that are not given.
         """
         return load(cls, path, leaves, device)
 

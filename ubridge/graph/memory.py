@@ -25,7 +25,7 @@ class MemoryPlan:
     """The arena of a graph."""
 
     peak_bytes: int
-    """Bytes of the arena: the most that results take at once, as they are laid out."""
+    """Bytes of the arena: the largest use at any time in the plan."""
     unplanned_bytes: int
     """Bytes the same results would take if each had memory of its own."""
     offsets: Mapping[int, int]

@@ -1,7 +1,7 @@
 """The nodes of a graph, with the names of the Rust original: `TensorOp` and `OpParams`.
 
-Every operation of the table is one. `compute` calls the function that tensors have for it; the
-operation's definition says which one, and what it takes. The function's own checks are the graph's.
+Every operation of the table is one. `compute` calls the function for tensors; the operation's
+definition names it and its arguments. The function's own checks are the graph's.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """The operation's name in texts: that of its `TensorOp`, `leaf`, or `Work`."""
+        """The operation's name in texts: its `TensorOp`'s, `leaf`, or `Work`."""
         if self.op is None:
             return "leaf"
         return "Work" if self.op is WORK else TensorOp(self.op.name).name

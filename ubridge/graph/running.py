@@ -24,7 +24,7 @@ class RunnableGraph(GraphBuilder):
     """Operations with memory. `ComputeGraph` captures, prints and writes them."""
 
     def __init__(self, device: DeviceLike | None = None) -> None:
-        """Make an empty graph; without a device it is on that of the first leaf."""
+        """Make an empty graph; without a device it takes the first leaf's."""
         super().__init__(device)
         self._memory: MemoryPlan | None = None
         self._program: list[Step] | None = None
@@ -35,8 +35,8 @@ class RunnableGraph(GraphBuilder):
     def tensor(self, node: int) -> DeviceTensor:
         """Return a leaf or a result as a tensor over its memory.
 
-        Of an operation without `out` that another one reads, that memory is used again by later
-        ones: `keep` it first.
+        The memory of an intermediate result without `out` is reused by later operations: call
+        `keep` for it first.
         """
         self.prepared()
         node = self._checked_node("tensor", node)
@@ -180,7 +180,7 @@ def execute_graph(
     Each operation is one dispatch; leaves have none.
 
     `dispatcher` launches the device's kernels unless another is given. Numbers of the graph's slots
-    are what they were declared with unless given here. Does not wait.
+    have their declared values unless given here. Does not wait.
     """
     steps = graph.prepared()
     ready = graph.enqueuing()

@@ -9,7 +9,7 @@ from ubridge.graph.running import RunnableGraph
 
 
 def text_of(graph: RunnableGraph) -> str:
-    """Return the nodes in order, what each reads, and where its result lies."""
+    """Return the nodes in order, with their inputs and the memory of their results."""
     memory = graph.memory
     lines = [
         f"graph of {graph.n_ops} operations; results take {memory.peak_bytes} bytes, "

@@ -28,17 +28,17 @@ from uhal.interop import StreamLike
 def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
     """Run a block and record its operations: `with ubridge.trace() as graph:`.
 
-    Operations of this thread on tensors of the device, the current one unless given, run as always
-    and become nodes of the graph. When the block ends, results that are still held keep their
-    memory and are written again by each run; all others get memory the graph plans. Tensors from
-    before the block and those made of host data are leaves: a run reads what is in them then.
+    This thread's operations on tensors of the device, by default the current one, run as always and
+    become nodes of the graph. When the block ends, results that are still held keep their memory
+    and are written again by each run. All others get memory the graph plans. Tensors from before
+    the block and tensors made of host data are leaves: a run reads their contents at that time.
 
     Launches of the program's own kernels, its `LaunchSequence`s, fills, and copies between buffers
-    of the device become nodes too: each is taken to read and write every buffer that it is given.
-    Other numbers among its arguments stay as they are. `DeviceError` at once for work that a graph
-    cannot repeat: replays of plans, copies from the host into a result or from another device,
-    memory given to other libraries. Copies to the host are not recorded. Raises `DeviceError` when
-    the device is being traced already.
+    of the device become nodes too. Each counts as a reader and writer of every buffer it gets.
+    Their other numbers are constants. `DeviceError` at once for work that a graph cannot repeat:
+    replays of plans, copies from the host into a result or from another device, memory given to
+    other libraries. Copies to the host are not recorded. Raises `DeviceError` when the device is
+    being traced already.
     """
     executor = DeviceExecutor.of(device)
     if recording.listened_to(executor.device):
@@ -78,7 +78,7 @@ class _Tracer(recording.Listener):
         self._graph.add_call(Call(question, operands, view_of(out), given[count:]))
 
     def observe(self, kind: str, *details: Any) -> None:
-        """Hear of work of any thread; that of others, and within operations, is none of ours."""
+        """Take work of any thread; ignore other threads' work, and work within operations."""
         if self.hears(self.device) and not recording.is_within_one():
             self.observed(kind, *details)
 

@@ -88,10 +88,11 @@ def rope_at(
 
     It rotates pairs of the last axis.
 
-    `x` is (tokens, heads, width), the first token stands at `position`, one i64 that is read by the
-    device. `cos` and `sin` are f32 (positions, half of what turns): the first elements of a head,
-    in pairs half of them apart, or `interleaved` neighbours; what lies behind them stays. A token
-    behind the last position is an `IndexError` with the next `to_numpy()`. GCUs take one token.
+    `x` is (tokens, heads, width); the first token stands at `position`, one i64 that is read by the
+    device. `cos` and `sin` are f32 (positions, half of the rotated elements). The first elements of
+    a head are rotated, in pairs half of them apart, or `interleaved` neighbours; elements behind
+    them stay. A token behind the last position is an `IndexError` with the next `to_numpy()`. GCUs
+    take one token.
     """
     return run(plan_rope_at(x, cos, sin, position, interleaved), None, stream)
 
@@ -139,14 +140,14 @@ def cached_attention(
 
     Each query sees the keys up to its own.
 
-    Queries are (tokens, heads, width), the caches (kv heads, capacity, width); the first query
-    stands at `position`, one i64 that is read by the device: what it takes follows the text, not
-    the capacity. Scores are multiplied by `scale`, 1 / the root of the width unless given, and
-    bounded by `cap * tanh(score / cap)` where `cap` is not 0. `bias`, f32 (heads, capacity), is
-    added to them then. With a `window` a query sees only that many keys, its own the last.
+    Queries are (tokens, heads, width), the caches (kv heads, capacity, width). The first query
+    stands at `position`, one i64 that is read by the device: the cost follows the text, not the
+    capacity. Scores are multiplied by `scale`, by default 1 / the root of the width. If `cap` is
+    not 0, they are bounded by `cap * tanh(score / cap)`. Then `bias`, f32 (heads, capacity), is
+    added. With a `window` a query sees only that many keys, its own the last.
 
     Raises `ArgumentValueError` for shapes that do not fit, heads in no whole groups and a width
-    above 256. On GCUs, which take one token, keys to come are scored too and then hidden.
+    above 256. On GCUs, which take one token, later keys are scored too and then hidden.
     """
     plan = plan_cached_attention(query, keys, values, position, scale, window, cap, bias)
     return run(plan, None, stream)

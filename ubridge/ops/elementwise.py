@@ -242,8 +242,8 @@ def _scalar(
 ) -> tuple[DType, tuple[float, float] | None, bytes]:
     """Return the dtype to compute in, affine factors if any, and the number as an element.
 
-    `sign` is only part of the cache's key: it tells 0.0 from -0.0, and floats, for which it is not
-    0, from ints.
+    `sign` is only part of the cache's key: it separates 0.0 from -0.0, and floats, for which it is
+    not 0, from ints.
     """
     dtype = with_number(op.name, as_dtype(name), number)
     if _is_f64(op, dtype):
@@ -406,8 +406,8 @@ def astype(
     """Return a new tensor of the elements as another dtype.
 
     Without `copy` a tensor that has the dtype already is returned itself. Floats are truncated to
-    integers; a value out of range becomes the nearest in it, NaN becomes 0. As bool, what is not 0
-    is True.
+    integers; a value out of range becomes the nearest in it, NaN becomes 0. As bool, every value
+    but 0 is True.
     """
     return run(_plan_astype(x, dtype, copy), out, stream)
 

@@ -1,4 +1,4 @@
-"""The engine of functions on tensors: what a function plans is launched and delivered.
+"""The engine of functions on tensors: it launches a function's plan and delivers the result.
 
 `plan_x(...)` takes the function's arguments but `out` and `stream`, checks them, and returns a
 `Plan`: one question with its operands, which may be plans themselves. A tensor in place of a plan
@@ -113,9 +113,9 @@ def ask(
 ) -> Plan:
     """Plan one question, whose result is of `dtype` and begins with its memory.
 
-    The family's rule gives the shape of the result. `layout` is that of the tensor where it is
-    another one, `asked` has the lengths that operands and attributes do not tell. `like` is a
-    tensor of the result's class and device, by default the first operand. Raises as the rule does.
+    The family's rule gives the shape of the result. `layout` is the tensor's if it differs, `asked`
+    has the lengths that operands and attributes leave open. `like` is a tensor of the result's
+    class and device, by default the first operand. Raises as the rule does.
     """
     known = tuple([(storage_of(one._dtype), one._layout.from_start) for one in operands])
     result = (storage_of(dtype), asked or layout or _UNTOLD)
@@ -225,9 +225,9 @@ def change(
 ) -> Result:
     """Launch an operation that changes `x`, a tensor, and return it.
 
-    `asked` is the question's layout of the elements, by default that of `x`. Where the operation
-    takes no strides, a strided `x` is copied, and the copy written back. Raises
-    `ArgumentValueError` for operands in the memory that is written.
+    `asked` is the question's layout of the elements, by default x's own. Where the operation takes
+    no strides, a strided `x` is copied, and the copy written back. Raises `ArgumentValueError` for
+    operands in the memory that is written.
     """
     tensor: Any = x
     if 0 in (tensor._layout.size, *[one._layout.size for one in operands]):

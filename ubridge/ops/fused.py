@@ -65,7 +65,7 @@ def masked_fill(
 ) -> Tensor:
     """Return a number where the mask is not 0, else `x`.
 
-    The dtype is that of `x`.
+    It has the dtype of `x`.
 
     The mask and `x` are broadcast to one shape. Raises `ArgumentTypeError` for a number that the
     dtype of `x` does not hold.

@@ -1,8 +1,7 @@
 """Operations that only GCUs have kernels for: paged caches, quantized blocks and weights.
 
 Buffers are contiguous and begin with their first element; everything is on one GCU. Each function
-enqueues one launch, after checking that the buffers hold what the sizes say. `NotSupportedError` on
-other backends.
+checks the buffers' sizes and enqueues one launch. `NotSupportedError` on other backends.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def launch_log_softmax(
 
     The softmax itself is not computed.
 
-    `compensated` keeps what each addition to a row's sum loses (Knuth's two-sum), so that the
+    `compensated` also sums up the rounding errors of a row's sum (Knuth's two-sum), so that the
     error does not grow with the row; GCUs refuse it.
     """
     x = tensor_of(LOG_SOFTMAX, "x", buffer, layout, executor)

@@ -1,4 +1,4 @@
-"""A tensor as text. Of a large one only the edges are fetched from the device."""
+"""A tensor as text. For a large tensor, only the edges are fetched from the device."""
 
 from __future__ import annotations
 

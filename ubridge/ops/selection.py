@@ -226,7 +226,7 @@ def scatter(
 
     It works in place, in `x`.
 
-    Of elements with the same id, the last one is written.
+    If elements have the same id, the last one is written.
     """
     return _changed(SCATTER, x, ids, source, axis, stream)
 

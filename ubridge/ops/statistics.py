@@ -166,10 +166,10 @@ def cumsum(
     Without an axis, all elements form one row.
 
     The result has the tensor's dtype unless `dtype` names another; booleans are counted as i64.
-    Sums of pairs of neighbours are summed up first, then the elements between them are added (Brent
-    and Kung, "A regular layout for parallel adders", 1982): two additions for each element,
-    and four launches for each doubling of an axis' length. Errors grow with the logarithm of the
-    length.
+    Sums of pairs of neighbours are summed up first. Then the elements between them are added (Brent
+    and Kung, "A regular layout for parallel adders", 1982). This takes two additions for each
+    element, and four launches for each doubling of an axis' length. Errors grow with the logarithm
+    of the length.
     """
     require_tensors("cumsum", x)
     if axis is None:

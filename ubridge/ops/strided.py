@@ -32,7 +32,7 @@ from uhal.frameworks import dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
 
 Tensor = TypeVar("Tensor", bound="StridedTensor")
-"""A class of tensors: what is computed from one is of the same class."""
+"""A class of tensors: results computed from one are of the same class."""
 Index = int | slice | EllipsisType | None
 
 
@@ -288,7 +288,7 @@ class StridedTensor(TensorData):
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
         """Return a copy of the elements as an array.
 
-        Waits. With a `stream`, only for what is in that one. Raises `IndexError` when a kernel that
+        Waits. With a `stream`, only for that stream's work. Raises `IndexError` when a kernel that
         the elements may depend on met an id out of bounds.
         """
         layout = self._layout

@@ -138,7 +138,7 @@ def convolved(
     if groups == 1 or whole.size == 0:
         return run(plan, target, stream)
     batch, results, *positions = whole.shape
-    # The results of one group after those of another; with one batch that is the result.
+    # The results of groups come one after another; with one batch that is the final order.
     of_group = Layout.contiguous((batch, results // groups, *positions))
     room = target
     if room is None or batch > 1:

@@ -16,8 +16,8 @@ def _choose(question: Question, steps: Steps) -> None:
     x, ids = steps.operands
     left, count, right = question.shape
     size = question.shape.size
-    # The layout that the kernel of slices takes is the ids', which are contiguous. Candle's reads
-    # as many axes as it is given, from null too.
+    # The kernel of slices takes the ids' layout, which is contiguous. Candle's kernel reads all
+    # `num_dims` axes, from null too.
     layout: dict[str, Given] = {"num_dims": 0, "info": None}
     steps.launch(
         (size,),

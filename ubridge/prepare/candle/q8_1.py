@@ -21,7 +21,7 @@ from uhal.dtypes import f32, u8, u32
 
 _MODULE = "quantized"
 _BLOCK_BYTES = 36
-"""Of 32 elements."""
+"""Bytes of a block of 32 elements."""
 _TILES = {
     **dict.fromkeys(("q4_0", "q4_1", "q2_K", "q4_K", "q5_K"), (128, 64)),
     **dict.fromkeys(("q5_0", "q5_1", "q8_0"), (64, 128)),
@@ -112,8 +112,8 @@ def _multiply(
 def _product_at_ids(question: Question, steps: Steps) -> None:
     """Add products of vectors by weights at ids.
 
-    Six formats have Candle's kernel. Of the others each weight that an id names is copied and then
-    multiplied by: two launches for each product.
+    Six formats have Candle's kernel. With the others, each weight that an id names is copied and
+    then multiplied by: two launches for each product.
     """
     tokens, used, rows = question.shape
     out = steps.result

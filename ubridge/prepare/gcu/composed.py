@@ -1,7 +1,7 @@
 """Lowerings of operations without a kernel on GCUs to others: attention, log-softmax, gates.
 
-Intermediate results are f32 whatever the operands are: rounding each of them to a half would cost
-more bits than a fused kernel loses. They take memory that a fused kernel does not.
+Intermediate results are always f32: rounding each of them to a half would cost more bits than a
+fused kernel loses. They take memory that a fused kernel does not.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _launch(
 
 
 def roomy(x: Memory, size: int, steps: Steps) -> Memory:
-    """Return few elements with room for as many as there are threads: each takes one."""
+    """Return few elements with memory for all threads: each takes one."""
     threads = threads_of(steps)
     if size >= threads:
         return x

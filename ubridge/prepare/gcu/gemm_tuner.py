@@ -1,9 +1,9 @@
 """Cuts a GCU's matrix product into tiles: the tuner behind the `matmul_*` kernels.
 
 A SIP multiplies tiles of `sip_m` by `sip_k` and `sip_k` by `sip_n` elements out of its own L1
-memory, and one of three modes says what the SIPs share out among themselves: the batch, the rows of
-the left operand or the columns of the right one. The rules are Ubridge's, tile for tile; only the
-cache differs: Ubridge's forgets the weight's type, this one does not.
+memory. One of three modes decides how the SIPs divide the work: by the batch, the rows of the left
+operand or the columns of the right one. The rules are Ubridge's, tile for tile; only the cache
+differs: Ubridge's forgets the weight's type, this one does not.
 """
 
 from __future__ import annotations

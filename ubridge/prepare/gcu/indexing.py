@@ -111,7 +111,7 @@ def _last(x: Memory, shape: tuple[int, int, int], steps: Steps) -> Memory:
 
 
 _OF_ONE_ROUND = (("is_round", True),)
-"""Of a question whose ids are in range, and none repeated."""
+"""Attributes of a question whose ids are in range, and none repeated."""
 
 
 def _index_add(question: Question, steps: Steps) -> None:

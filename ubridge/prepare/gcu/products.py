@@ -30,7 +30,7 @@ from uhal.errors import NotSupportedError
 _CACHE = gcu_kernel("cache", "reshape_and_cache_{dtype}")
 _CODES = {"f32": DataType.F32, "f16": DataType.F16, "bf16": DataType.BF16}
 _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
-"""For products too wide for its memory the tuner gives 0, by which the kernels would divide."""
+"""For products too wide for its memory the tuner gives 0; the kernels would divide by it."""
 
 
 class GcuMatmul(Lowering):
@@ -103,7 +103,7 @@ def _named_by_attributes(question: Question, steps: Steps) -> None:
     given = dict(question.attributes)
     memory = zip(given.pop("memory"), (*steps.operands, steps.result), strict=True)
     numbers = {name: steps.number(i) for i, name in enumerate(given.pop("numbers"))}
-    # Blocks have no element type: the kernel is named after what they become.
+    # Blocks have no element type: the kernel is named after the result's type.
     is_result = question.op is DEQUANTIZE_Q8_0
     dtype = steps.result.dtype if is_result else question.dtype
     steps.launch((), dtype, **dict(memory), **numbers, **given)

@@ -19,8 +19,8 @@ _LONGEST = 2**31 - 1
 _PIECE = 2**19
 """Multiplications that are worth a separate piece."""
 _SMALL = 2**21
-"""Multiplications up to which a thread has two pieces: OpenBLAS has kernels of its own for matrices
-as small as those. Of others each has one, for every piece packs one operand anew."""
+"""Multiplications up to which a thread has two pieces: OpenBLAS has own kernels for small matrices.
+Larger products have one piece each, because every piece packs one operand anew."""
 _PER_THREAD = 2**16
 """Multiplications for each work-item: the runtime tells short launches by their number."""
 

@@ -1,10 +1,10 @@
 """Large products by NVIDIA's cuBLASLt, where that library is installed.
 
-It is looked for when the first product comes that is large enough, and must multiply two small
-matrices rightly before it is trusted: what stands in for a GPU may load it and run none of its
-kernels. Whatever keeps it from being used is the reason that `matmul_choice` tells.
+It is looked for at the first product that is large enough. It must multiply two small matrices
+correctly before it is used, because a replacement of a GPU may load it and run none of its kernels.
+`matmul_choice` reports the reason if it is not used.
 
-Its work is none of uhal's launches: it is in no ledger, and a fault of it is told without a name.
+Its work is none of uhal's launches: it is in no ledger, and its faults are reported without a name.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class CublasLtProducts(ProductKernel):
         steps.work(multiply, a, b, out)
 
     def close(self) -> None:
-        """Give back what the library holds. The device is still there."""
+        """Release the library's objects. The device is still open."""
         with self._lock:
             opened, self._opened = self._opened, None
             self._missing = "the device is closed"

@@ -42,8 +42,8 @@ class Blas:
 def find_blas() -> Blas:
     """Return the BLAS of this process; only the first call looks for it.
 
-    OpenBLAS is told to start no threads of its own, in the whole process: the host's threads share
-    a product out. numpy and scipy carry copies of their own, which are not touched. Raises
+    OpenBLAS is set to start no threads of its own, in the whole process: the host's threads share a
+    product out. numpy and scipy carry copies of their own, which are not touched. Raises
     `LibraryNotFoundError` when `UHAL_BLAS_LIBRARY` names a file that is none.
     """
     candidates = _wheel_libraries()

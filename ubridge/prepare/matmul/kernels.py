@@ -1,7 +1,7 @@
-"""Kernels that multiply matrices: what each takes, and how it is launched.
+"""Kernels that multiply matrices: their products, and their launches.
 
-They compute the same, and differ in what they take and in what they are good at. `table` puts them
-in order.
+They compute the same, and differ in the operands they take and in speed. `table` puts them in
+order.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProductKernel(MatmulKernel):
         """
 
     def close(self) -> None:
-        """Give back what it holds besides memory. The device is still there."""
+        """Release its objects besides memory. The device is still open."""
 
 
 class TiledProducts(ProductKernel):

@@ -1,8 +1,8 @@
 """Products of matrices on the host by ubridge's own kernels: all halves, and f32 without a BLAS.
 
-OpenBLAS's wheel multiplies no halves. The kernels take operands at any strides, pack what they need
-of them, and multiply by the best instructions of the CPU: `matmul_packed` is compiled for levels
-that other kernels are not (`uhal/images/cpu_level.py`).
+OpenBLAS's wheel multiplies no halves. The kernels take operands at any strides, pack parts of them,
+and multiply by the best instructions of the CPU. `matmul_packed` is compiled for levels that other
+kernels are not (`uhal/images/cpu_level.py`).
 """
 
 from __future__ import annotations

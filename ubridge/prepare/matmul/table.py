@@ -104,7 +104,7 @@ class MatmulLowering(Lowering):
         )
 
     def close(self) -> None:
-        """Release what the kernels hold besides memory. The device is still open."""
+        """Release the kernels' objects besides memory. The device is still open."""
         for kernel in self._choices:
             kernel.close()
 
@@ -126,7 +126,7 @@ def _one_batch_stride(x: Memory, layout: Layout, steps: Steps) -> Memory:
 
 
 def _as_multiplied(question: Question) -> tuple[Layout, Layout]:
-    """The layouts that kernels see: those of copies where there are such."""
+    """The layouts that kernels see: a copy's, if there is one."""
     left, right = [
         Layout.contiguous(layout.shape) if _batch_stride(layout) is None else layout
         for _, layout in question.operands
