@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from ubridge.core.accuracy import OF_PRODUCT, PARTS
@@ -121,6 +121,7 @@ def _joined(question: Question) -> Shape:
     return slices_of(x, (x[axis] + y[axis],), axis)
 
 
+@lru_cache(maxsize=4096)
 def appended(cache: Shape, source: Shape) -> Shape:
     """Return the shape of a cache; refuse tokens that do not fit it."""
     require(

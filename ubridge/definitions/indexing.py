@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,6 +27,7 @@ def elements_of(name: str, x: Shape, ids: Shape, axis: int) -> Shape:
     return ids
 
 
+@lru_cache(maxsize=4096)
 def require_elements(name: str, x: Shape, ids: Shape, source: Shape, axis: int) -> Shape:
     """Return the shape of x; refuse ids and a source that do not fit it."""
     require(
@@ -36,6 +38,7 @@ def require_elements(name: str, x: Shape, ids: Shape, source: Shape, axis: int) 
     return x
 
 
+@lru_cache(maxsize=4096)
 def require_slices(name: str, x: Shape, ids: Shape, source: Shape, axis: int) -> Shape:
     """Return the shape of x; refuse ids and slices of a source that do not fit it."""
     expected = slices_of(x, ids, axis)
