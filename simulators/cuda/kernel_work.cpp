@@ -172,9 +172,6 @@ unsigned resident_blocks(const Function &function, unsigned threads, size_t dyna
     const unsigned in_warps = (threads + warp - 1) / warp * warp;
     const size_t shared =
         function.entry->static_shared_bytes + dynamic_shared + profile.shared_reserved_per_block;
-    if (function.entry->static_shared_bytes + dynamic_shared > profile.shared_per_block_optin) {
-        return 0;
-    }
     unsigned blocks =
         std::min(profile.blocks_per_processor, profile.threads_per_processor / in_warps);
     if (shared != 0) {

@@ -94,11 +94,10 @@ Range *Ranges::find(uint64_t address, uint64_t bytes) {
     return inside ? &range : nullptr;
 }
 
-const Range *Ranges::find_locked(uint64_t program, uint64_t bytes) const {
+const Range *Ranges::find_locked(uint64_t program) const {
     for (auto after = locked_.upper_bound(program); after != locked_.begin();) {
         const Range &range = ranges_.at((--after)->second);
-        const uint64_t offset = program - range.program;
-        if (offset < range.bytes && bytes <= range.bytes - offset) {
+        if (program - range.program < range.bytes) {
             return &range;
         }
     }

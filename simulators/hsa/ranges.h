@@ -47,7 +47,7 @@ class Ranges {
     Range *find(uint64_t address, uint64_t bytes = 1);
 
     // The locked range at an address of the program's; null when there is none.
-    const Range *find_locked(uint64_t program, uint64_t bytes = 1) const;
+    const Range *find_locked(uint64_t program) const;
 
     // True for device addresses, whether there is memory or not: the program cannot use them.
     bool device_only(uint64_t address) const;

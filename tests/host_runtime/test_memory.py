@@ -121,6 +121,21 @@ def test_registered_ranges(driver: Driver) -> None:
     assert not is_pinned(100, 1)
 
 
+def test_ranges_may_touch_and_are_whole(driver: Driver) -> None:
+    api = driver.api
+    array = np.zeros(10_000, np.uint8)
+    start = array.ctypes.data
+    for offset in (1000, 0, 2000):
+        api.uhalHostMemHostRegister(start + offset, 1000, 0)
+    for offset in (0, 1000, 2000):
+        with pytest.raises(HostFailure, match="NOT_REGISTERED"):
+            api.uhalHostMemHostUnregister(start + offset + 1)
+        api.uhalHostMemHostUnregister(start + offset)
+    with driver.pinned(64) as own:
+        with pytest.raises(HostFailure, match="NOT_REGISTERED"):
+            api.uhalHostMemHostUnregister(own.ctypes.data)
+
+
 def test_device_copies_may_overlap(driver: Driver, seed: int) -> None:
     n = 100_000
     data = np.random.default_rng(seed).integers(0, 256, n, dtype=np.uint8)

@@ -505,6 +505,9 @@ def test_locked_memory_has_an_address_of_its_own(open_hsa: OpenHsa) -> None:
         assert information.agentBaseAddress == address
         assert information.hostBaseAddress == data.ctypes.data
         assert information.sizeInBytes == data.nbytes
+    for pointer in (data.ctypes.data - 1, data.ctypes.data + data.nbytes):
+        hsa.call.hsa_amd_pointer_info(pointer, ctypes.byref(information), no_allocator, None, None)
+        assert information.type == CONSTANT["HSA_EXT_POINTER_TYPE_UNKNOWN"]
     kernel = hsa.kernel(hsa.load(), "add_one")
     queue = hsa.queue()
     queue.dispatch(kernel, hsa.kernarg(add_one(64, address)))

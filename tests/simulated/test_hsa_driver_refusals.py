@@ -206,6 +206,16 @@ def test_queues_that_cannot_be_made(open_hsa: OpenHsa, size: int, kind: int, sta
     assert hsa.live("queue") == 0
 
 
+def test_copies_from_and_to_nowhere_are_refused(open_hsa: OpenHsa) -> None:
+    hsa = open_hsa()
+    memory = hsa.vram(64)
+    for size in (0, 64):
+        for destination, source in ((0, memory), (memory, 0), (0, 0)):
+            status = hsa.status("hsa_memory_copy", destination, source, size)
+            assert status == code("INVALID_ARGUMENT")
+    assert hsa.status("hsa_memory_copy", memory, memory, 0) == 0
+
+
 def test_handles_that_have_gone_are_refused(open_hsa: OpenHsa) -> None:
     hsa = open_hsa()
     gone = hsa.signal()
@@ -442,6 +452,12 @@ def _abort(kind: str, path: str) -> None:
     elif kind == "signal":
         hsa.call.hsa_signal_destroy(done)
         hsa.call.hsa_signal_load_relaxed(done)
+    elif kind == "index":
+        queue = hsa.queue()
+        queue.drain()
+        queue.barrier()
+        hsa.call.hsa_queue_store_write_index_relaxed(queue.pointer, 2)
+        hsa.call.hsa_queue_store_write_index_relaxed(queue.pointer, 1)
     elif kind == "host":
         ctypes.memset(hsa.vram(64), 0, 64)
     elif kind == "ring":
@@ -457,6 +473,7 @@ def _abort(kind: str, path: str) -> None:
         ("queue", signal.SIGABRT, "Queue error without a callback"),
         ("event", signal.SIGABRT, "Memory access fault by GPU node-1: kernel add_one"),
         ("signal", signal.SIGABRT, "is no signal, or no longer"),
+        ("index", signal.SIGABRT, "the write index went back"),
         ("host", signal.SIGSEGV, ""),
         ("ring", signal.SIGSEGV, ""),
     ],

@@ -91,3 +91,24 @@ def test_a_query_sees_as_many_keys_as_its_window(host: Device, rng: np.random.Ge
             np.testing.assert_allclose(got[token], expected, 1e-5, 1e-5, err_msg=f"{window}")
             if window == 1:
                 np.testing.assert_array_equal(got[token], values[:, own])
+
+
+def test_heads_are_at_most_256_wide(host: Device, rng: np.random.Generator) -> None:
+    where = ubridge.asarray(np.array([2]), device=host)
+
+    def both(width: int) -> list[ubridge.DeviceTensor]:
+        drawn = rng.standard_normal((3, 1, 3, width), dtype="f4")
+        query, keys, values = (ubridge.asarray(one, device=host) for one in drawn)
+        last = query[:, 2:]
+        return [
+            ubridge.attention(last[None], keys[None], values[None])[0, :, 0],
+            ubridge.cached_attention(last.swapaxes(0, 1).copy(), keys, values, where)[0],
+        ]
+
+    one, other = both(256)
+    np.testing.assert_allclose(one.to_numpy(), other.to_numpy(), 1e-5, 1e-5)
+    for attend in (ubridge.attention, ubridge.cached_attention):
+        wide = ubridge.zeros((1, 1, 3, 257), device=host)
+        given = (wide, wide, wide) if attend is ubridge.attention else (*[wide[0]] * 3, where)
+        with pytest.raises(ArgumentValueError, match="at most 256"):
+            attend(*given)

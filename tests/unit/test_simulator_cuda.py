@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +345,50 @@ def test_launches_beyond_the_limits(opened: Opener, shape: dict[str, Any], name:
     driver.launch(function, *values, shared=99 * 1024)
     with refused("CUDA_ERROR_INVALID_VALUE"):
         driver.call.cuFuncSetAttribute(function, 8, 100 * 1024)
+    resident = ctypes.c_int()
+    for shared, blocks in ((99 * 1024, 1), (99 * 1024 + 1, 0), (49 * 1024, 2), (49 * 1024 + 1, 1)):
+        driver.call.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            ctypes.byref(resident), function, 32, shared
+        )
+        assert resident.value == blocks, shared
+
+
+def test_copies_and_fills_reach_no_further_than_an_allocation(opened: Opener) -> None:
+    driver = opened()
+    driver.open()
+    one, other = driver.allocate(4), driver.allocate(4)
+    host = np.zeros(16, np.uint8)
+    at = host.ctypes.data
+    for offset, nbytes, fits in ((0, 16, True), (12, 4, True), (12, 5, False), (0, 17, False)):
+        for call, arguments in (
+            (driver.call.cuMemcpyHtoDAsync_v2, (one + offset, at, nbytes)),
+            (driver.call.cuMemcpyDtoHAsync_v2, (at, one + offset, nbytes)),
+            (driver.call.cuMemcpyDtoDAsync_v2, (other, one + offset, nbytes)),
+            (driver.call.cuMemcpyDtoDAsync_v2, (one + offset, other, nbytes)),
+            (driver.call.cuMemsetD8Async, (one + offset, 0, nbytes)),
+        ):
+            expected = nullcontext() if fits else refused("CUDA_ERROR_INVALID_VALUE")
+            with expected:
+                call(*arguments, None)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_fills_are_of_whole_values(opened: Opener, size: int) -> None:
+    driver = opened()
+    driver.open()
+    address = driver.allocate(16)
+    fill = getattr(driver.call, f"cuMemsetD{8 * size}Async")
+    fill_2d = getattr(driver.call, f"cuMemsetD2D{8 * size}Async")
+    fill(address + size, 7, 3, None)
+    fill_2d(address + size, 3 * size, 7, 2, 3, None)
+    for offset in range(1, size):
+        with refused("CUDA_ERROR_INVALID_VALUE"):
+            fill(address + offset, 7, 3, None)
+        with refused("CUDA_ERROR_INVALID_VALUE"):
+            fill_2d(address, 3 * size + offset, 7, 2, 3, None)
+    with refused("CUDA_ERROR_INVALID_VALUE"):
+        fill_2d(address, size, 7, 2, 3, None)
+    fill_2d(address, size, 7, 2, 1, None)
 
 
 def test_handles_that_outlived_their_object(opened: Opener) -> None:
@@ -517,10 +562,17 @@ def test_a_kernel_that_leaves_its_memory_loses_the_device(opened: Opener, offset
     driver.open()
     function = driver.function(driver.load(), "add_one")
     address = driver.allocate(4)
+    pinned = ctypes.c_void_p()
+    driver.call.cuMemHostAlloc(ctypes.byref(pinned), 16, 0)
+    behind = np.ctypeslib.as_array((ctypes.c_float * 4).from_address(pinned.value or 0))
+    behind[:] = 7
     driver.add_one(function, 4, address + offset)
     driver.add_one(function, 4, address)
+    driver.call.cuMemcpyDtoHAsync_v2(pinned, address, 16, None)
     with refused("CUDA_ERROR_ILLEGAL_ADDRESS", "kernel add_one"):
         driver.call.cuCtxSynchronize()
+    # what was queued behind the fault did not run
+    assert (behind == 7).all()
     for call in (
         lambda: driver.allocate(4),
         lambda: driver.call.cuStreamSynchronize(None),

@@ -28,8 +28,8 @@ MISTAKES = (
     ),
     _sim(
         "cuda/kernel_work.cpp",
-        "function.entry->static_shared_bytes + dynamic_shared > profile.shared_per_block_optin",
-        "dynamic_shared > profile.shared_per_block_optin",
+        "function.entry->static_shared_bytes + dynamic_shared + profile.shared_reserved_per_block",
+        "function.entry->static_shared_bytes + dynamic_shared",
         CUDA,
     ),
     _sim(
@@ -96,10 +96,9 @@ MISTAKES = (
     _hsa("queue_calls.cpp", "value < found.announced", "false", "_refusals"),
     _hsa(
         "ranges.cpp",
-        "bytes <= range.bytes - offset",
-        "true",
+        "program - range.program < range.bytes",
+        "program - range.program <= range.bytes",
         "",
-        behind="program - range.program;\n        if (offset < range.bytes && ",
     ),
     _sim(
         "tops/events.cpp",
