@@ -26,7 +26,7 @@ def words_of(name: str) -> str:
 
 @cache
 def _names() -> Mapping[int, str]:
-    found = {0: "topsSuccess"}
+    found: dict[int, str] = {}
     for name, code in header().constants.items():
         if name.startswith(_PREFIX):
             found.setdefault(code, name)

@@ -142,6 +142,7 @@ with (
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.drawn(2, each=("variable",))
 @pytest.mark.parametrize("variable", ["UHAL_HOST_THREADS", "UHAL_HOST_DEVICES"])
 @pytest.mark.parametrize("value", ["0", "-1", "many", "3.5", "99999999999999999999"])
 def test_a_bad_environment_is_said(variable: str, value: str) -> None:

@@ -43,6 +43,7 @@ def test_devices_of_which_this_release_takes_no_model(
     assert "model: Unimplemented KFD ioctl" in done.stderr
 
 
+@pytest.mark.drawn(0.5)
 @pytest.mark.parametrize("gpu", MODELS, ids=lambda gpu: gpu.processor)
 def test_the_simulated_runtime_says_the_same(
     machine_with: Callable[[str], Machine], gpu: Any

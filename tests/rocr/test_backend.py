@@ -26,6 +26,7 @@ def machine(machine_with: Callable[[str], Machine]) -> Machine:
     return machine_with("gfx1100")
 
 
+@pytest.mark.drawn(0.34)
 @pytest.mark.parametrize("gpu", MODELS, ids=lambda gpu: gpu.processor)
 def test_what_is_said_of_the_device(machine_with: Callable[[str], Machine], gpu: Gpu) -> None:
     told = machine_with(gpu.processor).call(backend.device)
@@ -78,6 +79,7 @@ def test_memory(machine: Machine, seed: int) -> None:
     machine.call(backend.memory, seed)
 
 
+@pytest.mark.drawn(0.34)
 @pytest.mark.parametrize("gpu", MODELS, ids=lambda gpu: gpu.processor)
 def test_copies_between_host_and_device(
     machine_with: Callable[[str], Machine], gpu: Gpu, rng: np.random.Generator, seed: int
@@ -87,6 +89,7 @@ def test_copies_between_host_and_device(
     assert machine_with(gpu.processor).call(backend.copies, sizes, seed) == 0
 
 
+@pytest.mark.drawn(0.34)
 @pytest.mark.parametrize("gpu", MODELS, ids=lambda gpu: gpu.processor)
 def test_our_modules(machine_with: Callable[[str], Machine], gpu: Gpu) -> None:
     names = list(ubridge.modules())
@@ -103,6 +106,7 @@ def test_a_name_that_is_none(machine: Machine) -> None:
         assert cause in variable
 
 
+@pytest.mark.drawn(0.34)
 @pytest.mark.parametrize("gpu", MODELS, ids=lambda gpu: gpu.processor)
 def test_launches_arrive_as_the_metadata_says(
     machine_with: Callable[[str], Machine], gpu: Gpu, seed: int

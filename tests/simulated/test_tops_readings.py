@@ -120,6 +120,7 @@ def an_address_in_an_integer(handles_work: bool) -> None:
             device.synchronize()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("width", ["exact", "wide"])
 @pytest.mark.parametrize("converted", ["buffers", "all"])
 @pytest.mark.parametrize("pointers", ["handles", "addresses"])
@@ -149,6 +150,7 @@ def a_device_is(target: str, clusters: int, sips: int, name: str) -> None:
         fill()[1, 1025]
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("told", ["told", "zero"])
 @pytest.mark.parametrize("grew", ["end", "middle"])
 @pytest.mark.parametrize("library", [NEWER, OLDER])
@@ -180,6 +182,7 @@ def sips_have_threads() -> None:
         check_fill(LaunchConfig(5, 6, cooperative=True))
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("form", ["pointers", "block"])
 @pytest.mark.parametrize("size", ["72", "64"])
 def test_a_gcu400_is_launched_with_threads_of_its_sips(size: str, form: str) -> None:
@@ -250,6 +253,7 @@ def an_image_is_refused(code: int) -> None:
     assert type(caught.value).__name__ == "InvalidImageError"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("code", [200, 209, 218])
 def test_whatever_code_a_wrong_architecture_has(code: int) -> None:
     run(an_image_is_refused, code, UHAL_SIM_FAIL=f"topsModuleLoadData:1:{code}")

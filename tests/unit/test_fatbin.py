@@ -144,6 +144,7 @@ def test_what_is_no_fatbin() -> None:
     assert read_fatbin(empty) == ()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_truncations_are_refused(mode: str, seed: int) -> None:
     image = sample(mode)
@@ -160,6 +161,7 @@ def test_empty_entries_end_too() -> None:
         read_fatbin(region)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_damaged_files_are_refused_or_read(mode: str, seed: int) -> None:
     original = sample(mode)

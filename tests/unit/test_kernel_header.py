@@ -68,12 +68,14 @@ KERNEL_BOUNDED(tiles, 128, (const f32 *x, f32 *out, bool flag)) {
 LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"] if platform.machine() == "x86_64" else []
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_level_compiles_without_a_warning(level: str) -> None:
     build(EVERYTHING, "-Wall", "-Wextra", "-Wshadow", f"-march={level}")
 
 
 @pytest.mark.skipif("clang" in compiler()[0], reason="reads gcc's report")
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_loops_over_work_items_vectorize(level: str, tmp_path: Path) -> None:
     source = tmp_path / "k.cpp"

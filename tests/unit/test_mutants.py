@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from build_support.mutants import compiled, python
+from build_support.mutants import compiled, every_case, python
+from build_support.mutants.bench import Bench, Killer
 from build_support.mutants.mistakes import MISTAKES
 from build_support.mutants.near import nearest
 from tests.children import ROOT
@@ -75,3 +78,24 @@ def test_annotations_and_imports_for_types_are_no_mistakes() -> None:
 )
 def test_the_nearest_tests_name_what_a_module_defines(path: str, test: str) -> None:
     assert test in nearest(path, 1, ROOT)
+
+
+def test_a_bench_names_the_first_test_that_a_mistake_fails(tmp_path: Path) -> None:
+    options = 'def pytest_addoption(parser):\n    parser.addoption("--seed")\n'
+    (tmp_path / "conftest.py").write_text(options)
+    (tmp_path / "tests").mkdir()
+    for name, number in (("a", 2), ("b", 3)):
+        text = f'def test_it():\n    assert os.environ["{compiled.VARIABLE}"] != "{number}"\n'
+        (tmp_path / "tests" / f"test_{name}.py").write_text(f"import os\n{text}")
+    bench = Bench(tmp_path, 1)
+    files = ["tests/test_a.py", "tests/test_b.py"]
+    with bench.planted("", "", 3):
+        assert bench.killer(files) == Killer(files[1], f"{files[1]}::test_it")
+    assert bench.killer(files[1:]) is None
+
+
+def test_every_case_runs_without_the_mark() -> None:
+    marks = [SimpleNamespace(name="drawn"), SimpleNamespace(name="parametrize")]
+    item: Any = SimpleNamespace(own_markers=marks, listchain=lambda: [item])
+    every_case.pytest_collection_modifyitems([item])
+    assert [mark.name for mark in marks] == ["parametrize"]
