@@ -186,6 +186,47 @@ def test_a_pointer_to_shared_memory_is_the_launchs(device: Device) -> None:
         assert out.to_numpy().tolist() == list(range(31, -1, -1))
 
 
+def test_shared_memory_of_a_launch_may_have_no_bytes(device: Device) -> None:
+    text = """
+    KERNEL(fill, (u32 *y, __attribute__((address_space(3))) u32 *a, u32 n)) {
+        THREADS(t) { if (n != 0) a[t] = n; }
+        BARRIER();
+        THREADS(t) { y[t] = n != 0 ? a[n - 1 - t] : 7; }
+    }
+    """
+    with kernels(text) as module:
+        fill = module.get_function("fill", "u32* y, u32 n")
+        out = DeviceBuffer.zeros(8, "u32")
+        for n in (0, 8, 0):
+            fill[1, 8, 4 * n](out, n)
+            assert (out.to_numpy() == (n or 7)).all()
+
+
+def test_a_grid_has_as_many_axes_as_are_asked_for(device: Device) -> None:
+    text = """
+    KERNEL(count, (u32 *y)) {
+        THREADS(t) {
+            const u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+            y[block * blockDim.x * blockDim.y * blockDim.z + t] += 1;
+        }
+    }
+    """
+    with kernels(text) as module:
+        count = module.get_function("count")
+        for grid, block in (
+            (5, 4),
+            ((1, 5), 4),
+            ((1, 1, 5), 4),
+            ((2, 1, 3), (1, 2)),
+            (1, (1, 1, 4)),
+            ((1, 3, 2), (2, 1, 2)),
+        ):
+            size = int(np.prod(grid) * np.prod(block))
+            out = DeviceBuffer.zeros(size + 8, "u32")
+            count[grid, block](out)
+            assert out.to_numpy().tolist() == [1] * size + [0] * 8, (grid, block)
+
+
 def test_variables_of_a_module_left_whole_have_no_address(device: Device) -> None:
     text = """
     __attribute__((device, used)) u32 begins[2] = {4, 5};

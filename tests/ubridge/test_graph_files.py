@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,10 @@ def give_a_slot_more_room(file: File) -> None:
     file["storages"][call_of(file, "fill")["result"]["view"][0]]["bytes"] *= 2
 
 
+def name_a_storage_beyond(file: File, more: int) -> None:
+    call_of(file, "fill")["result"]["view"][0] = len(file["storages"]) + more
+
+
 def take_one_leaf_twice(file: File) -> None:
     named = [one for one in file["storages"] if one["leaf"] is not None]
     named[0]["leaf"] = named[1]["leaf"]
@@ -215,6 +220,8 @@ def take_one_leaf_twice(file: File) -> None:
         (wrap_around, "are more than kernels can count"),
         (share_among_more, "a multiple of the kv heads|reaches"),
         (move_view, "24 elements of f32 at byte 4096 do not lie in storage"),
+        (partial(name_a_storage_beyond, more=0), "expected one of ([0-9]+) storages, got "),
+        (partial(name_a_storage_beyond, more=5), "expected one of ([0-9]+) storages, got "),
         (misalign_view, "1 elements of f32 at byte 1 do not lie in storage"),
         (name_another_operation, "attention: expected 3 operands and 1 numbers, got 1 and 0"),
         (tell_windows_otherwise, "conv1d: expected a result"),

@@ -159,6 +159,18 @@ def test_what_a_configuration_leaves_out_is_as_in_transformers() -> None:
     assert without("mixtral", "num_experts_per_tok").experts.used == 2  # type: ignore[union-attr]
 
 
+def test_longrope_takes_its_long_divisors_beyond_the_trained_length() -> None:
+    trained = 16
+    rope = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    config = {"model_type": "phi3", **CONFIGS["phi3"], "rope_scaling": rope}
+    config |= {"max_position_embeddings": 64, "original_max_position_embeddings": trained}
+    longrope = design_of(config)[0].rope
+    assert longrope is not None
+    for length, divisor in ((2, 1), (trained, 1), (trained + 1, 4), (64, 4)):
+        cos, sin = longrope.rows(0, length, length)
+        assert np.arctan2(sin, cos)[1, 0] == pytest.approx(1 / divisor), length
+
+
 @pytest.mark.parametrize("truncate", [None, True, False])
 def test_yarns_bounds_are_integers_unless_the_file_says_no(truncate: bool | None) -> None:
     width, base, trained, factor, fast, slow = 64, 10000.0, 1000, 4.0, 32.0, 1.0
