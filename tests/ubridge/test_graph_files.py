@@ -16,9 +16,11 @@ import ubridge as ub
 from tests.children import run_child
 from tests.sampling import SOAK, rounds
 from tests.ubridge.graph_mutants import run_mutants, traced
-from ubridge import ComputeGraph, execute_graph
-from uhal import Device, DeviceBuffer, Stream
-from uhal.errors import ArgumentValueError
+from ubridge import ComputeGraph, Layout, execute_graph
+from ubridge.core.fits import require_sound
+from ubridge.core.question import Question
+from uhal import Device, DeviceBuffer, Stream, as_dtype
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 DEVICES = ("host",)
 
@@ -27,6 +29,32 @@ def test_there_is_a_rule_for_each_family() -> None:
     for op in ub.OPS.values():
         if op.dtypes:
             assert op.family.rule is not None, op
+
+
+def test_rules_refuse_other_types_and_gaps(device: Device, rng: np.random.Generator) -> None:
+    """A question of each family fits; with a type or a stride changed it is refused."""
+    for call in traced(rng).calls:
+        if call is None or call.op.family.rule is None:
+            continue
+        question, family = call.question, call.op.family
+        require_sound(question)
+        known = [*question.operands, question.result]
+        operands, _, result = family.kinds.partition(" -> ")
+        kinds = [*operands.split()[: len(known) - 1], result] if result else ["T"] * len(known)
+        for index, ((dtype, layout), kind) in enumerate(zip(known, kinds, strict=True)):
+            if kind != "*" and (kind != "T" or kinds.count("T") > 1):
+                other = as_dtype("i16" if dtype.name != "i16" else "u16")
+                refused(question, [*known[:index], (other, layout), *known[index + 1 :]])
+            if index < min(family.packed, len(known) - 1) and layout.size > 1:
+                gaps = Layout(layout.shape, [2 * stride for stride in layout.strides])
+                refused(question, [*known[:index], (dtype, gaps), *known[index + 1 :]])
+
+
+def refused(question: Question, known: list[Any]) -> None:
+    *operands, result = known
+    changed = Question(question.op, tuple(operands), result, question.attributes, question.numbers)
+    with pytest.raises((ArgumentTypeError, ArgumentValueError), match=f"{question.op.name}: expec"):
+        require_sound(changed)
 
 
 def test_a_loaded_graph_computes_what_the_saved_one_does(

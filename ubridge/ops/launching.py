@@ -178,8 +178,7 @@ def launch_reduce(
     """
     op = named_op(kernel)
     x = tensor_of(op, "x", buffer, layout, executor)
-    reduced = reductions.plan_reduction(op, x, axes_of(op.name, layout, axes))
-    return run_into(reduced, out, stream)
+    return run_into(reductions.plan_reduction(op, x, axes_of(op.name, layout, axes)), out, stream)
 
 
 def launch_silu_mul(
@@ -294,8 +293,7 @@ def launch_argsort(
     """
     op = named_op(kernel)
     x = tensor_of(op, "x", buffer, layout, executor)
-    plan = rows.plan_argsort(x, -1, op is ARGSORT_DESCENDING)
-    return run_into(plan, out, stream)
+    return run_into(rows.plan_argsort(x, -1, op is ARGSORT_DESCENDING), out, stream)
 
 
 def launch_rope(
@@ -323,8 +321,8 @@ def launch_rope(
     angles = Layout.contiguous(angles_of(op.name, layout.shape, along, per_batch))
     cosines = tensor_of(op, "cos", cos, angles, executor)
     sines = tensor_of(op, "sin", sin, angles, executor)
-    interleaved, heads_last = op is ROPE_I, op is ROPE_THD
-    return run_into(rows.plan_rope(x, cosines, sines, interleaved, heads_last), out, stream)
+    plan = rows.plan_rope(x, cosines, sines, op is ROPE_I, op is ROPE_THD)
+    return run_into(plan, out, stream)
 
 
 # -- by ids ---------------------------------------------------------------------------------------
@@ -419,14 +417,13 @@ def launch_attention(
     neighboring heads share a kv head. A mask broadcasts to (batch, heads, queries, keys). With
     `causal` the last query sees every key, and each query sees one key less than the next one.
     """
-    added = None
-    if mask is not None and mask_layout is not None:
-        added = tensor_of(ATTENTION, "mask", mask, mask_layout, executor)
     plan = products.plan_attention(
         tensor_of(ATTENTION, "query", query, query_layout, executor),
         tensor_of(ATTENTION, "key", key, key_layout, executor),
         tensor_of(ATTENTION, "value", value, value_layout, executor),
-        added,
+        None
+        if mask is None or mask_layout is None
+        else tensor_of(ATTENTION, "mask", mask, mask_layout, executor),
         causal,
         scale,
     )

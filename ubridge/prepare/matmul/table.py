@@ -146,22 +146,9 @@ def _batch_stride(layout: Layout) -> int | None:
 @lru_cache(maxsize=4096)
 def _product(dtype: DType, left: Layout, right: Layout) -> Product:
     *batch, m, k = left.shape
-    a_row, a_column = left.strides[-2:]
-    b_row, b_column = right.strides[-2:]
     a_batch, b_batch = (_batch_stride(one) or 0 for one in (left, right))
-    return Product(
-        dtype,
-        prod(batch),
-        m,
-        right.shape[-1],
-        k,
-        a_batch,
-        a_row,
-        a_column,
-        b_batch,
-        b_row,
-        b_column,
-    )
+    strides = (a_batch, *left.strides[-2:], b_batch, *right.strides[-2:])
+    return Product(dtype, prod(batch), m, right.shape[-1], k, *strides)
 
 
 __all__ = ["MatmulLowering", "cuda_products", "host_products"]
