@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,15 +15,18 @@ from ubridge.core.question import Question
 from uhal.errors import ArgumentValueError
 
 
-def _each(question: Question) -> Shape:
-    """The shape that all operands have."""
-    given = shapes(question)
+def require_one_shape(name: str, given: Sequence[Shape]) -> Shape:
+    """Return the shape that all operands have; refuse different ones."""
     if not same(*given):
         raise ArgumentValueError(
-            f"{question.op.name}: expected operands of one shape, got {' '.join(map(str, given))}; "
+            f"{name}: expected operands of one shape, got {' '.join(map(str, given))}; "
             "broadcast_to makes it"
         )
     return given[0]
+
+
+def _each(question: Question) -> Shape:
+    return require_one_shape(question.op.name, shapes(question))
 
 
 def _erf(x: Array) -> Array:

@@ -9,14 +9,13 @@ from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.operation import Op
 from ubridge.definitions.attention import KV_APPEND
-from ubridge.definitions.elementwise import COPY
+from ubridge.definitions.elementwise import COPY, require_one_shape
 from ubridge.definitions.indexing import INDEX_ADD
 from ubridge.definitions.memory import COPY2D, FILL
 from ubridge.device.executor import Executor
 from ubridge.ops import caches, selection
 from ubridge.ops.engine import change, write
 from ubridge.ops.launching import named_op, tensor_of
-from ubridge.ops.results import require_one_shape
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -74,7 +73,7 @@ def launch_copy(
     Kernels read strides but write rows, so a strided destination takes a launch for each of its
     outer elements. Raises `ArgumentValueError` where they overlap.
     """
-    require_one_shape(COPY, source_layout, destination_layout)
+    require_one_shape(COPY.name, [source_layout.shape, destination_layout.shape])
     if destination_layout.may_alias:
         raise ArgumentValueError("copy: the destination has several elements at one address")
     target = tensor_of(COPY, "destination", destination, destination_layout, executor)

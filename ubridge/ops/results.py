@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ubridge.core.layout import Layout, Shape
+from ubridge.core.layout import Shape
 from ubridge.core.operation import Op
 from ubridge.core.overlap import conflict
 from ubridge.core.storage_view import Description
@@ -87,12 +87,3 @@ def require_room(op: Op, out: DeviceBuffer | None, elements: int) -> None:
     """Refuse an output of fewer elements than the result has."""
     if out is not None:
         require_size(op, "out", out, elements)
-
-
-def require_one_shape(op: Op, *layouts: Layout) -> None:
-    """Refuse operands of different shapes."""
-    if any(one.shape != layouts[0].shape for one in layouts):
-        shapes = " ".join(str(one.shape) for one in layouts)
-        raise ArgumentValueError(
-            f"{op.name}: expected operands of one shape, got {shapes}; broadcast_to makes it"
-        )
