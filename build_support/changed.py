@@ -29,6 +29,7 @@ NAMED = {
     "cuda_backend": ("cuda",),
     "rocm_backend": ("rocm",),
     "opencl_backend": ("opencl",),
+    "webgpu_backend": ("webgpu",),
     "tops_backend": ("tops",),
     "simulators/cuda": ("cuda",),
     "simulators/ptx": ("cuda", "simulators.ptx", "simulators/ptx"),

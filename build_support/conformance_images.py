@@ -17,8 +17,8 @@ from pathlib import Path
 
 from build_support import cuda_kernels, hip_compiler, opencl_compiler, opencl_kernels, rocm_kernels
 from build_support.kernel_declarations import declared_signatures
-from opencl_backend.spirv import SpirvModule
 from uhal.images.hsaco import read_hsaco
+from uhal.images.spirv import SpirvModule
 from uhal.signature import Signature
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,6 +16,7 @@ PRODUCT = (
     "rocm_backend",
     "opencl_backend",
     "tops_backend",
+    "webgpu_backend",
 )
 ROOMS = (
     "models",

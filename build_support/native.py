@@ -5,7 +5,7 @@ Eight kinds:
 * tables of the ABI headers (JSON)
 * the lane (Cython, a Python extension)
 * the host runtime (C++, a plain shared library loaded like a vendor's driver)
-* the HSA and the OpenCL runtime (C, shared libraries over AMD's and over any vendor's)
+* the HSA, OpenCL and WebGPU runtimes (C, shared libraries over AMD's, any vendor's, wgpu-native)
 * the slot adapters of CUDA and TopsRuntime (C)
 * the emulations of slots (C)
 * the host kernels (one shared library a module and level)
@@ -85,7 +85,7 @@ def native_jobs(
         lane_job(root, destination, flavour=flavour, target=target),
         runtime_job(*recipe),
         *hsa_runtime_jobs(*recipe),
-        opencl_runtime_job(*recipe),
+        *(library_over_job(*recipe, name) for name in ("OpenCL", "WebGPU")),
         *(adapters_job(*recipe, vendor) for vendor in ("cuda", "tops")),
         emulation_job(*recipe),
         *kernel_jobs(*recipe, every_level=every_level),
@@ -105,6 +105,8 @@ ABI_HEADERS = (
     "tops_backend/abi.h",
     "tops_backend/eccl_abi.h",
     "ubridge/prepare/matmul/cublaslt_abi.h",
+    "webgpu_backend/abi.h",
+    "webgpu_backend/runtime.h",
 )
 
 
@@ -228,17 +230,19 @@ def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour, target: Ta
     ]
 
 
-def opencl_runtime_job(root: Path, destination: Path, flavour: Flavour, target: Target) -> Job:
-    """`opencl_backend/libuhal_opencl.so`, from every C file of the OpenCL runtime.
+def library_over_job(
+    root: Path, destination: Path, flavour: Flavour, target: Target, name: str
+) -> Job:
+    """`libuhal_<name>.so` of a backend, from every C file of its runtime over a library.
 
-    It links no OpenCL: the functions are handed to it as addresses.
+    It links no such library: the functions are handed to it as addresses.
     """
-    folder = root / "opencl_backend"
+    folder = root / f"{name.lower()}_backend"
     return _c_library_job(
-        "OpenCL runtime",
+        f"{name} runtime",
         units=_files(folder / "runtime", "*.c"),
         folders=(folder / "runtime", root / "cython_src", root / "uhal" / "emulation", folder),
-        output=destination / "opencl_backend" / "libuhal_opencl.so",
+        output=destination / folder.name / f"libuhal_{name.lower()}.so",
         flavour=flavour,
         target=target,
     )

@@ -19,7 +19,7 @@ from build_support.kernel_declarations import DeclarationError, declared_signatu
 from build_support.kernel_manifest import digest
 from build_support.kernel_modules import run_command, update_modules
 from build_support.opencl_compiler import compile_spirv, preprocess
-from opencl_backend.spirv import SpirvModule
+from uhal.images.spirv import SpirvModule
 
 KERNELS = Path("ubridge", "kernels")
 IMAGES = KERNELS / "images" / "opencl"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from opencl_backend import _devices
-from opencl_backend._cache import ProgramCache
 from opencl_backend._devices import MEMORIES, ClDevice, Found
 from opencl_backend._errors import ADVICE, CLASS_OF, status_name, text_of
 from opencl_backend._library import LIBRARY_VARIABLE, bind, header, searches
@@ -40,6 +39,7 @@ from uhal.errors import (
     NotSupportedError,
     from_code,
 )
+from uhal.images.program_cache import ProgramCache
 from uhal.python_slots import PythonSlots
 
 _MOST_BLOCKS = 0x7FFFFFFF
@@ -78,7 +78,7 @@ class OpenClBackend(ModuleVerbs, Backend):
         self._library = bind(search, self._fail)
         self._found = _devices.look(self._library)
         self._opened: dict[int, OpenDevice] = {}
-        self._cache = ProgramCache.of_user()
+        self._cache = ProgramCache.of_user(self.name)
         self._start_modules()
         hand_over(self._runtime, self._library)
         constants = runtime_header().constants

@@ -1,6 +1,7 @@
 """The verbs about modules and functions.
 
-Loading a module reads it. A kernel is cut out, built and made when it is asked for (`slices.py`).
+Loading a module reads it. A kernel is cut out (`uhal.images.spirv_slices`), built and made when it
+is asked for.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from opencl_backend._source import SourceKernel
 from opencl_backend.earlier import in_version
 from opencl_backend.halves import CAPABILITY_FLOAT16, without_halves
 from opencl_backend.loads import done_once
-from opencl_backend.slices import SHARED, Cutter, Slice
-from opencl_backend.spirv import SpirvModule
-from opencl_backend.spirv_words import Entry
 from uhal.abi import Library
 from uhal.contract import MESSAGES, Backend, FunctionAttributes, LoadedModule
 from uhal.errors import NotFoundError, NotSupportedError
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_slices import SHARED, Cutter, Slice
+from uhal.images.spirv_words import Entry
 from uhal.signature import Signature
 
 

@@ -8,13 +8,13 @@ from functools import cache
 from typing import NoReturn
 
 from opencl_backend import _source
-from opencl_backend._cache import ProgramCache, key_of
 from opencl_backend._devices import ClDevice
 from opencl_backend._errors import status_name
 from opencl_backend._library import header
 from opencl_backend._source import SourceKernel
 from uhal.abi import Check, Library
 from uhal.errors import InvalidImageError
+from uhal.images.program_cache import ProgramCache, key_of
 
 _RECIPE = "1"
 """To be changed when drivers get other input for the same module."""

@@ -20,14 +20,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from opencl_backend import _source
-from opencl_backend.spirv import SpirvModule
-from opencl_backend.spirv_words import OP_TYPE_INT
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     DeviceError,
     LibraryNotFoundError,
 )
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_words import OP_TYPE_INT
 
 __all__ = ["kernels", "opencl_c"]
 

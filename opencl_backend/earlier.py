@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from array import array
 
-from opencl_backend.spirv import SpirvModule
-from opencl_backend.spirv_words import (
+from uhal.errors import InvalidImageError
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_words import (
     HEADER_WORDS,
     OP_CONSTANT,
     OP_CONSTANT_NULL,
@@ -20,7 +21,6 @@ from opencl_backend.spirv_words import (
     OP_TYPE_STRUCT,
     pack_words,
 )
-from uhal.errors import InvalidImageError
 
 EARLIEST, LAST_LIKE_EARLIEST = (1, 0), (1, 2)
 """All versions from the first to the second add different things."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 
-from opencl_backend.spirv import SpirvModule
-from opencl_backend.spirv_words import (
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_words import (
     HEADER_WORDS,
     OP_CAPABILITY,
     OP_CONSTANT,

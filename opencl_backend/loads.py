@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from array import array
 
-from opencl_backend.spirv import SpirvModule
-from opencl_backend.spirv_words import (
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_words import (
     HEADER_WORDS,
     OP_TYPE_POINTER,
     OP_VARIABLE,

@@ -33,6 +33,7 @@ OURS = {
     "tops": "tops_backend",
     "host": "host_backend",
     "opencl": "opencl_backend",
+    "webgpu": "webgpu_backend",
 }
 """Name to package; its `backend` is the class. Not metadata: a checkout may have none."""
 

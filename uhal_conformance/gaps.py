@@ -78,8 +78,39 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
         "test_faults*": "a kernel that traps on a CPU ends the process, which is the device",
         "test_a_plan_that_faults_names_its_launches*": "the same",
     },
+    "webgpu": {
+        **{f"test_{name}[[]*": "DLPack has no device type for its memory" for name in _NUMPYS},
+        "test_a_capsule_nobody_takes_frees_its_hold*": "the same",
+        "test_streams_of_other_libraries[[]*": "wgpu has one queue and no streams",
+        "test_native_stream_ordered_memory[[]*": "WebGPU has no stream-ordered allocation",
+        **{
+            f"test_what_is_no_image_is_refused[[]*-{damage}]": "damages ELF headers only"
+            for damage in ("wrong class", "wrong machine", "wrong type")
+        },
+        "test_a_graph_*": "it has no graphs of its own: uhal keeps the list of a plan",
+        **{
+            f"test_atomics_*[[]webgpu-{dtype}*": "WGSL has atomics of 32 bits"
+            for dtype in ("i64", "u64", "f64")
+        },
+        "test_atomics_lose_nothing_where_blocks_meet[[]*": "its sums are of 64 bits",
+        "test_faults*": "WGSL has no trap and no address outside of buffers: no kernel faults",
+        "test_a_plan_that_faults_names_its_launches*": "the same",
+        **{
+            f"test_{name}[[]*": "work is held by a kernel that waits for the host"
+            for name in (
+                "ctrl_c_ends_every_wait",
+                "closing_what_others_wait_for",
+                "ctrl_c_ends_the_wait_at_exit",
+            )
+        },
+    },
 }
 """By backend."""
+
+UNSUPPORTED_FIXTURES: Mapping[str, Mapping[str, str]] = {
+    "webgpu": {"gate": "a kernel sees what the host wrote before its launch, and nothing later"},
+}
+"""By backend, fixtures that cannot be made."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 from uhal_conformance import fixtures, seeds
-from uhal_conformance.gaps import UNSUPPORTED, Gaps
+from uhal_conformance.gaps import UNSUPPORTED, UNSUPPORTED_FIXTURES, Gaps
 from uhal_conformance.images import SUITE, NoImageError, image_for
 from uhal_conformance.row import Row
 
@@ -77,7 +77,7 @@ def run(
         partial(_image, backend, ordinal, images),
         ordinal,
         unsupported={**UNSUPPORTED.get(backend, {}), **gaps.tests},
-        unsupported_fixtures=gaps.fixtures,
+        unsupported_fixtures={**UNSUPPORTED_FIXTURES.get(backend, {}), **gaps.fixtures},
     )
     told = _Told(row, seed)
     begun = time.monotonic()

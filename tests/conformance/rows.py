@@ -18,9 +18,10 @@ from build_support import conformance_images, cuda_kernels, hip_compiler
 from opencl_backend import compile as opencl_compile
 from simulators.topsfb import of_host
 from tests.requirements import missing
+from tests.webgpu.lavapipe import lavapipe
 from uhal import Device, registry
 from uhal.images.amd_target import TargetId
-from uhal_conformance.gaps import HELD, UNSUPPORTED, read_gaps
+from uhal_conformance.gaps import HELD, UNSUPPORTED, UNSUPPORTED_FIXTURES, read_gaps
 from uhal_conformance.images import IMAGES, KERNELS, compile_for_host, digest_of
 from uhal_conformance.row import Row
 
@@ -144,6 +145,11 @@ def prepare_opencl(folder: Path) -> Mapping[str, str]:
     return {}
 
 
+def prepare_webgpu(folder: Path) -> Mapping[str, str]:
+    """Bring Mesa's Vulkan driver for CPUs, which wgpu-native finds."""
+    return lavapipe(folder)
+
+
 def prepare_simulated_cuda(folder: Path) -> Mapping[str, str]:
     """Find the simulated driver, which keeps translated kernels for every checkout of the user."""
     return {"UHAL_CUDA_LIBRARY": _simulator("libcuda.so.1")}
@@ -263,6 +269,18 @@ ROWS = (
         compile_for_opencl,
         prepare=prepare_opencl,
         unsupported=UNSUPPORTED["opencl"],
+    ),
+    Row(
+        "webgpu",
+        "webgpu",
+        compile_for_opencl,
+        prepare=prepare_webgpu,
+        unsupported=UNSUPPORTED["webgpu"],
+        unsupported_fixtures=UNSUPPORTED_FIXTURES["webgpu"],
+        unsimulated={
+            f"test_lanes[[]*-{dtype}*": "Mesa compiles the text of such a kernel for a minute"
+            for dtype in ("f16", "f64")
+        },
     ),
     Row(
         "skeleton",

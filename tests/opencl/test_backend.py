@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from opencl_backend import compile as opencl_compile
-from opencl_backend._cache import ProgramCache
 from opencl_backend._errors import ADVICE, CLASS_OF, TEXT, names
 from opencl_backend._library import candidates
 from tests.children import check_child
@@ -27,6 +26,7 @@ from uhal.errors import (
     NotFoundError,
     NotSupportedError,
 )
+from uhal.images.program_cache import ProgramCache
 
 Layer = Callable[..., Mapping[str, str]]
 HEADER = "#include <uhal/kernel.h>\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from opencl_backend._cache import MAX_BYTES, VARIABLE, ProgramCache, key_of
 from tests.children import ROOT
+from uhal.images.program_cache import MAX_BYTES, ProgramCache, key_of
 
 KEY = key_of("a", b"b")
 
@@ -96,13 +96,13 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
 
 
 def test_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv("UHAL_OPENCL_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert ProgramCache.of_user().folder == tmp_path / "xdg" / "uhal" / "opencl"
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "mine"))
-    assert ProgramCache.of_user().folder == tmp_path / "mine"
-    monkeypatch.setenv(VARIABLE, "off")
-    assert ProgramCache.of_user().folder is None
+    assert ProgramCache.of_user("opencl").folder == tmp_path / "xdg" / "uhal" / "opencl"
+    monkeypatch.setenv("UHAL_OPENCL_CACHE", str(tmp_path / "mine"))
+    assert ProgramCache.of_user("opencl").folder == tmp_path / "mine"
+    monkeypatch.setenv("UHAL_OPENCL_CACHE", "off")
+    assert ProgramCache.of_user("opencl").folder is None
     assert MAX_BYTES >= 100 << 20
 
 
@@ -112,7 +112,7 @@ def test_one_process_builds_what_several_ask_for(tmp_path: Path) -> None:
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from opencl_backend._cache import ProgramCache
+from uhal.images.program_cache import ProgramCache
 cache = ProgramCache(Path({str(tmp_path)!r}))
 with cache.held({KEY!r}):
     if cache.find({KEY!r}) is None:

@@ -13,15 +13,15 @@ import pytest
 from opencl_backend import compile as opencl_compile
 from opencl_backend.earlier import in_version
 from opencl_backend.halves import CAPABILITY_FLOAT16, without_halves
-from opencl_backend.slices import Cutter
-from opencl_backend.spirv import SpirvModule
-from opencl_backend.spirv_words import OP_TYPE_FLOAT
 from tests.children import check_child
 from tests.conformance.rows import KERNELS
 from tests.opencl.test_spirv import tool
 from tests.sampling import rounds
 from uhal import Device, DeviceBuffer, Module
 from uhal.errors import InvalidImageError, NotSupportedError
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_slices import Cutter
+from uhal.images.spirv_words import OP_TYPE_FLOAT
 
 SOURCE = """
 #include <uhal/kernel.h>

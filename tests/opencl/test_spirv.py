@@ -15,11 +15,11 @@ import pytest
 
 from opencl_backend import compile as opencl_compile
 from opencl_backend.loads import done_once
-from opencl_backend.slices import SHARED, Cutter
-from opencl_backend.spirv import SpirvModule
 from tests.conformance.rows import KERNELS, compile_for_opencl
 from tests.sampling import rounds
 from uhal.errors import InvalidImageError
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_slices import SHARED, Cutter
 from uhal_conformance.images import IMAGES
 
 OP_GENERIC_CAST_TO_PTR_EXPLICIT, OP_ATOMIC_LOAD, OP_ATOMIC_STORE = 123, 227, 228

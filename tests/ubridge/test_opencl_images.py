@@ -11,7 +11,6 @@ import pytest
 
 import ubridge
 from build_support import hip_compiler, opencl_kernels
-from opencl_backend.spirv import SpirvModule
 from tests.requirements import missing
 from tests.sampling import rounds
 from tests.ubridge.committed_images import (
@@ -20,6 +19,7 @@ from tests.ubridge.committed_images import (
     check_every_module_was_compiled,
     manifest_of,
 )
+from uhal.images.spirv import SpirvModule
 from uhal.signature import Signature, merge
 
 IMAGES = ROOT / opencl_kernels.IMAGES

@@ -68,7 +68,8 @@ def test_libraries_with_paths_that_are_no_text_are_reported(encoding: str) -> No
 
 def test_an_override_that_names_nothing() -> None:
     said = uhal_command("doctor", status=1, UHAL_BACKEND="gpu").stdout
-    assert "nothing is chosen: UHAL_BACKEND: expected one of cuda, rocm, tops, host, opencl" in said
+    expected = "expected one of cuda, rocm, tops, host, opencl, webgpu"
+    assert f"nothing is chosen: UHAL_BACKEND: {expected}" in said
     assert "←" not in said
 
 
@@ -107,7 +108,7 @@ def test_json_is_one_object() -> None:
     assert found["chosen"] == "host"
     assert found["chosen_computes"] is True
     names = [record["name"] for record in found["records"]]
-    assert names == ["cuda", "rocm", "tops", "host", "opencl"]
+    assert names == ["cuda", "rocm", "tops", "host", "opencl", "webgpu"]
     assert {"backend", "ordinal", "name", "description"} <= set(found["devices"][0])
     assert all(check["result"] for check in found["checks"])
     assert set(found["versions"]) == {"uhal", "python", "numpy", "platform"}

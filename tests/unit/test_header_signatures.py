@@ -13,12 +13,12 @@ from build_support import hip_compiler
 from cuda_backend.images import select
 from cuda_backend.targets import DeviceTarget
 from opencl_backend import compile as opencl_compile
-from opencl_backend.slices import Cutter
-from opencl_backend.spirv import SpirvModule
 from tests.requirements import needed
 from uhal.errors import InvalidImageError
 from uhal.images.header_signature import read_signature, with_header
 from uhal.images.hsaco import read_hsaco
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_slices import Cutter
 from uhal.signature import Signature
 
 ROOT = Path(__file__).resolve().parents[2]

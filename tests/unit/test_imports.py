@@ -29,7 +29,10 @@ from build_support.imports import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-BACKENDS = {"cuda_backend", "rocm_backend", "tops_backend", "opencl_backend", "host_backend"}
+BACKENDS = {
+    *("cuda_backend", "rocm_backend", "tops_backend", "opencl_backend", "webgpu_backend"),
+    "host_backend",
+}
 OURS = {"uhal", "uhal_conformance", "ubridge", "examples", "simulators"} | BACKENDS
 MAY_LOAD_BY_NAME = {"uhal/__main__.py", "uhal/doctor.py"}
 FOR_BACKENDS = {

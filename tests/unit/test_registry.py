@@ -86,7 +86,7 @@ def test_the_first_with_a_device_is_chosen(install: Install) -> None:
 
 
 def test_the_order_of_ours() -> None:
-    assert tuple(registry.OURS) == ("cuda", "rocm", "tops", "host", "opencl")
+    assert tuple(registry.OURS) == ("cuda", "rocm", "tops", "host", "opencl", "webgpu")
 
 
 class Installed:
@@ -133,7 +133,7 @@ def test_a_rank_is_the_devices(
         ),
     )
     elsewhere(kind)
-    assert registry.names()[-3:] == ("host", "opencl", "elsewhere")
+    assert registry.names()[-3:] == ("opencl", "webgpu", "elsewhere")
     assert registry.choose() == chosen
     assert Device(0, "elsewhere").backend == "elsewhere"
 
@@ -188,7 +188,7 @@ def test_naming_a_backend_for_one_device_changes_no_choice(install: Install) -> 
 )
 def test_an_unknown_name_lists_the_known(backend: object, error: type[Exception]) -> None:
     with pytest.raises(
-        error, match="backend: expected one of cuda, rocm, tops, host, opencl, got "
+        error, match="backend: expected one of cuda, rocm, tops, host, opencl, webgpu, got "
     ):
         Api.init(backend=backend)  # type: ignore[arg-type]
 

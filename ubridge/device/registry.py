@@ -89,6 +89,7 @@ OURS = {
     "rocm": "ubridge.prepare.backends:ROCM",
     "host": "ubridge.prepare.backends:HOST",
     "opencl": "ubridge.prepare.backends:OPENCL",
+    "webgpu": "ubridge.prepare.backends:OPENCL",
     "tops": "ubridge.prepare.gcu.backend:TOPS",
 }
 """Backend to its `BackendKernels`, as module and name."""

@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Mapping
 from functools import cached_property
 
-from opencl_backend.spirv_words import (
+from uhal.images import header_signature
+from uhal.images.spirv_words import (
     ATTRIBUTE_NO_WRITE,
     DECORATION_FUNC_PARAM_ATTR,
     MODE_LOCAL_SIZE_HINT,
@@ -27,7 +28,6 @@ from opencl_backend.spirv_words import (
     Function,
     SpirvWords,
 )
-from uhal.images import header_signature
 from uhal.signature import LazySignatures, Parameter, ParameterKind, Signature
 
 _FLOATS = {2: "f16", 4: "f32", 8: "f64"}

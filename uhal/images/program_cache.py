@@ -1,4 +1,4 @@
-"""Programs a driver has built, kept from process to process.
+"""Programs built or translated for a device, kept from process to process.
 
 The files are private to one user, because a program is code that this process will run. Each is
 written to a temporary file and moved, and checked when it is read. A damaged file is dropped, and
@@ -15,8 +15,6 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-VARIABLE = "UHAL_OPENCL_CACHE"
-"""A folder to use instead of uhal/opencl in the user's cache, or `off`."""
 MAX_BYTES = 256 << 20
 """Bytes of all files. Above it, the least recently used go, down to three quarters."""
 
@@ -35,7 +33,7 @@ class ProgramCache:
         """Make the folder if it is not there; `None` keeps nothing."""
         self._folder = folder
         self._max_bytes = max_bytes
-        self.refusal = "" if folder is not None else f"{VARIABLE}=off"
+        self.refusal = "" if folder is not None else "it is switched off"
         if folder is None:
             return
         try:
@@ -45,17 +43,23 @@ class ProgramCache:
             self.refusal = str(error)
 
     @classmethod
-    def of_user(cls) -> ProgramCache:
-        """Return the cache in the user's folder, or where the variable says."""
-        told = os.environ.get(VARIABLE, "")
+    def of_user(cls, backend: str) -> ProgramCache:
+        """Return a backend's cache: the folder that its variable names, else uhal's for the user.
+
+        The value `off` of the variable `UHAL_<BACKEND>_CACHE` keeps nothing.
+        """
+        variable = f"UHAL_{backend.upper()}_CACHE"
+        told = os.environ.get(variable, "")
         if told == "off":
-            return cls(None)
+            switched_off = cls(None)
+            switched_off.refusal = f"{variable}=off"
+            return switched_off
         base = os.environ.get("XDG_CACHE_HOME") or ""
         try:
             home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
         except RuntimeError:  # a user without a home
             return cls(Path(told)) if told else cls(None)
-        return cls(Path(told) if told else home / "uhal" / "opencl")
+        return cls(Path(told) if told else home / "uhal" / backend)
 
     @property
     def folder(self) -> Path | None:

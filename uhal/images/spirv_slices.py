@@ -20,8 +20,8 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
-from opencl_backend.spirv import SpirvModule
-from opencl_backend.spirv_words import (
+from uhal.images.spirv import SpirvModule
+from uhal.images.spirv_words import (
     COMPILED_AS_HIP,
     DECORATION_CONSTANT,
     DECORATION_LINKAGE,

@@ -1,0 +1,75 @@
+"""Mesa's Vulkan driver for CPUs: Debian's packages, unpacked where tests keep things.
+
+Nothing is installed. The loader and the driver's libraries are found by `LD_LIBRARY_PATH` in
+processes that start with it. In this one they are opened first, and found by their names later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from tests.debian_packages import LIBRARIES, unpack
+from tests.requirements import missing
+
+_SET = "mesa-22"
+_DRIVER = LIBRARIES / "libvulkan_lvp.so"
+
+
+def lavapipe(folder: Path) -> Mapping[str, str]:
+    """Return the environment in which wgpu-native finds the driver, here and in new processes.
+
+    `folder` is one of pytest's cache; packages lie beside it.
+    """
+    if importlib.util.find_spec("wgpu") is None:
+        missing('pip install "uhal-py[webgpu]"')
+    packages = folder.parent / "debian"
+    packages.mkdir(exist_ok=True)
+    root = unpack(packages, _SET).resolve()
+    description = root / "lavapipe.json"
+    if not description.exists():
+        unfinished = description.with_suffix(f".{os.getpid()}")
+        icd = {"library_path": str(root / _DRIVER), "api_version": "1.3.230"}
+        unfinished.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": icd}))
+        unfinished.replace(description)
+    folders = (root / LIBRARIES, root / "lib" / LIBRARIES.name)
+    _open_libraries(folders)
+    paths = (*map(str, folders), os.environ.get("LD_LIBRARY_PATH", ""))
+    return {
+        "UHAL_WEBGPU_SOFTWARE": "1",
+        "UHAL_WEBGPU_CACHE": str(folder / "webgpu"),
+        "VK_ICD_FILENAMES": str(description),
+        "VK_DRIVER_FILES": str(description),
+        "VK_LOADER_LAYERS_DISABLE": "~all~",
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths)),
+    }
+
+
+@cache
+def _open_libraries(folders: tuple[Path, ...]) -> None:
+    """Open what this process would not find by its name: a library after those it needs."""
+    waiting = {
+        path.name: path for folder in folders for path in sorted(folder.glob("lib*.so.[0-9]"))
+    }
+    waiting |= {path.name: path for folder in folders for path in folder.glob("lib*.so.[0-9][0-9]")}
+    for name in list(waiting):
+        if _opens(name):
+            del waiting[name]
+    while waiting:
+        opened = [name for name, path in waiting.items() if _opens(str(path))]
+        assert opened, f"the packages lack what these need: {', '.join(waiting)}"
+        for name in opened:
+            del waiting[name]
+
+
+def _opens(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,150 @@
+"""The runtime over wgpu-native: batches, copies of any bytes, long grids, a lost device."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ubridge
+from tests.children import ROOT, run_program, untold
+from tests.sampling import rounds
+from uhal import Device, DeviceBuffer, LaunchConfig, Stream, registry
+
+
+def test_copies_of_any_bytes(device: Device, rng: np.random.Generator) -> None:
+    """Between the host and two buffers, and within one, at any offset."""
+    for _ in range(rounds(60, 5000)):
+        size = int(rng.integers(1, 3000))
+        one, two = (rng.integers(0, 256, size + 40, "u1") for _ in range(2))
+        there = [DeviceBuffer.from_numpy(one), DeviceBuffer.from_numpy(two)]
+        here = [one.copy(), two.copy()]
+        for _ in range(4):
+            a, b = (int(at) for at in rng.integers(0, 2, 2))
+            source, target = (int(at) for at in rng.integers(0, 40, 2))
+            kind = rng.integers(3)
+            if kind == 0:
+                fresh = rng.integers(0, 256, size, "u1")
+                there[b][target : target + size].copy_from(fresh)
+                here[b][target : target + size] = fresh
+            elif kind == 1:
+                there[b][target : target + size].copy_from(there[a][source : source + size])
+                here[b][target : target + size] = here[a][source : source + size].copy()
+            else:
+                got = there[a][source : source + size].to_numpy()
+                assert (got == here[a][source : source + size]).all()
+        assert all(
+            (buffer.to_numpy() == known).all() for buffer, known in zip(there, here, strict=True)
+        )
+
+
+def test_launches_are_submitted_together(device: Device, rng: np.random.Generator) -> None:
+    """64 to a batch: a wait submits the last one."""
+    verbs = registry.backend("webgpu")
+    token = verbs.opened(device.ordinal).token  # type: ignore[attr-defined]
+    kernel = ubridge.load_module("activation", device=device).get_function("activationf32")
+
+    def submits() -> int:
+        count = ctypes.c_size_t()
+        verbs._runtime.uhalWgDeviceSubmits(count, token)  # type: ignore[attr-defined]
+        return count.value
+
+    with Stream() as stream, DeviceBuffer.from_numpy(rng.standard_normal(64, "f4")) as data:
+        launch = kernel[1, 64, 0, stream]
+        launch(data, 1, 64, 0)
+        stream.synchronize()
+        before = submits()
+        for _ in range(130):
+            launch(data, 1, 64, 0)
+        stream.synchronize()
+        assert submits() - before == 3
+
+
+def test_a_grid_beyond_one_dispatch(device: Device, rng: np.random.Generator) -> None:
+    values = rng.standard_normal(70_000, "f4")
+    kernel = ubridge.load_module("activation", device=device).get_function("activationf32")
+    with DeviceBuffer.from_numpy(values) as data:
+        kernel[LaunchConfig((70_000, 1, 1), (1, 1, 1))](data, 1, values.size, 0)
+        assert (data.to_numpy() == np.maximum(values, 0)).all()
+
+
+def test_a_wrong_id_is_reported(device: Device, rng: np.random.Generator) -> None:
+    x = ubridge.from_numpy(rng.standard_normal((5, 3), "f4"))
+    ids = ubridge.from_numpy(np.array([1, 7, 2], "u4"))
+    with pytest.raises(IndexError, match="index 7 is out of bounds for axis with size 5"):
+        ubridge.take(x, ids, 0).to_numpy()
+        device.synchronize()
+    good = ubridge.from_numpy(np.array([4, 0], "u4"))
+    assert (ubridge.take(x, good, 0).to_numpy() == x.to_numpy()[[4, 0]]).all()
+
+
+LOSE = """
+import ctypes
+import numpy as np
+from uhal import Device, DeviceBuffer, registry
+from uhal.errors import DeviceError
+with Device(0, "webgpu") as device:
+    buffer = DeviceBuffer.from_numpy(np.arange(8, dtype="u4"))
+    verbs = registry.backend("webgpu")
+    from webgpu_backend import _library
+    wgpu = _library.bind(_library.search(), None)
+    native = ctypes.c_void_p()
+    verbs._runtime.uhalWgDeviceGetNative(native, verbs.opened(0).token)
+    device.synchronize()
+    wgpu.wgpuDeviceDestroy(native)
+    for _ in range(2):
+        try:
+            buffer.to_numpy()
+        except DeviceError as error:
+            print(type(error).__name__, "lost" in str(error).lower())
+"""
+
+
+def test_a_lost_device_is_an_exception(software: Mapping[str, str]) -> None:
+    done = run_program(LOSE)
+    assert done.stdout.split("\n")[:2] == ["DeviceError True"] * 2, done.stdout + done.stderr
+
+
+def record(**environment: str) -> dict[str, object]:
+    program = (
+        "import json; from dataclasses import asdict; from uhal import registry;"
+        "print(json.dumps(asdict(registry.record('webgpu'))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**untold(), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_software_is_used_when_it_is_asked_for(software: Mapping[str, str]) -> None:
+    asked = record(**software)
+    assert asked["verdict"] == "ok"
+    assert asked["devices"][0]["kind"] == "processor"  # type: ignore[index]
+    unasked = record(**{**software, "UHAL_WEBGPU_SOFTWARE": "0"})
+    assert unasked["verdict"] == "absent"
+    assert "it is a processor; UHAL_WEBGPU_SOFTWARE=1 uses it" in str(unasked["reason"])
+
+
+def test_no_library_is_said_in_words(tmp_path: Path) -> None:
+    found = record(UHAL_WEBGPU_LIBRARY=str(tmp_path / "libwgpu_native.so"))
+    assert found["verdict"] == "absent"
+    assert found["next_step"] == 'pip install "uhal-py[webgpu]"'
+
+
+def test_a_machine_without_vulkan_shows_no_device(tmp_path: Path) -> None:
+    found = record(VK_ICD_FILENAMES=os.devnull, VK_DRIVER_FILES=os.devnull)
+    assert found["verdict"] == "absent"
+    assert "0 devices" in str(found["reason"]) or "libwgpu_native" in str(found["reason"])

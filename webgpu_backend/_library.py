@@ -1,0 +1,62 @@
+"""wgpu-native: where it is looked for, and its functions as abi.h declares them.
+
+PyPI's wheel `wgpu` brings the library. It is opened by itself: neither that package nor its
+bindings are imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from uhal.abi import Check, Header, Library, LibrarySearch, find_library
+
+LIBRARY_VARIABLE = "UHAL_WEBGPU_LIBRARY"
+_SUFFIX = "dylib" if sys.platform == "darwin" else "so"
+_IN_WHEEL = Path("resources", f"libwgpu_native-release.{_SUFFIX}")
+_IN_SYSTEM = f"libwgpu_native.{_SUFFIX}"
+
+
+@cache
+def header() -> Header:
+    """The interface as the backend knows it."""
+    return Header.load(Path(__file__).resolve().parent / "abi.h")
+
+
+def candidates() -> Sequence[str]:
+    """Return the library of the wheel `wgpu`, where it is installed, then the system's."""
+    found = find_spec("wgpu")
+    folders = [] if found is None else found.submodule_search_locations or []
+    files = [Path(folder, _IN_WHEEL) for folder in folders]
+    return (*(str(path) for path in files if path.is_file()), _IN_SYSTEM)
+
+
+def search() -> LibrarySearch:
+    """Open the library that the variable names, else the first candidate."""
+    return find_library(LIBRARY_VARIABLE, candidates())
+
+
+def bind(found: LibrarySearch, check: Check) -> Library:
+    """Bind a library that was found."""
+    assert found.handle is not None
+    path = found.path or found.attempts[-1].path
+    return Library(found.handle, path, header(), status="(none)", check=check)
+
+
+def release_of(library: Library) -> str:
+    """Return the library's version, such as `29.0.1.1`."""
+    packed = int(library.wgpuGetVersion())
+    return ".".join(str(packed >> shift & 0xFF) for shift in (24, 16, 8, 0))
+
+
+def refusal_of(library: Library) -> str:
+    """Say why the library cannot be used; "" where it can."""
+    release = release_of(library)
+    expected = header().constants["UHAL_WGPU_NATIVE_RELEASE"]
+    if int(release.split(".")[0]) != expected:
+        return f"expected release {expected} of wgpu-native, got {release}"
+    missing = library.missing()
+    return f"wgpu-native {release} has no {missing[0]}" if missing else ""

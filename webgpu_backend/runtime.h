@@ -1,0 +1,178 @@
+/* C interface of libuhal_webgpu.so: adapters, streams, events, copies and launches over wgpu-native, in
+ * the shapes of the hot table. The library links no wgpu-native; it is handed the addresses of the
+ * functions it calls.
+ *
+ * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a drifted prototype
+ * does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ *
+ * Any function may be called from any thread; devices are opened and closed one at a time. Handles are
+ * trusted: the interface above checks. A result is 0 or one of UHAL_WG_…; uhalWgErrorText has wgpu's
+ * words for the last error of the calling thread.
+ */
+#ifndef UHAL_WEBGPU_RUNTIME_H
+#define UHAL_WEBGPU_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UHAL_WG_VERSION 1
+
+typedef int uhalWgResult;
+
+enum {
+    UHAL_WG_NOT_READY = 1,
+    UHAL_WG_OUT_OF_MEMORY = 2,
+    UHAL_WG_INVALID_VALUE = 3,
+    UHAL_WG_INVALID_SHADER = 4,   /* naga or the driver's compiler refused it */
+    UHAL_WG_VALIDATION = 5,       /* wgpu refused a command */
+    UHAL_WG_INTERNAL = 6,         /* wgpu or the driver failed */
+    UHAL_WG_DEVICE_LOST = 7,      /* every later call fails, too */
+    UHAL_WG_NO_TIMES = 8,         /* an event without times */
+    UHAL_WG_BEYOND_BINDING = 9,   /* more memory behind a pointer than a kernel can be given */
+    UHAL_WG_NO_MAPPED_MEMORY = 10 /* no page-locked memory begins there */
+};
+
+enum { UHAL_WG_EVENT_DISABLE_TIMING = 2 };
+
+/* An address is a buffer's number above this bit, an offset in bytes below. */
+#define UHAL_WG_OFFSET_BITS 40
+/* Ordinary memory is always read at once. */
+#define UHAL_WG_STAGED_BYTES 0x7FFFFFFFFFFFFFFF
+
+typedef enum uhalWgKind {
+    UHAL_WG_KIND_STREAM = 0,
+    UHAL_WG_KIND_EVENT = 1,
+    UHAL_WG_KIND_FUNCTION = 2,
+    UHAL_WG_KIND_ALLOCATION = 3,
+    UHAL_WG_KIND_PINNED = 4
+} uhalWgKind;
+
+typedef struct uhalWgAdapterInfo {
+    char name[256];
+    char vendor[256];
+    char driver[256];
+    uint32_t backend; /* WGPUBackendType_… */
+    uint32_t type;    /* WGPUAdapterType_… */
+    uint32_t vendor_id;
+    uint32_t device_id;
+    uint32_t has_immediates;
+    uint32_t has_int64;
+    uint32_t has_f16;
+    uint32_t has_subgroups;
+    uint32_t has_times;
+    uint32_t subgroup_min;
+    uint32_t subgroup_max;
+    uint32_t max_storage_buffers; /* that a kernel is given */
+    uint32_t max_shared_bytes;
+    uint32_t max_threads;
+    uint32_t max_block[3];
+    uint32_t max_blocks; /* of one dispatch, along each axis */
+    uint32_t max_immediate_bytes;
+    uint32_t max_uniform_bytes;
+    uint32_t offset_alignment;
+    uint64_t max_binding_bytes;
+    uint64_t max_buffer_bytes;
+} uhalWgAdapterInfo;
+
+typedef enum uhalWgArgumentKind {
+    UHAL_WG_ARGUMENT_VALUE = 0,
+    UHAL_WG_ARGUMENT_POINTER = 1,
+    UHAL_WG_ARGUMENT_FIXED = 2,   /* `address`, always; no caller gives it */
+    UHAL_WG_ARGUMENT_INDIRECT = 3 /* the address that lies at `address` on the host */
+} uhalWgArgumentKind;
+
+/* Where an argument goes: a value to the parameter words, a pointer as an offset and a tag. */
+typedef struct uhalWgArgument {
+    uhalWgArgumentKind kind;
+    uint32_t size;
+    uint32_t word;    /* its first; UINT32_MAX: the kernel does not look at it */
+    uint32_t tag;     /* the word behind the offset of a pointer that is not null */
+    uint32_t binding; /* that its buffer goes to, from 0; UINT32_MAX: none */
+    uint64_t address;
+} uhalWgArgument;
+
+typedef struct uhalWgKernelInfo {
+    void *context; /* the device's token */
+    const char *text;
+    size_t text_bytes;
+    const uhalWgArgument *arguments; /* copied */
+    uint32_t argument_count;
+    uint32_t binding_count;
+    uint32_t words;       /* of parameters: grid's x, y, z, the first block's x, then arguments */
+    uint32_t has_uniform; /* 1: parameters are a uniform buffer, 0: immediates */
+    uint32_t has_shared;  /* 1: its shared memory has the size of the launch's */
+} uhalWgKernelInfo;
+
+/* Process, adapters and devices. `functions` has an address for each name that uhalWgFunctionName counts
+ * through, in that order. Adapters are in the order of the best first: discrete, integrated, unknown,
+ * then processors; of equals Metal and Direct3D before Vulkan. */
+uhalWgResult uhalWgVersion(int *version);
+uhalWgResult uhalWgFunctionName(const char **name, unsigned int index);
+uhalWgResult uhalWgOpen(void *const *functions, unsigned int count);
+uhalWgResult uhalWgErrorText(const char **text);
+uhalWgResult uhalWgLiveCount(uhalWgKind kind, size_t *count);
+uhalWgResult uhalWgAdapterCount(unsigned int *count);
+uhalWgResult uhalWgAdapterGetInfo(uhalWgAdapterInfo *info, unsigned int index);
+uhalWgResult uhalWgDeviceOpen(void **context, unsigned int adapter);
+uhalWgResult uhalWgDeviceClose(void *context);
+uhalWgResult uhalWgDeviceAllocated(size_t *bytes, void *context);
+uhalWgResult uhalWgDeviceSubmits(size_t *count, void *context);
+uhalWgResult uhalWgDeviceGetNative(void **device, void *context);
+uhalWgResult uhalWgCtxGetCurrent(void **context);
+uhalWgResult uhalWgCtxSetCurrent(void *context);
+
+/* Kernels. */
+uhalWgResult uhalWgKernelCreate(void **function, const uhalWgKernelInfo *info);
+uhalWgResult uhalWgKernelDestroy(void *function);
+uhalWgResult uhalWgLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y,
+                                unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                unsigned int block_z, unsigned int shared_bytes, void *stream,
+                                void **parameters, void **extra);
+
+/* Memory of the current device. The device sees page-locked memory as a copy that is renewed before a
+ * kernel and read back when the host waits for it. */
+uhalWgResult uhalWgMemAlloc(uint64_t *address, size_t bytes);
+uhalWgResult uhalWgMemFree(uint64_t address);
+uhalWgResult uhalWgMemHostAlloc(void **pointer, size_t bytes, unsigned int flags);
+uhalWgResult uhalWgMemFreeHost(void *pointer);
+uhalWgResult uhalWgMemHostGetDevicePointer(uint64_t *address, void *pointer);
+uhalWgResult uhalWgMemcpyHtoDAsync(uint64_t destination, const void *source, size_t bytes,
+                                   void *stream);
+uhalWgResult uhalWgMemcpyDtoHAsync(void *destination, uint64_t source, size_t bytes, void *stream);
+uhalWgResult uhalWgMemcpyDtoDAsync(uint64_t destination, uint64_t source, size_t bytes,
+                                   void *stream);
+uhalWgResult uhalWgMemsetD8Async(uint64_t destination, unsigned char value, size_t count,
+                                 void *stream);
+uhalWgResult uhalWgMemsetD16Async(uint64_t destination, unsigned short value, size_t count,
+                                  void *stream);
+uhalWgResult uhalWgMemsetD32Async(uint64_t destination, unsigned int value, size_t count,
+                                  void *stream);
+
+/* Streams of the current device: all share its one queue. Flags and priorities mean nothing here. */
+uhalWgResult uhalWgStreamCreate(void **stream, unsigned int flags, int priority);
+uhalWgResult uhalWgStreamDestroy(void *stream);
+uhalWgResult uhalWgStreamSynchronize(void *stream);
+uhalWgResult uhalWgStreamSynchronizeWhile(void *stream, int (*go_on)(void *user_data),
+                                          void *user_data);
+uhalWgResult uhalWgStreamQuery(void *stream);
+uhalWgResult uhalWgStreamWaitEvent(void *stream, void *event, unsigned int flags);
+
+/* Events of the current device. */
+uhalWgResult uhalWgEventCreate(void **event, unsigned int flags);
+uhalWgResult uhalWgEventDestroy(void *event);
+uhalWgResult uhalWgEventRecord(void *event, void *stream);
+uhalWgResult uhalWgEventSynchronize(void *event);
+uhalWgResult uhalWgEventSynchronizeWhile(void *event, int (*go_on)(void *user_data),
+                                         void *user_data);
+uhalWgResult uhalWgEventQuery(void *event);
+uhalWgResult uhalWgEventElapsedTime(float *milliseconds, void *start, void *end);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

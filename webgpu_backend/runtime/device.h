@@ -1,0 +1,83 @@
+/* A device and its batch: commands are recorded into one encoder and submitted together, when somebody
+ * waits or asks, when the host reads, or when the batch is full. All streams share the queue, so work is
+ * done in the order of its calls, and a batch's number tells how far the device has come.
+ */
+#ifndef UHAL_WG_DEVICE_H
+#define UHAL_WG_DEVICE_H
+
+#include "process.h"
+
+#include <pthread.h>
+
+enum { UHAL_WG_FULL_BATCH = 64 };       /* commands */
+enum { UHAL_WG_UNIFORM_BYTES = 65536 }; /* parameters of one batch */
+enum { UHAL_WG_TIMED_EVENTS = 4096 };   /* that a device has at once */
+enum { UHAL_WG_RESOLVE_ALIGNMENT = 256 };
+
+struct uhal_wg_buffer;
+struct uhal_wg_function;
+struct uhal_wg_groups;
+struct uhal_wg_mirror;
+struct uhal_wg_staging;
+
+typedef struct uhal_wg_device {
+    uhalWgAdapterInfo info;
+    WGPUDevice device;
+    WGPUQueue queue;
+    atomic_bool is_lost;
+    char lost_because[512];
+    atomic_size_t allocated; /* bytes */
+    atomic_size_t submits;
+    atomic_uint_fast64_t completed; /* the last batch that is known to be done */
+    pthread_mutex_t lock;           /* of the rest */
+    uint64_t batch;                 /* the open one's number, from 1 */
+    uint32_t commands;              /* in the open batch */
+    WGPUCommandEncoder encoder;     /* null: no command needs one yet */
+    WGPUComputePassEncoder pass;    /* null: none is open */
+    const void *pipeline;           /* that the pass has */
+    WGPUBuffer uniforms;            /* null: parameters are immediates */
+    unsigned char *uniform_bytes;   /* of the open batch */
+    uint32_t uniform_end;
+    struct uhal_wg_groups *groups; /* of all functions */
+    struct uhal_wg_function *copier;
+    struct uhal_wg_function *filler;
+    struct uhal_wg_buffer *nothing; /* what a null pointer is bound to */
+    struct uhal_wg_mirror *mirrors;
+    void (*encode_mirrors)(struct uhal_wg_device *device); /* null without mirrors */
+    int (*read_mirrors)(struct uhal_wg_device *device);
+    struct uhal_wg_staging *staging; /* idle */
+    WGPUQuerySet queries;            /* null: no events are timed */
+    WGPUBuffer times;
+    uint16_t free_times[UHAL_WG_TIMED_EVENTS];
+    uint32_t free_time_count;
+} uhal_wg_device;
+
+typedef struct uhal_wg_stream {
+    uhal_wg_device *device;
+    atomic_uint_fast64_t last; /* the batch of its newest command */
+} uhal_wg_stream;
+
+/* DEVICE_LOST with its words where the device is lost, else 0. */
+int uhal_wg_check_lost(uhal_wg_device *device);
+
+/* -- with the lock held ------------------------------------------------------------------------ */
+
+/* The encoder, outside of any pass; a compute pass. Null: an error is noted. */
+WGPUCommandEncoder uhal_wg_encoder(uhal_wg_device *device);
+WGPUComputePassEncoder uhal_wg_pass(uhal_wg_device *device);
+/* Counts a command of the open batch, and submits the batch when it is full. */
+int uhal_wg_command(uhal_wg_stream *stream);
+int uhal_wg_submit(uhal_wg_device *device);
+
+/* -- without it -------------------------------------------------------------------------------- */
+
+/* Waits for a batch, submitted if it must be; NOT_READY when `go_on` says 0. */
+int uhal_wg_wait(uhal_wg_device *device, uint64_t batch, int (*go_on)(void *), void *user_data);
+/* Whether a batch is done: 0 or NOT_READY. */
+int uhal_wg_query(uhal_wg_device *device, uint64_t batch);
+/* Brings to the host what finished batches wrote for it. */
+int uhal_wg_finish(uhal_wg_device *device);
+/* Polls until the flag is set. */
+int uhal_wg_wait_flag(uhal_wg_device *device, atomic_int *flag);
+
+#endif

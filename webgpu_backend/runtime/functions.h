@@ -1,0 +1,66 @@
+/* The functions of wgpu-native that native code calls, as addresses: no library is linked, so this
+ * builds and loads on machines without it. Prototypes are those of abi.h.
+ */
+#ifndef UHAL_WG_FUNCTIONS_H
+#define UHAL_WG_FUNCTIONS_H
+
+#include "abi.h"
+
+/* clang-format off */
+#define UHAL_WG_FUNCTIONS(FUNCTION)                                                                \
+    FUNCTION(wgpuCreateInstance)                                                                   \
+    FUNCTION(wgpuInstanceEnumerateAdapters)                                                        \
+    FUNCTION(wgpuAdapterGetInfo)                                                                   \
+    FUNCTION(wgpuAdapterInfoFreeMembers)                                                           \
+    FUNCTION(wgpuAdapterGetLimits)                                                                 \
+    FUNCTION(wgpuAdapterHasFeature)                                                                \
+    FUNCTION(wgpuAdapterRelease)                                                                   \
+    FUNCTION(wgpuAdapterRequestDevice)                                                             \
+    FUNCTION(wgpuDeviceGetQueue)                                                                   \
+    FUNCTION(wgpuDevicePoll)                                                                       \
+    FUNCTION(wgpuDeviceRelease)                                                                    \
+    FUNCTION(wgpuQueueRelease)                                                                     \
+    FUNCTION(wgpuDeviceCreateBuffer)                                                               \
+    FUNCTION(wgpuBufferMapAsync)                                                                   \
+    FUNCTION(wgpuBufferGetConstMappedRange)                                                        \
+    FUNCTION(wgpuBufferUnmap)                                                                      \
+    FUNCTION(wgpuBufferRelease)                                                                    \
+    FUNCTION(wgpuDeviceCreateBindGroupLayout)                                                      \
+    FUNCTION(wgpuDeviceCreateBindGroup)                                                            \
+    FUNCTION(wgpuDeviceCreatePipelineLayout)                                                       \
+    FUNCTION(wgpuDeviceCreateShaderModuleTrusted)                                                  \
+    FUNCTION(wgpuDeviceCreateComputePipeline)                                                      \
+    FUNCTION(wgpuBindGroupRelease)                                                                 \
+    FUNCTION(wgpuBindGroupLayoutRelease)                                                           \
+    FUNCTION(wgpuPipelineLayoutRelease)                                                            \
+    FUNCTION(wgpuShaderModuleRelease)                                                              \
+    FUNCTION(wgpuComputePipelineRelease)                                                           \
+    FUNCTION(wgpuDeviceCreateCommandEncoder)                                                       \
+    FUNCTION(wgpuCommandEncoderBeginComputePass)                                                   \
+    FUNCTION(wgpuCommandEncoderCopyBufferToBuffer)                                                 \
+    FUNCTION(wgpuCommandEncoderFinish)                                                             \
+    FUNCTION(wgpuCommandEncoderRelease)                                                            \
+    FUNCTION(wgpuCommandBufferRelease)                                                             \
+    FUNCTION(wgpuComputePassEncoderSetPipeline)                                                    \
+    FUNCTION(wgpuComputePassEncoderSetBindGroup)                                                   \
+    FUNCTION(wgpuComputePassEncoderSetImmediates)                                                  \
+    FUNCTION(wgpuComputePassEncoderDispatchWorkgroups)                                             \
+    FUNCTION(wgpuComputePassEncoderEnd)                                                            \
+    FUNCTION(wgpuComputePassEncoderRelease)                                                        \
+    FUNCTION(wgpuQueueSubmitForIndex)                                                              \
+    FUNCTION(wgpuQueueWriteBuffer)                                                                 \
+    FUNCTION(wgpuQueueOnSubmittedWorkDone)                                                         \
+    FUNCTION(wgpuDeviceCreateQuerySet)                                                             \
+    FUNCTION(wgpuQuerySetRelease)                                                                  \
+    FUNCTION(wgpuCommandEncoderWriteTimestamp)                                                     \
+    FUNCTION(wgpuCommandEncoderResolveQuerySet)                                                    \
+    FUNCTION(wgpuQueueGetTimestampPeriod)
+/* clang-format on */
+
+#define UHAL_WG_FUNCTION_FIELD(name) __typeof__(&name) name;
+typedef struct uhal_wg_functions {
+    UHAL_WG_FUNCTIONS(UHAL_WG_FUNCTION_FIELD)
+} uhal_wg_functions;
+#undef UHAL_WG_FUNCTION_FIELD
+
+#endif

@@ -1,0 +1,39 @@
+/* Bind groups of a function, kept by the set of buffers that they bind. */
+#ifndef UHAL_WG_GROUP_H
+#define UHAL_WG_GROUP_H
+
+#include "memory.h"
+
+enum { UHAL_WG_MOST_BINDINGS = 30 };
+enum { UHAL_WG_KEPT_GROUPS = 64 }; /* of a function */
+
+/* A buffer's part that a kernel is given. */
+typedef struct uhal_wg_binding {
+    uhal_wg_buffer *buffer;
+    uint64_t offset;
+} uhal_wg_binding;
+
+typedef struct uhal_wg_group {
+    WGPUBindGroup group;
+    uhal_wg_binding bindings[]; /* as many as the function has */
+} uhal_wg_group;
+
+typedef struct uhal_wg_groups {
+    uhal_wg_device *device;
+    struct uhal_wg_groups *next; /* of the device's */
+    WGPUBindGroupLayout layout;
+    uint32_t binding_count;
+    uint64_t uniform_bytes; /* of parameters in binding 0; 0: they are immediates */
+    uhal_wg_group *kept[UHAL_WG_KEPT_GROUPS];
+    uint32_t count;
+    uint32_t next_place; /* that makes room when all are taken */
+} uhal_wg_groups;
+
+/* With the device's lock. A group lives at least until another is asked for; null: an error is noted. */
+void uhal_wg_open_groups(uhal_wg_groups *groups);
+void uhal_wg_close_groups(uhal_wg_groups *groups);
+WGPUBindGroup uhal_wg_group_with(uhal_wg_groups *groups, const uhal_wg_binding *bindings);
+/* Lets go of what keeps a buffer that is being freed. */
+void uhal_wg_forget_groups(uhal_wg_device *device, const uhal_wg_buffer *buffer);
+
+#endif

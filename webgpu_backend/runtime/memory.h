@@ -1,0 +1,48 @@
+/* Buffers by their numbers. */
+#ifndef UHAL_WG_MEMORY_H
+#define UHAL_WG_MEMORY_H
+
+#include "device.h"
+
+/* One allocation. It stays where it is as long as its number is in use. */
+typedef struct uhal_wg_buffer {
+    uhal_wg_device *device; /* null: the number is free */
+    WGPUBuffer buffer;
+    uint64_t bytes;
+    uint32_t number;
+    uint32_t next_free;
+    atomic_bool is_grouped;        /* in a bind group that is kept */
+    struct uhal_wg_mirror *mirror; /* of page-locked memory */
+} uhal_wg_buffer;
+
+/* A buffer for idle use that the host reads. */
+typedef struct uhal_wg_staging {
+    struct uhal_wg_staging *next;
+    WGPUBuffer buffer;
+    uint64_t bytes;
+} uhal_wg_staging;
+
+/* The buffer an address lies in, null for none. */
+uhal_wg_buffer *uhal_wg_buffer_at(uint64_t address);
+
+/* A buffer with a number, by its address; and its end. */
+int uhal_wg_allocate(uhal_wg_device *device, size_t bytes, uint64_t *address);
+void uhal_wg_release(uhal_wg_buffer *one);
+
+/* A buffer without a number; null: an error is noted. */
+WGPUBuffer uhal_wg_new_buffer(uhal_wg_device *device, uint64_t bytes, uint64_t usage);
+
+/* What a null pointer is bound to. */
+int uhal_wg_make_nothing(uhal_wg_device *device);
+void uhal_wg_release_nothing(uhal_wg_device *device);
+
+/* With the device's lock: an idle buffer of at least so many bytes, and back. */
+uhal_wg_staging *uhal_wg_take_staging(uhal_wg_device *device, uint64_t bytes);
+void uhal_wg_give_staging(uhal_wg_device *device, uhal_wg_staging *one);
+void uhal_wg_release_staging(uhal_wg_device *device);
+
+/* Waits until a staging buffer that a submitted batch writes can be read; copies from it. */
+int uhal_wg_read_staging(uhal_wg_device *device, const uhal_wg_staging *one, uint64_t offset,
+                         void *destination, size_t bytes);
+
+#endif
