@@ -319,3 +319,20 @@ def test_errors_name_the_function(device: Device, dtype: str) -> None:
 def test_describing_memory_as_bool(device: Device) -> None:
     buffer = DeviceBuffer.from_numpy(np.array([0, 1], np.uint8), device=device)
     assert ub.DeviceTensor(buffer, dtype="bool").tolist() == [False, True]
+
+
+@pytest.mark.parametrize("dtype", CAST_ONLY)
+def test_integers_that_are_only_cast_are_written_with_gaps(
+    device: Device, rng: np.random.Generator, dtype: str
+) -> None:
+    values = rng.integers(0, 100, (3, 5)).astype(np.int32)
+    whole = ub.full((5, 7), 77, dtype, device=device)
+    found = ub.astype(ub.from_numpy(values, device=device), dtype, out=whole[:, 2:5].T)
+    np.testing.assert_array_equal(found.to_numpy(), values)
+    assert (whole.to_numpy()[:, [0, 1, 5, 6]] == 77).all()
+    target = ub.full((5, 6), 77, dtype, device=device)
+    layout = ub.Layout.contiguous((3, 5)).permute((1, 0))
+    source = found.contiguous()
+    ub.launch_copy(source.buffer, layout, target.buffer, target[:, ::2].layout)
+    np.testing.assert_array_equal(target.to_numpy()[:, ::2], values.T)
+    assert (target.to_numpy()[:, 1::2] == 77).all()

@@ -77,6 +77,7 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("out's shape", lambda: ub.exp(x, out=y)),
             ("out's dtype", lambda: ub.exp(x, out=half)),
             ("out's device", lambda: ub.exp(x, out=far)),
+            ("dtype of a buffer", lambda: ub.launch_unary("exp", *of(x), out=half.buffer)),
         ],
         "unary_scalar": [
             ("no tensor", lambda: ub.elu(wrong, 1.0)),

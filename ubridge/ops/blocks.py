@@ -112,10 +112,12 @@ def launch_dequantize(
     Products of scales and integers are exact in f32, and the result is rounded once more to a
     narrower type. Raises as `launch_quantized_matvec` does.
     """
-    told, op = block_format(format), BLOCK_ELEMENTS
+    chosen, op = block_format(format), BLOCK_ELEMENTS
     rows, columns = (whole_number(op.name, one) for one in (rows, columns))
-    blocks = blocks_of(op, told, weight, rows, columns, executor)
-    return run_into(plan_block_elements(told, blocks, rows, columns, as_dtype(dtype)), out, stream)
+    blocks = blocks_of(op, chosen, weight, rows, columns, executor)
+    return run_into(
+        plan_block_elements(chosen, blocks, rows, columns, as_dtype(dtype)), out, stream
+    )
 
 
 def launch_quantized_matvec(
@@ -138,13 +140,13 @@ def launch_quantized_matvec(
     other element types, `ArgumentValueError` for buffers too small and for a weight that begins at
     an odd address, `NotSupportedError` on GCUs.
     """
-    told, op = block_format(format), QUANTIZED_MATVEC
+    chosen, op = block_format(format), QUANTIZED_MATVEC
     rows, columns, vectors = (whole_number(op.name, one) for one in (rows, columns, vectors))
-    blocks = blocks_of(op, told, weight, rows, columns, executor)
+    blocks = blocks_of(op, chosen, weight, rows, columns, executor)
     given = tensor_of(op, "x", x, Layout.contiguous((vectors, columns)), executor)
     if given.dtype is not f32:
         raise ArgumentTypeError(f"{op.name}, x: expected f32, got {given.dtype}")
-    return run_into(plan_matvec(told, blocks, given, rows), out, stream)
+    return run_into(plan_matvec(chosen, blocks, given, rows), out, stream)
 
 
 __all__ = ["launch_dequantize", "launch_quantized_matvec"]
