@@ -20,6 +20,7 @@ from benchmarks.suites import ROOT, SUITES
 BENCHMARKS: dict[str, tuple[str, ...]] = {
     **{f"launch_overhead {name}": ("launch_overhead", "--backend", name) for name in SUITES},
     "graph_replay": ("graph_replay",),
+    "ptx_building": ("ptx_building",),
     "threads": ("threads",),
     "ops_host": ("ops_host",),
     "products": ("products",),

@@ -386,6 +386,9 @@ def works() -> Iterator[Work]:
             Gate("loads", most=0.3),
             BANKS,
         )
+    from benchmarks import ready_kernels
+
+    yield from ready_kernels.works()
 
 
 # -- spills ----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tests.simulated.process import (
     run_program,
     run_python,
 )
+from uhal.ptx import ready
 
 pytestmark = needs_simulator
 schedules = pytest.mark.parametrize("schedule", ["lazy", "random"])
@@ -83,6 +84,12 @@ def test_streams_of_cuda_bindings(nvidia: Path, schedule: str, seed: int, image:
 @schedules
 def test_objects_go_both_ways(nvidia: Path, schedule: str, seed: int, image: str) -> None:
     run("objects_both_ways.py", nvidia, schedule, seed, image)
+
+
+def test_kernels_written_in_python(nvidia: Path, tmp_path: Path, seed: int) -> None:
+    for name in ready.__all__:
+        (tmp_path / f"{name}.ptx").write_text(getattr(ready, name)().ptx)
+    run("python_kernels.py", nvidia, "lazy", seed, str(tmp_path))
 
 
 @pytest.fixture(scope="session")

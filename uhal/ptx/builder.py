@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType
 from typing import Any, NoReturn
 
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
@@ -27,30 +26,31 @@ MOST_STATIC_SHARED = 48 << 10
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _LETTERS = {"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d"}
-_is_ours: dict[CodeType, bool] = {}
+_is_ours: dict[str, bool] = {}
+"""By file; a code object takes long to hash."""
 
 
 def caller() -> tuple[str, int]:
     """File and line of the innermost frame that is no part of the builder."""
     frame = sys._getframe(1)
     while True:
-        code = frame.f_code
-        ours = _is_ours.get(code)
+        file = frame.f_code.co_filename
+        ours = _is_ours.get(file)
         if ours is None:
-            ours = _is_ours[code] = os.path.dirname(code.co_filename) == _HERE
+            ours = _is_ours[file] = os.path.dirname(file) == _HERE
         if not ours or frame.f_back is None:
-            return code.co_filename, frame.f_lineno
+            return file, frame.f_lineno
         frame = frame.f_back
 
 
-def place(where: tuple[str, int]) -> str:
+def location(where: tuple[str, int]) -> str:
     """A file and a line as messages end with them."""
     return f"[{os.path.basename(where[0])}:{where[1]}]"
 
 
 def refuse(message: str, kind: type[DeviceError] = ArgumentTypeError) -> NoReturn:
     """Raise an error that ends with the line of the kernel's author."""
-    raise kind(f"{message} {place(caller())}")
+    raise kind(f"{message} {location(caller())}")
 
 
 class Scope:
@@ -77,6 +77,8 @@ class Program:
     def __init__(self) -> None:
         self.target = FIRST_TARGET
         self.version = FIRST_VERSION
+        self.spelled: set[str] = set()
+        """Instructions whose first target and version are known."""
         self.files: dict[str, int] = {}
         self.declarations: dict[str, str] = {}
         """Variables and heads of functions of the module, by name, in order."""
@@ -148,7 +150,9 @@ class Builder:
         """Add an instruction that the table has."""
         if self.abandoned is not None:
             self._refuse_abandoned()
-        self.program.need(*needs(spelling))
+        if spelling not in self.program.spelled:
+            self.program.spelled.add(spelling)
+            self.program.need(*needs(spelling))
         where = self.head or caller()
         if where != self._told:
             self._told = where
@@ -210,7 +214,7 @@ class Builder:
         assert self.abandoned is not None
         raise ArgumentValueError(
             "loop: expected its body to run to the end while the kernel is built, got Python's "
-            f"`break`. Use `break_()` of uhal.ptx. {place(self.abandoned)}"
+            f"`break`. Use `break_()` of uhal.ptx. {location(self.abandoned)}"
         )
 
 

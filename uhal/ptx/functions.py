@@ -16,7 +16,7 @@ from uhal.ptx.conversions import convert
 from uhal.ptx.instructions import Version, find, forms_of
 from uhal.ptx.memory import Pointer
 from uhal.ptx.parameters import ParameterType, parameters_of, require_names
-from uhal.ptx.types import Type, as_type, f16, f32, f64, i16, i32, i64, pred, u16, u32, u64
+from uhal.ptx.types import TYPES, Type, f64, i16, i32, i64, pred, u16, u32, u64
 from uhal.ptx.values import Operand, Value, check, constant_of, describe, operand
 
 # -- functions -------------------------------------------------------------------------------------
@@ -178,22 +178,13 @@ def _widened(value: Value) -> Value:
 
 # -- instructions by name --------------------------------------------------------------------------
 
-_BUILT = {
-    "pred": pred,
-    "b16": u16,
-    "u16": u16,
-    "s16": i16,
-    "e4m3x2": u16,
-    "e5m2x2": u16,
-    "s8": i32,
-    "s32": i32,
-    "b64": u64,
-    "u64": u64,
-    "s64": i64,
-    "f16": f16,
-    "f32": f32,
-    "f64": f64,
-}
+_BUILT = dict(
+    zip(
+        "pred b16 e4m3x2 e5m2x2 s16 s8 s32 b64 s64".split(),
+        (pred, u16, u16, u16, i16, i32, i32, u64, i64),
+        strict=True,
+    )
+)
 _WIDER = {"u16": u32, "s16": i32, "u32": u64, "s32": i64}
 _NAMES = frozenset(
     "pred b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 tf32 f16x2 bf16x2 u16x2 "
@@ -203,7 +194,7 @@ _NAMES = frozenset(
 
 def _built_type(name: str) -> Type:
     """The type of values for a type of PTX; packed pairs and bytes are words."""
-    return _BUILT.get(name) or (as_type(name) if name == "bf16" else None) or u32
+    return _BUILT.get(name) or (TYPES[name].value_type if name in TYPES else u32)
 
 
 def op(spelling: str, *operands: Any) -> Any:

@@ -57,28 +57,29 @@ class Form:
         """Every spelling the form allows."""
         return ("".join(choice) for choice in product(*self.parts()))
 
-    @functools.cached_property
-    def expression(self) -> re.Pattern[str]:
-        """Matches the spellings that the form allows."""
-        return re.compile(
-            "".join(
-                "(?:" + "|".join(re.escape(one) for one in choices) + ")"
-                for choices in self.parts()
-            )
-        )
+    def allows(self, spelling: str) -> bool:
+        """Say whether a spelling is one of the form's."""
+        # Compiling an expression for each form would take longer than building a kernel.
+        reached = {0}
+        for choices in self.parts():
+            reached = {
+                at + len(one) for at in reached for one in choices if spelling.startswith(one, at)
+            }
+        return len(spelling) in reached
 
 
 FORMS: list[Form] = []
 _BY_NAME: dict[str, list[Form]] = {}
 
 
+@functools.lru_cache(maxsize=4096)
 def find(spelling: str) -> Form | None:
     """Return the form an instruction is of, `None` when the table has none."""
     name = spelling.partition(".")[0]
     if name in ("atom", "red"):
         spelling = _in_order(spelling)
     for form in _BY_NAME.get(name, ()):
-        if form.expression.fullmatch(spelling):
+        if form.allows(spelling):
             return form
     return None
 

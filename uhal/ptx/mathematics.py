@@ -8,7 +8,7 @@ from __future__ import annotations
 from uhal.ptx.builder import refuse
 from uhal.ptx.conversions import rounded
 from uhal.ptx.types import Type, f32, f64, i32, u32
-from uhal.ptx.values import Operand, Value, check, describe, operand, pair, unary
+from uhal.ptx.values import Operand, Value, check, describe, emitted, operand, pair, unary
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
@@ -29,18 +29,16 @@ def fma(a: Operand, b: Operand, c: Operand) -> Value:
     if not of.is_float:
         refuse(f"fma: expected floats, got {of}. Use `a * b + c`.")
     third = operand(c, of, "fma")
-    made = first.builder.register(of)
-    first.builder.emit(f"fma.rn.{of.ptx}", made, first.text, second.text, third)
-    return Value(first.builder, of, made)
+    return emitted(first.builder, of, f"fma.rn.{of.ptx}", first.text, second.text, third)
 
 
 def _extreme(operation: str, a: Operand, b: Operand) -> Value:
     first, second = pair(operation, a, b)
     if first.type.kind == "pred":
         refuse(f"{operation}: expected numbers, got predicates. Use `&` or `|`.")
-    made = first.builder.register(first.type)
-    first.builder.emit(f"{operation}.{first.type.ptx}", made, first.text, second.text)
-    return Value(first.builder, first.type, made)
+    return emitted(
+        first.builder, first.type, f"{operation}.{first.type.ptx}", first.text, second.text
+    )
 
 
 def minimum(a: Operand, b: Operand) -> Value:
@@ -143,9 +141,7 @@ def fast_divide(a: Operand, b: Operand) -> Value:
     """Return a / b of two f32 by `div.approx`."""
     first, second = pair("fast_divide", a, b)
     _float(first, "fast_divide", f32)
-    made = first.builder.register(f32)
-    first.builder.emit("div.approx.f32", made, first.text, second.text)
-    return Value(first.builder, f32, made)
+    return emitted(first.builder, f32, "div.approx.f32", first.text, second.text)
 
 
 def count_ones(value: Value) -> Value:
@@ -174,9 +170,7 @@ def multiply_high(a: Operand, b: Operand) -> Value:
     first, second = pair("multiply_high", a, b)
     if not first.type.is_integer:
         refuse(f"multiply_high: expected integers, got {first.type}.")
-    made = first.builder.register(first.type)
-    first.builder.emit(f"mul.hi.{first.type.ptx}", made, first.text, second.text)
-    return Value(first.builder, first.type, made)
+    return emitted(first.builder, first.type, f"mul.hi.{first.type.ptx}", first.text, second.text)
 
 
 def dot4(a: Value, b: Value, c: Operand) -> Value:
@@ -192,6 +186,4 @@ def dot4(a: Value, b: Value, c: Operand) -> Value:
         texts.append(one.text)
         kinds.append(one.type.ptx)
     of = c.type if isinstance(c, Value) and c.type is u32 else i32
-    made = builder.register(of)
-    builder.emit(f"dp4a.{'.'.join(kinds)}", made, *texts, operand(c, of, "dot4"))
-    return Value(builder, of, made)
+    return emitted(builder, of, f"dp4a.{'.'.join(kinds)}", *texts, operand(c, of, "dot4"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uhal.errors import ArgumentTypeError
-from uhal.ptx.builder import Builder, place
+from uhal.ptx.builder import Builder, location
 from uhal.ptx.memory import Pointer
 from uhal.ptx.types import Type, as_type, u64
 from uhal.ptx.values import Value
@@ -70,5 +70,5 @@ def require_names(body: Callable[..., Any], parameters: Sequence[ParameterType],
         raise ArgumentTypeError(
             f"{name}: expected the function's parameters to be those of the signature, "
             f"({', '.join(one.name for one in parameters)}), got ({', '.join(own)}). Make them "
-            f"agree. {place((code.co_filename, code.co_firstlineno))}"
+            f"agree. {location((code.co_filename, code.co_firstlineno))}"
         )

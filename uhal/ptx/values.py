@@ -7,20 +7,41 @@ number takes the type of the other side. Floating point operators round each res
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn, Union
 
 import numpy as np
 
 from uhal.errors import ArgumentValueError
-from uhal.ptx.builder import Builder, Scope, caller, current, place, refuse
+from uhal.ptx.builder import Builder, Scope, caller, current, location, refuse
 from uhal.ptx.types import Type, i32, pred, u32
 
 Operand = Union["Value", int, float, bool]
 Number = (int, float, np.integer, np.floating, np.bool_)
 
 
+def _operator(operation: str) -> Callable[[Value, object], Value]:
+    return lambda value, other: operate(operation, value, other)
+
+
+def _reflected(operation: str) -> Callable[[Value, object], Value]:
+    return lambda value, other: operate(operation, other, value)
+
+
+def _updating(operation: str) -> Callable[[Variable, object], Variable]:
+    def update(value: Variable, other: object) -> Variable:
+        operate(operation, value, other, result=value.text)
+        return value
+
+    return update
+
+
 class Value:
-    """What a register holds, or a constant. Immutable; made by operations."""
+    """What a register holds, or a constant. Immutable; made by operations.
+
+    `//` and `%` of integers truncate toward zero, as in C. `>>` is arithmetic for signed types. An
+    amount beyond the width shifts everything out.
+    """
 
     __slots__ = ("builder", "scope", "text", "type")
 
@@ -33,71 +54,20 @@ class Value:
         self.text = text
         self.scope = builder.scopes[-1] if scope is None else scope
 
-    def __add__(self, other: Operand) -> Value:
-        return binary("add", self, other)
-
-    def __radd__(self, other: Operand) -> Value:
-        return binary("add", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return binary("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return binary("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return binary("/", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return binary("/", other, self)
-
-    def __floordiv__(self, other: Operand) -> Value:
-        """Quotient of integers, truncated toward zero as in C."""
-        return binary("//", self, other)
-
-    def __rfloordiv__(self, other: Operand) -> Value:
-        return binary("//", other, self)
-
-    def __mod__(self, other: Operand) -> Value:
-        """Remainder of integers, with the sign of the dividend as in C."""
-        return binary("%", self, other)
-
-    def __rmod__(self, other: Operand) -> Value:
-        return binary("%", other, self)
-
-    def __and__(self, other: Operand) -> Value:
-        return binary("and", self, other)
-
-    __rand__ = __and__
-
-    def __or__(self, other: Operand) -> Value:
-        return binary("or", self, other)
-
-    __ror__ = __or__
-
-    def __xor__(self, other: Operand) -> Value:
-        return binary("xor", self, other)
-
-    __rxor__ = __xor__
-
-    def __lshift__(self, other: Operand) -> Value:
-        return shift("shl", self, other)
-
-    def __rshift__(self, other: Operand) -> Value:
-        """Arithmetic for signed types; an amount beyond the width shifts everything out."""
-        return shift("shr", self, other)
-
-    def __rlshift__(self, other: Operand) -> Value:
-        return shift("shl", self.type(other), self)
-
-    def __rrshift__(self, other: Operand) -> Value:
-        return shift("shr", self.type(other), self)
+    __add__, __radd__ = _operator("add"), _reflected("add")
+    __sub__, __rsub__ = _operator("sub"), _reflected("sub")
+    __mul__, __rmul__ = _operator("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
+    __floordiv__, __rfloordiv__ = _operator("//"), _reflected("//")
+    __mod__, __rmod__ = _operator("%"), _reflected("%")
+    __and__, __rand__ = _operator("and"), _reflected("and")
+    __or__, __ror__ = _operator("or"), _reflected("or")
+    __xor__, __rxor__ = _operator("xor"), _reflected("xor")
+    __lshift__, __rlshift__ = _operator("shl"), _reflected("shl")
+    __rshift__, __rrshift__ = _operator("shr"), _reflected("shr")
+    __lt__, __le__ = _operator("lt"), _operator("le")
+    __gt__, __ge__ = _operator("gt"), _operator("ge")
+    __eq__, __ne__ = _operator("eq"), _operator("ne")  # type: ignore[assignment]
 
     def __invert__(self) -> Value:
         if self.type.is_float:
@@ -111,24 +81,6 @@ class Value:
 
     def __pos__(self) -> Value:
         return self
-
-    def __lt__(self, other: Operand) -> Value:
-        return compare("lt", self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return compare("le", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return compare("gt", self, other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return compare("ge", self, other)
-
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]
-        return compare("eq", self, other)
-
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]
-        return compare("ne", self, other)
 
     __hash__ = object.__hash__
 
@@ -176,44 +128,10 @@ class Variable(Value):
         """Return the present value, which later statements do not change."""
         return unary(f"mov.{self.type.register}", self)
 
-    def _update(self, operation: str, other: Operand) -> Variable:
-        binary(operation, self, other, result=self.text)
-        return self
-
-    def __iadd__(self, other: Operand) -> Variable:
-        return self._update("add", other)
-
-    def __isub__(self, other: Operand) -> Variable:
-        return self._update("sub", other)
-
-    def __imul__(self, other: Operand) -> Variable:
-        return self._update("mul", other)
-
-    def __itruediv__(self, other: Operand) -> Variable:
-        return self._update("/", other)
-
-    def __ifloordiv__(self, other: Operand) -> Variable:
-        return self._update("//", other)
-
-    def __imod__(self, other: Operand) -> Variable:
-        return self._update("%", other)
-
-    def __iand__(self, other: Operand) -> Variable:
-        return self._update("and", other)
-
-    def __ior__(self, other: Operand) -> Variable:
-        return self._update("or", other)
-
-    def __ixor__(self, other: Operand) -> Variable:
-        return self._update("xor", other)
-
-    def __ilshift__(self, other: Operand) -> Variable:
-        shift("shl", self, other, result=self.text)
-        return self
-
-    def __irshift__(self, other: Operand) -> Variable:
-        shift("shr", self, other, result=self.text)
-        return self
+    __iadd__, __isub__, __imul__ = _updating("add"), _updating("sub"), _updating("mul")
+    __itruediv__, __ifloordiv__, __imod__ = _updating("/"), _updating("//"), _updating("%")
+    __iand__, __ior__, __ixor__ = _updating("and"), _updating("or"), _updating("xor")
+    __ilshift__, __irshift__ = _updating("shl"), _updating("shr")
 
 
 def variable(of: Type, value: Operand | None = None) -> Variable:
@@ -253,15 +171,15 @@ def check(value: Value, operation: str) -> Builder:
     if not value.scope.is_open:
         refuse(
             f"{operation}: expected a value that is computed on every way here, got one made in "
-            f"the body of the {value.scope.kind} at {place(value.scope.where)}. Make a `variable` "
-            "before it and set it there.",
+            f"the body of the {value.scope.kind} at {location(value.scope.where)}. Make a "
+            "`variable` before it and set it there.",
             ArgumentValueError,
         )
     if value in builder.unset:
         assert isinstance(value, Variable)
         refuse(
             f"{operation}: expected a variable with a value, got the one made at "
-            f"{place(value.where)}, which may have none here. Give it a first value.",
+            f"{location(value.where)}, which may have none here. Give it a first value.",
             ArgumentValueError,
         )
     return builder
@@ -317,32 +235,41 @@ def pair(operation: str, first: object, second: object) -> tuple[Value, Value]:
     refuse(f"{operation}: expected at least one value of the kernel, got {given}.")
 
 
+def emitted(builder: Builder, of: Type, spelling: str, *texts: str, into: str = "") -> Value:
+    """Emit an instruction with one result, in a new register or in the one named."""
+    made = into or builder.register(of)
+    builder.emit(spelling, made, *texts)
+    return Value(builder, of, made)
+
+
 def unary(spelling: str, value: Value, of: Type | None = None) -> Value:
     """Emit an instruction with one operand; the result has its type, or the one named."""
     builder = check(value, spelling.partition(".")[0])
     result = of or value.type
-    made = builder.register(result)
-    builder.emit(spelling, made, value.text)
-    return Value(builder, result, made)
+    return emitted(builder, result, spelling, value.text)
 
 
 # -- operators -------------------------------------------------------------------------------------
 
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+_CONDITIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_SYMBOLS = {
+    **dict(zip(("add", "sub", "mul", "and", "or", "xor"), "+-*&|^", strict=True)),
+    **_CONDITIONS,
+    "shl": "<<",
+    "shr": ">>",
+}
 
 
-def binary(operation: str, first: object, second: object, result: str = "") -> Value:
+def operate(operation: str, first: object, second: object, result: str = "") -> Value:
     """Emit the operator; `result` is the register it goes to, a new one when empty."""
+    if operation in ("shl", "shr"):
+        return _shifted(operation, first, second, result)
     symbol = _SYMBOLS.get(operation, operation)
     a, b = pair(symbol, first, second)
-    return _emitted(_spelled(operation, symbol, a.type), a.type, a, b, result)
-
-
-def _emitted(spelling: str, of: Type, a: Value, b: Value, result: str) -> Value:
-    builder = a.builder
-    made = result or builder.register(of)
-    builder.emit(spelling, made, a.text, b.text)
-    return Value(builder, of, made)
+    if operation in _CONDITIONS:
+        return _compared(operation, a, b)
+    spelling = _spelled(operation, symbol, a.type)
+    return emitted(a.builder, a.type, spelling, a.text, b.text, into=result)
 
 
 def _spelled(operation: str, symbol: str, of: Type) -> str:
@@ -366,30 +293,26 @@ def _spelled(operation: str, symbol: str, of: Type) -> str:
     return f"mul.lo.{of.ptx}" if operation == "mul" else f"{operation}.{of.ptx}"
 
 
-def shift(operation: str, value: object, amount: object, result: str = "") -> Value:
-    """Emit a shift by a 32-bit amount."""
-    symbol = "<<" if operation == "shl" else ">>"
-    if not isinstance(value, Value) or not value.type.is_integer:
-        refuse(f"{symbol}: expected an integer, got {getattr(value, 'type', value)}. Convert it.")
+def _shifted(operation: str, value: object, amount: object, result: str) -> Value:
+    symbol = _SYMBOLS[operation]
+    if not isinstance(value, Value):
+        value, amount = pair(symbol, value, amount)
+    if not value.type.is_integer:
+        refuse(f"{symbol}: expected an integer, got {value.type}. Convert it.")
     builder = check(value, symbol)
     by = u32 if not isinstance(amount, Value) or amount.type is not i32 else i32
     kind = value.type.ptx if operation == "shr" else value.type.register
-    made = result or builder.register(value.type)
-    builder.emit(f"{operation}.{kind}", made, value.text, operand(amount, by, symbol))
-    return Value(builder, value.type, made)
+    texts = value.text, operand(amount, by, symbol)
+    return emitted(builder, value.type, f"{operation}.{kind}", *texts, into=result)
 
 
-_CONDITIONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-
-
-def compare(condition: str, first: object, second: object) -> Value:
-    """Emit a comparison; a NaN is equal to nothing and different from everything."""
-    a, b = pair(_CONDITIONS[condition], first, second)
+def _compared(condition: str, a: Value, b: Value) -> Value:
+    """A NaN is equal to nothing and different from everything."""
     builder = a.builder
     made = builder.register(pred)
     if a.type is pred:
         if condition not in ("eq", "ne"):
-            refuse(f"{_CONDITIONS[condition]}: expected numbers, got predicates. Use `&` and `~`.")
+            refuse(f"{_SYMBOLS[condition]}: expected numbers, got predicates. Use `&` and `~`.")
         builder.emit("xor.pred", made, a.text, b.text)
         differ = Value(builder, pred, made)
         return differ if condition == "ne" else ~differ

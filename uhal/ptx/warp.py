@@ -10,7 +10,7 @@ from uhal.ptx.conversions import bits_as
 from uhal.ptx.instructions import MMA_REGISTERS, SPECIAL, find
 from uhal.ptx.memory import Pointer, require
 from uhal.ptx.types import TYPES, Type, f32, f64, i32, pred, u32
-from uhal.ptx.values import Operand, Value, Variable, check, describe, operand, pair
+from uhal.ptx.values import Operand, Value, Variable, check, describe, emitted, operand, pair
 
 FULL = 0xFFFFFFFF
 """The mask of all 32 lanes."""
@@ -141,9 +141,7 @@ def shuffle(
         builder.emit(f"shfl.sync.{mode}.b32", target, source, *texts)
     if len(moved) == 1:
         return Value(builder, value.type, moved[0])
-    made = builder.register(value.type)
-    builder.emit("mov.b64", made, f"{{{', '.join(moved)}}}")
-    return Value(builder, value.type, made)
+    return emitted(builder, value.type, "mov.b64", f"{{{', '.join(moved)}}}")
 
 
 def vote(mode: str, condition: Value, mask: Operand = FULL) -> Value:
@@ -173,9 +171,7 @@ def match_any(value: Value, mask: Operand = FULL) -> Value:
 def active_mask() -> Value:
     """Return the mask of lanes that run together now."""
     builder = current("active_mask")
-    made = builder.register(u32)
-    builder.emit("activemask.b32", made)
-    return Value(builder, u32, made)
+    return emitted(builder, u32, "activemask.b32")
 
 
 def warp_reduce(operation: str, value: Value, mask: Operand = FULL) -> Value:
@@ -191,9 +187,7 @@ def warp_reduce(operation: str, value: Value, mask: Operand = FULL) -> Value:
             f"warp_reduce: expected a sum, an extreme or logic of u32 or i32, got {operation!r} "
             f"of {value.type}. Use `shuffle`."
         )
-    made = builder.register(value.type)
-    builder.emit(spelling, made, value.text, operand(mask, u32, "warp_reduce"))
-    return Value(builder, value.type, made)
+    return emitted(builder, value.type, spelling, value.text, operand(mask, u32, "warp_reduce"))
 
 
 # -- matrices --------------------------------------------------------------------------------------
@@ -258,9 +252,7 @@ def pack(first: Value, second: Value) -> Value:
     a, b = pair("pack", first, second)
     if a.type.bits != 16:
         refuse(f"pack: expected two values of 16 bits, got {a.type}. Convert them.")
-    made = a.builder.register(u32)
-    a.builder.emit("mov.b32", made, f"{{{a.text}, {b.text}}}")
-    return Value(a.builder, u32, made)
+    return emitted(a.builder, u32, "mov.b32", f"{{{a.text}, {b.text}}}")
 
 
 def unpack(word: Value, of: Type) -> tuple[Value, Value]:

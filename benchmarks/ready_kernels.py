@@ -1,0 +1,129 @@
+"""The ready kernels of `uhal.ptx` as work for `benchmarks.gpu_counts`, at the shapes of peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.gpu_counts import Work
+
+
+def works() -> Iterator[Work]:
+    """Each ready kernel once; peers are those that compute the same."""
+    import numpy as np
+
+    from uhal import DeviceBuffer
+    from uhal.ptx import Kernel, f16, f32, ready
+
+    rng = np.random.default_rng(38)
+
+    def made(count: int, dtype: str = "f4") -> DeviceBuffer:
+        return DeviceBuffer.from_numpy(rng.standard_normal(count).astype(dtype))
+
+    def work(
+        name: str,
+        size: int,
+        kernel: Kernel,
+        grid: Any,
+        block: Any,
+        arguments: Callable[[], tuple[Any, ...]],
+        *peers: str,
+        rows: int = 0,
+    ) -> Work:
+        def prepare() -> Callable[[], object]:
+            given = arguments()
+            return lambda: (kernel[grid, block](*given), given)
+
+        return Work(f"uhal.ptx {name}", size, prepare, (), peers, rows)
+
+    n = 1 << 16
+    yield work(
+        "saxpy f32", n, ready.saxpy(), 64, 256, lambda: (n, 1.5, made(n), made(n)), "triton add"
+    )
+    yield work("reduction f32", n, ready.reduce_sum(), 16, 256, lambda: (n, made(n), made(1)))
+    yield work(
+        "softmax 64x1024 f32",
+        n,
+        ready.softmax(),
+        64,
+        128,
+        lambda: (1024, made(n), made(n)),
+        "triton softmax 64x1024",
+    )
+    for of in (f32, f16):
+        kind = "f4" if of is f32 else "f2"
+        yield work(
+            f"rms_norm 32x2048 {of}",
+            n,
+            ready.rms_norm(of),
+            32,
+            128,
+            lambda kind=kind: (2048, 1e-5, made(n, kind), made(2048, kind), made(n, kind)),
+            f"triton rms_norm 32x2048 {of}",
+        )
+    yield work(
+        "gemm 64^3 f32",
+        64**3,
+        ready.gemm(),
+        (4, 4),
+        (16, 16),
+        lambda: (64, 64, 64, *(made(64 * 64) for _ in range(3))),
+    )
+    yield work(
+        "tensor_gemm 256^3 f16",
+        256**3,
+        ready.tensor_gemm(),
+        (4, 4),
+        128,
+        lambda: (256, 256, 256, made(n, "f2"), made(n, "f2"), made(n)),
+        "triton matmul 256^3 f16 64x64x32",
+    )
+    rows, k = 256, 2048
+    yield work(
+        "q4k_gemv 256x2048",
+        rows * k,
+        ready.q4k_gemv(),
+        rows // 4,
+        128,
+        lambda: (
+            rows,
+            k,
+            DeviceBuffer.zeros(rows * k // 256 * 36, "u32"),
+            DeviceBuffer.zeros(k // 4, "i32"),
+            made(k // 32),
+            made(rows),
+        ),
+        "llama.cpp mul_mat_vec_q q4_K 256x2048",
+        rows=rows,
+    )
+    yield work(
+        "swiglu_gemv 256x2048 f16",
+        2 * rows * k,
+        ready.swiglu_gemv(),
+        rows // 4,
+        128,
+        lambda: (
+            rows,
+            k,
+            *(DeviceBuffer.zeros(count * k // 2, "u32") for count in (rows, rows, 1)),
+            made(rows, "f2"),
+        ),
+        rows=rows,
+    )
+    yield work(
+        "rope 32x8x64 f32",
+        1 << 14,
+        ready.rope(),
+        128,
+        64,
+        lambda: (32, 8, 64, made(1024), made(1024), made(1 << 14), made(1 << 14)),
+    )
+    yield work(
+        "attention 4x128x128 d64 f32",
+        4 * 128 * 128 * 64,
+        ready.attention(f32, 64),
+        (128, 4),
+        32,
+        lambda: (128, 128, 1, 0.125, *(made(4 * 128 * 64) for _ in range(4))),
+        "triton attention 4x128x128 d64",
+    )
