@@ -221,6 +221,8 @@ def binary_function(op: Op, number_first: bool = False) -> Callable[..., Any]:
 def _presented(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
     """The function with its name and text."""
     function.__name__ = function.__qualname__ = op.name
+    # The package has it under this name, by which `pickle` finds it.
+    function.__module__ = __name__.partition(".")[0]
     function.__doc__ = f"Return {op.summary}, element by element, in `out` if given."
     return function
 
