@@ -9,7 +9,7 @@ SITE := build/site/html
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
 .PHONY: help demo build simulators kernels kernels-cuda kernels-rocm kernels-opencl test soak mutants interpreters
-.PHONY: debug sanitize bench wheel docs lint format types check clean
+.PHONY: debug sanitize bench device wheel docs lint format types check clean
 .DEFAULT_GOAL := help
 
 help: ## List what make can do
@@ -95,6 +95,10 @@ bench: ## Measure everything that has a gate; PEERS=python is one that has the o
 	@$(ENVIRONMENT) sim
 	@$(VENV_PYTHON) -m simulators.build
 	$(VENV_PYTHON) -m benchmarks $(if $(PEERS),--peers $(PEERS))
+
+# Offline: the interpreter that is there has Cython, numpy and pytest, and .venv is not needed.
+device: ## Try everything on the GPU of this machine, within nine minutes; writes build/device
+	@$(if $(wildcard $(VENV_PYTHON)),$(VENV_PYTHON),$(PYTHON)) -m build_support.first_device
 
 wheel: ## Build wheels for every CPython here, in dist/; MACHINE=aarch64 for another machine
 	@$(ENVIRONMENT) wheels$(if $(MACHINE), kernels)

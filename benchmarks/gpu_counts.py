@@ -420,6 +420,18 @@ def spills() -> list[dict[str, Any]]:
 # -- running ---------------------------------------------------------------------------------------
 
 
+def launch(only: str) -> None:
+    """Run the works on the device there is, for a tool that watches it."""
+    import uhal
+
+    device = uhal.Api.quick_init(0, "cuda")
+    for work in works():
+        if re.search(only, work.name) is not None:
+            kept = work.prepare()()
+            device.synchronize()
+            del kept
+
+
 def count(only: str) -> list[dict[str, Any]]:
     """Count the works whose names match, on this process' driver, which counts every block."""
     import uhal
@@ -446,6 +458,7 @@ def count(only: str) -> list[dict[str, Any]]:
                         "grid": one.grid,
                         "block": one.block,
                         "launches": one.launches,
+                        "metrics": one.metrics(),
                     }
                     for one in kernels
                 ],
@@ -548,8 +561,12 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a regular expression of works, or spills")
     parser.add_argument("--record", action="store_true", help="write the values to docs/figures")
     parser.add_argument("--json", action="store_true", help="print everything as a line of JSON")
+    parser.add_argument("--launch", action="store_true", help="run the works and count nothing")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.launch:
+        launch(options.only)
+        return 0
     if options.here:
         print(json.dumps(count(options.only)))
         return 0

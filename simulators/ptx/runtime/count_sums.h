@@ -1,0 +1,65 @@
+/* What is counted of a launch: sums that workers add up and count_told.c writes. */
+#pragma once
+
+#include <pthread.h>
+
+#include "count.h"
+
+/* What a site asked of one kind of memory, or of a branch. */
+struct site_sums {
+    uint64_t lanes;
+    uint64_t requests;
+    uint64_t sectors;
+    uint64_t ideal_sectors;
+    uint64_t used_bytes;
+    uint64_t wavefronts;
+    uint64_t ideal_wavefronts;
+    uint64_t same_address; /* of each request, the most lanes that name one address */
+    uint64_t taken;        /* lanes that took a branch */
+    uint64_t divergent;    /* branches that part of the lanes took */
+};
+
+/* A number a block has: its mean over the grid is known as well as the counted blocks agree. */
+struct spread {
+    double sum;
+    double squares;
+};
+
+struct sums {
+    uint64_t *lane_entries; /* of each basic block */
+    uint64_t *warp_entries;
+    struct site_sums *sites[2]; /* global, shared */
+    uint64_t blocks;
+    uint64_t warps;
+    uint64_t block_loads; /* sectors that a block touched, each once a block */
+    uint64_t block_stores;
+    struct spread instructions;
+    struct spread sectors;
+};
+
+/* A sector of memory: which of its bytes were touched, and by which block last. */
+struct sector {
+    uint64_t number; /* plus 1; 0: none */
+    uint32_t loaded;
+    uint32_t stored;
+    uint64_t loaded_by;
+    uint64_t stored_by;
+};
+
+struct sectors {
+    struct sector *at; /* a hash table with open addressing */
+    uint64_t room;
+    uint64_t used;
+};
+
+struct uptx_counts {
+    const struct uptx_launch *launch;
+    uint64_t grid_blocks;
+    uint64_t every;
+    pthread_mutex_t mutex;
+    struct sums sums;
+    struct sectors touched;
+};
+
+/* Gives the caller the counts as members of a JSON object. */
+void uptx_counts_tell(const struct uptx_counts *counts);
