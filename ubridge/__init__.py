@@ -57,6 +57,7 @@ from ubridge.ops import einsum as einsum_
 from ubridge.ops import elementwise as elementwise_
 from ubridge.ops import fused as fused_
 from ubridge.ops import launching as launching_
+from ubridge.ops import launching_products as launching_products_
 from ubridge.ops import launching_windows as launching_windows_
 from ubridge.ops import launching_writes as launching_writes_
 from ubridge.ops import products as products_
@@ -72,6 +73,7 @@ from ubridge.ops.einsum import *  # noqa: F403
 from ubridge.ops.elementwise import *  # noqa: F403
 from ubridge.ops.fused import *  # noqa: F403
 from ubridge.ops.launching import *  # noqa: F403
+from ubridge.ops.launching_products import *  # noqa: F403
 from ubridge.ops.launching_windows import *  # noqa: F403
 from ubridge.ops.launching_writes import *  # noqa: F403
 from ubridge.ops.products import *  # noqa: F403
@@ -142,6 +144,7 @@ __all__ += einsum_.__all__
 __all__ += elementwise_.__all__
 __all__ += fused_.__all__
 __all__ += launching_.__all__
+__all__ += launching_products_.__all__
 __all__ += launching_windows_.__all__
 __all__ += launching_writes_.__all__
 __all__ += products_.__all__

@@ -186,20 +186,24 @@ def run(plan: Value, out: Result | None = None, stream: StreamLike | None = None
             whole: Result = plan
             return whole
         plan = plan_copy(plan)
-    tensors = _operands(plan, stream)
     target: Any = out
-    if out is None:
-        made = _enqueue(plan, tensors, None, stream)
-        return make(plan.kind, made, plan._layout, plan._dtype, plan._executor)  # type: ignore[no-any-return]
-    op = plan.question.op
-    require_out(op.name, out, plan._layout.shape, plan._dtype, plan)
-    whole_out = plan._layout.is_whole and target._layout.is_contiguous
-    if whole_out and may_write(op, target, *tensors):
-        _enqueue(plan, tensors, start_of(target), stream)
-    else:
-        made = _enqueue(plan, tensors, None, stream)
-        write(make(plan.kind, made, plan._layout, plan._dtype, plan._executor), target, stream)
-    return out
+    if out is not None:
+        require_out(plan.question.op.name, out, plan._layout.shape, plan._dtype, plan)
+    tensors = _operands(plan, stream)
+    is_direct = (
+        out is not None
+        and plan._layout.is_whole
+        and target._layout.is_contiguous
+        and may_write(plan.question.op, target, *tensors)
+    )
+    made = _enqueue(plan, tensors, start_of(target) if is_direct else None, stream)
+    result: Any = target
+    if not is_direct:
+        result = make(plan.kind, made, plan._layout, plan._dtype, plan._executor)
+        if out is not None:
+            write(result, target, stream)
+    delivered: Result = result if out is None else out
+    return delivered
 
 
 def run_into(plan: Plan, out: DeviceBuffer | None, stream: StreamLike | None) -> DeviceBuffer:
