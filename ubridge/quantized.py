@@ -22,7 +22,7 @@ from ubridge.ops.elementwise import converted, plan_conversion
 from ubridge.ops.engine import run
 from ubridge.ops.products import matmul
 from ubridge.ops.results import require_tensors
-from ubridge.ops.selection import embedding as _rows_of_table
+from ubridge.ops.selection import take
 from ubridge.quantized_weight import QuantizedWeight
 from ubridge.quantizing import ENCODED, dequantize, quantize
 from ubridge.tensor import DeviceTensor
@@ -230,4 +230,7 @@ def embedding(
     """
     if isinstance(table, QuantizedWeight):
         return table.take(ids, out=out, stream=stream)
-    return _rows_of_table(ids, table, out=out, stream=stream)
+    require_tensors("embedding", table)
+    if table.ndim != 2:
+        raise ArgumentValueError(f"embedding: expected a table of two axes, got {table.shape}")
+    return take(table, ids, 0, out=out, stream=stream)

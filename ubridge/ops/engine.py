@@ -208,15 +208,24 @@ def run(plan: Value, out: Result | None = None, stream: StreamLike | None = None
 
 def run_into(plan: Plan, out: DeviceBuffer | None, stream: StreamLike | None) -> DeviceBuffer:
     """Launch a plan of `launch_*`; return its buffer, which is `out` if that is given."""
-    target = None
-    if out is not None:
-        op, (dtype, _) = plan.question.op, plan.question.result
-        if isinstance(out, DeviceBuffer) and out.dtype is not dtype:
-            raise ArgumentTypeError(f"{op.name}, out: expected {dtype}, got {out.dtype}")
-        require_size(op, "out", out, plan._layout.size)
-        target = make(plan.kind, out, plan._layout, plan._dtype, plan._executor)
+    target = tensor_in(out, plan.question.op, plan._layout, plan._dtype, plan)
     made: TensorData = run(plan, target, stream)
     return made._buffer
+
+
+def tensor_in(out: DeviceBuffer | None, op: Op, layout: Layout, dtype: DType, like: Value) -> Any:
+    """Return the tensor in a caller's buffer that a result goes to, if one is given.
+
+    Refuses a buffer of another dtype or of too few elements.
+    """
+    if out is None:
+        return None
+    stored = storage_of(dtype)
+    if isinstance(out, DeviceBuffer) and out.dtype is not stored:
+        raise ArgumentTypeError(f"{op.name}, out: expected {stored}, got {out.dtype}")
+    require_size(op, "out", out, layout.size)
+    kind = like.kind if type(like) is Plan else type(like)
+    return make(kind, out, layout, dtype, like._executor)
 
 
 def change(
@@ -316,5 +325,6 @@ __all__ = [
     "reshaped",
     "run",
     "run_into",
+    "tensor_in",
     "write",
 ]

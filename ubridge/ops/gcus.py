@@ -27,7 +27,7 @@ from ubridge.definitions.gcus import (
 from ubridge.device.executor import DeviceExecutor
 from ubridge.ops.engine import ask, run_into
 from ubridge.ops.launching import tensor_of
-from ubridge.ops.results import require_room, require_size
+from ubridge.ops.results import require_size
 from uhal import DeviceBuffer
 from uhal.dtypes import i8, u8
 from uhal.errors import ArgumentValueError, NotSupportedError
@@ -204,8 +204,8 @@ def launch_paged_attention(
     size = sequences * heads * head_size
     require_size(op, "query", query, size)
     require_size(op, "context_lengths", context_lengths, sequences)
-    require_room(op, out, size)
     out = at.allocate(size, query.dtype, stream) if out is None else out
+    require_size(op, "out", out, size)
     if size == 0:
         return out
     blocks = min(key_cache.size, value_cache.size) // (kv_heads * block_size * head_size)

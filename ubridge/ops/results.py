@@ -81,9 +81,3 @@ def require_size(op: Op, name: str, buffer: DeviceBuffer, elements: int) -> None
             f"{op.name}, {name!r}: expected a buffer of at least {elements} elements, which the "
             f"layout reaches, got one of {buffer.size}"
         )
-
-
-def require_room(op: Op, out: DeviceBuffer | None, elements: int) -> None:
-    """Refuse an output of fewer elements than the result has."""
-    if out is not None:
-        require_size(op, "out", out, elements)

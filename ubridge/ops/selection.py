@@ -101,21 +101,6 @@ def flip(
     return x if axes else x.copy(stream=stream)
 
 
-@named
-def embedding(
-    ids: Any,
-    table: Tensor,
-    *,
-    out: Tensor | None = None,
-    stream: StreamLike | None = None,
-) -> Tensor:
-    """Return the rows of a table at ids, in the shape `(*ids.shape, table.shape[1])`."""
-    require_tensors("embedding", table)
-    if table.ndim != 2:
-        raise ArgumentValueError(f"embedding: expected a table of two axes, got {table.shape}")
-    return take(table, ids, 0, out=out, stream=stream)
-
-
 def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
     """Plan an element for each id of a tensor; ids of the host have to be uploaded first."""
     if not isinstance(ids, TensorData):

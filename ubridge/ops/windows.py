@@ -26,10 +26,9 @@ from ubridge.definitions.windows import (
     UPSAMPLE_NEAREST2D,
 )
 from ubridge.definitions.windows import convolved as shape_of
-from ubridge.device.tensor_data import make
-from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, plan_copy, run
+from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, plan_copy, run, tensor_in
 from ubridge.ops.remembering import remembered
-from ubridge.ops.results import require_room, require_tensors
+from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import bool_
@@ -133,8 +132,7 @@ def convolved(
         shape = shape_of(op.name, x.shape, weight.shape, axes, window, groups)
         plan = filled(x, x._dtype, shape, 0)
     whole = plan._layout
-    require_room(op, out, whole.size)
-    target = None if out is None else make(type(x), out, whole, x._dtype, x._executor)
+    target: Tensor | None = tensor_in(out, op, whole, x._dtype, x)
     if groups == 1 or whole.size == 0:
         return run(plan, target, stream)
     batch, results, *positions = whole.shape
