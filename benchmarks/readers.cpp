@@ -1,5 +1,5 @@
-// Readers of memory, for benchmarks: how fast this machine can read at all. Each block of the grid
-// reads a run of bytes; what it read is folded into `out`, so that it is read.
+// Readers of memory, for benchmarks of this machine's read bandwidth. Each block of the grid reads
+// a run of bytes and folds it into `out`, so that the compiler keeps the reads.
 #include <string.h>
 
 #include <uhal/kernel.h>

@@ -1,4 +1,4 @@
-/* The slots that no function of CUDA's fits as it is. */
+/* Adapters for slots whose CUDA function has another prototype. */
 #include "slot_adapters.h"
 
 #include <string.h>
@@ -63,7 +63,7 @@ static int cuda_graph_update_kernel(void *executable, void *node, void *function
                                     unsigned int block_x, unsigned int block_y,
                                     unsigned int block_z, unsigned int shared_bytes,
                                     void **parameters) {
-    /* The form before CUDA 12, which every driver takes: what it lacks names other functions. */
+    /* The form before CUDA 12, which every driver takes. It lacks other fields only. */
     const CUDA_KERNEL_NODE_PARAMS_v1 launch = {
         .func = (CUfunction)function,
         .gridDimX = grid_x,

@@ -1,5 +1,5 @@
-# Element types as the lane sees them. uhal/dtypes.py says what they are; asking it takes half a
-# microsecond, so what it said about a name or a numpy dtype is kept.
+# Element types in the lane. uhal/dtypes.py defines them; a call there takes half a microsecond, so
+# its answer for a name or a numpy dtype is cached.
 
 cdef dict elements = {}         # str or numpy.dtype → Element
 cdef list element_dtypes = []   # Elements, one a uhal.dtypes.DType

@@ -1,12 +1,13 @@
 /* The hot table: the native calls the lane makes on a launch, a copy or a wait.
  *
  * A backend fills it with addresses. Each slot has the prototype of the CUDA driver function named
- * beside it (handles are void*, device addresses uint64_t, the result an int that is 0 on success),
- * so a vendor function of that shape goes in as it is; where a vendor's differs a one-line adapter
- * does. The list below is the only statement of the slots: the struct, the names the loader
- * knows and the prototypes the tests compare with the ABI headers are all expansions of it.
+ * beside it: handles are void*, device addresses uint64_t, and the result is an int, 0 on success.
+ * A vendor function with this prototype is used directly; others get a one-line adapter. The list
+ * below is the only statement of the slots: the struct, the names the loader knows and the
+ * prototypes the tests compare with the ABI headers are all expansions of it.
  *
- * `required` slots are never null. An `optional` one may be: what needs it is then refused in words.
+ * `required` slots are never null. An `optional` slot may be null; calls that need it then raise an
+ * error that says so.
  */
 #ifndef UHAL_HOT_TABLE_H
 #define UHAL_HOT_TABLE_H
@@ -38,7 +39,7 @@ struct uhal_launch_config {
     unsigned int cluster[3]; /* in blocks; all 0: no clusters */
     unsigned int shared_bytes;
     int cooperative;  /* 1: every block of the grid is resident at once */
-    int has_priority; /* 1: `priority` stands for that of the stream */
+    int has_priority; /* 1: `priority` replaces the stream's priority */
     int priority;
     void *stream;
 };
@@ -89,9 +90,9 @@ struct uhal_launch_config {
     SLOT(required, stream_query, (void *stream))                                                   \
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \
     SLOT(required, stream_callback, (void *stream, uhal_host_function function, void *user_data))  \
-    /* No function of CUDA's: of the launches a stream was given, how many have completed and how   \
-       many may have begun; a graph counts as one. Of the last begun, if that is a graph, `index` is \
-       the kernel under way, UINT64_MAX where it is not known. It narrows the suspects of a fault. */ \
+    /* No function of CUDA's: how many launches of a stream have completed, and how many may have   \
+       begun; a graph counts as one. If the last begun is a graph, `index` is its running kernel,    \
+       or UINT64_MAX if unknown. It narrows the suspects of a fault. */                              \
     SLOT(optional, stream_progress,                                                                \
          (void *stream, uint64_t *completed, uint64_t *begun, uint64_t *index))                    \
     /* cuEventCreate, cuEventDestroy, cuEventRecord, cuEventSynchronize, cuEventQuery,             \

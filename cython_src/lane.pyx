@@ -2,23 +2,22 @@
 # cython: cdivision=True, auto_pickle=False
 """The compiled lane: devices, streams, events, buffers, functions and launches over a hot table.
 
-It checks every launch before anything native is called and calls the backend through C function
-pointers. It must not know any vendor, load any library, or word an error about an argument
-(`uhal/arguments.py` does). Locking: every book kept here changes under the GIL, which is let go
-of only around native calls that may block.
+It checks every launch before any native call and calls the backend through C function pointers. It
+must not know any vendor, load any library, or word an error about an argument (`uhal/arguments.py`
+does). Locking: all state here changes under the GIL, which is released only around native calls
+that may block.
 
-One translation unit, a file an idea:
+One translation unit, a file for each idea:
 
     native.pxi, elements.pxi    the C it is written against; element types
     slot_calls.pxi              a native call of a slot: device made current, result raised
     device/     an opened device: binding it, its state, native failures; fork and exit
-    streams/    streams, what is known to be done in them, waiting, host callbacks, events
+    streams/    streams, how far their work is known to be done, waits, host callbacks, events
     memory/     blocks and who uses them, the pool and its modes, buffers, copies, sharing
     interop/    streams and memory of other libraries, DLPack, their tensors as arguments
-    launch/     modules and kernels; arguments read and checked; a launch, and those that make
-                the buffer of their result
-    capture/    streams that record; what was recorded, run as a whole; values that change
-    profile/    what happened, when, on the host and on devices, noted while a profile is under way
+    launch/     modules and kernels; arguments read and checked; launches, also into new buffers
+    capture/    streams that record; plans, which replay the recording; values that change
+    profile/    calls and their times, on the host and on devices, while a profile is running
 """
 
 import atexit as _atexit

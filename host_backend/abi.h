@@ -60,7 +60,7 @@ enum {
     UHAL_HOST_EVENT_INTERPROCESS = 4
 };
 
-/* The one mode there is: only what is done with a capturing stream itself can spoil its capture. */
+/* The only mode: nothing but a call on a capturing stream can invalidate its capture. */
 enum { UHAL_HOST_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum {
     UHAL_HOST_STREAM_CAPTURE_STATUS_NONE = 0,
@@ -96,7 +96,7 @@ typedef struct uhalHostDeviceProperties {
     uint64_t total_memory;    /* bytes */
 } uhalHostDeviceProperties;
 
-/* One parameter of a kernel; the fields are those of struct uhal_host_parameter. */
+/* One parameter of a kernel; the fields match struct uhal_host_parameter. */
 typedef struct uhalHostParameter {
     uint32_t size;
     uint32_t alignment;
@@ -188,8 +188,8 @@ uhalHostResult uhalHostStreamSynchronize(void *stream);
 /* The two that end in While ask every 50 ms whether to go on waiting: 0 ends them with NOT_READY. */
 uhalHostResult uhalHostStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data);
 uhalHostResult uhalHostStreamQuery(void *stream);
-/* Of the launches on the stream, of which a graph is one, how many are done and how many were begun
-   when a kernel failed; the place of that kernel within a graph. Lost devices answer, too. */
+/* How many launches on the stream are done, and how many were begun when a kernel failed; a graph
+   counts as one. `place` is the failed kernel's index in a graph. Lost devices answer, too. */
 uhalHostResult uhalHostStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
                                       uint64_t *place);
 uhalHostResult uhalHostStreamWaitEvent(void *stream, void *event, unsigned int flags);
@@ -204,11 +204,12 @@ uhalHostResult uhalHostEventSynchronizeWhile(void *event, uhal_go_on go_on, void
 uhalHostResult uhalHostEventQuery(void *event);
 uhalHostResult uhalHostEventElapsedTime(float *milliseconds, void *start, void *end);
 
-/* Graphs. A capturing stream records kernels, copies of pinned and device memory and fills; one that
- * waits for an event recorded in a capture joins it, and must be joined again to the one that began.
- * Anything else spoils the capture, and uhalHostLastErrorText says what did. A graph that is launched
- * runs as one task, in the order it was recorded in; launches of one executable graph never overlap.
- * Objects may be destroyed at any time: what is launched still runs. */
+/* Graphs. A capturing stream records kernels, copies of pinned and device memory, and fills. A
+ * stream that waits for an event recorded in a capture joins it. The capture's own stream must wait
+ * for it in turn before the end. Any other call invalidates the capture, and uhalHostLastErrorText
+ * names it. A launched graph runs as one task, in the order of recording; launches of one
+ * executable graph never overlap. Objects may be destroyed at any time; launched work still runs.
+ * */
 uhalHostResult uhalHostStreamBeginCapture(void *stream, int mode);
 uhalHostResult uhalHostStreamEndCapture(void *stream, void **graph);
 uhalHostResult uhalHostStreamIsCapturing(void *stream, int *status);

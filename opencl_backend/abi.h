@@ -151,11 +151,11 @@ typedef void (*cl_event_callback)(cl_event event, cl_int status, void *data);
 
 #define CL_UUID_SIZE_KHR 16
 
-/* Of CL_DEVICE_SVM_CAPABILITIES. */
+/* Bits of CL_DEVICE_SVM_CAPABILITIES. */
 #define CL_DEVICE_SVM_COARSE_GRAIN_BUFFER 1
 #define CL_DEVICE_SVM_FINE_GRAIN_BUFFER 2
 
-/* Of the two capabilities of unified shared memory. */
+/* Bits of the two capabilities of unified shared memory. */
 #define CL_UNIFIED_SHARED_MEMORY_ACCESS_INTEL 1
 
 cl_status clGetPlatformIDs(cl_uint room, cl_platform_id *platforms, cl_uint *count);

@@ -51,7 +51,7 @@ typedef struct uhalClDeviceInfo {
     void *context;
     void *device;
     uhalClMemory memory;
-    uint32_t alignment; /* of what is allocated, bytes */
+    uint32_t alignment; /* of allocations, bytes */
     void *device_alloc;
     void *host_alloc;
     void *blocking_free;

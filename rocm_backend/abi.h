@@ -236,8 +236,8 @@ typedef enum hsa_isa_info_e {
     HSA_ISA_INFO_GRID_MAX_SIZE = 0x10
 } hsa_isa_info_t;
 
-/* A callback returns HSA_STATUS_SUCCESS to go on; anything else ends the iteration and is what the
- * iterating function returns. */
+/* A callback returns HSA_STATUS_SUCCESS to go on; any other status ends the iteration, and the
+ * iterating function returns it. */
 typedef hsa_status_t (*hsa_agent_callback_t)(hsa_agent_t agent, void *data);
 typedef hsa_status_t (*hsa_isa_callback_t)(hsa_isa_t isa, void *data);
 
@@ -320,7 +320,7 @@ typedef struct hsa_amd_memory_pool_link_info_s {
     uint32_t numa_distance;
 } hsa_amd_memory_pool_link_info_t;
 
-/* `size` is what the caller knows of it, 56 bytes. */
+/* The caller sets `size` to its own version's size, 56 bytes. */
 typedef struct hsa_amd_pointer_info_s {
     uint32_t size;
     hsa_amd_pointer_type_t type;
@@ -535,7 +535,7 @@ typedef struct hsa_kernel_dispatch_packet_s {
     hsa_signal_t completion_signal;
 } hsa_kernel_dispatch_packet_t;
 
-/* AND: all of the signals must reach 0; OR: one of them. None is ignored. */
+/* AND: all of the signals must reach 0; OR: any signal. Null signals are ignored. */
 typedef struct hsa_barrier_and_packet_s {
     uint16_t header;
     uint16_t reserved0;
@@ -590,7 +590,7 @@ hsa_status_t hsa_executable_freeze(hsa_executable_t executable, const char *opti
 hsa_status_t hsa_executable_validate(hsa_executable_t executable, uint32_t *result);
 hsa_status_t hsa_executable_destroy(hsa_executable_t executable);
 
-/* A kernel's name here is that of its descriptor: `saxpy.kd`. */
+/* A kernel's name here is its descriptor's name: `saxpy.kd`. */
 hsa_status_t hsa_executable_get_symbol_by_name(hsa_executable_t executable, const char *name,
                                                const hsa_agent_t *agent,
                                                hsa_executable_symbol_t *symbol);

@@ -25,11 +25,11 @@ typedef int uhalHsaResult;
 typedef void (*uhal_host_function)(void *user_data);
 typedef int (*uhal_go_on)(void *user_data);
 
-/* Pageable memory up to here is copied through staging: what is read from it was read at once. */
+/* Pageable memory up to here goes through staging: a source is read before the call returns. */
 #define UHAL_HSA_STAGED_BYTES 1048576
 
-/* The device is lost: every later call on it answers the same. Those that tell what its queue
- * reported are UHAL_HSA_LOST + that hsa_status_t. */
+/* The device is lost: every later call on it answers the same. Codes for an error of its queue are
+ * UHAL_HSA_LOST + that hsa_status_t. */
 enum {
     UHAL_HSA_NOT_READY = 0x8000,
     UHAL_HSA_LOST = 0x10000,
@@ -51,7 +51,7 @@ enum {
     UHAL_HSA_LOST_PEER = 0x18003      /* it waits for a device that is lost */
 };
 
-/* Of captures; what spoils one is said in words, uhalHsaCaptureText. */
+/* Codes of captures; uhalHsaCaptureText says why a capture is invalid. */
 enum {
     UHAL_HSA_ILLEGAL_STATE = 0x8100,
     UHAL_HSA_CAPTURE_UNSUPPORTED = 0x8101,
@@ -63,7 +63,7 @@ enum {
     UHAL_HSA_CAPTURED_EVENT = 0x8107
 };
 
-/* The one mode there is: only what is done with a capturing stream itself can spoil its capture. */
+/* The only mode: nothing but a call on a capturing stream can invalidate its capture. */
 enum { UHAL_HSA_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum {
     UHAL_HSA_STREAM_CAPTURE_STATUS_NONE = 0,
@@ -98,7 +98,7 @@ typedef struct uhalHsaDeviceInfo {
     uint64_t agent;
     uint64_t host_agent; /* the CPU that its copies from and to the host name */
     uint64_t device_pool;
-    uint64_t pinned_pool; /* of host memory that the device sees as it is */
+    uint64_t pinned_pool; /* host memory that the device accesses directly */
     uint64_t kernarg_pool;
     uint32_t device_pool_is_host; /* 1: the device has no memory of its own */
     uint32_t queue_packets;
@@ -145,7 +145,7 @@ uhalHsaResult uhalHsaDeviceOpen(void **context, const uhalHsaDeviceInfo *info);
 uhalHsaResult uhalHsaDeviceClose(void *context);
 uhalHsaResult uhalHsaDeviceSynchronize(void *context);
 uhalHsaResult uhalHsaDeviceAllocated(size_t *bytes, void *context);
-/* What is known of the loss this thread was told of last; empty when there was none. */
+/* Facts of the last loss reported to this thread; empty when there was none. */
 uhalHsaResult uhalHsaFaultText(char *text, size_t bytes);
 uhalHsaResult uhalHsaCtxGetCurrent(void **context);
 uhalHsaResult uhalHsaCtxSetCurrent(void *context);
@@ -196,8 +196,8 @@ uhalHsaResult uhalHsaStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void
 uhalHsaResult uhalHsaStreamQuery(void *stream);
 uhalHsaResult uhalHsaStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-/* Of the launches a stream was given: how many have completed, and how many of the others may have
- * begun. After a loss the second tells the suspects. A graph counts as one launch, from the first of its
+/* How many launches of a stream have completed, and how many of the others may have begun. After a
+ * loss the second number gives the suspects. A graph counts as one launch, from the first of its
  * kernels to the last. */
 uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
                                     uint64_t *index);
@@ -211,11 +211,11 @@ uhalHsaResult uhalHsaEventSynchronizeWhile(void *event, uhal_go_on go_on, void *
 uhalHsaResult uhalHsaEventQuery(void *event);
 uhalHsaResult uhalHsaEventElapsedTime(float *milliseconds, void *start, void *end);
 
-/* Graphs. A capturing stream records kernels, copies of pinned and device memory and fills; one that
- * waits for an event recorded in a capture joins it, and must be joined again to the one that began.
- * Anything else spoils the capture. A graph runs in the order it was recorded in; launches of one
- * executable graph never overlap. What is launched still runs when the graph is destroyed; kernels must
- * outlive what they were recorded in. */
+/* Graphs. A capturing stream records kernels, copies of pinned and device memory, and fills. A
+ * stream that waits for an event recorded in a capture joins it. The capture's own stream must wait
+ * for it in turn before the end. Any other call invalidates the capture. A graph runs in the order
+ * of recording; launches of one executable graph never overlap. Launched work still runs when the
+ * graph is destroyed; kernels must outlive their graphs. */
 uhalHsaResult uhalHsaStreamBeginCapture(void *stream, int mode);
 uhalHsaResult uhalHsaStreamEndCapture(void *stream, void **graph);
 uhalHsaResult uhalHsaStreamIsCapturing(void *stream, int *status);

@@ -5,10 +5,10 @@
  * this file so that a drifted prototype does not compile. Subset: integer defines, enums, typedefs,
  * structs, prototypes.
  *
- * Two generations of the library are in use. The older (TopsRider 2.x, libtopsrt.so.2) is that of
- * the published headers. The newer (TopsRider 3.x, libtopsrt.so.1) adds the functions that have a
- * UHAL_TOPS_NEWER_<symbol>; no header of it is public, so their prototypes are restated from code
- * that calls them. A point nobody has confirmed is marked "uncertain".
+ * Two generations of the library are in use. The published headers describe the older one
+ * (TopsRider 2.x, libtopsrt.so.2). The newer one (TopsRider 3.x, libtopsrt.so.1) adds the functions
+ * that have a UHAL_TOPS_NEWER_<symbol>; no header of it is public, so their prototypes are restated
+ * from code that calls them. A point nobody has confirmed is marked "uncertain".
  */
 #ifndef UHAL_TOPS_ABI_H
 #define UHAL_TOPS_ABI_H
@@ -157,7 +157,7 @@ typedef enum topsFunction_attribute {
     TOPS_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 } topsFunction_attribute;
 
-/* How many bytes a query writes is told for some only: give it 8 zeroed ones whatever it is. */
+/* Only some queries document the number of written bytes: always give it 8 zeroed bytes. */
 typedef enum topsPointer_attribute {
     TOPS_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
     TOPS_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
@@ -267,7 +267,7 @@ typedef struct topsDim3 {
 #define UHAL_TOPS_LAUNCH_BUFFER_SIZE 2
 #define UHAL_TOPS_LAUNCH_END 3
 
-/* Of the value's 32 bytes the cooperative flag takes the first 4, ThreadDim the first 12. */
+/* The value has 32 bytes: the cooperative flag takes the first 4, ThreadDim the first 12. */
 typedef struct topsLaunchAttribute {
     topsLaunchAttributeID id;
     union {

@@ -1,5 +1,5 @@
-/* The slots that no function of TopsRuntime's fits as it is. It has devices where CUDA has contexts:
- * the token of a device is its ordinal + 1, so that none is null. */
+/* Adapters for slots whose TopsRuntime function has another prototype. It has devices where CUDA
+ * has contexts: the token of a device is its ordinal + 1, so that none is null. */
 #include "slot_adapters.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* The part of Enflame's collective library that uhal calls, restated from its public header 3.1.0.
- * A reader of it is uhal/abi.py; the subset is that of abi.h.
+ * uhal/abi.py reads it; it keeps to the same subset of C as abi.h.
  */
 #ifndef UHAL_ECCL_ABI_H
 #define UHAL_ECCL_ABI_H

@@ -1,7 +1,7 @@
-# A capture: a stream, and those that join it, record what they are given into a plan.
+# A capture: a stream, and those that join it, record their work into a plan.
 #
-# Nothing recorded takes a ticket or leaves a stamp, for it does not run. The plan holds the memory
-# it is given. What would make the driver spoil the capture is refused before the driver sees it.
+# Recorded work takes no ticket and leaves no stamp, because it does not run. The plan holds its
+# memory. Calls that would invalidate the driver's capture are refused before the driver sees them.
 
 cdef object _capture_words = None
 
@@ -95,7 +95,7 @@ cdef inline bint is_noted(StreamCore core) noexcept:
 
 
 cdef int settle_before_capture(Context context, StreamCore core) except -1:
-    """Record a marker for what is pending: during the capture none can be, and nobody can ask."""
+    """Record a marker for pending work now: a capture allows neither markers nor queries."""
     if not core_is_idle(context, core):
         marker_for(context, core, core.ticket)
     return 0
@@ -125,7 +125,7 @@ cdef int leave_capture(Plan plan) except -1:
 
 
 cdef int end_capture(Plan plan) except -1:
-    """Make the plan ready to be replayed, or close it and raise what is wrong with it."""
+    """Make the plan ready to be replayed, or close it and raise the reason."""
     cdef Context context = plan.context
     cdef void *previous
     try:
@@ -166,7 +166,7 @@ cdef int end_native_capture(Plan plan) except -1:
 
 
 cdef int abandon_capture(Plan plan) except -1:
-    """End the capture and throw away what it recorded."""
+    """End the capture and discard the recording."""
     cdef Context context = plan.context
     cdef void *previous
     try:

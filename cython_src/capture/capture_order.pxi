@@ -97,7 +97,7 @@ cdef int refuse_barred(Context context, StreamCore core, str call) except -1:
 
 
 cdef int refuse_captured_handle(Plan plan, uintptr_t handle) except -1:
-    """Refuse to make a stream that is being captured wait for what is not."""
+    """Refuse to make a capturing stream wait for work outside the capture."""
     for stream in plan.members:
         if <uintptr_t>(<Stream>stream).core.handle == handle:
             refuse_in_capture((<Stream>stream).core, "DeviceBuffer.__dlpack__", "nothing exported")
@@ -106,8 +106,8 @@ cdef int refuse_captured_handle(Plan plan, uintptr_t handle) except -1:
 
 # -- order between streams -------------------------------------------------------------------------
 #
-# Every stream counts what it recorded, and keeps how far it has waited for the others. What one of
-# them did is joined when the stream of the capture has waited that far.
+# Every stream counts its recorded operations, and keeps how far it has waited for each other
+# stream. A stream has joined when the capture's own stream has waited for its last operation.
 
 
 cdef inline int tick(Plan plan, StreamCore core) except -1:

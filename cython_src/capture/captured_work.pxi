@@ -1,8 +1,8 @@
-# What a capture records: the memory it uses, its launches, and what keeps alive what they need.
+# A capture's recording: the memory it uses, its launches, and the objects they need.
 
 
 cdef int hold_block(Plan plan, StreamCore core, Block block) except -1:
-    """Keep memory for as long as the plan; what the stream recorded last uses it."""
+    """Keep memory for as long as the plan; the stream's latest operation uses it."""
     cdef dict uses = plan.held.get(block)
     if uses is None:
         plan.held[block] = uses = {}
@@ -37,7 +37,7 @@ cdef int use_captured(DeviceBuffer buffer, StreamCore core, str call) except -1:
 
 
 cdef Block arena_block(Context context, size_t bytes, StreamCore core):
-    """Memory for work that is being captured: what the capture itself has let go of, or new."""
+    """Memory for captured work: memory that the capture has freed, or new memory."""
     cdef Plan plan = recording_of(core, "an allocation")
     cdef Block block
     cdef int size_class

@@ -1,4 +1,4 @@
-# A plan: what a capture recorded, replayed as a whole with one native call.
+# A plan: the recording of a capture, replayed as a whole with one native call.
 
 cdef enum PlanState:
     PLAN_RECORDING
@@ -10,7 +10,9 @@ cdef enum PlanState:
 @cython.no_gc_clear
 cdef class Plan:
     """Plan()\n--\n
-    What a capture recorded: made by `with stream.capture() as plan:`, run by `plan.replay()`.
+    A recorded capture, replayed as a whole.
+
+    Made by `with stream.capture() as plan:`, run by `plan.replay()`.
 
     It holds the kernels' modules and the memory its launches use, also when the buffers are closed,
     until it is closed itself. Replays of one plan never overlap. Any thread may replay it; while it
@@ -82,7 +84,9 @@ cdef class Plan:
         return self.state == PLAN_CLOSED
 
     def slot(self, str name not None, value):
-        """Name a value that each replay can give anew; during the capture, before its first use.
+        """Name a value that each replay can change.
+
+        Call it during the capture, before the value's first use.
 
         `value` is a number, to be passed to launches as the slot this returns, or a DeviceBuffer:
         launches follow the slot that are given it, or a view that lies within it. A buffer in its
@@ -91,7 +95,7 @@ cdef class Plan:
         return declare_slot(self, name, value)
 
     def replay(self, stream=None, **slots):
-        """Run what was captured, in the order of `stream`: by default of the one captured on.
+        """Run the captured work in the order of `stream`; the default is the captured stream.
 
         Keywords give slots other values, which stay until another replay changes them; they are
         checked like arguments of a launch, and nothing runs when one is wrong. Returns at once.
@@ -102,7 +106,9 @@ cdef class Plan:
         replay_plan(self, stream, slots)
 
     def close(self):
-        """Wait for the last replay and let go of everything held. Closing twice is fine.
+        """Wait for the last replay and release everything held.
+
+        Closing twice is fine.
 
         During the capture: abandon it.
         """
@@ -163,7 +169,7 @@ cdef Plan new_plan(Context context, StreamCore core, object name, str begun):
 
 
 cdef int instantiate(Plan plan) except -1:
-    """Make what was captured ready to run; the device is current."""
+    """Make the recording ready to run; the device is current."""
     cdef Py_ssize_t index
     backend = plan.context.backend
     # A library that cannot change a launch inside a graph gets them by themselves: to capture them
@@ -193,7 +199,7 @@ cdef int instantiate(Plan plan) except -1:
 
 
 cdef bint is_all(Recording recording, object ready) except -1:
-    """Whether a graph does nothing but what was recorded here: others may record into a library."""
+    """Whether a graph contains only our recording: a library may add operations of its own."""
     cdef Py_ssize_t others = recording.operation_count - recording.count
     return (
         ready.kernels is not None
@@ -213,7 +219,7 @@ cdef int place_nodes(Plan plan, object kernels) except -1:
 
 
 cdef int release_plan(Plan plan) except -1:
-    """Destroy what is native, once the last replay is done, and let go of everything held."""
+    """Destroy native objects after the last replay, and release everything held."""
     cdef Context context = plan.context
     cdef void *previous
     cdef Block block
@@ -345,7 +351,7 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
         if slot.block is not None:
             wait_until_ready(context, slot.block, core)
     if plan.one_by_one:
-        # a driver orders the runs of a graph, and nobody those of a list
+        # A driver orders the runs of a graph; the lane must order replays of a list.
         wait_for(context, core, plan.last.stream_id, plan.last.ticket)
     if core.ledger == NULL:
         core.ledger = uhal_ledger_new()
@@ -411,7 +417,7 @@ cdef int note_node(StreamCore core, Recording recording, Py_ssize_t index) excep
 
 
 cdef int note_replay(StreamCore core, Recording recording) except -1:
-    """Write the replay into the ledger, before it begins: its own call may tell of its fault."""
+    """Write the replay into the ledger before it begins: its own call may report its fault."""
     cdef unsigned int geometry[6]
     cdef int instruction_offset = 0
     cdef PyObject *code = uhal_callsite(&instruction_offset)

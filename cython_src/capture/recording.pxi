@@ -177,7 +177,7 @@ cdef void add_launch(Recording recording, CapturedLaunch *launch) noexcept:
 
 
 cdef dict describe_launch(Recording recording, Py_ssize_t index):
-    """One launch as the ledger tells of it, with what its parameters hold now."""
+    """A ledger entry for one launch, with the current values of its parameters."""
     cdef CapturedLaunch *launch = &recording.launches[index]
     cdef size_t held = min(launch.packed_bytes, <size_t>UHAL_LEDGER_BYTES)
     name, signature = recording.keys[index]
@@ -214,10 +214,12 @@ cdef struct SlotUse:
 @cython.no_gc_clear
 cdef class PlanSlot:
     """PlanSlot()\n--\n
-    A value of a plan that every replay can give anew; made by `plan.slot(name, value)`.
+    A value of a plan that every replay can change.
 
-    A number is passed to launches as this object. Memory is passed as it is, or as this object:
-    every launch that is given the buffer, or a view that lies within it, follows the slot.
+    Made by `plan.slot(name, value)`.
+
+    A number is passed to launches as this object. Memory is passed as the buffer or as this object:
+    every launch of the buffer, or of a view within it, follows the slot.
     """
 
     cdef readonly str name

@@ -21,7 +21,10 @@ cdef class _Watch:
 @cython.no_gc
 cdef class Context:
     """Context(backend, ordinal, token, limits)\n--\n
-    An opened device. Streams, buffers and modules hold it; it goes when the last of them has."""
+    An opened device.
+
+    Streams, buffers and modules hold it; it ends with the last of them.
+    """
 
     cdef uhal_hot_table *table
     cdef void *token_pointer
@@ -39,7 +42,7 @@ cdef class Context:
     cdef readonly bint closed
     """Whether it was closed."""
     cdef readonly str lost
-    """The sentence later calls answer with once the device is lost, else None."""
+    """The message of later calls once the device is lost, else None."""
     cdef dict streams       # id → StreamCore, closed ones too until their work is known complete
     cdef StreamCore default_core
     cdef Pool pool
@@ -113,7 +116,7 @@ cdef class Context:
         uhal_state_delete(self.state)
 
     def check_usable(self):
-        """Raise when the device is closed, lost, or belongs to the parent of a forked process."""
+        """Raise when the device is closed, lost, or a parent process's."""
         require_usable(self)
 
     @property
@@ -122,19 +125,21 @@ cdef class Context:
         return device_of(self)
 
     def enter(self):
-        """Return a context manager inside which the device is current on this thread."""
+        """Return a context manager that makes the device current on this thread."""
         require_usable(self)
         return _Entered(self)
 
     def synchronize(self):
-        """Wait for every stream of the device; raise what the waiting brings to light."""
+        """Wait for every stream of the device; raise errors that appear during the wait."""
         require_usable(self)
         for plan in self.captures:
             refuse_capturing((<Plan>plan).core, "Device.synchronize", "nothing runs")
         synchronize_streams(self)
 
     def watch_reports(self, uintptr_t word, report, asserts=False):
-        """Call `report` after a wait of the user's that finds a word of host memory not 0.
+        """Call `report` after a wait that finds a word not 0.
+
+        The word is in host memory; waits are the user's.
 
         It sets the word to 0 and returns pairs: an exception or a warning, and the native handle of
         the stream whose kernel reported it, or None. The stream raises such an exception once.
@@ -150,7 +155,7 @@ cdef class Context:
         self.watches = watch
 
     def unwatch_reports(self, uintptr_t word):
-        """Watch a word no longer; nothing happens for one that is not watched."""
+        """Stop watching a word; other words are ignored."""
         cdef _Watch before = None
         cdef _Watch watch = self.watches
         while watch is not None and <uintptr_t>watch.word != word:
@@ -170,13 +175,20 @@ cdef class Context:
         check_reports(self, core_for(self, stream))
 
     def observe_work(self, observer):
-        """Call `observer(kind, *details)` before work of the device is enqueued; None ends it.
+        """Call `observer(kind, *details)` before work is enqueued on the device.
 
-        Kinds and details: "launch" (function, grid, block, shared bytes, arguments, whether it has
-        further options), "copy" and "copy_2d" (destination, source), "fill" (buffer, bytes of the
-        pattern, value), "replay" (plan), and "address" (buffer), which lets others enqueue work.
-        Launches of a sequence are the recorder's: see `set_recorder`. It is called in the thread
-        that asks for the work; what it raises refuses the work.
+        None removes the observer.
+
+        Kinds and details:
+
+        * "launch": function, grid, block, shared bytes, arguments, whether it has further options.
+        * "copy" and "copy_2d": destination, source.
+        * "fill": buffer, bytes of the pattern, value.
+        * "replay": plan.
+        * "address": buffer, which lets others enqueue work.
+
+        Launches of a sequence go to the recorder: see `set_recorder`. The observer runs in the
+        thread that asks for the work; its exception refuses the work.
         """
         if observer is not None and self.observer is not None:
             raise RuntimeError("the device has an observer already; there is one at a time")
@@ -191,17 +203,20 @@ cdef class Context:
         return pool_statistics(self)
 
     def pool_owners(self):
-        """Return (bytes, bytes asked for, code object or None, offset in it) of live blocks."""
+        """Return the pool's live blocks with their owners.
+
+        Each is (bytes, bytes asked for, code object or None, offset in it).
+        """
         return pool_owners(self)
 
     def reset_peak_statistics(self):
-        """Let the pool's peaks begin anew at what is in use now."""
+        """Set the pool's peak counters to the current use."""
         self.pool.peak_bytes_in_use = self.pool.bytes_in_use
         self.pool.peak_bytes_reserved = self.pool.bytes_reserved
 
     @property
     def memory_limit(self):
-        """Most bytes the pool takes from the driver; None: as many as there are."""
+        """Most bytes the pool takes from the driver; None: no limit."""
         return None if self.pool.limit == NO_LIMIT else self.pool.limit
 
     @memory_limit.setter
@@ -213,19 +228,19 @@ cdef class Context:
             pool_empty_cache(self)
 
     def empty_cache(self):
-        """Give unused pool segments back to the driver and return the bytes freed."""
+        """Return unused pool segments to the driver; return the bytes freed."""
         require_usable(self)
         return pool_empty_cache(self)
 
     @property
     def capturing(self):
-        """Whether the calling thread is capturing a stream of the device into a plan."""
+        """Whether the calling thread is capturing a stream of the device."""
         return any(
             [(<Plan>plan).thread == PyThread_get_thread_ident() for plan in self.captures]
         )
 
     def note_peer(self, ordinal):
-        """Take note that kernels of this device may use the memory of device `ordinal`."""
+        """Note that kernels of this device may use device `ordinal`'s memory."""
         self.peers = self.peers | {read_number("ordinal", ordinal)}
 
     def close(self):
@@ -297,7 +312,7 @@ def live_counts():
 
 
 cdef int synchronize_streams(Context context) except -1:
-    """Wait for every stream, closed ones too; of one in a capture, for what it had before."""
+    """Wait for every stream, closed ones too; for a captured stream, its earlier work."""
     cdef StreamCore core
     for core in list(context.streams.values()):
         synchronize_core(context, core)
@@ -310,13 +325,13 @@ cdef int synchronize_streams(Context context) except -1:
 # -- making the device current ---------------------------------------------------------------------
 
 
-# Of devices closed since: threads that kept one bound have nothing to go back to. The driver is
-# asked all the same, for another library may have brought the device back to life.
+# Tokens of closed devices: threads that kept such a binding have nothing to restore. The driver is
+# asked all the same, because another library may have retained the device again.
 cdef set released_tokens = set()
 
 
 cdef inline void *enter(Context context) except? NULL:
-    """Bind the device to this thread unless it is bound already; return what was bound before."""
+    """Bind the device to this thread unless it is bound already; return the earlier binding."""
     cdef void *previous = NULL
     check(context, context.table.current(&previous), "current")
     if previous != context.token_pointer:
@@ -364,7 +379,7 @@ cdef int refuse_unusable(Context context) except -1:
 
 
 cdef int unmark_all(Context context, uint32_t bits) except -1:
-    """Clear bits in the device's word and in that of each of its streams."""
+    """Clear bits in the words of the device and of each of its streams."""
     context.state.word &= ~bits
     for core in context.streams.values():
         (<StreamCore>core).state.word &= ~bits
@@ -372,7 +387,7 @@ cdef int unmark_all(Context context, uint32_t bits) except -1:
 
 
 cdef int mark_all(Context context, uint32_t bits) except -1:
-    """Set bits in the device's word and in that of each of its streams."""
+    """Set bits in the words of the device and of each of its streams."""
     context.state.word |= bits
     for core in context.streams.values():
         (<StreamCore>core).state.word |= bits

@@ -1,6 +1,6 @@
 # A device as programs have it: which one it is, its limits and memory, making it the current one.
 
-# It stands above the lane, which asks it only to open and close what is not open yet.
+# The registry is above the lane; the lane calls it only to open and close devices.
 cdef object _registry = None
 
 
@@ -24,7 +24,9 @@ def resolve_backend(cls, backend):
 
 cdef class Device:
     """Device(ordinal=0, backend=None)\n--\n
-    One device of one backend. A value: equal to every other with its backend and ordinal.
+    One device of one backend.
+
+    A value: equal to every other with its backend and ordinal.
 
     Creating one opens the device, once a process: device `ordinal` of `backend`, by default of the
     backend chosen by `Api`. A name stands for both: `"cuda"` for device 0 of that backend, and
@@ -44,7 +46,7 @@ cdef class Device:
 
     @classmethod
     def count(cls, backend=None):
-        """Return how many devices the backend has; 0 when it does not work here."""
+        """Return the backend's number of devices; 0 if it does not work."""
         try:
             name = resolve_backend(cls, backend) or the_registry().choose()
         except _errors.NoDeviceError:
@@ -112,7 +114,9 @@ cdef class Device:
         return self.opened.backend.can_access_peer(self.ordinal, peer.ordinal)
 
     def enable_peer_access(self, peer):
-        """Let kernels of this device take buffers of `peer` as arguments. One way; idempotent.
+        """Let kernels of this device take buffers of `peer` as arguments.
+
+        Applies to one direction. Idempotent.
 
         Copies between devices need no such thing. Raises `NotSupportedError` where the devices
         cannot reach each other.
@@ -131,12 +135,14 @@ cdef class Device:
         self.opened.note_peer(peer.ordinal)
 
     def memory_info(self):
-        """Return free and total memory in bytes, as the driver sees them now."""
+        """Return free and total memory in bytes, from the driver."""
         with context_of(self).enter():
             return _records.MemoryInfo(*self.opened.backend.memory_info(self.ordinal))
 
     def synchronize(self):
-        """Wait for everything on the device. Raises an asynchronous fault of earlier work.
+        """Wait for all work on the device.
+
+        Raises an asynchronous fault of earlier work.
 
         Raises `IndexError` for an id out of bounds that a kernel met; the device lives on.
         """
@@ -158,24 +164,27 @@ cdef class Device:
         return context_of(self).pool_statistics()
 
     def memory_stats(self):
-        """Return the memory pool's statistics under PyTorch's names, as far as it has them."""
+        """Return the memory pool's statistics under PyTorch's names.
+
+        Statistics that it lacks are left out.
+        """
         return memory_words().statistics(context_of(self))
 
     def reset_peak_memory_stats(self):
-        """Let the peaks of the statistics begin anew at what is in use now."""
+        """Set the peak counters to the current use."""
         context_of(self).reset_peak_statistics()
 
     def memory_owners(self):
-        """Return which lines of Python made the buffers now in use, the largest owner first."""
+        """Return the Python lines that made the live buffers, largest first."""
         return memory_words().owners(context_of(self))
 
     @property
     def memory_limit(self):
-        """Most bytes the pool takes from the driver; `None`: as many as the device has.
+        """Most bytes the pool takes from the driver; `None`: no limit.
 
-        Unused memory is given back to the driver before an allocation is refused with
-        `OutOfMemoryError`. A limit below what is reserved stops further growth. The variable
-        `UHAL_MEMORY_LIMIT` sets it when the device is opened.
+        The pool returns unused memory to the driver before it refuses an allocation with
+        `OutOfMemoryError`. A limit below the reserved bytes stops further growth. The variable
+        `UHAL_MEMORY_LIMIT` sets the limit when the device is opened.
         """
         return context_of(self).memory_limit
 
@@ -184,7 +193,10 @@ cdef class Device:
         context_of(self).memory_limit = limit
 
     def close(self):
-        """Refuse new work on the device. Objects made on it are freed as they go. Idempotent."""
+        """Refuse new work on the device.
+
+        Its objects are freed as they go. Idempotent.
+        """
         the_registry().close_context(context_of(self))
 
     def __enter__(self):

@@ -1,4 +1,4 @@
-# What a failed native call is told as, and which launches it may be of.
+# The error for a failed native call, and the launches that may have caused it.
 
 
 cdef inline int check(Context context, int status, str slot) except -1:
@@ -14,7 +14,8 @@ cdef str lacking(Context context, str slot):
 
 
 cdef int raise_native(Context context, int status, str slot) except -1:
-    """Raise what a native status means; a sticky one marks the device lost and names suspects."""
+    """Raise the error for a native status; a sticky one marks the device lost and names
+    suspects."""
     from uhal import faults
     call = context.hot_table.names.get(slot, slot)
     cdef int index

@@ -1,4 +1,4 @@
-# The process: which device a call means, what a fork and the end of the process do.
+# The process: which device a call uses, and the effects of a fork and of the process's end.
 
 
 # -- which device is meant -------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-/* The state word: one word a stream, tested once per launch; everything rare hangs on it.
+/* The state word: one word a stream, tested once per launch; all rare cases set a bit in it.
  *
- * All words of the process are linked in a list, so that the child of a fork finds every one of
- * them marked before its first Python instruction runs. The list changes under the GIL only, and
- * Python forks with the GIL held.
+ * All words of the process are in one linked list. The child of a fork walks it and marks every
+ * word before its first Python instruction runs. The list changes only under the GIL, and Python
+ * forks with the GIL held.
  */
 #ifndef UHAL_STATE_WORD_H
 #define UHAL_STATE_WORD_H
@@ -19,9 +19,9 @@ enum {
     UHAL_STATE_FORKED = 16,   /* made in the parent of this process */
     UHAL_STATE_CLOSED = 32,
     UHAL_STATE_BARRED = 64,    /* while something else is captured: look before giving it work */
-    UHAL_STATE_PROFILED = 128, /* a profile notes what it is given */
+    UHAL_STATE_PROFILED = 128, /* a profile records this stream's work */
     UHAL_STATE_PYTHON = 256, /* a slot is a Python function, and other threads run while it does */
-    UHAL_STATE_OBSERVED = 512, /* somebody is told of work before it is enqueued */
+    UHAL_STATE_OBSERVED = 512, /* an observer is called before work is enqueued */
     UHAL_STATE_REFUSES = UHAL_STATE_LOST | UHAL_STATE_FORKED | UHAL_STATE_CLOSED,
     UHAL_STATE_DIVERTS = UHAL_STATE_REFUSES | UHAL_STATE_CAPTURING | UHAL_STATE_BARRED |
         UHAL_STATE_PROFILED | UHAL_STATE_PYTHON | UHAL_STATE_OBSERVED,

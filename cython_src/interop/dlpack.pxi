@@ -204,7 +204,7 @@ cdef object export_dlpack(
     object source, DeviceBuffer buffer, tuple shape, tuple strides, uint64_t flags,
     object stream, object max_version, object dl_device, object copy,
 ):
-    """A capsule of a tensor that begins with the buffer; `source` is what it is a tensor of."""
+    """A capsule of a tensor that begins with the buffer; `source` is the tensor's owner."""
     cdef DeviceBuffer exported = buffer
     own = dlpack_device(buffer.context)
     if max_version is not None:
@@ -257,7 +257,9 @@ def dlpack_of(
     source, DeviceBuffer buffer not None, tuple shape not None, tuple strides not None,
     *, copied=False, stream=None, max_version=None, dl_device=None,
 ):
-    """Export a tensor of lengths and strides in elements that begins with a buffer.
+    """Export a strided tensor that begins with a buffer, by DLPack.
+
+    `shape` and `strides` are in elements.
 
     Whether they stay within the buffer is not checked. `source.to_numpy()` is asked for a consumer
     on the host.
@@ -291,7 +293,7 @@ cdef int fill_tensor(
     uhal_dl_tensor *tensor, DeviceBuffer buffer, tuple shape, tuple strides, tuple device,
     int64_t *numbers,
 ) except -1:
-    """`numbers` has room for as many lengths and as many strides as there are axes."""
+    """Fill `numbers` with one length and one stride for each axis."""
     cdef Py_ssize_t axes = len(shape)
     cdef Py_ssize_t axis
     try:

@@ -33,7 +33,9 @@ cdef DeviceBuffer import_tensor(object cls, Context context, StreamCore core, ob
 
 
 def strided_dlpack(source, device=None, stream=None):
-    """Take over a tensor of any positive strides: (buffer, lengths, strides in elements).
+    """Take over a tensor of any positive strides.
+
+    Returns (buffer, lengths, strides in elements).
 
     The buffer begins with the tensor's first element and reaches to its last.
     """

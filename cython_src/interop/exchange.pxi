@@ -127,7 +127,7 @@ cdef int require_element(Slot *slot, object dtype) except -1:
 
 
 cdef int remember(Packed *packed, object value, object stream) except -1:
-    """Note what the launch must keep and, unless it is None, the stream it must come after."""
+    """Note a value the launch must keep and, unless None, the stream it must wait for."""
     cdef list foreign
     if packed.foreign == NULL:
         foreign = [value, stream]

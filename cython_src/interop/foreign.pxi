@@ -1,9 +1,9 @@
 # Streams and memory of other libraries: CUDA's protocols in and out, and the order between their
 # streams and ours.
 #
-# Somebody else's memory gets a Block of its own, so that the stream a user names when taking it
-# over is ordered behind its producer, every other one behind that stream, and its owner is kept
-# until the launches that use it are done.
+# Memory of another library gets a Block of its own. The stream named by the user waits for the
+# producer, and every other stream waits for that stream. The block keeps the owner until the
+# launches that use it are done.
 
 cdef enum:
     HELD_LIMIT = 64   # objects a stream keeps before it asks which of them it may let go
@@ -17,7 +17,7 @@ cdef tuple STREAM_ATTRIBUTES = ("__cuda_stream__", "cuda_stream", "ptr", "handle
 
 
 cdef bint is_lasting(object kind) except -1:
-    """Whether a type is its module's for good: no other is kept in a cache, nor what it holds."""
+    """Whether a type is its module's for good: other types, and their objects, are not cached."""
     module = _sys.modules.get(kind.__module__)
     return getattr(module, kind.__qualname__, None) is kind
 
@@ -85,7 +85,7 @@ cdef object explicit_handle(Context context, object handle):
 
 
 cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle) except -1:
-    """Make later work of `core` start only after what is in somebody's stream now."""
+    """Make later work of `core` wait for the current work of a foreign stream."""
     cdef void *event = NULL
     cdef void *previous
     cdef int status = 0
@@ -106,7 +106,7 @@ cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle)
         status = context.table.stream_wait_event(core.handle, event, 0)
     leave(context, previous)
     if event != NULL:
-        # a wait keeps what was recorded when it was enqueued: the event may be recorded anew
+        # The wait refers to the record at its enqueueing: the event may be recorded anew.
         context.idle_events.append(<uintptr_t>event)
     check(context, status, slot)
     core.ticket += 1
@@ -189,7 +189,8 @@ cdef int release_foreign(Context context, Block block) except -1:
 
 
 cdef int keep(Context context, StreamCore core, object memory) except -1:
-    """Hold an object until what is in the stream now is done; let go of those whose turn came."""
+    """Hold an object until the stream's current work is done; release objects whose work is
+    done."""
     core.held.append((core.ticket, memory))
     if len(core.held) % HELD_LIMIT or core.state.word & (UHAL_STATE_CAPTURING | UHAL_STATE_CLOSED):
         return 0

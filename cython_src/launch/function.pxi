@@ -1,4 +1,4 @@
-# Modules and kernels as the lane holds them: handles, and what a launch is checked against.
+# Modules and kernels in the lane: handles, and the limits that launches are checked against.
 
 
 @cython.nonecheck(True)
@@ -6,7 +6,9 @@
 @cython.no_gc_clear
 cdef class ModuleHandle:
     """ModuleHandle(context, handle)\n--\n
-    Owns a loaded native module; functions hold it. Unloaded with the last holder, or on close.
+    A loaded native module; functions hold it.
+
+    Unloaded with the last holder, or on close.
 
     Backends promise that unloading is safe while launches of the module are pending. Other uses of
     its variables are in the books of streams, which hold it.
@@ -58,7 +60,10 @@ cdef class ModuleHandle:
         self.needs = self.needs & ~NEEDS_HEARING | (NEEDS_HEARING if value else 0)
 
     def find_function(self, str name not None):
-        """Return the native handle of an entry; DeviceError with the vendor's code if missing."""
+        """Return the native handle of an entry.
+
+        DeviceError with the vendor's code if missing.
+        """
         require_module(self)
         cdef void *function = NULL
         cdef bytes entry = name.encode()
@@ -82,7 +87,7 @@ cdef class ModuleHandle:
             let_go_module(self)
 
     def write_global(self, str name not None, bytes value not None):
-        """Set a variable's first bytes; NotImplementedError where its address is told."""
+        """Set a variable's first bytes; NotImplementedError if it has an address."""
         require_module(self)
         hold_module(self)
         cdef void *previous = enter(self.context)
@@ -93,8 +98,10 @@ cdef class ModuleHandle:
             let_go_module(self)
 
     def describe_global(self, address, size, dtype):
-        """Return a buffer over a variable. It closes with the module, which stays loaded while
-        the buffer is open or work uses it."""
+        """Return a buffer over a variable.
+
+        It closes with the module, which stays loaded while the buffer is open or work uses it.
+        """
         require_module(self)
         cdef _GlobalMemory memory = _GlobalMemory.__new__(_GlobalMemory)
         cdef DeviceBuffer buffer
@@ -109,8 +116,11 @@ cdef class ModuleHandle:
         return buffer
 
     def close(self):
-        """Refuse its functions and variables from now on; unload it once no call on it is under way
-        and no work uses its variables. Closing twice is fine."""
+        """Refuse its functions and variables from now on.
+
+        It is unloaded once no call on it runs and no work uses its variables. Closing twice is
+        fine.
+        """
         if self.closed or self.context.state.word & UHAL_STATE_FORKED:
             return
         refuse_captured_module(self)
@@ -142,7 +152,7 @@ cdef int unload(ModuleHandle module) except -1:
 
 
 cdef inline void hold_module(ModuleHandle module) noexcept:
-    """Hold what is native: another thread may close the module while a call runs."""
+    """Hold native objects: another thread may close the module during a call."""
     module.holds += 1
 
 
@@ -154,7 +164,7 @@ cdef inline void let_go_module(ModuleHandle module) noexcept:
 
 
 cdef void end_closed(ModuleHandle module) noexcept:
-    """Nobody waits for the outcome any more: whoever closed it was told it is closed."""
+    """Close it late; a failure is a warning, because the caller of close has returned."""
     if exiting or module.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
         return
     try:
@@ -202,7 +212,7 @@ cdef class Function:
 
     cdef uhal_vectorcall vectorcall
     cdef readonly Context context
-    """The opened device the kernel is loaded on, as the lane holds it; `device` is for users."""
+    """The lane's context of the kernel's device; users have `device`."""
     cdef ModuleHandle module
     cdef void *handle_
     cdef readonly str name
@@ -270,7 +280,7 @@ cdef class Function:
         return device_of(self.context)
 
     def max_active_blocks(self, block, shared=0):
-        """Return how many blocks of this shape one processor of the device holds at once."""
+        """Return how many such blocks fit on one processor at once."""
         require_module(self.module)
         cdef unsigned int geometry[6]
         cdef unsigned int shared_bytes = 0
@@ -283,10 +293,10 @@ cdef class Function:
         )
 
     def set_max_dynamic_shared_bytes(self, nbytes):
-        """Let launches ask for up to `nbytes` of dynamic shared memory a block.
+        """Set the most bytes of dynamic shared memory of a block.
 
-        The driver decides what is too much; a limit already high enough is set too, so that a lower
-        one gives the cache more. NotSupportedError on a vendor whose limit is fixed.
+        The driver decides the maximum. A smaller limit than the current one is also set, because it
+        leaves more memory for the cache. NotSupportedError on a vendor whose limit is fixed.
         """
         require_module(self.module)
         cdef unsigned int limit = 0
@@ -335,7 +345,7 @@ cdef int lay_out(Function function, object signature) except -1:
     for index, parameter in enumerate(signature):
         slot = &function.slots[index]
         slot.code = ord(parameter.code)
-        # what is not known to be const counts as written
+        # Parameters not known to be const count as written.
         slot.is_const = parameter.is_const is True
         if parameter.size is None:
             raise ValueError(f"{function.name}: the size of parameter {index} is not known")
@@ -374,7 +384,9 @@ cdef int prepare_function(Function function, object signature) except -1:
 @cython.no_gc_clear
 cdef class BoundLaunch:
     """BoundLaunch()\n--\n
-    A function with grid, block, shared memory and stream fixed: call it with the arguments.
+    A function with grid, block, shared memory and stream fixed.
+
+    Call it with the arguments.
 
     The geometry was checked when it was bound; every call checks the arguments.
     """

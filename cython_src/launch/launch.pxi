@@ -5,9 +5,9 @@
 cdef enum:
     STACK_PARAMETERS = 48
     STACK_BYTES = 512
-    # A launch keeps the GIL while fewer launches than this are known to be pending, and lets go of
-    # it beyond: the driver may then block until its queue (1024 deep on every vendor we know of)
-    # has room, and a callback that needs the GIL may be what makes room.
+    # A launch keeps the GIL while fewer launches than this are known to be pending. Beyond it, the
+    # driver may block until its queue has room (1024 launches on every vendor we know), and a
+    # callback that needs the GIL may have to run first. So the launch releases the GIL.
     PENDING_LIMIT = 512
 
 
@@ -71,7 +71,7 @@ cdef char NO_MEMORY
 
 
 cdef int hold_used(Function function, StreamCore core, Packed *packed) except -1:
-    """Hold what the launch uses: another thread may close it before the slot has returned."""
+    """Hold the launch's objects: another thread may close them before the slot has returned."""
     cdef Py_ssize_t i
     cdef Block block
     cdef list held = [<Block>packed.blocks[i] for i in range(packed.block_count)]
@@ -112,7 +112,7 @@ cdef inline int pack_arguments(
 ) except -1:
     cdef Py_ssize_t index
     cdef Slot *slot = function.slots
-    # what another thread or a conversion cannot change is read once
+    # Locals, because no other thread and no conversion can change these.
     cdef unsigned char *bytes = packed.bytes
     cdef void **pointers = packed.pointers
     cdef unsigned char *out
@@ -130,7 +130,7 @@ cdef inline int pack_arguments(
 cdef int refuse_closed_meanwhile(
     Function function, StreamCore core, PyObject **arguments, Py_ssize_t count
 ) except -1:
-    """Refuse what another thread closed while a conversion ran Python code."""
+    """Refuse objects that another thread closed while a conversion ran Python code."""
     cdef Py_ssize_t index
     for index in range(count):
         argument = <object>arguments[index]

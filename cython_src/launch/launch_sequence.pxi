@@ -16,12 +16,12 @@ cdef enum:
 @cython.no_gc_clear
 cdef class Passed:
     """Passed()\n--\n
-    An argument that each call of a `LaunchSequence` passes, or memory the sequence makes.
+    An argument of each `LaunchSequence` call, or the sequence's own memory.
 
-    `Passed.operand(i)` is the i-th argument behind `out`, `Passed.result()` the result,
-    `Passed.scratch(start, size, dtype)` a part of the memory that lasts from the first step to the
-    last. `operand` and `result` of a `size` are `size` elements of `dtype` in that buffer, from
-    byte `start` on.
+    `Passed.operand(i)` is the i-th argument behind `out`, and `Passed.result()` the result.
+    `Passed.scratch(start, size, dtype)` is a part of the memory that lasts from the first step to
+    the last. With a `size`, `operand` and `result` are `size` elements of `dtype` in that buffer,
+    from byte `start` on.
     """
 
     cdef readonly Py_ssize_t index
@@ -29,13 +29,16 @@ cdef class Passed:
     cdef readonly Py_ssize_t start
     """Bytes before the first element."""
     cdef readonly Py_ssize_t size
-    """Elements; -1 for the whole buffer, or a number, as it is."""
+    """Elements; -1: the whole buffer, or a number."""
     cdef readonly object dtype
-    """The element type of the part; None for a whole buffer, or a number."""
+    """The part's element type; None for a whole buffer or a number."""
 
     @staticmethod
     def operand(index, start=0, size=-1, dtype=None):
-        """What a call passes behind `out`, counted from 0; with a size a part of that buffer."""
+        """The argument `index` behind `out`, or a part of that buffer.
+
+        `index` counts from 0; `size` makes it a part.
+        """
         return new_passed(read_number("index", index, 0, MOST_OPERANDS), start, size, dtype)
 
     @staticmethod
@@ -45,7 +48,7 @@ cdef class Passed:
 
     @staticmethod
     def scratch(start, size, dtype):
-        """Elements of the sequence's own memory, which is aligned as the pool's blocks are."""
+        """Elements of the sequence's own memory, aligned like the pool's blocks."""
         return new_passed(FROM_SCRATCH, start, read_number("size", size), dtype)
 
     def __eq__(self, other):
@@ -125,19 +128,20 @@ cdef class Tally:
 cdef class LaunchSequence:
     """LaunchSequence(steps, size=None, dtype=None, *, operands=0, scratch=0, about=None, \
     tally=None)\n--\n
-    Launches prepared once that one call enqueues: `sequence(stream, out, *operands)`.
+    Prepared launches that one call enqueues: `sequence(stream, out, *operands)`.
 
-    `steps` are pairs of a bound launch and its arguments, in order; what is `Passed` among them
-    comes with each call, everything else is kept. A call passes as many `operands` as the steps
-    name, or more where that is said. The result, which a call returns, is `out`, or
-    where that is None a new buffer of `size` elements of `dtype` in the order of the stream; a
-    sequence without a size must be given one. `scratch` bytes are allocated for each call, in that
-    order too. `stream` None is the stream of each bound launch. `about` is whatever the maker wants
-    to find on the sequence again; a `tally` counts the calls.
+    `steps` are pairs of a bound launch and its arguments, in order. Each call passes the arguments
+    that are `Passed`; the sequence keeps all others. A call passes all operands that
+    the steps name, at least `operands`.
 
-    The arguments of every call are checked as those of any launch; whether buffers are large enough
-    is for the caller to know. Raises as `launch` does; steps before the one that is refused are
-    enqueued then. Any thread may call it.
+    A call returns `out`. If `out` is None, it returns a new buffer of `size` elements of `dtype`,
+    allocated in the order of the stream. A sequence without a size needs an `out`. `scratch` bytes
+    are allocated for each call, also in that order. With `stream` None each bound launch uses its
+    own stream. `about` is any object that the maker attaches; a `tally` counts the calls.
+
+    The arguments of every call are checked like a launch's arguments. The caller ensures that
+    buffers are large enough. Raises as `launch` does; steps before a refused step are enqueued. Any
+    thread may call it.
     """
 
     cdef uhal_vectorcall vectorcall
@@ -390,11 +394,11 @@ sequence_teller = call_recorded
 
 
 def set_recorder(callback):
-    """Tell `callback(sequence, result, is_new, operands)` of every call of every sequence.
+    """Call `callback(sequence, result, is_new, operands)` for every call of every sequence.
 
-    It is told in the calling thread when all steps are enqueued; `is_new` says whether the call
-    allocated the result. What it raises, the call raises. None ends it. Returns what was told
-    before, or None. There is one in a process.
+    The calling thread calls it after all steps are enqueued; `is_new` says whether the call
+    allocated the result. The call raises the callback's exception. There is one recorder in a
+    process; None removes it. Returns the previous recorder, or None.
     """
     global recorder
     if callback is not None and not callable(callback):

@@ -1,4 +1,4 @@
-/* Whether the calling thread is within a call of a sequence that a recorder will be told of. */
+/* Whether the calling thread is within a call of a sequence that a recorder observes. */
 #ifndef UHAL_OBSERVED_H
 #define UHAL_OBSERVED_H
 

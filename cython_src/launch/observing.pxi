@@ -6,7 +6,7 @@ cdef extern from "launch/observed.h":
 
 
 cdef int tell_observer(Context context, StreamCore core, tuple work) except -1:
-    """Call `observer(kind, *details)`; what it raises refuses the work."""
+    """Call `observer(kind, *details)`; its exception refuses the work."""
     observer = context.observer
     if observer is None or uhal_in_sequence:
         return 0
@@ -29,7 +29,7 @@ cdef int tell_of_launch(
     )
 
 
-# A pointer: what is called in one place only is compiled into every launch, and lengthens it.
+# A pointer: the compiler would inline a function with one caller into every launch.
 cdef int (*launch_teller)(
     Function, StreamCore, const unsigned int *, unsigned int, PyObject **, Py_ssize_t,
     const uhal_launch_config *

@@ -1,7 +1,7 @@
 # The geometry and the arguments of a launch, read and checked.
 #
-# What is right is decided here; what is wrong, and the rare conversions, in uhal/arguments.py,
-# which says every word.
+# Correct arguments are handled here. uhal/arguments.py does the rare conversions and words every
+# error.
 
 cdef enum:
     NEEDS_WAITING = 1       # one of its blocks may have to be waited for
@@ -78,7 +78,7 @@ cdef inline int read_geometry(
     Function function, object grid, object block, object shared,
     unsigned int *geometry, unsigned int *shared_bytes
 ) except -1:
-    """Fill geometry and shared_bytes, or raise what is wrong with them."""
+    """Fill geometry and shared_bytes, or raise the error that names their mistake."""
     if is_known(function, <PyObject *>grid, <PyObject *>block, <PyObject *>shared):
         memcpy(geometry, function.known.geometry, sizeof(function.known.geometry))
         shared_bytes[0] = function.known.shared_bytes
@@ -244,7 +244,7 @@ cdef inline bint pack_common(
 cdef int pack_other(
     Function function, Py_ssize_t index, PyObject *argument, unsigned char *out, Packed *packed
 ) except -1:
-    """Put any argument into its slot, or raise what is wrong with it."""
+    """Put any argument into its slot, or raise the error that names its mistake."""
     cdef Slot *slot = &function.slots[index]
     cdef char code = slot.code
     cdef long long value

@@ -1,9 +1,9 @@
-# Operations of a framework's tensors that are answered without Python once they were asked for. On
-# few elements, looking up what is to be launched costs as much as launching it.
+# Repeated operations on a framework's tensors run without Python. For few elements, finding the
+# prepared launch costs as much as launching it.
 #
 # Arguments are compared by identity. A line of a program passes the same constants again and again,
-# and results have the layouts of their answers, so nothing need be hashed. An argument that is
-# equal but another object is asked about in Python once more.
+# and results have the layouts of their answers, so nothing need be hashed. An equal argument that
+# is another object goes through Python once more.
 
 cdef enum:
     MOST_GIVEN = 6          # arguments of a call that is remembered
@@ -44,7 +44,7 @@ cdef struct GivenTensors:
 @cython.no_gc_clear
 cdef class CallTable:
     """CallTable()\n--\n
-    The latest answers to each `RememberedCall`, by the very objects it was given.
+    The latest answers to each `RememberedCall`, by identity of its arguments.
 
     A framework keeps one for each device, and replaces it by a new one when its answers are no
     longer valid. It is a table of sets of four entries: a set's fifth call replaces the oldest.
@@ -66,27 +66,30 @@ cdef class CallTable:
 cdef class RememberedCall:
     """RememberedCall(function, asks, maker, settings=(), writes_over=False, *, layouts, \
     executors, answers)\n--\n
-    `function`, which is called only where an answer is not enough.
+    `function` with a table of earlier answers; a known call runs no Python.
 
-    Tensors are of the class that `maker` makes, whose slots hold a buffer, a layout, a dtype and an
-    executor, in this order. A call whose first argument is a tensor is answered: from the
-    executor's table if it was given the same before, else by `asks`, which is called as the
-    function is, but for `out` and `stream`, and says what is to be launched, or None. The answer is
-    called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of all tensors
-    from their first element on; a tensor is returned of the buffer that gives, and the answer's
-    layout and dtype. `settings` names the function's parameters behind the first, which `asks` need
-    not be given. `function` itself is called where there is no answer, with keywords besides those,
-    `out` and `stream`, and for tensors of two classes or executors.
+    Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
+    dtype and an executor, in this order. A call whose first argument is a tensor looks in the
+    executor's table for an equal earlier call. Otherwise it calls `asks` with the function's
+    arguments except `out` and `stream`; `asks` returns an answer or None.
 
-    An `out` is written, and returned, of a function that may write over its operands, where it and
-    all of them have the very layout of the result, and no operand shares memory with it unless both
-    begin together and have elements of one size; else the function is called.
+    The answer is called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of
+    all tensors from their first element on. The call returns a tensor of that buffer with the
+    answer's layout and dtype. `function` itself runs if there is no answer, for other keywords than
+    `settings`, `out` and `stream`, and for tensors of two classes or executors. `settings` names
+    the function's parameters behind the first that `asks` may do without.
 
-    What is asked depends on nothing but dtypes, words of layouts, and arguments that are no
-    tensors; of those only constants are remembered: numbers, strings, classes, dtypes, None, and
-    tuples of them. The slots meant are: `words` and `start` of layouts, a `CallTable` or None of
-    executors, `launch`, `layout`, `dtype`, `ahead` and `behind` of answers. As an attribute of a
-    class it is a method. Any thread may call it.
+    An `out` is written directly only for a function with `writes_over`. It and all operands must
+    have exactly the result's layout. An operand may share memory with it only if both begin at one
+    address and have elements of one size. Otherwise `function` runs.
+
+    An answer depends only on dtypes, layouts and constant arguments: numbers, strings, classes,
+    dtypes, None, and tuples of them. Calls with other arguments are not remembered.
+
+    `layouts` is the class of layouts and the names of its slots for words and start. `executors` is
+    the class of executors and the slot for a `CallTable` or None. `answers` is the class of answers
+    and the slots for launch, layout, dtype, and the tuples passed ahead of the buffers and behind
+    them. As an attribute of a class it is a method. Any thread may call it.
     """
 
     cdef uhal_vectorcall vectorcall
@@ -97,7 +100,7 @@ cdef class RememberedCall:
     cdef bint writes_over
     cdef Py_ssize_t words, start, table, launch, layout, dtype, ahead, behind
     cdef object layouts, executors, answers
-    # Of the first tensor and executor met: to know them again is faster than to ask what they are.
+    # Classes of the first tensor and executor: comparing a class is faster than isinstance.
     cdef type kind, executor_kind
     cdef dict __dict__
     cdef object __weakref__
@@ -189,7 +192,7 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
 cdef inline bint take_apart(
     PyObject *callee, PyObject **given, Py_ssize_t count, PyObject *keywords, GivenTensors *taken
 ) noexcept:
-    """Whether it may be answered: `taken` has what it is told by, borrowed."""
+    """Whether it may be answered; `taken` gets the call's key, borrowed."""
     # Pointers throughout, not objects: this runs at every call, and objects would be counted.
     cdef Py_ssize_t named = 0 if keywords == NULL else PyTuple_GET_SIZE(<object>keywords)
     cdef PyTypeObject *kind
@@ -246,7 +249,7 @@ cdef inline bint take_apart(
             taken.objects[number] = one
             number += 1
             continue
-        # Locals: what is stored in `taken` would be read again.
+        # Locals: the compiler would reload fields of `taken`.
         buffer, layout, dtype = slot_at(one, at[0]), slot_at(one, at[1]), slot_at(one, at[2])
         if (
             slot_at(one, at[3]) != executor or layout == NULL or buffer == NULL or dtype == NULL
@@ -411,8 +414,8 @@ cdef inline bint may_write(
             continue
         if Py_TYPE(operand) != Py_TYPE(buffer):
             return False
-        # Unsigned, so one comparison tells whether the operand begins before the end and ends
-        # behind the beginning.
+        # Unsigned, so one comparison checks both: the operand begins before the end and ends behind
+        # the beginning.
         if (
             end - (<DeviceBuffer>operand).address - 1
             < nbytes + <uint64_t>(<DeviceBuffer>operand).nbytes - 1
@@ -433,7 +436,7 @@ cdef bint begin_together(PyObject *operand, PyObject *out) noexcept:
 cdef inline object launched_answer(
     RememberedCall call, object answer, GivenTensors *taken, PyObject **given
 ):
-    """The tensor that an answer makes of what is given."""
+    """The tensor that an answer makes of the given arguments."""
     cdef PyObject *passed[MOST_PASSED]
     cdef PyObject *values[4]
     cdef PyObject *extra

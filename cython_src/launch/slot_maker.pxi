@@ -1,4 +1,4 @@
-# Objects of Python classes with slots, made in one call. For what is made of every result: Python's
+# Objects of Python classes with slots, made in one call. Every result is such an object: Python's
 # own way takes a call, a look-up and a store a slot, which counts where a kernel has few elements.
 
 cdef enum:
@@ -9,7 +9,7 @@ cdef enum:
 @cython.no_gc
 cdef class SlotMaker:
     """SlotMaker(base, /, *names)\n--\n
-    Makes objects of a class and of those derived from it, with some of its slots set.
+    Makes objects of a class or a derived class, with slots set.
 
     `make(cls, *values)` returns a new object of `cls` whose slots, in the order they were named,
     hold the values. `__new__` and `__init__` are not called, so that the class must have neither

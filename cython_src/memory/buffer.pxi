@@ -58,7 +58,9 @@ cdef class DeviceBuffer:
 
     @classmethod
     def from_numpy(cls, array, *, device=None, stream=None):
-        """Copy an array, of any shape and strides, to a new buffer in C order.
+        """Copy an array to a new buffer in C order.
+
+        The array may have any shape and strides.
 
         `array` may be changed as soon as this returns. Another stream's first launch on the buffer
         waits for the copy by itself. Raises ArgumentTypeError for a dtype no kernel has, and for
@@ -99,13 +101,15 @@ cdef class DeviceBuffer:
 
     @classmethod
     def uninitialized(cls, size, dtype, *, device=None):
-        """Make a buffer of `size` elements with whatever the memory holds."""
+        """Make a buffer of `size` elements with undefined contents."""
         cdef Context context = context_for(cls, device)
         return new_buffer(cls, context, size, element_of(dtype), None)
 
     @classmethod
     def uninitialized_async(cls, size, dtype, stream, *, bint native=False):
-        """Make a buffer in the order of `stream`, reusing memory its earlier work still uses.
+        """Make a buffer in the order of `stream`.
+
+        It may reuse memory that the stream's earlier work still uses.
 
         `native=True` asks the driver's stream-ordered allocator instead of the pool;
         NotSupportedError where there is none.
@@ -145,9 +149,9 @@ cdef class DeviceBuffer:
     def from_cuda_array_interface(cls, source, *, device=None, stream=None):
         """Describe memory of an object with `__cuda_array_interface__`; the object is kept alive.
 
-        When the producer names a stream, `stream` (the default one when None) starts its later
-        work after that, and the first use on another stream waits. Raises BufferError for masked or
-        strided arrays and for memory of another device, ArgumentTypeError for dtypes no kernel has.
+        If the producer names a stream, `stream` (by default the default stream) waits for it. The
+        first use on another stream waits, too. Raises BufferError for masked or strided arrays and
+        for memory of another device, ArgumentTypeError for dtypes no kernel has.
         """
         return import_array_interface(cls, source, device, stream)
 
@@ -169,7 +173,7 @@ cdef class DeviceBuffer:
 
     @property
     def base(self):
-        """The buffer that was allocated: the one this is a view of, or itself.
+        """The allocated buffer that this is a view of, or itself.
 
         It is the same object for all views of an allocation. Buffers made over it by DLPack or from
         a raw address have another: `uhal.frameworks.shares_memory` compares addresses.
@@ -178,16 +182,22 @@ cdef class DeviceBuffer:
 
     @property
     def byte_offset(self):
-        """Bytes of `base` before the first element: no address, so the pool knows every use."""
+        """Bytes of `base` before the first element.
+
+        It is no address, so the pool knows every use.
+        """
         return 0 if self.root is None else self.address - self.root.address
 
     @property
     def closed(self):
-        """True once it, or the buffer it is a view of, is closed."""
+        """True once it or its `base` is closed."""
         return self.context is None or buffer_closed(self)
 
     def as_device_ptr(self):
-        """Return the address of the first element. Uses through it are not tracked."""
+        """Return the address of the first element.
+
+        Uses through it are not tracked.
+        """
         require_buffer(self)
         if self.context.state.word & UHAL_STATE_OBSERVED:
             tell_observer(self.context, None, ("address", self))
@@ -229,10 +239,9 @@ cdef class DeviceBuffer:
     def to_numpy(self, *, stream=None):
         """Return the elements as a new one-dimensional array.
 
-        Waits for the copy. Without a stream it also waits for the launches this buffer was given
-        to; with one, only for what is in that stream. Raises what the kernels that were waited for
-        reported: `KernelAssertionError` for a failed `ASSERT`, `IndexError` for an id out of
-        bounds.
+        Waits for the copy. Without a stream it also waits for all launches that use this buffer;
+        with a stream, only for that stream's work. Raises faults that those kernels reported:
+        `KernelAssertionError` for a failed `ASSERT`, `IndexError` for an id out of bounds.
         """
         require_buffer(self)
         array = _numpy.empty(self.size, self.dtype.dtype)
@@ -249,7 +258,9 @@ cdef class DeviceBuffer:
         copy_in(self, source, stream)
 
     def copy_to(self, destination, *, stream=None):
-        """Copy all elements into writable host memory, a HostBuffer or DeviceBuffer, and wait.
+        """Copy all elements into host memory or another buffer, and wait.
+
+        The destination is writable host memory, a HostBuffer or a DeviceBuffer.
 
         Host memory is an array of any strides and byte order, or an object with a buffer, such as
         a bytearray, `array.array` or `mmap`. Sizes must agree, and dtypes unless the destination
@@ -259,14 +270,19 @@ cdef class DeviceBuffer:
         copy_out(self, destination, stream)
 
     def copy_from_async(self, source, stream not None):
-        """Enqueue the copy and return. A pageable source may be changed at once, a HostBuffer
-        only after the stream got there; it is held until then."""
+        """Enqueue the copy from `source` and return.
+
+        A pageable source may be changed at once, a HostBuffer only after the stream has passed the
+        copy; it is held until then.
+        """
         require_buffer(self)
         copy_in_async(self, source, core_for(self.context, stream))
 
     def copy_to_async(self, destination, stream not None):
-        """Enqueue the copy and return. Asynchronous to a HostBuffer or DeviceBuffer; to pageable
-        memory it waits."""
+        """Enqueue the copy to `destination` and return.
+
+        Asynchronous to a HostBuffer or DeviceBuffer; to pageable memory it waits.
+        """
         require_buffer(self)
         copy_out_async(self, destination, core_for(self.context, stream))
 
@@ -276,17 +292,25 @@ cdef class DeviceBuffer:
         set_pattern(self, 1, value, stream)
 
     def set_16(self, value, *, stream=None):
-        """Set every 16-bit word to `value` (0…65535), in the order of the stream."""
+        """Set every 16-bit word to `value` (0…65535).
+
+        Runs in the order of the stream.
+        """
         require_buffer(self)
         set_pattern(self, 2, value, stream)
 
     def set_32(self, value, *, stream=None):
-        """Set every 32-bit word to `value` (0…2**32-1), in the order of the stream."""
+        """Set every 32-bit word to `value` (0…2**32-1).
+
+        Runs in the order of the stream.
+        """
         require_buffer(self)
         set_pattern(self, 4, value, stream)
 
     def copy_2d_from(self, source, shape=None, *, pitch=None, source_pitch=None, stream=None):
-        """Overwrite rows from a 2-D array, a HostBuffer or a DeviceBuffer, and wait.
+        """Overwrite rows from a 2-D array or another buffer, and wait.
+
+        The source is an array, a HostBuffer or a DeviceBuffer.
 
         `shape` is (rows, columns) in elements; row r begins at element r * `pitch` here and
         r * `source_pitch` there, both the number of columns by default. An array brings its shape
@@ -298,7 +322,7 @@ cdef class DeviceBuffer:
     def copy_2d_to(
         self, destination, shape=None, *, pitch=None, destination_pitch=None, stream=None
     ):
-        """Copy rows into a 2-D array, a HostBuffer or a DeviceBuffer, and wait.
+        """Copy rows into a 2-D array or another buffer, and wait.
 
         As `copy_2d_from`, the other way.
         """
@@ -308,7 +332,10 @@ cdef class DeviceBuffer:
     # -- tracking ----------------------------------------------------------------------------------
 
     def record_stream(self, stream not None):
-        """Say that work now in `stream` uses the buffer in a way uhal cannot see."""
+        """Report a use of the buffer in `stream` that uhal cannot see.
+
+        It covers the stream's current work.
+        """
         require_buffer(self)
         cdef StreamCore core = core_for(self.context, stream)
         if core.state.word & UHAL_STATE_CAPTURING:
@@ -339,7 +366,7 @@ cdef class DeviceBuffer:
         return export_array_interface(self)
 
     def ipc_handle(self):
-        """Return what another process needs for `from_ipc_handle`; it can be pickled.
+        """Return a handle that another process gives to `from_ipc_handle`; it can be pickled.
 
         Work on the buffer is waited for. The handle opens the pool's whole segment to that process.
         NotSupportedError on a vendor without it.
@@ -348,7 +375,9 @@ cdef class DeviceBuffer:
         return export_ipc(self)
 
     def close(self):
-        """Give the memory back to the pool, once no DLPack consumer holds it any more.
+        """Give the memory back to the pool.
+
+        DLPack consumers keep it until the last one is gone.
 
         Closing twice is fine; views of it close with it.
         """
@@ -403,7 +432,7 @@ cdef inline int require_buffer(DeviceBuffer buffer) except -1:
 
 
 cdef int mark_ready(DeviceBuffer buffer, StreamCore core) except -1:
-    """Whoever uses the new buffer elsewhere waits for what was just put into `core`."""
+    """Order later uses of the new buffer behind the current work of `core`."""
     if buffer.block is not None and not core.state.word & UHAL_STATE_CAPTURING:
         buffer.block.ready.stream_id = core.id
         buffer.block.ready.ticket = core.ticket
@@ -419,10 +448,12 @@ cdef int note_exported(DeviceBuffer buffer) except -1:
 
 
 def address_for(DeviceBuffer buffer not None, stream):
-    """Return the address of the first element for work that a library will enqueue on `stream`.
+    """Return the first element's address, for a library that enqueues work.
 
-    The stream is ordered behind what made the memory usable. Call `record_stream` when the work is
-    enqueued: then the use is known, as a launch's is.
+    The library must enqueue the work on `stream`.
+
+    The stream waits on the device for earlier work on the memory. Call `record_stream` after the
+    work is enqueued, so that the pool knows of the use.
     """
     require_buffer(buffer)
     if buffer.context.state.word & UHAL_STATE_OBSERVED:
@@ -440,7 +471,7 @@ def address_of(DeviceBuffer buffer not None):
 
 
 def shares_memory(DeviceBuffer buffer not None, *others):
-    """Return whether any buffer among `others` has a byte in common with `buffer`, by addresses.
+    """Return whether any buffer among `others` overlaps `buffer`, by addresses.
 
     Anything else among `others` has none.
     """
@@ -468,7 +499,7 @@ cdef inline bint have_common_bytes(PyObject *first, PyObject *second) noexcept:
 
 
 cdef int note_untracked_use(DeviceBuffer buffer) except -1:
-    """The address leaves our sight: what made the memory usable must be done by then."""
+    """Prepare for unknown use of the address: wait until the memory is usable."""
     cdef Block block = buffer.block
     if block is None:
         return 0

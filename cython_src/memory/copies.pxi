@@ -6,7 +6,7 @@
 
 
 cdef bint is_pageable_owner(object owner) except -1:
-    """Whether memory is of a type for which no driver allocates."""
+    """Whether memory is of a type that drivers never allocate."""
     if isinstance(owner, (_numpy.ndarray, bytes, bytearray)):
         return True
     for name in ("array", "mmap"):
@@ -196,7 +196,7 @@ cdef int keep_memory(StreamCore core, object memory) except -1:
 
 
 cdef int hold_pinned(StreamCore core, HostMemory memory) except -1:
-    """Keep host memory until what was just put into the stream is done."""
+    """Keep host memory until the stream's current work is done."""
     if core.state.word & UHAL_STATE_CAPTURING:
         core.capture.memory.append(memory)
         return 0

@@ -13,7 +13,7 @@ cdef struct Rows:
 cdef tuple DIRECTIONS = ("h2d", "d2h", "d2d")
 
 
-# -- reading what is asked for ---------------------------------------------------------------------
+# -- reading the request ---------------------------------------------------------------------------
 
 
 cdef int read_rows(
@@ -280,7 +280,7 @@ cdef int read_host_rows(
 
 
 cdef int settle_2d(DeviceBuffer buffer, StreamCore core, bint wait_for_all) except -1:
-    """Order the copy behind what made the buffer, or behind every use of it."""
+    """Order the copy behind the work that made the buffer, or behind every use of it."""
     if buffer.block is not None and wait_for_all:
         return wait_for_uses(buffer.context, buffer.block, core)
     return order_behind(buffer, core)

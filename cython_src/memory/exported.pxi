@@ -36,7 +36,7 @@ cdef int synchronize_everything(Context context) except -1:
     synchronize_device(context)
     for other in list(contexts):
         if context.ordinal in other.peers and other.backend_name == context.backend_name:
-            # a closed device still runs what it was given
+            # A closed device still runs its pending work.
             if not other.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
                 synchronize_device(other)
     return 0

@@ -5,8 +5,10 @@
 @cython.no_gc
 cdef class PinnedYard:
     """PinnedYard()\n--\n
-    Pinned memory nobody has any more, to be freed while nothing is pending: kernels may use it, or
-    the driver waits for the device to free it."""
+    Pinned memory without an owner, freed once no work is pending.
+
+    Kernels may use it, or the driver waits for the device to free it.
+    """
 
     cdef list addresses
 
@@ -81,7 +83,7 @@ cdef class HostMemory:
 
 
 cdef int clear_yard(Context context) except -1:
-    """Free what lies in the yard if the driver has nothing to wait for."""
+    """Free the memory in the yard if no work is pending."""
     cdef StreamCore core
     if not context.yard.addresses:
         return 0
@@ -100,7 +102,9 @@ cdef int free_pinned(Context context, void *pointer) except -1:
 
 cdef class HostBuffer:
     """HostBuffer(size, dtype, *, device=None, mapped=False)\n--\n
-    Pinned host memory of one device: copies to and from it are asynchronous.
+    Pinned host memory of one device.
+
+    Copies to and from it are asynchronous.
 
     With `mapped=True` kernels can use it where it is, by `device_ptr`.
 
@@ -166,7 +170,7 @@ cdef class HostBuffer:
 
     @property
     def device_ptr(self):
-        """The address kernels read and write the memory at, of a buffer made with `mapped=True`.
+        """The memory's address for kernels, of a buffer with `mapped=True`.
 
         Not tracked: once asked for, the memory is freed when nothing is pending on the device.
         NotSupportedError on a vendor whose devices cannot reach host memory.

@@ -1,4 +1,4 @@
-# One copy by the driver, in each direction: what it waits for, what it notes of the memory it used.
+# One copy by the driver, in each direction, with its waits and its stamps on the memory.
 #
 # Drivers wait for the stream inside a copy to pageable memory and a large one from it. On the main
 # thread the lane waits first, where a signal can end it, and hands over at most a piece at a time.
@@ -31,7 +31,7 @@ cdef object contiguous(object array):
 
 
 cdef inline int order_behind(DeviceBuffer buffer, StreamCore core) except -1:
-    """Order `core` behind what made the memory usable; in a capture, the replays of the plan."""
+    """Make `core` wait until the memory is usable; in a capture, the replays of the plan."""
     if core.state.word & UHAL_STATE_CAPTURING:
         use_captured(buffer, core, "a copy or fill")
     elif buffer.block is not None:
@@ -47,7 +47,7 @@ cdef inline Block hold(DeviceBuffer buffer):
 
 
 cdef inline bint took_ticket(StreamCore core) noexcept:
-    """Count what was just put into the stream; False when it was only recorded."""
+    """Count the operation just enqueued on the stream; False when it was only recorded."""
     if core.state.word & UHAL_STATE_CAPTURING:
         return False
     core.ticket += 1
@@ -156,10 +156,10 @@ cdef object copy_listener = None
 
 
 def set_copy_listener(callback):
-    """Tell `callback(done, total)` of bytes as copies of very much pageable memory get on.
+    """Call `callback(done, total)`, in bytes, during copies of very large pageable memory.
 
-    It is told in the copying thread after each piece of 256 MiB; what it raises ends the copy. None
-    ends it. Returns what was told before. There is one in a process.
+    The copying thread calls it after each piece of 256 MiB; its exception ends the copy. There is
+    one listener in a process; None removes it. Returns the previous listener.
     """
     global copy_listener
     before, copy_listener = copy_listener, callback

@@ -1,8 +1,8 @@
-# Who has the pool's memory: the blocks in use, each with the Python line that asked for it.
+# Owners of the pool's memory: the blocks in use, each with the Python line that asked for it.
 #
-# A block enters and leaves the list as it is handed out and taken back, for two pointers each; the
-# line costs what it costs the ledger: a code object and an instruction offset, no frame. Nobody
-# reads the list before memory runs out or somebody asks.
+# Each block is in a linked list while in use, at the cost of two pointers. Its line is stored like
+# a launch's in the ledger: a code object and an instruction offset, no frame. The list is only read
+# for reports and when memory runs out.
 
 cdef struct OwnerLink:
     OwnerLink *previous     # null: in no list
@@ -33,7 +33,7 @@ cdef inline void forget_owner(OwnerLink *link) noexcept:
     link.next.previous = link.previous
     link.previous = NULL
     link.code = NULL
-    # last: what goes with a code object may run Python code
+    # last: freeing a code object may run Python code
     Py_XDECREF(code)
 
 

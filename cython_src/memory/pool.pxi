@@ -1,10 +1,10 @@
 # The pool: stream-ordered reuse of device memory, one pool a device.
 #
 # A block carries `ready`, the work after which it may be touched, and a stamp (stream id, ticket)
-# for every stream it was used on since it was handed out. A freed block whose stamps all name one
-# stream is handed out again at once, `ready` being its last stamp: the same stream need not wait
-# and another one does so on the device. A block with stamps of several streams waits in the free
-# list until all but one of them are complete. Freeing never blocks.
+# for every stream that used it since its allocation. A freed block with stamps of one stream is
+# reused at once, with its last stamp as `ready`. The same stream need not wait, and another stream
+# waits on the device. A block with stamps of several streams waits in the free list until all
+# streams but one are complete. Freeing never blocks.
 
 cdef enum PoolMode:
     POOL_CACHING
@@ -22,7 +22,7 @@ cdef enum:
 @cython.no_gc
 cdef class Pool:
     """Pool(mode, limit)\n--\n
-    A device's memory as it is handed out and taken back."""
+    The allocator of a device's memory."""
 
     cdef int mode
     cdef int path                   # the mode, or POOL_WATCHED
@@ -141,7 +141,7 @@ cdef inline void count_out(Pool pool, Block block) noexcept:
 cdef Block take_free(Context context, int size_class, StreamCore core, bint ask):
     """A free block of the class that may be handed out now, or None.
 
-    The youngest for which `core` has nothing to wait for, else the youngest there is.
+    Prefers the youngest that `core` need not wait for, else takes the youngest of all.
     """
     cdef FreeList *free = &context.pool.free_lists[size_class]
     cdef Block block
@@ -177,7 +177,7 @@ cdef Block take_free(Context context, int size_class, StreamCore core, bint ask)
 
 
 cdef Block hand_out(Block block):
-    """A block with at most one stamp left, which becomes what its next user waits for."""
+    """A block with at most one stamp left, which becomes `ready`."""
     block.waited = 0
     block.ready.stream_id = 0
     if block.stamp_count == 1:

@@ -61,7 +61,7 @@ cdef int release_waiting(Context context) except -1:
 
 
 cdef int check_red_zones(Context context, Block block) except -1:
-    """Warn when a kernel wrote outside the buffer; poison what it leaves behind."""
+    """Warn when a kernel wrote outside the buffer; poison the freed memory."""
     cdef unsigned char zones[2 * RED_ZONE_BYTES]
     cdef int i, status
     cdef StreamCore core = context.default_core

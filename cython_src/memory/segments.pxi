@@ -1,4 +1,4 @@
-# Segments: what the pool has from the driver, asked for, asked for again, and given back.
+# Segments: memory from the driver, its allocation, a second attempt, and its release.
 
 
 cdef Segment new_segment(Context context, size_t bytes):
@@ -10,7 +10,7 @@ cdef Segment new_segment(Context context, size_t bytes):
 
 
 cdef uint64_t driver_alloc(Context context, size_t bytes, StreamCore ordered_in=None) except? 0:
-    """Memory from the driver; when there is none, after giving back what lies unused here.
+    """Memory from the driver; if it has none, unused segments are released first.
 
     `ordered_in` asks the driver's stream-ordered allocator instead of the plain one.
     """
@@ -123,7 +123,7 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
     if pool.shared_segment in unused:
         pool.shared_segment = None
     for segment in unused:
-        # taken off the list one by one: what is left after a failure is freed at the end
+        # Removed one by one: after a failure, the end of the context frees the remaining segments.
         pool.segments.remove(segment)
         driver_free(context, segment)
         freed += segment.bytes
@@ -131,7 +131,7 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
 
 
 cdef int pool_free_segments(Context context) except? -1:
-    """At the end of a context everything goes, whatever the free lists say. The first failure."""
+    """Free every segment at the end of a context, used or not; return the first failure."""
     cdef Segment segment
     cdef Block block
     cdef int status = 0

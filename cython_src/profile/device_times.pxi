@@ -6,9 +6,9 @@
 # before it: the anchor of its stream, which moves along.
 
 cdef enum:
-    # Of a device: things whose times are not read before the next ones are.
+    # Pending records of a device before their times are read.
     RESOLVE_AFTER = 4096
-    # and how many more before a device that was not ready is asked again
+    # Further records before a device that was not ready is asked again.
     RESOLVE_EVERY = 1024
 
 # Milliseconds after which a stream's anchor moves: a float has 15 ns there.
@@ -137,7 +137,7 @@ cdef int add_pending(ProfiledDevice device, uhal_profile_record *record) except 
 
 
 cdef int resolve_now_and_then(ProfileSession session, ProfiledDevice device) except -1:
-    """Read the times of what is done, as a thing of its own that the profile shows."""
+    """Read the times of finished work, as a record of its own in the profile."""
     cdef uhal_profile_record *record
     if device.pending_count < device.ask_at:
         return 0
@@ -158,7 +158,7 @@ cdef int resolve_now_and_then(ProfileSession session, ProfiledDevice device) exc
 
 
 cdef int resolve(ProfiledDevice device) except -1:
-    """Read the times of what the device is past, in order; whatever it answers, nothing raises."""
+    """Read the times of finished work, in order; never raises, even on errors."""
     cdef Context context = device.context
     cdef uhal_profile_record *record
     cdef int status = 0
@@ -200,7 +200,7 @@ cdef int read_times(ProfiledDevice device, uhal_profile_record *record) except -
 
 
 cdef int finish_times(ProfiledDevice device) except -1:
-    """Read what is left, and destroy every event."""
+    """Read the remaining times, and destroy every event."""
     cdef Context context = device.context
     cdef uhal_profile_record *record
     cdef void *previous

@@ -1,12 +1,12 @@
-# Ranges: what a part of the program is called, for what it does meanwhile.
+# Ranges: names for parts of the program, and for the work they enqueue.
 
 
 @cython.final
 cdef class OpenRange:
     """OpenRange(name, stream=None, nbytes=0)\n--\n
-    A range of the calling thread, from here to `close`, while a profile is under way.
+    A range of the calling thread, from here to `close`, in the running profile.
 
-    With a stream, what is put into it meanwhile is timed on its device, as work of that name.
+    With a stream, the stream's work inside the range is timed on its device under this name.
     """
 
     cdef ProfileSession session

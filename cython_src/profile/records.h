@@ -92,7 +92,7 @@ typedef struct uhal_profile_chunk {
     uhal_profile_record records[UHAL_PROFILE_CHUNK];
 } uhal_profile_chunk;
 
-/* Of the calling thread: the innermost range, and the session it is of. */
+/* The calling thread's innermost range, and the range's session. */
 static __thread struct {
     uint64_t session;
     uint32_t range;

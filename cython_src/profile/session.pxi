@@ -1,7 +1,7 @@
-# A profile under way: the records of everything the lane does meanwhile, and what they name.
+# A running profile: the records of the lane's calls, and the objects they name.
 #
-# While there is none, nothing here runs: the state word of every stream, which each launch tests
-# anyway, carries the bit that leads here, and so does the pool's path.
+# Without a profile, nothing here runs and nothing is slower. Each launch tests its stream's state
+# word anyway, and a bit of that word leads here; the pool's path works alike.
 
 cdef extern from "profile/records.h":
     enum:
@@ -76,10 +76,10 @@ cdef uint64_t profile_sessions = 0
 @cython.no_gc
 cdef class ProfileSession:
     """ProfileSession(limit, by_node)\n--\n
-    Notes what the lane does from `begin` to `end`: one in a process at a time.
+    Records the lane's calls from `begin` to `end`: one in a process at a time.
 
-    At most `limit` records are kept, what comes then is counted. `by_node`: plans are replayed
-    operation by operation, each with times of its own, where all they do is known.
+    It keeps at most `limit` records and counts the others. With `by_node`, plans whose operations
+    are all known are replayed operation by operation, and each operation gets its own times.
     """
 
     cdef uint64_t number
@@ -124,11 +124,11 @@ cdef class ProfileSession:
             c_free(chunk)
 
     def begin(self):
-        """Note what happens from now on, on every open device and on those opened meanwhile.
+        """Start to record, on every open device and on devices opened later.
 
-        Waits for what is pending on them. Devices that are lost, or fail now, are left out and
-        named in `broken_devices`. Raises RuntimeError while another session is under way, or where
-        this one was; CaptureError while a stream is captured.
+        Waits for their pending work. Devices that are lost, or fail now, are left out and named in
+        `broken_devices`. Raises RuntimeError if another session runs or this session has run, and
+        CaptureError while a stream is captured.
         """
         global profiling
         cdef Context context
@@ -153,7 +153,7 @@ cdef class ProfileSession:
             raise
 
     def end(self):
-        """Wait for every device that was watched, read the times, and note nothing more.
+        """Wait for every watched device, read the times, and stop recording.
 
         Raises what waiting brings to light. A device that is known to be lost by now is only named
         in `broken_devices`.
@@ -182,7 +182,7 @@ cdef class ProfileSession:
             raise failures[0]
 
     def columns(self):
-        """Return the records as a structured array, in the order they were begun.
+        """Return the records as a structured array, in order of begin.
 
         `kind` counts in `profile_kinds()`. Records that are open never happened: they were refused.
         """
@@ -206,7 +206,9 @@ cdef class ProfileSession:
         return found
 
     def lines(self):
-        """Return (code object, instruction offset) of the lines that asked, numbered by `line`.
+        """Return the calling lines of records, numbered by `line`.
+
+        Each is (code object, instruction offset).
 
         The first is None: no line is known. To be called before `columns`.
         """
@@ -231,12 +233,12 @@ cdef class ProfileSession:
 
     @property
     def subject_list(self):
-        """What records are about, numbered by `what`: Functions and names; the first is None."""
+        """The Functions and names of records, by `what`; the first is None."""
         return list(self.subjects)
 
     @property
     def range_list(self):
-        """(the enclosing one's number, name) of each range by `range`; the first is None."""
+        """(enclosing range's number, name) by `range`; the first is None."""
         return list(self.ranges)
 
     @property
@@ -250,7 +252,7 @@ cdef class ProfileSession:
 
     @property
     def broken_devices(self):
-        """(name, what is wrong) of devices that were not watched, or not to the end."""
+        """(name, reason) of each device that was not watched until the end."""
         return list(self.broken)
 
     @property

@@ -7,7 +7,7 @@
 cdef int watch(
     Watched *watched, Context context, StreamCore core, int kind, uint32_t what, uint64_t nbytes
 ) except -1:
-    """Begin a record of what is given to a stream; none in a capture, where nothing runs."""
+    """Begin a record of a stream's operation; none in a capture, where nothing runs."""
     cdef ProfileSession session = profiling
     cdef ProfiledDevice device
     cdef uhal_profile_record *record
@@ -46,7 +46,7 @@ cdef int begin_times(Watched *watched, Context context, StreamCore core) except 
 
 
 cdef int end_times(Watched *watched, Context context, StreamCore core) except -1:
-    """Put the second event into the stream: what was watched has been given to it."""
+    """Put the second event into the stream, behind the watched operation."""
     cdef ProfiledDevice device
     cdef uhal_profile_record *record = watched.record
     if record == NULL:

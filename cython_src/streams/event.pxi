@@ -7,9 +7,8 @@ cdef class Event:
     """Event(flags=0, *, device=None)\n--\n
     A mark in a stream. Recording it again moves the mark.
 
-    `flags` are CUDA's. The event owns its native handle, holds its device, and is closed when
-    garbage collected, also while a stream or another thread still waits for it. Any thread may use
-    it.
+    `flags` are CUDA's. The event owns its native handle and holds its device. It is closed when
+    garbage collected, even if a stream or another thread still waits for it. Any thread may use it.
 
     Raises InvalidHandleError after close, on a closed device, and in a forked child.
     """
@@ -68,7 +67,7 @@ cdef class Event:
         return self.handle_ == NULL
 
     def record(self, stream=None):
-        """Set the mark after what is in `stream` (the default stream when None) now.
+        """Record the event behind the current work of `stream`, by default the default stream.
 
         `stream` may be another library's on CUDA.
         """
@@ -84,7 +83,9 @@ cdef class Event:
         self.ticket = core.ticket
 
     def synchronize(self):
-        """Wait on the host until the mark is passed. An event never recorded is passed.
+        """Wait on the host until the mark is passed.
+
+        An event never recorded is passed.
 
         Raises `IndexError` once for an id out of bounds that a kernel of the stream it was recorded
         in may have met.
@@ -119,7 +120,7 @@ cdef class Event:
         return await_work(self.context, self.core, self.ticket, self)
 
     def query(self):
-        """Return True when the mark is passed or was never set; never waits."""
+        """Return True when the mark is passed or never set, without waiting."""
         require_event(self)
         refuse_captured_event(self, "Event.query")
         cdef int status = status_of_event_query(self.context, self.handle_)
@@ -162,7 +163,10 @@ cdef class Event:
         return milliseconds
 
     def close(self):
-        """Destroy the native event; who waits for it still does. Closing twice is fine."""
+        """Destroy the native event; pending waits continue.
+
+        Closing twice is fine.
+        """
         if self.handle_ == NULL or self.context.state.word & UHAL_STATE_FORKED:
             return
         live.events -= 1

@@ -1,5 +1,5 @@
-# Faults that kernels report and survive, such as an id out of bounds or a failed assertion: which
-# waits raise them.
+# Faults that kernels report and survive, such as an id out of bounds or a failed assertion, and the
+# waits that raise them.
 #
 # A stream notes the last kernel it was given that may report. Kernels of the host know their
 # stream, and a report goes to this stream. Other kernels do not, and a report goes to every stream
@@ -17,7 +17,7 @@ cdef int may_report(StreamCore core) noexcept:
 
 
 cdef int take_on_report(Context context, StreamCore core, StreamCore other) except -1:
-    """Let a stream that waits for another raise what the other one would."""
+    """Pass the possible reports of a stream to a stream that waits for it."""
     if context.watches is None or other is None or core is None or other is core:
         return 0
     cdef int needs = may_report(other)
@@ -56,7 +56,7 @@ cdef inline int settle_reports(StreamCore core, uint64_t done) except -1:
 
 
 cdef int raise_report(Context context, StreamCore core) except -1:
-    """Raise, once, what was reported to a stream that was waited for; None: to any."""
+    """Raise, once, the reports of a stream that was waited for; None: of any stream."""
     cdef StreamCore one
     cdef list waited = list(context.streams.values()) if core is None else [core]
     # What ends from here on may report after the words are looked at.

@@ -10,9 +10,9 @@ cdef class Stream:
     Streams are independent: only events order one against another, the default stream included.
     `flags` and `priority` are CUDA's. `StreamFlags.DEFAULT` orders the stream against
     `Stream.legacy()`; a smaller priority number runs first and is clamped to the device's range.
-    The stream owns its native handle, holds its device, and is closed when
-    garbage collected. Closing returns at once; what is pending still runs, and a thread that waits
-    for it goes on waiting. Any thread may use it.
+    The stream owns its native handle, holds its device, and is closed when garbage collected.
+    Closing returns at once. Pending work still runs, and threads that wait for it continue to wait.
+    Any thread may use it.
 
     Raises InvalidHandleError after close, on a closed device, and in a forked child.
     """
@@ -138,7 +138,7 @@ cdef class Stream:
         return self.core is None or self.core.closed or self.core.abandoned
 
     def synchronize(self):
-        """Wait until everything put into the stream so far is done; raise a fault it met.
+        """Wait for the stream's work so far; raise its faults.
 
         Raises `IndexError` once for an id out of bounds that a kernel of this stream may have met.
         """
@@ -159,7 +159,10 @@ cdef class Stream:
         return core_is_idle(self.context, self.core)
 
     def wait_event(self, Event event not None):
-        """Start later work of this stream only after `event`; the host does not wait."""
+        """Order later work of this stream behind `event`.
+
+        The host does not wait.
+        """
         require_stream(self.context, self.core)
         require_event(event)
         if event.captured is not None or self.core.state.word & UHAL_STATE_CAPTURING:
@@ -178,7 +181,7 @@ cdef class Stream:
         self.core.ticket += 1
 
     def record_event(self, Event event=None):
-        """Record `event`, or a new one, after what is in the stream now, and return it."""
+        """Record `event`, or a new one, behind the stream's current work, and return it."""
         require_stream(self.context, self.core)
         if event is None:
             event = Event(device=device_of(self.context))
@@ -227,10 +230,10 @@ cdef class Stream:
         close_core(self.context, self.core)
 
     def capture(self, name=None):
-        """Record what the stream is given inside a `with` block, instead of running it.
+        """Record the work of a `with` block on the stream, instead of running it.
 
-        `with stream.capture() as plan:` - then `plan.replay()` runs it as a whole, as often as
-        wanted. `name` is for messages. An exception in the block abandons the capture.
+        `with stream.capture() as plan:` records; `plan.replay()` then runs the whole plan, as often
+        as wanted. `name` is for messages. An exception in the block abandons the capture.
 
         Raises CaptureError when the stream is being captured already, NotSupportedError where the
         driver has no graphs.

@@ -1,9 +1,8 @@
-# The native half of a stream: its handle, the count of what was put into it, and what of that is
-# known to be done.
+# The native half of a stream: its handle, and the counts of enqueued and of completed operations.
 #
 # Every operation takes the next ticket of its stream. `completed` is the last ticket known to be
-# done; it moves when somebody waits or asks. Stream ids are never reused, so a stamp (id, ticket)
-# whose stream is no longer listed is complete.
+# done; waits and queries advance it. Stream ids are never reused, so a stamp (id, ticket) of a
+# stream that is no longer listed is complete.
 
 cdef uint64_t next_stream_id = 1
 
@@ -32,7 +31,7 @@ cdef class StreamCore:
     cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
     cdef unsigned int launches_since_mark
     cdef Plan capture       # what it records into, else None
-    # The last tickets of kernels that may report, by what they may: bits of ids and of assertions.
+    # The last tickets of kernels that may report, indexed by bits: ids, assertions.
     cdef uint64_t reporting[4]
     cdef uint64_t settled   # up to here the host has waited, and looked for reports
     cdef set follows        # native handles of streams whose reports it takes on, or None
@@ -95,11 +94,11 @@ cdef int refuse_stream(Context context, StreamCore core) except -1:
     )
 
 
-# -- what is done ----------------------------------------------------------------------------------
+# -- completed work --------------------------------------------------------------------------------
 
 
 cdef int note_completed(StreamCore core, uint64_t ticket) except -1:
-    """Record that everything up to `ticket` is done, and let go of what was held for it."""
+    """Record that everything up to `ticket` is done, and release the objects held for it."""
     cdef Py_ssize_t done
     if ticket > core.completed:
         core.completed = ticket
@@ -192,7 +191,7 @@ cdef void *marker_for(Context context, StreamCore core, uint64_t ticket) except 
 cdef int record_mark(
     Context context, StreamCore core, void **event, const char **slot
 ) except? -1:
-    """Record an event nobody else uses behind what is in the stream; the device is current."""
+    """Record a private event behind the stream's current work; the device is current."""
     cdef int status = 0
     if context.idle_events:
         event[0] = <void *><uintptr_t>context.idle_events.pop()
@@ -304,7 +303,7 @@ cdef inline void let_go_core(Context context, StreamCore core) noexcept:
 
 
 cdef void end_abandoned(Context context, StreamCore core) noexcept:
-    """Nobody waits for the outcome any more: whoever closed it was told it is closed."""
+    """Close it late; a failure is a warning, because the caller of close has returned."""
     if context.state.word & UHAL_STATE_FORKED or exiting:
         return
     try:
@@ -314,7 +313,7 @@ cdef void end_abandoned(Context context, StreamCore core) noexcept:
 
 
 cdef int close_core(Context context, StreamCore core) except -1:
-    """Destroy the native stream, once no call on it is under way; what is pending still runs."""
+    """Destroy the native stream once no call uses it; pending work still runs."""
     if core.closed:
         return 0
     if core.holds:

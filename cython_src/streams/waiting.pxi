@@ -1,10 +1,9 @@
 # Waiting on the host, so that Ctrl-C ends it.
 #
-# Python calls signal handlers on its main thread, and not inside a native call. There every wait
-# asks now and then whether a handler has something to raise: that ends the wait and nothing else,
-# for the work goes on and can be waited for again. A library that can ask while it waits does (the
-# slots that end in `while`); for others see awaiter.h. Other threads wait in the driver, whatever
-# comes.
+# Python calls signal handlers on its main thread, and never inside a native call. So a wait on the
+# main thread checks now and then whether a handler wants to raise. The exception ends only the
+# wait: the work continues and can be waited for again. Some libraries can check during a wait (the
+# slots that end in `while`); for others see awaiter.h. Waits on other threads block in the driver.
 
 cdef unsigned long main_thread = 0
 cdef unsigned int main_thread_generation = 0
@@ -20,7 +19,7 @@ cdef inline bint signals_come_here() except -1:
 
 
 cdef int keep_waiting(void *raised) noexcept with gil:
-    """Whether a wait goes on: what a signal handler raises goes into the list `raised`."""
+    """Whether a wait goes on; an exception of a signal handler goes into the list `raised`."""
     try:
         PyErr_CheckSignals()
     except BaseException as failure:
@@ -39,9 +38,9 @@ cdef inline int end_of_wait(list raised) except -1:
 
 
 cdef int wait_for_stream(Context context, StreamCore core, const char **slot) except? -1:
-    """Wait for all the stream was given; the driver's answer and the slot that gave it.
+    """Wait for all work of the stream; return the driver's answer and its slot.
 
-    The device is current. Raises what a signal handler raises.
+    The device is current. Raises the exceptions of signal handlers.
     """
     cdef uhal_hot_table *table = context.table
     cdef void *handle = core.handle
@@ -72,7 +71,7 @@ cdef int wait_for_stream(Context context, StreamCore core, const char **slot) ex
 
 
 cdef int wait_for_end_of_stream(Context context, StreamCore core, const char **slot) except? -1:
-    """Wait for a mark behind what is in the stream now: others may go on filling it."""
+    """Wait for a mark behind the stream's current work; others may enqueue more."""
     cdef LeftWait wait = left_wait(context)
     cdef int status = record_mark(context, core, &wait.mark, slot)
     try:
@@ -87,10 +86,10 @@ cdef int wait_for_end_of_stream(Context context, StreamCore core, const char **s
 cdef int wait_for_handle(
     Context context, void *event, bint look, LeftWait wait, const char **slot
 ) except? -1:
-    """Wait for the event's last record; the driver's answer and the slot that gave it.
+    """Wait for the event's last record; return the driver's answer and its slot.
 
-    The device is current. `look`: asking it for a moment first is worth a processor's time. Raises
-    what a signal handler raises; then `wait` says whether the event is still needed.
+    The device is current. `look`: poll for a moment first, if a spinning processor is worth it.
+    Raises the exceptions of signal handlers; then `wait` says whether the event is still needed.
     """
     cdef uhal_hot_table *table = context.table
     cdef int status = table.not_ready
@@ -215,9 +214,9 @@ cdef int settle_for_free(Context context) except -1:
 
 
 cdef int wait_in_teardown(Context context, StreamCore core) except -1:
-    """Let what is pending in the stream finish; a lost device answers at once.
+    """Let the stream's pending work finish; a lost device answers at once.
 
-    The context is being destroyed, so nothing may hold it, no thread's wait either.
+    The context is being destroyed, so nothing may hold it, not even a waiting thread.
     """
     cdef uhal_hot_table *table = context.table
     cdef void *handle = core.handle

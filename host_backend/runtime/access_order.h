@@ -1,5 +1,5 @@
-// Which accesses of a checked launch come before which: barriers order those of a block, a fence and an
-// atomic operation behind it those of different blocks.
+// The order of accesses in a checked launch. Barriers order the accesses within a block. A fence
+// with an atomic operation behind it orders accesses of different blocks.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace uhal_host {
 
-// Blocks are judged one after another, so a clock that counts barriers, fences and beginnings of
-// blocks tells what was over when.
+// Blocks are judged one after another. So a clock that counts barriers, fences and beginnings of
+// blocks is enough to order accesses.
 class AccessOrder {
   public:
     void begin_block(uint32_t block) {

@@ -32,7 +32,7 @@ uhalHostResult fill(uint64_t destination, uint32_t value, uint32_t width, size_t
     });
 }
 
-// Of memory that stays there.
+// The memory must outlive the copy.
 int copy_in_order(Stream &stream, const Copy &copy) {
     if (stream.capturing()) {
         return Capture::record(stream, copy);

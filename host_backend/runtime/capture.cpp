@@ -84,7 +84,7 @@ std::string Capture::unjoined() const {
     return "";
 }
 
-// The streams run again what they are given. Whoever calls this holds the capture.
+// The streams run new work again. The caller holds the capture.
 void Capture::finish() {
     const std::vector<Member> members = std::move(members_);
     members_.clear();
@@ -107,7 +107,7 @@ void Capture::leave(Stream &stream) {
         capture->finish();
         return;
     }
-    // As with CUDA, what one that joined has recorded stays, and must be waited for.
+    // As with CUDA, the steps of a stream that joined stay, and must be waited for.
     capture->member(stream).stream = nullptr;
     stream.capture.reset();
 }

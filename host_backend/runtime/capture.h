@@ -1,11 +1,12 @@
-// Captures: streams that record what they are given instead of running it.
+// Captures: streams that record their work instead of running it.
 //
-// A capture begins and ends on one stream. Another stream joins it by waiting for an event that was
-// recorded in it, and is joined again when the stream it began on has waited for the last of its
-// work. All steps go into one list, in the order of the calls: a wait comes after the record it is
-// for, so this order keeps every other.
+// A capture begins and ends on one stream. Another stream joins by waiting for an event recorded in
+// the capture. It is joined again when the first stream has waited for the last of its work. All
+// steps go into one list, in the order of the calls. A wait comes after its record, so this order
+// keeps every other.
 //
-// One lock serves all captures, Runtime::capture_lock. Only calls on capturing streams and events take it.
+// One lock serves all captures, Runtime::capture_lock. Only calls on capturing streams and events
+// take it.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ class Capture {
     // How many steps of each of a capture's streams lie behind a point, in the order they joined.
     using Behind = std::vector<uint64_t>;
 
-    // Results are codes of abi.h, the words those of the calling thread.
+    // Results are codes of abi.h; the calling thread keeps the error text.
     static int begin(Stream &origin);
     // Null when it fails; then too the capture is over, unless it began on another stream.
     static int end(Stream &origin, std::unique_ptr<Graph> &graph);

@@ -63,7 +63,7 @@ class Checker {
     // What is wrong, when that was not so.
     const std::string &words() const { return words_; }
 
-    // -- what the kernel does ----------------------------------------------------------------------
+    // -- calls by the kernel -----------------------------------------------------------------------
 
     void access(uintptr_t address, size_t bytes, uint32_t flags, const void *instruction) {
         if (++looks_ % looks_between_times == 0 && monotonic_nanoseconds() > deadline_) {
@@ -183,7 +183,7 @@ class Checker {
     uint32_t this_block() const { return static_cast<uint32_t>(block_); }
 
     uint16_t thread() const {
-        // In a block of one, what all do is what that one does.
+        // In a block of one, the only thread did it.
         const bool all = state_.thread == UHAL_HOST_CHECK_EVERY_THREAD;
         return all ? (launch_.threads() == 1 ? 0 : every_thread)
                    : static_cast<uint16_t>(state_.thread);

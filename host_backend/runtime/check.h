@@ -1,5 +1,5 @@
-// Checked launches: modules compiled with <uhal/checked.h> tell of every access, which is judged here
-// before it happens.
+// Checked launches: modules compiled with <uhal/checked.h> report every access, which is checked
+// here before it happens.
 #pragma once
 
 #include "kernel.h"

@@ -20,8 +20,8 @@ struct Running {
     Running(const Running &) = delete;
 };
 
-// From now on a fault of a thread that runs a kernel is told on standard error, with the launch, before
-// whoever handled such signals until now is asked, or the process ends. Once a process.
+// Installs a handler for faults of threads that run a kernel. It writes the fault and the launch to
+// standard error, then calls the earlier handler or ends the process. Once a process.
 void tell_crashes();
 
 } // namespace uhal_host

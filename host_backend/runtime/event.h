@@ -1,7 +1,7 @@
 // Events, and the marks they leave in streams.
 //
-// Each record makes a fresh mark (or takes the old one again when nobody else holds it), so a wait
-// is for the record it saw, whatever is recorded later, and an event may be destroyed at any time.
+// Each record makes a new mark, or reuses the old mark when nobody else holds it. So a wait refers
+// to the record it saw, also after later records, and an event may be destroyed at any time.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,9 @@
-// Graphs: work recorded once and run as a whole, as often as it is launched.
+// Graphs: work recorded once and run as a whole, any number of times.
 //
-// A graph is a list of steps in the order they were recorded in, which is one that every event of
-// its capture allows. An executable graph has copies of the list. Launches hand the newest copy to a
-// stream as one task; a change of a step goes into the newest copy while no launch runs from it, and
-// else into another one, so that launches made before keep what they were made with and nobody waits.
+// A graph is a list of steps in the order of recording, which respects every event of its capture.
+// An executable graph has copies of the list. A launch hands the newest copy to a stream as one
+// task. A change of a step goes into the newest copy if no launch uses it, else into another copy.
+// So earlier launches keep their steps, and nobody waits.
 #pragma once
 
 #include <atomic>
@@ -67,7 +67,7 @@ class Executable {
     Device &device() const { return device_; }
 
     void launch(Stream &stream);
-    // Of later launches. `step` is that of a kernel.
+    // For later launches. `step` is a kernel's index.
     void change(size_t step, const Launch &launch);
 
     // The handle's reference, or a launch's, goes.

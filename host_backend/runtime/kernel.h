@@ -14,7 +14,7 @@ namespace uhal_host {
 class Module;
 class Stream;
 
-// What a launch may ask for: the figures of current GPUs, so that what runs here fits there.
+// Limits of a launch: current GPUs', so that kernels that run here fit on GPUs.
 constexpr uint32_t max_grid[3] = {0x7FFFFFFF, 65535, 65535};
 constexpr uint32_t max_block[3] = {1024, 1024, 64};
 
@@ -56,8 +56,8 @@ struct Function {
         }
     }
 
-    // Whether a launch expected to take so long is timed. Of very short ones few are: reading the
-    // clock and learning from it cost a tenth of such a launch.
+    // Whether to time a launch of this expected duration. Only a few very short launches are timed:
+    // reading the clock and updating the estimate cost a tenth of such a launch.
     bool is_timed_now(double nanoseconds) {
         constexpr double very_short_nanoseconds = 1'000;
         if (nanoseconds >= very_short_nanoseconds) {

@@ -1,5 +1,5 @@
-// What the accesses of a checked launch are judged by: where its thread's stack and its library are, and
-// what its arguments are called.
+// Facts for checking a launch's accesses: the extents of its thread's stack and of its library, and
+// the names of its arguments.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The device's memory as a checked launch may use it: what is allocated, what was freed, and what the
-// kernel calls it.
+// The device's memory for a checked launch: allocated ranges, freed ranges, and the kernel's names
+// for them.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class LaunchMemory {
 
     bool was_freed(uintptr_t address) const { return span_with(freed_, address).end != 0; }
 
-    // Whether an argument points to what was not allocated here, whose borders nobody knows.
+    // Whether an argument points to foreign memory, whose borders are unknown.
     bool has_strangers() const { return has_strangers_; }
 
     // What is at an address: `x[3]`.

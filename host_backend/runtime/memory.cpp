@@ -183,8 +183,9 @@ void Memory::give_back(void *pointer, size_t bytes) {
     }
 }
 
-// The system promises memory it does not have and kills whoever uses it. Refuse what does not fit:
-// into all there is, counting what was promised here and not touched yet, and into what is left.
+// The system overcommits memory and then kills a process that uses it. Refuse an allocation that
+// does not fit into total memory, minus memory promised here and not touched yet, or into free
+// memory.
 bool Memory::affordable(size_t bytes) {
     const uint64_t unchecked = unchecked_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (unchecked < check_interval) {

@@ -94,8 +94,8 @@ struct Mapping {
     }
 };
 
-// Several threads may meet the same page at once: one looks at a time, and finds either the file or
-// what stands in for it. A handler may spin, and may not wait.
+// Several threads may meet the same page at once. One looks at a time, and finds either the file or
+// its replacement. A handler may spin, and may not wait.
 std::atomic_flag is_looking = ATOMIC_FLAG_INIT;
 MappedFile found_last; // by any thread; read and written by the one that looks
 

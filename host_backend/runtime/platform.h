@@ -49,7 +49,7 @@ int this_processor();
 // sleep.
 void leave_processor(int processor);
 
-// Whether what a thread spins for can happen meanwhile: false where all share one core.
+// Whether a spinning thread leaves processors for the others: false where all share one core.
 bool spinning_pays();
 
 // x86-64 level of this CPU, 1 to 4; 0 on other machines.
@@ -70,7 +70,8 @@ inline bool stack_has_room() {
     return frame >= kernel_stack_begin || measured_stack_has_room(frame);
 }
 
-// A detached thread with a stack for kernels, C's arithmetic, whatever its maker's is, and no signals. False when the system has no more.
+// A detached thread with a stack for kernels, C's arithmetic in any case, and no signals. False
+// when the system has no more threads.
 bool start_thread(void (*body)(void *), void *argument, const char *name);
 
 // An unsigned number from the environment. False when it is set to anything else or out of range.

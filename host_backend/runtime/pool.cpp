@@ -63,8 +63,8 @@ void Pool::call(uint64_t workers) {
     }
 }
 
-// A thread takes a fourth of its share of what is left: neighbors at first, single blocks in the end,
-// so that all end together. Whether something may be left.
+// A thread takes a fourth of its share of the remaining blocks: neighbors at first, single blocks
+// in the end, so that all threads end together. Returns whether blocks may remain.
 bool Pool::work(Job &job) {
     const uint64_t end = job.launch.blocks;
     const uint64_t seen = std::min(job.next.load(std::memory_order_relaxed), end);

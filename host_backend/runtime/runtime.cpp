@@ -25,13 +25,13 @@ constexpr unsigned MOST_DEVICES = 64;
 constexpr unsigned MOST_THREADS = 1024;
 constexpr unsigned MOST_SECONDS = 1000000;
 
-// Threads, locks and queues of the parent are not usable in the child. They are left as they are.
+// Threads, locks and queues of the parent are not usable in the child, and are not freed.
 void forget_parent() {
     the_runtime.store(nullptr, std::memory_order_relaxed);
     current_device = nullptr;
 }
 
-// Says what a variable is, what it may be, and what to do.
+// Words the error for a variable: expected range, given value, next step.
 void refuse_variable(const char *name, unsigned most, const char *otherwise) {
     set_error_text("%s: expected a number from 1 to %u, got '%.80s'; unset it for %s", name, most,
                    getenv(name), otherwise);

@@ -1,7 +1,7 @@
 // Runner threads and the streams that are ready for one. A runner without a stream helps the pool.
 //
-// There are as many runners as cores, and one more for each that is inside a host function: those
-// are the only tasks that may block, so a ready stream always finds a runner in the end.
+// There is one runner a core, and one more for each runner inside a host function. Only
+// host functions may block, so a ready stream always finds a runner in the end.
 #pragma once
 
 #include <atomic>

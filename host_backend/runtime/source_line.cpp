@@ -9,7 +9,7 @@ namespace uhal_host {
 
 namespace {
 
-// Functions of these are inlined into kernels, which are what a reader wants to see.
+// Functions of these headers are inlined into kernels; readers want the kernel's line.
 constexpr char own_headers[] = "/uhal/include/uhal/";
 
 std::string base_name(const std::string &path) {

@@ -131,8 +131,8 @@ void Stream::run_untimed(const Launch &launch) {
     unclaim();
 }
 
-// The guess may be wrong: blocks are run in growing batches, and when what is left would take too
-// long it goes to the front of the queue.
+// The estimate may be wrong: blocks run in growing batches, and when the remaining blocks would
+// take too long the launch goes to the front of the queue.
 void Stream::run_inline(const Launch &launch) {
     const uint64_t start = ticks();
     const uint64_t threads = launch.threads();
@@ -295,8 +295,8 @@ void Stream::wait_for(MarkHold mark) {
 
 // -- waiting --------------------------------------------------------------------------------------
 
-// Looks on while others run what is waited for, takes part in what this stream shares out, and runs
-// what no runner comes for.
+// Waits while others run the stream's work, helps with shared launches of this stream, and runs
+// tasks that no runner takes.
 template <class Condition>
 bool Stream::look_on(const Patience &patience, uint64_t ticket, Condition &&condition) {
     constexpr int64_t runner_comes_nanoseconds = 5'000;

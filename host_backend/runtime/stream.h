@@ -30,7 +30,7 @@ class Stream {
 
     Device &device() const { return device_; }
     int priority() const { return priority_; }
-    // Whether what the stream is given is recorded. Callers see to it; the stream itself runs it.
+    // Whether the stream records its work. Callers check this; the stream itself runs work.
     bool capturing() const { return capturing_.load(std::memory_order_acquire); }
     void set_capturing(bool capturing) { capturing_.store(capturing, std::memory_order_release); }
     std::shared_ptr<Capture> capture; // the capture's to read and write
@@ -64,7 +64,7 @@ class Stream {
         }
     }
 
-    // The handle's reference goes; what is queued still runs.
+    // Drops the handle's reference; queued work still runs.
     void drop();
     bool hold_if_alive();
 
@@ -79,10 +79,10 @@ class Stream {
     // A launch that is expected to take less is not worth sharing with a thread that waits for it.
     static constexpr double worth_of_help_nanoseconds = 10'000;
 
-    // Who runs a task: a runner, one that does for a graph, or a thread that waits for it.
+    // Runner of a task: a runner thread, a runner for a graph, or a thread that waits for it.
     enum class By { runner, graph, waiter };
 
-    // Of a look at a task: it is done; the stream is parked; or others are to be served first.
+    // Result of a look at a task: it is done; the stream is parked; or others come first.
     enum class Outcome { done, parked, later };
 
     ~Stream();
@@ -102,9 +102,10 @@ class Stream {
     uint64_t awaited(bool waited) const;
     bool will_be_awaited(const Function &function) const;
     void note_launch(const Function &function);
-    // Runs what is queued, up to what may not run; the rest goes to a runner.
+    // Runs queued tasks until `may_run` refuses one; the rest goes to a runner.
     template <class MayRun> void run_while(By by, MayRun &&may_run);
-    // For a thread that waits for a ticket: runs what is short if no runner came. Whether it ran any.
+    // For a thread that waits for a ticket: runs short tasks if no runner came. Returns whether it
+    // ran any.
     bool run_instead(uint64_t ticket);
     void execute_step(const Task &step, uint64_t index, By by);
     void move(const Copy &copy);
@@ -120,7 +121,8 @@ class Stream {
     Device &device_;
     const int priority_;
     std::atomic<bool> capturing_{false};
-    // What is queued or runs. Whoever raises it from 0 owns the stream until it is 0 again.
+    // Tasks queued or running. The thread that raises it from 0 owns the stream until it is 0
+    // again.
     alignas(64) std::atomic<uint32_t> pending_{0};
     std::atomic<uint32_t> waiters_{0};       // that sleep
     std::atomic<bool> waited_for_{false};    // since the launch that runs, or ran last, began

@@ -1,4 +1,4 @@
-// The owner's side of a stream: what a runner does with its tasks.
+// The owner's side of a stream: how a runner runs its tasks.
 #include "stream.h"
 
 #include <exception>
@@ -134,7 +134,7 @@ Stream::Outcome Stream::execute(Task &task, By by) {
     case TaskKind::replay:
         return execute(task.replay);
     case TaskKind::callback: {
-        // Runs on a lost device too: it may own what it was given.
+        // Runs on a lost device too: the callback may own its user data.
         const Scheduler::Blocking blocking(device_.runtime.scheduler);
         task.callback.function(task.callback.user_data);
         break;

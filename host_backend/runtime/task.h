@@ -43,8 +43,8 @@ struct Replay {
     uint64_t launches;      // of the steps before it
 };
 
-// Tasks are made and kept by their stream. `storage`, or memory of its own where that is too
-// small, holds what the caller may take away as soon as the call returns.
+// Tasks are made and kept by their stream. `storage`, or a separate allocation if that is too
+// small, holds copies of the caller's data.
 struct Task {
     Task *next = nullptr;
     TaskKind kind = TaskKind::copy;

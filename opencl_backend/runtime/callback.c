@@ -15,7 +15,7 @@ typedef struct uhal_cl_callback {
     struct uhal_cl_callback *next;
 } callback;
 
-/* Calls whatever is due. */
+/* Calls all functions whose turn has come. */
 static void fire(cl_event event, cl_int status, void *data) {
     (void)event;
     (void)status; /* also after a failure: who waits for it must not wait for ever */

@@ -12,8 +12,9 @@ static uhal_cl_device *opened[UHAL_CL_MOST_DEVICES];
 static atomic_uint opened_count;
 
 #ifdef __GLIBC__
-/* uhal waits for what is pending, until the user interrupts that; a runtime for CPUs would then
- * wait by itself, for as long as a kernel runs. Whoever registered later has had its turn. */
+/* uhal's own wait for pending work can be interrupted by the user; after it, a runtime for CPUs
+ * would wait again, for as long as a kernel runs. Exit handlers run in reverse order, so handlers
+ * of later libraries have run by now. */
 static void leave(int status, void *data) {
     (void)data;
     const unsigned count = atomic_load(&opened_count);

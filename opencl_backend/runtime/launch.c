@@ -15,7 +15,7 @@ typedef struct instance {
     struct instance *next;
     cl_kernel kernel;
     uint64_t changes;       /* of the device's memory when its pointers were set */
-    uint64_t reached;       /* likewise when it was told what it reaches */
+    uint64_t reached;       /* likewise for the set of allocations it may access */
     unsigned char *values;  /* of each argument, where `offsets` says */
     unsigned char is_set[]; /* of each argument */
 } instance;
@@ -264,7 +264,7 @@ static int prepare(const function *owner, instance *one, uint64_t shared_bytes, 
         const int status = allow_indirect(owner, one);
         if (status != 0)
             return status;
-        one->reached = changes + 1; /* never 0, which says that nothing was told */
+        one->reached = changes + 1; /* never 0, which means not set */
     }
     return set_arguments(owner, one, shared_bytes, parameters);
 }

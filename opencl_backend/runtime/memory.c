@@ -64,7 +64,7 @@ int uhal_cl_native_free(const uhal_cl_memory *memory) {
     return status;
 }
 
-/* Too little memory has as many names as there are places to notice it. */
+/* Codes for too little memory: OpenCL has several. */
 static int full(int status) {
     switch (status) {
     case CL_INVALID_BUFFER_SIZE: /* more than the device ever gives at once */
@@ -151,7 +151,7 @@ uhalClResult uhalClMemFreeHost(void *pointer) {
     return uhal_cl_native_free(&freed);
 }
 
-/* -- what others ask --------------------------------------------------------------------------- */
+/* -- queries by other files --------------------------------------------------------------------- */
 
 bool uhal_cl_is_pinned(const void *pointer, size_t bytes) {
     const uint64_t address = (uint64_t)(uintptr_t)pointer;
@@ -168,7 +168,7 @@ cl_mem uhal_cl_buffer_at(uhal_cl_device *device, uint64_t address, size_t *offse
     return found.buffer;
 }
 
-/* Appends what the device reaches of these. False: no room. */
+/* Appends the ranges that the device can access. False: no room. */
 static bool append(uhal_ranges *ranges, const uhal_cl_device *device, uint64_t **starts,
                    size_t *count) {
     pthread_mutex_lock(&ranges->lock);

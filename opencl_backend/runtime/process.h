@@ -1,6 +1,6 @@
-/* What the process has once, and what a device is. The functions are written before the first device is
- * opened; devices stay where they are until the process ends, closed ones too, for a stream or an
- * event may be destroyed after them.
+/* Global state of the process, and the state of a device. The functions are set before the first
+ * device is opened. Devices, also closed ones, are kept until the process ends, because a stream or
+ * an event may be destroyed after them.
  */
 #ifndef UHAL_CL_PROCESS_H
 #define UHAL_CL_PROCESS_H
@@ -35,7 +35,7 @@ struct uhal_cl_stream;
 typedef struct uhal_cl_memory {
     uhal_range place;
     struct uhal_cl_device *device;
-    cl_mem buffer; /* where the device's addresses are those of buffers */
+    cl_mem buffer; /* where the device's addresses come from buffers */
     bool native;   /* pinned memory: OpenCL's, which devices see, not the C library's */
 } uhal_cl_memory;
 
@@ -54,7 +54,7 @@ typedef struct uhal_cl_device {
     __typeof__(&clSetKernelArgDevicePointerEXT) set_address;
     uhal_ranges memory;      /* its own, of `uhal_cl_memory`: two devices may have one address */
     atomic_size_t allocated; /* bytes */
-    /* Of what is allocated: what was said of pointers before is out of date. */
+    /* Counts changes of the allocations: earlier pointer arguments of kernels are then stale. */
     atomic_uint_fast64_t changes;
     /* Its first bytes are filled by events that tell times, where markers tell none; else empty. */
     uhal_cl_memory ticked;

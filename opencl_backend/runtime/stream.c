@@ -128,7 +128,7 @@ void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket) {
 }
 
 int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket) {
-    /* First: what is counted by now was given before the marker. */
+    /* First: all work counted now was enqueued before the marker. */
     *ticket = atomic_load(&stream->submitted);
     const int status = uhal_cl.cl.clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, event);
     return status != 0 ? status : uhal_cl.cl.clFlush(stream->queue);

@@ -16,7 +16,7 @@ typedef struct uhal_cl_stream {
     atomic_uint_fast64_t submitted; /* commands given to the queue, counted after they are */
     atomic_uint_fast64_t completed; /* of those, the first so many are known to be done */
     atomic_bool is_shared;          /* its queue is given commands that nobody counts here */
-    pthread_mutex_t lock;           /* of what follows */
+    pthread_mutex_t lock;           /* of the fields below */
     cl_event probe;                 /* marks the place a query asks about */
     uint64_t probe_ticket;
     struct uhal_cl_callback *first_callback; /* in the queue's order */
@@ -29,8 +29,8 @@ void uhal_cl_stream_drop(uhal_cl_stream *stream);
 /* Waits for every stream of the device. */
 int uhal_cl_streams_finish(uhal_cl_device *device);
 
-/* Whether something is pending in a stream of the device. Of the last thread of the process: it
- * waits for nobody, and what cannot be asked counts as done. */
+/* Whether work is pending in a stream of the device. For the last thread of the process: it never
+ * waits, and a stream that cannot be queried counts as done. */
 bool uhal_cl_streams_pending(uhal_cl_device *device);
 
 /* Whether nothing is pending that was given to it. False: it may be. */
@@ -45,7 +45,7 @@ int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticke
 /* The same with something that tells when it was done. */
 int uhal_cl_stream_tick(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
 
-/* 0: the event's command is done; UHAL_CL_NOT_READY; or with what it failed. */
+/* 0: the event's command is done; UHAL_CL_NOT_READY; or its error. */
 int uhal_cl_event_status(cl_event event);
 
 #endif

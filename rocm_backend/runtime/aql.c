@@ -100,7 +100,7 @@ static int wait_for_room(uhal_aql_writer *writer, uint32_t *room) {
     patience spent = {0, 0};
     uint64_t taken = functions->hsa_queue_load_read_index_scacquire(queue);
     while (index - taken >= queue->size) {
-        /* The device cannot take what a batch has kept from it. */
+        /* The device cannot see packets of a batch whose doorbell was not rung. */
         ring(writer);
         const int status = wait_a_little(writer, &spent);
         if (status != 0)
@@ -230,9 +230,9 @@ int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
     return status;
 }
 
-/* Writes as many as there is room for; the first of them acquires for all, the last counts
- * `completion` down. Each line of the queue is gone to once, and the device, if it still runs, takes
- * those in front while the others are written. */
+/* Writes the packets that the queue has room for. The first acquires for all; the last counts
+ * `completion` down. Each cache line of the queue is written once, and a running device takes the
+ * first packets while later ones are written. */
 static void replay_some(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
                         uint32_t count, hsa_signal_t completion) {
     const uint64_t next = writer->next;
@@ -310,7 +310,7 @@ void uhal_aql_end_batch(uhal_aql_writer *writer) {
 }
 
 void uhal_aql_completed(uhal_aql_writer *writer, uint64_t upto) {
-    /* Whoever holds it may wait for a full queue, which is not drained. */
+    /* The lock's holder may wait for a full queue, which is not drained. */
     if (pthread_mutex_trylock(&writer->lock) != 0)
         return;
     if (writer->next == upto)

@@ -6,9 +6,9 @@
  * through addresses, so that no library is linked.
  *
  * Fences. A launch acquires at system scope, because its arguments are written by the host, and
- * releases to the device only. What the host or another device reads needs a barrier with system
- * release behind it: that is what events and waits are made of. Of packets that are announced together
- * the first acquires from the system for all, and the others from the device.
+ * releases to the device only. Memory that the host or another device reads needs a barrier with
+ * system release behind it: events and waits are such barriers. When packets are announced
+ * together, the first acquires from the system for all, and the others from the device.
  */
 #ifndef UHAL_HSA_AQL_H
 #define UHAL_HSA_AQL_H
@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Answers beside those of hsa_status_t. */
+/* Answers beside hsa_status_t. */
 enum {
     UHAL_AQL_TIMEOUT = -2 /* the device took nothing from a full queue until the deadline */
 };
@@ -68,7 +68,7 @@ typedef struct uhal_aql_position {
     uint64_t launch;
 } uhal_aql_position;
 
-/* Of every launch; those that are not used are of extent 1. */
+/* Dimensions of every launch; unused ones have extent 1. */
 enum { UHAL_AQL_DIMENSIONS = 3 };
 
 /* Argument memory is a ring of this many pieces. A piece is used again when the barrier that closed
@@ -79,7 +79,7 @@ typedef struct uhal_aql_writer {
     const uhal_hsa_functions *functions;
     hsa_queue_t *queue;
     pthread_mutex_t lock;
-    atomic_int failure; /* what uhal_aql_fail was told; 0 while all is well */
+    atomic_int failure; /* the code given to uhal_aql_fail; 0 while all is well */
     uint64_t next;      /* index of the next packet; doorbells up to `rung` were rung */
     uint64_t rung;
     uint64_t launches; /* among the packets; packets that were replayed together count as one */
@@ -112,29 +112,29 @@ void uhal_aql_fail(uhal_aql_writer *writer, int failure);
 /* The most bytes of arguments a kernel may have. */
 uint32_t uhal_aql_largest_kernarg(const uhal_aql_writer *writer);
 
-/* Writes what a launch of a kernel is: the arguments into `kernarg`, of the kernel's size, and the packet
- * with everything but its first four bytes and its signal. `queue` is what a kernel is told that asks
- * for it. Answers 0, or HSA_STATUS_ERROR_INVALID_ARGUMENT as a launch does. */
+/* Writes a kernel's launch: the arguments into `kernarg`, of the kernel's size, and the packet
+ * without its first four bytes and its signal. A kernel with the hidden queue argument gets
+ * `queue`. Answers 0, or HSA_STATUS_ERROR_INVALID_ARGUMENT as a launch does. */
 int uhal_aql_write(const uhal_aql_kernel *kernel, const uhal_aql_geometry *geometry,
                    void *const *parameters, hsa_queue_t *queue, unsigned char *kernarg,
                    hsa_kernel_dispatch_packet_t *packet);
 
-/* Whether a kernel wants to be told which queue it runs in, and tells it. */
+/* Whether a kernel has the hidden queue argument, and the function that sets it. */
 int uhal_aql_asks_for_queue(const uhal_aql_kernel *kernel);
 void uhal_aql_name_queue(const uhal_aql_kernel *kernel, hsa_queue_t *queue, unsigned char *kernarg);
 
-/* Launches packets written before, in their order; what they point to stays the caller's. One doorbell
- * for as many as the queue has room for. They count as one launch: the last counts `completion` down,
- * and a signal for each would cost the device time between them. Says in `position` where the last went,
- * and how many launches of the queue are in front of the first. */
+/* Launches packets written before, in their order; memory they point to stays the caller's. One
+ * doorbell serves all packets the queue has room for. They count as one launch: the last counts
+ * `completion` down, because a signal for each would cost the device time between them. Sets
+ * `position` to the last packet's position and the number of launches in front of the first. */
 int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
                     uint32_t count, hsa_signal_t completion, uhal_aql_position *position);
 
 /* Launches a kernel. `parameters` are the addresses of the arguments, one for each of the kernel's
  * parameters, copied before it returns. `completion` is counted down at the end; handle 0: none.
- * Says in `position` where it went. Waits while the queue or the argument memory is full. Answers 0, the failure of the queue,
- * UHAL_AQL_TIMEOUT, or HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid of 2^32 or more work-items along
- * an axis, a block of 2^16 or more and for arguments that are too large. */
+ * Sets `position`. Waits while the queue or the argument memory is full. Answers 0, the failure of
+ * the queue, or UHAL_AQL_TIMEOUT. Answers HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid of 2^32 or
+ * more work-items along an axis, a block of 2^16 or more, and too large arguments. */
 int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
                     hsa_signal_t completion, uhal_aql_position *position);

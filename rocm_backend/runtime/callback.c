@@ -23,7 +23,7 @@ static void drop(callback *one) {
     free(one);
 }
 
-/* Calls whatever is due. */
+/* Calls all functions whose turn has come. */
 static bool fire(hsa_signal_value_t value, void *data) {
     (void)value;
     callback *mine = data;

@@ -80,7 +80,7 @@ static void add_member(capture *one, uhal_hsa_stream *stream) {
     atomic_store(&stream->capture, one);
 }
 
-/* Its streams run again what they are given. */
+/* Its streams run new work again. */
 static void finish(capture *one) {
     one->holders += 1;
     uhal_hsa_graph_delete(one->graph);
@@ -181,7 +181,7 @@ void uhal_hsa_capture_leave(uhal_hsa_stream *stream) {
         if (number == 0) {
             finish(one);
         } else {
-            /* As with CUDA, what it has recorded stays, and must be waited for. */
+            /* As with CUDA, its recorded steps stay, and must be waited for. */
             one->members[number].stream = NULL;
             let_go(one);
         }

@@ -1,12 +1,12 @@
-/* Captures: streams that record what they are given instead of running it.
+/* Captures: streams that record their work instead of running it.
  *
- * A capture begins and ends on one stream. Another stream joins it by waiting for an event that was
- * recorded in it, and is joined again when the stream it began on has waited for the last of its work.
- * All steps go into one list in the order of the calls: a wait comes after the record it is for, so this
- * order keeps every other. What cannot be recorded spoils the capture.
+ * A capture begins and ends on one stream. Another stream joins by waiting for an event recorded in
+ * the capture. It is joined again when the first stream has waited for the last of its work. All
+ * steps go into one list in the order of the calls. A wait comes after its record, so this order
+ * keeps every other. A call that cannot be recorded invalidates the capture.
  *
  * One lock serves all captures of the process; only calls on capturing streams and events take it.
- * Results are codes of runtime.h, their words those of the calling thread.
+ * Results are codes of runtime.h; the calling thread keeps the error text.
  */
 #ifndef UHAL_HSA_CAPTURE_H
 #define UHAL_HSA_CAPTURE_H

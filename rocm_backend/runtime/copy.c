@@ -53,7 +53,7 @@ static int submit(uhal_hsa_stream *stream, uhal_hsa_copy *copy, const uhal_hsa_p
         status = uhal_hsa_queue_mark(queue, copy->signals + first, copy->count - first, &after);
     }
     if (status != 0) {
-        /* Those that were started are let finish: a caller may free what they use. */
+        /* Started copies must finish first: a caller may free their memory. */
         const int waited = uhal_hsa_copy_wait(copy);
         return waited != 0 ? waited : status;
     }

@@ -1,5 +1,5 @@
-/* The copies that a device has not finished, and what each keeps until then. Any thread may call
- * everything.
+/* The pending copies of a device, and the objects each holds until then. Any thread may call every
+ * function.
  */
 #ifndef UHAL_HSA_COPY_LIST_H
 #define UHAL_HSA_COPY_LIST_H
@@ -8,7 +8,7 @@
 
 enum { UHAL_HSA_MAX_PARTS = 64 };
 
-/* Copies under way: what must stay until they are done. */
+/* A pending copy, and the objects it holds. */
 typedef struct uhal_hsa_copy {
     uhal_hsa_device *device;
     uhal_hsa_device *peer; /* whose memory it reads; NULL: no other device's */
@@ -26,7 +26,7 @@ typedef struct uhal_hsa_copy {
 /* Enters a copy in the list of its device. */
 void uhal_hsa_copy_list(uhal_hsa_copy *copy);
 
-/* Removes a copy from the list and frees what it keeps. Nothing on a device uses it any more. */
+/* Removes a copy from the list and frees its objects. Nothing on a device uses it any more. */
 void uhal_hsa_copy_free(uhal_hsa_copy *copy);
 
 /* Drops one holder; the last one frees the copy. */

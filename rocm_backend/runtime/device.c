@@ -105,7 +105,7 @@ uhalHsaResult uhalHsaDeviceOpen(void **context, const uhalHsaDeviceInfo *info) {
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_lock(&open_lock);
     if (!watching) {
-        /* Another library of the process may have one already: then it decides what a fault does. */
+        /* Another library of the process may have a handler already: then that handler decides. */
         uhal_hsa.hsa.hsa_amd_register_system_event_handler(system_event, NULL);
         watching = 1;
     }

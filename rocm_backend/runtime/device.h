@@ -19,7 +19,7 @@ typedef struct uhal_hsa_device {
     _Atomic uint64_t peers;     /* devices whose kernels use its memory, a bit for each ordinal */
     atomic_size_t allocated;    /* bytes of device memory */
     _Atomic uint64_t looked_ns; /* when everything under way was looked at last */
-    pthread_mutex_t lock;       /* over what follows */
+    pthread_mutex_t lock;       /* over the fields below */
     uhal_hsa_queue *queues[UHAL_HSA_MAX_QUEUES];
     uint32_t queue_count;
     struct uhal_hsa_copy *copies;     /* not known to be done */
@@ -37,7 +37,7 @@ uhal_hsa_device *uhal_hsa_current(void);
 uhal_hsa_device *uhal_hsa_device_of(hsa_agent_t agent);
 uhal_hsa_device *uhal_hsa_device_numbered(uint32_t ordinal);
 
-/* A queue for one more stream: an idle one, a new one, or that of the fewest streams. */
+/* A queue for one more stream: an idle one, a new one, or the one with the fewest streams. */
 hsa_status_t uhal_hsa_device_join_queue(uhal_hsa_device *device, uhal_hsa_queue **queue);
 void uhal_hsa_device_leave_queue(uhal_hsa_queue *queue);
 

@@ -41,7 +41,7 @@ int uhal_hsa_event_join(void *handle, uhal_hsa_stream *stream) {
     return status;
 }
 
-/* Replaces what the last record left. */
+/* Replaces the state of the last record. */
 static void leave(uhal_hsa_event *event, uhal_hsa_mark *mark, uhal_hsa_point *point) {
     pthread_mutex_lock(&event->lock);
     uhal_hsa_mark *mark_before = event->mark;

@@ -6,7 +6,7 @@
 
 static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The lost device this thread was told of last. */
+/* The lost device last reported to this thread. */
 static _Thread_local const uhal_hsa_device *told_of;
 
 static int code_of(hsa_status_t status) {
@@ -46,7 +46,7 @@ int uhal_hsa_lose(uhal_hsa_device *device, uhal_hsa_queue *queue, int code, cons
     pthread_mutex_unlock(&fault_lock);
     if (first != 0)
         return first;
-    /* A queue that is being added meanwhile is told by its next submission's check. */
+    /* A queue that is being added now gets the code at its next submission's check. */
     for (uint32_t i = 0; i < device->queue_count; ++i)
         uhal_aql_fail(&device->queues[i]->writer, code);
     return code;

@@ -1,6 +1,6 @@
-/* What happens when a device breaks: the first report is kept in words, every queue of the device is
- * told, and every later call answers the same code. Reports come from threads of the runtime, which
- * must never be stopped by an exit of ours; they take no lock that is held while waiting.
+/* Breakage of a device: the first report is kept as text, every queue of the device gets the code,
+ * and every later call answers it. Reports come from threads of the runtime, which an exit here
+ * must never stop; they take no lock that is held while waiting.
  */
 #ifndef UHAL_HSA_FAULT_H
 #define UHAL_HSA_FAULT_H
@@ -21,7 +21,7 @@ int uhal_hsa_check(uhal_hsa_device *device);
 /* Gives the device up: something took longer than the deadline. Answers its code. */
 int uhal_hsa_overdue(uhal_hsa_device *device);
 
-/* What a call answers that got `status` from a writer: remembers whose loss this thread was told. */
+/* Answer of a call whose writer answered `status`; a loss is noted as reported to this thread. */
 int uhal_hsa_told(uhal_hsa_device *device, int status);
 
 #endif

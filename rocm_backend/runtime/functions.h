@@ -1,5 +1,5 @@
 /* The functions of the HSA runtime that native code calls, as addresses: no library is linked, so
- * this builds and loads on machines without ROCm. Prototypes are those of abi.h.
+ * this builds and loads on machines without ROCm. abi.h has the prototypes.
  */
 #ifndef UHAL_HSA_FUNCTIONS_H
 #define UHAL_HSA_FUNCTIONS_H

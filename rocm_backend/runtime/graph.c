@@ -23,7 +23,7 @@ void uhal_hsa_graph_delete(uhal_hsa_graph *graph) {
     atomic_fetch_sub(&uhal_hsa.live[UHAL_HSA_KIND_GRAPH], 1);
 }
 
-/* Makes room for `wanted` elements; the array stays as it is when there is no memory. */
+/* Makes room for `wanted` elements; without memory the array is unchanged. */
 static int grow(void **array, size_t *room, size_t wanted, size_t element) {
     if (wanted <= *room)
         return 1;

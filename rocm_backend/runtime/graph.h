@@ -53,7 +53,7 @@ typedef struct uhal_hsa_graph {
 uhal_hsa_graph *uhal_hsa_graph_new(uhal_hsa_device *device);
 void uhal_hsa_graph_delete(uhal_hsa_graph *graph);
 
-/* Each adds to the end; `queue` is what a kernel is told that asks for its queue. */
+/* Each adds to the end; a kernel with the hidden queue argument gets `queue`. */
 int uhal_hsa_graph_add_launch(uhal_hsa_graph *graph, const uhal_aql_kernel *kernel,
                               const uhal_aql_geometry *geometry, void *const *parameters,
                               hsa_queue_t *queue);

@@ -10,7 +10,7 @@ typedef struct version {
     struct version *next;
     hsa_kernel_dispatch_packet_t *packets;
     unsigned char *kernarg;
-    const hsa_queue_t *named; /* what kernels were told that ask for their queue */
+    const hsa_queue_t *named; /* the queue in hidden queue arguments */
     uhal_hsa_queue *queue;    /* of its last launch; NULL: never launched */
     uint64_t read_until;      /* that many launches of the queue are done, then nothing reads it */
     uint32_t *stale;          /* launches that were changed in another copy since */
@@ -25,10 +25,10 @@ typedef struct executable {
     uhal_hsa_graph_launch *launches;
     size_t launch_count;
     size_t argument_bytes;
-    int asks_for_queue;  /* 1: a kernel wants to be told which queue it runs in */
+    int asks_for_queue;  /* 1: a kernel has the hidden queue argument */
     atomic_uint holders; /* the handle, and a queue with a launch pending when that is destroyed */
 
-    pthread_mutex_t lock; /* over what follows */
+    pthread_mutex_t lock; /* over the fields below */
     version *versions;
     version *newest;
     uhal_hsa_queue *queue; /* of the last launch; NULL: none yet */
@@ -79,7 +79,7 @@ static int in_use(const version *one) {
     return one->queue != NULL && uhal_hsa_queue_launches_done(one->queue) < one->read_until;
 }
 
-/* Gives a version what was changed in the newest since. */
+/* Copies later changes of the newest version into a version. */
 static void catch_up(const executable *graph, version *behind) {
     const version *newest = graph->newest;
     for (; behind->stale_count > 0; behind->stale_count -= 1) {
@@ -192,7 +192,7 @@ static int wait_for_last(const executable *graph, uhal_hsa_stream *stream) {
     return status != 0 ? status : uhal_hsa_stream_await(stream, mark);
 }
 
-/* Kernels that ask for their queue are told of this one. */
+/* Sets the hidden queue arguments to this queue. */
 static int name_queue(executable *graph, hsa_queue_t *queue) {
     if (!graph->asks_for_queue || graph->newest->named == queue)
         return 0;
@@ -262,7 +262,7 @@ static int launch(executable *graph, uhal_hsa_stream *stream) {
             launched = 1;
         }
     }
-    /* Also when it failed half-way: what was submitted is read. */
+    /* Also after a partial failure, because submitted packets are read. */
     graph->queue = queue;
     graph->upto = atomic_load(&stream->upto);
     graph->newest->queue = queue;

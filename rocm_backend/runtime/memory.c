@@ -124,7 +124,7 @@ uhalHsaResult uhalHsaMemFree(uint64_t address) {
 /* -- pinned host memory ------------------------------------------------------------------------ */
 
 uhalHsaResult uhalHsaMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
-    (void)flags; /* every GPU sees it as it is */
+    (void)flags; /* every GPU accesses it directly */
     uhal_hsa_device *device = uhal_hsa_current();
     if (device == NULL)
         return HSA_STATUS_ERROR_INVALID_AGENT;

@@ -7,7 +7,7 @@
 
 #include "fault.h"
 
-/* The name of a function of the runtime, and what it answers. */
+/* Calls a function of the runtime and keeps its name. */
 #define CALL(module_call, function, ...)                                                           \
     (*(module_call) = #function, uhal_hsa.hsa.function(__VA_ARGS__))
 
@@ -18,8 +18,9 @@ typedef struct hidden_name {
     uhal_aql_hidden_kind kind;
 } hidden_name;
 
-/* The metadata's words for what a launch fills in; everything else hidden is zero: offsets of a grid
- * that has none, the rest of a grid of whole blocks, services of HIP's and OpenCL's launchers. */
+/* The metadata's names for arguments that a launch fills in. All other hidden arguments are zero:
+ * offsets of a grid that has none, the rest of a grid of whole blocks, services of HIP's and
+ * OpenCL's launchers. */
 static const hidden_name HIDDEN_NAMES[] = {
     {"hidden_block_count_x", UHAL_AQL_BLOCK_COUNT_X},
     {"hidden_block_count_y", UHAL_AQL_BLOCK_COUNT_Y},
@@ -44,7 +45,7 @@ static int hidden_kind(const char *name, uhal_aql_hidden_kind *kind) {
 _Static_assert(sizeof(uhalHsaParameter) == sizeof(struct uhal_parameter),
                "the same in two headers");
 
-/* Copies what a kernel's metadata says. */
+/* Copies a kernel's metadata. */
 static hsa_status_t describe(uhal_hsa_kernel *kernel, const uhalHsaKernelInfo *info) {
     struct uhal_parameter *parameters = malloc((info->parameter_count + 1) * sizeof *parameters);
     uhal_aql_hidden *hidden = malloc((info->hidden_count + 1) * sizeof *hidden);
@@ -182,7 +183,7 @@ uhalHsaResult uhalHsaModuleUnload(void *handle) {
     return 0;
 }
 
-/* -- what is in it ----------------------------------------------------------------------------- */
+/* -- contents ---------------------------------------------------------------------------------- */
 
 uhalHsaResult uhalHsaModuleGetFunction(void **function, void *handle, const char *name) {
     uhal_hsa_module *module = handle;

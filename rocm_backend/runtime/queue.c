@@ -88,7 +88,7 @@ int uhal_hsa_queue_cover(uhal_hsa_queue *queue, uint64_t upto, uhal_hsa_mark **m
     return uhal_hsa_told(queue->device, status);
 }
 
-/* -- what is done ------------------------------------------------------------------------------ */
+/* -- completed packets ------------------------------------------------------------------------- */
 
 /* Takes out the oldest thing that is held no longer. The books are locked. */
 static int take_released(uhal_hsa_queue *queue, uhal_hsa_held *released) {

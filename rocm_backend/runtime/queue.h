@@ -1,8 +1,9 @@
-/* A queue of a device, and what is known to be done in it. Packets of a queue run strictly in order,
- * so one mark, a barrier with a signal of its own, tells that everything in front of it is done and
- * visible to the host. Positions are counts: a packet at index i is done when `completed` exceeds i.
+/* A queue of a device, and how many of its packets are known to be done. Packets of a queue run
+ * strictly in order. So one mark, a barrier with a signal of its own, shows that all packets in
+ * front of it are done and visible to the host. Positions are counts: a packet at index i is done
+ * when `completed` exceeds i.
  *
- * Any thread may call everything; opening and closing is the device's.
+ * Any thread may call every function; opening and closing is the device's.
  */
 #ifndef UHAL_HSA_QUEUE_H
 #define UHAL_HSA_QUEUE_H
@@ -38,7 +39,7 @@ typedef struct uhal_hsa_queue {
     hsa_signal_t progress; /* counted down by each launch, from UHAL_HSA_PROGRESS_START */
     uint32_t streams;      /* that use it; under the device's lock */
 
-    pthread_mutex_t books; /* over what follows */
+    pthread_mutex_t books; /* over the fields below */
     uhal_hsa_mark *first;  /* marks not known to be passed, in order */
     uhal_hsa_mark *last;
     uhal_hsa_held *held; /* a ring, in order */
@@ -71,7 +72,7 @@ int uhal_hsa_queue_mark(uhal_hsa_queue *queue, const hsa_signal_t *dependencies,
  * known to be done. */
 int uhal_hsa_queue_cover(uhal_hsa_queue *queue, uint64_t upto, uhal_hsa_mark **mark);
 
-/* Notes what is done, and releases what was held for it. */
+/* Updates `completed`, and releases objects held for completed packets. */
 void uhal_hsa_queue_reap(uhal_hsa_queue *queue);
 
 /* Calls `release(object)` once the first `upto` packets are known to be done. */

@@ -1,6 +1,6 @@
-/* Which memory is whose: the allocations made here, by address. Copies name the agents that own both
- * ends, and only memory the device sees as it is may be copied while the caller goes on. Any thread
- * may call everything.
+/* Owners of memory: the allocations made here, by address. Copies name the agents that own both
+ * ends, and only memory that the device accesses directly may be copied asynchronously. Any thread
+ * may call every function.
  */
 #ifndef UHAL_HSA_RANGES_H
 #define UHAL_HSA_RANGES_H

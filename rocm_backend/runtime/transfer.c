@@ -1,9 +1,9 @@
-/* Copies and fills as the hot table has them.
+/* Copies and fills with the hot table's rules.
  *
- * Memory pinned here is copied while the caller goes on. Pageable memory goes through staging, or is
- * pinned for the time of the copy when it is large; what is read from it was read when the call
- * returns, what is written to it was written. A fill copies a pattern and then what is filled already,
- * doubling it: every size and alignment is exact, and the host waits for nothing.
+ * Memory pinned here is copied asynchronously. Pageable memory goes through staging, or is pinned
+ * for the time of the copy when it is large; the copy is complete when the call returns. A fill
+ * copies a pattern and then doubles the filled part: every size and alignment is exact, and the
+ * host waits for nothing.
  */
 #include <string.h>
 

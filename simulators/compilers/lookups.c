@@ -1,9 +1,9 @@
-// Preloaded: stands in front of `dlsym`, so that a program that looks up one of the few functions
-// which hand out machine code gets ours instead. All other lookups go to the loader untouched.
+// Preloaded: replaces `dlsym`, so that a program that looks up one of the few functions which hand
+// out machine code gets ours instead. All other lookups go to the loader untouched.
 //
 // Libraries open NVRTC and nvJitLink by a full path of their own choice, so a library of the same
-// name elsewhere would not be found; and what they open stays the user's, so that its path, its
-// version and its other functions are what they would be without us.
+// name elsewhere would not be found. The opened library stays the user's, with its own path,
+// version and other functions.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-// nvJitLink: where a linked cubin is asked for, it gets the PTX of what was linked.
+// nvJitLink: a call that asks for a linked cubin gets the PTX of the linked code.
 //
-// The linking itself is the library's, complaints included. It makes PTX only of LTO-IR, so that is
-// linked a second time, for PTX.
+// The library itself links, errors included. It makes PTX only of LTO-IR, so LTO-IR is linked a
+// second time, for PTX.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -51,7 +51,7 @@ struct Link {
 std::mutex links_mutex;
 std::map<void *, Link> links;
 
-// Calls `change` with what is known of a link.
+// Calls `change` with the state of a link.
 template <class Change> void with_link(void *handle, Change change) {
     const std::lock_guard<std::mutex> lock(links_mutex);
     const auto found = links.find(handle);

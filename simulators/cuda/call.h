@@ -38,7 +38,7 @@ CUresult to_result(sim::Status status);
 // Answers `code` with words: they are what cuGetErrorString says next on this thread.
 CUresult refuse(CUresult code, const std::string &words);
 
-// Answers the code of a device's fault: its words are told to every thread that asks.
+// Answers the code of a device's fault; every thread that asks gets its words.
 CUresult refuse_fault(CUresult code, const std::string &words);
 
 // Words of this thread's last refusal if it was with this code, else of a fault.

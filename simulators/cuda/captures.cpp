@@ -135,7 +135,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     return with_stream(__func__, hStream, [&](Call &call, Stream &stream) {
-        // Whoever captured into a graph of theirs needs no answer.
+        // A capture into a graph of the program needs no output for the graph.
         const bool into_given = stream.capture != nullptr && stream.capture->into_given;
         if (phGraph == nullptr && !into_given) {
             return CUDA_ERROR_INVALID_VALUE;

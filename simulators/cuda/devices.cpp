@@ -42,7 +42,7 @@ int as_int(uint64_t value) {
          return as_int(expression);                                                                \
      }}
 
-// Attributes not listed are 0, what a device without the feature says.
+// Attributes not listed are 0, the value of a device without the feature.
 const Attribute attributes[] = {
     FIXED(MAX_THREADS_PER_BLOCK, max_threads_per_block),
     FIXED(MAX_BLOCK_DIM_X, max_block[0]),

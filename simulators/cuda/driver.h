@@ -56,7 +56,7 @@ class Driver {
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;
     std::map<uint64_t, Managed> managed; // by its address in host memory
-    // Of managed memory, by its preferred device; each is made when it is asked for.
+    // Pools of managed memory, by preferred device; each is made on first use.
     std::map<CUdevice, std::shared_ptr<Pool>> default_managed_pools;
     std::map<CUdevice, std::shared_ptr<Pool>> managed_pools;
     sim::HostKernels host_kernels;

@@ -1,4 +1,4 @@
-// What these headers declare is what the library exports.
+// The library exports the declarations of these headers.
 #pragma once
 
 #pragma GCC visibility push(default)

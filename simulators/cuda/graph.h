@@ -25,8 +25,8 @@ struct NodeDetails {
     std::vector<CUstreamBatchMemOpParams> memory_operations;
 };
 
-// Something a stream runs or a graph records. By its type it is described by one of these: a
-// kernel, an event, a graph; or by what it does.
+// An operation of a stream or a graph. Its type decides which member describes it: a kernel, an
+// event, a graph; or the work itself.
 struct Operation {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     std::shared_ptr<KernelCall> kernel;

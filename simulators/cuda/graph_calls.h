@@ -68,13 +68,13 @@ bool same_shape(const std::vector<GraphStep> &left, const std::vector<GraphStep>
 // Gives handles to a graph that nodes embed, and to all in it.
 void name_embedded(Driver &driver, const std::shared_ptr<Graph> &graph);
 
-// Takes away the handles of what is in a step or a graph.
+// Removes the handles of the contents of a step or a graph.
 void forget_step(Driver &driver, GraphStep &step);
 void forget_graph(Driver &driver, Graph &graph);
 
 unsigned next_graph_id();
 
-// Takes references away and returns what is to be destroyed, which must happen without the lock.
+// Drops references and returns the objects to destroy, which must happen without the lock.
 std::vector<std::shared_ptr<UserObject>> drop(Driver &driver, const UserReferences &references);
 
 // Gives up the lock and destroys them; the call may do nothing after it.

@@ -1,5 +1,4 @@
-// The nodes of graphs: which there are, and which waits for which. What they do is in
-// node_parameters.cpp.
+// The nodes of graphs and their dependencies. node_parameters.cpp has their contents.
 #include <algorithm>
 
 #include "graph_calls.h"
@@ -8,7 +7,7 @@ using namespace cuda_sim;
 
 namespace {
 
-// Copies what a list of handles is allowed to hold: `*count` is its length, then what it got.
+// Copies as much of a list of handles as fits: `*count` is the capacity, then the number copied.
 CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes, size_t *count) {
     if (count == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -24,7 +23,7 @@ CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes, s
     return CUDA_SUCCESS;
 }
 
-// The same with what the dependencies carry.
+// The same with the data of the dependencies.
 CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes,
                     CUgraphEdgeData *edges, size_t *count) {
     if (nodes == nullptr && edges != nullptr) {

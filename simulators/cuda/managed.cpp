@@ -1,5 +1,5 @@
-// Managed memory: host memory that devices reach, and that a program may say where it wants. Where
-// it lies makes no difference here; what was said of it is kept by the page, and answered.
+// Managed memory: host memory that devices reach. A program may advise where it should lie. The
+// advice has no effect here; it is kept by the page, and returned by queries.
 #include <algorithm>
 #include <cstring>
 

@@ -57,7 +57,7 @@ sim::Status attempt(const WordOperation &what, DeviceState &device, bool &done) 
     done = what.wide ? try_word<uint64_t>(what, view) : try_word<uint32_t>(what, view);
     done = done || device.device.fault != sim::Status::ok;
     if (!done) {
-        // Whoever writes the value may stand on any stream, and be queued only later.
+        // The writer of the value may be on any stream, and be queued only later.
         driver.scheduler.make_all_due();
     }
     return sim::Status::ok;

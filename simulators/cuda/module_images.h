@@ -1,4 +1,4 @@
-// Reads what a program hands the driver as code: PTX, a cubin, a fatbin.
+// Reads a program's code for the driver: PTX, a cubin, a fatbin.
 #pragma once
 
 #include "call.h"

@@ -72,7 +72,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
     return add_with(__func__, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }
 
-// The context of a copy or fill is that of its addresses here; `ctx` has to be one.
+// A copy's or fill's context comes from its addresses here; `ctx` only has to be valid.
 CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                               const CUgraphNode *dependencies, size_t numDependencies,
                               const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {

@@ -1,4 +1,4 @@
-// What the nodes of graphs do, made from what a program says of it: one form for each kind of node.
+// Makes the operations of graph nodes from a program's parameters: one form for each kind of node.
 #pragma once
 
 #include "graph_calls.h"
@@ -23,7 +23,7 @@ CUresult make_operation_of(Call &call, const Parameters *what, Operation &operat
     return what == nullptr ? CUDA_ERROR_INVALID_VALUE : make_operation(call, *what, operation);
 }
 
-// Whether there is such a context; that of a copy or fill is otherwise known by its addresses.
+// Whether the context exists; a copy's or fill's own context comes from its addresses.
 bool is_context(CUcontext context);
 
 } // namespace cuda_sim

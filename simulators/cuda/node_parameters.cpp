@@ -7,7 +7,7 @@ namespace {
 
 // -- changed --------------------------------------------------------------------------------------
 
-// A node stays of its type. Launches already queued keep what they were queued with.
+// A node keeps its type. Launches already queued keep their parameters.
 CUresult replace(Operation &operation, Operation changed) {
     if (changed.type != operation.type) {
         return refuse(CUDA_ERROR_INVALID_VALUE, "the node is of another type");

@@ -106,7 +106,7 @@ struct Library {
     std::map<std::string, std::shared_ptr<Kernel>> kernels;
 };
 
-// What is to be linked, and what came of it.
+// Inputs of a link, and its result.
 struct LinkState {
     CUlinkState handle = nullptr;
     std::vector<std::string> texts;

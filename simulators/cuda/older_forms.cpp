@@ -1,4 +1,4 @@
-// Forms of functions that a newer one replaced without changing what it takes.
+// Older names of functions with the same parameters.
 #include "call.h"
 
 CUresult cuCtxDestroy(CUcontext ctx) {

@@ -17,7 +17,7 @@ struct AddressInfo {
     DeviceState *device; // of device memory
 };
 
-// Of all of address … address + bytes - 1; host memory that is pinned only in part is pageable.
+// Facts of all of address … address + bytes - 1; memory pinned only in part is pageable.
 AddressInfo info_of(Driver &driver, uint64_t address, uint64_t bytes);
 
 // Where the engine finds memory that info_of knows. Null when it is gone by now.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int greatest_priority = -5;
 
-// Of the attributes that launches have, those that a whole stream may have too.
+// The launch attributes that a whole stream may have too.
 bool is_stream_attribute(CUstreamAttrID attribute) {
     constexpr int access_policy_window = 1;
     constexpr int synchronization_policy = 3;

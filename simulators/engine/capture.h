@@ -174,9 +174,10 @@ template <class Stream> CaptureAnswer end_capture(Stream &origin) {
     return joined ? CaptureAnswer::ok : CaptureAnswer::unjoined;
 }
 
-// A stream that is destroyed while it captures. One that joined leaves and spoils nothing: what it
-// recorded is in the graph, and has to be joined as ever. With the one that the capture began on
-// the capture goes, for nobody else can end it; the answer is its graph then, which nobody gets.
+// A stream that is destroyed while it captures. A stream that joined leaves the capture valid: its
+// recorded work stays in the graph, and must still be joined. If the capture began on this stream,
+// the capture ends, because nobody else can end it; the answer is then its graph, which nobody
+// gets.
 template <class Stream> auto leave_capture(Stream &stream) -> decltype(stream.capture->graph) {
     const auto capture = stream.capture;
     if (capture == nullptr) {
@@ -191,7 +192,7 @@ template <class Stream> auto leave_capture(Stream &stream) -> decltype(stream.ca
     return nullptr;
 }
 
-// -- what is captured, and what may not be while something is ----------------------------------
+// -- captured work, and calls forbidden meanwhile ------------------------------------------------
 
 template <class Stream, class Operation>
 CaptureAnswer record_in_capture(Stream &stream, Operation operation) {
@@ -252,10 +253,10 @@ CaptureAnswer check_implicit_order(const Streams &streams, const Stream &stream,
     return answer;
 }
 
-// -- the order of what is not captured ---------------------------------------------------------
+// -- the order of other work ---------------------------------------------------------------------
 
-// What an operation waits for besides its own queue: one on the default stream for the `blocking`
-// queues, one on a blocking stream for the default one's, which may be gone.
+// Points that an operation waits for besides its own queue. On the default stream, these are the
+// `blocking` queues. On a blocking stream, it is the default stream's queue, which may be gone.
 template <class Stream>
 std::vector<Point> implicit_order(const Stream &stream,
                                   const std::vector<std::shared_ptr<Queue>> &blocking,

@@ -1,6 +1,6 @@
-// What runs a kernel: the interface between the drivers, which know images and queues, and
-// whatever can execute one: the host build of the same source (host_kernels.h), or for PTX its own
-// instructions (../ptx/executor).
+// Executors of kernels: the interface between the drivers, which know images and queues, and code
+// that runs a kernel. This is the host build of the same source (host_kernels.h), or for PTX its
+// own instructions (../ptx/executor).
 #pragma once
 
 #include <array>

@@ -91,7 +91,7 @@ std::vector<std::string> folders_of_driver(const std::string &beside) {
     for (const auto &entry : files::directory_iterator(host, ignored)) {
         folders.push_back(entry.path().string());
     }
-    // x86-64-v4 before x86-64-v3: the loader refuses what this CPU cannot run.
+    // x86-64-v4 before x86-64-v3: the loader refuses a level that this CPU lacks.
     std::sort(folders.rbegin(), folders.rend());
     return folders;
 }
@@ -203,7 +203,7 @@ class HostExecutable : public Executable {
     const KernelDescription description_;
 };
 
-// Whether the host build takes what the image says. Words in `why` when not.
+// Whether the host build has the image's parameters. If not, `why` has the reason.
 bool agrees(const uhal_host_kernel &kernel, const KernelDescription &description,
             std::string &why) {
     const size_t count = description.parameters.size();
@@ -290,7 +290,7 @@ std::unique_ptr<ExecutableModule> HostKernels::load(const std::vector<std::strin
             std::count_if(entries.begin(), entries.end(), [&](const std::string &entry) {
                 return find_kernel(*library.module, entry) != nullptr;
             }));
-        // Of libraries with the same names, the one with the fewest others fits best.
+        // If several libraries have all names, the one with the fewest other names fits best.
         const auto size = library.module->kernels_end - library.module->kernels_begin;
         if (matches > most || (matches == most && most > 0 && size < best_size)) {
             most = matches;

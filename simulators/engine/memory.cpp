@@ -85,7 +85,7 @@ bool DeviceMemory::open() {
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(span_)) != 0) {
         return false;
     }
-    // Of never destroyed memory: a driver has no moment at which its program is surely done.
+    // Never destroyed: a driver does not know when its program is surely done.
     static Reservation *newest = nullptr;
     if (newest == nullptr || newest->taken == newest->bytes) {
         newest = new Reservation(waiting_bytes);

@@ -41,7 +41,7 @@ struct Allocation {
     std::string name; // of a variable, for messages
 };
 
-// Memory that is gone, to name what a stale address belonged to.
+// Freed memory, to name the old allocation of a stale address.
 struct FreedRange {
     uint64_t address;
     uint64_t bytes;
@@ -118,7 +118,7 @@ class DeviceMemory {
     // Changes whenever `all` or `freed` do.
     uint64_t generation() const { return generation_; }
 
-    // Of this device and those it shares it with; zeros before the first allocation.
+    // The window of this device and the devices it shares with; zeros before the first allocation.
     Window window() const;
 
     // The device address of an address in the view, to name a fault there; 0 for any other.

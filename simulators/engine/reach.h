@@ -21,7 +21,7 @@ struct Reach {
 // Gathers ranges in any order.
 class ReachBuilder {
   public:
-    // Everything of a device that kernels may touch now, and what it had lately.
+    // Adds all memory of a device that kernels may touch now, and its recently freed memory.
     void add(const DeviceMemory &memory);
     void add(const Allocation &allocation);
     void add(const HostMemory &memory);

@@ -6,7 +6,7 @@
 
 namespace sim {
 
-// Reads where to report to; what is wrong with that goes to `complaint`.
+// Reads the destination of reports; an error of the setting goes to `complaint`.
 void start_reporting(std::string &complaint);
 
 // Where a reader of a short message finds the report, or what to set to get one; empty when it is

@@ -1,5 +1,5 @@
-// When queued work runs. Hardware promises only what was asked for; each schedule is one of the
-// orders it may take, and the ones that are never seen on a desk find missing synchronization.
+// When queued work runs. Hardware guarantees only explicit order. Each schedule is a legal order,
+// and the orders that are rare on real hardware find missing synchronization.
 #pragma once
 
 #include <cstdint>

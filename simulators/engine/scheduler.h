@@ -1,8 +1,8 @@
 // Runs the tasks of all queues of a simulated driver in an order its schedule picks.
 //
-// One thread plays every device, and takes its time: one task after the other. While one of them
-// stands still, as a kernel does that waits for a flag, others relieve it and run what independent
-// queues have ready. One more thread calls the program back. They start when they are needed.
+// One thread plays every device, one task after the other. While a task waits, such as a kernel
+// that polls a flag, other threads take over and run ready work of independent queues. One more
+// thread calls the program back. Threads start when they are needed.
 //
 // `mutex` guards everything the simulated driver owns, not only the queues.
 #pragma once
@@ -36,7 +36,7 @@ class Scheduler {
     // Adds a task and returns the point of its completion. Waits while the queue is full.
     Point submit(Lock &lock, const std::shared_ptr<Queue> &queue, Task task);
 
-    // Makes what the points need due and waits for them.
+    // Makes the work up to the points due and waits for it.
     void wait(Lock &lock, const std::vector<Point> &points);
 
     // Whether the point is reached. If not, one step towards it becomes due: a program that polls

@@ -1,4 +1,4 @@
-// Agents and what they say of themselves.
+// Agents and their properties.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -90,7 +90,7 @@ uint64_t free_bytes(const Agent &agent) {
     return agent.device.memory.capacity() - agent.device.memory.used();
 }
 
-// Of GPUs and CPUs; what only GPUs have is 0 of a CPU.
+// For GPUs and CPUs; properties of GPUs alone are 0 for a CPU.
 hsa_status_t amd_info(const Runtime &runtime, const Agent &agent, int attribute, void *value) {
     static constexpr Profile none = {};
     const Profile &profile = agent.gpu() ? *agent.profile : none;

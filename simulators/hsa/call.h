@@ -34,8 +34,8 @@ const std::string &words_for(hsa_status_t code);
 // True in a process forked from the one that loaded the library: it has none of the threads.
 bool forked();
 
-// For functions that cannot answer with a status: says what is wrong and ends the process, where
-// hardware would go on with somebody else's memory.
+// For functions that cannot answer with a status: prints the error and ends the process, where
+// hardware would corrupt other memory.
 [[noreturn]] void misuse(const char *call, const std::string &words);
 
 template <class Body> hsa_status_t in_runtime(const char *name, Body body) {
@@ -43,7 +43,7 @@ template <class Body> hsa_status_t in_runtime(const char *name, Body body) {
     return call.refusal() != HSA_STATUS_SUCCESS ? call.refusal() : body(call);
 }
 
-// Writes what a query asked for.
+// Writes the result of a query.
 template <class Type> hsa_status_t answer(void *output, const Type &value) {
     __builtin_memcpy(output, &value, sizeof value);
     return HSA_STATUS_SUCCESS;

@@ -15,8 +15,7 @@ class Callbacks {
   public:
     explicit Callbacks(std::mutex &mutex) : mutex_(mutex) {}
 
-    // Runs `call` soon, without the lock; the caller holds it. `about` is what it may be withdrawn
-    // with.
+    // Runs `call` soon, without the lock; the caller holds it. `about` is the key to withdraw it.
     void post(const void *about, std::function<void()> call);
 
     // Takes back the calls about something, of everything when it is null, and waits for one that

@@ -26,7 +26,7 @@ char *find_for_program(Runtime &runtime, const Agent *, uint64_t address, uint64
     if (range != nullptr) {
         return static_cast<char *>(runtime.ranges.view(*range, address));
     }
-    // A host pool's memory is known; a copy that leaves it is wrong, whatever comes behind it.
+    // A host pool's memory is known; a copy that leaves it is wrong, even into other known memory.
     const bool unknown = runtime.ranges.find(address) == nullptr;
     return unknown && !runtime.ranges.device_only(address) ? reinterpret_cast<char *>(address)
                                                            : nullptr;

@@ -1,4 +1,4 @@
-// Copies and fills: whether an engine may reach what they name, and the bytes themselves.
+// Copies and fills: whether an engine may access their memory, and the bytes themselves.
 #pragma once
 
 #include "packets.h"
@@ -20,7 +20,7 @@ Refusal prepare_copy(Runtime &runtime, const Agent &engine, const CopyShape &sha
 // For the program itself, which may reach every allocation and its own memory.
 Refusal prepare_program_copy(Runtime &runtime, const CopyShape &shape, CopyWork &work);
 
-// Moves the bytes, without the lock. `ok`, or what the memory answered.
+// Moves the bytes, without the lock. `ok`, or the memory's error.
 sim::Outcome move_bytes(const CopyWork &work);
 
 } // namespace hsa_sim

@@ -1,10 +1,10 @@
-// Checks that what a packet reads was made visible to it: that the writer released it far enough
+// Checks that memory a packet reads was made visible to it: that the writer released it far enough
 // and that the reader acquired it from as far.
 //
 // Hardware that lacks a fence mostly works and sometimes reads an old cache line; here the lack
-// itself is the fault. Known are the arguments of kernels, as far as they are addresses, and the
-// ranges of copies and fills. What a kernel reaches by other ways is not known, and neither is what
-// the program reads by itself. Not thread-safe: callers hold the runtime's lock.
+// itself is the fault. The check covers pointer arguments of kernels, and the ranges of copies and
+// fills. It does not cover memory that a kernel reaches in other ways, or reads by the program
+// itself. Not thread-safe: callers hold the runtime's lock.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace hsa_sim {
 
 struct Agent;
 
-// What the packets of a queue have acquired so far. Times are those of the ledger's clock.
+// Acquires of a queue's packets so far. Times come from the ledger's clock.
 struct QueueFences {
     uint64_t agent_acquired = 0;
     uint64_t system_acquired = 0;
-    // The announcement of the latest packet that acquired from the system: whatever the program
-    // wrote before it rang is visible to those announced with it.
+    // The announcement of the latest packet that acquired from the system. Memory that the program
+    // wrote before it rang is visible to the packets announced with it.
     uint64_t covers_announcement = 0;
 };
 
@@ -37,7 +37,7 @@ class Fences {
     // What a copy, a fill or the program's own copy wrote.
     void copied_to(uint64_t address, uint64_t bytes);
 
-    // Why a packet may not see what lies at an address; empty when it does. `by_program` says that
+    // Why a packet may not see memory at an address; empty when it does. `by_program` says that
     // the program itself may have written there, until it announced the packet.
     std::string kernel_reads(const Agent &agent, const QueueFences &queue, uint64_t address,
                              bool by_program, uint64_t announcement) const;

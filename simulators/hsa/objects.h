@@ -15,7 +15,7 @@
 #include "../images/hsaco.h"
 #include "profile.h"
 
-// What the ABI headers declare is what the library exports.
+// The library exports the declarations of the ABI headers.
 #pragma GCC visibility push(default)
 #include "wider_abi.h"
 #pragma GCC visibility pop

@@ -20,7 +20,7 @@ struct Refusal {
 // Type, reserved fields and signals.
 Refusal check_packet(const Runtime &runtime, const Packet &packet);
 
-// The rest of a kernel's packet. `kernel` is what it launches.
+// The rest of a kernel's packet. `kernel` is the kernel to launch.
 Refusal check_dispatch(const Runtime &runtime, const Queue &queue,
                        const hsa_kernel_dispatch_packet_t &packet, std::shared_ptr<Symbol> &kernel);
 

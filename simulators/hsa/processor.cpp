@@ -230,7 +230,7 @@ void Processor::run_copy(Lock &lock, const std::shared_ptr<Copy> &copy) {
         }
     }
     if (refusal.status == memory_fault && planned == 0) {
-        // As on hardware: the process hears of it, and the signal stays as it is.
+        // As on hardware: the process gets the event, and the signal is unchanged.
         report_memory_fault(*copy->engine, work.fault, refusal.words);
         return;
     }

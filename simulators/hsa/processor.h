@@ -51,7 +51,7 @@ class Processor {
     // Stops a queue for good and tells its program why.
     void fail(const std::shared_ptr<Queue> &queue, hsa_status_t status, const std::string &reason);
 
-    // Drops a queue and what it has not done; waits for what it is doing.
+    // Drops a queue and its pending packets; waits for the running one.
     void remove(Lock &lock, const std::shared_ptr<Queue> &queue);
     void remove_all(Lock &lock);
 

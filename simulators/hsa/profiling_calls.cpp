@@ -14,7 +14,7 @@ hsa_status_t times_of(Runtime &runtime, hsa_signal_t handle, bool copy, Times *t
     if (times == nullptr) {
         return HSA_STATUS_ERROR_INVALID_ARGUMENT;
     }
-    // A real runtime gives whatever the signal holds.
+    // A real runtime returns the signal's fields unchecked.
     if (!signal->timed || signal->timed_copy != copy) {
         return refuse(HSA_STATUS_ERROR, "nothing that was profiled has counted this signal down");
     }

@@ -44,7 +44,7 @@ struct Queue {
     bool profiled = false;
     bool failed = false; // nothing more is taken from it
 
-    // Indices of packets: each is of the first one for which something has not happened.
+    // Indices of packets: each is the first packet that has not reached the state.
     uint64_t written = 0;   // reserved by the program
     uint64_t announced = 0; // told by the doorbell
     uint64_t seen = 0;      // complete in memory, completion signal noted

@@ -5,7 +5,7 @@ using namespace hsa_sim;
 
 namespace {
 
-// Runs `body` with a signal and the lock; returns what it returns.
+// Runs `body` with a signal and the lock; returns its result.
 template <class Body>
 hsa_signal_value_t with_signal(const char *name, hsa_signal_t handle, Body body) {
     Runtime &runtime = Runtime::get();

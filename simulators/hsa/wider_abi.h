@@ -1,6 +1,6 @@
 /* Functions of the HSA runtime that uhal does not call and other programs do: further spellings of
- * signal and queue operations, memory regions, code object files. Names, values and layouts are
- * those of AMD's hsa.h and hsa_ext_amd.h.
+ * signal and queue operations, memory regions, code object files. Names, values and layouts come
+ * from AMD's hsa.h and hsa_ext_amd.h.
  */
 #ifndef UHAL_SIMULATED_HSA_WIDER_ABI_H
 #define UHAL_SIMULATED_HSA_WIDER_ABI_H

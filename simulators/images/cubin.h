@@ -1,5 +1,5 @@
-// Reads what a driver needs of a cubin, NVIDIA's ELF: target, entries with their parameters from
-// the .nv.info sections, variables from the symbol table.
+// Reads a cubin, NVIDIA's ELF, for the driver: target, entries with their parameters from the
+// .nv.info sections, variables from the symbol table.
 #pragma once
 
 #include <string>

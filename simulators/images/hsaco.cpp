@@ -19,7 +19,7 @@ constexpr uint32_t metadata_note = 32;
 constexpr uint64_t most_kernarg_bytes = 1 << 20;
 constexpr uint64_t any_u32 = UINT32_MAX;
 
-// Where a descriptor says again what the metadata says.
+// The part of a descriptor that repeats the metadata.
 struct Descriptor {
     uint32_t group_bytes;
     uint32_t private_bytes;

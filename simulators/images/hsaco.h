@@ -1,6 +1,6 @@
-// Reads what a driver needs of a code object, AMD's ELF: the target from the header, the kernels with
-// their arguments from the metadata note, and where they and the variables are from the symbols.
-// ROCr looks in .symtab, with LOADER_USE_DYNSYM in .dynsym, and takes global objects only.
+// Reads a code object, AMD's ELF, for the driver: the target from the header, the kernels with
+// their arguments from the metadata note, and the addresses of kernels and variables from the
+// symbols. ROCr looks in .symtab, with LOADER_USE_DYNSYM in .dynsym, and takes global objects only.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace sim {
 
-// What code was compiled for, or what a device is: a processor and its features. Of code, a feature
-// that is not named may be on or off; a device does not have those that are not named.
+// A processor and its features: the target of code, or a device. Code may run with a feature it
+// does not name on or off; a device lacks features it does not name.
 struct AmdTarget {
     std::string processor;                // "gfx90a"
     std::map<std::string, bool> features; // "sramecc", "xnack"

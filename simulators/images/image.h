@@ -1,4 +1,4 @@
-// What the simulated CUDA driver needs to know of a device image, whatever its format.
+// The simulated CUDA driver's view of a device image, in any format.
 #pragma once
 
 #include <cstdint>

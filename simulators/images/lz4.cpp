@@ -57,7 +57,7 @@ bool decompress_lz4(const Bytes &block, std::vector<unsigned char> &content) {
         if (distance == 0 || distance > made || match > content.size() - made) {
             return false;
         }
-        // Byte by byte: a match may overlap what it makes.
+        // Byte by byte: a match may overlap its own output.
         for (; match != 0; --match, ++made) {
             content[made] = content[made - distance];
         }

@@ -1,5 +1,5 @@
-// Reads what a driver needs of PTX text: version, target, entries with their parameters, variables.
-// The instructions are not looked at.
+// Reads PTX text for the driver: version, target, entries with their parameters, variables. It
+// skips the instructions.
 #pragma once
 
 #include <string>

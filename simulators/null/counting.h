@@ -1,5 +1,4 @@
-// What the do-nothing drivers count, and tell a benchmark, which holds it against what it meant to
-// do.
+// Counters of the do-nothing drivers; a benchmark compares them with its own count of calls.
 #pragma once
 
 #include <cstddef>

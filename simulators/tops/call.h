@@ -38,13 +38,13 @@ topsError_t to_result(sim::Status status);
 // Answers `code` with words: they are what topsGetErrorString says next on this thread.
 topsError_t refuse(topsError_t code, const std::string &words);
 
-// Answers the code of a device's fault: its words are told to every thread that asks.
+// Answers the code of a device's fault; every thread that asks gets its words.
 topsError_t refuse_fault(topsError_t code, const std::string &words);
 
 // Words of this thread's last refusal if it was with this code, else of a fault.
 std::string words_for(topsError_t code);
 
-// Keeps what a call answers for topsGetLastError.
+// Keeps a call's result for topsGetLastError.
 topsError_t remember(topsError_t result);
 
 // This thread's last error; `clear` forgets it.

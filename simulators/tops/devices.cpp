@@ -42,7 +42,7 @@ template <class Body> topsError_t of_device(const char *name, int ordinal, Body 
     });
 }
 
-// The published structure, and after it or in it what a newer library added.
+// The published structure, with the fields a newer library added behind it or within it.
 void put_properties(Call &call, const DeviceState &device, topsDeviceProp_t *room) {
     const Profile &profile = device.profile;
     const Readings &readings = call.runtime.readings;

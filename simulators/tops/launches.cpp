@@ -1,4 +1,4 @@
-// Kernel launches and what a function tells of itself.
+// Kernel launches, and queries of functions.
 #include <algorithm>
 
 #include "kernel_work.h"

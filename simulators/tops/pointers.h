@@ -19,8 +19,8 @@ struct AddressInfo {
     Kind kind;
 };
 
-// Of all of pointer … pointer + bytes - 1, for the current device. Host memory that is pinned only
-// in part is pageable.
+// Facts of all of pointer … pointer + bytes - 1, for the current device. Host memory that is pinned
+// only in part is pageable.
 AddressInfo info_of(Call &call, uint64_t pointer, uint64_t bytes);
 
 // Where the engine finds memory that info_of knows. Null when it is gone by now.

@@ -24,7 +24,7 @@ struct Profile {
     int minor() const { return target[4] - '0'; }
 };
 
-// Of the L2 that is reported, what launches really get.
+// The part of the reported L2 that launches can use.
 constexpr uint64_t usable_shared_bytes = uint64_t{60} << 20;
 constexpr unsigned max_sub_threads = 8;
 

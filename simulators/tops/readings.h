@@ -1,5 +1,5 @@
-// What no public document tells of the runtime: each point has two readings here, chosen by a
-// variable, so that a client can be tried against both.
+// Undocumented behaviour of the runtime: each point has two readings here, chosen by a variable, so
+// that a client can be tested with both.
 #pragma once
 
 #include <string>
@@ -19,15 +19,15 @@ struct Readings {
     bool takes_kernel_parameters = true;
     // Whether a pointer is a handle that launches convert, or the device's own address.
     bool pointers_are_handles = true;
-    // Of an image's parameters, whether only those it calls buffers are converted.
+    // Whether only an image's buffer parameters are converted, or all pointers.
     bool converts_buffers_only = true;
     // Whether an error of the device stays for every later call.
     bool faults_stay = true;
-    // Of a bundle of several images: the one for the device, or just the first.
+    // Whether a bundle of several images loads the device's image, or just the first.
     bool chooses_in_bundles = true;
     // Whether streams allocate.
     bool allocates_in_order = true;
-    // Whether an attribute of a pointer is written as 8 bytes whatever it is.
+    // Whether every attribute of a pointer is written as 8 bytes.
     bool wide_attributes = false;
     unsigned sips = 0;          // of a cluster, instead of the profile's
     unsigned block_threads = 0; // that a block may have, instead of the SIPs of a cluster

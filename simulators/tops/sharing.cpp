@@ -7,7 +7,8 @@ using namespace tops_sim;
 
 namespace {
 
-// Of topsDeviceCanAccessPeer: a link through a PCIe switch. It is a bit field, not a truth value.
+// The value of topsDeviceCanAccessPeer: a link through a PCIe switch. It is a bit field, not a
+// truth value.
 constexpr int through_a_switch = 1 << 8;
 
 static_assert(sizeof(sim::SharedRange) <= sizeof(topsIpcMemHandle_t));

@@ -1,11 +1,11 @@
-/* An OpenCL library over another one that shows less of it, or more: what devices that nobody here
- * has would say. All functions but these are those of the library below, which this one is linked with.
+/* An OpenCL library over another one that changes some of its answers: it imitates other devices.
+ * It links with the library below, whose functions are used for the rest.
  *
  *   UHAL_LAYER_HIDES     words that CL_DEVICE_EXTENSIONS loses
- *   UHAL_LAYER_IL        what CL_DEVICE_IL_VERSION says instead
- *   UHAL_LAYER_SVM       what CL_DEVICE_SVM_CAPABILITIES says instead, a number
- *   UHAL_LAYER_UNTIMED   anything: no marker tells when it was done
- *   UHAL_LAYER_BUFFERS   anything: cl_ext_buffer_device_address is there, over fine-grained memory
+ *   UHAL_LAYER_IL        the value of CL_DEVICE_IL_VERSION
+ *   UHAL_LAYER_SVM       the value of CL_DEVICE_SVM_CAPABILITIES, a number
+ *   UHAL_LAYER_UNTIMED   any value: no marker has times
+ *   UHAL_LAYER_BUFFERS   any value: cl_ext_buffer_device_address exists, over fine-grained memory
  */
 #define _GNU_SOURCE
 
@@ -29,7 +29,7 @@ static const char OFFERED[] = "cl_ext_buffer_device_address";
 cl_mem clCreateBuffer(cl_context context, cl_bitfield flags, size_t bytes, void *host,
                       cl_int *status);
 
-/* -- what is said of a device ------------------------------------------------------------------ */
+/* -- properties of a device -------------------------------------------------------------------- */
 
 static cl_status answer(const void *told, size_t told_bytes, size_t bytes, void *value,
                         size_t *needed) {

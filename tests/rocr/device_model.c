@@ -1,13 +1,13 @@
 /* A model of one AMD GPU, for the hook that AMD's HSA runtime has for such models since ROCm 7.
  *
- * With HSA_MODEL_LIB naming this library and HSA_MODEL_TOPOLOGY a folder that describes the device,
- * the runtime opens no kernel driver: memory is the host's, queues come here. A thread a queue takes
- * its packets as a packet processor does, or as an engine for copies. No kernel is executed: a
- * dispatch is checked and noted, and counts as done.
+ * HSA_MODEL_LIB names this library and HSA_MODEL_TOPOLOGY a folder that describes the device. Then
+ * the runtime opens no kernel driver: memory is the host's, and queues come here. A thread a queue
+ * takes its packets as a packet processor does, or as an engine for copies. No kernel is executed:
+ * a dispatch is checked and noted, and counts as done.
  *
- * Layouts are those of the "HSA Platform System Architecture Specification" 1.2 (packets), of
- * amd_hsa_signal.h (signals), of LLVM's "User Guide for AMDGPU Backend" (kernel descriptors) and of
- * Linux's vega10_sdma_pkt_open.h and navi10_sdma_pkt_open.h (commands of the copy engines). */
+ * Sources of the layouts: packets, "HSA Platform System Architecture Specification" 1.2; signals,
+ * amd_hsa_signal.h; kernel descriptors, LLVM's "User Guide for AMDGPU Backend"; commands of the
+ * copy engines, Linux's vega10_sdma_pkt_open.h and navi10_sdma_pkt_open.h. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* -- what the runtime calls -------------------------------------------------------------------- */
+/* -- calls by the runtime ---------------------------------------------------------------------- */
 
 enum { HOOK_MAJOR = 0, HOOK_MINOR = 4 };
 
@@ -73,14 +73,14 @@ typedef struct noted_dispatch {
     char complaint[COMPLAINT_BYTES]; /* why hardware would not run it; empty: nothing is wrong */
 } noted_dispatch;
 
-/* Calls `body` on a thread of its own and returns what that returns.
+/* Calls `body` on a thread of its own and returns its result.
  *
- * ROCr 7.2 forgets to count the nodes of a model: hsaKmtOpenKFD takes what its stack held before and
- * clears as many bytes, at most 4 GiB. Mostly that is the lower half of an address in that same
- * stack: on a stack at the start of a piece of 4 GiB the bytes are few. */
+ * ROCr 7.2 forgets to count the nodes of a model. hsaKmtOpenKFD reads an uninitialised number of
+ * bytes from its stack and clears as many, at most 4 GiB. Mostly the number is the lower half of an
+ * address in that same stack: on a stack at the start of a piece of 4 GiB it is small. */
 int model_run(int (*body)(void));
 
-/* Copies what was noted from `first` on; returns how many there were. */
+/* Copies the notes from `first` on; returns how many there were. */
 size_t model_dispatches(noted_dispatch *noted, size_t first, size_t most);
 
 /* How many packets were none that a device of this kind knows. */
@@ -110,7 +110,7 @@ static void complete(const model *owner, signal *done, uint64_t start) {
     done->end = now();
     _Atomic uint64_t *mailbox = done->mailbox;
     const uint32_t event = done->event;
-    /* Whoever waits may free the signal as soon as it is down. */
+    /* A waiting thread may free the signal once it is down. */
     atomic_fetch_sub(&done->value, 1);
     if (mailbox != NULL) {
         atomic_store(mailbox, event);
@@ -325,8 +325,8 @@ static void process(queue *of, const packet *next, unsigned type) {
         atomic_fetch_add(&unknown_packets, 1);
 }
 
-/* The runtime destroys a queue with a lock held that telling it of an event takes, too: so nothing is
- * told while the queue is in use, and nobody waits for a thread to end. */
+/* The runtime destroys a queue under a lock that its event notification takes, too. So no event is
+ * sent while the queue is in use, and nobody waits for a thread to end. */
 static void drop(queue *of) {
     if (atomic_fetch_sub(&of->holders, 1) == 1) {
         pthread_mutex_destroy(&of->in_use);
@@ -418,8 +418,8 @@ static void poll_memory(queue *of, const command *poll) {
         idle(&rounds);
 }
 
-/* Executes a command; returns how many words it has, 0 for one that is not known. `event` is what it
- * tells the runtime of, if anything. */
+/* Executes a command; returns how many words it has, 0 for an unknown one. `event` is the event for
+ * the runtime, if any. */
 static unsigned execute(queue *of, const command *next, unsigned *event) {
     const uint32_t *words = next->words;
     const unsigned sub_operation = words[0] >> 8 & 0xff;

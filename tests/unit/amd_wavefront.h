@@ -1,9 +1,11 @@
-// AMD's compiler and one of its devices, for kernels that are compiled for this CPU: what <uhal/kernel.h>
-// asks clang for there. A work-item is a fiber; all of a block run in turn from one yield to the next,
-// so whatever needs several of them takes two: what they give, and what they get.
+// AMD's compiler and one of its devices, for kernels that are compiled for this CPU. It has the
+// builtins of clang that <uhal/kernel.h> uses there. A work-item is a fiber. All fibers of a block
+// run in turn from one yield to the next, so an operation across work-items takes two turns: one to
+// give values, one to get them.
 //
-// What an instruction does is the ISA manual's ("AMD Instinct MI200 Instruction Set Architecture",
-// DS_BPERMUTE_B32): the address is of bytes and wraps at the wavefront's end, a lane that is off gives 0.
+// The instructions follow the ISA manual ("AMD Instinct MI200 Instruction Set Architecture",
+// DS_BPERMUTE_B32): the address counts bytes and wraps at the wavefront's end, and an inactive lane
+// gives 0.
 #pragma once
 
 #define __HIP__ 1
@@ -76,7 +78,7 @@ static void run_work_item() {
 
 } // namespace amd
 
-// Integers and pointers alone are passed alike, whatever their type.
+// The ABI passes integers and pointers of any type alike.
 extern "C" void launch(amd::Kernel kernel, const uint32_t *grid, const uint32_t *block,
                        const uint64_t *arguments) {
     using namespace amd;

@@ -1,5 +1,5 @@
-/* A queue in memory with a thread that takes packets as a device does, and complains of what a
- * device would not forgive. The first complaint is kept for the test to read. */
+/* A queue in memory with a thread that takes packets like a device, and reports faults that would
+ * break a device. The test reads the first report. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "aql.h"
@@ -28,7 +28,7 @@ typedef struct device {
     _Atomic uint32_t doorbells;
     _Atomic uint32_t launches;
     _Atomic uint32_t barriers;
-    uint64_t next_of[THREADS]; /* what the next launch of each submitting thread must say */
+    uint64_t next_of[THREADS]; /* the number that each submitting thread's next launch must have */
     char complaint[200];
 } device;
 

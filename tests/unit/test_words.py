@@ -17,12 +17,13 @@ SWEPT = (*PRODUCT, "examples", "simulators")
 TOO_VAGUE = {"place", "places"}
 """Not as a whole name, nor as a part of one between underscores."""
 ENGLISH = {"in_place", "is_in_place", "inplace"}
-"""Names that mean what the phrase means."""
+"""Names in their usual English meaning."""
 PERSONS = {"he", "him", "his", "she", "her", "hers"}
 """Callers are no persons: sentences about them say `callers`."""
 
 PAGES = (
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("*_backend/README.md")),
     ROOT / "simulators" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
@@ -102,7 +103,7 @@ def test_a_vague_name_is_seen() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [one for one in PAGES if one.stem not in UNSWEPT],
+    PAGES,
     ids=lambda page: f"{page.parent.name}/{page.stem}",
 )
 def test_sentences_and_cells_of_a_page_are_short(page: Path) -> None:

@@ -1,10 +1,10 @@
-// Vectors of bytes that weights of blocks are multiplied by on CPUs, as ggml quantizes them there:
-// by Q8_0 for weights of blocks below 256 elements, else by Q8_K. The scales of Q8_0 stay in f32,
-// though.
+// Vectors of bytes, the other operand of products by block weights on CPUs, quantized as in ggml:
+// by Q8_0 for weights of blocks below 256 elements, else by Q8_K. Unlike ggml's, the scales of Q8_0
+// stay in f32.
 //
-// The integers of a vector lie together, filled up with zeros to a multiple of 64, then comes what
-// belongs to them: of 32 elements 8 bytes, of 256 elements 64. A vector takes 5/4 of the bytes of
-// its integers.
+// The integers of a vector lie together, filled up with zeros to a multiple of 64. Then come their
+// scales and sums: 8 bytes for 32 elements, 64 bytes for 256 elements. A vector takes 5/4 of the
+// bytes of its integers.
 #ifndef UBRIDGE_ACTIVATIONS_H
 #define UBRIDGE_ACTIVATIONS_H
 
@@ -13,13 +13,13 @@
 
 enum : u64 { FILLED = 64 };
 
-// Of 32 elements of Q8_0.
+// Scale and sums of 32 elements of Q8_0.
 struct Side32 {
     f32 d;
     i16 sums[2]; // of 16 integers
 };
 
-// Of 256 elements of Q8_K.
+// Scale and sums of 256 elements of Q8_K.
 struct Side256 {
     i16 sums[16];
     i16 sums_of_32[8];
@@ -115,7 +115,7 @@ DEVICE_FUNCTION void quantize_256(const f32 *x, i8 *quants, Side256 *side)
         const Floats16 scaled = load16(x + 16 * part) * factor;
         const Floats16 above = scaled < -127 ? Floats16{} - 127 : scaled;
         const Floats16 limited = above > 127 ? Floats16{} + 127 : above;
-        // Added to this, what is behind the point is rounded away, ties to even.
+        // Adding this rounds away the fraction, ties to even.
         constexpr f32 ROUNDING = 0x1.8p23f;
         const Integers16 integers = Integers16(limited + ROUNDING) - i32(0x4B400000);
         store_bytes(quants + 16 * part, integers);

@@ -1,9 +1,10 @@
 // Intel's matrix unit: 16 lines of 16 words by 16 lines of 16 words of two bf16 each, added to 16
-// lines of 16 sums in f32 (Intel's Software Developer's Manual, volume 1, chapter 18, TDPBF16PS).
+// lines of 16 sums in f32. Source: Intel's Software Developer's Manual, volume 1, chapter 18,
+// TDPBF16PS.
 //
-// A process asks the kernel for the unit's registers once, before any thread uses them; whoever
-// launches has done so. The instructions are spelled here: compilers' intrinsics do not say that they
-// read memory, and GCC 12 drops what was stored for them just before.
+// A process must ask the operating system for the unit's registers once, before any thread uses
+// them; the launcher does so. The instructions are written as assembly. Compilers' intrinsics do
+// not declare that they read memory, and GCC 12 drops the stores just before them.
 #ifndef UBRIDGE_AMX_H
 #define UBRIDGE_AMX_H
 

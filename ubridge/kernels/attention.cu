@@ -2,21 +2,22 @@
 // without ever holding a row of scores.
 //
 // q and out are (batch, heads, q_len, head_dim), k and v (batch, kv_heads, kv_len, head_dim), all
-// contiguous; neighboring heads / kv_heads heads of q share one of k and v. mask is null or added to
-// the scores: element (q, k) of a head lies at q * kv_len + k behind head * mask_head + batch *
+// contiguous. heads / kv_heads neighboring heads of q share a head of k and v. mask is null or added
+// to the scores: element (q, k) of a head lies at q * kv_len + k behind head * mask_head + batch *
 // mask_batch. With `causal` the last query sees every key and each one before it sees one less. A
 // query that sees no key gets zeros. head_dim is at most 256.
 //
-// A block is one query. Its work-items score as many keys at once as there are of them, and then
-// each adds up some columns of the result. What was summed before is rescaled when a larger score
-// turns up (online softmax). Everything is computed in f32, or f64 for f64.
+// A block is one query. Each work-item scores one key at a time, and then each adds up some columns
+// of the result. Earlier sums are rescaled when a larger score turns up (online softmax). Everything
+// is computed in f32, or f64 for f64.
 //
-// `sdpa_cached_<type>` is for caches of `capacity` keys of which the first ones are there: q and out
-// are (tokens, heads, head_dim), k and v (kv_heads, capacity, head_dim), and the first token stands
-// where `position` points to. A query sees the keys up to its own, and with a window only as many of
-// them. Scores are bounded by cap * tanh(score / cap) unless cap is 0; bias, null or (heads,
-// capacity), is added behind that. Of several blocks along y each takes `split` keys and leaves its
-// sums, their total and the largest score in `parts`, which `sdpa_merge_<type>` puts together in
+// `sdpa_cached_<type>` is for caches of `capacity` keys, filled from the front: q and out are
+// (tokens, heads, head_dim), k and v (kv_heads, capacity, head_dim), and `position` points to the
+// first token's position. A query sees the keys up to its own, and with a window only the last
+// `window` of them. Scores are bounded by cap * tanh(score / cap) unless cap is 0; bias, null or
+// (heads, capacity), is added behind that. With several blocks along y, each takes `split` keys and
+// leaves its sums, their total and the largest score in `parts`. `sdpa_merge_<type>` combines them in
+// order; blocks behind the end of the text return at once.
 // order: where the text is shorter, blocks return at once.
 #include "number.h"
 

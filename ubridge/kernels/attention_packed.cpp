@@ -110,7 +110,7 @@ static inline void add_values(const f32 *shares, const T *values, u64 count, u64
             *vector_at(results + row * width + part * LANES) = sums[row][part];
 }
 
-// Scores of a row become shares of what was seen so far; its sums are brought to the same scale.
+// Scores of a row become shares of the total so far; its sums are brought to the same scale.
 static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, f32 cap,
                              const f32 *bias) {
     if (cap != 0.0f)
@@ -180,7 +180,7 @@ static inline void visit(const Rows &rows, u64 row, u64 first, const Packed &pac
 
 // -- without packing ------------------------------------------------------------------------------
 
-// Of LANES vectors each one's sum: halves of pairs are added, then quarters of pairs of those.
+// Each sum of LANES vectors: halves of pairs are added, then quarters of the pairs' sums.
 template <u64 stage> static inline Floats sums_of(Floats *vectors) {
     typedef std::make_integer_sequence<int, int(LANES)> All;
     for (u64 i = 0; i < stage; ++i) {

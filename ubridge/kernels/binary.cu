@@ -2,7 +2,7 @@
 // operands, `<comparison>_<type>` gives u8, 0 or 1.
 //
 // dims_and_strides is null when both operands are contiguous, otherwise dims, strides of lhs,
-// strides of rhs; what is broadcast has the stride 0.
+// strides of rhs; a broadcast dim has the stride 0.
 #include "elementwise.h"
 
 #include <math.h>

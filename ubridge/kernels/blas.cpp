@@ -1,6 +1,7 @@
 // Matrix products by a BLAS, for CPUs. `blas_matmul_<type>` is out = a b for each batch, where
-// `gemm` is the address of cblas_sgemm or cblas_dgemm with 32-bit integers; `blas_matvec_<type>` is
-// that of a matrix by a vector, with cblas_sgemv or cblas_dgemv, which reads the matrix only once.
+// `gemm` is the address of cblas_sgemm or cblas_dgemm with 32-bit integers. `blas_matvec_<type>`
+// multiplies a matrix by a vector, with cblas_sgemv or cblas_dgemv, which reads the matrix only
+// once.
 //
 // Kernels like any other, so that products keep their stream's order, spread over the host's own
 // threads and can be recorded. The grid is (pieces of n, pieces of m, batches): a block multiplies

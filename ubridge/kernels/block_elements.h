@@ -1,4 +1,4 @@
-// Elements of blocks: all of them, and those of rows by their numbers.
+// Elements of blocks: all of them, or selected rows.
 //
 // Everything is written in spans: up to 32 neighbors of a block that share a level. On a GPU a
 // work-item takes four elements, or a span, at a time; on the host vectors of sixteen are.
@@ -20,7 +20,7 @@ typedef i16 Shorts16 __attribute__((vector_size(32)));
 typedef i32 Integers16 __attribute__((vector_size(64)));
 typedef f32 Floats16 __attribute__((vector_size(64)));
 
-// Sixteen elements' integers, as they are stored.
+// The integers of sixteen elements, in storage order.
 template <class Block> DEVICE_FUNCTION Integers16 sixteen(const Block &block, u32 first)
 {
     Words words;
@@ -45,7 +45,7 @@ DEVICE_FUNCTION Floats16 load16(const f32 *from)
     return values;
 }
 
-// Of the lanes: by halves, so that compilers make vectors of it.
+// Combines lanes by halves, so that compilers vectorize it.
 template <class Lanes, class Combine> DEVICE_FUNCTION auto over_lanes(Lanes values, Combine combine)
 {
     decltype(values[0] + values[0]) lanes[16];

@@ -2,7 +2,7 @@
 // of vectors, `product_<format>_<type>` multiplies by them: out[v, row] = sum over l of weight[row,
 // l] x[v, l]. Products of integers are exact, sums of them are taken in f32 and rounded once.
 //
-// `indexed_<format>` has several weights and for each product the id of the one it is by.
+// `indexed_<format>` has several weights and for each product the id of its weight.
 //
 // A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are
 // read from memory once. Grids are (pieces). ubridge/ops/blocks.py says what the
@@ -53,7 +53,7 @@ ACTIVATIONS(bf16, 256)
 
 enum : u64 { FEW_VECTORS = 3 }; // for which unpacking a panel does not pay
 
-// Of a weight's piece, what all its tiles share.
+// The data that all tiles of a weight's piece share.
 struct Work {
     const u8 *weight; // from the first row on
     u64 rows, blocks;
@@ -163,8 +163,8 @@ FORMATS_BESIDE(PRODUCTS)
 
 enum : u32 { NONE = ~0u }; // an id that stands for no weight: nothing is reported for it
 
-// Several weights, one after the other, and products each of which is by one of them: product t is
-// of vector t / sharing, and of the weight ids[t].
+// Several weights, one after the other, and products by one weight each: product t multiplies
+// vector t / sharing by the weight ids[t].
 struct Choices {
     const char *entry;
     const u8 *weights;
@@ -215,8 +215,8 @@ ONE_FUNCTION void scatter(const f32 *results, u64 step, u64 first, u64 length, u
 // `multiply_piece` of a format: one function is enough for all else.
 typedef void (*Multiply)(const Work &work, Deliver deliver, void *out, u64 first_row, u64 out_rows);
 
-// A piece of the rows of every weight: products by one weight go through it together. Of an id out
-// of bounds the results are 0, and one piece reports it.
+// A piece of the rows of every weight: products by one weight are computed together. An id out of
+// bounds gives 0, and one piece reports it.
 ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, Multiply multiply,
                                   f32 *out)
 {
@@ -255,7 +255,7 @@ ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, Multip
             report_index(all.entry, products[i], all.ids[products[i]], all.count);
 }
 
-// Of a format: the elements and the bytes of a block, and what multiplies.
+// A format: the elements and the bytes of a block, and its product functions.
 struct Format {
     u64 elements, bytes;
     Multiply multiply;

@@ -42,7 +42,7 @@ enum : u32 { AT_ONCE = 2, COUNT = 3 };
 enum : u32 { AT_ONCE = 2, COUNT = 2 };
 #endif
 
-// Whether integers have a sign: those of other formats are from 0 to 127.
+// Whether integers have a sign: other formats' integers are from 0 to 127.
 template <class Block> constexpr bool is_signed = true;
 template <> constexpr bool is_signed<BlockQ4_0> = false;
 template <> constexpr bool is_signed<BlockQ4_1> = false;
@@ -159,7 +159,7 @@ UNPACK_WIDE(BlockQ6_K)
 
 enum : u32 { SOON = 320 }; // bytes of a row that are asked for before they are needed
 
-// Of PANEL lines, `step` words apart, the first `words` words become columns.
+// The first `words` words of PANEL lines, `step` words apart, become columns.
 ONE_FUNCTION void turn(const u8 *lines, u64 step, u64 words, u32 *to)
 {
     for (u64 word = 0; word < words; word += LANES)
@@ -205,9 +205,9 @@ template <u32 SPAN> DEVICE_FUNCTION i32 sum_of_span(const Side256 &side, u32 spa
     return SPAN == 32 ? side.sums_of_32[span] : side.sums[span];
 }
 
-// Of spans of vectors: what dot products of theirs begin with where there are no minimums, or what
-// these are multiplied by. What spans are scaled by belongs to each of them, or to runs of 256
-// elements: then it is left out until the sum of a run is known. Else a vector is one run.
+// Constants for spans of vectors: the start value of dot products without minimums, else the factor
+// of the minimums. Each span has a scale of its own, or each run of 256 elements has one, applied
+// to the run's sum. Without either, a vector is one run.
 struct Shares {
     const bool each;
     const u64 spans, runs;
@@ -313,7 +313,7 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
                         sums[v][r] -= totals[v * shares.spans + span] * minimum[r];
                 }
         }
-        // Sums of all runs stay in memory: registers are for those of one.
+        // Sums of all runs stay in memory: registers hold only one run's.
 #pragma GCC unroll 6
         for (u32 v = 0; v < count; ++v)
 #pragma GCC unroll 2

@@ -20,11 +20,11 @@ DEVICE_FUNCTION i32 dot4(u32 a, u32 b, i32 sum)
 #endif
 }
 
-// Where the minimum's share comes from: the integers of y, or the sum of what they were made of,
-// which its blocks keep. The results differ by what y lost when it was quantized.
+// Source of the minimum's share: the integers of y, or the sum of the original numbers, which its
+// blocks keep. The results differ by the rounding error of y's quantization.
 enum class Sums { of_integers, kept };
 
-// The scale, then what stands for the minimum: of a span, and of y.
+// The product with its scale and the minimum's share, for a span and y.
 template <class Block, Sums sums>
 DEVICE_FUNCTION f32 scaled(Level level, i32 product, i32 total, f32 d, f32 s)
 {
@@ -54,7 +54,7 @@ template <class Block> struct Span {
     }
 };
 
-// Of a span that begins at element `first`, of y's block those from `first % 32` on.
+// The dot product of a span that begins at element `first` with y's elements from `first % 32` on.
 template <class Block, Sums sums>
 DEVICE_FUNCTION f32 dot(const Span<Block> &span, u32 first, const BlockQ8_1 &y)
 {

@@ -30,8 +30,8 @@ template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 
-// The last blocks of a row, fewer than are taken at a time: zeros stand for the others, and for what
-// they are multiplied by.
+// The last blocks of a row, fewer than are taken at a time: zeros stand for missing blocks and
+// their factors.
 template <class Block, class Side>
 ONE_FUNCTION f32 multiply_rest(const Block *last, u64 left, const i8 *quants, const Side *sides)
 {

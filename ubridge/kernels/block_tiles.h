@@ -92,7 +92,7 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
     }
 }
 
-// Of more columns than 64 one half after the other, or their sums would not stay in registers.
+// More columns than 64 are computed in two halves, so that their sums stay in registers.
 template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_tile(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
                                    u32 columns, u64 rows, u64 vectors, u64 y_blocks, u64 dst_rows) {

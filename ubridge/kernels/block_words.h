@@ -6,7 +6,7 @@
 
 #include <uhal/kernel.h>
 
-// What an integer is multiplied by, and what is subtracted then.
+// An integer's factor, and the number subtracted from the product.
 struct Level {
     f32 scale;
     f32 minimum;
@@ -21,11 +21,11 @@ struct Level {
 #define ONE_FUNCTION __attribute__((noinline, noclone)) static
 #endif
 
-// Four words at once: compilers make vector instructions of what is written for one.
+// Four words at once: compilers make vector instructions of code for one word.
 typedef u32 Words __attribute__((vector_size(16)));
 #endif
 
-// Four bytes as one word, or as many words as the type has, from an address that is a multiple of
+// Four bytes as one word, or all words of a larger type, from an address that is a multiple of
 // `alignment`.
 template <u32 alignment, class Word> DEVICE_FUNCTION Word load(const u8 *bytes)
 {

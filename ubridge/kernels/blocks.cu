@@ -1,7 +1,7 @@
 // Weights of ggml's blocks, every format alike: their elements in each type of floats, and their
-// products with vectors of f32. What Candle has of this, and products of its formats with Q8_1,
-// quantized.cu has under Candle's names; those of the other formats are here. Blocks lie at a
-// multiple of the alignment of their struct.
+// products with vectors of f32. quantized.cu has Candle's kernels under Candle's names, with
+// products of its formats by Q8_1; products of the other formats are here. Blocks lie at a multiple
+// of the alignment of their struct.
 #include "block_products_q8_1.h"
 #include "codebook_blocks.h"
 

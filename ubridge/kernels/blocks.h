@@ -1,18 +1,18 @@
-// Blocks of quantized weights as ggml lays them out, and what their elements are.
+// Blocks of quantized weights in ggml's layout, and their elements.
 //
-// A block holds ELEMENTS small integers and what scales them. Each struct is one format: its bytes,
-// and by two functions its elements:
+// A block holds ELEMENTS small integers and their scales. Each struct is one format: its bytes, and
+// two functions that give its elements:
 //
 //     element e = level(e).scale * (byte e % 4 of packed(e - e % 4) - OFFSET) - level(e).minimum
 //
-// `packed` gives four neighbors as the bytes of a word, with a sign, ready for an integer product;
-// where WIDE says so, sixteen as four words, too, from an element that is a multiple of 16. SPAN
-// elements share a level; MINIMUM says whether it has one. Multiplying scales, integers and
-// minimums is exact in f32 in every format, so only the subtraction rounds, with a fused
-// multiplication or without: the bits are the same everywhere.
+// `packed` gives four neighbors as the bytes of a word, with a sign, ready for an integer product.
+// Where WIDE is set, it also gives sixteen as four words, from an element that is a multiple of 16.
+// SPAN elements share a level; MINIMUM says whether it has one. Multiplying scales, integers and
+// minimums is exact in f32 in every format. So only the subtraction rounds, with or without a fused
+// multiplication, and the bits are the same everywhere.
 //
-// The layouts are those of ggml's files (llama.cpp, ggml-common.h). codebook_blocks.h has the
-// formats that choose from codebooks. ubridge/core/block_formats.py has a row for each of them all.
+// The layouts come from ggml's files (llama.cpp, ggml-common.h). codebook_blocks.h has the formats
+// that choose from codebooks. ubridge/core/block_formats.py has a row for each format.
 #ifndef UBRIDGE_BLOCKS_H
 #define UBRIDGE_BLOCKS_H
 
@@ -72,7 +72,8 @@ struct BlockQ8_0 {
     DEVICE_METHOD Level level(u32) const { return {f32(d), 0}; }
 };
 
-// Of activations: `s` is the sum of what was quantized, or of what became of it (ggml's CPU).
+// A block of activations: `s` is the sum of the original numbers, or of the quantized ones (ggml's
+// CPU).
 struct alignas(4) BlockQ8_1 {
     enum : u32 { ELEMENTS = 32, SPAN = 32, OFFSET = 0, MINIMUM = 0, WIDE = 1 };
     f16 d, s;
@@ -173,8 +174,8 @@ struct BlockQ3_K {
     }
 };
 
-// 6 bits each of 8 scales and 8 minimums: those of the first four in bytes 0 to 7, and of the
-// others the upper bits there, the lower ones in bytes 8 to 11.
+// 8 scales and 8 minimums of 6 bits each. Bytes 0 to 7 hold the first four and the upper bits of
+// the others, bytes 8 to 11 the lower bits of the others.
 DEVICE_FUNCTION Level level_of_six_bits(const u8 *scales, f32 d, f32 dmin, u32 k)
 {
     const u32 lower = scales[8 + k % 4];
@@ -229,7 +230,7 @@ struct BlockQ6_K {
     DEVICE_METHOD Level level(u32 e) const { return {f32(d) * f32(scales[e / 16]), 0}; }
 };
 
-// Of activations, with the sums of 16 elements each.
+// A block of activations, with the sums of 16 elements each.
 struct BlockQ8_K {
     enum : u32 { ELEMENTS = 256, SPAN = 32, OFFSET = 0, MINIMUM = 0, WIDE = 1 };
     f32 d;

@@ -12,10 +12,10 @@
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
 
-// products = 16 rows times 8 columns, WORDS words deep. Of lane n are the rows n / 4 and n / 4 + 8, in
-// turn for the words n % 4 and n % 4 + 4, the same words of column n / 4, and the products of its rows
-// in the columns n % 4 * 2 and one more (PTX ISA, "Matrix Fragments for mma.m16n8k32"; those of
-// m16n8k16 with integers and of m8n8k16 are its first parts).
+// products = 16 rows times 8 columns, WORDS words deep. Lane n holds rows n / 4 and n / 4 + 8, in
+// turn for the words n % 4 and n % 4 + 4, and the same words of column n / 4. Its products are its
+// rows in the columns n % 4 * 2 and n % 4 * 2 + 1. Source: PTX ISA, "Matrix Fragments for
+// mma.m16n8k32"; the fragments of m16n8k16 with integers and of m8n8k16 are its first parts.
 template <u32 WORDS>
 DEVICE_FUNCTION void multiply_fragments(i32 *products, const u32 *a, const u32 *b) {
     static_assert(WORDS == 4 || WORDS == 8, "instructions are 16 and 32 bytes deep");

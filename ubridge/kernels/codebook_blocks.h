@@ -1,4 +1,4 @@
-// Blocks whose elements are chosen from codebooks; blocks.h says what a block is.
+// Blocks whose elements are chosen from codebooks; blocks.h defines blocks.
 #ifndef UBRIDGE_CODEBOOK_BLOCKS_H
 #define UBRIDGE_CODEBOOK_BLOCKS_H
 

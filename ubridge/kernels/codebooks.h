@@ -1,9 +1,9 @@
-// The codebooks of ggml's IQ2 and IQ3 formats: which combinations of magnitudes a block chooses
-// from, by index; codebook_iq1.h has that of IQ1.
+// The codebooks of ggml's IQ2 and IQ3 formats: the combinations of magnitudes that a block chooses
+// from, by index. codebook_iq1.h has IQ1's codebook.
 //
-// An entry packs 8 codes of 2 bits, or 4 of 3 bits, the first in the lowest bits; what a code
-// stands for, blocks.h says. The combinations are those of ggml's formats (llama.cpp,
-// ggml-common.h; the package gguf has them too): the tests compare every entry with that package.
+// An entry packs 8 codes of 2 bits, or 4 of 3 bits, the first in the lowest bits; blocks.h decodes
+// them. The combinations come from ggml's formats (llama.cpp, ggml-common.h; the package gguf has
+// them too): the tests compare every entry with that package.
 #ifndef UBRIDGE_CODEBOOKS_H
 #define UBRIDGE_CODEBOOKS_H
 

@@ -2,8 +2,8 @@
 // (batch, channel, height, width). Results are contiguous; any launch geometry is right.
 //
 // info holds dims and strides of src and, where there is one, of the kernel. Sums are taken in f32
-// for f16 and bf16. Candle calls the second last dim w in pooling and nearest resizing and the last
-// one w elsewhere: what a parameter means here is the dim it is compared with.
+// for f16 and bf16. Candle calls the second last dim w in pooling and nearest resizing, and the
+// last dim w elsewhere. Here each parameter is named after the dim it is compared with.
 #include "layout.h"
 #include "number.h"
 

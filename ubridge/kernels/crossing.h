@@ -140,8 +140,8 @@ class Tiles {
 // Sides of the squares that are turned in registers.
 template <class W> constexpr u64 SQUARE = sizeof(W) == 8 ? 8 : 16;
 
-// turned[c][r] = source[r][c]; rows of `source` are `stride` apart, those of `turned` `width`. Each
-// of the perfect shuffles rotates the bits of an element's place by one.
+// turned[c][r] = source[r][c]; rows are `stride` apart in `source`, `width` in `turned`. Each
+// perfect shuffle rotates the bits of an element's position by one.
 template <class W> inline void turn_square(const W *source, u64 stride, W *turned, u64 width)
 {
     constexpr u64 side = SQUARE<W>;

@@ -88,9 +88,9 @@ DEVICE_FUNCTION void rope_at(BLOCK block, const char *entry, u64 rows, const i64
 #endif
 }
 
-// inp is (rows, tokens, width), target (rows, capacity, width), both contiguous; the first token
-// goes to the place that `position` points to. Of rope_at inp and out are rows (tokens, heads) of
-// width elements, of which the first `turned` are rotated by row `position` + token of cos and sin,
+// inp is (rows, tokens, width), target (rows, capacity, width), both contiguous; `position` points
+// to the first token's index in target. In rope_at inp and out are rows (tokens, heads) of width
+// elements. The first `turned` elements are rotated by row `position` + token of cos and sin,
 // (positions, turned / 2).
 #define DECODE(T)                                                                                  \
     KERNEL(kv_append_##T, (u64 numel, const i64 *position, const T *inp, T *target, u64 tokens,    \

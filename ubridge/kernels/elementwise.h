@@ -57,7 +57,7 @@ inline void apply_to_tiles(Tiles tiles, Out *out, Function function, Reader<In> 
     }
 }
 
-// Of elements first … last, without tiles that an operand which lies across would ask for.
+// Elements first … last, without the tiles that a transposed operand would need.
 template <class Out, class... In>
 inline Tiles lines(u64 first, u64 last, const Reader<In> &...readers)
 {

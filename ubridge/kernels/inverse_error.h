@@ -1,9 +1,9 @@
 // The inverse of the error function: erf(inverse_error(x)) = x, for |x| < 1.
 //
 // M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2012, chapter 10:
-// with w = -ln(1 - x^2) the result is x times a polynomial of w near the middle, and of sqrt(w) in
-// the tails, of which f32 has one and f64 two. Results are within 2.5 ulp, the tails' included:
-// 1 - x is exact there, so nothing cancels. 1 and -1 give infinities, what lies beyond NaN.
+// with w = -ln(1 - x^2) the result is x times a polynomial, of w near the middle and of sqrt(w) in
+// the tails. f32 has one tail and f64 two. Results are within 2.5 ulp, also in the tails: 1 - x is
+// exact there, so nothing cancels. 1 and -1 give infinities, numbers beyond them NaN.
 #ifndef UBRIDGE_INVERSE_ERROR_H
 #define UBRIDGE_INVERSE_ERROR_H
 
@@ -11,7 +11,7 @@
 
 #include <uhal/kernel.h>
 
-// The polynomial with these coefficients, of the highest power first. Unrolled, those of f64 would
+// The polynomial with these coefficients, highest power first. Unrolled, f64's coefficients would
 // take all registers of some of AMD's devices: there a loop reads them from memory for constants.
 template <class T, u32 count> DEVICE_FUNCTION T polynomial(const T (&coefficients)[count], T x)
 {

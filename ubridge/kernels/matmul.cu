@@ -1,9 +1,8 @@
 // Matrix products, `matmul_<type>`: out[i, j] = sum over l of a[i, l] b[l, j], for each batch.
 //
 // Rows, columns and batches of a and b may lie at any distance, so that transposed and broadcast
-// operands need no copy; out is row-major. Sums are taken in f32 for f16 and bf16; those of integers
-// wrap around. The grid is
-// (ceil(n / 64), ceil(m / 64), batches); blocks of 256 are fastest.
+// operands need no copy; out is row-major. Sums are taken in f32 for f16 and bf16; sums of integers
+// wrap around. The grid is (ceil(n / 64), ceil(m / 64), batches); blocks of 256 are fastest.
 //
 // A block makes a tile of 64 x 64, going through 16 columns of a and 16 rows of b at a time. On a
 // GPU a work-item keeps 4 x 4 sums in registers; a CPU runs along the rows of the tile.
@@ -38,7 +37,7 @@ DEVICE_FUNCTION void load_tile(BLOCK block, u32 threads, C *tile, const Matrix<T
                                bool lines_are_rows, u64 first_line, u64 lines, u64 first_place,
                                u64 places)
 {
-    // Neighboring work-items read what lies next to each other.
+    // Neighboring work-items read neighboring elements.
     const u64 line_step = lines_are_rows ? matrix.row_step : matrix.column_step;
     const bool along_lines = line_step == 1;
     THREADS_OF(block, t) {

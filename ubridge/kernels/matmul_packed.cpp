@@ -1,10 +1,10 @@
 // Products of matrices for CPUs, `matmul_packed_<type>`: out[i, j] = sum over l of a[i, l] b[l, j], for
 // each batch. Floats are taken in f32 and rounded once.
 //
-// Rows, columns and batches of a and b may lie at any distance; out is row-major. The grid is (pieces
-// of n, pieces of m, batches). A block goes through its piece in parts that stay in a core's cache
-// with their operands, which are packed for it (`packing.h`). Few rows by columns that are contiguous
-// wait for memory, so those are read as they lie.
+// Rows, columns and batches of a and b may lie at any distance; out is row-major. The grid is
+// (pieces of n, pieces of m, batches). A block computes its piece in parts that stay in a core's
+// cache with their operands, which are packed for it (`packing.h`). A product of few rows by
+// contiguous columns is bound by memory, so its columns are read without packing.
 //
 // Where the level it is compiled for has instructions for bf16 (`uhal/images/cpu_level.py`) they
 // multiply bf16: pairs of products are added in f32, and numbers below the least normal one, 1.2e-38,
@@ -312,8 +312,8 @@ static inline void multiply_lines(const Operand<T> &x, u64 line, const u32 *stri
             out[j * step + row] = T(sums[row][j]);
 }
 
-// The same for few rows of a by columns of b that are contiguous, with the sides changed: all of a
-// is packed, and b, which is read once, is taken as it comes.
+// The same for few rows of a by contiguous columns of b, with the sides exchanged: all of a is
+// packed, and b, which is read once, is not.
 template <class Scheme, class T>
 static void multiply_few(const Operand<T> &a, const Operand<T> &b, T *out, u64 out_step)
 {

@@ -1,5 +1,5 @@
-// Products of a matrix by a vector for CPUs, `matvec_<type>`: out[i] = sum over l of x[i, l] v[l], for
-// each batch. Sums are taken in f32 and rounded once; the matrix is read once, as it lies.
+// Products of a matrix by a vector for CPUs, `matvec_<type>`: out[i] = sum over l of x[i, l] v[l],
+// for each batch. Sums are taken in f32 and rounded once; the matrix is read once, without packing.
 //
 // Lines and elements of the matrix, and elements of the vector, may lie at any distance; out is
 // contiguous. The grid is (pieces of the lines, 1, batches).
@@ -34,7 +34,7 @@ __attribute__((noinline)) static f32 total(const Floats *sums, u64 count, const 
     return sum;
 }
 
-// The elements of each line lie together. Lines `apart` from one another share what is read of the
+// The elements of each line lie together. Lines `apart` from one another share each load of the
 // vector.
 template <class T, u64 lines>
 DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector, u64 depth, T *out)
@@ -58,8 +58,8 @@ DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector,
         out[line * apart] = T(total(sums[line], EACH, x + line * apart * step, vector, i, depth));
 }
 
-// Sums of lines from as many runs of neighbors as go `together`: each run is read from memory in its
-// order. Returns how many lines these are.
+// Sums of `together` runs of neighboring lines: each run is read from memory in its order. Returns
+// how many lines these are.
 template <class T, u64 together>
 static inline u64 sum_runs(const T *x, u64 step, const T *vector, u64 depth, u64 lines, T *out)
 {

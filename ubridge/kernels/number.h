@@ -39,7 +39,7 @@ template <class T> using Compute = typename Number<T>::Compute;
 template <class A, class B> constexpr bool same_type = false;
 template <class A> constexpr bool same_type<A, A> = true;
 
-// T is stored as it is computed.
+// T computes in its own type.
 template <class T> constexpr bool computes_itself = same_type<T, Compute<T>>;
 template <class T> constexpr bool is_signed = T(-1) < T(0);
 

@@ -1,10 +1,11 @@
 // How operands of a product are packed before they are multiplied, for CPUs.
 //
-// They are cut into words of 32 bits: one element as f32, or two bf16 that follow each other along the
-// summed axis, which is what instructions for bf16 take. The left operand becomes lines of words along
-// the summed axis, one a row; the right one strips of neighboring columns, in each strip a line for
-// each word of the summed axis. Operands may lie at any strides; what is contiguous along neither axis
-// is read one element at a time. LaneWords beyond the operands' ends are zero.
+// They are cut into words of 32 bits: one f32, or two bf16 that are neighbors along the summed
+// axis, as instructions for bf16 require. The left operand becomes lines of words along the summed
+// axis, one a row. The right operand becomes strips of neighboring columns, with a line in each
+// strip for each word of the summed axis. Operands may have any strides; an operand that is
+// contiguous along neither axis is read one element at a time. LaneWords beyond the operands' ends
+// are zero.
 #ifndef UBRIDGE_PACKING_H
 #define UBRIDGE_PACKING_H
 
@@ -175,7 +176,7 @@ template <u64 stage> static inline void transpose(LaneWords (&lines)[LANES])
         transpose<stage / 2>(lines);
 }
 
-// `words` words of `lines` lines, a whole number of both for what is written; `step` apart.
+// `words` words of `lines` lines, `step` apart; both are rounded up to whole numbers when written.
 template <class Scheme>
 static inline void pack_left(u32 *out, u64 step, const Operand<typename Scheme::Element> &x,
                             u64 lines, u64 words)

@@ -9,8 +9,8 @@ struct Philox {
     u32 word[4];
 };
 
-// The words of a counter whose upper half is 0. The constants are the paper's: PHILOX_M4x32_0 and _1
-// multiply, PHILOX_W32_0 and _1 are what the key grows by each round.
+// The words of a counter whose upper half is 0. The constants are the paper's: PHILOX_M4x32_0 and
+// _1 are the factors, PHILOX_W32_0 and _1 are added to the key in each round.
 DEVICE_FUNCTION Philox philox(u64 counter, u64 key) {
     u32 x0 = u32(counter), x1 = u32(counter >> 32), x2 = 0, x3 = 0;
     u32 low = u32(key), high = u32(key >> 32);

@@ -121,7 +121,7 @@ DEVICE_FUNCTION f32 put_bytes(const f32 *x, u8 *qs)
 
 ONE_FUNCTION void put(const f32 *x, BlockQ8_0 *out) { out->d = f16(put_bytes(x, out->qs)); }
 
-// With the sum of what the block stands for, as ggml has it on CPUs.
+// With the sum of the quantized elements, as ggml has it on CPUs.
 ONE_FUNCTION void put(const f32 *x, BlockQ8_1 *out)
 {
     const f32 scale = put_bytes(x, out->qs);

@@ -1,9 +1,9 @@
-// From numbers to ggml's blocks, for CPUs: `quantize_<format>_<type>` writes as many blocks as it
-// is told, of consecutive elements. Grids are (pieces).
+// From numbers to ggml's blocks, for CPUs: `quantize_<format>_<type>` writes `count` blocks of
+// consecutive elements. Grids are (pieces).
 //
-// Formats of 32 elements get the bytes that ggml's own reference gives them (MXFP4 those of gguf).
-// The others search for scales (`block_fits.h`), where ggml searches for others: the bytes differ,
-// and the root mean square error is at most ggml's and 2 percent.
+// Formats of 32 elements get the same bytes as from ggml's own reference (MXFP4 from gguf). The
+// others search for scales (`block_fits.h`) with another method than ggml's: the bytes differ, and
+// the root mean square error is at most 2 percent above ggml's.
 #include "quantize_32.h"
 #include "vectors.h"
 
@@ -252,8 +252,8 @@ DEVICE_FUNCTION auto put_any(const f32 *x, u32, Block *out) -> decltype(put(x, o
     put(x, out);
 }
 
-// `count` blocks of x, of which each block of the grid makes a run. BATCH are made at once; where fewer
-// are left, what is missing counts as zero.
+// `count` blocks of x; each block of the grid makes a run of them. BATCH are made at once; missing
+// elements of the last batch count as zero.
 #define QUANTIZE_AS(format, T, Block, BATCH)                                                       \
     KERNEL(quantize_##format##_##T, (u64 count, const T *x, void *out))                            \
     {                                                                                              \

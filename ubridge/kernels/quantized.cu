@@ -1,8 +1,8 @@
-// Weights of ggml's blocks under the names of Candle's module `quantized`: their elements, their rows,
-// and their products with vectors of f32 and of Q8_1. Launch geometries are Candle's; where a kernel
-// takes others, it says so. Sums are taken in f32.
+// Weights of ggml's blocks under the names of Candle's module `quantized`: their elements, their
+// rows, and their products with vectors of f32 and of Q8_1. Launch geometries are Candle's;
+// exceptions are noted at the kernel. Sums are taken in f32.
 //
-// Blocks lie at a multiple of 2 bytes, those of q2_K, q4_K, q5_K and of Q8_1 at one of 4.
+// Blocks lie at a multiple of 2 bytes; blocks of q2_K, q4_K, q5_K and Q8_1 at a multiple of 4.
 #include "block_tiles.h"
 
 // -- elements -------------------------------------------------------------------------------------
@@ -188,8 +188,9 @@ MATRIX_PRODUCT(q6_K, BlockQ6_K, 64, 64, Sums::of_integers)
 
 // -- experts --------------------------------------------------------------------------------------
 
-// For each token (along y of the grid) and each of its experts (along z) a row of the expert's
-// matrix (along x) times the token's vector, or, when input_dim1 is not 1, the pair's own.
+// For each token (along y of the grid) and each of its experts (along z): a row of the expert's
+// matrix (along x) times the token's vector. When input_dim1 is not 1, the vector is the pair's
+// own.
 #define EXPERTS(spelled, Block)                                                                    \
     KERNEL_BOUNDED(indexed_moe_forward_##spelled##_q8_1, 128,                                      \
                    (const void *all_weights, const void *all_inputs, const u32 *indices,           \

@@ -1,14 +1,15 @@
 // Random numbers by their place: rand_<type> evenly from 0 up to 1, randn_<type> normal ones.
 //
-// The generator is Philox; the key is the seed, the counter is `position` and what was used since. All
-// targets make the same bits: nothing here calls a function that each of them has in its own way, and
-// no product is added to anything but by fma, so that no compiler can choose to round it or not.
+// The generator is Philox; the key is the seed, the counter is `position` plus the numbers used
+// since. All targets make the same bits. Nothing here calls a function that targets implement
+// differently. Products are added only by fma, so that no compiler can choose whether to round
+// them.
 #include "number.h"
 #include "philox.h"
 
 #include <math.h>
 
-// Multiples of 2^-bits from 0 up to 1; bits are those of T's mantissa, so each is exact.
+// Multiples of 2^-bits from 0 up to 1; T's mantissa has as many bits, so each is exact.
 template <class T> struct Even;
 template <> struct Even<f8e4m3> {
     static constexpr u32 bits = 4;
@@ -29,14 +30,15 @@ template <class T> DEVICE_FUNCTION T even(u32 word)
     return narrow<T>(f32(i32(word >> (32 - bits))) * (1.0f / f32(u32(1) << bits)));
 }
 
-// Of 53 bits; the first word is the upper one. Both parts and their sum are whole numbers of f64.
+// A uniform number of 53 bits; the first word is the upper one. Both parts and their sum are whole
+// numbers of f64.
 DEVICE_FUNCTION f64 even(u32 upper, u32 lower)
 {
     return (f64(upper) * 0x1p21 + f64(lower >> 11)) * 0x1p-53;
 }
 
-// The natural logarithm of x, 2^-53 <= x <= 1, by the series of 2 artanh((m - 1) / (m + 1)) for
-// x = 2^k m with m between the roots of 1/2 and 2.
+// The natural logarithm of x, 2^-53 <= x <= 1. With x = 2^k m and m between the roots of 1/2 and 2,
+// it is the series of 2 artanh((m - 1) / (m + 1)).
 DEVICE_FUNCTION f64 logarithm(f64 x)
 {
     constexpr u64 root_half = 0x3FE6A09E00000000u, one = 0x3FF0000000000000u;

@@ -1,4 +1,4 @@
-// Reductions, and what needs them: softmax, normalizations, rotary embeddings.
+// Reductions, and kernels made of them: softmax, normalizations, rotary embeddings.
 #include "normalize.h"
 #include "reduction.h"
 #include "rope.h"
@@ -10,8 +10,8 @@
 
 // fast_<reduction>_<type>: dst[row] of el_per_block elements each. info holds dims and strides of
 // src, the kept dims first and the reduced ones last; null when src is contiguous. Any grid is
-// right, one block a row the fastest on a GPU. Rows of no elements cannot be counted: each block has
-// one then, and writes what a reduction begins with, for a place the mark for none.
+// right, one block a row the fastest on a GPU. Rows of no elements cannot be counted: then each
+// block has one row, and writes the reduction's start value, for a place the mark for none.
 template <class State, class T, class Out>
 DEVICE_FUNCTION void reduce_rows(BLOCK block, u64 row, u64 blocks, u64 src_numel, u64 count,
                                  u64 num_dims, const u64 *info, const T *src, Out *dst)
@@ -78,9 +78,9 @@ REDUCTIONS(i32)
 REDUCTIONS(i64)
 
 // sum_<type>: adds the sums over some dims of inp to out. info holds dims and strides of inp, then
-// lengths and strides of the num_sum_dims summed dims, the strides being those of a contiguous inp
-// without the dims that were summed before. One work-item finds all that belongs to its result, so
-// that the order of additions never changes.
+// lengths and strides of the num_sum_dims summed dims. Those strides belong to a contiguous inp
+// without the dims that were summed before. One work-item finds all elements of its result, so that
+// the order of additions never changes.
 template <class T>
 DEVICE_FUNCTION T sum_of_result(u64 result, u64 num_sum_dims, const u64 *lengths,
                                 const u64 *strides, const Operand<T> &inp, T before)

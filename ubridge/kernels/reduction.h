@@ -1,11 +1,12 @@
-// Reductions of a row of values by one block: what is kept of the values seen (a State), how a value
-// is added to it and how two of them become one.
+// Reductions of a row of values by one block: the running result (a State), how a value is added to
+// it and how two States become one.
 //
-//     Sum         compensated: what each addition loses is kept and added in the end; PlainSum not
+//     Sum         compensated: the rounding errors are summed, too; PlainSum is not
 //     Largest, Smallest        a NaN if there is one
-//     PlaceOfLargest, PlaceOfSmallest      the first of the equal ones; the first NaN if there is one
+//     PlaceOfLargest, PlaceOfSmallest      the first of the equal ones; the first NaN if there is
+// one
 //
-// `stored` is what a reduction writes; a place is counted in the last dim, and the highest u32 for
+// `stored` is the reduction's output. A place is counted in the last dim; it is the highest u32 for
 // no value at all.
 //
 // A State has no constructor, because shared memory is made of them.

@@ -1,6 +1,6 @@
-// For CPUs: reductions of neighboring columns together. Where the next result's values lie closer
-// than the next value of the same result, as in a sum over the first dim of a matrix, reading one
-// column after the other would fetch every cache line many times.
+// For CPUs: reductions of neighboring columns together. The next result's values may be closer in
+// memory than the next value of the same result, as in a sum over the first dim of a matrix. Then
+// reading one column after the other would fetch every cache line many times.
 #ifndef UBRIDGE_REDUCTION_COLUMNS_H
 #define UBRIDGE_REDUCTION_COLUMNS_H
 

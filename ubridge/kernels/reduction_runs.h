@@ -1,5 +1,5 @@
-// For CPUs: reductions of contiguous runs, in as many lanes as vector registers hold, so that the
-// loops become vector code without leave to reorder additions.
+// For CPUs: reductions of contiguous runs, in all lanes of the vector registers, so that the loops
+// become vector code although additions may not be reordered.
 #ifndef UBRIDGE_REDUCTION_RUNS_H
 #define UBRIDGE_REDUCTION_RUNS_H
 
@@ -7,7 +7,7 @@
 
 enum : u64 { LANES = 32, FEW_LANES = 8 };
 
-// Of less than LANES values: what wide lanes cost to fill and to join would be most of the time.
+// For fewer than LANES values: filling and joining wide lanes would take most of the time.
 template <class C> inline C sum_of_few(u64 count, const C *values)
 {
     C lanes[FEW_LANES] = {};
@@ -75,7 +75,7 @@ template <class C, class Order>
 inline Place<C, Order> state_of_run(Place<C, Order> *best, u64 count, const C *values, u64 index)
 {
     const C value = best_of_run<Order>(count, values);
-    // Most runs hold nothing better than what was found before.
+    // Most runs have no better value than the best so far.
     Place<C, Order> found = *best;
     found.merge({value, index});
     if (found.index != index)

@@ -46,7 +46,7 @@ template <class C> __attribute__((noinline)) void copy_rest(const C *values, u64
         rest[i] = values[i];
 }
 
-// The lanes of one row. `readable` elements may be read, which are as many as the row has or more.
+// The lanes of one row. `readable` elements, at least the row's, may be read.
 template <class F, class C>
 inline void fold_row(const C *values, u64 count, u64 readable, C *result)
 {

@@ -7,7 +7,7 @@
 // The most elements that are taken at once, few enough to stay in the nearest cache.
 constexpr u64 RUN = 1024;
 
-// A layout whose innermost dims are joined into one, as far as they lie on one line.
+// A layout whose innermost dims are joined into one if their elements have one stride.
 struct Rows {
     Layout outer;
     u64 length;

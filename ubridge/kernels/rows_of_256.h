@@ -6,7 +6,7 @@
 
 #if HAS_WIDE
 
-// By an instruction: what is written in C++ is twenty.
+// One instruction; the C++ code takes twenty.
 DEVICE_FUNCTION f32 widened(const f16 &value) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(&value)));
 }
@@ -29,13 +29,13 @@ struct SumsOf256 {
     DEVICE_METHOD f32 result() const { return sum_of(sums) - sum_of(taken); }
 };
 
-// The sums of runs times their scales, times what the integers are above the elements.
+// The sums of runs times their scales, times the offset of the integers.
 DEVICE_FUNCTION Wide raised_by(i32 power, __m256i scales, __m256i sums) {
     const __m256i products = _mm256_madd_epi16(scales, sums);
     return in_front(_mm256_sub_epi32(__m256i{}, _mm256_slli_epi32(products, power)));
 }
 
-// Of a vector's 256 elements the integers, and the sums of as many as share a scale.
+// The integers of a vector's 256 elements, and the sums of elements that share a scale.
 struct SharedOf256 {
     const i8 *quants;
     __m256i sums;
@@ -48,8 +48,8 @@ struct SharedOf256 {
           d(y.sides[i].d) {}
 };
 
-// A format's integers in four vectors, as bytes from 0 to 127. Of vector n the halves are those of
-// elements PLACES[n][0] … + 31 and PLACES[n][1] … + 31. Scales, and minimums, are of SPAN elements.
+// A format's integers in four vectors, as bytes from 0 to 127. The halves of vector n are elements
+// PLACES[n][0] … + 31 and PLACES[n][1] … + 31. SPAN elements share a scale and a minimum.
 template <class Block> struct Unpacked;
 
 struct BothHalves {
@@ -201,8 +201,8 @@ template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
 
 #if defined(__AVX512BW__)
 
-// Four rows of a format whose scales and minimums have six bits: those of all rows are unpacked at
-// once, and what minimums take away is summed up for two rows together.
+// Four rows of a format whose scales and minimums have six bits. The scales of all rows are
+// unpacked at once, and the minimums' shares are summed up for two rows together.
 template <class Block> struct FourRowsOf256 {
     typedef WayOf256<Block, WHERE_CPUS_LOOK_FAR> Each;
     WideFloats sums[4] = {};

@@ -37,12 +37,12 @@ struct TwoOfQ8_0 {
 
 // -- blocks of nibbles, four at a time ------------------------------------------------------------
 
-// Of four blocks the integers 0 to 15 of each, and 16 to 31 of each.
+// The integers 0 to 15 of each of four blocks, and 16 to 31 of each.
 struct Halves {
     Wide first, second;
 };
 
-// RAISED is what the integers are above the elements' multiples of d.
+// RAISED is the offset of the integers from the elements' multiples of d.
 template <class Here> struct Nibbles {
     typedef Here Block;
     enum : i32 { RAISED = Block::OFFSET, SIGNED = 0 };

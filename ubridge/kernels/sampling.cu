@@ -1,10 +1,12 @@
-// sample_f32: the next token of a text, chosen from logits by one block. ubridge/models/text/sampling.py
-// says what is chosen; here is how all targets come to the very same token:
+// sample_f32: the next token of a text, chosen from logits by one block.
+// ubridge/models/text/sampling.py defines the choice. All targets choose the very same token,
+// because:
 //
 // * Probabilities are whole numbers, 2^40 for the most probable token, made by integer arithmetic.
 //   Their sums are the same in any order.
-// * The least logit to keep is a bit pattern. It is found from its highest bit on, each by a sum over
-//   what such a pattern would keep: 32 sums, exact, where a sort would move 256,000 numbers often.
+// * The least logit to keep is a bit pattern. It is found from its highest bit on. Each bit takes
+//   an exact sum over the tokens that such a pattern would keep: 32 sums, where a sort would move
+//   256,000 numbers often.
 // * Logits are scaled by fma and by single products, which no compiler can round in another way.
 #include "philox.h"
 
@@ -39,7 +41,7 @@ DEVICE_FUNCTION u32 upper(u32 a, u32 b) { return u32(u64(a) * b >> 32); }
 // degree 6 through 2^-x at the Chebyshev nodes of 0 to 1, its coefficients are multiples of 2^-32.
 DEVICE_FUNCTION u64 weight_of(f32 below)
 {
-    // Of 2^-26, then by log2(e) of 2^-31.
+    // Multiples of 2^-26, then times log2(e) in multiples of 2^-31.
     const u32 parts = below < 32.0f ? u32(i32(below * 0x1p26f)) : 0x7FFFFFFFu;
     const u64 halvings = u64(parts) * 0xB8AA3B29u;
     const u32 rest = u32(halvings >> 25);
@@ -125,7 +127,7 @@ DEVICE_FUNCTION void find(BLOCK block, u32 tokens, u64 goal, const Weights &weig
 #endif
 }
 
-// The largest key at which tokens from it on have together what is wanted.
+// The largest key at which the tokens from it on together reach the target.
 template <class Measure>
 DEVICE_FUNCTION u32 reaching(BLOCK block, u32 tokens, const u32 *keys, u64 wanted,
                              const Measure &of)
@@ -140,13 +142,14 @@ DEVICE_FUNCTION u32 reaching(BLOCK block, u32 tokens, const u32 *keys, u64 wante
     return least;
 }
 
-// One block. `keys` and `weights` are scratch of `tokens` elements. Logits above 0 of tokens whose
-// place in the text, counted from 1, is behind `forgotten` are multiplied by `above`, others by
-// `below`; `presence` and, as often as `counts` says, `frequency` are subtracted; all are multiplied
-// by `factor`. `places` and `counts` may both be null. Kept are the `top_k` largest, 0 for all; the
-// largest that have together `top_p` / 2^64, 0 for all; what is at most -`logarithm` below the largest.
-// The number drawn is that of `position`, of 53 bits; `draws` false takes the first token kept. `chosen`
-// gets the token, and -1 where all logits are -infinity or one is a NaN; `place` is noted as its own.
+// One block. `keys` and `weights` are scratch of `tokens` elements. `places` has each token's last
+// position in the text, counted from 1. If it is behind `forgotten`, a logit above 0 is multiplied
+// by `above`, another by `below`. If `counts` is not 0, `presence` is subtracted once and
+// `frequency` `counts` times; then all are multiplied by `factor`. `places` and `counts` may both
+// be null. The kernel keeps the `top_k` largest (0: all), the largest that have together `top_p` /
+// 2^64 (0: all), and logits at most -`logarithm` below the largest. It draws with the number of
+// `position`, of 53 bits; `draws` false takes the first token kept. `chosen` gets the token, and -1
+// where all logits are -infinity or one is a NaN; `place` is noted as its own.
 KERNEL(sample_f32,
        (u32 tokens, const f32 *logits, u32 *keys, u64 *weights, f32 factor, f32 above, f32 below,
         f32 presence, f32 frequency, u32 *places, u32 *counts, u32 place, u32 forgotten, u32 top_k,

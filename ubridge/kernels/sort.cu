@@ -85,9 +85,9 @@ DEVICE_FUNCTION void sort_row(BLOCK block, const T *row, u32 *dst, u32 first, u3
 // What one work-item merges: a power of two, so that every run is a multiple of it.
 #define MERGED (KERNEL_ON_GPU ? u64(8) : u64(1024))
 
-// Elements begin … end of what two sorted runs of a row make together; all of the left run's indices
-// are below those of the right one. How many of the first `begin` are the left run's is found by
-// bisection (Odeh, Green, Mwassi, Shmueli and Birk, "Merge path", 2012).
+// Elements begin … end of the merge of two sorted runs of a row. All indices of the left run are
+// below the right run's. Bisection finds how many of the first `begin` come from the left run
+// (Odeh, Green, Mwassi, Shmueli and Birk, "Merge path", 2012).
 template <bool ascending, class T>
 DEVICE_FUNCTION void merge(const T *row, const u32 *left, u64 lefts, const u32 *right, u64 rights,
                            u64 begin, u64 end, u32 *dst)

@@ -55,12 +55,12 @@ template <class T> DEVICE_FUNCTION T rounded(T x)
     return fabs_of(x - whole) >= T(0.5) ? away : whole;
 }
 
-// A number as the sum of one of T and of what that lacks.
+// A number as the sum of a T and its rounding error.
 template <class T> struct Double {
     T head, tail;
 };
 
-// A constant, given as the nearest f64 and what that lacks.
+// A constant, given as the nearest f64 and its rounding error.
 template <class T> DEVICE_FUNCTION Double<T> constant(f64 nearest, f64 lacks)
 {
     return {T(nearest), T((nearest - f64(T(nearest))) + lacks)};

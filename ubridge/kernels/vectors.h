@@ -71,12 +71,12 @@ template <class T> DEVICE_FUNCTION Floats widened(const T *from)
 
 #endif
 
-// Does this CPU look far ahead by itself? What is read once, in order, is best asked for before it is
-// read: an EPYC of 2024 (Zen 5) looks no farther than a page, and some 8 KiB ahead, by all streams of
-// a pass together, one or two of them, read 0.95 of what memory gives, without it were 0.65 to 0.8.
-// One of 2022 (Zen 4) looks far, and what is asked for far ahead takes its places: four streams and
-// 256 bytes ahead read all that memory gives, 8 KiB in one or two were 0.65 to 0.9. Of its family it
-// alone has AVX-512. Tests say LOOKS_FAR, for any CPU to go through the passes of one that does.
+// Whether this CPU's own prefetcher looks far ahead. Memory that is read once, in order, is best
+// prefetched. An EPYC of 2024 (Zen 5) looks no farther than a page. Prefetching 8 KiB ahead, shared
+// by the one or two streams of a pass, reads 0.95 of the memory bandwidth; without it 0.65 to 0.8.
+// An EPYC of 2022 (Zen 4) looks far, and prefetches far ahead evict its own. Four streams and 256
+// bytes ahead read the whole bandwidth, 8 KiB in one or two streams 0.65 to 0.9. Zen 4 alone has
+// AVX-512 in its family. Tests define LOOKS_FAR to run both kinds of passes on any CPU.
 DEVICE_FUNCTION bool looks_far()
 {
 #if defined(LOOKS_FAR)
@@ -97,8 +97,8 @@ DEVICE_FUNCTION u32 looked_ahead(u32 streams)
     return streams == 4 && looks_far() ? 256 : 8192 / streams;
 }
 
-// When rows go four at a time: always where making what they share costs much; never in formats seldom
-// met, for each is 4 KB of a module.
+// When rows go four at a time: always where their shared values are costly; never in rare formats,
+// because each takes 4 KB of a module.
 enum : u32 { NEVER, WHERE_CPUS_LOOK_FAR, ALWAYS };
 
 template <u32 BYTES> DEVICE_FUNCTION void look_ahead(const void *from, u32 distance)

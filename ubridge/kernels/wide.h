@@ -1,8 +1,8 @@
-// Vectors of 64 bytes, in as many registers as the level needs for them (AVX2 two, AVX-512 one),
-// and dot products of bytes. HAS_WIDE says whether the level has them.
+// Vectors of 64 bytes, in two registers of AVX2 or one of AVX-512, and dot products of bytes.
+// HAS_WIDE says whether the level has them.
 //
-// Bytes of a weight are dotted in two ways: those from 0 to 127 as they are, and those with a sign,
-// which instructions of AVX-VNNI take only with SIGN_BIAS added.
+// Bytes of a weight are multiplied in two ways: bytes from 0 to 127 directly, and bytes with a
+// sign, which instructions of AVX-VNNI take only with SIGN_BIAS added.
 #ifndef UBRIDGE_WIDE_H
 #define UBRIDGE_WIDE_H
 
@@ -58,7 +58,7 @@ DEVICE_FUNCTION __m256i load_32(const void *from)
 {
     return _mm256_loadu_si256(static_cast<const __m256i *>(from));
 }
-// One register's worth at a time: GCC sends what is copied to an array of them through memory.
+// One register's worth at a time: GCC copies to an array of them through memory.
 DEVICE_FUNCTION Register load_register(const void *from)
 {
     return WIDE_512(_mm512_loadu_si512, _mm256_loadu_si256)(static_cast<const Register *>(from));
@@ -140,7 +140,7 @@ template <i32 low, i32 high> DEVICE_FUNCTION Wide shifted(Wide from)
 #endif
 }
 
-// The 32 halves of bytes of `low`, then those of `high`: of 16 bytes each the lower ones first.
+// The 32 halves of bytes of `low`, then of `high`: for each 16 bytes the lower halves first.
 DEVICE_FUNCTION Wide nibbles_of(const void *low, const void *high)
 {
     const __m128i a = load_16(low), b = load_16(high);

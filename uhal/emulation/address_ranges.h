@@ -1,6 +1,6 @@
-/* What a runtime has allocated, by address. Libraries over drivers include it, each with a record
- * of its own that begins with a `uhal_range`. Any thread may call everything; what is found is
- * copied out, for it may be gone at once. */
+/* A runtime's allocations by address. Libraries over drivers include this file, each with a record
+ * of its own that begins with a `uhal_range`. Any thread may call every function. Results are
+ * copies, because a record may be freed at once. */
 #ifndef UHAL_ADDRESS_RANGES_H
 #define UHAL_ADDRESS_RANGES_H
 

@@ -30,8 +30,8 @@ static void finish(struct call *call) {
     free(call);
 }
 
-/* Takes the calls whose work is done out of `pending`, in order; whether there were any. A failed
- * query counts as done: the fault is told where the stream is waited for. */
+/* Takes the calls whose work is done out of `pending`, in order; returns whether there were any. A
+ * failed query counts as done: waits for the stream report the fault. */
 static int finish_passed(struct call **pending) {
     int any = 0;
     while (*pending != NULL) {

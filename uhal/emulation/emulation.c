@@ -28,7 +28,7 @@ uhal_hot_table uhal_base;
     SLOT(event_query)                                                                              \
     SLOT(event_elapsed)
 
-/* Tells what the library has, the address of each slot in the order of hot_table.h, and its codes. */
+/* Sets the library's slots, in the order of hot_table.h, null where missing, and its codes. */
 EXPORTED void uhal_emulation_base(void *const *addresses, int not_ready, int out_of_memory) {
     memcpy(&uhal_base, addresses, offsetof(uhal_hot_table, not_ready));
     uhal_base.not_ready = not_ready;

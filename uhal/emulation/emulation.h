@@ -1,7 +1,7 @@
-/* Slots of the hot table made of a library's other slots, or of nothing but memory and threads.
+/* Slots of the hot table made of a library's other slots, or of memory and threads alone.
  *
- * A load of this library serves one library of a vendor, whose slots it is told once, before any of
- * its own is called. Each file is one kind of emulation; `emulation.c` lists them.
+ * A load of this library serves one vendor's library. Its slots are set once, before any call. Each
+ * file is one kind of emulation; `emulation.c` lists them.
  */
 #ifndef UHAL_EMULATION_H
 #define UHAL_EMULATION_H
@@ -21,7 +21,7 @@ int uhal_emulated_bind(void *context);
 int uhal_emulated_host_alloc(void **pointer, size_t bytes, unsigned int flags);
 int uhal_emulated_host_free(void *pointer);
 
-/* fills.c: copies of a pattern, the last of them of what was filled before. */
+/* fills.c: copies of a pattern, then copies of the filled part. */
 int uhal_emulated_memset_8(uint64_t destination, unsigned char value, size_t count, void *stream);
 int uhal_emulated_memset_16(uint64_t destination, unsigned short value, size_t count, void *stream);
 int uhal_emulated_memset_32(uint64_t destination, unsigned int value, size_t count, void *stream);

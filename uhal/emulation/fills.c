@@ -1,6 +1,6 @@
-/* Fills by copies: a piece of the pattern from the host, then copies of what is filled, which doubles.
+/* Fills by copies: a piece of the pattern from the host, then copies that double the filled part.
  *
- * The piece is ordinary memory, which `copy_h2d` has read when it returns. */
+ * The piece is ordinary memory; `copy_h2d` has read it when it returns. */
 #include "emulation.h"
 
 #include <string.h>

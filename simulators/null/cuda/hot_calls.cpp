@@ -1,6 +1,6 @@
-// The calls of a launch loop, as cheap as a library can make them: they count, and add up what they
-// were given. Linked in front of the simulated driver they take the place of its own, so that what
-// a benchmark measures is the caller's side. Everything else is the simulated driver's.
+// The calls of a launch loop, as cheap as a library can make them: they count, and add up their
+// arguments. Linked in front of the simulated driver they replace its functions, so that a
+// benchmark measures only the caller's side. Everything else is the simulated driver's.
 #include <atomic>
 
 #include "../../cuda/call.h"
@@ -86,7 +86,7 @@ CUresult cuGraphLaunch(CUgraphExec, CUstream) {
 // -- the current context -------------------------------------------------------------------------
 
 CUresult cuCtxGetCurrent(CUcontext *pctx) {
-    // Found once a thread: what belongs to a thread and has a constructor is slow to find.
+    // Found once a thread: access to a thread-local object with a constructor is slow.
     static thread_local const std::vector<CUcontext> *found
         __attribute__((tls_model("initial-exec"))) = nullptr;
     if (found == nullptr) {

@@ -1,8 +1,8 @@
-// Queues and signals of an HSA runtime whose device does nothing: what a doorbell announces is
-// taken at once, on the thread that rang it. Launches are counted, their arguments added up, and
-// completion signals counted down. Linked in front of the simulated runtime these functions take
-// the place of its own; everything else is the simulated runtime's, which knows nothing of these
-// queues and signals.
+// Queues and signals of an HSA runtime whose device does nothing: announced packets are taken at
+// once, on the thread that rang the doorbell. Launches are counted, their arguments added up, and
+// completion signals counted down. Linked in front of the simulated runtime these functions replace
+// its own; everything else is the simulated runtime's, which knows nothing of these queues and
+// signals.
 #include <sys/mman.h>
 
 #include "../../hsa/queue.h"

@@ -1,6 +1,6 @@
-// The calls of a launch loop on a GCU that does nothing: they count, and add up what they were
-// given. Linked in front of the simulated runtime they take the place of its own; everything else
-// is the simulated runtime's.
+// The calls of a launch loop on a GCU that does nothing: they count, and add up their arguments.
+// Linked in front of the simulated runtime they replace its functions; everything else is the
+// simulated runtime's.
 #include "../../tops/call.h"
 #include "../counting.h"
 

@@ -1,5 +1,5 @@
-/* Ubridge's attention of one query token a sequence over cached keys and values. The caches are
- * those of cache.cu; of a soft cap 0 and 1 mean none. */
+/* Ubridge's attention of one query token a sequence over cached keys and values. cache.cu describes
+ * the caches; a soft cap of 0 or 1 means none. */
 #include "gcu.h"
 
 #include <vector>

@@ -1,5 +1,5 @@
-/* Ubridge's binary entries. Of the layout only one thing counts: whether any stride of the right
- * side is zero, and then all of it is taken for one element. Otherwise both are read linearly. */
+/* Ubridge's binary entries. Only one fact of the layout matters: if any stride of the right side is
+ * zero, its whole operand counts as one element. Otherwise both are read linearly. */
 #include "gcu.h"
 
 namespace {
@@ -9,7 +9,7 @@ void combine(const Sips &sips, u64 numel, u64 num_dims, const u64 *dims_and_stri
              const T *b, Out *out, const Operation &operation) {
     u64 right = 1;
     for (u64 axis = 0; axis < num_dims; ++axis) {
-        // All three parts are copied, whatever they are needed for.
+        // All three parts are copied, used or not.
         const volatile u64 *words = dims_and_strides;
         (void)words[axis];
         (void)words[num_dims + axis];

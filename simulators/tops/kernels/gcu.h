@@ -1,8 +1,8 @@
 /* What the host builds of Ubridge's entries share: how a GCU kernel divides its work.
  *
  * A thread is a SIP, and a kernel is written for the SIPs of the whole launch: each takes one piece
- * of the elements, whatever the geometry. The entries here take the arguments of the real ones in
- * their order and compute what those do, faults included; the launch sees the same mistakes.
+ * of the elements, with any geometry. The entries here take the arguments of the real ones in their
+ * order and compute the same results, faults included; the launch sees the same mistakes.
  */
 #ifndef UHAL_SIMULATED_GCU_H
 #define UHAL_SIMULATED_GCU_H
@@ -34,7 +34,7 @@ struct Piece {
     u64 last;
 };
 
-/* One element each while there are enough SIPs, else equal pieces of which the last is longer. */
+/* One element each while there are enough SIPs, else equal pieces; the last piece may be longer. */
 inline Piece piece_of(u64 elements, u64 sip, u64 sips) {
     if (elements <= sips) {
         return {sip, sip < elements ? sip + 1 : sip};

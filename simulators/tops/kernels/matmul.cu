@@ -1,9 +1,9 @@
 /* Ubridge's matrix products. A SIP works on tiles of sip_m x sip_k x sip_n, and one of the three
- * flags says what the SIPs of a launch divide: rows, columns or batches. alpha and beta have no
+ * flags says whether the SIPs of a launch divide rows, columns or batches. alpha and beta have no
  * effect.
  *
- * How 4-bit weights lie and what scales and zeros do is not documented. Taken here: weights are
- * [k / 2][n] bytes of which the low half is the even k, and stand for (q - zero) * scale with one
+ * The layout of 4-bit weights, scales and zeros is not documented. Assumed here: weights are [k /
+ * 2][n] bytes, the low half of a byte for the even k. They stand for (q - zero) * scale, with one
  * scale and zero for each column of `group_size` values of k.
  */
 #include "gcu.h"

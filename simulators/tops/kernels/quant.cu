@@ -85,7 +85,7 @@ template <class T> void dequantize_4k(const Sips &sips, const i8 *in, T *out, u6
         (void)output_bytes;                                                                        \
         quantize_8(SIPS, inp, out, input_bytes);                                                   \
     }                                                                                              \
-    /* The work was left out upstream, and what is written was never set. */                       \
+    /* Upstream does nothing here; the output is uninitialised. */                                 \
     KERNEL(quantize_block_q4_k_##suffix,                                                           \
            (type * inp, i8 * out, u64 input_bytes, u64 output_bytes)) {                            \
         (void)inp;                                                                                 \

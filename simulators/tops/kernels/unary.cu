@@ -35,7 +35,7 @@ void map(const Sips &sips, u64 numel, const T *in, T *out, const Operation &oper
     UNARY(utanh_##suffix, type, tanhf(x))                                                          \
     UNARY(usigmoid_##suffix, type, 1.0f / (1.0f + expf(-x)))                                       \
     UNARY(urecip_##suffix, type, 1.0f / x)                                                         \
-    /* An alias of the tanh form, whatever the name says. */                                       \
+    /* An alias of the tanh form, in spite of its name. */                                         \
     UNARY(ugelu_erf_##suffix, type, gelu(x))                                                       \
     KERNEL(uelu_##suffix, (u64 numel, type *in, type *out, f32 alpha)) {                           \
         NEEDS_SHARED();                                                                            \

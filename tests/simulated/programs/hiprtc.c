@@ -1,4 +1,4 @@
-/* A libhiprtc whose code is what it was asked to compile; a source with `bad` in it does not. */
+/* A libhiprtc that returns its source as the code; a source with `bad` in it fails to compile. */
 #include <stdio.h>
 #include <string.h>
 

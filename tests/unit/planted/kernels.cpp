@@ -9,7 +9,7 @@
 
 #include <cstring>
 
-// Each thread reads what its mirror image wrote: a barrier is missing in between.
+// Each thread reads its mirror image's element: a barrier is missing in between.
 KERNEL_BOUNDED(missing_barrier, 256, (const f32 *x, f32 *y)) {
     SHARED(f32, tile, 256);
     THREADS(t) {
@@ -148,7 +148,7 @@ KERNEL(asserts, (const u32 *x, u32 *y)) {
     }
 }
 
-// Eight bytes, of which the last four are past the end.
+// Eight bytes; the last four are past the end.
 KERNEL(straddles_the_end, (f32 * y)) {
     THREADS(t) {
         if (t == 0)
@@ -266,7 +266,7 @@ KERNEL(bytes_apart, (u8 * y)) {
     THREADS(t) { y[blockIdx.x + gridDim.x * t] = u8(t); }
 }
 
-// Blocks that hand on what they wrote, by a fence and an atomic operation.
+// Blocks that publish their result, by a fence and an atomic operation.
 KERNEL(last_block, (u32 * written, u32 *arrived, u32 *sum)) {
     THREADS(t) {
         if (t == 0) {
@@ -293,7 +293,7 @@ KERNEL(rows, (const f32 *x, f32 *y, f32 *z)) {
     }
 }
 
-// 40,000 bytes of static shared memory, and what the launch adds.
+// 40,000 bytes of static shared memory, and the launch's dynamic part.
 KERNEL(static_and_dynamic, (f32 * y)) {
     SHARED(f32, tile, 10000);
     DYNAMIC_SHARED(f32, more);

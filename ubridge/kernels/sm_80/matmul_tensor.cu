@@ -23,9 +23,9 @@ struct alignas(16) Chunk {
     u16 values[CHUNK];
 };
 
-// A tile of an operand in shared memory: lines of chunks, as in the matrix. `deep` lines go along the
-// summed dim, others along the outer one. Chunks of a line are permuted, by which the eight lines
-// ldmatrix reads at once lie in different banks.
+// A tile of an operand in shared memory: lines of chunks, as in the matrix. `deep` lines go along
+// the summed dim, others along the outer one. Chunks of a line are permuted, so that the eight
+// lines that ldmatrix reads at once lie in different banks.
 template <u32 OUTER, bool deep> struct Tile {
     static constexpr u32 LINES = deep ? OUTER : DEPTH;
     static constexpr u32 CHUNKS = (deep ? DEPTH : OUTER) / CHUNK;
@@ -103,8 +103,8 @@ template <bool deep> DEVICE_FUNCTION void load_fragments(u32 *fragments, const C
                      : "memory");
 }
 
-// Four matrices of 8 x 8 for the 16 outer places from `outer` and the 16 summed ones from `deepest`:
-// in a's order those of one depth come first, in b's those of one half of the outer places.
+// Four matrices of 8 x 8 for the 16 outer indices from `outer` and the 16 summed ones from
+// `deepest`. For a, matrices of equal depth come first, for b matrices of the same outer half.
 template <class Tile, bool deep, bool of_b>
 DEVICE_FUNCTION void load_part(u32 *fragments, const Chunk *tile, u32 outer, u32 deepest)
 {
@@ -211,7 +211,7 @@ DEVICE_FUNCTION void multiply(const Lines &a, const Lines &b, T *out, u64 m, u64
             u32 across[ACROSS][4];
             for (u32 i = 0; i < DOWN; ++i)
                 load_part<TileA, a_is_deep, false>(down[i], a_tile, row_of_warp + 16 * i, depth);
-            // ldmatrix gives b's fragments from lines along the summed dim as they are.
+            // ldmatrix gives b's fragments from lines along the summed dim without a transposition.
             for (u32 j = 0; j < ACROSS; ++j)
                 load_part<TileB, b_is_deep, true>(across[j], b_tile, column_of_warp + 16 * j,
                                                   depth);

@@ -1,17 +1,17 @@
 /** Atomic operations, on the device's memory and on a block's shared memory.
  *
- * Every function takes its scope as a template argument: who else sees the operation as one step.
- * SCOPE_BLOCK is the block's work-items, SCOPE_DEVICE, the default, all of the device, SCOPE_SYSTEM
- * also the host and other devices that reach the memory. The order of other accesses is not
- * touched: `fence` is for that. Types are i32, u32, i64, u64, f32 and f64 where nothing else is
- * said. An operation returns what was there before it.
+ * Every function takes its scope as a template argument: the observers that see it as one step.
+ * SCOPE_BLOCK is the block's work-items and SCOPE_DEVICE, the default, all of the device.
+ * SCOPE_SYSTEM adds the host and other devices that reach the memory. Other accesses are not
+ * ordered; use `fence` for that. Types are i32, u32, i64, u64, f32 and f64 unless noted. An
+ * operation returns the old value.
  *
  *     atomic_add(&counts[bin], 1);
  *     atomic_max<SCOPE_BLOCK>(&largest, x[i]);
  *
- * On AMD devices and CUDA's, f32 and f64 are added by the device's own instruction where it has
- * one; elsewhere, and for the least and the largest of floats, by a loop of compare-and-exchange.
- * On OpenCL devices a compare-and-exchange of any scope has that of the device.
+ * On AMD's and CUDA devices, f32 and f64 are added by the device's own instruction where it has
+ * one. Elsewhere, and for the least and the largest of floats, a loop of compare-and-exchange is
+ * used. On OpenCL devices a compare-and-exchange of any scope has the device's scope.
  */
 #ifndef UHAL_ATOMICS_H
 #define UHAL_ATOMICS_H
@@ -19,7 +19,7 @@
 #include <uhal/kernel.h>
 #include <uhal/vector.h>
 
-/** Who sees an atomic operation as one step. */
+/** Observers that see an atomic operation as one step. */
 enum uhal_scope { SCOPE_BLOCK, SCOPE_DEVICE, SCOPE_SYSTEM };
 
 #if defined(__CUDACC__)
@@ -56,8 +56,8 @@ template <class Type> struct uhal_is_float {
     static constexpr bool value = Type(0.5) != Type(0);
 };
 
-/** Exchange a value for `desired` if its bytes are those of `expected`; return what was there, which
- * is `expected` where that was done. */
+/** Exchange a value for `desired` if its bytes equal `expected`; return the old value. It equals
+ * `expected` after an exchange. */
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION Type atomic_compare_exchange(Type *address, typename uhal_same<Type>::type expected,
                                              typename uhal_same<Type>::type desired) {
@@ -160,7 +160,7 @@ DEVICE_FUNCTION bf16x2 atomic_add(bf16x2 *address, bf16x2 value) {
     return uhal_update<scope>(address, value, uhal_sum{});
 }
 
-/** Keep the lesser of what is there and `value`. A NaN gives way to any number. */
+/** Keep the lesser of the old value and `value`. A NaN gives way to any number. */
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION Type atomic_min(Type *address, typename uhal_same<Type>::type value) {
     if constexpr (uhal_is_float<Type>::value)
@@ -169,7 +169,7 @@ DEVICE_FUNCTION Type atomic_min(Type *address, typename uhal_same<Type>::type va
         return uhal_fetch_min<scope>(address, value);
 }
 
-/** Keep the greater of what is there and `value`. A NaN gives way to any number. */
+/** Keep the greater of the old value and `value`. A NaN gives way to any number. */
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION Type atomic_max(Type *address, typename uhal_same<Type>::type value) {
     if constexpr (uhal_is_float<Type>::value)
@@ -196,7 +196,7 @@ UHAL_BITWISE(xor)
 #undef UHAL_WORD_OF
 #undef UHAL_WORD_OF
 
-/** Let what this work-item has written be seen before what it writes next, by all of a scope. */
+/** Make earlier writes of this work-item visible to a scope before its later writes. */
 template <uhal_scope scope = SCOPE_DEVICE> DEVICE_FUNCTION void fence() { uhal_fence<scope>(); }
 
 #endif

@@ -1,8 +1,9 @@
-/* The kernel language in checked mode on the host: <uhal/kernel_host.h> includes this at its end where
- * UHAL_CHECKED is defined. `python -m uhal cflags --checked` prints what else such a build needs.
+/* The kernel language in checked mode on the host: <uhal/kernel_host.h> includes this at its end
+ * where UHAL_CHECKED is defined. `python -m uhal cflags --checked` prints the compiler's options
+ * for it.
  *
- * The compiler is asked to instrument for its thread sanitizer, and what it calls before each access
- * is defined here instead of in the sanitizer's library: it asks the host runtime, which knows the
+ * The compiler instruments for its thread sanitizer. The functions it calls before each access are
+ * defined here instead of in the sanitizer's library. They ask the host runtime, which knows the
  * launch. Regions publish the work-item they run, and a barrier is counted.
  */
 #ifndef UHAL_CHECKED_H
@@ -68,7 +69,7 @@ UHAL_UNCHECKED static inline u64 check_step(const Block &block) {
              i < i##_end; i += i##_step)                                                           \
             if constexpr ([[maybe_unused]] constexpr bool uhal_inside_region = true; true)
 
-/* -- what the compiler calls ------------------------------------------------------------------- */
+/* -- calls by the compiler --------------------------------------------------------------------- */
 
 #define UHAL_CALLED extern "C" __attribute__((weak, visibility("hidden"))) UHAL_UNCHECKED
 
@@ -114,8 +115,8 @@ UHAL_CALLED void __tsan_write_range(void *address, unsigned long bytes) {
     uhal_check(address, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
 }
 
-/* clang calls the functions of the sanitizer for these. GCC leaves them as they are, but under the
- * name that it is told; the system's own are then reached by declarations that keep its names. */
+/* clang calls the sanitizer's functions for these. GCC calls the plain names; the declarations
+ * below reach the system's own functions under those names. */
 extern "C" {
 void *uhal_system_memcpy(void *, const void *, size_t) __asm__("memcpy");
 void *uhal_system_memmove(void *, const void *, size_t) __asm__("memmove");

@@ -1,4 +1,4 @@
-// The size of what a parameter's `dtype` stands for (<uhal/host_module.h>).
+// The size of the type of a parameter's `dtype` (<uhal/host_module.h>).
 #ifndef UHAL_DTYPE_BYTES_H
 #define UHAL_DTYPE_BYTES_H
 

@@ -1,11 +1,11 @@
-/** Fast mathematics by name: f32 functions of which speed matters more than the last bits.
+/** Fast mathematics by name: f32 functions with more speed and less accuracy.
  *
  * On a device each is its approximate instruction or a few of them; on the host, where the compiler
  * has nothing faster, the usual function. Subnormal numbers may count as zero.
  *
- * Errors on CUDA are those of the CUDA C++ Programming Guide, "Intrinsic Functions", and of the PTX
- * manual; AMD's instructions are within 1 unit in the last place of f32 (the ISA manuals of RDNA
- * and CDNA), on top of which comes the rounding of a scaled argument; OpenCL leaves its own open.
+ * Errors on CUDA: see the CUDA C++ Programming Guide, "Intrinsic Functions", and the PTX manual.
+ * AMD's instructions are within 1 unit in the last place of f32, plus the rounding of a scaled
+ * argument: see the ISA manuals of RDNA and CDNA. OpenCL does not bound its errors.
  */
 #ifndef UHAL_FAST_MATH_H
 #define UHAL_FAST_MATH_H
@@ -32,7 +32,7 @@ DEVICE_FUNCTION f32 fast_sqrt(f32 x) { return uhal_fast_sqrt(x); }
 DEVICE_FUNCTION f32 fast_rsqrt(f32 x) { return uhal_fast_rsqrt(x); }
 /** 1 / x. CUDA: 1 unit in the last place. */
 DEVICE_FUNCTION f32 fast_reciprocal(f32 x) { return uhal_fast_reciprocal(x); }
-/** x / y as x times the reciprocal, where that of y is a normal number. */
+/** x / y as x times the reciprocal of y, where that is a normal number. */
 DEVICE_FUNCTION f32 fast_divide(f32 x, f32 y) { return x * uhal_fast_reciprocal(y); }
 /** x, which is not negative, to the power of y: fast_exp2(y * fast_log2(x)). */
 DEVICE_FUNCTION f32 fast_pow(f32 x, f32 y) { return uhal_fast_pow(x, y); }

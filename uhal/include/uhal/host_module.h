@@ -38,7 +38,7 @@ struct uhal_host_parameter {
     uint32_t size;      /* bytes */
     uint32_t alignment; /* bytes */
     uint32_t flags;     /* UHAL_HOST_PARAMETER_… */
-    uint32_t dtype;     /* `?bBhHiIqQ8egfd` of the scalar or of what is pointed to; 0: none of them */
+    uint32_t dtype;     /* `?bBhHiIqQ8egfd` of the scalar or the pointer's target; 0: none of them */
 };
 
 /* Runs `count` consecutive blocks, the first being block->blockIdx, x fastest. */

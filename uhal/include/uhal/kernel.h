@@ -6,7 +6,7 @@
  *         GRID_STRIDE(i, n) { y[i] = a * x[i] + y[i]; }
  *     }
  *
- * On a GPU the body is run by every work-item. On the host one call of it is a whole block: what
+ * On a GPU every work-item runs the body. On the host one call of it is a whole block. Code that
  * differs between work-items stands inside THREADS(t) { … } regions, which are loops there, and
  * BARRIER() separates regions. `return` and `break` must not leave a region; `continue` ends it for
  * one work-item. Everything outside a region must be the same for all work-items of the block.
@@ -18,28 +18,27 @@
  *   SHARED(f32, tile, 16, 17)             static shared memory; one to three extents
  *   DYNAMIC_SHARED(f32, scratch)          the launch's shared bytes
  *   REGISTER(f32, acc, MAX_THREADS)       a value per work-item that lives across barriers: acc(t)
- *   GRID_STRIDE(i, n)                     every i below n once, whatever the shape of the launch;
+ *   GRID_STRIDE(i, n)                     every i below n once, for any shape of the launch;
  *                                         it is a region of its own
  *   KERNEL_BOUNDED(entry, 256, (…))       a kernel that takes blocks of at most 256
- *   DEVICE_FUNCTION f32 square(f32 x)     a helper; it gets what it needs as arguments
+ *   DEVICE_FUNCTION f32 square(f32 x)     a helper; its data come as arguments
  *   DEVICE_GLOBAL(f32, table, 64)         a module variable, found by Module.get_global;
  *                                         nvcc needs -rdc=true to let it be found
  *
- * A helper that holds regions itself takes the block as its first argument: declare it `BLOCK block`,
+ * A helper with regions of its own takes the block as its first argument: declare it `BLOCK block`,
  * pass `THIS_BLOCK`, and write THREADS_OF(block, t), GRID_STRIDE_OF(block, i, n) and
  * REGISTER_OF(block, …) there. `DEVICE_METHOD` marks a member function of a helper struct.
- * KERNEL_ON_GPU is 1 or 0, for what a CPU wants written in another way. ROLLED before a loop keeps a GPU's
- * compiler from repeating its body.
+ * KERNEL_ON_GPU is 1 or 0, for code that a CPU needs in another form. ROLLED before a loop keeps a
+ * GPU's compiler from repeating its body.
  *
  * Types: i8 i16 i32 i64 u8 u16 u32 u64 f8e4m3 f16 bf16 f32 f64. f8e4m3, f16 and bf16 are for storage:
  * convert with f32(x) and f16(y).
  *
- * What a kernel does not use it does not include: <uhal/atomics.h>, <uhal/warp.h> (shuffles, votes,
- * reductions and scans of warps and blocks), <uhal/vector.h>, <uhal/fast_math.h>,
- * <uhal/messages.h> (PRINTF and ASSERT), <uhal/table.h> (constant tables). docs/reference/kernels.md
- * lists what is in them.
+ * Other parts are separate headers: <uhal/atomics.h>, <uhal/warp.h> (shuffles, votes, reductions
+ * and scans of warps and blocks), <uhal/vector.h>, <uhal/fast_math.h>, <uhal/messages.h> (PRINTF
+ * and ASSERT), <uhal/table.h> (constant tables). docs/reference/kernels.md lists their contents.
  *
- * Names, types and const of every parameter are in the image, whatever the target.
+ * The image has names, types and const of every parameter, on every target.
  */
 #ifndef UHAL_KERNEL_H
 #define UHAL_KERNEL_H

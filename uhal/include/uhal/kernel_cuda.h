@@ -14,7 +14,7 @@ typedef __nv_bfloat16 bf16;
 #define UHAL_KERNEL(entry, max_threads, parameters)                                                \
     extern "C" __global__ void __launch_bounds__(max_threads) entry parameters
 
-/* Not static: what a static function holds in shared memory is named after the path of the source. */
+/* Not static: shared memory of a static function is named after the path of the source. */
 #define DEVICE_FUNCTION __device__ __forceinline__
 #define DEVICE_METHOD __device__ __forceinline__
 #define BLOCK const uhal_here &

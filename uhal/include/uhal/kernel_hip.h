@@ -1,5 +1,5 @@
-/* The kernel language on AMD devices: <uhal/kernel.h> includes this under clang -x hip. Nothing else
- * should. It needs no ROCm: what a device knows of its place in the grid are compiler builtins.
+/* The kernel language on AMD devices: <uhal/kernel.h> includes this under clang -x hip. Nothing
+ * else should. It needs no ROCm: compiler builtins give a work-item's index in the grid.
  */
 #ifndef UHAL_KERNEL_HIP_H
 #define UHAL_KERNEL_HIP_H

@@ -40,8 +40,8 @@
     UHAL_LIST(uhal_kernels, ::uhal_host_kernel, uhal_list_##entry, &uhal_describe_##entry)         \
     inline void uhal_kernel_##entry::body parameters const UHAL_RESTRICT
 
-/* `this` is never what a kernel writes through, so its fields stay in registers. clang lets such a
-   body call only members that say the same. */
+/* A kernel never writes through `this`, so its fields stay in registers. clang lets such a body
+   call only members declared alike. */
 #define UHAL_RESTRICT __restrict__
 
 /* What runs a kernel is not the kernel's to be checked for. */
@@ -92,7 +92,7 @@
 
 constexpr bool uhal_inside_region = false;
 
-/* A list is a linker section of pointers: padding between structs could not be told from data. */
+/* A list is a linker section of pointers: in one of structs, padding would look like data. */
 #if defined(__APPLE__)
 #define UHAL_SECTION(name) "__DATA," #name
 #define UHAL_BOUNDS(type, name)                                                                    \

@@ -1,11 +1,11 @@
 /* The kernel language on OpenCL devices: <uhal/kernel.h> includes this where clang's HIP front end
- * compiles for SPIR-V (`clang -cc1 -triple spirv64v1.2-unknown-unknown -x hip -fcuda-is-device`). That
- * front end gives what OpenCL wants without a line of OpenCL C: a plain pointer points into the generic
- * address space, a pointer that an entry takes into global memory, and built-in functions are called by
- * the mangled names of OpenCL C, which the compiler turns into instructions.
+ * compiles for SPIR-V (`clang -cc1 -triple spirv64v1.2-unknown-unknown -x hip -fcuda-is-device`).
+ * That front end needs no OpenCL C. A plain pointer points into the generic address space, and an
+ * entry's pointer into global memory. Built-in functions are called by the mangled names of OpenCL
+ * C, which the compiler turns into instructions.
  *
- * Two things that OpenCL has no words for are left to whoever loads the module (opencl_backend/slices.py):
- * module variables and `uhal_dynamic_shared` become arguments of the entries that use them.
+ * OpenCL lacks two things, which the module's loader adds (opencl_backend/slices.py): module
+ * variables and `uhal_dynamic_shared` become arguments of the entries that use them.
  */
 #ifndef UHAL_KERNEL_OPENCL_H
 #define UHAL_KERNEL_OPENCL_H
@@ -109,7 +109,7 @@ UHAL_DEVICE u64 uhal_step() {
     return blocks * (blockDim.x * blockDim.y * blockDim.z);
 }
 
-/* Of the workgroup, sequentially consistent, for local and global memory. */
+/* The workgroup's barrier, sequentially consistent, for local and global memory. */
 UHAL_DEVICE void uhal_barrier() { uhal_cl_control_barrier(2, 2, 0x10 | 0x100 | 0x200); }
 
 template <class Type> struct uhal_register {

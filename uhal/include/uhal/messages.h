@@ -1,14 +1,15 @@
-/** What kernels have to say: PRINTF, and ASSERT for what must be true.
+/** Messages of kernels: PRINTF, and ASSERT for conditions.
  *
- * Both write to host memory and the kernel goes on; the program hears of them when it next waits for
- * the device: what was printed goes to `sys.stdout`, a failed assertion is raised as
- * `uhal.errors.KernelAssertionError`, and the device lives on. Values are numbers and pointers, eight
- * at most. The last 4096 messages between two waits are kept, and how many were lost is said.
+ * Both write to host memory and the kernel goes on. The program gets the messages when it next
+ * waits for the device. Printed text goes to `sys.stdout`, and a failed assertion raises
+ * `uhal.errors.KernelAssertionError`; the device stays usable. Values are numbers and pointers,
+ * eight at most. The last 4096 messages between two waits are kept; a warning counts lost ones.
  *
  *     PRINTF("x[%llu] = %g\n", i, x[i]);
  *     if (!ASSERT(index < bound, index, bound)) continue;
  *
- * For CUDA compile with `nvcc -rdc=true`, or to PTX: otherwise nobody can find what a module has to say.
+ * For CUDA compile with `nvcc -rdc=true`, or to PTX: otherwise uhal cannot find a module's
+ * messages.
  */
 #ifndef UHAL_MESSAGES_H
 #define UHAL_MESSAGES_H
@@ -41,7 +42,7 @@ struct uhal_message_channel {
     u32 capacity;
     u32 next; /* messages so far */
     u32 reserved[13];
-    uhal_message messages[1]; /* as many as there is room for */
+    uhal_message messages[1]; /* `capacity` messages */
 };
 
 DEVICE_GLOBAL(uhal_message_channel *, uhal_messages, 1);

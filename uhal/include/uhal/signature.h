@@ -11,8 +11,8 @@
 #ifndef UHAL_SIGNATURE_H
 #define UHAL_SIGNATURE_H
 
-/* Only nvcc drops what has external linkage and no use. In SPIR-V `used` makes a variable of its own,
- * for which modules could not be cut (opencl_backend/slices.py). */
+/* Only nvcc drops unused symbols with external linkage. In SPIR-V `used` makes an additional
+ * variable, which would keep modules from being cut (opencl_backend/slices.py). */
 #if defined(__CUDACC__)
 #define UHAL_SIGNATURE_DEVICE __device__
 #define UHAL_SIGNATURE_USED __attribute__((used))

@@ -15,9 +15,9 @@
  *     THREADS(t) { if (t == 0) y[blockIdx.x] = total; }
  *
  * Operations are Add, Multiply, Min, Max, And, Or, Xor, or a struct of your own with an
- * `operator()(a, b)` that is a DEVICE_METHOD and const; it must be associative. Values have 1, 2, 4,
- * 8 or any multiple of 4 bytes. Functions of a block wait for all of it, as BARRIER() does; those of
- * a warp order no memory.
+ * `operator()(a, b)` that is a DEVICE_METHOD and const; it must be associative. Values have 1, 2,
+ * 4, 8 or any multiple of 4 bytes. Functions of a block wait for all of it, as BARRIER() does;
+ * functions of a warp order no memory.
  */
 #ifndef UHAL_WARP_H
 #define UHAL_WARP_H
@@ -74,7 +74,7 @@ UHAL_OPERATION(Max, b > a || a != a ? b : a)
 UHAL_OPERATION(And, a &b)
 /** The bits that either has. */
 UHAL_OPERATION(Or, a | b)
-/** The bits that one of them has. */
+/** The bits that exactly one of both has. */
 UHAL_OPERATION(Xor, a ^ b)
 #undef UHAL_OPERATION
 
@@ -92,8 +92,9 @@ template <class Source> DEVICE_FUNCTION u32 uhal_number_of(const Source &source,
 #include <uhal/primitives/lanes_host.h>
 #endif
 
-/** Give each lane the value of another: `result(t)` is that of lane `source` of t's warp, a number
- * below 32 or a REGISTER of such. A lane that the block does not have gives the asker's own. */
+/** Give each lane another lane's value: `result(t)` is lane `source`'s value in t's warp. `source`
+ * is a number below 32 or a REGISTER of such numbers. A lane that the block lacks gives the asker's
+ * own value. */
 template <class Register, class Source, class Result>
 DEVICE_FUNCTION void warp_shuffle(BLOCK block, Register &value, const Source &source,
                                   Result &result) {
@@ -161,8 +162,7 @@ DEVICE_FUNCTION UHAL_VALUE_OF(Register)
     return uhal_block_reduce(block, value, operation);
 }
 
-/** Combine the values of each work-item and those before it in the block, in place; return that of
- * all. */
+/** Combine the values of each work-item and all earlier ones in the block, in place; return the total. */
 template <class Register, class Operation>
 DEVICE_FUNCTION UHAL_VALUE_OF(Register)
     block_scan(BLOCK block, Register &value, Operation operation) {

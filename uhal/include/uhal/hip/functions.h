@@ -1,10 +1,10 @@
 #ifndef UHAL_HIP_FUNCTIONS_H
 #define UHAL_HIP_FUNCTIONS_H
 
-/* Functions of <math.h> that the compiler makes no code of for AMD devices, in plain arithmetic, so
- * that a test runs them on a CPU. Those of f64 are within three ulp; those of f32 are
- * computed in f64 and rounded once, which hardly ever misses the nearest value. Infinities, NaN and
- * zeros are as in C's Annex F. <uhal/hip/math.h> includes this and defines UHAL_MATH.
+/* Functions of <math.h> that the compiler lacks for AMD devices, in plain arithmetic, so that a
+ * test runs them on a CPU. Functions of f64 are within three ulp. Functions of f32 are computed in
+ * f64 and rounded once, which hardly ever misses the nearest value. Infinities, NaN and zeros are
+ * as in C's Annex F. <uhal/hip/math.h> includes this and defines UHAL_MATH.
  */
 
 /* e^x - 1 for |x| <= 0.35: the Taylor series, whose rest is below half an ulp after x^14. */

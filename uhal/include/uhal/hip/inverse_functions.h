@@ -12,7 +12,7 @@
 
 UHAL_MATH double log1p(double x) {
     const double sum = 1.0 + x;
-    /* What rounding took from the sum, as far as it is finite: ln(s + r) is ln s + r / s. */
+    /* The rounding error of the sum, if it is finite: ln(s + r) is about ln s + r / s. */
     const double lost = x - (sum - 1.0);
     const double corrected = log(sum) + lost / sum;
     const double result = sum > 0.0 && sum < __builtin_inf() ? corrected : log(sum);
@@ -20,9 +20,9 @@ UHAL_MATH double log1p(double x) {
     return __builtin_fabs(x) < 0x1p-54 ? x : result;
 }
 
-/* Of x >= 0, infinite included. The argument is brought to -7/16 … 7/16 by the angles whose tangents
- * are 1/2, 1, 3/2 and infinite, in two parts each; the polynomial is that of fdlibm's s_atan.c (Sun
- * Microsystems, 1993): its error is below 2^-58. */
+/* For x >= 0, infinite included. The argument is reduced to -7/16 … 7/16 by the angles whose
+ * tangents are 1/2, 1, 3/2 and infinite, in two parts each. The polynomial comes from fdlibm's
+ * s_atan.c (Sun Microsystems, 1993): its error is below 2^-58. */
 UHAL_MATH double uhal_angle(double x) {
     double near = x, angle = 0.0, angle_rest = 0.0;
     if (x >= 39.0 / 16.0) {

@@ -1,8 +1,8 @@
 #ifndef UHAL_HIP_TRIGONOMETRY_H
 #define UHAL_HIP_TRIGONOMETRY_H
 
-/* Sine and cosine for AMD devices, in plain arithmetic like those of functions.h and as exact: x is
- * brought to within pi/4 of a multiple of pi/2 in more than f64's precision, whatever its size.
+/* Sine and cosine for AMD devices, in plain arithmetic like functions.h and as exact. x of any size
+ * is reduced to within pi/4 of a multiple of pi/2 in more than f64's precision.
  */
 
 struct uhal_reduced_angle {
@@ -50,7 +50,7 @@ UHAL_MATH uhal_reduced_angle uhal_reduce_large_angle(double x) {
         const word next = shift == 0 ? 0 : bits[index + i + 1] >> (64 - shift);
         window[i] = bits[index + i] << shift | next;
     }
-    /* integer * window modulo 2^192, of which the two highest bits are whole quadrants. */
+    /* integer * window modulo 2^192; the two highest bits are whole quadrants. */
     const product low = static_cast<product>(integer) * window[2];
     const product middle = static_cast<product>(integer) * window[1] + static_cast<word>(low >> 64);
     const word high = integer * window[0] + static_cast<word>(middle >> 64);

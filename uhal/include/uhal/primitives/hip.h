@@ -9,10 +9,11 @@
                              : __HIP_MEMORY_SCOPE_AGENT)
 
 #if defined(__SPIRV__)
-/* Intel's runtime for CPUs has no atomics on generic pointers, so it is asked where a pointer points, at
- * one place of a module: PoCL 7.1 crashes where a function asks twice, Intel's of 2022 where one asks
- * for pointers of two types. It is asked for the device's memory: CPUs say yes to every question, and
- * what is atomic there is atomic in a block, too, but not the other way around. */
+/* Intel's runtime for CPUs has no atomics on generic pointers, so the code asks it for a pointer's
+ * address space, at one point of a module. PoCL 7.1 crashes if a function asks twice, Intel's
+ * runtime of 2022 if a function asks for pointers of two types. The code asks for the device's
+ * memory. CPUs say yes to every question, and atomics on the device's memory also work in a
+ * block's, but not the other way around. */
 #define UHAL_LOCAL __attribute__((address_space(3)))
 #define UHAL_IN_GLOBAL __attribute__((address_space(1)))
 extern "C" __attribute__((device, const)) UHAL_IN_GLOBAL void *
@@ -108,7 +109,7 @@ DEVICE_FUNCTION u32 uhal_lanes_where(bool flag, u32) {
 #endif
 }
 
-/* Of the hardware's exp2, log2 and sine, whose argument is in turns. */
+/* The hardware's exp2, log2 and sine; the sine's argument is in turns. */
 DEVICE_FUNCTION f32 uhal_fast_exp2(f32 x) { return __builtin_amdgcn_exp2f(x); }
 DEVICE_FUNCTION f32 uhal_fast_log2(f32 x) { return __builtin_amdgcn_logf(x); }
 DEVICE_FUNCTION f32 uhal_fast_exp(f32 x) { return uhal_fast_exp2(x * 1.44269504f); }

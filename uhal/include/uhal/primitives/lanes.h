@@ -92,8 +92,9 @@ DEVICE_FUNCTION UHAL_VALUE_OF(Register) uhal_block_broadcast(BLOCK, Register &va
     return found;
 }
 
-/* Intel's runtime for CPUs adds the floats of a plain loop in an order of its own, where the size of a
- * block is no multiple of 16. One whose counter it must read again and again it leaves as it is. */
+/* Intel's runtime for CPUs adds the floats of a plain loop in an order of its own, where the size
+ * of a block is no multiple of 16. A volatile counter, which is read again and again, prevents
+ * that. */
 #if defined(__SPIRV__)
 #define UHAL_IN_ORDER volatile u32
 #else
