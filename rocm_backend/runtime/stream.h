@@ -8,10 +8,9 @@ enum { UHAL_HSA_REMEMBERED_LAUNCHES = 256 }; /* the size of the lane's ledger */
 
 typedef struct uhal_hsa_stream {
     uhal_hsa_queue *queue;
-    _Atomic uint64_t upto; /* packets of the queue up to and with its last */
-    struct uhal_hsa_capture
-        *_Atomic capture;      /* that it records into; NULL: its work runs */
-    _Atomic uint64_t launches; /* a graph counts as one */
+    _Atomic uint64_t upto;                    /* packets of the queue up to and with its last */
+    struct uhal_hsa_capture *_Atomic capture; /* that it records into; NULL: its work runs */
+    _Atomic uint64_t launches;                /* a graph counts as one */
     /* For the last launches: how many of the queue precede its first, and end with its last. */
     _Atomic uint64_t begins[UHAL_HSA_REMEMBERED_LAUNCHES];
     _Atomic uint64_t ends[UHAL_HSA_REMEMBERED_LAUNCHES];

@@ -18,11 +18,18 @@ import ubridge
 import ubridge.backends
 import uhal
 import uhal.frameworks
+from tests.unit.test_words import long_sentences
 from uhal import _lane
 
 STUB = Path(uhal.__file__).with_name("_lane.pyi")
 OURS = ("uhal", "ubridge")
 PUBLIC = (uhal, uhal.frameworks, ubridge, ubridge.backends)
+LONGEST_FIRST_LINE = 12
+"""Words of the line that stands alone in a list of names."""
+UNSWEPT = tuple(
+    f"ubridge.{one}" for one in "buffers core definitions device graph ops prepare".split()
+)
+"""Packages whose texts nobody has rewritten yet."""
 
 
 def is_ours(found: type) -> bool:
@@ -55,6 +62,28 @@ def stubbed() -> dict[str, ast.arguments]:
         for function in one.body
         if isinstance(function, ast.FunctionDef) and function.name == "__init__"
     }
+
+
+def texts() -> dict[str, str]:
+    """The text of every public name and attribute, without texts in `UNSWEPT` packages."""
+    found: dict[str, str] = {}
+    for module in PUBLIC:
+        for name in module.__all__:
+            one = getattr(module, name)
+            if not isinstance(one, types.ModuleType) and is_swept(one):
+                found[name] = inspect.getdoc(one) or ""
+    for name, of in classes().items():
+        if is_swept(of):
+            found[name] = inspect.getdoc(of) or ""
+            for attribute, one in attributes(of):
+                one = getattr(one, "__func__", one)
+                if inspect.isdatadescriptor(one) or callable(one):
+                    found[f"{name}.{attribute}"] = inspect.getdoc(one) or ""
+    return found
+
+
+def is_swept(one: Any) -> bool:
+    return not getattr(one, "__module__", "").startswith(UNSWEPT)
 
 
 @pytest.mark.parametrize("name", list(classes()))
@@ -144,3 +173,16 @@ def test_public_functions_are_pickled_and_copied_by_their_names() -> None:
         assert pickle.loads(pickle.dumps(function)) is function
         assert copy.deepcopy(function) is function
         assert weakref.ref(function)() is function
+
+
+def test_first_lines_of_public_texts_are_short() -> None:
+    lines = {name: text.partition("\n")[0] for name, text in texts().items()}
+    found = [
+        f"{name}: {one}" for name, one in lines.items() if len(one.split()) > LONGEST_FIRST_LINE
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_sentences_of_public_texts_are_short() -> None:
+    found = [f"{name}: {one}" for name, text in texts().items() for one in long_sentences(text)]
+    assert not found, "\n".join(found)
