@@ -1,12 +1,12 @@
-"""What our kernels ask of a GPU, counted without one: `python -m benchmarks.gpu_counts`.
+"""Requests of our kernels to a GPU, counted without one: `python -m benchmarks.gpu_counts`.
 
-Each piece of work runs once on the simulated CUDA driver, which counts every block: sectors of
-memory, turns of shared memory, instructions of the PTX. Gates hold kernels to what good ones need;
-what Triton's, Candle's and llama.cpp's kernels were counted to need on the same instrument, on
-2026-11-25, stands beside (gpu_counts_peers.json).
+Each workload runs once on the simulated CUDA driver, which counts every block: sectors of memory,
+turns of shared memory, instructions of the PTX. Gates bound each kernel by the counts of a good
+kernel. Triton's, Candle's and llama.cpp's kernels were counted on the same instrument, on
+2026-11-25, and stand beside (gpu_counts_peers.json).
 
-Instructions are a multiplication's or an element's, those of threads. `moved` is sectors requested
-over sectors touched in the launch. Nothing here is a time.
+Instructions are counted per thread, for a multiplication or an element. `moved` is sectors
+requested over sectors touched in the launch. Nothing here is a time.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ RECORD = figures.FOLDER / "pages" / "gpu_counts.json"
 DRIVER = ROOT / "simulators" / "build" / "libcuda.so.1"
 COMMAND = "python -m benchmarks.gpu_counts"
 DEVICE = "sm_86"
-"""No image of ours has a cubin for it: its PTX is what is executed and counted."""
+"""No image of ours has a cubin for it: the driver executes and counts its PTX."""
 IMAGES = ROOT / "ubridge" / "kernels" / "images" / "cuda"
 SPILL_TARGETS = ("sm_75", "sm_80", "sm_90")
 MOVED_BY_LLAMA = {"q4_K": 86_300, "q8_0": 143_600}
-"""Sectors that llama.cpp's kernels request for 256 rows of 2048: `moved` by what they touch."""
+"""Sectors that llama.cpp's kernels request for 256 rows of 2048: `moved` times those touched."""
 SORT_TODAY = 548_000
 """Sectors that sorting 16 rows of 1024 requested when the gate was set."""
 
@@ -70,7 +70,7 @@ class Work:
     peers: tuple[str, ...] = ()
     """Works in the file of peers."""
     rows: int = 0
-    """Of a product with a vector: rows of the matrix."""
+    """Rows of the matrix, for a product with a vector."""
 
 
 def numbers_of(kernels: Sequence[KernelCounts], work: Work) -> dict[str, float | None]:

@@ -85,7 +85,7 @@ class _Ring:
         self._lock = threading.Lock()
 
     def report(self) -> list[tuple[KernelAssertionError | DeviceWarning, int | None]]:
-        """Print what was printed since the last time; return the first assertion of each stream.
+        """Print the new messages; return the first assertion of each stream.
 
         Each comes with the handle of the stream, or with `None` where kernels do not know theirs.
         Without a failed assertion, a warning says how many messages were lost, if any.

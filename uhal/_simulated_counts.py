@@ -48,7 +48,7 @@ def show_counts(options: argparse.Namespace) -> int:
 
 
 def show_resources(options: argparse.Namespace) -> int:
-    """Print what the kernels of an image take; return the exit status."""
+    """Print the resources of an image's kernels; return the exit status."""
     from uhal.profiler import resources, resources_table
 
     try:
@@ -66,7 +66,7 @@ def run(
     output: str | None,
     target: str | None,
 ) -> int:
-    """Run a program with more variables; print what its driver counted, to stderr.
+    """Run a program with more variables; print its driver's counts to stderr.
 
     Returns the program's exit status.
     """

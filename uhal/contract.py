@@ -297,7 +297,7 @@ class Backend(ABC):
         )
 
     def device_reports(self, ordinal: int) -> Reports | None:
-        """How launches tell of failures that the device survives; `None`: they have none.
+        """How launches report failures that the device survives; `None`: they cannot.
 
         For `Context.watch_reports`: the address of a word, and the function that takes reports.
         """

@@ -1,7 +1,7 @@
 """Mistakes in compiled sources: all are built once, and a process switches one of them on.
 
-Each is an expression that stands once in its file, and another in its place. A text that is found
-no more is an error of the table. The variable `UHAL_MUTANT` holds the number of the one that is on.
+Each replaces an expression that stands once in its file. A text that is not found is an error of
+the table. The variable `UHAL_MUTANT` holds the number of the active mistake.
 """
 
 from __future__ import annotations

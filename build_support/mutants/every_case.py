@@ -1,4 +1,4 @@
-"""A plugin of pytest: tests marked `drawn` run with every case, whatever the seed draws."""
+"""A plugin of pytest: tests marked `drawn` run with every case, for any seed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Take the mark away from tests and from what they stand in."""
+    """Remove the mark from tests, and from their classes and modules."""
     for item in items:
         for node in item.listchain():
             node.own_markers[:] = [mark for mark in node.own_markers if mark.name != "drawn"]

@@ -16,7 +16,7 @@ SECONDS = 20.0
 START = 3.0
 """Seconds in which pytest begins."""
 ABOUT_THE_LINE = 5
-"""A name around the line counts so many times as much as another of its module."""
+"""Weight of a name around the line, relative to another name of its module."""
 _TIMES = ".pytest_cache/v/uhal/test_seconds"
 
 
@@ -48,7 +48,7 @@ def nearest(path: str, line: int, root: Path) -> list[str]:
 
 
 def _names(path: str, line: int, root: Path) -> Mapping[str, float]:
-    """Return what a module is called and defines, with the weight of each name."""
+    """Return a module's own names and definitions, with the weight of each name."""
     own = Path(path)
     found = dict.fromkeys((own.stem.strip("_"), ".".join(own.with_suffix("").parts)), 1.0)
     for node in ast.walk(ast.parse((root / path).read_text("utf-8"))):

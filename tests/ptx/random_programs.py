@@ -1,4 +1,4 @@
-"""Random kernels as trees, what the builder makes of one, and what numpy computes of it.
+"""Random kernels as trees, built by the builder and computed by numpy.
 
 A program has two variables of each type. Its statements assign expressions, branch, loop, exchange
 values through shared memory, shuffle, vote and add atomically. Lanes of numpy's arrays are threads;
@@ -141,7 +141,7 @@ BUILT = {
     "floor": lambda a, b: ptx.floor(a),
     "sqrt": lambda a, b: ptx.sqrt(ptx.absolute(a)),
     "invert": lambda a, b: ~a,
-    # A divisor of 1, 3, 5 or 7: what a division by zero is, PTX leaves open.
+    # A divisor of 1, 3, 5 or 7: PTX does not define a division by zero.
     "quotient": lambda a, b: a // (b & 7 | 1),
     "remainder": lambda a, b: a % (b & 7 | 1),
     "lt": lambda a, b: a < b,
@@ -298,7 +298,7 @@ class Computed:
         self.lanes = np.arange(THREADS)
         self.variables = {of: [one.copy() for one in values] for of, values in first.items()}
         self.left: list[tuple[Array, Array]] = []
-        """Of each loop: lanes that broke, lanes that continued."""
+        """Lanes of each loop that broke, and lanes that continued."""
 
     def block(self, statements: list[Tree], mask: Array) -> Array:
         """Run statements; return the lanes that reach the end."""

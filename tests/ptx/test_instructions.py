@@ -130,7 +130,7 @@ TARGETS = {75: (6, 3), 80: (7, 0), 89: (7, 8), 90: (7, 8), 100: (8, 6)}
 def test_ptxas_takes_forms_from_their_first_target_and_version(
     target: int, seed: int, tmp_path: Path
 ) -> None:
-    """A drawn spelling, without what may be left out, of every form whose first device this is."""
+    """A drawn spelling, without optional parts, of every form whose first device this is."""
     rng = random.Random(seed)
     by_version: dict[tuple[int, int], list[str]] = {}
     for form in FORMS:

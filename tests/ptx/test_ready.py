@@ -178,7 +178,7 @@ def test_attention(of: Type, launch: Launch, rng: np.random.Generator) -> None:
     close(got[-1].reshape(q.shape), expected, of, 16)
 
 
-# -- every one of them -----------------------------------------------------------------------------
+# -- all of them ----------------------------------------------------------------------------------
 
 MAKERS: dict[str, Callable[..., Kernel]] = {name: getattr(ready, name) for name in ready.__all__}
 

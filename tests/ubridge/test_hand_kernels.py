@@ -159,7 +159,7 @@ class TestActivation:
             data = Output(rows, cols)
             data.buffer.copy_from(values.ravel())
             activate(data.buffer, rows, cols, kind)
-            # Of few values all may be some -4, where gelu is a small difference of x and x.
+            # A few values may all be near -4, where gelu is a small difference of x and x.
             largest = float(np.abs(values).max()) if kind is Activation.GELU else 0.0
             expected = REFERENCES[kind](values.astype(np.float64))
             assert_close(data.to_numpy(), expected, largest)

@@ -18,9 +18,9 @@ Space = Literal["global", "shared"]
 class Access:
     """An instruction that accesses memory, with sums over its requests.
 
-    A request is one execution by a warp. `sectors` are those of global memory that it touches,
-    `ideal_sectors` the fewest that hold as many bytes. `wavefronts` are the turns that banks of
-    shared memory need, `ideal_wavefronts` those without conflicts.
+    A request is one execution by a warp. `sectors` counts the sectors of global memory that it
+    touches, `ideal_sectors` the fewest that hold as many bytes. `wavefronts` counts the turns that
+    banks of shared memory need, `ideal_wavefronts` the turns without conflicts.
     """
 
     line: int
@@ -35,7 +35,7 @@ class Access:
     wavefronts: int
     ideal_wavefronts: int
     same_address: int
-    """Of each request, the most lanes that name one address; for atomics."""
+    """The most lanes of each request that name one address; for atomics."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Instructions:
 
 
 def add(to: Any, one: Any, but: Sequence[str]) -> None:
-    """Add the sums of one record to those of another; `but` names what is no sum."""
+    """Add the sums of one record to another's; `but` names other fields."""
     for name in vars(one):
         if name not in but:
             setattr(to, name, getattr(to, name) + getattr(one, name))

@@ -1,8 +1,8 @@
-"""What kernels ask of a GPU, as the simulated CUDA driver counts it (`UHAL_SIM_CHECK=count`).
+"""Requests of kernels to a GPU, counted by the simulated CUDA driver (`UHAL_SIM_CHECK=count`).
 
-The driver writes a line of JSON for each launch; here launches of one kernel with one geometry are
-added up and turned into the ratios that Nsight Compute shows, under its names where the meaning is
-the same. Instructions are those of the PTX, not of a GPU's machine code. Caches are not modelled.
+The driver writes a line of JSON for each launch. Here launches of one kernel with one geometry are
+added up and turned into Nsight Compute's ratios, with its names where the meaning is the same.
+Instructions are PTX instructions, not a GPU's machine code. Caches are not modelled.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class KernelCounts:
     launches: int
     blocks: int
     counted_blocks: int
-    """Fewer than `blocks` where one of many was counted; sums are those of the counted ones."""
+    """Fewer than `blocks` if only some were counted; sums cover the counted blocks."""
     warps: int
     distinct_sectors: int | None
     """Sectors touched, each once a launch: loaded and stored. `None` where blocks are sampled."""

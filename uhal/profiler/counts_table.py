@@ -40,9 +40,9 @@ def text(
     lines_most: int = _LINES_MOST,
     resources: Mapping[tuple[str, str], KernelResources] | None = None,
 ) -> str:
-    """Return a row for each kernel, then for each kernel its lines with the most to say.
+    """Return a row for each kernel, then for each kernel its most expensive lines.
 
-    With `resources` also what a kernel takes on their target.
+    With `resources` also a kernel's resources on their target.
     """
     if not kernels:
         return "No kernel was counted.\n"

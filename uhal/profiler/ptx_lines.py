@@ -13,7 +13,7 @@ _FUNCTION = re.compile(r"\.(entry|func)\b")
 
 
 class Place(NamedTuple):
-    """A line of a text, and what stands there."""
+    """A line of a text, and its source position."""
 
     file: str
     line: int

@@ -74,13 +74,13 @@ class KernelResources:
     kernel: str
     target: str
     registers: int | None
-    """Of a thread, 32 bits each."""
+    """Registers of a thread, 32 bits each."""
     spill_stores: int | None
     spill_loads: int | None
     stack: int
     """Local memory or scratch of a thread."""
     shared: int
-    """Shared memory or LDS of a block, without what a launch adds."""
+    """Shared memory or LDS of a block, without a launch's dynamic part."""
     wave: int = WARP
     """Threads of a warp or wavefront."""
 
@@ -90,10 +90,10 @@ class KernelResources:
         return bool(self.spill_stores) or bool(self.spill_loads)
 
     def occupancy(self, threads: int, dynamic_shared: int = 0) -> float | None:
-        """Warps a processor holds of this kernel, in those it can hold: 0…1.
+        """Warps of this kernel that a processor holds, as a share of its limit: 0…1.
 
-        `threads` are those of a block. `None` for a target whose limits are not known, or where the
-        registers are not.
+        `threads` is the size of a block. `None` for a target whose limits are unknown, or where the
+        registers are unknown.
         """
         processor = _processor(self.target)
         if processor is None or self.registers is None:

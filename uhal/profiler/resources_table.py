@@ -9,7 +9,7 @@ from uhal.profiler.table import percent, section
 
 
 def text(rows: Sequence[KernelResources], threads: int) -> str:
-    """Return a table; occupancy is that of blocks of so many threads."""
+    """Return a table; occupancy is for blocks of `threads` threads."""
     head = ("kernel", "target", "registers", "spilled", "stack", "shared", f"occ. of {threads}")
     lines = [
         (
