@@ -19,7 +19,7 @@ from __future__ import annotations
 from uhal.ptx.control import break_, continue_, else_, exit_, if_, loop, while_
 from uhal.ptx.conversions import bits_as
 from uhal.ptx.functions import DeviceFunction, function, op, printf, text
-from uhal.ptx.kernel import Kernel, kernel, load, text_of
+from uhal.ptx.kernels import Kernel, kernel, load, text_of
 from uhal.ptx.mathematics import (
     absolute,
     ceil,

@@ -41,15 +41,15 @@ def tensor_gemm(of: ptx.Type = ptx.f16) -> ptx.Kernel:
         for start in ptx.loop(0, k, DEPTH):
             ptx.copies_wait()
             ptx.barrier()
-            with if_(start + DEPTH < k):
-                begin(start + DEPTH, stage ^ 1)
+            begin(start + DEPTH, stage ^ 1)  # behind the end it copies zeros
             for depth in (0, 16):
                 at = (warp * 16 + (lane & 15)) * PITCH + (lane >> 4) * 8 + depth
                 x = ptx.load_matrices(tiles.at(stage * SIZE + at), 4)
-                for column, tile in enumerate(sums):
-                    at = ((lane & 7) + (TILE + 8 * column)) * PITCH + ((lane >> 3) & 1) * 8 + depth
-                    y = ptx.load_matrices(tiles.at(stage * SIZE + at), 2)
-                    ptx.multiply_matrices("m16n8k16", f"f32.{of}.{of}.f32", x, y, tile, into=tile)
+                for column in range(0, 8, 2):
+                    row = (lane & 7) + (lane >> 4) * 8 + (TILE + 8 * column)
+                    y = ptx.load_matrices(tiles.at(stage * SIZE + row * PITCH + (lane & 8) + depth))
+                    for d, part in ((sums[column], y[:2]), (sums[column + 1], y[2:])):
+                        ptx.multiply_matrices("m16n8k16", f"f32.{of}.{of}.f32", x, part, d, into=d)
             stage ^= 1
         for half, (column, tile) in itertools.product((0, 1), enumerate(sums)):
             row = first[0] + warp * 16 + (lane >> 2) + 8 * half
