@@ -1,4 +1,4 @@
-"""Mistakes of a kernel's author, 64 in all: each message names the line of Python.
+"""Mistakes of a kernel's author, 66 in all: each message names the line of Python.
 
 The builder finds types, spaces, missing values and sizes; a checked run finds races, barriers and
 accesses. The wrong line of each kernel ends with `# here`.
@@ -228,11 +228,31 @@ def condition_that_is_built_once(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any)
         y[0] = a
 
 
-@built("loop: expected its body to run to the end while the kernel is built")
+@built("loop: expected its body to run to the end while the kernel is built, got Python's `break`")
 def python_break(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
-    for i in loop(n):  # here
+    for i in loop(n):
         y[i] = a
-        break
+        break  # here
+
+
+@built(
+    "if_: expected its body to run to the end while the kernel is built, got Python's `continue`"
+)
+def python_continue(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
+    for i in loop(n):
+        with if_(i == 3):
+            continue  # here
+        y[i] = a
+
+
+@built(
+    "else_: expected its body to run to the end while the kernel is built, got Python's `return`"
+)
+def python_return(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
+    with if_(n < 3):
+        y[0] = a
+    with else_():
+        return  # here
     y[1] = a
 
 
@@ -484,8 +504,23 @@ def misaligned_vector(n: Any, y: Any) -> None:
     y[60] = first
 
 
-def test_there_are_sixty_four() -> None:
-    assert len(BUILT) + len(RUN) == 64
+def test_there_are_sixty_six() -> None:
+    assert len(BUILT) + len(RUN) == 66
+
+
+def test_pythons_own_loops_may_be_left() -> None:
+    @kernel("f32* y")
+    def fine(y: Any) -> None:
+        for i in range(8):
+            if i == 2:
+                continue
+            with if_(thread_index() == i):
+                for k in range(3):
+                    if k == 1:
+                        break
+                    y[k] = float(i)
+
+    assert fine.ptx.count("st.global") == 7
 
 
 class Arguments:

@@ -16,6 +16,7 @@ from uhal.ptx.conversions import convert
 from uhal.ptx.instructions import Version, find, forms_of
 from uhal.ptx.memory import Pointer
 from uhal.ptx.parameters import ParameterType, parameters_of, require_names
+from uhal.ptx.python_flow import check_flow
 from uhal.ptx.types import TYPES, Type, f64, i16, i32, i64, pred, u16, u32, u64
 from uhal.ptx.values import Operand, Value, check, constant_of, describe, operand
 
@@ -74,6 +75,7 @@ class DeviceFunction:
             if self not in program.functions:
                 refuse(f"{self.name}: expected no call of itself, got one. Use a loop.")
             return name
+        check_flow(self._body.__code__)
         name = f"{self.name}_{len(program.names)}"
         program.names[self] = name
         builder = Builder(program, name)

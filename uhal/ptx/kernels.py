@@ -15,6 +15,7 @@ from uhal.images.ptx import SIGNATURE_MARK
 from uhal.module import Module
 from uhal.ptx.builder import Builder, Program, building
 from uhal.ptx.parameters import parameters_of, require_names
+from uhal.ptx.python_flow import check_flow
 from uhal.signature import Signature
 
 _MODULES: weakref.WeakValueDictionary[tuple[Context, bytes], Module] = weakref.WeakValueDictionary()
@@ -83,6 +84,7 @@ class Kernel:
 
     def build(self, program: Program) -> str:
         """Run the function; return the text of the entry."""
+        check_flow(self._body.__code__)
         builder = Builder(program, self.name)
         builder.open_head(self._body)
         with building(builder):
