@@ -43,6 +43,36 @@ def test_closing_the_parent_closes_its_views(bench: Bench) -> None:
         buffer.close()
 
 
+def test_fills_are_of_whole_aligned_words(bench: Bench) -> None:
+    buffer = bench.buffer(16, "u8")
+    fills = {1: DeviceBuffer.set_8, 2: DeviceBuffer.set_16, 4: DeviceBuffer.set_32}
+    for width, fill in fills.items():
+        for offset in range(5):
+            for nbytes in range(9):
+                bench.quiet()
+                part = buffer[offset : offset + nbytes]
+                fits = offset % width == 0 == nbytes % width
+                if fits:
+                    fill(part, 7)
+                else:
+                    with pytest.raises(ArgumentValueError, match=f"aligned {width}-byte words"):
+                        fill(part, 7)
+                assert bench.driver.count(f"memset_{8 * width}") == (fits and nbytes > 0)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 15, 17, 32])
+def test_bytes_of_a_copy_are_as_many_as_the_buffers(bench: Bench, nbytes: int) -> None:
+    buffer = bench.buffer(4, "f32")
+    bench.quiet()
+    for wrong in (bytes(nbytes), bytearray(nbytes), memoryview(bytes(nbytes))):
+        with pytest.raises(ArgumentValueError, match=f"expected 16 bytes, got {nbytes}"):
+            buffer.copy_from(wrong)
+    for target in (bytearray(nbytes), memoryview(bytearray(nbytes))):
+        with pytest.raises(ArgumentValueError, match=f"expected 16 bytes, got {nbytes}"):
+            buffer.copy_to(target)
+    assert bench.driver.count("copy_h2d", "copy_d2h") == 0
+
+
 def test_nothing_takes_no_memory_and_works_everywhere(bench: Bench) -> None:
     bench.quiet()
     empty = [

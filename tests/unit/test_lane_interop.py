@@ -904,6 +904,11 @@ def test_a_capsule_says_whether_it_is_a_copy_or_read_only(bench: Bench) -> None:
         capsule = given.__dlpack__(max_version=(1, 0), copy=copy)
         found = Capsule.from_address(pointer_of(capsule, b"dltensor_versioned"))
         assert (found.major, found.flags) == (1, expected)
+    for given, copy in ((buffer, None), (buffer, True), (frozen, True)):
+        given.__dlpack__(copy=copy)
+    for copy in (None, False):
+        with pytest.raises(BufferError, match=r"needs DLPack 1\.0"):
+            frozen.__dlpack__(copy=copy)
 
 
 @pytest.mark.bench(driver=IpcDriver)
