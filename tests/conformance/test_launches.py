@@ -79,10 +79,11 @@ class Shape(ctypes.Structure):
 def test_structures_pass_by_value(device: Device, basic: Module) -> None:
     out = DeviceBuffer.zeros(5, "f64")
     aggregate = basic.get_function("aggregate")
-    for shape in (Shape(-7, 200, 0.125), bytes(Shape(-7, 200, 0.125))):
-        out.set_8(0xFF)
-        aggregate[1, 1](3, shape, 250, out)
-        assert out.to_numpy().tolist() == [3, -7, 200, 0.125, 250]
+    for scale in (0.125, 0.5):
+        for shape in (Shape(-7, 200, scale), bytes(Shape(-7, 200, scale))):
+            out.set_8(0xFF)
+            aggregate[1, 1](3, shape, 250, out)
+            assert out.to_numpy().tolist() == [3, -7, 200, scale, 250]
 
 
 def coordinates(extent: tuple[int, int, int]) -> np.ndarray[Any, Any]:

@@ -136,6 +136,26 @@ def test_ranges_have_what_was_given_within(device: Device, basic: Module) -> Non
     assert (library.name, library.calls, library.nbytes) == ("of a library", 1, 12)
 
 
+def test_a_replay_is_profiled_operation_by_operation(device: Device, basic: Module) -> None:
+    with Stream() as stream, DeviceBuffer.zeros(COUNT, "u4") as buffer:
+        with stream.capture() as plan:
+            buffer.set_8(1, stream=stream)
+            buffer.set_16(2, stream=stream)
+            buffer[:3].set_32(3, stream=stream)
+            step(basic, stream, buffer, 3, 1)
+        with plan, uhal.profile() as found:
+            plan.replay()
+            result = buffer.to_numpy(stream=stream)
+    assert result.tolist() == [10] * 3 + [3 * 0x20002 + 1] * (COUNT - 3)
+    kinds = counted(found)
+    if device.backend == "tops":  # TopsRuntime tells no kernels of a graph
+        assert kinds["replay"] == 1
+        return
+    assert (kinds["replay"], kinds["fill"], kinds["launch"]) == (0, 3, 1)
+    fills = found.records.rows[found.records.rows["kind"] == KINDS.index("fill")]
+    assert fills["bytes"].tolist() == [4 * COUNT, 4 * COUNT, 12]
+
+
 def test_a_profile_is_alone_and_begins_outside_a_capture(device: Device, basic: Module) -> None:
     with uhal.profile() as found, pytest.raises(RuntimeError, match="one at a time"):
         with uhal.profile():

@@ -149,7 +149,7 @@ MISTAKES = (
         "opencl_backend/runtime/launch.c",
         "argument->kind == UHAL_CL_ARGUMENT_VALUE ? argument->size : sizeof(uint64_t)",
         "sizeof(uint64_t)",
-        ("tests/opencl/test_backend.py",),
+        ("tests/opencl/test_backend.py", "tests/conformance/test_launches.py"),
     ),
     _opencl("launch.c", "one->changes != changes", "0", "test_backend"),
     _opencl("launch.c", "shared_bytes == 0 ? 1 : shared_bytes", "shared_bytes", "test_backend"),

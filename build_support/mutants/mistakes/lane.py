@@ -91,11 +91,11 @@ MISTAKES = (
         "session.count > session.limit",
         "test_profile",
     ),
-    _lane(
-        "profile/watching.pxi",
+    Compiled(
+        "cython_src/profile/watching.pxi",
         "2 if kind == OPERATION_SET_16 else 1",
         "1",
-        "test_profile",
+        ("tests/conformance/test_profile.py",),
     ),
     _lane(
         "launch/packing.pxi",
