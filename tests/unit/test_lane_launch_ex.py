@@ -240,6 +240,49 @@ def test_the_adapter_speaks_cudas_structure() -> None:
     assert seen.pop()[1] == {}
 
 
+@pytest.mark.parametrize("has_threads", [False, True])
+@pytest.mark.parametrize("nbytes", [72, 64])
+def test_the_adapter_of_tops_speaks_either_structure(nbytes: int, has_threads: bool) -> None:
+    """A device whose SIPs have threads is told them in an attribute, as the third axis."""
+    header = Header.load(ROOT / "tops_backend" / "abi.h")
+    config_type = header.ctype(f"uhalTopsLaunchConfig{nbytes}")
+    attribute_type = header.ctype("topsLaunchAttribute")
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+    seen: list[Any] = []
+
+    def driver(config: int, function: int, parameters: int, extra: int | None) -> int:
+        found = config_type.from_address(config)
+        first = ctypes.cast(found.attrs, ctypes.c_void_p).value or 0
+        attributes = {}
+        for index in range(found.numAttrs):
+            at = first + index * ctypes.sizeof(attribute_type)
+            words = (ctypes.c_uint * 3).from_address(at + attribute_type.val.offset)
+            attributes[ctypes.c_uint.from_address(at).value] = list(words)
+        sizes = [
+            [getattr(size, axis) for axis in "xyz"] for size in (found.gridDim, found.blockDim)
+        ]
+        seen.append((*sizes, found.dynamicSmemBytes, found.localSmemBytes, attributes))
+        assert (function, parameters, extra) == (11, 12, None)
+        assert ctypes.cast(found.stream, ctypes.c_void_p).value == 0x1234
+        return 5
+
+    vendor = kind(driver)
+    address = ctypes.cast(vendor, ctypes.c_void_p).value or 0
+    adapters = SlotAdapters(ROOT / "tops_backend", "tops")
+    if has_threads:
+        adapters.over(f"tops_launch_{nbytes}", address)
+    adapter = kind(adapters.over(f"tops_launch_ex_{nbytes}", address))
+    ids = header.constants
+    for cooperative in (0, 1):
+        wanted = Extended((1, 2, 3), (4, 5, 6), (0, 0, 0), 7, cooperative, stream=0x1234)
+        assert adapter(ctypes.addressof(wanted), 11, 12, None) == 5
+        expected = {ids["topsLaunchAttributeCooperative"]: [1, 0, 0]} if cooperative else {}
+        if has_threads:
+            expected[ids["topsLaunchAttributeThreadDimension"]] = [6, 1, 1]
+        block = [4, 5, 1 if has_threads else 6]
+        assert seen.pop() == ([1, 2, 3], block, 7, 0, expected)
+
+
 def test_each_load_of_adapters_serves_its_own_library() -> None:
     kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
     vendors = [kind(lambda *_, answer=answer: answer) for answer in (5, 6)]

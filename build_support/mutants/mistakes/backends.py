@@ -212,7 +212,7 @@ MISTAKES = (
         "tops_backend/adapters.c",
         "config.blockDim.z",
         "1",
-        ("tests/simulated/test_tops_readings.py",),
+        ("tests/unit/test_lane_launch_ex.py", "tests/simulated/test_tops_readings.py"),
         behind="attribute->val.ThreadDim[0] = ",
     ),
     Compiled(
