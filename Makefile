@@ -75,7 +75,7 @@ debug: ## Build everything for a debugger, in build/flavours/debug
 # Not under a sanitizer: compilers and gdb, which crash when one is preloaded; sizes, maps, growth and
 # counts of instructions, which are its own, in a suite's run inside a test too; what a crash ends in; a
 # fork beside threads, which the sanitizer of GCC 12 does not always live through.
-HOST := not sim and not skeleton and not opencl
+HOST := not sim and not skeleton and not opencl and not webgpu
 SANE := not nvcc and not gdb and not same_source_is_cuda and not link_time_code \
 	and not new_project and not a_crash and not images_stay_small and not maps_nothing \
 	and not leave_nothing and not forking_beside and not forked_child and not instruction_budget \

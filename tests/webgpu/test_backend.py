@@ -16,7 +16,9 @@ import pytest
 import ubridge
 from tests.children import ROOT, run_program, untold
 from tests.sampling import rounds
-from uhal import Device, DeviceBuffer, LaunchConfig, Stream, registry
+from tests.webgpu.kernels import FOLDER, SUFFIX
+from uhal import Device, DeviceBuffer, LaunchConfig, Module, Stream, registry
+from uhal.errors import NotSupportedError
 
 
 def test_copies_of_any_bytes(device: Device, rng: np.random.Generator) -> None:
@@ -73,6 +75,46 @@ def test_a_grid_beyond_one_dispatch(device: Device, rng: np.random.Generator) ->
     with DeviceBuffer.from_numpy(values) as data:
         kernel[LaunchConfig((70_000, 1, 1), (1, 1, 1))](data, 1, values.size, 0)
         assert (data.to_numpy() == np.maximum(values, 0)).all()
+
+
+def test_parameters_in_a_uniform_buffer(device: Device, rng: np.random.Generator) -> None:
+    """On an adapter without immediates: each launch has its own part of the buffer."""
+    facts = registry.backend("webgpu").adapters[device.ordinal].facts  # type: ignore[attr-defined]
+    values = rng.standard_normal(300, "f4")
+    before = facts.max_immediate_bytes
+    facts.max_immediate_bytes = 0
+    try:
+        module = Module.from_file(FOLDER / f"activation{SUFFIX}")
+        kernel = module.get_function("activationf32")
+    finally:
+        facts.max_immediate_bytes = before
+    # More launches than a batch, and than the buffer has parts.
+    parts = [DeviceBuffer.from_numpy(values + number) for number in range(300)]
+    for number, part in enumerate(parts):
+        kernel[3, 100](part, 1, 100 + number % 200, 0)
+    for number, part in enumerate(parts):
+        expected = values + np.float32(number)
+        count = 100 + number % 200
+        expected[:count] = np.maximum(expected[:count], 0)
+        assert (part.to_numpy() == expected).all(), number
+
+
+def test_memory_beyond_what_a_binding_reaches(device: Device, rng: np.random.Generator) -> None:
+    """A pointer near the end is bound from there on; what lies too far behind it is refused."""
+    limit = int(device.attributes["max_binding_bytes"])
+    if limit > 1 << 28:
+        pytest.skip(f"a binding reaches {limit} bytes here")
+    kernel = ubridge.load_module("activation", device=device).get_function("activationf32")
+    values = rng.standard_normal(1000, "f4")
+    with DeviceBuffer.uninitialized(limit // 4 + 4096, "f32") as large:
+        end = large[large.size - 1001 : large.size - 1]
+        end.copy_from(values)
+        kernel[10, 100](end, 1, values.size, 0)
+        assert (end.to_numpy() == np.maximum(values, 0)).all()
+        with pytest.raises(NotSupportedError, match="maxStorageBufferBindingSize"):
+            kernel[10, 100](large, 1, values.size, 0)
+        large[1:].copy_from(large[:-1])
+        assert (large[large.size - 1000 :].to_numpy() == np.maximum(values, 0)).all()
 
 
 def test_a_wrong_id_is_reported(device: Device, rng: np.random.Generator) -> None:

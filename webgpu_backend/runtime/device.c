@@ -105,10 +105,15 @@ uhalWgResult uhalWgDeviceOpen(void **context, unsigned int adapter) {
     pthread_mutex_init(&device->lock, NULL);
     open_times(device);
     int status = uhal_wg_make_own_kernels(device);
-    if (status == 0 && device->info.max_immediate_bytes == 0) {
+    if (status == 0) {
+        /* Also where there are immediates: a kernel may have more parameters than they hold. */
         device->uniform_bytes = calloc(1, UHAL_WG_UNIFORM_BYTES);
         device->uniforms = uhal_wg_new_buffer(device, UHAL_WG_UNIFORM_BYTES,
                                               WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst);
+        if (device->uniform_bytes == NULL)
+            status = uhal_wg_error(UHAL_WG_OUT_OF_MEMORY, "the host has no memory");
+        else if (device->uniforms == NULL)
+            status = uhal_wg_noted_error();
     }
     if (status == 0)
         status = uhal_wg_make_nothing(device);
