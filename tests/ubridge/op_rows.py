@@ -50,6 +50,10 @@ def _candle_has(op: Op, dtype: str, other: str | None) -> bool:
     return dtype in op.dtypes
 
 
+def _webgpu_has(op: Op, dtype: str, other: str | None) -> bool:
+    return dtype in op.dtypes and "f64" not in (dtype, other)
+
+
 GCU_KERNELS = {"rope": "rotary", "rope_i": "rotary", "rope_thd": "rotary"}
 """What GCUs launch for an operation, where that has another name."""
 
@@ -67,6 +71,7 @@ OP_ROWS = (
     OpRow("cuda-sim", "cuda", _candle_has, images="images/cuda"),
     OpRow("rocm-sim", "rocm", _candle_has, images="images/rocm"),
     OpRow("opencl", "opencl", _candle_has, images="images/opencl"),
+    OpRow("webgpu", "webgpu", _webgpu_has, images="images/opencl"),
     # Halves are rounded after every step of softmax and norms.
     OpRow(
         "tops-sim",

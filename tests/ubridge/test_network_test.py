@@ -14,7 +14,7 @@ import pytest
 from tests.sampling import rounds
 from uhal import Device, Stream
 
-DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim", "opencl")
+DEVICES = ("host", "cuda-sim", "rocm-sim", "tops-sim", "opencl", "webgpu")
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "network_test.py"
 WEIGHTS = ("w1", "w2", "w3", "w4", "w5")
 
