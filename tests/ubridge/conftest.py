@@ -13,6 +13,8 @@ KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
 """The devices of tests marked `entries`, by the names of the conformance suite."""
 DRAWN_CASES = 3
 """Cases of each test marked `entries`, on a device that compiles: an entry takes 0.1 to 1 s."""
+DRAWN_PART = 0.2
+"""Part of the cases of every test on WebGPU: Mesa compiles each kernel for up to a second."""
 PREPARED = frozenset(row.name for row in ROWS if row.prepare is not None)
 """Devices whose environment has to be set, which are also those that compile."""
 
@@ -29,7 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         callspec = getattr(item, "callspec", None)
         name = str(callspec.params.get("device", "")) if callspec is not None else ""
-        if item.get_closest_marker("entries") and name.partition(":")[0] in PREPARED:
+        if name.startswith("webgpu"):
+            item.add_marker(pytest.mark.drawn(DRAWN_PART), append=False)
+        elif item.get_closest_marker("entries") and name.partition(":")[0] in PREPARED:
             item.add_marker(pytest.mark.drawn(_drawn_of(item)), append=False)
 
 
