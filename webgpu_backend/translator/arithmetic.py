@@ -11,6 +11,7 @@ from webgpu_backend.translator.memory import Memory
 
 _INTEGER = {128: "+", 130: "-", 132: "*", 134: "/", 137: "%", 197: "|", 198: "^", 199: "&"}
 _FLOAT = {129: "+", 131: "-", 133: "*", 136: "/"}
+_SUMS = frozenset((129, 131))
 _ORDERED = {180: "==", 184: "<", 186: ">", 188: "<=", 190: ">="}
 _UNORDERED = {183: "==", 185: ">=", 187: "<=", 189: ">", 191: "<"}
 """Their opposites: 183 is `!(a == b)`, 185 is `!(a >= b)`."""
@@ -271,7 +272,10 @@ class Arithmetic(Memory):
     def _float(self, opcode: int, words: Words, kind: Kind) -> str:
         a = words[3]
         given = self.kinds.kind_of(a)
-        if opcode in _FLOAT:
+        if opcode in _FLOAT and self._is_compensation(words):
+            left, right = (self._kept(one) for one in words[3:5])
+            text = f"({left} {_FLOAT[opcode]} {right})"
+        elif opcode in _FLOAT:
             text = f"({self.value(a)} {_FLOAT[opcode]} {self.value(words[4])})"
         elif opcode == _NEGATE_FLOAT:
             self.need("negate")
@@ -290,6 +294,22 @@ class Arithmetic(Memory):
         else:
             refuse(f"instruction {opcode} on floats")
         return self._rounded(text, kind) if given == F16 or kind == F16 else text
+
+    def _is_compensation(self, words: Words) -> bool:
+        """Whether of a sum one of its parts is taken, to know what was rounded."""
+        pairs = ((words[3], words[4]), (words[4], words[3]))
+        return any(other in self._parts_of_sum(one) for one, other in pairs)
+
+    def _parts_of_sum(self, value: int) -> Words | tuple[()]:
+        one = self.analysis.definitions.get(value)
+        return one.words[3:5] if one is not None and one.opcode in _SUMS else ()
+
+    def _kept(self, value: int) -> str:
+        """A sum that the compiler must not see through."""
+        if not self._parts_of_sum(value):
+            return self.value(value)
+        self.need("kept")
+        return f"kept({self.value(value)})"
 
     def _rounded(self, text: str, kind: Kind) -> str:
         if kind != F16:

@@ -19,6 +19,8 @@ _FLOATS: Mapping[str, tuple[tuple[str, ...], str]] = {
         (),
         "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }",
     ),
+    # The sum as it is rounded: compilers of shaders take (a + b) - a for b. No grid has 0 blocks.
+    "kept": ((), "fn kept(x: f32) -> f32 { return select(x, 0.0f, P.w[0].x == 0u); }"),
     "special": (
         ("nothing",),
         """
@@ -179,14 +181,14 @@ fn math_expm1(x: f32) -> f32 {
     ),
     # log x of a positive finite x as a sum of two floats, to about 2^-40.
     "log_pair": (
-        (),
+        ("kept",),
         """
 fn product_pair(x: f32, y: f32) -> vec2<f32> {
   let high = x * y;
   return vec2<f32>(high, fma(x, y, -high));
 }
 fn sum_pair(x: f32, y: f32) -> vec2<f32> {
-  let high = x + y;
+  let high = kept(x + y);
   return vec2<f32>(high, (x - high) + y);
 }
 fn log_pair(given: f32) -> vec2<f32> {
@@ -260,7 +262,7 @@ fn math_log10(x: f32) -> f32 {
         ("log",),
         """
 fn math_log1p(x: f32) -> f32 {
-  let sum = 1.0f + x;
+  let sum = kept(1.0f + x);
   if (abs(x) < 0x1p-25f) { return x; }
   if (!(sum > 0.0f) || !is_finite(sum)) { return math_log(sum); }
   let found = log_pair(sum);

@@ -31,7 +31,7 @@ from webgpu_backend.translator.control_flow import Graph, structured
 from webgpu_backend.translator.kinds import BOOL, F16, F32, F64, I32, I64, Kind, refuse
 from webgpu_backend.translator.library import library
 
-VERSION = "7"
+VERSION = "8"
 """Changes with what is written, so that nobody takes what was written before from a cache."""
 
 GRID_WORDS = 4
