@@ -1,7 +1,7 @@
-// Preloaded by tests: refuses one allocation of this project's native code, or the start of threads.
+// Preloaded by tests: refuses one allocation of this project's compiled code, or new threads.
 //
-// refuse_allocation(n) refuses the n-th allocation from then on, and none for 0. allocations() counts
-// since then. Allocations of Python and of other libraries are neither counted nor refused.
+// refuse_allocation(n) refuses the n-th allocation from then on, and none for 0. allocations()
+// counts since then. Allocations of Python and of other libraries are neither counted nor refused.
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -10,6 +10,9 @@
 #include <initializer_list>
 #include <new>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 extern "C" {
 void *__libc_malloc(size_t bytes);
@@ -94,6 +97,14 @@ int posix_memalign(void **memory, size_t alignment, size_t bytes) {
     }
     *memory = made;
     return 0;
+}
+
+void *mmap(void *address, size_t bytes, int access, int kind, int file, off_t offset) noexcept {
+    if (is_refused(CALLER)) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return reinterpret_cast<void *>(syscall(SYS_mmap, address, bytes, access, kind, file, offset));
 }
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),

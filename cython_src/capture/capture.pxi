@@ -156,7 +156,9 @@ cdef int end_native_capture(Plan plan) except -1:
     """Let the driver end its part; when Python lacked memory for the call, ask again."""
     try:
         plan.graph = plan.context.backend.end_capture(<uintptr_t>plan.core.handle)
-    except MemoryError:
+    except _errors.DeviceError:
+        raise
+    except Exception:  # ctypes has an error of its own around MemoryError
         try:
             plan.graph = plan.context.backend.end_capture(<uintptr_t>plan.core.handle)
         except _errors.DeviceError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,8 @@ from tests.ubridge.operands import Array
 from ubridge import DeviceTensor
 from ubridge.core.lowering import Steps
 from ubridge.prepare.matmul import blas_products, host_blas, packed_products
-from uhal import Device, Stream
+from uhal import Api, Device, Stream
+from uhal.errors import OutOfMemoryError
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
 
@@ -267,3 +269,38 @@ def test_the_variable_names_the_library() -> None:
         result = run_child(multiplied, environment={host_blas.VARIABLE: wrong})
         assert "LibraryNotFoundError" in result.stderr and said in result.stderr
         assert host_blas.VARIABLE in result.stderr
+
+
+def check_products_with_little_room(seed: int, is_chosen: bool) -> None:
+    """With 40 MiB left: our kernel multiplies, or an OpenBLAS chosen before is told to wait."""
+    import resource
+    from pathlib import Path
+
+    Api.quick_init(0, "host")
+    values = np.random.default_rng(seed).standard_normal((300, 300))
+    x = ubridge.asarray(values)
+    expected = values @ values
+    np.testing.assert_array_equal((x + x).to_numpy(), values * 2)
+    if is_chosen:
+        assert host_blas.find_blas().gemm
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    used = pages * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20), before[1]))
+    if is_chosen:
+        with pytest.raises(OutOfMemoryError, match="blas_matmul_f64"):
+            (x @ x).to_numpy()
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    np.testing.assert_allclose((x @ x).to_numpy(), expected, 1e-9, 1e-9)
+    np.testing.assert_array_equal((x + x).to_numpy(), values * 2)
+    assert bool(host_blas.find_blas().gemm) is is_chosen
+
+
+@needs_blas
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited and read there")
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_a_product_without_room_for_the_blas_does_not_end_the_process(
+    is_chosen: bool, seed: int
+) -> None:
+    environment = {"UHAL_HOST_THREADS": "1"}
+    check_child(check_products_with_little_room, seed, is_chosen, environment=environment)

@@ -14,6 +14,7 @@ from tests.sampling import SOAK
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.operands import LAYOUTS, Array, operand, shape_of
 from ubridge import OPS
+from ubridge.ops import reductions
 from uhal import Device, as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -380,3 +381,45 @@ def test_results_go_where_they_are_wanted(device: Device, rng: np.random.Generat
     ubridge.max(x.tensor, 1, out=row[1:8:2])
     np.testing.assert_array_equal(row.to_numpy()[1::2], x.array.max(1))
     assert (row.to_numpy()[::2] == 77).all()
+
+
+@pytest.mark.parametrize("function", ["sum", "mean", "var", "std", "prod"])
+def test_a_converted_operand_is_reduced_in_pieces(
+    function: str,
+    op_row: OpRow,
+    device: Device,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many as it takes, along any axis; the numbers are those of the whole."""
+    if device.backend == "tops":
+        pytest.skip("the device has no such casts")
+    monkeypatch.setattr(reductions, "PIECE_BYTES", int(rng.integers(64, 512)))
+    for dtype in ("u1", "i4", "f2"):
+        shape = tuple(int(length) for length in rng.integers(1, 17, 3))
+        array = rng.integers(1, 3, shape).astype(dtype)
+        x = ubridge.from_numpy(array, device=device)
+        axes, keep = some_axes(rng, 3), bool(rng.integers(0, 2))
+        options = (
+            {"dtype": "f64" if dtype == "f2" else "i64"} if function in ("sum", "prod") else {}
+        )
+        got = getattr(ubridge, function)(x, axes, keepdims=keep, **options)
+        wide = array.astype("i8" if options.get("dtype") == "i64" else "f8")
+        expected = getattr(np, function)(wide, axes, keepdims=keep)
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got.to_numpy(), expected, 2e-3 if dtype == "f2" else 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("function", ["sum", "mean", "var"])
+def test_a_converted_operand_is_never_whole_in_memory(
+    function: str, host: Device, rng: np.random.Generator
+) -> None:
+    x = ubridge.zeros(1 << 25, "u8", device=host)
+    x[::7] = 3
+    host.synchronize()
+    before = host.pool_statistics()["bytes_in_use"]
+    host.reset_peak_memory_stats()
+    getattr(ubridge, function)(x, **({"dtype": "i64"} if function == "sum" else {})).item()
+    used = host.pool_statistics()["peak_bytes_in_use"] - before
+    # Two operands of a piece at a time, of which the whole has four.
+    assert used < 2.5 * reductions.PIECE_BYTES < x.size * 8

@@ -76,18 +76,20 @@ _now = _Thread()
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Within it a listener hears of operations."""
-    with _lock:
-        _listeners.append(listener)
-        set_recorder(_told)
-    _of_this_task.set((*_of_this_task.get(), listener))
+    of_this_task = _of_this_task.get()
     try:
+        with _lock:
+            _listeners.append(listener)
+            set_recorder(_told)
+        _of_this_task.set((*of_this_task, listener))
         yield
     finally:
-        _of_this_task.set(tuple(one for one in _of_this_task.get() if one is not listener))
         with _lock:
-            _listeners.remove(listener)
+            if listener in _listeners:
+                _listeners.remove(listener)
             if not _listeners:
                 set_recorder(None)
+        _of_this_task.set(of_this_task)
 
 
 @contextmanager

@@ -8,7 +8,10 @@
 // one piece by one call, which must not start threads itself. `a_leading` is from one row to the
 // next, or with `a_transposed` from one column to the next; b alike. out is row-major. Vectors are
 // cut along x alone; `step` is from one element of the vector to the next.
+#include <atomic>
+#include <new>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <uhal/kernel.h>
 
@@ -37,6 +40,39 @@ struct Piece {
     }
 };
 
+// A call of OpenBLAS, which ends the process where it gets no memory of its own. It keeps the memory of
+// as many calls as ever ran at once, so a further call is made only where as much can be mapped.
+static std::atomic<u32> running{0}, kept{0};
+class Call {
+  public:
+    Call() : number_(running.fetch_add(1) + 1)
+    {
+        const u32 before = kept.load();
+        if (number_ <= before)
+            return;
+        const size_t bytes = (number_ - before) * EACH;
+        void *const memory =
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
+            running.fetch_sub(1);
+            throw std::bad_alloc();
+        }
+        munmap(memory, bytes);
+    }
+    ~Call()
+    {
+        u32 before = kept.load();
+        while (before < number_ && !kept.compare_exchange_weak(before, number_)) {
+        }
+        running.fetch_sub(1);
+    }
+    Call(const Call &) = delete;
+
+  private:
+    static constexpr size_t EACH = size_t{48} << 20; // OpenBLAS takes 32 MiB
+    const u32 number_;
+};
+
 #define BLAS_MATMUL(T)                                                                             \
     KERNEL(blas_matmul_##T, (u64 gemm, const T *a, const T *b, T *out, u64 m, u64 n, u64 k,        \
                              u64 a_batch, u64 a_leading, bool a_transposed, u64 b_batch,           \
@@ -46,6 +82,7 @@ struct Piece {
         const Piece columns(n, blockIdx.x, gridDim.x);                                             \
         if (rows.length == 0 || columns.length == 0)                                               \
             return;                                                                                \
+        const Call call;                                                                           \
         reinterpret_cast<Gemm<T>>(gemm)(                                                           \
             ROW_MAJOR, a_transposed ? TRANSPOSED : NOT_TRANSPOSED,                                 \
             b_transposed ? TRANSPOSED : NOT_TRANSPOSED, i32(rows.length), i32(columns.length),     \
@@ -70,6 +107,7 @@ BLAS_MATMUL(f64)
             return;                                                                                \
         T *const results = out + blockIdx.z * rows + piece.first;                                  \
         memset(results, 0, piece.length * sizeof(T));                                              \
+        const Call call;                                                                           \
         reinterpret_cast<Gemv<T>>(gemv)(                                                           \
             ROW_MAJOR, transposed ? TRANSPOSED : NOT_TRANSPOSED,                                   \
             i32(transposed ? columns : piece.length), i32(transposed ? piece.length : columns),    \

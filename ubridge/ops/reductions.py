@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from builtins import max as largest
+from builtins import min as smallest
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from math import prod
+from typing import Any
 
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import axes_of, require_indices_of_u32
 from ubridge.core.operation import Op
-from ubridge.definitions.elementwise import DIVIDE
+from ubridge.definitions.elementwise import ADD, DIVIDE
 from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, LOGSUMEXP, MAX, MIN, SUM
 from ubridge.ops.elementwise import plan_binary, plan_conversion
-from ubridge.ops.engine import Value, ask, filled, plan_copy, reshaped, run
+from ubridge.ops.engine import Plan, Value, ask, filled, plan_copy, reshaped, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
-from uhal.dtypes import DTypeLike, bool_, f32, f64, i64, u32
+from uhal.dtypes import DType, DTypeLike, as_dtype, bool_, f32, f64, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 Axes = int | Iterable[int] | None
+
+PIECE_BYTES = 1 << 26
+"""Most bytes of an operand that is converted to be reduced; a larger one is in several pieces."""
 
 
 def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
@@ -81,17 +87,53 @@ def reduced(
 
 def plan_sum(
     x: Value, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False
-) -> Value:
-    """Plan a sum; booleans are counted."""
+) -> Value | None:
+    """Plan a sum; booleans are counted. `None` for a sum of pieces, which is not remembered."""
     if not hasattr(x, "_layout"):
         require_tensors(SUM.name, x)
-    if dtype is None and x._dtype is bool_:
-        dtype = i64
-    if dtype is not None:
-        x = plan_conversion(x, dtype)
+    if dtype is None and x._dtype is not bool_:
+        return plan_reduction(SUM, x, axis, keepdims)
+    terms = plan_terms(x, i64 if dtype is None else as_dtype(dtype), axis, keepdims)
+    return terms[0] if len(terms) == 1 else None
+
+
+def plan_terms(x: Value, dtype: DType, axis: Axes, keepdims: bool) -> list[Value]:
+    """Plan the sums of a converted tensor's pieces."""
     # A sum of booleans that is a boolean says whether there is a True.
-    op = MAX if x._dtype is bool_ and x._layout.size else SUM
-    return plan_reduction(op, x, axis, keepdims)
+    op = MAX if dtype is bool_ and x._layout.size else SUM
+    return [
+        plan_reduction(op, plan_conversion(part, dtype), axis, keepdims)
+        for part in pieces(x, axes_of(SUM.name, x._layout, axis), dtype)
+    ]
+
+
+def pieces(x: Value, axes: Sequence[int], dtype: DType) -> list[Any]:
+    """Return views of a tensor along one of the axes that are reduced: each is converted by itself.
+
+    A tensor that is small, computed first or not widened is one piece.
+    """
+    layout = x._layout
+    whole = layout.size * dtype.itemsize
+    if whole <= PIECE_BYTES or dtype.itemsize <= x._dtype.itemsize or not axes or type(x) is Plan:
+        return [x]
+    axis = largest(axes, key=lambda one: layout.shape[one])
+    length = layout.shape[axis]
+    step = -(-length * PIECE_BYTES // whole)
+    return [
+        x._viewed(layout.narrow(axis, start, smallest(step, length - start)))
+        for start in range(0, length, step)
+    ]
+
+
+def summed(
+    x: Tensor, dtype: DType, axis: Axes, keepdims: bool, stream: StreamLike | None
+) -> Tensor:
+    """Return the sum of a converted tensor, of which one piece at a time is in memory."""
+    first, *others = plan_terms(x, dtype, axis, keepdims)
+    total: Tensor = run(first, None, stream)
+    for term in others:
+        run(plan_binary(ADD, total, run(term, None, stream)), total, stream)
+    return total
 
 
 @remembered(plan_sum)
@@ -110,19 +152,30 @@ def sum(  # numpy's name
 
     With a `dtype` of bool the result says whether an element is not 0.
     """
-    return run(plan_sum(x, axis, dtype, keepdims), out, stream)
+    planned = plan_sum(x, axis, dtype, keepdims)
+    if planned is None:
+        planned = summed(x, i64 if dtype is None else as_dtype(dtype), axis, keepdims, stream)
+    return run(planned, out, stream)
 
 
-def plan_mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """Plan an average: a sum, then a division."""
+def plan_mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value | None:
+    """Plan an average: a sum, then a division. `None` for a sum of pieces, as `plan_sum`."""
+    wide, result, count = _averaged(x, axis)
+    terms = plan_terms(x, wide, axis, keepdims)
+    return None if len(terms) > 1 else _plan_quotient(terms[0], count, result)
+
+
+def _averaged(x: Value, axis: Axes) -> tuple[DType, DType, int]:
+    """The dtypes of the sum and of the result, and the number of elements; refuse none."""
     require_tensors("mean", x)
-    axes = axes_of("mean", x._layout, axis)
-    count = prod(x._layout.shape[one] for one in axes)
+    count = prod(x._layout.shape[one] for one in axes_of("mean", x._layout, axis))
     if count == 0:
         raise ArgumentValueError("mean: of an empty slice")
     result = x._dtype if x._dtype.kind == "float" else f64
-    wide = f32 if result.itemsize < 4 else result
-    total = plan_reduction(SUM, plan_conversion(x, wide), axes, keepdims)
+    return f32 if result.itemsize < 4 else result, result, count
+
+
+def _plan_quotient(total: Value, count: int, result: DType) -> Value:
     return plan_conversion(plan_binary(DIVIDE, total, count), result)
 
 
@@ -136,7 +189,11 @@ def mean(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Average over axes; halves are summed in f32, integers in f64."""
-    return run(plan_mean(x, axis, keepdims), out, stream)
+    planned = plan_mean(x, axis, keepdims)
+    if planned is None:
+        wide, result, count = _averaged(x, axis)
+        planned = _plan_quotient(summed(x, wide, axis, keepdims, stream), count, result)
+    return run(planned, out, stream)
 
 
 @remembered(partial(plan_reduction, LOGSUMEXP))

@@ -23,10 +23,16 @@ from ubridge.definitions.elementwise import (
     SUBTRACT,
 )
 from ubridge.definitions.rows import MAX, MIN, SUM
-from ubridge.ops import reductions
-from ubridge.ops.elementwise import binary, converted, plan_binary, plan_conversion, unary
+from ubridge.ops.elementwise import binary, converted, plan_binary, unary
 from ubridge.ops.engine import Value, run
-from ubridge.ops.reductions import Axes, plan_reduction, plan_sum, reduced
+from ubridge.ops.reductions import (
+    Axes,
+    pieces,
+    plan_reduction,
+    plan_terms,
+    reduced,
+    summed,
+)
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
@@ -83,10 +89,18 @@ def _variance(
         raise ArgumentValueError(
             f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}"
         )
-    x = converted(x, _accumulated(x._dtype) if x._dtype.kind == "float" else f64, stream=stream)
-    middle = reductions.mean(x, axes, True, stream=stream)
-    squares: Tensor = unary(SQUARE, binary(SUBTRACT, x, middle, None, stream), None, None, stream)
-    total = reduced(SUM, squares, axes, keepdims, None, stream)
+    wide = _accumulated(x._dtype) if x._dtype.kind == "float" else f64
+    middle: Tensor = binary(DIVIDE, summed(x, wide, axes, True, stream), count, None, stream)
+
+    def squares_of(part: Tensor) -> Tensor:
+        apart: Tensor = binary(SUBTRACT, converted(part, wide, stream=stream), middle, None, stream)
+        squares: Tensor = unary(SQUARE, apart, None, None, stream)
+        return reduced(SUM, squares, axes, keepdims, None, stream)
+
+    first, *others = pieces(x, axes, wide)
+    total = squares_of(first)
+    for part in others:
+        binary(ADD, total, squares_of(part), total, stream)
     return binary(DIVIDE, total, count - ddof, None, stream)
 
 
@@ -121,16 +135,23 @@ def prod(
     require_tensors("prod", x)
     axes = axes_of("prod", x._layout, axis)
     result = _summed(x, dtype)
-    x = converted(x, _accumulated(result), stream=stream)
+    wide = _accumulated(result)
     kept = [one for one in range(x.ndim) if one not in axes]
     shape = [1 if one in axes else length for one, length in enumerate(x.shape)]
     left = [x.shape[one] for one in kept]
     if 0 in x.shape:
-        total = reduced(SUM, x, axes, True, None, stream)
+        total = reduced(SUM, converted(x, wide, stream=stream), axes, True, None, stream)
         found: Tensor = binary(ADD, total, 1, None, stream)
     else:
         rows = x.permute(*kept, *axes).reshape(*left, -1)
-        found = _folded(rows, stream).reshape(shape)
+        factors = [
+            _folded(converted(part, wide, stream=stream), stream)
+            for part in pieces(rows, (rows.ndim - 1,), wide)
+        ]
+        found = factors[0]
+        for factor in factors[1:]:
+            found = binary(MULTIPLY, found, factor, None, stream)
+        found = found.reshape(shape)
     if not keepdims:
         found = found.reshape(left)
     return run(plan_conversion(found, result), out, stream)
@@ -206,7 +227,7 @@ def _plan_judged(op: Op, of_none: Op, x: Value, axis: Axes = None, keepdims: boo
     require_tensors(op.name, x)
     if 0 in x.shape:
         axes = axes_of(op.name, x._layout, axis)
-        return plan_binary(of_none, plan_sum(plan_conversion(x, i64), axes, None, keepdims), 0)
+        return plan_binary(of_none, plan_terms(x, i64, axes, keepdims)[0], 0)
     if x._dtype is not bool_:
         x = plan_binary(NOT_EQUAL, x, 0)
     return plan_reduction(op, x, axis, keepdims)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from uhal.errors import LibraryNotFoundError
 VARIABLE = "UHAL_BLAS_LIBRARY"
 WHEEL = "scipy_openblas32"
 
+_ROOM = 192 << 20
+"""Bytes of address space without which OpenBLAS may end the process when it is loaded or called."""
 _PREFIXES = ("", "scipy_")
 """Prefixes of functions' names in builds of OpenBLAS."""
 
@@ -51,6 +54,10 @@ def find_blas() -> Blas:
     if not candidates and not named:
         wheel = WHEEL.replace("_", "-")
         return Blas("", {}, {}, f"{wheel} is not installed: pip install {wheel}")
+    try:
+        mmap.mmap(-1, _ROOM).close()
+    except (OSError, MemoryError):
+        return Blas("", {}, {}, f"OpenBLAS needs {_ROOM >> 20} MiB of address space, not left here")
     search = find_library(VARIABLE, candidates)
     found = _opened(search)
     if found is None:
