@@ -23,7 +23,7 @@ from ubridge.definitions.elementwise import (
     SUBTRACT,
 )
 from ubridge.definitions.rows import MAX, MIN, SUM
-from ubridge.ops.elementwise import binary, converted, plan_binary, unary
+from ubridge.ops.elementwise import binary, converted, plan_binary, plan_conversion, unary
 from ubridge.ops.engine import Value, run
 from ubridge.ops.reductions import (
     Axes,
