@@ -45,7 +45,8 @@ def test_tasks_await_streams_and_events(device: Device, rng: np.random.Generator
 
 def test_an_event_that_is_recorded_again_ends_a_wait_for_its_earlier_mark(device: Device) -> None:
     async def record_again(stream: Stream, event: Event, other: Stream) -> None:
-        waiting = asyncio.create_task(until(event.record(stream) or event))
+        event.record(stream)
+        waiting = asyncio.create_task(until(event))
         await asyncio.sleep(0)
         event.record(other)
         await waiting

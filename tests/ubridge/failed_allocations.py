@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import sys
 import traceback
 from collections.abc import Callable
@@ -24,9 +25,10 @@ from ubridge.models import Model
 from uhal import Api, Device, DeviceBuffer, Event, HostBuffer, Module, Stream
 
 try:
-    from _testcapi import remove_mem_hooks, set_nomemory
+    memory = importlib.import_module("_testcapi")
 except ImportError:  # a Python without its tests
-    remove_mem_hooks = set_nomemory = None
+    memory = None  # type: ignore[assignment]
+
 
 HOOK = ctypes.CDLL(None)
 """The process, which has the functions of the preloaded library."""
@@ -229,9 +231,9 @@ def refuse(kind: str, number: int) -> None:
     if kind == "native":
         HOOK.refuse_allocation(ctypes.c_long(number))
     elif number:
-        set_nomemory(number, number + 1)
+        memory.set_nomemory(number, number + 1)
     else:
-        remove_mem_hooks()
+        memory.remove_mem_hooks()
 
 
 def refusing(operation: Callable[[], None], kind: str, number: int) -> Exception | None:
