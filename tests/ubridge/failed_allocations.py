@@ -254,11 +254,12 @@ def refusing(operation: Callable[[], None], kind: str, number: int) -> Exception
 
 
 def is_lack(error: Exception) -> bool:
-    """Whether it says that memory lacked; ctypes and numpy wrap or lose a `MemoryError`."""
+    """Whether it says that memory lacked; CPython and numpy say so in other words, too."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return (
         isinstance(error, MemoryError)
         or (isinstance(error, ctypes.ArgumentError) and "MemoryError" in str(error))
+        or (isinstance(error, RuntimeError) and str(error) == "can't allocate lock")
         or (isinstance(error, SystemError) and "numpy" in frame.filename)
     )
 
