@@ -62,9 +62,9 @@ def show_resources(options: argparse.Namespace) -> int:
 
 def run(
     program: Callable[[Mapping[str, str]], int],
-    every: str | None,
-    output: str | None,
-    target: str | None,
+    every: str | None = None,
+    output: str | None = None,
+    target: str | None = None,
 ) -> int:
     """Run a program with more variables; print its driver's counts to stderr.
 

@@ -7,13 +7,14 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from uhal import _simulated_counts
 from uhal.dtypes import DType, as_dtype
 
 DESCRIPTION = """\
@@ -73,6 +74,9 @@ def add_command(parser: argparse.ArgumentParser) -> None:
         metavar="BLOCK:THREAD",
         help="print each instruction of one thread, as in 1,0,0:5,0,0 (default: the first)",
     )
+    parser.add_argument(
+        "--count", action="store_true", help="count what it asks of memory, in place of --check"
+    )
     parser.add_argument("--profile", default="sm_90", help="the device (default: sm_90)")
 
 
@@ -92,6 +96,15 @@ def run(options: argparse.Namespace, library: Path) -> int:
     )
     if options.trace is not None:
         os.environ["UHAL_SIM_TRACE"] = options.trace
+
+    def launch(variables: Mapping[str, str]) -> int:
+        os.environ.update(variables)
+        return _launched(options, seed)
+
+    return _simulated_counts.run(launch) if options.count else launch({})
+
+
+def _launched(options: argparse.Namespace, seed: int) -> int:
     from uhal.errors import DeviceError
 
     try:

@@ -157,8 +157,10 @@ def count_branch(e: Operands, line: int, taken: str) -> None:
 
 def counted_table(unit: Unit) -> str:
     """The symbol of a counting kernel: struct uptx_counted of runtime/count.h."""
-    names = [f'@class.{at} = private constant [{len(one) + 1} x i8] c"{one}\\00"'
-             for at, one in enumerate(CLASSES)]  # fmt: skip
+    names = [
+        f'@class.{at} = private constant [{len(one) + 1} x i8] c"{one}\\00"'
+        for at, one in enumerate(CLASSES)
+    ]
     pointers = ", ".join(f"ptr @class.{at}" for at in range(len(CLASSES)))
     entry = "{ i32, i32, i32 }"
     entries = ", ".join(

@@ -214,3 +214,11 @@ p.export_html("profile.html")
     plain = run(folder, "run", "program.py", f"{seed:x}", "4", "0")
     assert plain.returncode == 0, plain
     assert json.loads((folder / "profile.json").read_text())["counted"] == []
+
+
+def test_a_kernel_of_an_image_is_counted(folder: Path) -> None:
+    options = ("--grid", "2", "--block", "64", "--args", "f32[256]=range", "f32[128]")
+    done = run(folder, "run", "spread.ptx", "--count", *options)
+    assert done.returncode == 0, done
+    assert "250. 252. 254.]" in done.stdout
+    assert "8.0 sectors a request" in done.stderr

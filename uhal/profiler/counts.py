@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from uhal.profiler.accesses import Access, Branch, Instructions, Kind, Space, add, advice
-from uhal.profiler.ptx_lines import Place, PtxLines
+from uhal.profiler.ptx_lines import PtxLines, SourceLine
 
 if TYPE_CHECKING:
     from uhal.profiler.resources import KernelResources
@@ -136,14 +136,17 @@ class KernelCounts:
         found = [one for one in self.accesses if one.kind == "atomic"]
         return _ratio(sum(one.same_address for one in found), sum(one.requests for one in found))
 
-    def error(self, what: Literal["instructions", "sectors"]) -> float:
-        """Relative standard error of a sum over all blocks; 0 where every block is counted."""
+    def error(self, what: Literal["instructions", "sectors"]) -> float | None:
+        """Relative standard error of a sum over all blocks; 0 where every block is counted.
+
+        `None` where one block alone was counted of many.
+        """
         n, total = self.counted_blocks, self.blocks
         sum_, squares = self.spread[what]
         if n == total or sum_ == 0:
             return 0.0
         if n < 2:
-            return math.inf
+            return None
         mean = sum_ / n
         variance = max(squares - n * mean * mean, 0.0) / (n - 1)
         return math.sqrt(variance / n * (1 - n / total)) / mean
@@ -208,8 +211,8 @@ class KernelCounts:
             "uhal__bank_factor.ratio": self.bank_factor,
             "uhal__atomic_lanes_on_one_address.ratio": self.lanes_on_one_address,
             "uhal__counted_blocks.pct": 100 * self.counted_blocks / self.blocks,
-            "uhal__error_of_instructions.pct": 100 * self.error("instructions"),
-            "uhal__error_of_sectors.pct": 100 * self.error("sectors"),
+            "uhal__error_of_instructions.pct": _hundred(self.error("instructions")),
+            "uhal__error_of_sectors.pct": _hundred(self.error("sectors")),
         }
         return found
 
@@ -221,8 +224,10 @@ class KernelCounts:
         found: dict[tuple[str, int], LineCounts] = {}
 
         def at(line: int) -> LineCounts:
-            place = self.lines_of_text.place(line)
-            return found.setdefault((place.file, place.line), LineCounts(place, self.scale))
+            location = self.lines_of_text.location(line)
+            return found.setdefault(
+                (location.file, location.line), LineCounts(location, self.scale)
+            )
 
         for instructions in self.instructions:
             at(instructions.line).threads += self.scale * instructions.threads
@@ -237,7 +242,7 @@ class KernelCounts:
 class LineCounts:
     """The counts of one line of a source."""
 
-    place: Place
+    location: SourceLine
     scale: float
     threads: float = 0
     """Instructions of the PTX that threads execute for it."""
@@ -423,9 +428,9 @@ def _of_target(one: KernelCounts, told: KernelResources | None) -> dict[str, flo
 def _line_as_dict(line: LineCounts) -> dict[str, Any]:
     memory, shared = line.total("global"), line.total("shared")
     return {
-        "file": line.place.file,
-        "line": line.place.line,
-        "text": line.place.text,
+        "file": line.location.file,
+        "line": line.location.line,
+        "text": line.location.text,
         "smsp__thread_inst_executed.sum": line.threads,
         "memory_l2_theoretical_sectors_global": line.scale * memory.sectors if memory else 0,
         "memory_l2_theoretical_sectors_global_ideal": line.scale * memory.ideal_sectors

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 from uhal.profiler.counts import KernelCounts, LineCounts
 from uhal.profiler.resources import KernelResources
-from uhal.profiler.table import section
+from uhal.profiler.table import percent, section
 
 _LINES_MOST = 12
 _TEXT = 60
@@ -68,7 +69,8 @@ def _taken(one: KernelCounts, told: KernelResources | None) -> Sequence[str]:
 
 
 def _sampled(one: KernelCounts) -> str:
-    errors = (f"{100 * one.error(what):.1f} % in {what}" for what in ("instructions", "sectors"))
+    kinds: tuple[Literal["instructions", "sectors"], ...] = ("instructions", "sectors")
+    errors = (f"{percent(one.error(what), 1)} in {what}" for what in kinds)
     return (
         f"  {one.kernel}: {one.counted_blocks} of {one.blocks} blocks were counted; "
         f"standard error {', '.join(errors)}. UHAL_SIM_COUNT_EVERY=1 counts all."
@@ -81,7 +83,7 @@ def _lines(one: KernelCounts, most: int) -> str:
     if not worst:
         return ""
     head = ("line", "sectors", "s/req", "ideal", "shared turns", "ideal", "text")
-    chosen = sorted(worst[:most], key=lambda line: line.place)
+    chosen = sorted(worst[:most], key=lambda line: line.location)
     rows: list[Sequence[str]] = []
     for line in chosen:
         rows.append(_line(line))
@@ -98,9 +100,9 @@ def _weight(line: LineCounts) -> float:
 
 def _line(line: LineCounts) -> Sequence[str]:
     memory, shared = line.total("global"), line.total("shared")
-    written = line.place.text
+    written = line.location.text
     return (
-        str(line.place),
+        str(line.location),
         _count(line.scale * memory.sectors) if memory else "",
         _number(memory.sectors / memory.requests) if memory else "",
         _count(line.scale * memory.ideal_sectors) if memory else "",

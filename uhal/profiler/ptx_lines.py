@@ -12,7 +12,7 @@ _LOCATION = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+\d+")
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a text, and its source position."""
 
     file: str
@@ -49,14 +49,14 @@ class PtxLines:
             sources.append(last)
         return sources
 
-    def place(self, line: int) -> Place:
+    def location(self, line: int) -> SourceLine:
         """The source's line where the text names it (nvcc's -lineinfo), else the text's own."""
         source = self._sources[line - 1] if 0 < line <= len(self._sources) else None
         if source is None:
-            return Place(self.path, line, self.instruction(line))
+            return SourceLine(self.path, line, self.instruction(line))
         file, at = source
         lines = _lines(file)
-        return Place(file, at, lines[at - 1].strip() if at <= len(lines) else "")
+        return SourceLine(file, at, lines[at - 1].strip() if at <= len(lines) else "")
 
     def instruction(self, line: int) -> str:
         """The instruction in a line of the text; empty where there is no such line."""
@@ -71,4 +71,4 @@ def _lines(path: str) -> tuple[str, ...]:
         return ()
 
 
-__all__ = ["Place", "PtxLines"]
+__all__ = ["SourceLine", "PtxLines"]

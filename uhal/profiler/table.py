@@ -202,9 +202,9 @@ def rate(gigabytes: float | None) -> str:
     return "—" if gigabytes is None else _three(gigabytes)
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, digits: int = 0) -> str:
     """Return a share in percent."""
-    return "—" if share is None else f"{100 * share:.0f} %"
+    return "—" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _three(value: float) -> str:
