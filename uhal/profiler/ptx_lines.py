@@ -71,4 +71,4 @@ def _lines(path: str) -> tuple[str, ...]:
         return ()
 
 
-__all__ = ["SourceLine", "PtxLines"]
+__all__ = ["PtxLines", "SourceLine"]
