@@ -111,7 +111,7 @@ class Builder:
         self.name = name
         self.lines: list[str] = []
         self.prologue: list[str] = []
-        """Runs before everything: what is computed here is usable everywhere."""
+        """Statements that run before all others; their values are usable everywhere."""
         self.scopes: list[Scope] = [Scope("kernel")]
         self.unset: dict[object, None] = {}
         """Variables that may have no value here."""
@@ -119,7 +119,7 @@ class Builder:
         """Of the last `if_`: lines up to its end, its label, `unset` before and after it."""
         self.shared_bytes = 0
         self.head: tuple[str, int] | None = None
-        """The line of the function's head, while what it implies is built."""
+        """The line of the function's head, while its parameters and its end are built."""
         self.abandoned: tuple[str, int] | None = None
         """Where a loop begins that Python's `break` or an error left."""
         self._counts = dict.fromkeys(_LETTERS, 0)
@@ -128,7 +128,7 @@ class Builder:
         self._told: tuple[str, int] | None = None
 
     def open_head(self, body: Callable[..., Any]) -> None:
-        """Attribute what follows to the line of a function's head, until `head` is `None`."""
+        """Attribute statements to the line of a function's head, until `head` is `None`."""
         self.head = (body.__code__.co_filename, body.__code__.co_firstlineno)
 
     def register(self, of: Type) -> str:

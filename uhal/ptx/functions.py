@@ -203,7 +203,7 @@ def op(spelling: str, *operands: Any) -> Any:
     """Emit any instruction of the table by its PTX name; return its result, if it has one.
 
     `op("mad.hi.u32", a, b, c)`. Operands are values, numbers, pointers for addresses and tuples for
-    vectors; a vector result is a tuple. `text` is for what the table has not.
+    vectors; a vector result is a tuple. `text` is for instructions outside the table.
     """
     builder = current("op")
     form = find(spelling)

@@ -30,9 +30,9 @@ class Form:
     operands: str
     """One word an operand, `=` before a result, `?` behind one that may be left out.
 
-    `t` is the last type the spelling names, `t0` the first, `w` twice as wide as `t`, `n` an
-    integer constant, `l` a label or function, `[]` an address, `{x}` as many as the form says,
-    `x|y` a pair; anything else is a type.
+    `t` is the last type in the spelling, `t0` the first, `w` a type twice as wide as `t`. `n` is an
+    integer constant, `l` a label or function, `[]` an address, `{x}` a vector, `x|y` a pair. Other
+    words are types.
     """
     section: str
     """Chapter of the manual, its title, the instruction."""

@@ -1,4 +1,4 @@
-"""Types of values in a kernel: what a register holds and what memory holds."""
+"""Types of values in registers and in memory of a kernel."""
 
 from __future__ import annotations
 
