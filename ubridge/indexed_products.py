@@ -50,11 +50,11 @@ def indexed_matmul(
     columns) where all products of a token have one vector. The result is (tokens, used, rows) in
     the dtype of x. Candle calls this `indexed_moe_forward`.
 
-    With quantized weights, x (f32, f16 or bf16) is rounded to 8 bits, once for all weights of one
-    kind, as in `quantized_matmul` with activations of `"q8"`. The host reads each chosen weight
-    once for all its products. GPUs have a kernel for q8_0 and q2_K to q6_K; a weight of another
-    format is copied for each product. Weights of a tensor are gathered, (tokens, used, rows,
-    columns) in all, and multiplied: mind the memory for many tokens.
+    With quantized weights, x (f32, f16 or bf16) is rounded to 8 bits, as in `quantized_matmul` with
+    activations of `"q8"`. This is done once for all weights of one kind. The host reads each chosen
+    weight once for all its products. GPUs have a kernel for q8_0 and q2_K to q6_K; a weight of
+    another format is copied for each product. Weights of a tensor are gathered, (tokens, used,
+    rows, columns) in all, and multiplied: mind the memory for many tokens.
 
     Ids are a tensor of u32, as `topk` returns, or integers from the host, which may be negative as
     numpy's. Those on the device are checked by the device: one out of bounds is an `IndexError`

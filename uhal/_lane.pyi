@@ -755,7 +755,7 @@ class CallTable:
 
 @final
 class RememberedCall:
-    """`function` with a table of earlier answers; a known call runs no Python.
+    """`function` with a table of answers; known calls run no Python.
 
     Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
     dtype and an executor, in this order. A call whose first argument is a tensor looks in the
@@ -799,7 +799,9 @@ class RememberedCall:
 
 @final
 class ProfileSession:
-    """Records the lane's calls from `begin` to `end`: one in a process at a time.
+    """Records the lane's calls from `begin` to `end`.
+
+    There is one session in a process at a time.
 
     It keeps at most `limit` records and counts the others. With `by_node`, plans whose operations
     are all known are replayed operation by operation, and each operation gets its own times.
@@ -853,7 +855,9 @@ class ProfileSession:
 
 @final
 class OpenRange:
-    """A range of the calling thread, from here to `close`, in the running profile.
+    """A named range of the calling thread in the running profile.
+
+    It lasts from here to `close`.
 
     With a stream, the stream's work inside the range is timed on its device under this name.
     """

@@ -95,7 +95,9 @@ cdef class Plan:
         return declare_slot(self, name, value)
 
     def replay(self, stream=None, **slots):
-        """Run the captured work in the order of `stream`; the default is the captured stream.
+        """Run the captured work in the order of `stream`.
+
+        The default is the captured stream.
 
         Keywords give slots other values, which stay until another replay changes them; they are
         checked like arguments of a launch, and nothing runs when one is wrong. Returns at once.

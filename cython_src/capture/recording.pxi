@@ -39,7 +39,10 @@ cdef struct CapturedOperation:
 @cython.no_gc
 cdef class Recording:
     """Recording(name)\n--\n
-    What a plan does. The ledger holds it too, so it holds no buffer and no module."""
+    The work of a plan.
+
+    The ledger holds it too, so it holds no buffer and no module.
+    """
 
     cdef readonly str name
     """That of the plan."""

@@ -130,7 +130,7 @@ cdef class Context:
         return _Entered(self)
 
     def synchronize(self):
-        """Wait for every stream of the device; raise errors that appear during the wait."""
+        """Wait for every stream of the device; raise their errors."""
         require_usable(self)
         for plan in self.captures:
             refuse_capturing((<Plan>plan).core, "Device.synchronize", "nothing runs")

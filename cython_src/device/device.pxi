@@ -55,7 +55,9 @@ cdef class Device:
 
     @classmethod
     def current(cls):
-        """Return the device of the calling thread or task, else the process default.
+        """Return the device of the calling thread or task.
+
+        Else it is the process default.
 
         `DeviceError` when there is none: `Api.quick_init` or `with device:` sets one.
         """

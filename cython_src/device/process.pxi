@@ -11,7 +11,10 @@ cdef bint were_entered = False
 
 
 def current_context():
-    """Return the context of the calling thread or task, else the process default, else None."""
+    """Return the context of the calling thread or task.
+
+    Else it is the process default, else None.
+    """
     if not were_entered:
         return default_context
     cdef tuple entered = entered_contexts.get()

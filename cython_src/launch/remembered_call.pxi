@@ -66,7 +66,7 @@ cdef class CallTable:
 cdef class RememberedCall:
     """RememberedCall(function, asks, maker, settings=(), writes_over=False, *, layouts, \
     executors, answers)\n--\n
-    `function` with a table of earlier answers; a known call runs no Python.
+    `function` with a table of answers; known calls run no Python.
 
     Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
     dtype and an executor, in this order. A call whose first argument is a tensor looks in the

@@ -38,8 +38,8 @@ static inline void uhal_refuse_new(PyObject *type_object, newfunc refuse) {
 static const char uhal_launch_doc[] =
     "launch(function, grid=None, block=None, args=(), shared=0, stream=None, *, config=None)\n"
     "--\n\n"
-    "Check the arguments and enqueue one kernel launch; nothing native is called before the\n"
-    "last check has passed.\n\n"
+    "Check the arguments and enqueue one kernel launch.\n\n"
+    "Nothing native is called before the last check has passed.\n\n"
     "grid and block are an int or a tuple of one to three, in blocks and threads; shared is\n"
     "dynamic shared memory in bytes; stream defaults to the device's own. config, a\n"
     "LaunchConfig, stands for all three of grid, block and shared; an empty one launches\n"

@@ -366,7 +366,9 @@ cdef class DeviceBuffer:
         return export_array_interface(self)
 
     def ipc_handle(self):
-        """Return a handle that another process gives to `from_ipc_handle`; it can be pickled.
+        """Return a handle for `from_ipc_handle` in another process.
+
+        It can be pickled.
 
         Work on the buffer is waited for. The handle opens the pool's whole segment to that process.
         NotSupportedError on a vendor without it.

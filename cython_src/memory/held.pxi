@@ -6,7 +6,7 @@
 @cython.no_gc
 cdef class HeldMemory:
     """HeldMemory()\n--\n
-    One such use of a buffer's memory, also after the buffer is closed."""
+    Such a use of a buffer's memory, also after it is closed."""
 
     cdef Context context
     cdef Block block

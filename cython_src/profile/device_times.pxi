@@ -19,7 +19,7 @@ cdef float ANCHOR_REACH = 250.0
 @cython.no_gc
 cdef class ProfiledDevice:
     """ProfiledDevice()\n--\n
-    A device during a profile: its events, and the records whose times are to be read."""
+    A device during a profile: its events and unread records."""
 
     cdef Context context
     cdef uint16_t number

@@ -4,7 +4,9 @@
 @cython.final
 cdef class OpenRange:
     """OpenRange(name, stream=None, nbytes=0)\n--\n
-    A range of the calling thread, from here to `close`, in the running profile.
+    A named range of the calling thread in the running profile.
+
+    It lasts from here to `close`.
 
     With a stream, the stream's work inside the range is timed on its device under this name.
     """

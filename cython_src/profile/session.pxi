@@ -76,7 +76,9 @@ cdef uint64_t profile_sessions = 0
 @cython.no_gc
 cdef class ProfileSession:
     """ProfileSession(limit, by_node)\n--\n
-    Records the lane's calls from `begin` to `end`: one in a process at a time.
+    Records the lane's calls from `begin` to `end`.
+
+    There is one session in a process at a time.
 
     It keeps at most `limit` records and counts the others. With `by_node`, plans whose operations
     are all known are replayed operation by operation, and each operation gets its own times.

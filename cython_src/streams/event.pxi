@@ -67,7 +67,9 @@ cdef class Event:
         return self.handle_ == NULL
 
     def record(self, stream=None):
-        """Record the event behind the current work of `stream`, by default the default stream.
+        """Record the event behind the current work of `stream`.
+
+        The default is the default stream.
 
         `stream` may be another library's on CUDA.
         """

@@ -181,7 +181,10 @@ cdef class Stream:
         self.core.ticket += 1
 
     def record_event(self, Event event=None):
-        """Record `event`, or a new one, behind the stream's current work, and return it."""
+        """Record `event`, or a new one, behind the stream's work.
+
+        Returns the event.
+        """
         require_stream(self.context, self.core)
         if event is None:
             event = Event(device=device_of(self.context))
@@ -230,7 +233,7 @@ cdef class Stream:
         close_core(self.context, self.core)
 
     def capture(self, name=None):
-        """Record the work of a `with` block on the stream, instead of running it.
+        """Record the work of a `with` block, instead of running it.
 
         `with stream.capture() as plan:` records; `plan.replay()` then runs the whole plan, as often
         as wanted. `name` is for messages. An exception in the block abandons the capture.

@@ -11,7 +11,10 @@ cdef uint64_t next_stream_id = 1
 @cython.no_gc_clear
 cdef class StreamCore:
     """StreamCore()\n--\n
-    The native half of a stream. It holds no Context: the Context lists it."""
+    The native half of a stream.
+
+    It holds no Context: the Context lists it.
+    """
 
     cdef void *handle
     cdef uint64_t id

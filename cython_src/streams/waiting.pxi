@@ -118,7 +118,10 @@ cdef int wait_for_handle(
 @cython.final
 cdef class LeftWait:
     """LeftWait()\n--\n
-    A wait on a thread of ours. Once its caller has left, its event is kept until it ends."""
+    A wait on a thread of ours.
+
+    Once its caller has left, its event is kept until it ends.
+    """
 
     cdef uhal_awaiter *awaiter      # null: the caller has not left
     cdef unsigned int generation

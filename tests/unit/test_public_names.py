@@ -26,10 +26,6 @@ OURS = ("uhal", "ubridge")
 PUBLIC = (uhal, uhal.frameworks, ubridge, ubridge.backends)
 LONGEST_FIRST_LINE = 12
 """Words of the line that stands alone in a list of names."""
-UNSWEPT = tuple(
-    f"ubridge.{one}" for one in "buffers core definitions device graph ops prepare".split()
-)
-"""Packages whose texts nobody has rewritten yet."""
 
 
 def is_ours(found: type) -> bool:
@@ -65,25 +61,20 @@ def stubbed() -> dict[str, ast.arguments]:
 
 
 def texts() -> dict[str, str]:
-    """The text of every public name and attribute, without texts in `UNSWEPT` packages."""
+    """The text of every public name and attribute."""
     found: dict[str, str] = {}
     for module in PUBLIC:
         for name in module.__all__:
             one = getattr(module, name)
-            if not isinstance(one, types.ModuleType) and is_swept(one):
+            if not isinstance(one, types.ModuleType):
                 found[name] = inspect.getdoc(one) or ""
     for name, of in classes().items():
-        if is_swept(of):
-            found[name] = inspect.getdoc(of) or ""
-            for attribute, one in attributes(of):
-                one = getattr(one, "__func__", one)
-                if inspect.isdatadescriptor(one) or callable(one):
-                    found[f"{name}.{attribute}"] = inspect.getdoc(one) or ""
+        found[name] = inspect.getdoc(of) or ""
+        for attribute, one in attributes(of):
+            one = getattr(one, "__func__", one)
+            if inspect.isdatadescriptor(one) or callable(one):
+                found[f"{name}.{attribute}"] = inspect.getdoc(one) or ""
     return found
-
-
-def is_swept(one: Any) -> bool:
-    return not getattr(one, "__module__", "").startswith(UNSWEPT)
 
 
 @pytest.mark.parametrize("name", list(classes()))

@@ -65,7 +65,10 @@ def _geometry(configure: Configure) -> Geometry:
 
 @_geometry
 def strided(limits: DeviceLimits, n: int) -> Configuration:
-    """Threads that stride over n elements, in a number that suits the device."""
+    """Threads that stride over n elements.
+
+    Their number suits the device.
+    """
     block = limits.block_for_elements
     cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
     return min(-(-n // block), cap), block, 0

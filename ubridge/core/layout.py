@@ -93,14 +93,14 @@ class Layout:
     __slots__ = {
         "_hash": "",
         "_reversed": "",
-        "extent": "Elements of the buffer up to the last one of the tensor; 0 when it has none.",
+        "extent": "Elements of the buffer up to the tensor's last one; 0 if empty.",
         "is_contiguous": "True in row-major order without gaps, wherever it starts.",
         "is_whole": "True when it is contiguous and starts with the buffer.",
         "key": "Lengths, strides and offset, in one tuple: equal for equal layouts.",
         "shape": "The lengths of the axes.",
         "size": "The number of elements.",
         "start_offset": "Elements of the buffer before the first one of the tensor.",
-        "strides": "Elements from one index of an axis to the next, for each axis.",
+        "strides": "Elements between neighbours along each axis.",
         "words": "The lengths and then the strides, as kernels take them.",
     }
 

@@ -26,8 +26,8 @@ class Question:
     __slots__ = {  # noqa: RUF023 -- in the order of the constructor
         "op": "The operation.",
         "operands": "Element types and layouts of the operands.",
-        "result": "Type and layout of the result; an operation in place is given its memory.",
-        "attributes": "By name, what else decides how it is launched.",
+        "result": "Type and layout of the result, also of an operation in place.",
+        "attributes": "By name, other facts that decide how it is launched.",
         "numbers": "How many numbers a call passes after the operands.",
         "is_capturable": "Whether the answer must be launches alone: captures record no more.",
         "key": "Equal for equal questions.",

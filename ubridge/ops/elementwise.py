@@ -223,7 +223,7 @@ def _presented(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = op.name
     # The package has it under this name, by which `pickle` finds it.
     function.__module__ = __name__.partition(".")[0]
-    function.__doc__ = f"Return {op.summary}, element by element, in `out` if given."
+    function.__doc__ = f"Return {op.summary}.\n\nIt works element by element, in `out` if given."
     return function
 
 

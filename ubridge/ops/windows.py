@@ -81,7 +81,10 @@ def conv_transpose1d(
     groups: int = 1,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Add up a window (channels, results / groups, window) at each element's position."""
+    """Add up a window at each element's position.
+
+    The windows are (channels, results / groups, window).
+    """
     return convolved(
         CONV_TRANSPOSE1D, x, weight, stride, padding, dilation, out_padding, groups, None, stream
     )
@@ -99,7 +102,10 @@ def conv_transpose2d(
     groups: int = 1,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Add up a window (channels, results / groups, rows, columns) at each element's position."""
+    """Add up a two-dimensional window at each element's position.
+
+    The windows are (channels, results / groups, rows, columns).
+    """
     return convolved(
         CONV_TRANSPOSE2D, x, weight, stride, padding, dilation, out_padding, groups, None, stream
     )
