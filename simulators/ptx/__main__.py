@@ -6,9 +6,9 @@
     python -I simulators/ptx/__main__.py runtime             build the run time, print its library
     python -I simulators/ptx/__main__.py serve               answer questions (serve.py)
 
-`off`, `on` and `strict` say which accesses to memory the kernel checks, `on` when it is not said.
-Standard output holds one line of JSON. Exit status: 0 done, 1 the text is no PTX, 2 it cannot be
-executed here, 3 there is no working C compiler, 4 llvmlite is not installed; but for 0 the JSON is
+`off`, `on` and `strict` select the checks of accesses to memory; the default is `on`. Standard
+output holds one line of JSON. Exit status: 0 done, 1 the text is no PTX, 2 it cannot be executed
+here, 3 there is no working C compiler, 4 llvmlite is not installed. Except for 0 the JSON is
 {"problem": words, "line": number}.
 """
 

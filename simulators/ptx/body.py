@@ -1,7 +1,7 @@
 """The body of a function: registers, variables, labels and instructions in nested blocks.
 
 A block may declare a register or a variable whose name an outer block uses (ISA manual §9.7.12.1);
-each gets its own name here, so that what follows knows no blocks.
+each gets its own name here, so that later stages have no blocks.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class _Body:
     def _address(self, text: str) -> Operand:
         parts = self._split(text)
         if len(parts) != 1:
-            # Of textures and tensors: whether anything takes it, the table decides.
+            # Textures and tensors: the table decides whether an instruction takes them.
             return Group(tuple(self._operand(one) for one in parts))
         added = re.match(r"([\w$%.]+)\s*([-+].*)$", text, re.DOTALL)
         if added is None:

@@ -1,11 +1,11 @@
 """Translated kernels as shared libraries, kept between processes.
 
 A library's name is made of everything its bytes depend on: the PTX text, the kernel, the
-translator's own sources, the processor. Of these sources count.py and the run time's count.h are
-of kernels that count alone. Files appear by renaming, so processes may share a folder.
+translator's own sources, the processor. Only kernels that count depend on count.py and the run
+time's count.h. Files appear by renaming, so processes may share a folder.
 
-Libraries are code: they are loaded from a folder that only this user can write to, and only where
-they are this user's own. What was not used for longest goes when the folder grows beyond its limit.
+Libraries are code: they are loaded from a folder that only this user can write to, and only if they
+belong to this user. The least recently used go when the folder grows beyond its limit.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def limit() -> int:
 
 
 def prune(path: Path) -> None:
-    """Remove what was not used for longest, down to three quarters of the limit."""
+    """Remove the least recently used files, down to three quarters of the limit."""
     most = limit()
     kept = []
     with os.scandir(path) as found:
@@ -206,6 +206,6 @@ def _numerics_object() -> Path:
 
 
 def _appear(made: Path, target: Path) -> None:
-    # Whatever the user's mask is: what others could write would not be loaded.
+    # For any mask of the user: a file that others could write would not be loaded.
     made.chmod(0o600)
     os.replace(made, target)

@@ -64,7 +64,7 @@ class Checks(Operands):
         *,
         watched_after: bool = False,
     ) -> str:
-        """`reach` of what lies a distance (i64, bytes) behind an address in memory."""
+        """`reach` for memory at a distance (i64, bytes) behind an address."""
         if self.check == "off":
             return self.value(
                 f"getelementptr i8, ptr {self.pointer(operand, space)}, i64 {distance}"

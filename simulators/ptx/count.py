@@ -1,8 +1,8 @@
-"""What a kernel counts when it is translated with `count`.
+"""Code that counts, in a kernel translated with `count`.
 
 Instructions are counted by basic block: a thread adds one to its count of the block where it enters
-it, and a table says which instructions the block has. Accesses to memory and conditional branches
-are told to the run time one by one (runtime/count.c), which groups them by warp.
+it, and a table lists the block's instructions. Each access to memory and each conditional branch is
+passed to the run time (runtime/count.c), which groups them by warp.
 
 Nothing here changes the code of a kernel that does not count, and the cache's key of such a kernel
 does not depend on this file.

@@ -26,7 +26,7 @@ TURN = "turn.middle"
 
 
 class Emitter(Checks):
-    """Emits statements; what the table's handlers are given."""
+    """Emits statements; the argument of the table's handlers."""
 
     def __init__(self, unit: Unit, *, is_coroutine: bool) -> None:
         super().__init__(unit)
@@ -147,7 +147,7 @@ class Emitter(Checks):
         self.begin(TURN)
 
     def opening_of_turn(self, function: Function, turns: Turns) -> list[str]:
-        """Lines that bring back what the last turn kept and go on in the middle of the function."""
+        """Lines that restore the last turn's values and go on in the middle of the function."""
         self._function = function
         self._parameter_pointers = {slot.name: f'%"a.{slot.name}"' for slot in function.parameters}
         for name, kind in turns.state:

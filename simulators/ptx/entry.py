@@ -1,9 +1,9 @@
 """The code of a kernel's entry: how its threads are run.
 
-Threads that wait for each other are coroutines, which the run time resumes. Threads that never
-wait run in a loop over the block, in one turn or, where they stride over the grid, in several
-(turns.py). That loop is told that its accesses are independent of each other, as those of threads
-are, so that LLVM may make vector code of it.
+Threads that wait for each other are coroutines, which the run time resumes. Threads that never wait
+run in a loop over the block, in one turn or, where they stride over the grid, in several
+(turns.py). That loop is marked: its accesses are independent of each other, like accesses of
+threads, so that LLVM may make vector code of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def metadata(unit: Unit) -> str:
     return f"{METADATA}!6 = !{{i64 {extent}}}\n!7 = !{{i64 8}}\n"
 
 
-# Known to be there, so that what is read of it can be read before a loop.
+# Declared as dereferenceable, so that loads of its fields can be moved before a loop.
 _BLOCK = f"ptr dereferenceable({BLOCK_BYTES}) align 8 %block"
 _THREAD = "i32 %tx, i32 %ty, i32 %tz"
 _ACCESS = re.compile(r"(?:%\S+ = load|store) (?!atomic|volatile)")

@@ -17,4 +17,4 @@ class PtxSyntaxError(PtxError):
 
 
 class UnsupportedPtxError(PtxError):
-    """Valid PTX, as far as can be told, that this translator does not execute."""
+    """Valid PTX, as far as known, that this translator does not execute."""

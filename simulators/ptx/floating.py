@@ -111,7 +111,8 @@ def fused(e: Emitter, i: Instruction) -> None:
         if rounding(i):
             result = directed(e, i, kind, *values)
         elif kind.width == 16:
-            # Rounding the f32 result once more could round twice; the helper keeps what decides.
+            # Rounding the f32 result once more could round twice; the helper keeps the deciding
+            # bits.
             result = e.call("float", "uptx_fma_narrow", *(f"float {one}" for one in values))
         else:
             result = intrinsic(e, "fma", kind.real, *values)

@@ -126,16 +126,16 @@ class _Counting(ctypes.Structure):
 
 
 class LaunchError(Exception):
-    """A kernel did what a device answers with a fault. `outcome` is one of `OUTCOMES`."""
+    """A fault of a kernel, as a device reports it. `outcome` is one of `OUTCOMES`."""
 
     def __init__(self, outcome: str, message: str, fault: _Fault) -> None:
         super().__init__(f"{outcome}: {message}")
         self.outcome = outcome
         self.message = message
         self.line = int(fault.line)
-        """Of the PTX text; 0 when it is not known."""
+        """Line of the PTX text; 0 when it is unknown."""
         self.address = int(fault.address)
-        """Of the access; of shared memory, the offset there."""
+        """Address of the access; in shared memory, the offset there."""
         self.thread = tuple(fault.thread) if fault.has_thread else None
         self.block = tuple(fault.block)
 
@@ -271,7 +271,7 @@ class Kernel:
 
 
 class Prepared:
-    """A launch that can be run again and again; it keeps alive what it needs."""
+    """A launch that can be run again and again; it keeps its objects alive."""
 
     def __init__(self, launch: _Launch, kernel: _Kernel, needed: tuple[object, ...]) -> None:
         self._launch = launch

@@ -1,6 +1,6 @@
 """Structures shared with the run time in C (runtime/ptx.h), by field and byte offset.
 
-The test suite compares them with what the C compiler makes of the header.
+The test suite compares them with the C compiler's layout of the header.
 """
 
 from __future__ import annotations
@@ -82,6 +82,6 @@ REQUESTS = {
 """Why a thread came back to the run time."""
 
 MAX_THREADS = 1024
-"""Of a block, on every device (CUDA Programming Guide, compute capabilities)."""
+"""Limit of a block, on every device (CUDA Programming Guide, compute capabilities)."""
 FUEL = 1 << 12
-"""Turns of a loop that may wait for another thread before that one gets its chance."""
+"""Turns of a loop that may wait for another thread, before other threads run."""

@@ -1,8 +1,8 @@
-"""Makes objects of the run time's C files and libraries of objects, with what the machine has.
+"""Makes objects of the run time's C files and libraries of objects, with the machine's tools.
 
-That is the C compiler: `CC`, else `cc`. Where there is neither, the wheel `ziglang` has clang and
-a linker. Its compiler's own way to link would first build a C library's start-up code, for half a
-minute; the linker itself takes the libraries that this process has loaded.
+The compiler is `CC`, else `cc`. Without either, the wheel `ziglang` has clang and a linker. Its
+compiler's own way to link would first build a C library's start-up code, for half a minute; the
+linker itself takes the libraries that this process has loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ threads, which are the loader's."""
 
 
 class BuildError(Exception):
-    """The compiler or the linker failed; the text is what it said."""
+    """The compiler or the linker failed; the text is its output."""
 
 
 def compile_object(source: Path, output: Path, *options: str) -> None:

@@ -173,7 +173,7 @@ class Operands(Reals):
         return f'%"m.{self._prefix}{name}"'
 
     def pointer(self, operand: Operand | None, space: str) -> str:
-        """A host pointer to what an address operand names."""
+        """A host pointer to the memory of an address operand."""
         if not isinstance(operand, Address):
             raise PtxSyntaxError("expected an address in brackets", self._line)
         base, offset = operand.base, operand.offset
@@ -224,7 +224,7 @@ class Operands(Reals):
         return self.read(Register(self._roots[base.name]), BITS[64])
 
     def _on_the_host(self, address: str) -> str:
-        """A device address as the engine reaches it; every other address as it is."""
+        """A device address in the engine's window; every other address unchanged."""
         base = self.field("window_base", "i64")
         span = self.field("window_span", "i64")
         delta = self.field("window_delta", "i64")

@@ -54,7 +54,7 @@ _IGNORED = (".section", ".pragma", ".alias", ".address_size", ".callprototype")
 def parse(text: str) -> Program:
     """Read a module; bodies are read when `read_function` asks for one.
 
-    Raises `PtxSyntaxError` for what is no PTX.
+    Raises `PtxSyntaxError` for any other text.
     """
     code = clean(text.partition("\0")[0])
     lines = Lines(code)
@@ -131,7 +131,7 @@ def read_function(program: Program, name: str) -> Function:
 
 
 def function_head(text: str, line: int) -> FunctionText:
-    """Read what stands before a function's body."""
+    """Read the text before a function's body."""
     found = _FUNCTION.match(text)
     if found is None:
         raise PtxSyntaxError(f"expected a function, got {text[:60]!r}", line)
@@ -146,7 +146,7 @@ def function_head(text: str, line: int) -> FunctionText:
 
 
 def read_prototype(text: str, line: int) -> Prototype:
-    """Read what follows the label of a `.callprototype`."""
+    """Read the text behind the label of a `.callprototype`."""
     found = _PROTOTYPE.match(text)
     if found is None:
         raise PtxSyntaxError(f"a prototype cannot be read: {text[:60]!r}", line)

@@ -118,7 +118,7 @@ class Instruction:
     line: int
     guard: Operand | None = None
     used_bytes: int | None = None
-    """Of a load, the bytes that are used, a bit for each; all where the text does not say."""
+    """The bytes of a load that are used, a bit for each; all if the text does not say."""
 
     @property
     def name(self) -> str:
@@ -216,7 +216,7 @@ class Function:
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Label lists for `brx.idx`, by their name."""
     prototypes: dict[str, Prototype] = field(default_factory=dict)
-    """Of calls through a register, by their labels."""
+    """Prototypes of calls through a register, by their labels."""
     call_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Functions such a call may go to, by their list's label."""
     statements: list[Label | Instruction] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """Answers a simulated driver's questions, one a line, until it goes away.
 
-    describe TEXT-FILE DESCRIPTION-FILE              check a text; write what a driver must know
+    describe TEXT-FILE DESCRIPTION-FILE              check a text; write facts for a driver
     translate TEXT-FILE ENTRY CHECK LIBRARY-FILE     translate a kernel into a shared library
 
 Words are separated by tabs. The answer is `done`, or kind, line of the text and words of a problem,
@@ -27,7 +27,7 @@ from .table import is_known
 from .unit import variable_offsets
 
 READ_WHOLE_CHARACTERS = 1 << 19
-"""Of all bodies together: up to here they are read when the module is loaded, which is quick."""
+"""Characters of all bodies together: up to here they are read when the module is loaded."""
 _OPCODE = re.compile(r"(?:^|[;{}:])\s*(?:@\s*!?\s*[\w$%]+\s+)?([a-z]\w*)")
 IDLE_SECONDS = 30
 """How long to stay without a question: a driver starts another one when it needs it."""
@@ -48,7 +48,7 @@ def serve() -> None:
 
 
 def answer(question: str) -> str:
-    """Do what one line asks and return the line to answer."""
+    """Run the command of one line and return the answer."""
     try:
         match question.split("\t"):
             case ["describe", text, description]:
@@ -85,11 +85,11 @@ def program_in(path: str) -> Program:
 
 
 def describe(program: Program) -> Iterator[str]:
-    """Lines about a module whose text holds up: the variables in its area, by offset.
+    """Lines about a module whose text is valid: the variables in its area, by offset.
 
-    `area BYTES`, then for each variable `variable SPACE OFFSET BYTES NAME`, and for what it starts
-    with `data OFFSET HEXADECIMAL`, `reference OFFSET NAME ADDEND` (the address of another variable)
-    and `unresolved OFFSET NAME`; offsets count from the start of the area.
+    The first is `area BYTES`. Each variable has a line `variable SPACE OFFSET BYTES NAME`. Its
+    initial value has lines `data OFFSET HEXADECIMAL`, `reference OFFSET NAME ADDEND` (the address
+    of another variable) and `unresolved OFFSET NAME`. Offsets count from the start of the area.
     """
     _check_functions(program)
     offsets, size = variable_offsets(program.variables)
@@ -108,10 +108,10 @@ def describe(program: Program) -> Iterator[str]:
 
 
 def _check_functions(program: Program) -> None:
-    """Raise `PtxSyntaxError` for a body that is no PTX, where that takes no long time to see.
+    """Raise `PtxSyntaxError` for a body that is no PTX, where a check takes little time.
 
-    A driver reads all of a module when it loads it. Here large ones are looked through for unknown
-    instructions only; what else is wrong shows when the kernel is asked for.
+    A driver reads all of a module when it loads it. Here large modules are only searched for
+    unknown instructions; other mistakes show when the kernel is translated.
     """
     # Importing the families fills the table.
     from . import families  # noqa: F401

@@ -12,7 +12,7 @@ Kind = Literal["load", "store", "atomic", "branch"]
 """What an instruction of the text does; a branch is a site of counting kernels only."""
 
 LOCAL_ALIGNMENT = 16
-"""At least, of a thread's own variables: what the widest vector access needs."""
+"""Least alignment of a thread's own variables, for the widest vector access."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Site:
     space: str
     synchronizes: bool = False
     watched_after: bool = False
-    """Whether strict mode hears of a store when it is done, and can see what it wrote."""
+    """Whether strict mode is called after a store, and can see the stored value."""
 
     @property
     def constant(self) -> str:

@@ -49,7 +49,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Piece:
-    """A statement, or what stands before a block."""
+    """A statement, or the text before a block."""
 
     text: str
     line: int

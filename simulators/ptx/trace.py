@@ -1,6 +1,6 @@
-"""What a kernel tells when it is traced: each instruction before it runs, each register it wrote.
+"""Trace of a kernel: each instruction before it runs, each register it wrote.
 
-The run time passes on what the chosen thread tells (`trace` in runtime/ptx.h) and drops the rest.
+The run time passes on the chosen thread's trace (`trace` in runtime/ptx.h) and drops the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def trace_instruction(e: Operands, line: int) -> None:
 
 
 def trace_result(e: Operands, line: int, name: str, kind: PtxType) -> None:
-    """Tell what a register holds now; `kind` is what the instruction takes it for."""
+    """Report a register's value; `kind` is its type in the instruction."""
     if kind.width <= 64:
         bits = e.resized(e.read(Register(name), kind), kind.width, 64, signed=False)
         _tell(e, line, _text(e, name), _text(e, kind.name), bits)

@@ -86,8 +86,8 @@ class Counter:
 def pointer_roots(function: Function) -> dict[str, str]:
     """For registers made by adding to a pointer all threads agree on: that pointer's register.
 
-    Such a pointer is a parameter converted to a global address; what is added to it stays within
-    its allocation, so what is known of the pointer is known of the sum.
+    Such a pointer is a parameter converted to a global address. The sum stays within the pointer's
+    allocation, so facts about the pointer hold for the sum.
     """
     uniform = uniform_registers(function)
     definitions = _definitions(function)
@@ -199,7 +199,7 @@ class _Loop:
     label: str
     start: int
     end: int
-    """Of the last branch back to the start."""
+    """Line of the last branch back to the start."""
 
 
 def _strided_loop(function: Function, uniform: dict[str, Instruction]) -> _Loop | None:
@@ -323,7 +323,7 @@ def _targets(function: Function, one: Instruction) -> tuple[str, ...]:
     return function.branch_targets.get(symbols[0], ()) if one.name == "brx" else ()
 
 
-# -- what is needed at its head --------------------------------------------------------------------
+# -- values needed at its head ---------------------------------------------------------------------
 
 
 def _live_at(function: Function, label: str) -> set[str]:

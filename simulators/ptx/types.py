@@ -50,7 +50,7 @@ class PtxType:
 
     @property
     def element(self) -> PtxType:
-        """Of a packed pair, the type of its halves."""
+        """The type of a packed pair's halves."""
         return TYPES[self.name.removesuffix("x2")]
 
 

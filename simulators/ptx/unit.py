@@ -35,7 +35,7 @@ class Unit:
         self.check = check
         self.sites: list[Site] = []
         self.counted: list[tuple[int, int, int]] = []
-        """Of a kernel that counts: line, basic block and class of each instruction."""
+        """Line, basic block and class of each instruction, in a kernel that counts."""
         self.counted_blocks = 0
         self._functions: dict[str, Function] = {}
         self._callees: dict[str, set[str]] = {}
@@ -66,7 +66,7 @@ class Unit:
         return name in self._waiting or name in self._spinning
 
     def spins(self, name: str) -> bool:
-        """Whether a function has loops that may watch for what another thread writes."""
+        """Whether a function has loops that may wait for another thread's write."""
         return name in self._spinning
 
     def _gather(self, name: str) -> None:

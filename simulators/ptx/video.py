@@ -60,7 +60,7 @@ def _computed(e: Emitter, i: Instruction, operation: str, first: str, second: st
     if operation == "absdiff":
         distance = e.value(f"sub i64 {first}, {second}")
         return e.call("i64", "llvm.abs.i64", f"i64 {distance}", "i1 false")
-    # The average rounds up, and towards zero what is negative.
+    # The average rounds up, and towards zero if negative.
     total = e.value(f"add i64 {first}, {second}")
     positive = e.value(f"icmp sge i64 {total}, 0")
     raised = e.value(f"add i64 {total}, {e.value(f'zext i1 {positive} to i64')}")
@@ -90,7 +90,7 @@ def scalar_shift(e: Emitter, i: Instruction) -> None:
     if i.name == "vshr":
         _finish(e, i, e.value(f"ashr i64 {value}, {amount}"), result)
         return
-    # Up to 64 bits are significant, of which the clamp must see the sign.
+    # Up to 64 bits are significant, and the clamp must see the sign.
     wide = e.resized(value, 64, 128, signed=True)
     moved = e.value(f"shl i128 {wide}, {e.resized(amount, 64, 128, signed=False)}")
     if i.has("sat"):
@@ -209,7 +209,7 @@ def _digits(part: Part, count: int) -> str:
 
 
 def _chosen(operand: Operand | None, count: int, default: int) -> list[int]:
-    """For each part, which of those of both sources together an operand takes; lowest first."""
+    """For each part, the number of the part of both sources an operand takes; lowest first."""
     if not isinstance(operand, Part):
         return [default * count + index for index in range(count)]
     numbers = [int(digit) for digit in reversed(_digits(operand, count))]

@@ -1,6 +1,6 @@
 """Threads that wait for threads: barriers and warp operations (ISA manual §9.7.13, §9.7.14).
 
-The operands go to the run time as words; runtime/warp.c says what it answers.
+The operands go to the run time as words; runtime/warp.c defines the answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .types import B32, BITS, PRED, U32, PtxType
 SYNC_BARRIER, ARRIVE, COUNT, ALL, ANY = range(5)
 WARP = 32
 ROW_BYTES = 16
-"""Of a matrix that ldmatrix loads: eight 16-bit values."""
+"""Bytes of a row of a matrix that ldmatrix loads: eight 16-bit values."""
 ALIGNED = 16
 """Added to a barrier's operation when all threads of a warp must come together."""
 
@@ -141,7 +141,7 @@ def move_matrix(e: Emitter, i: Instruction) -> None:
 
 
 def _row(e: Emitter, i: Instruction, lanes: int, access: Literal["load", "store"]) -> str:
-    """The row a lane names; only the first lanes do, what the others hold is not looked at."""
+    """The row a lane names; only the first lanes count, others' registers are not read."""
     address = i.operands[access == "load"]
     if e.check == "off" or space_of(i) != "shared" or lanes == WARP:
         return e.reach(address, space_of(i), ROW_BYTES, access)

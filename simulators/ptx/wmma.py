@@ -133,7 +133,7 @@ def _stride(e: Emitter, i: Instruction, given: tuple[Operand | None, ...], matri
 
 
 def _is_by_lines(i: Instruction) -> bool:
-    """Whether the order in which elements are dealt out is that of memory."""
+    """Whether the order of the elements in lanes is the order in memory."""
     return (i.modifiers[0] == "load" and i.modifiers[1] in "ab") or i.has("row")
 
 

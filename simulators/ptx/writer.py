@@ -29,7 +29,7 @@ class Writer:
         return f"b{self._count}"
 
     def fall_into(self, label: str) -> None:
-        """Go on at a label; what came before falls through."""
+        """Go on at a label; earlier code falls through."""
         self.lines.append(f'br label %"{label}"')
         self.lines.append(f'"{label}":')
 

@@ -54,7 +54,7 @@ files::path translator_folder() {
 }
 
 std::string digest_of_sources(const files::path &folder, bool counts) {
-    // Of the run time, what a translated kernel is made of.
+    // Sources of the run time that every translated kernel depends on.
     std::vector<files::path> sources = {folder / "runtime" / "ptx.h",
                                         folder / "runtime" / "numerics.c"};
     if (counts) {
@@ -111,7 +111,7 @@ bool is_own(const std::string &path, const struct stat &found, std::string &why)
     return false;
 }
 
-// Nobody else can write to it, whatever the user's mask is.
+// Nobody else can write to it, for any mask of the user.
 int open_new(const std::string &path) {
     return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
 }

@@ -1,9 +1,9 @@
 // Where translated kernels are kept between processes: UHAL_SIM_CACHE, or a folder of the user's.
 //
 // A file's name is made of all that its bytes depend on, so that finding a kernel needs no
-// translator: the PTX, the kernel, how it is checked, the translator's sources, the processor. Files
-// appear whole, by renaming. The folder may be deleted at any time; the translator removes what was
-// not used for longest (../cache.py).
+// translator: the PTX, the kernel, its checks, the translator's sources, the processor. Files
+// appear whole, by renaming. The folder may be deleted at any time; the translator removes the
+// least recently used files (../cache.py).
 //
 // Libraries are code: only this user may be able to write to the folder, and to each file in it.
 #pragma once

@@ -1,4 +1,4 @@
-// UHAL_SIM_COUNTS: what each launch of a counting driver asked of the device, a line of JSON each.
+// UHAL_SIM_COUNTS: the counts of each launch of a counting driver, a line of JSON each.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 
 namespace sim {
 
-// "kernel.cu:8", with "inlined at other.cu:20" behind it where that is told; empty when nothing is.
-// `lines` are those of the PTX; `line` counts from 1.
+// "kernel.cu:8", with "inlined at other.cu:20" behind it if known; empty if unknown. `lines` are
+// the PTX text's; `line` counts from 1.
 std::string source_location(const std::vector<std::string> &lines, unsigned line);
 
 // Lines of a report: file and line, and the line itself where the file can be read. Empty as above.

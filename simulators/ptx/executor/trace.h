@@ -1,4 +1,4 @@
-// UHAL_SIM_TRACE: every instruction of one thread on standard error, with what it wrote.
+// UHAL_SIM_TRACE: every instruction of one thread on standard error, with its results.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct TracedThread {
     std::array<uint32_t, 3> thread = {};
 };
 
-// Makes a launch tell what a thread does; `lines` are those of the kernel's text and outlive it.
+// Makes a launch trace a thread; `lines` are the kernel's text and outlive it.
 void trace_launch(uptx_launch &launch, const TracedThread &traced,
                   const std::vector<std::string> &lines);
 

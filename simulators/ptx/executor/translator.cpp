@@ -29,8 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t default_seconds = 120;
 
-// UHAL_SIM_PYTHON, else the interpreter that built the library, else that of the environment the
-// library is installed in.
+// UHAL_SIM_PYTHON, else the interpreter that built the library, else the interpreter of the
+// library's environment.
 std::string find_interpreter(const std::string &translator) {
     const std::string chosen = Settings::text("PYTHON");
     if (!chosen.empty()) {

@@ -28,7 +28,7 @@ struct TranslatorAnswer {
 // Not thread-safe: callers hold the scheduler's lock.
 class Translator {
   public:
-    // Checks a text and writes what a driver must know of it.
+    // Checks a text and writes facts for a driver.
     TranslatorAnswer describe(const std::string &text_file, const std::string &description_file);
 
     // Translates a kernel into a shared library.

@@ -38,7 +38,7 @@ struct uptx_fault *uptx_note(struct uptx_worker *worker, uint32_t kind,
 struct heap_block {
     struct heap_block *next;
     uint64_t bytes;
-    uint64_t unused[2]; /* what follows stays aligned to 16 */
+    uint64_t unused[2]; /* keeps `memory` aligned to 16 */
     char memory[];
 };
 
@@ -138,7 +138,7 @@ static const struct uptx_range *nearest(const struct uptx_launch *launch, uint64
     return before;
 }
 
-/* Whether an access is to what the blocks of a cooperative grid count each other in. */
+/* Whether an access is to the counters of a cooperative grid's blocks. */
 static int in_workspace(const struct uptx_block *block, uint64_t address, uint64_t bytes) {
     return block->workspace != 0 && holds(block->workspace, UPTX_WORKSPACE, address, bytes);
 }

@@ -1,8 +1,8 @@
-/* Groups what the threads of a block did by warp, and adds it up.
+/* Groups the accesses of a block's threads by warp, and adds them up.
  *
- * The n-th execution of an access by each lane of a warp since the warp last met at a barrier is
- * taken for one request. That is what a GPU does when its lanes go through a loop together; lanes
- * that skip different turns of a loop without a barrier are grouped wrongly.
+ * The n-th execution of an access by each lane of a warp since the warp last met at a barrier
+ * counts as one request. A GPU does the same when its lanes go through a loop together. Lanes that
+ * skip different turns of a loop without a barrier are grouped wrongly.
  */
 #define _GNU_SOURCE
 #include "count_sums.h"

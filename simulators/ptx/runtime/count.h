@@ -1,6 +1,6 @@
-/* Counting: what a launch would ask of a GPU's memory and of its instruction units.
+/* Counting: the requests of a launch to a GPU's memory and to its instruction units.
  *
- * A kernel translated with `count` counts the basic blocks that its threads enter and tells of every
+ * A kernel translated with `count` counts the basic blocks that its threads enter and reports every
  * access and every conditional branch. ../count.py repeats the structures that the kernel exports.
  */
 #pragma once
@@ -33,7 +33,7 @@ struct uptx_counted {
 struct uptx_counting {
     const struct uptx_kernel *kernel; /* the same as the launched one, translated to count */
     const struct uptx_counted *counted;
-    /* One block of so many is counted, 1: all; 0: as many as give UPTX_SAMPLED_BLOCKS blocks. */
+    /* One block in `every` is counted, 1: all; 0: chosen to give UPTX_SAMPLED_BLOCKS blocks. */
     uint64_t every;
     /* Takes the counts of a launch without fault, as members of a JSON object. */
     void (*tell)(const struct uptx_launch *launch, const char *members, uint64_t bytes);
@@ -42,19 +42,19 @@ struct uptx_counting {
 
 /* -- within the run time ------------------------------------------------------------------------ */
 
-/* Of a launch; `blocks` is the number of blocks of its grid. NULL when there is no memory. */
+/* Counts of a launch; `blocks` is the number of its grid's blocks. NULL without memory. */
 struct uptx_counts *uptx_counts_open(const struct uptx_launch *launch, uint64_t blocks);
 /* Tells the caller when `is_whole`. */
 void uptx_counts_close(struct uptx_counts *counts, int is_whole);
 
-/* Of a worker: gives it what its kernel finds behind the block. 0 when there is no memory. */
+/* Sets up the counter of a worker, behind the block. 0 when there is no memory. */
 int uptx_counter_open(struct uptx_worker *worker, struct uptx_counts *counts);
 void uptx_counter_close(struct uptx_worker *worker);
 
 /* A block begins: chooses whether it is counted, and its kernel. */
 void uptx_counter_block(struct uptx_worker *worker, uint64_t index);
 
-/* All threads of a warp have come to one place: what they did so far belongs together. */
+/* All threads of a warp have met: their accesses so far belong together. */
 void uptx_counter_meet(struct uptx_worker *worker, uint32_t warp);
 
 #ifdef __cplusplus

@@ -11,9 +11,8 @@
 #include "count.h"
 
 enum {
-    SMALL_GRID = 1 << 14, /* threads; below, more processors would not pay */
-    ARENA_BYTES_PER_THREAD = 1
-        << 20, /* reserved, not used, for what a thread keeps while it waits */
+    SMALL_GRID = 1 << 14,             /* threads; below, more processors would not pay */
+    ARENA_BYTES_PER_THREAD = 1 << 20, /* reserved, not used, for a waiting thread's stack */
 };
 
 struct grid {
@@ -189,7 +188,7 @@ static void begin_block(struct uptx_worker *worker, uint64_t index) {
     worker->block.block[2] = index / extent[0] / extent[1];
     worker->random = launch->seed * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u + 1;
     worker->arena_used = 0;
-    /* What an earlier launch left could be what a kernel without its barrier should have read. */
+    /* Contents from an earlier launch could hide a missing barrier. */
     memset(worker->block.shared, 0xFF, worker->block.total_shared_bytes);
     if (worker->watch != NULL) {
         uptx_watch_block(worker->watch);
@@ -260,7 +259,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* All blocks are begun before one of them ends, and take turns on this thread. */
+/* All blocks begin before any block ends, and take turns on this thread. */
 static void work_together(struct grid *grid) {
     uint64_t opened = 0;
     grid->together = calloc(grid->blocks, sizeof *grid->together);

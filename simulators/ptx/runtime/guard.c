@@ -127,8 +127,7 @@ static int make_timer(void) {
     return timer.made;
 }
 
-/* Left running after the launch, since the next one sets it again; what comes of it then is
- * ignored. */
+/* Left running after the launch, because the next one sets it again; a late expiry is ignored. */
 static void set_deadline(uint64_t milliseconds) {
     const struct itimerspec when = {
         .it_value = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000}};

@@ -77,8 +77,8 @@ enum uptx_check {
     UPTX_CHECK_OFF,
     UPTX_CHECK_ON,     /* bounds and alignment of every access, freed memory */
     UPTX_CHECK_STRICT, /* also races on shared memory and reads of what nobody wrote */
-    UPTX_CHECK_TRACE,  /* bounds and alignment, and tells what it does */
-    UPTX_CHECK_COUNT,  /* bounds and alignment, and counts what it does (count.h) */
+    UPTX_CHECK_TRACE,  /* bounds and alignment, and traces */
+    UPTX_CHECK_COUNT,  /* bounds and alignment, and counts (count.h) */
 };
 
 enum uptx_access { UPTX_LOAD, UPTX_STORE, UPTX_ATOMIC, UPTX_BRANCH };
@@ -105,7 +105,7 @@ struct uptx_interval {
 enum uptx_range_state {
     UPTX_LIVE,
     UPTX_READ_ONLY,
-    UPTX_FREED, /* kept to name what a stale pointer belonged to; nothing live overlaps it */
+    UPTX_FREED, /* kept to name a stale pointer's old allocation; nothing live overlaps it */
 };
 
 /* Memory a kernel may access, or might have. */
@@ -132,7 +132,7 @@ enum uptx_fault_kind {
 struct uptx_fault {
     uint32_t kind;   /* enum uptx_fault_kind; UPTX_NO_FAULT when the outcome is not an access */
     uint32_t access; /* enum uptx_access */
-    uint32_t space;  /* enum uptx_space: where the address lies, or what the instruction names */
+    uint32_t space;  /* enum uptx_space: of the address, or of the instruction */
     uint32_t bytes;
     uint64_t address; /* of shared memory: the offset in the block's part */
     uint32_t line;    /* of the PTX text; 0 when unknown */
@@ -194,7 +194,7 @@ struct uptx_launch {
     uint32_t grid[3];
     uint32_t threads[3]; /* 1024 together at most */
     uint32_t dynamic_shared_bytes;
-    uint32_t workers;      /* 0: as many as there are processors */
+    uint32_t workers;      /* 0: one a processor */
     uint64_t seed;         /* of the order in which threads run */
     uint64_t milliseconds; /* after which the run is stopped; 0: never */
     uint32_t cooperative;  /* its blocks may wait for each other */
@@ -209,15 +209,15 @@ struct uptx_launch {
      * caller's to list. Must not change while the launch runs. */
     const struct uptx_range *ranges;
     uint64_t range_count;
-    /* Takes what the kernel prints; NULL: it goes to standard output. Called by several threads. */
+    /* Prints the kernel's output; NULL: it goes to standard output. Called by several threads. */
     void (*print)(const char *text, uint64_t bytes);
-    /* Takes what a traced kernel tells of one thread. */
+    /* Takes the trace of one thread of a traced kernel. */
     void (*trace)(const struct uptx_launch *launch, uint32_t line, const char *name,
                   const char *type, uint64_t bits);
     const void *trace_text; /* the caller's own */
     uint32_t trace_block[3];
     uint32_t trace_thread[3];
-    char message[512];                    /* out: what went wrong, empty when nothing did */
+    char message[512];                    /* out: the error, empty without one */
     struct uptx_fault fault;              /* out */
     const struct uptx_counting *counting; /* count.h; NULL: nothing is counted */
 };
@@ -289,13 +289,13 @@ void uptx_run_waiting(struct uptx_worker *worker);
 void uptx_begin_waiting(struct uptx_worker *worker);
 int uptx_go_on(struct uptx_worker *worker);
 
-/* Answers what the waiting threads of a warp asked; returns how many may go on. */
+/* Answers the requests of a warp's waiting threads; returns how many may go on. */
 uint32_t uptx_answer_warp(struct uptx_worker *worker, struct uptx_thread *warp, uint32_t lanes);
 uint32_t uptx_answer_active_mask(struct uptx_thread *warp, uint32_t lanes);
 void uptx_multiply(struct uptx_thread *warp, uint32_t operation);
 void uptx_wmma(struct uptx_thread *warp, uint32_t operation);
 
-/* Where the host finds what a kernel's generic address means. */
+/* The host's address for a kernel's generic address. */
 const char *uptx_reach(const struct uptx_block *block, uint64_t address);
 
 int uptx_print(struct uptx_block *block, uint64_t format, uint64_t arguments);

@@ -2,10 +2,10 @@
  *
  * Two accesses of different threads to one byte race when one of them writes and neither a barrier
  * of the block nor, within a warp, bar.warp.sync came between them. Any barrier counts as one of
- * the whole block, so a race past a barrier of some of the threads is missed; none is made up.
- * Atomic, volatile and relaxed accesses do not race with each other, nor do stores of the same value
- * (compilers let all threads store what all of them know). What threads tell each other through
- * such accesses instead of barriers is not followed.
+ * the whole block. So a race past a barrier of some of the threads is missed; there are no false
+ * reports. Atomic, volatile and relaxed accesses do not race with each other, nor do stores of the
+ * same value, because compilers let all threads store a common value. Ordering by such accesses
+ * instead of barriers is not followed.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ struct byte {
     struct event written;
     struct event read[READERS]; /* by different threads, of different warps where there are any */
     uint32_t written_in;        /* the block that wrote it, counted from 1 */
-    uint8_t value;              /* what was written, when `is_known` */
+    uint8_t value;              /* the stored value, when `is_known` */
     uint8_t is_known;
 };
 

@@ -115,7 +115,7 @@ void uptx_wmma(struct uptx_thread *warp, uint32_t operation) {
     for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
         memset(warp[lane].words, 0, 4 * sizeof warp[lane].words[0]);
     }
-    /* Of f64: to nearest, towards zero, down, up. */
+    /* Rounding modes of f64: to nearest, towards zero, down, up. */
     static const int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
     fesetround(modes[operation >> ROUNDING & 3]);
     const uint32_t each = rows * columns / UPTX_WARP;
