@@ -1,0 +1,98 @@
+"""What drivers of shaders make wrong, and the translator therefore hides from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from opencl_backend import compile as opencl_compile
+from tests.requirements import missing
+from uhal import Device, DeviceBuffer, Module
+from uhal.errors import LibraryNotFoundError
+
+SOURCE = """
+#include <uhal/kernel.h>
+KERNEL(two_sum, (const f32 *a, const f32 *b, f32 *high, f32 *low, u64 n)) {
+    GRID_STRIDE(i, n) {
+        const f32 sum = a[i] + b[i];
+        const f32 taken = sum - a[i];
+        high[i] = sum;
+        low[i] = (a[i] - (sum - taken)) + (b[i] - taken);
+    }
+}
+KERNEL(longer, (const i32 *x, i64 bound, u8 *out, f64 *real, u64 n)) {
+    GRID_STRIDE(i, n) {
+        const i64 wide = x[i];
+        out[i] = (wide >= 0) | (wide < bound) << 1 | ((u64)wide >> 63 == 0) << 2;
+        out[i] |= (wide == -7) << 3;
+        real[i] = (f64)wide;
+    }
+}
+KERNEL(through, (const f32 *x, f32 *negative, u8 *facts, u64 n)) {
+    GRID_STRIDE(i, n) {
+        negative[i] = -x[i];
+        facts[i] = (x[i] != x[i]) | (x[i] < 0) << 1 | (x[i] > 3.0e38f) << 2 | (x[i] == 0) << 3;
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def image() -> bytes:
+    try:
+        return opencl_compile.kernels(SOURCE)
+    except LibraryNotFoundError as reason:
+        missing(str(reason))
+
+
+@pytest.fixture
+def kernel(device: Device, image: bytes) -> Callable[..., object]:
+    module = Module.from_bytes(image)
+
+    def launch(name: str, *arguments: object) -> None:
+        module.get_function(name)[4, 64](*arguments)
+
+    return launch
+
+
+def test_the_rest_of_a_sum_is_exact(
+    kernel: Callable[..., object], rng: np.random.Generator
+) -> None:
+    a = (rng.standard_normal(1000) * 10.0 ** rng.integers(-3, 4, 1000)).astype("f4")
+    b = (rng.standard_normal(1000) * 10.0 ** rng.integers(-3, 4, 1000)).astype("f4")
+    high, low = (DeviceBuffer.from_numpy(np.full(1000, np.nan, "f4")) for _ in range(2))
+    kernel("two_sum", DeviceBuffer.from_numpy(a), DeviceBuffer.from_numpy(b), high, low, 1000)
+    assert (high.to_numpy() == a + b).all()
+    exact = a.astype("f8") + b.astype("f8") - (a + b).astype("f8")
+    assert (low.to_numpy() == exact).all()
+
+
+def test_sign_extended_numbers_compare_as_they_are(
+    kernel: Callable[..., object], rng: np.random.Generator
+) -> None:
+    x = rng.integers(-(1 << 31), 1 << 31, 500).astype("i4")
+    x[:6] = -7, 0, -1, 1, -(1 << 31), (1 << 31) - 1
+    for bound in (0, -7, 5, -(1 << 40), 1 << 40, int(rng.integers(-(1 << 33), 1 << 33))):
+        out = DeviceBuffer.from_numpy(np.full(500, 0xA5, "u1"))
+        real = DeviceBuffer.from_numpy(np.full(500, np.nan, "f8"))
+        kernel("longer", DeviceBuffer.from_numpy(x), bound, out, real, 500)
+        wide = x.astype("i8")
+        expected = (wide >= 0) | (wide < bound) << 1 | (wide >= 0) << 2 | (wide == -7) << 3
+        assert (out.to_numpy() == expected).all()
+        assert (real.to_numpy() == wide.astype("f8")).all()
+
+
+def test_nan_infinities_and_signs_of_zero_pass(
+    kernel: Callable[..., object], rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal(300).astype("f4")
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4e38, -3.4e38]
+    x[rng.permutation(300)[:70]] = np.tile(np.array(special, "f4"), 10)
+    negative = DeviceBuffer.from_numpy(np.full(300, 7, "f4"))
+    facts = DeviceBuffer.from_numpy(np.full(300, 0xA5, "u1"))
+    kernel("through", DeviceBuffer.from_numpy(x), negative, facts, 300)
+    assert (negative.to_numpy().view("u4") == (-x).view("u4")).all()
+    expected = (x != x) | (x < 0) << 1 | (x > np.float32(3.0e38)) << 2 | (x == 0) << 3
+    assert (facts.to_numpy() == expected).all()
