@@ -42,8 +42,8 @@ def lent(buffer: DeviceBuffer) -> DeviceBuffer:
 
 
 def imported(buffer: DeviceBuffer) -> ub.DeviceTensor:
-    """By DLPack, which has no name for OpenCL's memory that has addresses."""
-    if buffer.device.backend == "opencl":
+    """By DLPack, which has no name for OpenCL's memory that has addresses, nor for WebGPU's."""
+    if buffer.device.backend in ("opencl", "webgpu"):
         return ub.DeviceTensor(buffer)
     return ub.from_dlpack(buffer, device=buffer.device)
 
@@ -186,7 +186,8 @@ def test_powers_of_integers(device: Device, rng: np.random.Generator) -> None:
             found = x**exponent
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found.to_numpy(), expected)
-        assert (x**0.5).dtype == np.float64
+        if device.backend != "webgpu":  # no pow of f64
+            assert (x**0.5).dtype == np.float64
         with pytest.raises(ArgumentValueError, match=r"^power: integers to negative integer"):
             _ = x**-1
 
@@ -269,6 +270,8 @@ OPERANDS = (
 @pytest.mark.parametrize("dtype", ["bool", "u16", "f8e4m3"])
 def test_errors_name_the_function(device: Device, dtype: str) -> None:
     """For every public function: the first step without a kernel for the dtype."""
+    if device.backend == "webgpu":
+        pytest.skip("Mesa compiles the kernels of all functions for minutes")
     shapes: list[tuple[int, ...]] = [(4,), (4, 4), (1, 4, 4), (1, 1, 4, 4)]
     others = {
         "axis": 0,
