@@ -554,6 +554,24 @@ def test_the_command_line(host: Device, tmp_path: Path, rng: np.random.Generator
     assert wrong.returncode == 1 and "safetensors have no q8_0" in wrong.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "required: command"),
+        (["ls"], "required: file"),
+        (["convert", "a"], "required: out"),
+        (["quantize", "a", "b.gguf"], "required: --format"),
+        (["quantise"], "invalid choice: 'quantise'"),
+    ],
+)
+def test_a_command_that_lacks_something_says_what(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2 and words in capsys.readouterr().err
+
+
 def test_folders_stand_for_their_files(
     host: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from tests.sampling import rounds
 from uhal import DevicePointer, LaunchConfig, Parameter, Signature, Stream, launch
 from uhal.dtypes import ALL as DTYPES
 from uhal.dtypes import DType
+from uhal.errors import ArgumentValueError
 
 INTEGERS = [dtype for dtype in DTYPES if dtype.kind in ("int", "uint")]
 FLOATS = [dtype for dtype in DTYPES if dtype.kind == "float"]
@@ -298,3 +299,15 @@ def test_geometry_reaches_the_driver(
             assert call[0] == function.handle
             assert call[1:8] == expected
             assert call[8] == stream.handle
+
+
+def test_a_float_lies_within_its_parameters_range(bench: Bench) -> None:
+    function = bench.function("f32 x")
+    most = float(np.finfo("f4").max)
+    for value in (0.0, -0.0, most, -most, np.inf, -np.inf, np.nan):
+        assert bench.packed(function, value) == [np.float32(value).tobytes()]
+    launches = bench.driver.count("launch")
+    for value in (2 * most, -2 * most, 1e39, -1e308):
+        with pytest.raises(ArgumentValueError, match=r"argument 0 'x' \(f32\)"):
+            function[1, 1](value)
+    assert bench.driver.count("launch") == launches
