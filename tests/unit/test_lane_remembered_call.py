@@ -238,6 +238,9 @@ def test_results_are_written_where_operands_lie_as_they_do(
         assert over(x, out=wrong) == ("called", (x,), {"out": wrong})
     lying = Tensor("abcdefg", other, F32, executor)
     assert over(x, lying, out=x) == ("called", (x, lying), {"out": x})
+    for _ in range(2):  # the very memory of the result, by another layout
+        assert over(x, Tensor(a, other, F32, executor), out=x)[0] == "called"
+        assert over(Tensor(a, other, F32, executor), out=x)[0] == "called"
     late = Layout(6, 1, start=1)
     assert over(Tensor("abcdefg", late, F32, executor), out=x)[0] == "called"
     assert written == 2 * expected
