@@ -28,10 +28,16 @@ driver.api.uhalHostEventCreate(event, 0)
 throws = driver.function(module, "throws")
 address = ctypes.c_uint64()
 driver.api.uhalHostMemAlloc(address, 64)
-for code in (0, 0, int(os.environ["CODE"])):
+for code in (0, 0):
     driver.launch(throws, (8, 1, 1), (1, 1, 1), stream, u32(code))
-    if code == 0:
-        driver.api.uhalHostStreamSynchronize(stream)
+    driver.api.uhalHostStreamSynchronize(stream)
+ctypes.memset(address.value, 5, 64)
+gate = threading.Event()
+hold = HOST_FUNCTION(lambda _: gate.wait() and None)
+driver.api.uhalHostLaunchHostFunc(stream, hold, None)
+driver.launch(throws, (8, 1, 1), (1, 1, 1), stream, u32(int(os.environ["CODE"])))
+driver.api.uhalHostMemsetD8Async(address, 1, 64, stream)
+gate.set()
 ran = []
 finish = HOST_FUNCTION(lambda _: ran.append(1))
 def answer(call, *arguments):
@@ -42,6 +48,7 @@ def answer(call, *arguments):
     return 0
 assert answer("uhalHostStreamSynchronize", stream) == 719
 assert b"throws: no such row" in driver.api.uhalHostLastErrorText()
+assert ctypes.string_at(address.value, 64) == bytes([5]) * 64  # nothing ran behind it
 assert answer("uhalHostStreamSynchronize", stream) == 719
 assert answer("uhalHostStreamQuery", stream) == 719
 assert answer("uhalHostMemAlloc", address, 64) == 719
