@@ -44,6 +44,18 @@ def test_a_place_past_the_cache_is_an_index_error(device: Device) -> None:
     assert not cache.to_numpy().any()
 
 
+def test_a_place_past_the_angles_is_an_index_error(device: Device) -> None:
+    x = ubridge.ones((1, 2, 4), device=device)
+    cos, sin = ubridge.ones((3, 2), device=device), ubridge.zeros((3, 2), device=device)
+    for place in (3, -1, 1 << 40, 2):
+        where = ubridge.asarray(np.array([place]), device=device)
+        if place == 2:
+            assert (ubridge.rope_at(x, cos, sin, where).to_numpy() == 1).all()
+        else:
+            with pytest.raises(IndexError, match="out of bounds"):
+                ubridge.rope_at(x, cos, sin, where).to_numpy()
+
+
 def test_what_does_not_fit_is_refused(device: Device) -> None:
     cache = ubridge.zeros((2, 4, 3), device=device)
     source = ubridge.ones((2, 1, 3), device=device)

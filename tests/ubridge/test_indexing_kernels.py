@@ -118,6 +118,20 @@ def test_gather(device: Device, rng: np.random.Generator, kind: str, spelled: st
         assert_same(output.to_numpy(), expected)
 
 
+@pytest.mark.parametrize("right", [1, 3])
+def test_the_highest_id_gathers_nothing_however_long_the_axis(
+    device: Device, rng: np.random.Generator, right: int
+) -> None:
+    x = random_values(rng, "f32", 300 * right)
+    ids = np.array([254, 255, 0, 255, 7], "u1").repeat(right)
+    output = Output("f32", ids.size)
+    given = (DeviceBuffer.from_numpy(one) for one in (ids, x))
+    entry, geometry = "gather_u8_f32", random_geometry(rng)
+    run(device, "indexing", entry, ids.size, *given, output.buffer, 1, 300, 5, right, **geometry)
+    expected = x.reshape(300, right)[ids.reshape(5, right), np.arange(right)].ravel()
+    assert_same(output.to_numpy(), np.where(ids == 255, np.float32(0), expected))
+
+
 def added(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iuf" and a.dtype != np.float16:
         return a + b

@@ -16,6 +16,7 @@ from ubridge import OPS
 from ubridge.core.kernel_def import block_per_result
 from ubridge.definitions.table import FAMILIES
 from ubridge.prepare.candle.table import CANDLE_ON_CPUS
+from ubridge.prepare.gcu.kernels import gcu_kernel
 from ubridge.quantized import FORMATS
 from uhal import Device, DeviceLimits
 
@@ -101,6 +102,13 @@ def test_results_are_shared_out_by_how_they_lie() -> None:
         work = ((10**6, 16), (10**6, 16, True), (10**6, 4096, True), (100, 16))
         assert tuple(configure(*one)[0] for one in work) == expected
         assert configure(10**6, 17, True)[1:] == (32, 0)
+
+
+def test_kernels_of_gcus_ask_for_shared_memory_only_where_they_use_it() -> None:
+    limits = DeviceLimits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, 60 << 20, 32, 2)
+    plain, with_l2 = gcu_kernel("a", "b"), gcu_kernel("a", "b", in_l2=True)
+    assert plain.geometry(limits)(10) == (2, limits.block_for_elements, 0)
+    assert with_l2.geometry(limits)(10) == (2, limits.block_for_elements, 1 << 20)
 
 
 def test_elementwise_operations_have_functions() -> None:
