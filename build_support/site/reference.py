@@ -70,7 +70,7 @@ def _described(module: str, name: str) -> list[str]:
         # What follows on the page is not in that module.
         back = ["", f".. py:currentmodule:: {module}"]
         return [f".. py:module:: {full}", "", f"``{name}``: {_first_line(found)}", *back]
-    if callable(found) and not hasattr(found, "__origin__"):
+    if callable(found) and hasattr(found, "__name__") and not hasattr(found, "__origin__"):
         return [f".. autofunction:: {full}"]
     text = _text_of_data(module, name)
     return [f".. py:data:: {name}", f"   :module: {module}", "", *(f"   {one}" for one in text)]

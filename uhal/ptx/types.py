@@ -97,18 +97,31 @@ class Type:
 
 
 pred = Type("pred", "pred", 1)
+"""Predicate: true or false, in no memory."""
 i8 = Type("i8", "int", 8, 32)
+"""Byte in memory that loads as `i32`."""
 u8 = Type("u8", "uint", 8, 32)
+"""Byte in memory that loads as `u32`."""
 i16 = Type("i16", "int", 16)
+"""Signed integer of 16 bits."""
 u16 = Type("u16", "uint", 16)
+"""Unsigned integer of 16 bits."""
 i32 = Type("i32", "int", 32)
+"""Signed integer of 32 bits."""
 u32 = Type("u32", "uint", 32)
+"""Unsigned integer of 32 bits."""
 i64 = Type("i64", "int", 64)
+"""Signed integer of 64 bits."""
 u64 = Type("u64", "uint", 64)
+"""Unsigned integer of 64 bits."""
 f16 = Type("f16", "float", 16)
+"""Floating point number of 16 bits, IEEE half precision."""
 bf16 = Type("bf16", "float", 16)
+"""Floating point number of 16 bits, the upper half of an `f32`."""
 f32 = Type("f32", "float", 32)
+"""Floating point number of 32 bits."""
 f64 = Type("f64", "float", 64)
+"""Floating point number of 64 bits."""
 
 TYPES = {one.name: one for one in (i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64)}
 """Every type that memory and parameters may have, by name."""
