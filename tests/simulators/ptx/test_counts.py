@@ -173,6 +173,8 @@ def test_lanes_that_skip_turns_meet_at_barriers(module: Module) -> None:
         np.testing.assert_array_equal(y[turn], np.where(took, turn, np.nan))
     store = found.sums("global", "store")
     assert (store.requests, store.lanes) == (2 * 5, 5 * 32)
+    # Bits 0 to 2 differ within 8 lanes, a sector; bits 3 and 4 leave half of the sectors free.
+    assert store.sectors == 2 * (4 + 4 + 4 + 2 + 2)
 
 
 def test_classes_of_instructions(module: Module, rng: np.random.Generator) -> None:
