@@ -44,7 +44,7 @@ class Adapter:
 
     @property
     def description(self) -> str:
-        """Kind, interface, driver and what it has, in one line."""
+        """Kind, interface, driver and features, in one line."""
         has = [
             name
             for name, there in (
@@ -59,7 +59,7 @@ class Adapter:
         return f"{self.kind}, {self.interface}, {', '.join(has) or 'no features'}"
 
     def summary(self, ordinal: int) -> DeviceSummary:
-        """Return what the record of the backend says of it."""
+        """Return its summary for the backend's record."""
         kind = "processor" if self.is_software else "accelerator"
         return DeviceSummary(ordinal, self.name, self.description, kind)  # type: ignore[arg-type]
 

@@ -197,7 +197,7 @@ class WebGpuBackend(ModuleVerbs, LibraryBackend):
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
-        """Return what is told beyond the limits."""
+        """Return attributes beyond the limits."""
         one = self.adapters[ordinal]
         names = (
             "vendor_id device_id has_immediates has_int64 has_f16 has_subgroups has_times "
@@ -216,8 +216,8 @@ class WebGpuBackend(ModuleVerbs, LibraryBackend):
     def memory_info(self, ordinal: int) -> tuple[int, int]:
         """Return free and total bytes.
 
-        WebGPU tells neither. The total is the machine's memory for a processor, else four times
-        the largest buffer; free is what this process has not allocated of it.
+        WebGPU reports neither. The total is the machine's memory for a processor, else four times
+        the largest buffer; free is the total without this process's allocations.
         """
         one = self.adapters[ordinal]
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -244,7 +244,7 @@ class WebGpuBackend(ModuleVerbs, LibraryBackend):
     # -- errors ------------------------------------------------------------------------------------
 
     def error_text(self, code: int) -> ErrorText:
-        """Return what wgpu said of this thread's last error, else what the code means."""
+        """Return wgpu's text of this thread's last error, else the code's text."""
         name = code_name(code)
         said = error_text(self._runtime) if hasattr(self, "_runtime") else ""
         return ErrorText(name, said or TEXT.get(name, name), ADVICE.get(name, ""))

@@ -1,7 +1,7 @@
 """The verbs about modules and functions.
 
-Loading a module reads it. A kernel is cut out, translated to WGSL and made when it is asked for;
-what was translated is kept from process to process.
+Loading a module reads it. A kernel is cut out, translated to WGSL and made on first use;
+translations are kept from process to process.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ModuleVerbs(Backend):
             return self._variable(loaded, variable), loaded.cutter.size_of(variable)
 
     def write_global(self, module: int, name: str, value: bytes) -> None:
-        """Note what a pointer points to: it is bound to the kernels that read it.
+        """Note a pointer's target: it is bound to the kernels that read it.
 
         The copy to the variable is left to `uhal`.
         """

@@ -28,7 +28,7 @@ ptxas info    : Used 10 registers, used 1 barriers, 256 bytes smem
 ptxas info    : Function properties for _Z6calledf
     8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
 """
-"""Of ptxas 13.0."""
+"""Output of ptxas 13.0."""
 
 
 def kernel(target: str, registers: int, shared: int = 0, wave: int = 32) -> KernelResources:

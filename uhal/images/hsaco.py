@@ -77,7 +77,7 @@ class HsacoKernel:
     required_block: Extent | None
     """The only work-group the kernel may be launched with."""
     vector_registers: int | None
-    """Of one work-item."""
+    """Registers of one work-item."""
     vector_spills: int | None
     """Registers of a work-item that are kept in scratch for want of room."""
     dynamic_stack: bool

@@ -83,7 +83,7 @@ class Program:
         self.declarations: dict[str, str] = {}
         """Variables and heads of functions of the module, by name, in order."""
         self.names: dict[object, str] = {}
-        """Of functions of the module, those being built included."""
+        """Names of the module's functions, including unfinished ones."""
         self.functions: dict[object, str] = {}
         """Texts of device functions, in the order of their ends: callees first."""
 
@@ -116,7 +116,7 @@ class Builder:
         self.unset: dict[object, None] = {}
         """Variables that may have no value here."""
         self.ended_if: tuple[int, str, dict[object, None], dict[object, None]] | None = None
-        """Of the last `if_`: lines up to its end, its label, `unset` before and after it."""
+        """The last `if_`: lines up to its end, its label, `unset` before and after it."""
         self.shared_bytes = 0
         self.head: tuple[str, int] | None = None
         """The line of the function's head, while its parameters and its end are built."""

@@ -108,7 +108,7 @@ def loop(
 ) -> Iterator[Value]:
     """Range that the device counts through, for a `for` statement.
 
-    Upward only; the type is that of the values given, `i32` when all are numbers. `unroll` repeats
+    Upward only; the type comes from the values, or is `i32` when all are numbers. `unroll` repeats
     the body that many times within a turn. For a range known now, Python's `range` unrolls it all.
     """
     if stop is None:

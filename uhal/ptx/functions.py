@@ -108,7 +108,7 @@ def function(
 ) -> Callable[[Callable[..., Any]], DeviceFunction]:
     """Decorate a function that kernels call on the device: `@function("f32 x", returns=f32)`.
 
-    `signature` is that of `uhal.Signature`. Pointers may be into any space.
+    `signature` is written as for `uhal.Signature`. Pointers may be into any space.
     """
 
     def decorate(body: Callable[..., Any]) -> DeviceFunction:
@@ -130,7 +130,7 @@ _VPRINTF = ".extern .func (.param .b32 status) vprintf (.param .b64 format, .par
 def printf(text: str, *values: Value) -> None:
     """Print a line on the host at its next wait for the device, as C's `printf` does.
 
-    Conversions of integers take integers, those of floats floats.
+    Conversions of integers take integers, conversions of floats take floats.
     """
     builder = current("printf")
     wanted = [one for one in _CONVERSION.findall(text) if one != "%"]

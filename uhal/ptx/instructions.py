@@ -3,7 +3,7 @@
 A pattern spells an opcode with its modifiers. Braces hold alternatives; an empty alternative makes
 the modifier optional: `add{.rn,.rz,}{.ftz,}.f32`. The builder checks and types instructions by this
 table, the reference page lists it, and the simulated driver attaches its handlers to the keys.
-Sections are those of the PTX ISA manual, version 9.0. This module imports nothing of uhal, so that
+The PTX ISA manual, version 9.0, has the sections. This module imports nothing of uhal, so that
 the simulator's translator can load it alone.
 """
 
@@ -28,7 +28,7 @@ class Form:
     """What it does, `add.integer`: forms with one key are computed alike."""
     pattern: str
     operands: str
-    """One word an operand, `=` before a result, `?` behind one that may be left out.
+    """One word an operand, `=` before a result, `?` behind an optional one.
 
     `t` is the last type in the spelling, `t0` the first, `w` a type twice as wide as `t`. `n` is an
     integer constant, `l` a label or function, `[]` an address, `{x}` a vector, `x|y` a pair. Other

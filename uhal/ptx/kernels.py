@@ -115,9 +115,9 @@ def kernel(
 ) -> Callable[[Callable[..., Any]], Kernel]:
     """Decorate a function that is a kernel: `@kernel("u32 n, f32 a, const f32* x, f32* y")`.
 
-    `signature` is that of `uhal.Signature`, with the function's parameters: numbers become values,
-    pointers `Pointer`s into global memory. What the function finds in its closure is constant in
-    the kernel, so a function that returns a kernel specialises it.
+    `signature` is written as for `uhal.Signature`, with the function's parameters. Numbers become
+    values, pointers `Pointer`s into global memory. Variables of the function's closure are constant
+    in the kernel, so a function that returns a kernel specialises it.
     """
     if not isinstance(signature, str):
         raise ArgumentTypeError(

@@ -1,7 +1,7 @@
 """Memory of a kernel: pointers with a space, arrays, vectors, atomics, asynchronous copies.
 
 `p[i]` loads and `p[i] = v` stores an element; `p.load(i, 4)` and `p.store(i, (a, b, c, d))` move
-vectors by one instruction, for which the address must be a multiple of the vector's bytes.
+vectors by one instruction, whose address must be a multiple of the vector's bytes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class ParameterType:
 
     name: str
     of: Type
-    """Of a pointer, the type of its elements."""
+    """The type of a scalar, or of a pointer's elements."""
     is_pointer: bool
     is_const: bool
 
@@ -31,7 +31,7 @@ class ParameterType:
         return u64 if self.is_pointer else self.of.value_type
 
     def value(self, builder: Builder, symbol: str, space: str = "generic") -> Value | Pointer:
-        """Load it; `symbol` is its name in PTX, `space` that of a pointer."""
+        """Load it; `symbol` is its name in PTX, `space` a pointer's space."""
         kind = "u64" if self.is_pointer else self.of.in_memory
         made = builder.register(self.held)
         builder.emit(f"ld.param.{kind}", made, f"[{symbol}]")
@@ -63,7 +63,7 @@ def parameters_of(signature: str | Signature, name: str) -> list[ParameterType]:
 
 
 def require_names(body: Callable[..., Any], parameters: Sequence[ParameterType], name: str) -> None:
-    """Refuse a function whose parameters are not those of its signature."""
+    """Refuse a function whose parameters differ from its signature's."""
     own = list(inspect.signature(body).parameters)
     if own != [one.name for one in parameters]:
         code = body.__code__

@@ -177,7 +177,7 @@ def active_mask() -> Value:
 def warp_reduce(operation: str, value: Value, mask: Operand = FULL) -> Value:
     """Return the result of all lanes of the mask, in every lane: `add min max and or xor`.
 
-    Of 32-bit integers by one instruction from sm_80 on; `warp_sum` and its kind run everywhere.
+    For 32-bit integers it is one instruction from sm_80 on; `warp_sum` and its kind run everywhere.
     """
     builder = check(value, "warp_reduce")
     kind = value.type.register if operation in ("and", "or", "xor") else value.type.ptx

@@ -21,7 +21,7 @@ BRANCH, BRANCH_IF, SWITCH, RETURN, UNREACHABLE = 249, 250, 251, 253, 255
 VARIABLE, SELECT, COPY_SIZED, EXTENDED = 59, 169, 64, 12
 CHAINS = frozenset((65, 66, 67, 70))
 CASTS = frozenset((83, 117, 120, 121, 122, 124))
-"""Of pointers: OpCopyObject, conversions, casts of their storage, OpBitcast."""
+"""Casts of pointers: OpCopyObject, conversions, casts of their storage, OpBitcast."""
 IF_IN_STORAGE = 123
 """The pointer where it points into memory of a kind, else the null pointer."""
 _TAGS_OF_STORAGE = {5: ("binding", "indirect"), 4: ("shared",), 7: ("local",)}

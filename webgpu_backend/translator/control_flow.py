@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from webgpu_backend.translator.kinds import refuse
 
 _DEEPEST = 200
-"""Of nested blocks and loops: compilers of shaders give up beyond."""
+"""Most levels of nested blocks and loops: shader compilers give up beyond."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class Graph:
     successors: Mapping[int, Sequence[int]]
     code: Mapping[int, Sequence[str]]
     choices: Callable[[int], Sequence[tuple[str, int]]]
-    """Of a block: (condition, target) of each way out; the last one is taken when none holds."""
+    """(condition, target) of each exit of a block; the last is taken when none holds."""
     moves: Callable[[int, int], Sequence[str]]
-    """What is assigned when a block goes to another."""
+    """Assignments on the way from a block to another."""
 
 
 @dataclass
 class _Frame:
-    """A loop or block around what is written."""
+    """A loop or block around the current position."""
 
     is_loop: bool
     header: int
-    """Of a loop: where `continue` goes."""
+    """Target of a loop's `continue`."""
     follow: int | None
-    """Where one gets by leaving it."""
+    """Target of an exit from it."""
     used: bool = False
 
 

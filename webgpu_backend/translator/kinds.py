@@ -16,7 +16,7 @@ from uhal.images.spirv_words import DECORATION_CPACKED
 
 AGGREGATES = frozenset(("vector", "array", "struct"))
 _MOST_SCALARS = 1 << 14
-"""Of one value: a kernel that has larger ones is refused."""
+"""Most scalars of one value: kernels with larger values are refused."""
 
 _BUILT_IN = 11
 _BUILT_INS = {24: "grid", 25: "block", 26: "block_id", 27: "thread_id"}

@@ -31,7 +31,7 @@ fn sign_bit(x: f32) -> u32 { return bitcast<u32>(x) & 0x80000000u; }
 fn with_sign(x: f32, sign: u32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ sign); }
 """,
     ),
-    # Of halves: Mesa 22.3 takes comparisons of a sign-extended i32 with a number for those of its
+    # Sign extension of halves: Mesa 22.3 takes comparisons of a sign-extended i32 for those of its
     # low half, and a negative one for a large one.
     "extended": (
         (),

@@ -60,7 +60,7 @@ class Argument:
     """Among the native parameters; among the tables of one."""
     size: int = 8
     word: int = NOWHERE
-    """Of the parameter words: a value, or a pointer's offset and the tag behind it."""
+    """Index in the parameter words: a value, or a pointer's offset and its tag."""
     tag: int = 0
     binding: int = NOWHERE
 
@@ -71,7 +71,7 @@ class Translation:
 
     text: str
     words: int
-    """Of parameters, a multiple of 4."""
+    """Words of parameters, a multiple of 4."""
     arguments: tuple[Argument, ...]
     bindings: int
     tables: tuple[bytes, ...]
