@@ -93,7 +93,7 @@ class Layout:
     __slots__ = {
         "_hash": "",
         "_reversed": "",
-        "extent": "Elements of the buffer up to the tensor's last one; 0 if empty.",
+        "extent": "Elements of the buffer up to the tensor's last; 0 if empty.",
         "is_contiguous": "True in row-major order without gaps, wherever it starts.",
         "is_whole": "True when it is contiguous and starts with the buffer.",
         "key": "Lengths, strides and offset, in one tuple: equal for equal layouts.",
