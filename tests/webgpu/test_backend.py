@@ -47,6 +47,20 @@ def test_copies_of_any_bytes(device: Device, rng: np.random.Generator) -> None:
         )
 
 
+@pytest.mark.parametrize("shift", [1, -1])
+def test_a_long_copy_within_a_buffer(device: Device, shift: int) -> None:
+    """Longer than one command copies, and overlapping."""
+    values = np.arange((70 << 20) // 4, dtype="u4")
+    with DeviceBuffer.from_numpy(values) as buffer:
+        if shift > 0:
+            buffer[1:].copy_from(buffer[:-1])
+            values[1:] = values[:-1].copy()
+        else:
+            buffer[:-1].copy_from(buffer[1:])
+            values[:-1] = values[1:].copy()
+        assert (buffer.to_numpy() == values).all()
+
+
 def test_launches_are_submitted_together(device: Device, rng: np.random.Generator) -> None:
     """64 to a batch: a wait submits the last one."""
     verbs = registry.backend("webgpu")

@@ -180,11 +180,14 @@ uhalWgResult uhalWgMemcpyDtoDAsync(uint64_t destination, uint64_t source, size_t
     if (from == NULL || to == NULL)
         return uhal_wg_error(UHAL_WG_INVALID_VALUE, "no memory of the device has the address");
     int status = uhal_wg_check_lost(stream->device);
+    /* Towards the end of one buffer from the end: no part is written before it is read. */
+    const bool backwards = from == to && offset_of(destination) > offset_of(source);
     for (size_t done = 0; status == 0 && done < bytes; done += CHUNK) {
         const size_t part = bytes - done < CHUNK ? bytes - done : CHUNK;
+        const size_t at = backwards ? bytes - done - part : done;
         pthread_mutex_lock(&stream->device->lock);
-        status = within_device(stream, from, offset_of(source) + done, to,
-                               offset_of(destination) + done, part);
+        status = within_device(stream, from, offset_of(source) + at, to,
+                               offset_of(destination) + at, part);
         pthread_mutex_unlock(&stream->device->lock);
     }
     return status;
