@@ -146,7 +146,7 @@ def _branch(target: int) -> Instruction:
     return Instruction(BRANCH, array("I", (2 << 16 | BRANCH, target)))
 
 
-def _places(one: Instruction) -> Iterable[int]:
+def _operand_indices(one: Instruction) -> Iterable[int]:
     count = len(one.words)
     if one.opcode == _EXTENDED:
         return (1, 2, *range(5, count))
@@ -157,7 +157,7 @@ def _places(one: Instruction) -> Iterable[int]:
 
 def _named(one: Instruction, names: Mapping[int, int]) -> Instruction:
     words = one.words[:]
-    for at in _places(one):
+    for at in _operand_indices(one):
         words[at] = names.get(words[at], words[at])
     return Instruction(one.opcode, words)
 

@@ -87,7 +87,7 @@ class _Structure:
         self.behind_block: dict[int, list[int]] = {}
         self.behind_loop: dict[int, list[int]] = {}
         self.follows: set[int] = set()
-        self._place_follows()
+        self._set_follows()
 
     def _dominators(self) -> dict[int, int]:
         first, *others = self.graph.order
@@ -131,7 +131,7 @@ class _Structure:
                         waiting += self.predecessors[one]
         return found
 
-    def _place_follows(self) -> None:
+    def _set_follows(self) -> None:
         for block in self.graph.order[1:]:
             dominator = self.dominator[block]
             left = [

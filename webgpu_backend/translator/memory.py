@@ -15,7 +15,7 @@ _ALIGNED = 2
 """Among memory operands: the next word is the alignment."""
 _MOST_COPIED = 4096
 """Bytes of a copy that is written out."""
-_PLACES = {1: "3u", 2: "2u"}
+_BYTES_IN_WORD = {1: "3u", 2: "2u"}
 _MASKS = {1: "0xffu", 2: "0xffffu"}
 
 
@@ -43,7 +43,7 @@ class Memory(Names):
             high = self.load_bits(root, f"({offset} + {half}u)", half, aligned)
             return f"({low} | ({high} << {8 * half}u))"
         word = self.word(root, f"{offset} >> 2u")
-        return f"(({word} >> (({offset} & {_PLACES[size]}) << 3u)) & {_MASKS[size]})"
+        return f"(({word} >> (({offset} & {_BYTES_IN_WORD[size]}) << 3u)) & {_MASKS[size]})"
 
     def load(self, root: Root, offset: str, kind: Kind, aligned: int, wide: bool) -> str:
         """Return a scalar of memory."""
@@ -88,10 +88,10 @@ class Memory(Names):
     def _store_bits(
         self, root: Root, offset: str, size: int, value: str, aligned: int, out: list[str]
     ) -> None:
-        place = f"{self.root_name(root)}[{offset} >> 2u]"
+        target = f"{self.root_name(root)}[{offset} >> 2u]"
         if size == 4 and aligned >= 4:
             atomic = root in self.atomic
-            out.append(f"atomicStore(&{place}, {value});" if atomic else f"{place} = {value};")
+            out.append(f"atomicStore(&{target}, {value});" if atomic else f"{target} = {value};")
             return
         if size == 4 or (size == 2 and aligned < 2):
             half = size // 2
@@ -99,14 +99,14 @@ class Memory(Names):
             high = f"(({value} >> {8 * half}u) & {_MASKS[half]})"
             self._store_bits(root, f"({offset} + {half}u)", half, high, aligned, out)
             return
-        shift = f"(({offset} & {_PLACES[size]}) << 3u)"
+        shift = f"(({offset} & {_BYTES_IN_WORD[size]}) << 3u)"
         mask = _MASKS[size]
         if root.tag == "local":
-            out.append(f"{place} = ({place} & ~({mask} << {shift})) | ({value} << {shift});")
+            out.append(f"{target} = ({target} & ~({mask} << {shift})) | ({value} << {shift});")
             return
         self.atomic.add(root)
-        old = f"(atomicLoad(&{place}) >> {shift})"
-        out.append(f"atomicXor(&{place}, (({old} ^ {value}) & {mask}) << {shift});")
+        old = f"(atomicLoad(&{target}) >> {shift})"
+        out.append(f"atomicXor(&{target}, (({old} ^ {value}) & {mask}) << {shift});")
 
     def copy(self, words: Words, out: list[str]) -> None:
         """Write out a copy of so many bytes (OpCopyMemorySized)."""

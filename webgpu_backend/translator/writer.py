@@ -477,8 +477,8 @@ class Writer(Arithmetic):
             lines: list[str] = []
             for one, text in zip(scalars, texts, strict=True):
                 near = min(aligned, (one.offset & -one.offset) or aligned)
-                place = self._behind(offset, one.offset)
-                self.store(root, place, one.kind, text, near, lines)
+                position = self._behind(offset, one.offset)
+                self.store(root, position, one.kind, text, near, lines)
             if len(roots) > 1:
                 lines = [
                     f"if ({self.tag(pointer)} == {self.number(root)}u) {{ {' '.join(lines)} }}"
@@ -536,7 +536,7 @@ class Writer(Arithmetic):
         wide = True if self.kinds.kind_of(value) == I64 else None
         return self.parts(value) if aggregate else [self.value(value, wide)]
 
-    def _place(self, type_: int, indices: Words) -> tuple[int, int]:
+    def _offset_and_type(self, type_: int, indices: Words) -> tuple[int, int]:
         """Where a part begins among the scalars, and its type."""
         at = 0
         for index in indices:
@@ -547,7 +547,7 @@ class Writer(Arithmetic):
     def _extract(self, words: Words, out: list[str]) -> None:
         result, source = words[2], words[3]
         kind = self.kinds.kind(words[1])
-        at, type_ = self._place(self.kinds.type_of[source], words[4:])
+        at, type_ = self._offset_and_type(self.kinds.type_of[source], words[4:])
         parts = self.parts(source)
         if kind.is_aggregate:
             self._keep_parts(words, parts[at : at + len(self.kinds.scalars(type_))], out)
@@ -560,7 +560,7 @@ class Writer(Arithmetic):
     def _insert(self, words: Words, out: list[str]) -> None:
         value, source = words[3], words[4]
         parts = list(self.parts(source))
-        at, _ = self._place(words[1], words[5:])
+        at, _ = self._offset_and_type(words[1], words[5:])
         inserted = self._all_parts(value)
         parts[at : at + len(inserted)] = inserted
         self._keep_parts(words, parts, out)
@@ -573,11 +573,11 @@ class Writer(Arithmetic):
             one = words[:]
             one[1] = kind.element
             one[2] = self.element_of(kind.element, "")
-            for place in range(first, len(one)):
-                given = self.kinds.kind_of(one[place])
+            for position in range(first, len(one)):
+                given = self.kinds.kind_of(one[position])
                 if given.tag == "vector":
-                    text = self.parts(one[place])[at]
-                    one[place] = self.element_of(given.element, text)
+                    text = self.parts(one[position])[at]
+                    one[position] = self.element_of(given.element, text)
             found.append(self.expression(opcode, one, self.kinds.kind(kind.element)))
         return found
 
