@@ -240,6 +240,31 @@ def test_the_adapter_speaks_cudas_structure() -> None:
     assert seen.pop()[1] == {}
 
 
+def test_the_adapter_changes_a_kernel_of_a_graph_as_it_is_told() -> None:
+    parameters_type = Header.load(ROOT / "cuda_backend" / "abi.h").ctype(
+        "CUDA_KERNEL_NODE_PARAMS_v1"
+    )
+    seen: list[Any] = []
+
+    def driver(executable: int, node: int, parameters: int) -> int:
+        found = parameters_type.from_address(parameters)
+        sizes = [getattr(found, f"{of}Dim{axis}") for of in ("grid", "block") for axis in "XYZ"]
+        handles = [
+            ctypes.cast(one, ctypes.c_void_p).value for one in (found.func, found.kernelParams)
+        ]
+        seen.append((executable, node, *handles, *sizes, found.sharedMemBytes))
+        return 5
+
+    vendor = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(driver)
+    address = ctypes.cast(vendor, ctypes.c_void_p).value or 0
+    pointers, sizes = [ctypes.c_void_p] * 3, [ctypes.c_uint] * 7
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *pointers, *sizes, ctypes.c_void_p)
+    adapters = SlotAdapters(ROOT / "cuda_backend", "cuda")
+    adapter = kind(adapters.over("cuda_graph_update_kernel", address))
+    assert adapter(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11) == 5
+    assert seen == [(1, 2, 3, 11, 4, 5, 6, 7, 8, 9, 10)]
+
+
 @pytest.mark.parametrize("has_threads", [False, True])
 @pytest.mark.parametrize("nbytes", [72, 64])
 def test_the_adapter_of_tops_speaks_either_structure(nbytes: int, has_threads: bool) -> None:
