@@ -124,3 +124,15 @@ def test_heads_are_at_most_256_wide(host: Device, rng: np.random.Generator) -> N
         given = (wide, wide, wide) if attend is ubridge.attention else (*[wide[0]] * 3, where)
         with pytest.raises(ArgumentValueError, match="at most 256"):
             attend(*given)
+
+
+def test_causal_queries_before_the_first_key_get_zeros(
+    host: Device, rng: np.random.Generator
+) -> None:
+    query = rng.standard_normal((1, 1, 5, 8), dtype="f4")
+    keys, values = rng.standard_normal((2, 1, 1, 2, 8), dtype="f4")
+    given = [ubridge.asarray(one, device=host) for one in (query, keys, values)]
+    got = ubridge.attention(*given, causal=True).to_numpy()[0, 0]
+    assert not got[:3].any()
+    np.testing.assert_array_equal(got[3], values[0, 0, 0])
+    assert np.isfinite(got).all() and got[4].any()

@@ -37,7 +37,7 @@ MISTAKES = (
         "u64(STEP)",
         *("test_reduce_kernels", "test_reductions"),
     ),
-    _kernel("attention.cu", "seen < 0 ? 0 : u32(seen)", "u32(seen)", "test_fused_kernels"),
+    _kernel("attention.cu", "seen < 0 ? 0 : u32(seen)", "u32(seen)", "test_caches"),
     _kernel(
         "attention.cu",
         "window == 0 || own < window ? 0 : own - window",
