@@ -149,7 +149,7 @@ def test_only_what_changed_is_compiled(
     cuda_kernels.main(output, names)
     assert not compiled
     with (root / cuda_kernels.KERNELS / "rope.h").open("a", encoding="utf-8") as header:
-        header.write("// another line\n")
+        header.write("static const int another_line = 0;\n")
     (output / "affine.fatbin").write_bytes(b"damaged")
     cuda_kernels.main(output, names)
     assert compiled == ["affine", "reduce"]
