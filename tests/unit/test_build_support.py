@@ -287,6 +287,9 @@ class TestRequirements:
     def test_the_translator_works_under_the_name_it_is_installed_by(self, tmp_path: Path) -> None:
         translator = tmp_path / "site" / "uhal_simulators" / "ptx"
         shutil.copytree(ROOT / "simulators" / "ptx", translator)
+        table = tmp_path / "site" / "uhal" / "ptx" / "instructions.py"
+        table.parent.mkdir(parents=True)
+        shutil.copy(ROOT / "uhal" / "ptx" / table.name, table)
         text = tmp_path / "empty.ptx"
         text.write_text(".version 8.0\n.target sm_80\n.address_size 64\n")
         command = [sys.executable, "-I", str(translator / "__main__.py"), "check", str(text)]
