@@ -35,7 +35,7 @@ PAGES = (
 )
 UNSWEPT = {"design", "gcu_entries", "kernels"}
 """Pages that nobody has rewritten yet."""
-TABLES_OF_DATA = {"measured", "operations", "performance", "performance_ops", "ptx-instructions"}
+TABLES_OF_DATA = {"measured", "operations", "performance", "performance_ops"}
 """Pages rendered from data: a row's text is its record's."""
 LONGEST_SENTENCE = 25
 LONGEST_CELL = 80
