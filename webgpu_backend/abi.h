@@ -53,7 +53,7 @@ typedef struct WGPUChainedStruct {
     uint32_t sType;
 } WGPUChainedStruct;
 
-/* Of WGPUChainedStruct. */
+/* Values of WGPUChainedStruct.sType. */
 #define WGPUSType_ShaderSourceWGSL 2
 #define WGPUSType_InstanceExtras 0x00030004
 

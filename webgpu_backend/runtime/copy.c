@@ -62,7 +62,7 @@ static void drop_scratch(uhal_wg_device *device, uhal_wg_buffer *one) {
     uhal_wg.wgpu.wgpuBufferRelease(one->buffer);
 }
 
-/* Writes now what the queue does before the next batch; the open one is submitted first. */
+/* Enqueues a write that runs before the next batch; the open batch is submitted first. */
 static int write_words(uhal_wg_stream *stream, WGPUBuffer target, uint64_t to, const void *source,
                        size_t bytes) {
     uhal_wg_device *device = stream->device;

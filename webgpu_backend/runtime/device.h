@@ -1,6 +1,6 @@
 /* A device and its batch: commands are recorded into one encoder and submitted together, when somebody
  * waits or asks, when the host reads, or when the batch is full. All streams share the queue, so work is
- * done in the order of its calls, and a batch's number tells how far the device has come.
+ * done in the order of its calls, and the number of the last finished batch is the device's progress.
  */
 #ifndef UHAL_WG_DEVICE_H
 #define UHAL_WG_DEVICE_H
@@ -41,7 +41,7 @@ typedef struct uhal_wg_device {
     struct uhal_wg_groups *groups; /* of all functions */
     struct uhal_wg_function *copier;
     struct uhal_wg_function *filler;
-    struct uhal_wg_buffer *nothing; /* what a null pointer is bound to */
+    struct uhal_wg_buffer *nothing; /* bound for a null pointer */
     struct uhal_wg_mirror *mirrors;
     void (*encode_mirrors)(struct uhal_wg_device *device); /* null without mirrors */
     int (*read_mirrors)(struct uhal_wg_device *device);

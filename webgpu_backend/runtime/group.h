@@ -15,7 +15,7 @@ typedef struct uhal_wg_binding {
 
 typedef struct uhal_wg_group {
     WGPUBindGroup group;
-    uhal_wg_binding bindings[]; /* as many as the function has */
+    uhal_wg_binding bindings[]; /* binding_count of the function */
 } uhal_wg_group;
 
 typedef struct uhal_wg_groups {

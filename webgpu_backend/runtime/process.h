@@ -30,7 +30,7 @@ struct uhal_wg_device *uhal_wg_current(void);
 
 WGPUAdapter uhal_wg_adapter(unsigned int index);
 
-/* Begins to note this thread's errors; the code of what was noted since, 0 for nothing. */
+/* Forgets this thread's noted errors; returns the code of an error noted later, 0 without. */
 void uhal_wg_clear_error(void);
 int uhal_wg_noted_error(void);
 /* Notes an error of our own; returns the code. */
