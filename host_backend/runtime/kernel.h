@@ -108,8 +108,8 @@ inline Launch make_launch(void *function, uhal_dim3 grid, uhal_dim3 block, uint3
 int check_launch(const Launch &launch);
 
 // Runs blocks first … first + count - 1 of a launch in `stream` on this thread. Passes on what the kernel throws, and throws
-// where a mapped file that it read was cut short. Of a checked
-// kernel these are all blocks there are.
+// where a mapped file that it read was cut short. For a checked
+// kernel, the range is the whole grid.
 void run_blocks(const Launch &launch, const Stream &stream, uint64_t first, uint64_t count);
 
 } // namespace uhal_host

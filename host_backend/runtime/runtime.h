@@ -45,7 +45,8 @@ struct Device {
     const std::atomic<uint32_t> &reported() const { return reported_; }
     // Takes one; false when there is none.
     bool take_report(uint64_t &stream, char *entry, size_t bytes);
-    // Of the stream on which a kernel threw: which one of the graph's it was, 0 for one by itself.
+    // Index in its graph of the kernel that threw on `stream`, 0 outside of a graph.
+    // Empty for other streams.
     std::optional<uint64_t> failed_index(const Stream &stream) const;
 
     void add(Stream &stream);
