@@ -52,7 +52,7 @@ def lavapipe(folder: Path) -> Mapping[str, str]:
 
 @cache
 def _open_libraries(folders: tuple[Path, ...]) -> None:
-    """Open what this process would not find by its name: a library after those it needs."""
+    """Open libraries that the loader would not find by name, each after its dependencies."""
     waiting = {
         path.name: path for folder in folders for path in sorted(folder.glob("lib*.so.[0-9]"))
     }
@@ -62,7 +62,7 @@ def _open_libraries(folders: tuple[Path, ...]) -> None:
             del waiting[name]
     while waiting:
         opened = [name for name, path in waiting.items() if _opens(str(path))]
-        assert opened, f"the packages lack what these need: {', '.join(waiting)}"
+        assert opened, f"the packages lack dependencies of: {', '.join(waiting)}"
         for name in opened:
             del waiting[name]
 

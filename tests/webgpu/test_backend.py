@@ -114,7 +114,7 @@ def test_parameters_in_a_uniform_buffer(device: Device, rng: np.random.Generator
 
 
 def test_memory_beyond_what_a_binding_reaches(device: Device, rng: np.random.Generator) -> None:
-    """A pointer near the end is bound from there on; what lies too far behind it is refused."""
+    """A pointer near the end is bound from its address on; access beyond the limit is refused."""
     limit = int(device.attributes["max_binding_bytes"])
     if limit > 1 << 28:
         pytest.skip(f"a binding reaches {limit} bytes here")

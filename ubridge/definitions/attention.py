@@ -145,7 +145,7 @@ def _appended(question: Question) -> Shape:
 
 
 def _rotation(name: str, axes: str, summary: str, **settings: Any) -> Op:
-    """Define a rotation of pairs in a tensor of these axes; `settings` are those of `rope`."""
+    """Define a rotation of pairs in a tensor of these axes; `settings` are passed to `rope`."""
     rule = partial(_rotated, along=axes.split(", ").index("positions"))
     shape = f"shape of x: ({axes})"
     family = Family(name, "x cos sin", shape, rule=rule, packed=3, replaces=1, accuracy=PARTS)

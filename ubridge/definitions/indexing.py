@@ -19,7 +19,7 @@ def slices_of(x: Shape, ids: Sequence[int], axis: int) -> Shape:
 
 
 def elements_of(name: str, x: Shape, ids: Shape, axis: int) -> Shape:
-    """Return the shape of ids for elements of an axis; refuse other axes than those of x."""
+    """Return the shape of ids for elements of an axis; the other axes must equal those in x."""
     require(
         len(ids) == len(x) and slices_of(ids, (), axis) == slices_of(x, (), axis),
         f"{name}: expected ids of the tensor's shape but for axis {axis}, got {ids} for {x}",

@@ -1,8 +1,8 @@
-"""What is known of a kernel before it is written: blocks, roots of pointers, who needs 64 bits.
+"""Facts about a kernel before translation: blocks, roots of pointers, values that need 64 bits.
 
-WGSL has no pointers into storage that are values. A pointer is therefore an offset in bytes in one
-of its roots: what a parameter points to, the block's shared memory, a variable, a constant table,
-or what a pointer in a module variable points to. Where it may have several roots it has a tag.
+WGSL has no pointers into storage that are values. A pointer is therefore an offset in bytes in a
+root: the memory behind a parameter or behind a pointer in a module variable, the block's shared
+memory, a variable, or a constant table. A pointer with several possible roots also has a tag.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ NULL = Root("null", 0)
 
 
 class Analysis:
-    """One kernel's function. May refuse it; a damaged one raises what its reader raises."""
+    """One kernel's function. It may be refused; errors of the SPIR-V reader pass through."""
 
     def __init__(self, module: SpirvModule, entry: Entry) -> None:
-        """Read the function and what follows from it."""
+        """Read the function and derive its facts."""
         self.module = module
         self.kinds = Kinds(module)
         self.function = module.function_of(entry)

@@ -77,7 +77,7 @@ _OPENCL = {
     93: "sqrt",
     94: "tan",
 }
-"""Numbers of the OpenCL.std set; from 81 on those of native_…, which are the exact ones here."""
+"""Numbers of the OpenCL.std set; from 81 on, native_… functions, which are exact here."""
 _KEPT_IN_F16 = frozenset(("ceil", "copysign", "fabs", "floor", "fmax", "fmin", "rint", "trunc"))
 """Functions whose result f16 holds where it holds their arguments."""
 _F64_FUNCTIONS = frozenset(
@@ -296,7 +296,7 @@ class Arithmetic(Memory):
         return self._rounded(text, kind) if given == F16 or kind == F16 else text
 
     def _is_compensation(self, words: Words) -> bool:
-        """Whether of a sum one of its parts is taken, to know what was rounded."""
+        """Whether one operand is a sum and the other its term: the result is a rounding error."""
         pairs = ((words[3], words[4]), (words[4], words[3]))
         return any(other in self._parts_of_sum(one) for one, other in pairs)
 

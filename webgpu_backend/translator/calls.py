@@ -104,7 +104,7 @@ class Inliner:
     def _call(
         self, words: Words, code: list[Instruction], found: Blocks, callers: tuple[int, ...]
     ) -> tuple[int, list[Instruction]]:
-        """Append what is called; return the block that goes on behind it."""
+        """Append the called function's blocks; return the block after the call."""
         function = self._module.functions.get(words[3])
         if function is None or len(function.parameters) != len(words) - 4:
             refuse("a call of a function that is not there")
@@ -163,7 +163,7 @@ def _named(one: Instruction, names: Mapping[int, int]) -> Instruction:
 
 
 def _from(one: Instruction, last: Mapping[int, int]) -> Instruction:
-    """A phi that names the blocks its values come from as they are now."""
+    """A phi with the current labels of the blocks that its values come from."""
     if one.opcode != PHI or all(label == end for label, end in last.items()):
         return one
     words = one.words[:]

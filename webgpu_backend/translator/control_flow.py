@@ -1,8 +1,9 @@
-"""A reducible control flow graph as `if`, `loop` and blocks that one may leave.
+"""A reducible control flow graph as `if`, `loop` and blocks with exits.
 
-Where paths join, or a loop is left, begins a follow: it stands behind the block or loop that ends
-there, in reverse postorder. A jump to what comes next is nothing, to another follow a `break`,
-through several levels by a flag. WGSL has no labelled break: a block is a `switch` of one case.
+A follow is the code where paths join or a loop ends. It stands behind the block or loop that ends
+there, in reverse postorder. A jump to the next code is omitted; a jump to another follow is a
+`break`, with a flag to leave several levels. WGSL has no labelled break: a block is a `switch` of
+one case.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class _Structure:
             self.follows.add(block)
 
     def region(self, block: int, following: int | None, depth: int) -> list[_Node]:
-        """The tree of a block and all it dominates; `following` is what stands behind it."""
+        """The tree of a block and all it dominates; `following` is the next block."""
         if depth > _DEEPEST:
             refuse("its blocks are nested too deeply")
         found: list[_Node] = []
@@ -223,7 +224,7 @@ def _resolve(tree: Sequence[_Node], frames: Sequence[_Frame]) -> None:
                     one.frame = frame
                     break
             else:
-                refuse("a branch leads out of what it is in")
+                refuse("a branch leaves its block other than to a follow or a loop's header")
 
 
 @dataclass

@@ -27,11 +27,11 @@ _CASTS = frozenset((117, 120, 121, 122, 124))
 _CHAINS = frozenset((67, 70))
 
 Constant = int | list[int] | None
-"""Bits of a number, those of an aggregate's scalars; `None` for a null pointer."""
+"""Bits of a number, or of each scalar in an aggregate; `None` for a null pointer."""
 
 
 def refuse(reason: str) -> NoReturn:
-    """Raise what a kernel is refused with; the caller adds its name."""
+    """Raise `NotSupportedError` for a kernel; the caller adds its name."""
     raise NotSupportedError(reason, backend="webgpu")
 
 
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
     """bool, int, float, vector, array, struct, pointer or void."""
     bits: int = 0
     element: int = 0
-    """The type of a vector's or an array's elements, or of what a pointer points to."""
+    """The type of a vector's or an array's elements, or of a pointer's target."""
     length: int = 0
     storage: int = 0
     """Where a pointer points to."""
@@ -266,7 +266,7 @@ class Kinds:
         return found
 
     def packed(self, type_: int, identifier: int) -> bytes:
-        """Return the bytes of a constant as they lie in memory."""
+        """Return the bytes of a constant, in the order of memory."""
         value = self.constants.get(identifier)
         if value is None:
             refuse("a constant with a pointer")

@@ -19,7 +19,8 @@ _FLOATS: Mapping[str, tuple[tuple[str, ...], str]] = {
         (),
         "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }",
     ),
-    # The sum as it is rounded: compilers of shaders take (a + b) - a for b. No grid has 0 blocks.
+    # The rounded sum: shader compilers simplify (a + b) - a to b. The condition is never true: no
+    # grid has 0 blocks.
     "kept": ((), "fn kept(x: f32) -> f32 { return select(x, 0.0f, P.w[0].x == 0u); }"),
     "special": (
         ("nothing",),
@@ -31,8 +32,8 @@ fn sign_bit(x: f32) -> u32 { return bitcast<u32>(x) & 0x80000000u; }
 fn with_sign(x: f32, sign: u32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ sign); }
 """,
     ),
-    # Sign extension of halves: Mesa 22.3 takes comparisons of a sign-extended i32 for those of its
-    # low half, and a negative one for a large one.
+    # Sign extension by halves: Mesa 22.3 compares only the low half of a sign-extended i32, so a
+    # negative number compares as a large number.
     "extended": (
         (),
         """
@@ -93,7 +94,7 @@ fn i64_of_float(x: f32) -> u64 {
 }
 """,
     ),
-    # `odd`: what is lost is kept as the last bit, for a second rounding to f16.
+    # `odd`: the last bit records any lost bits, for a second rounding to f16.
     "float_of_long": (
         (),
         """
@@ -378,7 +379,7 @@ fn math_erf(x: f32) -> f32 {
 }
 """,
     ),
-    # The angle in quadrants after Payne and Hanek, with integers: exact whatever its size.
+    # The angle in quadrants after Payne and Hanek, with integers: exact for any argument.
     "reduced_angle": (
         ("float_of_long", "special"),
         """

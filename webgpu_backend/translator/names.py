@@ -167,7 +167,7 @@ class Names:
         return f"i{root.id}" if root.tag == "indirect" else f"r{root.id}"
 
     def chain(self, base: int, indices: tuple[int, ...]) -> str:
-        """Return the offset of what a chain of indices leads to."""
+        """Return the offset of the element at the end of a chain of indices."""
         type_ = self.kinds.kind_of(base).element
         text = self.offset(base)
         terms = [] if text == "0u" else [text]

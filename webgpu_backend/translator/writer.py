@@ -32,7 +32,7 @@ from webgpu_backend.translator.kinds import BOOL, F16, F32, F64, I32, I64, Kind,
 from webgpu_backend.translator.library import library
 
 VERSION = "8"
-"""Changes with what is written, so that nobody takes what was written before from a cache."""
+"""Part of the cache's key: increase it when the translation changes."""
 
 GRID_WORDS = 4
 """The grid's x, y, z, and the first block's x: of a dispatch that is part of a launch."""
@@ -55,7 +55,7 @@ class Argument:
     """A parameter of the native kernel, or a table behind them."""
 
     kind: str
-    """value, pointer, shared, table, or indirect: what a module variable points to."""
+    """value, pointer, shared, table, or indirect: the memory behind a module variable."""
     index: int
     """Among the native parameters; among the tables of one."""
     size: int = 8
@@ -425,7 +425,7 @@ class Writer(Arithmetic):
             self.parts_of[result] = names
 
     def _beginning(self, pointer: int) -> int:
-        """Return what a pointer is another name of: it points to the first byte of that."""
+        """Return the pointer behind casts and zero indices: it points to the same byte."""
         while True:
             alias = self.kinds.aliases.get(pointer)
             if alias is not None:
@@ -449,7 +449,7 @@ class Writer(Arithmetic):
         texts: list[str],
         out: list[str],
     ) -> None:
-        """Name what was read from one of several roots; 0 where there is none."""
+        """Name a value read from one of several roots; 0 without roots."""
         if not roots:
             texts = [f"{spelling}()"]
         if len(roots) > 1:
