@@ -62,14 +62,14 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "CUDA_ERROR_STUB_LIBRARY": LibraryNotFoundError,
 }
 
-_RESTART = "Start a new process: what the device holds is lost"
+_RESTART = "Start a new process: the device's memory is lost"
 _WAIT_FOR_DRIVER = "Run nvidia-smi: the driver's own services have to be up first"
 
 ADVICE: dict[str, str] = {
     MISSING_NAME: "Update the NVIDIA driver",
     "CUDA_ERROR_OUT_OF_MEMORY": (
-        "Device.memory_info() says what is free, Device.empty_cache() gives back what the pool "
-        "keeps; nvidia-smi shows other processes"
+        "Device.memory_info() shows free memory, Device.empty_cache() returns the pool's unused "
+        "memory; nvidia-smi shows other processes"
     ),
     "CUDA_ERROR_NOT_INITIALIZED": (
         "A process that was forked after CUDA was initialised cannot use it: start workers with "
@@ -85,7 +85,7 @@ ADVICE: dict[str, str] = {
         "Another process has the device to itself: nvidia-smi shows its compute mode"
     ),
     "CUDA_ERROR_NO_DEVICE": (
-        "nvidia-smi lists what the driver sees; is CUDA_VISIBLE_DEVICES empty, or the device not "
+        "nvidia-smi lists the driver's devices; is CUDA_VISIBLE_DEVICES empty, or the device not "
         "passed into the container?"
     ),
     "CUDA_ERROR_INVALID_DEVICE": "CUDA_VISIBLE_DEVICES renumbers the devices",
@@ -100,7 +100,7 @@ ADVICE: dict[str, str] = {
         "A memory error of the hardware: nvidia-smi -q -d ECC tells more"
     ),
     "CUDA_ERROR_NVLINK_UNCORRECTABLE": "An error of the link: nvidia-smi nvlink -e tells more",
-    "CUDA_ERROR_OPERATING_SYSTEM": "dmesg may say what the operating system refused",
+    "CUDA_ERROR_OPERATING_SYSTEM": "dmesg may show the refusal of the operating system",
     "CUDA_ERROR_INVALID_HANDLE": "Is the object closed, or of another device?",
     "CUDA_ERROR_ILLEGAL_ADDRESS": _RESTART,
     "CUDA_ERROR_MISALIGNED_ADDRESS": _RESTART,
@@ -136,7 +136,7 @@ ADVICE: dict[str, str] = {
 }
 
 SEARCH = {
-    "CUDA_ERROR_INVALID_PTX": "Compile it with ptxas, which says what is wrong with it",
+    "CUDA_ERROR_INVALID_PTX": "Compile it with ptxas, which explains the error",
     "CUDA_ERROR_JIT_COMPILER_NOT_FOUND": (
         "libnvidia-ptxjitcompiler.so.1 is part of the driver: in a container, ask for the compute "
         "capability of the driver (NVIDIA_DRIVER_CAPABILITIES=compute,utility)"

@@ -117,7 +117,7 @@ class ModuleVerbs(Backend):
         static = self.function_attributes(function, name).static_shared_bytes or 0
         return (
             f"{name} asked for {nbytes} bytes of dynamic shared memory; this device gives a block "
-            f"{most.value}, of which the kernel's own variables take {static}"
+            f"{most.value}, and the kernel's own variables take {static} of them"
         )
 
 

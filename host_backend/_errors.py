@@ -36,7 +36,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
 ADVICE: dict[str, str] = {
     "UHAL_HOST_ERROR_INVALID_IMAGE": "Build it with c++ $(python -m uhal cflags)",
     "UHAL_HOST_ERROR_NO_BINARY_FOR_CPU": "Build it on this machine, without -march",
-    "UHAL_HOST_ERROR_LAUNCH_FAILED": "Start a new process: what the device holds is lost",
+    "UHAL_HOST_ERROR_LAUNCH_FAILED": "Start a new process: the device's memory is lost",
     "UHAL_HOST_ERROR_OUT_OF_MEMORY": "Device memory is the machine's memory here",
 }
 

@@ -74,8 +74,8 @@ TEXT: dict[str, str] = {
 
 ADVICE: dict[str, str] = {
     "CL_OUT_OF_RESOURCES": (
-        "Device.memory_info() says what is free, Device.empty_cache() gives back what the pool "
-        "keeps"
+        "Device.memory_info() shows free memory, Device.empty_cache() returns the pool's unused "
+        "memory"
     ),
     "CL_PROFILING_INFO_NOT_AVAILABLE": (
         "Record both events, and make them without EventFlags.DISABLE_TIMING"

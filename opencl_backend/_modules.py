@@ -313,8 +313,8 @@ def _arguments(local: Sequence[bool], signature: Signature, what: str) -> list[A
         parameter = next(given)
         if parameter.size is None:
             raise NotSupportedError(
-                f"{what} takes what no caller here can give as parameter {parameter.index}: an "
-                "image, a sampler, a pipe, a queue, or a structure of a size that is not told",
+                f"{what}: parameter {parameter.index} cannot be given here: an "
+                "image, a sampler, a pipe, a queue, or a structure of unknown size",
                 backend="opencl",
             )
         is_pointer = parameter.kind == "pointer"

@@ -66,7 +66,7 @@ def host_and_pools(library: Library, gpu: Gpu, cpus: tuple[int, ...]) -> tuple[i
     The nearest CPU where the runtime tells, else the first. `NotSupportedError` without one.
     """
     if not cpus:
-        raise NotSupportedError("the HSA runtime tells of no CPU", backend="rocm")
+        raise NotSupportedError("the HSA runtime lists no CPU agent", backend="rocm")
     nearest = optional_number(library, gpu.handle, "HSA_AMD_AGENT_INFO_NEAREST_CPU")
     host = nearest if nearest in cpus else cpus[0]
     return host, choose_pools(library, pools(library, gpu.handle), pools(library, host))

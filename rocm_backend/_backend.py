@@ -389,4 +389,4 @@ def _why_no_device() -> str:
         )
     if not os.access(_KERNEL_DRIVER, os.R_OK | os.W_OK):
         return f"{_KERNEL_DRIVER} may not be opened: join the group render"
-    return "rocminfo lists what the runtime sees; is ROCR_VISIBLE_DEVICES empty?"
+    return "rocminfo lists the runtime's agents; is ROCR_VISIBLE_DEVICES empty?"

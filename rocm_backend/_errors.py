@@ -72,12 +72,12 @@ CAPTURE_TEXT: dict[str, str] = {
 """Codes of libuhal_hsa's own about captures."""
 
 _STATUS_PREFIXES = ("HSA_STATUS_ERROR", "HSA_STATUS_INFO", "HSA_STATUS_CU")
-_RESTART = "Start a new process: what the device holds is lost"
+_RESTART = "Start a new process: the device's memory is lost"
 
 ADVICE: dict[str, str] = {
     "HSA_STATUS_ERROR_OUT_OF_RESOURCES": (
-        "Device.memory_info() says what is free, Device.empty_cache() gives back what the pool "
-        "keeps; rocm-smi shows other processes"
+        "Device.memory_info() shows free memory, Device.empty_cache() returns the pool's unused "
+        "memory; rocm-smi shows other processes"
     ),
     "HSA_STATUS_ERROR_NOT_INITIALIZED": (
         "A process that was forked after ROCm was initialised cannot use it: start workers with "

@@ -75,7 +75,7 @@ def choose_pools(library: Library, of_gpu: Sequence[Pool], of_host: Sequence[Poo
     for what, found in (("device", device), ("pinned", fine), ("kernel argument", kernarg)):
         if not found:
             raise NotSupportedError(
-                f"the HSA runtime tells of no pool for {what} memory", backend="rocm"
+                f"the HSA runtime lists no pool for {what} memory", backend="rocm"
             )
     group = constant["HSA_AMD_SEGMENT_GROUP"]
     return DevicePools(

@@ -69,7 +69,7 @@ def _read(image: bytes) -> HsacoImage:
         raise InvalidImageError(
             f"this code object for {contents.target} has no symbols in {table}, where AMD's "
             f"runtime looks for its {len(contents.kernels)} kernels: it was linked with "
-            "--strip-all. Link it without (--strip-debug and --discard-all leave what is needed)"
+            "--strip-all. Link it without (--strip-debug and --discard-all keep the symbols)"
             f"{remedy}"
         )
     return contents

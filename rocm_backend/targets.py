@@ -39,7 +39,7 @@ def judge_code_object(description: str, target: TargetId, device: DeviceTarget) 
     if target.generic and not any(isa.generic for isa in device.isas):
         reason = "code for a whole family, which this runtime does not load: a newer ROCm may"
         return Judgement(description, Fit.REFUSED, reason, newness)
-    reason = _nearest(target, device) or "the runtime tells of no code that the device runs"
+    reason = _nearest(target, device) or "the runtime lists no code that the device runs"
     return Judgement(description, Fit.REFUSED, reason, newness)
 
 

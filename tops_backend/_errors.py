@@ -56,13 +56,13 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "topsErrorStreamCaptureImplicit": NotSupportedError,
 }
 
-_RESTART = "Start a new process: what the device holds is lost"
+_RESTART = "Start a new process: the device's memory is lost"
 
 ADVICE: dict[str, str] = {
     MISSING_NAME: "Update TopsRider, which TopsRuntime is part of",
     "topsErrorOutOfMemory": (
-        "Device.memory_info() says what is free, Device.empty_cache() gives back what the pool "
-        "keeps; efsmi shows other processes"
+        "Device.memory_info() shows free memory, Device.empty_cache() returns the pool's unused "
+        "memory; efsmi shows other processes"
     ),
     "topsErrorNotInitialized": (
         "A process that was forked after TopsRuntime was initialised cannot use it: start workers "
@@ -71,7 +71,7 @@ ADVICE: dict[str, str] = {
     "topsErrorDeinitialized": "The process is exiting and the runtime has shut down",
     "topsErrorInsufficientDriver": "Update the GCU's driver: efsmi shows its version",
     "topsErrorNoDevice": (
-        "efsmi lists what the driver sees; is TOPS_VISIBLE_DEVICES empty, or /dev/gcu0 not passed "
+        "efsmi lists the driver's devices; is TOPS_VISIBLE_DEVICES empty, or /dev/gcu0 not passed "
         "into the container?"
     ),
     "topsErrorInvalidDevice": "TOPS_VISIBLE_DEVICES renumbers the devices",
@@ -93,7 +93,7 @@ ADVICE: dict[str, str] = {
         "All blocks of a cooperative launch run at once: launch no more than there are clusters"
     ),
     "topsErrorHostMemoryAlreadyRegistered": "The memory is pinned already",
-    "topsErrorOperatingSystem": "dmesg may say what the operating system refused",
+    "topsErrorOperatingSystem": "dmesg may show the refusal of the operating system",
 }
 
 STICKY = (

@@ -99,7 +99,7 @@ class Generator:
             made = np.empty((counters, _WORDS), np.uint32)
         except (MemoryError, ValueError):
             raise ArgumentValueError(
-                f"Generator.words, count: expected as many as the host has memory for, got {count}"
+                f"Generator.words, count: expected a count that fits in memory, got {count}"
             ) from None
         for first in range(0, counters, _AT_A_TIME):
             part = made[first : first + _AT_A_TIME]

@@ -67,14 +67,14 @@ _WHY = {
     ),
     "no driver memory": (
         "memory of the driver's would be allocated anew by every replay",
-        "leave out native=True: the plan keeps what its capture allocates",
+        "leave out native=True: the plan keeps the memory that its capture allocates",
     ),
     "no other library": (
         "a plan cannot wait for another library's streams",
         "take its memory over before the capture, with DeviceBuffer.from_dlpack",
     ),
     "nothing exported": (
-        "a plan cannot wait for what made the memory ready",
+        "a plan cannot wait for the work that fills the memory",
         "export it before the capture, or for another stream",
     ),
     "an event outside": (
@@ -82,7 +82,7 @@ _WHY = {
         "wait for it before the capture, or let the stream of the replay wait for it",
     ),
     "nothing closes": (
-        "what is being captured cannot be closed",
+        "a stream or plan in a capture cannot be closed",
         "end the capture first, or abandon it with plan.close()",
     ),
     "no plan in a plan": (

@@ -98,8 +98,8 @@ def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
     settings.count = settings.count or any(one is not None for one in given)
     if settings.count and (settings.backend != "cuda" or settings.check is not None):
         _parser().error(
-            "--count: expected --backend cuda and no --check, whose place it takes; the code of "
-            "other devices is not executed"
+            "--count: expected --backend cuda and no --check, because counting replaces checking; "
+            "the code of other devices is not executed"
         )
     return settings
 

@@ -65,7 +65,10 @@ def add_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="see above")
     parser.add_argument("--seed", type=int, help="of random buffers and of the threads' order")
     parser.add_argument(
-        "--check", choices=("0", "1", "strict"), default="1", help="what is checked (default: 1)"
+        "--check",
+        choices=("0", "1", "strict"),
+        default="1",
+        help="checks of the kernel (default: 1)",
     )
     parser.add_argument(
         "--trace",
@@ -75,7 +78,7 @@ def add_command(parser: argparse.ArgumentParser) -> None:
         help="print each instruction of one thread, as in 1,0,0:5,0,0 (default: the first)",
     )
     parser.add_argument(
-        "--count", action="store_true", help="count what it asks of memory, in place of --check"
+        "--count", action="store_true", help="count its memory accesses, in place of --check"
     )
     parser.add_argument("--profile", default="sm_90", help="the device (default: sm_90)")
 

@@ -31,9 +31,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         help="print the file of a simulated driver",
         description="Print the file of a simulated driver. Exit status 1 when there is none.",
     )
-    path.add_argument("driver", choices=LIBRARIES, help="whose driver it simulates")
+    path.add_argument("driver", choices=LIBRARIES, help="the simulated library")
     _simulated_counts.add_commands(
-        commands.add_parser("counts", help="print what a simulated driver counted of kernels"),
+        commands.add_parser("counts", help="print a simulated driver's counts of kernels"),
         commands.add_parser("resources", help="print registers and spills of an image's kernels"),
     )
     _simulated_run.add_command(

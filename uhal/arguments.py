@@ -365,8 +365,8 @@ def _pointer_advice(value: object, element: DType | None) -> str:
         return "; take it over with DeviceBuffer.from_dlpack(array)"
     if hasattr(value, "__cuda_array_interface__"):
         return (
-            "; a launch takes what has __cuda_array_interface__ as a property of its class; take "
-            "it over with DeviceBuffer.from_cuda_array_interface(array)"
+            "; a launch needs __cuda_array_interface__ as a property of the class; take it over "
+            "with DeviceBuffer.from_cuda_array_interface(array)"
         )
     if isinstance(value, bool):
         return ""

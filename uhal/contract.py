@@ -72,8 +72,7 @@ class DeviceLimits:
         most = self.max_shared_bytes_per_block
         if not 0 <= wanted <= most:
             raise ArgumentValueError(
-                f"dynamic shared memory: expected 0…{most} bytes, what a block can have, got "
-                f"{wanted}"
+                f"dynamic shared memory: expected 0…{most} bytes, the most of a block, got {wanted}"
             )
         granule = self.shared_granule
         return min(-(-wanted // granule) * granule + granule, most) if granule else wanted

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--gaps",
         type=Path,
         metavar="FILE",
-        help="what the backend cannot do, for good, and why, as JSON",
+        help="permanent gaps of the backend and their reasons, as JSON",
     )
     parser.add_argument("--kernels", action="store_true", help="print where those sources are")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat a report's random inputs")

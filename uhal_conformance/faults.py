@@ -64,7 +64,7 @@ def name_the_suspects(backend: str, image: str) -> None:
         assert first.arguments.startswith("now=1, out=0x")
         assert first.site.startswith("faults.py:")
     else:
-        raise AssertionError("the fault was not told")
+        raise AssertionError("the fault was not reported")
     expect_lost(broken)
     del broken
     gc.collect()
@@ -88,7 +88,7 @@ def fault_in_a_graph(backend: str, image: str) -> None:
     except DeviceError as error:
         assert "lost" in str(error), error
     else:
-        raise AssertionError("the fault was not told")
+        raise AssertionError("the fault was not reported")
 
 
 def fault_in_a_plan(backend: str, image: str) -> None:
@@ -113,7 +113,7 @@ def fault_in_a_plan(backend: str, image: str) -> None:
         assert last.replay_site.startswith("faults.py:"), error
         assert "launch 1 of plan 'breaking' replayed at faults.py:" in str(error), error
     else:
-        raise AssertionError("the fault was not told")
+        raise AssertionError("the fault was not reported")
     try:
         plan.replay()
     except DeviceError as error:
@@ -137,7 +137,7 @@ def lose_one_and_use_the_other(backend: str, image: str) -> None:
         assert (out.to_numpy() == 1).all()
         expect_lost(broken)
     else:
-        raise AssertionError("the fault was not told")
+        raise AssertionError("the fault was not reported")
 
 
 def name_the_one_when_blocking(backend: str, image: str) -> None:
@@ -150,5 +150,5 @@ def name_the_one_when_blocking(backend: str, image: str) -> None:
         assert only.arguments.startswith("now=1, ")
         assert "It was this one: fault grid (1, 1, 1)" in str(error)
     else:
-        raise AssertionError("the fault was not told")
+        raise AssertionError("the fault was not reported")
     expect_lost(broken)

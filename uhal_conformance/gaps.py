@@ -108,7 +108,7 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
 """By backend."""
 
 UNSUPPORTED_FIXTURES: Mapping[str, Mapping[str, str]] = {
-    "webgpu": {"gate": "a kernel sees what the host wrote before its launch, and nothing later"},
+    "webgpu": {"gate": "a kernel sees only the host's writes before its launch"},
 }
 """By backend, fixtures that cannot be made."""
 

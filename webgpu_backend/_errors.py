@@ -38,8 +38,8 @@ TEXT: dict[str, str] = {
 
 ADVICE: dict[str, str] = {
     "UHAL_WG_OUT_OF_MEMORY": (
-        "Device.memory_stats() says what is in use, Device.empty_cache() gives back what the pool "
-        "keeps"
+        "Device.memory_stats() shows memory in use, Device.empty_cache() returns the pool's unused "
+        "memory"
     ),
     "UHAL_WG_NO_TIMES": (
         "Record both events, make them without EventFlags.DISABLE_TIMING, and keep fewer than 4096"

@@ -312,7 +312,7 @@ def real_device(text: str) -> Row:
                 prepare=None,
                 two_devices=None,
             )
-    raise ValueError(f"--device {text}: no row tells how to make images for {backend!r}")
+    raise ValueError(f"--device {text}: no row compiles images for {backend!r}")
 
 
 def rows_with(devices: Sequence[str]) -> list[Row]:

@@ -155,7 +155,7 @@ def test_a_stripped_object_is_refused_in_words() -> None:
     assert str(refused.value) == (
         "this code object for gfx1100 has no symbols in .symtab, where AMD's runtime looks for "
         "its 2 kernels: it was linked with --strip-all. Link it without (--strip-debug and "
-        "--discard-all leave what is needed), or set LOADER_USE_DYNSYM=1"
+        "--discard-all keep the symbols), or set LOADER_USE_DYNSYM=1"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOADER_USE_DYNSYM", "1")

@@ -280,7 +280,7 @@ def lose_in_a_graph(image: str, seed: int, packet: int) -> None:
             except DeviceError as error:
                 assert error.name == "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION"
             else:
-                raise AssertionError("the loss was not told")
+                raise AssertionError("the loss was not reported")
             # `replay` is the library's own call: uhal hears of it now
             with contextlib.suppress(DeviceError):
                 stream.synchronize()

@@ -178,7 +178,7 @@ def expect_loss(act: Callable[[], Any]) -> DeviceError:
     except DeviceError as error:
         assert "is lost: it takes no more work" in str(error), error
         return error
-    raise AssertionError("the loss was not told")
+    raise AssertionError("the loss was not reported")
 
 
 def expect_lost(bench: Bench) -> None:

@@ -43,4 +43,4 @@ def within(outcome: Outcome, accuracy: Accuracy, row: OpRow, told: str) -> None:
     least = SUBNORMAL.get(dtype, 2.0**-9) / 2
     bound = np.broadcast_to(bound, wide.shape)[plain] + least
     off = abs(found[plain] - wide[plain])
-    assert (off <= bound).all(), f"{told}: {(off / bound).max()} times what is promised"
+    assert (off <= bound).all(), f"{told}: {(off / bound).max()} times the promised bound"

@@ -304,7 +304,7 @@ def test_what_of_gguf_is_refused(host: Device, tmp_path: Path) -> None:
     writer = gguf_of(path, big_endian=True, a=1)
     writer.add_tensor("x", np.zeros(4, np.float32))
     finish(writer)
-    with pytest.raises(ub.InvalidFileError, match="the file is big-endian"):
+    with pytest.raises(ub.InvalidFileError, match="got a big-endian file"):
         ub.load(path)
     ub.save(path, {"x": np.zeros(64, np.float32)}, metadata={"a": 1})
     good = path.read_bytes()

@@ -191,7 +191,7 @@ def test_a_tensor_over_a_buffer(device: Device) -> None:
     assert DeviceTensor(buffer).shape == (12,)
     with pytest.raises(ArgumentValueError, match="at least 13 elements, which the layout reaches"):
         DeviceTensor(buffer, Layout.contiguous(12, 1))
-    with pytest.raises(ArgumentTypeError, match="expected that of the buffer, f32, got f64"):
+    with pytest.raises(ArgumentTypeError, match="expected the buffer's, f32, got f64"):
         DeviceTensor(buffer, dtype="f64")
     flags = DeviceTensor(DeviceBuffer.from_numpy(np.array([True, False])))
     assert flags.dtype == np.bool_ and (~flags).tolist() == [False, True]

@@ -100,18 +100,17 @@ def test_the_error_table_names_codes_that_exist() -> None:
         (
             "CUDA_ERROR_ILLEGAL_ADDRESS",
             "an illegal memory access was encountered",
-            "compute-sanitizer finds the access. Start a new process: "
-            "what the device holds is lost",
+            "compute-sanitizer finds the access. Start a new process: the device's memory is lost",
         ),
         (
             "CUDA_ERROR_ILLEGAL_ADDRESS",
             "illegal address (kernel k stopped at k.cu:8: thread (0, 0, 0), line 9 (seed 5))",
-            "Start a new process: what the device holds is lost",
+            "Start a new process: the device's memory is lost",
         ),
         (
             "CUDA_ERROR_INVALID_PTX",
             "a PTX JIT compilation failed",
-            "Compile it with ptxas, which says what is wrong with it",
+            "Compile it with ptxas, which explains the error",
         ),
         ("CUDA_ERROR_INVALID_PTX", "invalid ptx (tex.1d is not executed here)", ""),
         ("CUDA_ERROR_INVALID_DEVICE", "no (none)", "CUDA_VISIBLE_DEVICES renumbers the devices"),
@@ -338,7 +337,7 @@ def test_dynamic_shared_memory_is_raised_when_asked(opened: CudaBackend, fake: F
     raised = opened.set_max_dynamic_shared_bytes(0x10, "k", 100000)
     assert raised.max_dynamic_shared_bytes == 100000
     fake.answer("cuFuncSetAttribute", header().constants["CUDA_ERROR_INVALID_VALUE"])
-    with pytest.raises(ArgumentValueError, match=r"asked for 4294967295 .* 101376, of .* 1376"):
+    with pytest.raises(ArgumentValueError, match=r"asked for 4294967295 .* 101376, .* take 1376"):
         opened.set_max_dynamic_shared_bytes(0x10, "k", (1 << 32) - 1)
 
 

@@ -311,7 +311,7 @@ def test_extreme_integers_are_refused_or_taken(seed: int, tmp_path: Path) -> Non
     image.write_bytes(build("#include <uhal/kernel.h>\nKERNEL(nothing, ()) {}\n"))
     result = run_child(call_all, seed, rounds(1_000, 100_000), str(image))
     assert result.returncode == 0, f"died in {result.stderr.splitlines()[-1:]}"
-    assert not result.stdout, f"raised what is not ours:\n{result.stdout}"
+    assert not result.stdout, f"raised an exception from outside of uhal:\n{result.stdout}"
 
 
 def test_every_parameter_is_found() -> None:

@@ -195,7 +195,7 @@ def test_what_the_loader_would_call_or_overwrite_is_refused() -> None:
     assert first_target == found[25][1] and first_addend > 0
     refused(found[9][0], 0x7FFF, "has an entry 0x7fff")
     refused(found[9][0], 24, "has not all that describes DT_RELA")
-    refused(found[25][0] + 8, found[25][1] + 4, "calls what is no address of a function")
+    refused(found[25][0] + 8, found[25][1] + 4, "calls an address that is no function")
     refused(relocations, dynamic.address + 8, "writes into its dynamic segment")
     refused(relocations + 16, first_target, "a function that the loader calls is at")
     refused(header + 32, constant.file_size - 1, "is not whole")

@@ -17,7 +17,7 @@ from tests.requirements import needed
 
 pytestmark = [
     needed(has_compiler(), "kernels are compiled here"),
-    pytest.mark.skipif(sys.platform != "linux", reason="threads are told apart by gettid"),
+    pytest.mark.skipif(sys.platform != "linux", reason="gettid identifies threads"),
 ]
 
 on_two_processors = pytest.mark.skipif(

@@ -31,7 +31,8 @@ def promoted(name: str, first: DType, second: DType) -> DType:
         return as_dtype(np.result_type(first.dtype, second.dtype))
     except TypeError:
         raise ArgumentTypeError(
-            f"{name}: no dtype holds the values of both {first} and {second}; astype one of them"
+            f"{name}: no dtype holds the values of both {first} and {second}. "
+            "Cast first, for example with astype."
         ) from None
 
 

@@ -75,8 +75,8 @@ def read_gguf(file: MappedFile) -> GGUFFile:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
         if swapped in VERSIONS:
             raise InvalidFileError(
-                f"{file.path}: the file is big-endian; gguf_convert_endian.py of llama.cpp makes "
-                "a little-endian one of it"
+                f"{file.path}: expected a little-endian file, got a big-endian file. "
+                "Convert it with gguf_convert_endian.py of llama.cpp."
             )
         older = "; version 1 has not been written since August 2023" if version == 1 else ""
         raise InvalidFileError(

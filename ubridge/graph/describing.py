@@ -74,7 +74,7 @@ class Describer(Executor):
         """Raise `InvalidHandleError` for another device than the graph's."""
         if device != self.device:
             raise InvalidHandleError(
-                f"expected a buffer on {self.device!r}, as the graph's others, got one on "
+                f"expected a buffer on {self.device!r}, like the graph's other buffers, got one on "
                 f"{device!r}"
             )
 

@@ -59,7 +59,7 @@ def require_fresh(
             if one in writers:
                 raise ArgumentValueError(
                     f"{node}: reads {nodes[one]} after {nodes[writers[one]]} has overwritten it; "
-                    "add it before that one, or give one of them other memory"
+                    "add the reader first, or give the writer other memory"
                 )
         view = values[index]
         start, stop = view.offset, view.offset + view.nbytes

@@ -221,7 +221,7 @@ class Loader:
         total, free = self.nbytes, self.device.memory_info().free
         words = (
             f"{self.source.design.name}: {in_units(total)} of weights and "
-            f"{in_units(cache_bytes)} for what is read, on {self.device!r}"
+            f"{in_units(cache_bytes)} for the cache, on {self.device!r}"
         )
         if progress is True:
             print(words, file=sys.stderr, flush=True)

@@ -244,7 +244,7 @@ class Model:
             raise ArgumentValueError("tokens: expected at least one, got none")
         if room is not None and len(ids) > room:
             raise ArgumentValueError(
-                f"tokens: expected at most {room}, for which the cache has room, got {len(ids)}; "
+                f"tokens: expected at most {room}, the free capacity of the cache, got {len(ids)}; "
                 "cache.truncate(n) makes room, model.cache(capacity) makes a larger one"
             )
         wrong = next((one for one in ids if not 0 <= one < self.vocabulary), None)

@@ -51,7 +51,7 @@ def append(cache: Tensor, source: Value, position: Value, stream: StreamLike | N
         )
     if not cache._layout.is_contiguous:
         raise ArgumentValueError(
-            "kv_append: expected a contiguous cache, as it is changed in place"
+            "kv_append: expected a contiguous cache, because it is changed in place"
         )
     rows = prod(whole[:-2])
     operands = (

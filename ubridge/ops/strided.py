@@ -83,7 +83,7 @@ class StridedTensor(TensorData):
         if buffer.dtype is not storage_of(self._dtype):
             if buffer.dtype is not bool_ or self._dtype is not bool_:
                 raise ArgumentTypeError(
-                    f"dtype: expected that of the buffer, {buffer.dtype}, got {self._dtype}"
+                    f"dtype: expected the buffer's, {buffer.dtype}, got {self._dtype}"
                 )
             buffer = buffer.view(u8)
         require_size(COPY, "buffer", buffer, self._layout.extent)

@@ -157,7 +157,7 @@ class _Reader:
             if tag in entries:
                 self._check_relocations(entries[tag], entries[_SIZE_OF[tag]], symbols, called)
         if called and _RELR not in entries:
-            raise _Damage("the loader calls what is no address of a function")
+            raise _Damage("the loader calls an address that is no function")
         if _RELACOUNT in entries:
             self._check_relative(entries.get(_RELA, 0), entries[_RELACOUNT], entries.get(8, 0))
 
@@ -186,7 +186,7 @@ class _Reader:
             if section == 0 and other & _VISIBILITY:
                 raise _Damage("a symbol of another library is hidden")
             if information & 15 == _STT_GNU_IFUNC and section != 0:
-                self._within(value, 1, "what the loader asks for a function", _PF_EXECUTE)
+                self._within(value, 1, "a resolver that the loader calls", _PF_EXECUTE)
 
     def _check_relocations(self, address: int, size: int, symbols: int, called: set[int]) -> None:
         """`called`: where pointers lie that the loader calls. Those it finds here it takes out."""

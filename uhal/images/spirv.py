@@ -53,7 +53,7 @@ class SpirvModule(SpirvWords):
         """Return the types of a function's parameters."""
         words = self.operands(function.type)
         if words[0] & 0xFFFF != OP_TYPE_FUNCTION or len(words) != 3 + len(function.parameters):
-            self._refuse(f"has a function whose type is not that of {function.id}")
+            self._refuse(f"has function {function.id}, whose type does not match its parameters")
         return words[3:]
 
     def is_local(self, type_: int) -> bool:

@@ -53,14 +53,14 @@ def _parser() -> argparse.ArgumentParser:
         "--graphs",
         choices=("nodes", "whole"),
         default="nodes",
-        help="replay plans operation by operation, each with its own times, or as they are",
+        help="time each operation of a plan (nodes), or the plan as one (whole)",
     )
     parser.add_argument(
         "--limit", type=int, default=1_000_000, metavar="N", help="keep at most so many records"
     )
     parser.add_argument("--rows", type=int, default=30, metavar="N", help="print so many kernels")
     parser.add_argument("program", nargs="?", help="the program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what it is given")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     return parser
 
 

@@ -68,7 +68,7 @@ def require_names(body: Callable[..., Any], parameters: Sequence[ParameterType],
     if own != [one.name for one in parameters]:
         code = body.__code__
         raise ArgumentTypeError(
-            f"{name}: expected the function's parameters to be those of the signature, "
+            f"{name}: expected the function's parameters to match the signature, "
             f"({', '.join(one.name for one in parameters)}), got ({', '.join(own)}). Make them "
             f"agree. {location((code.co_filename, code.co_firstlineno))}"
         )

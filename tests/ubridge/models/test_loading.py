@@ -186,7 +186,7 @@ def test_what_it_takes_is_said_first(
 ) -> None:
     folder = written(tmp_path, *llama)
     Model.load(folder, progress=True)
-    said = r"llama: [1-9][\d.]+ kB of weights and [1-9][\d.]+ kB for what is read"
+    said = r"llama: [1-9][\d.]+ kB of weights and [1-9][\d.]+ kB for the cache"
     assert re.search(said, capsys.readouterr().err)
     steps: list[tuple[int, int]] = []
     Model.load(folder, progress=lambda done, total: steps.append((done, total)))
@@ -196,7 +196,7 @@ def test_what_it_takes_is_said_first(
 
 
 def test_too_large_is_refused_before_anything_is_read(tmp_path: Path, llama: Llama) -> None:
-    with pytest.raises(OutOfMemoryError, match=r"GB for what is read.*GB free; nothing was read"):
+    with pytest.raises(OutOfMemoryError, match=r"GB for the cache.*GB free; nothing was read"):
         Model.load(written(tmp_path, *llama), context=1 << 50)
 
 
@@ -240,7 +240,7 @@ def test_tokens_that_do_not_fit_leave_the_cache_as_it_was(model: Model) -> None:
         model.logits([1, 2, 3], cache)
         for wrong, words in (
             ([], "expected at least one"),
-            ([1] * 6, "at most 5, for which the cache has room, got 6"),
+            ([1] * 6, "at most 5, the free capacity of the cache, got 6"),
             ([97], "expected ids of 0 to 96, got 97"),
             ([-1], "got -1"),
         ):

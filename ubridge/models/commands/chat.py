@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="a folder of Hugging Face's, or a GGUF file")
-    add("--system", metavar="TEXT", help="what the model is told first")
+    add("--system", metavar="TEXT", help="the system prompt")
     add("-n", "--sample-len", "--max-tokens", type=int, metavar="N", help="of each answer")
     add("--tokenizer-file", type=Path, metavar="FILE", help="instead of the model's own")
     add("--template", type=Path, metavar="FILE", help="a chat template instead of the model's own")

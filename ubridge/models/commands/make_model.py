@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
         dest="changes",
         help="a field of config.json, such as hidden_size=128; repeatable",
     )
-    add("--text", type=Path, metavar="FILE", help="what the tokenizer is trained on")
+    add("--text", type=Path, metavar="FILE", help="text that trains the tokenizer")
     add("--dtype", choices=("f32", "f16", "bf16"), default="f32")
     add("--seed", type=int, metavar="S", help="of the weights; by default a fresh one")
     options = parser.parse_args(arguments)

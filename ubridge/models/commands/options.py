@@ -36,7 +36,7 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     )
     add("--device", type=int, default=0, metavar="I", help="ordinal of the device (default 0)")
     add("--cpu", action="store_true", help="run on the host, as --backend host does")
-    add("--dtype", choices=("f32", "f16", "bf16"), help="default: that of the files")
+    add("--dtype", choices=("f32", "f16", "bf16"), help="default: the dtype of the files")
     add("--quant", metavar="FORMAT", help="bring matrices to a format such as Q4_K_M or Q8_0")
     add("--context", type=int, metavar="N", help="tokens there is room for")
 

@@ -91,8 +91,8 @@ class Generation(Iterator[str]):
         capacity = shared.cache.capacity
         if len(prompt) > capacity:
             raise ArgumentValueError(
-                f"prompt: expected at most {capacity} tokens, for which the context has "
-                f"room, got {len(prompt)}; Model.load(…, context=n) makes a larger one"
+                f"prompt: expected at most {capacity} tokens, the size of the "
+                f"context, got {len(prompt)}; Model.load(…, context=n) makes a larger one"
             )
         self._model, self._tokenizer, self._limits = model, tokenizer, limits
         self._capacity = capacity

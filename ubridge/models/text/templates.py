@@ -61,7 +61,9 @@ def render(
             f"{''.join(line)!r:.100}"
         ) from error
     except jinja2.sandbox.SecurityError as error:
-        raise ArgumentValueError(f"the chat template does what no template may: {error}") from error
+        raise ArgumentValueError(
+            f"the chat template attempts a forbidden operation: {error}"
+        ) from error
     # A template may raise anything for its arguments.
     except Exception as error:
         raise ArgumentValueError(
