@@ -86,7 +86,7 @@ class Form:
 
 @dataclass
 class Row:
-    """What one form cost."""
+    """Measured cost of one form of call."""
 
     library: str
     form: str

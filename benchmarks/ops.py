@@ -92,7 +92,7 @@ class Library(Protocol):
 
 @dataclass
 class Row:
-    """What one operation cost at one size."""
+    """Measured cost of one operation at one size."""
 
     library: str
     operation: str

@@ -88,7 +88,7 @@ STEPS = (
 
 @dataclass
 class Outcome:
-    """What came of a step."""
+    """Result of a step."""
 
     name: str
     command: str

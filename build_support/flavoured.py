@@ -56,7 +56,7 @@ def mirror(flavour: Flavour, root: Path = ROOT) -> Path:
 
 
 def environment(flavour: Flavour, copy: Path) -> Mapping[str, str]:
-    """What a program needs to load the parts built so."""
+    """Environment for a program that loads the parts built so."""
     if not flavour.runtime:
         return os.environ
     # The sanitizer looks at its start for what throws exceptions, and Python does not bring it.

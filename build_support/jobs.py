@@ -166,7 +166,7 @@ def _execute(command: Sequence[str], root: Path) -> None:
 
 
 def _remembering(command: Sequence[str]) -> tuple[str, ...]:
-    """What goes in front of a compiler so that another checkout need not compile the same again."""
+    """Compiler prefix for a cache that several checkouts share."""
     remembers = "-c" in command and shutil.which("ccache")
     return (remembers,) if remembers else ()
 

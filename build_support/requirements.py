@@ -1,4 +1,4 @@
-"""What a build needs installed, read from `pyproject.toml`, which alone states it.
+"""Requirements of a build, read from `pyproject.toml`.
 
 As a program it prints the requirements, one a line, for pip.
 """

@@ -1,4 +1,4 @@
-"""What a wheel is compiled for: an interpreter, and a machine that need not be this one.
+"""Target of a wheel: an interpreter, and a machine that may differ from this one.
 
 Everything of an interpreter that its extension modules depend on is asked of it, so one build makes
 the lane for all of them. Another machine's compiler is clang of the wheel `ziglang`, which brings
@@ -64,7 +64,7 @@ class Target:
     """A machine, and what compiles for it."""
 
     machine: str
-    """As `platform.machine()` names it."""
+    """Name from `platform.machine()`."""
     cc: tuple[str, ...]
     cxx: tuple[str, ...]
     python: Python

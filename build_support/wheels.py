@@ -85,7 +85,7 @@ def _of_this_interpreter() -> Path:
 def _assembled(
     base: Contents, pythons: list[Python], machine: str
 ) -> Iterator[tuple[Target, Contents]]:
-    """What the wheel for each interpreter holds."""
+    """Contents of the wheel for each interpreter."""
     if machine == platform.machine():
         targets = [this_machine(python) for python in pythons]
         jobs = [lane_job(ROOT, WORK / target.python.tag, target=target) for target in targets]

@@ -39,7 +39,7 @@ LAYERS = (
     ("matmul", "w5"),
     ("gelu", None),
 )
-"""What happens to `a`, in order: an operation and, where it has one, its second operand."""
+"""Operations on `a`, in order, each with its second operand, if any."""
 
 CONSTANTS = {"a": 0.5, "b": 0.5, "w1": 0.01, "w2": 0.02, "w3": 0.03, "w4": 0.04, "w5": 0.05}
 KERNEL_SIDE = 3
@@ -58,7 +58,7 @@ class Layer:
 
     @property
     def milliseconds(self) -> float:
-        """How long the device worked on the layer, which must be complete."""
+        """Device time of the layer, which must be complete."""
         return self.end.elapsed_since(self.start)
 
     def to_numpy(self) -> Matrix:
@@ -221,7 +221,7 @@ def report(
     result: Matrix,
     error: float,
 ) -> dict[str, object]:
-    """What `--json` prints."""
+    """Output of `--json`."""
     return {
         "backend": device.backend,
         "device": device.ordinal,

@@ -14,7 +14,7 @@ from uhal.errors import ArgumentValueError, LibraryNotFoundError
 
 MEMORY_VARIABLE = "UHAL_OPENCL_MEMORY"
 MEMORIES = {"usm": 0, "svm-fine": 1, "svm-coarse": 2, "buffer-address": 3}
-"""How memory with addresses is had, the best first, and libuhal_opencl's number for it."""
+"""Kinds of memory with addresses, best first, and libuhal_opencl's number for each."""
 
 _FUNCTIONS = {
     "usm": {
@@ -30,7 +30,7 @@ _FUNCTIONS = {
         "set_address": "clSetKernelArgDevicePointerEXT",
     },
 }
-"""What kinds of memory need beyond OpenCL 2.1."""
+"""Extensions that kinds of memory need beyond OpenCL 2.1."""
 _MAX_TEXT = 1 << 16
 
 
@@ -68,7 +68,7 @@ class ClDevice:
 
     @property
     def kind(self) -> str:
-        """What it is, in a word."""
+        """Its kind, in a word."""
         constants = header().constants
         if self.type & constants["CL_DEVICE_TYPE_GPU"]:
             return "GPU"
@@ -77,7 +77,7 @@ class ClDevice:
 
 @dataclass(frozen=True)
 class Found:
-    """What a library shows."""
+    """Platforms and devices of a library."""
 
     devices: tuple[ClDevice, ...]
     """GPUs, then accelerators, then CPUs, each in the runtime's order."""

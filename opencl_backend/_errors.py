@@ -70,7 +70,7 @@ TEXT: dict[str, str] = {
     "CL_PLATFORM_NOT_FOUND_KHR": "no runtime is registered with the loader",
     "CL_PROFILING_INFO_NOT_AVAILABLE": "there is no time of this event",
 }
-"""What codes mean whose names do not tell. OpenCL itself has no words for its codes."""
+"""Texts for codes with unclear names. OpenCL itself has no texts for its codes."""
 
 ADVICE: dict[str, str] = {
     "CL_OUT_OF_RESOURCES": (

@@ -247,7 +247,7 @@ class ModuleVerbs(Backend):
         )
 
     def _variable(self, module: Module, variable: int) -> int:
-        """Where a variable lies: memory of ours, zero to begin with. The module's lock is held."""
+        """Address of a variable: zeroed memory of the module. The module's lock is held."""
         found = module.variables.get(variable)
         if found is not None:
             return found
@@ -303,7 +303,7 @@ def _native_arguments(spirv: SpirvModule, entry: Entry, what: str) -> list[Any]:
 
 
 def _arguments(local: Sequence[bool], signature: Signature, what: str) -> list[Any]:
-    """What the caller gives, and between that the pointers into the memory of a block."""
+    """The caller's arguments, and between them pointers into a block's shared memory."""
     given = iter(signature)
     native: list[Any] = []
     for is_local in local:

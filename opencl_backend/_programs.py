@@ -84,7 +84,7 @@ class Programs:
         return _decoded(self._told("clGetProgramBuildInfo", *about)).strip()[-_MAX_LOG:]
 
     def _binary(self, program: int) -> bytes:
-        """What the driver built; nothing where it does not tell."""
+        """Binary that the driver built; empty if the driver keeps none."""
         constants = header().constants
         ask = self._library.unchecked("clGetProgramInfo")
         size = ctypes.c_size_t()
@@ -181,13 +181,13 @@ def _refuse(status: int, what: str, device: ClDevice, log: str) -> NoReturn:
 
 
 def _identity(device: ClDevice) -> tuple[str, ...]:
-    """What a program is built for: another of these may build another."""
+    """Build target of a program, part of the cache's key."""
     told = (device.vendor, device.name, device.driver, device.version, device.platform_version)
     return (_RECIPE, *told, " ".join(sorted(device.extensions)), _processor(device))
 
 
 def _processor(device: ClDevice) -> str:
-    """What a program for a CPU depends on besides: the name does not tell its instructions."""
+    """Instruction set of a CPU, which its name does not determine."""
     return _instructions() if device.is_processor else ""
 
 

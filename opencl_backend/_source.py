@@ -18,7 +18,7 @@ from uhal.signature import Signature
 
 MAGIC = "//uhal: OpenCL C"
 OPTIONS = "-cl-kernel-arg-info"
-"""What the driver is asked for besides the user's options."""
+"""Build options in addition to the user's."""
 
 _TYPES = {
     **{"char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16", "int": "i32", "uint": "u32"},

@@ -350,7 +350,7 @@ class _Rewriting:
 
 
 class _Body:
-    """What a function of ours does, instruction by instruction."""
+    """Instructions of an added function."""
 
     def __init__(self, new: Callable[[], int]) -> None:
         self._new = new

@@ -27,7 +27,7 @@ _STORAGE_GENERIC = 8
 _VOLATILE = 1
 """Among an OpLoad's memory operands."""
 _SHARED = frozenset((STORAGE_WORKGROUP, STORAGE_CROSS_WORKGROUP, _STORAGE_GENERIC))
-"""Where others write."""
+"""Memory that other threads write."""
 
 
 def done_once(image: bytes, what: str) -> bytes:

@@ -24,7 +24,7 @@ class Gpu:
 
     handle: int
     name: str
-    """What it is sold as, or its processor."""
+    """Its product name, or its processor."""
     target: DeviceTarget
     compute_units: int
 

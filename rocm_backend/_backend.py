@@ -374,7 +374,7 @@ def _version(library: Library) -> str:
 
 
 def _words(library: Library, status: int, name: str = "") -> str:
-    """What the runtime calls a status, without the name it begins with."""
+    """The runtime's text for a status, without the leading name."""
     text = ctypes.c_char_p()
     if library.unchecked("hsa_status_string")(status, ctypes.byref(text)) or text.value is None:
         return f"status {status:#x}"

@@ -29,7 +29,7 @@ class ModuleVerbs(Backend):
 
     @abstractmethod
     def _target(self, ordinal: int) -> DeviceTarget:
-        """What images are judged for."""
+        """The device target that images are compared with."""
 
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         """Choose among the code objects of the image, and load one."""

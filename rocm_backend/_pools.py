@@ -26,7 +26,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class DevicePools:
-    """Where a GPU's memory comes from."""
+    """Memory pools of a GPU."""
 
     device: Pool
     device_is_host: bool

@@ -55,7 +55,7 @@ DEADLINE_VARIABLE = "UHAL_ROCM_DEADLINE"
 _FOLDER = Path(__file__).resolve().parent
 _LIBRARY = _FOLDER / "libuhal_hsa.so"
 _DEFAULT_QUEUES = 4
-"""As HIP does: a device has few hardware queues, and more than those take turns."""
+"""Same limit as HIP: a device has few hardware queues, and further queues take turns."""
 
 
 @cache

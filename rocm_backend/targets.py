@@ -15,7 +15,7 @@ class DeviceTarget:
     name: str
     """`rocm:0`."""
     isas: tuple[TargetId, ...]
-    """What the runtime says the device runs, best first: its own, then perhaps a generic one.
+    """Targets that the device runs, best first: its own, then perhaps a generic target.
 
     A runtime that lists no generic target does not load code for one.
     """

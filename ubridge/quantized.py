@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 Activations: TypeAlias = Literal["f32", "q8"]
-"""What x is multiplied as."""
+"""Format of x in the product."""
 
 
 @overload

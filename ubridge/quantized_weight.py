@@ -165,7 +165,7 @@ class QuantizedWeight:
 
     @property
     def device(self) -> Device:
-        """Where the blocks lie."""
+        """Device of the blocks."""
         return self.buffer.device
 
     def dequantize(

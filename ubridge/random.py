@@ -117,7 +117,7 @@ class Generator:
 
 
 Seed: TypeAlias = int | Generator | None
-"""Where numbers come from: a generator, a new one of a seed, or for None the process' own."""
+"""Source of numbers: a generator, a seed for a new generator, or None for the process' own."""
 
 
 def philox(counters: tuple[Any, Any, Any, Any], key: int) -> npt.NDArray[np.uint32]:

@@ -49,7 +49,7 @@ class Recipe:
 
     @property
     def file_type(self) -> int | None:
-        """What GGUF files call it; none for formats that are not of weights."""
+        """Name in GGUF files; none for formats without weights."""
         return _FILE_TYPES.get(self.name)
 
     def format_of(self, role: str, layer: int, layers: int, columns: int) -> BlockFormat | None:

@@ -1,4 +1,4 @@
-"""What kernels print and assert: read when the host waits, printed, or raised.
+"""Prints and assertions of kernels: read when the host waits, then printed or raised.
 
 A module that includes `<uhal/messages.h>` has a variable `uhal_messages`. When it is loaded, that
 is set to a ring of messages in host memory that the device reaches, one for all its modules.
@@ -50,7 +50,7 @@ _HOST_FUNCTION = re.compile(r"uhal_kernel_(\w+)::body")
 
 
 class _Loaded(Protocol):
-    """What is asked of a module."""
+    """Interface that messages need from a module."""
 
     def write_global(self, name: str, value: bytes) -> None:
         """Set the first bytes of a variable."""
@@ -116,7 +116,7 @@ class _Ring:
         return []
 
     def _new(self) -> tuple[list[str], dict[int | None, list[str]], int]:
-        """What was printed, what failed by stream, and the number of lost messages."""
+        """Printed lines, failures by stream, and the number of lost messages."""
         self._channel["pending"] = 0
         end = int(self._channel["next"])
         # The counter wraps around as the device's does.
@@ -191,7 +191,7 @@ def _stream(message: np.void) -> int | None:
 
 
 def _words(message: np.void) -> str:
-    """What a message says."""
+    """Text of a message."""
     values = [
         _value(chr(message["types"][index]), int(message["values"][index]))
         for index in range(min(int(message["count"]), len(message["types"])))

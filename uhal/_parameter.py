@@ -1,4 +1,4 @@
-"""What is known of one parameter of a kernel."""
+"""Facts about one parameter of a kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Parameter:
     is_integer: bool | None = None
     """True of a scalar that is an integer of unknown sign: its dtype is unknown then."""
     source: str = "declaration"
-    """Where the facts come from."""
+    """Source of the facts."""
 
     def __post_init__(self) -> None:
         is_pointer = None if self.kind == "unknown" else self.kind == "pointer"

@@ -169,7 +169,7 @@ class Header:
 
 @dataclass(frozen=True)
 class LibrarySearch:
-    """Where a library was looked for. `handle` is `None` when every attempt failed."""
+    """Result of looking for a library. `handle` is `None` when every attempt failed."""
 
     handle: ctypes.CDLL | None
     path: str | None
@@ -222,19 +222,19 @@ _Self = TypeVar("_Self", bound="LibraryBackend")
 
 @dataclass(frozen=True)
 class LibraryFacts:
-    """Where to find a driver library, and how errors describe it, in clauses without full stop."""
+    """Location of a driver library and its texts in errors, as clauses without full stop."""
 
     variable: str
     candidates: tuple[str, ...]
     """Both as `find_library` takes them."""
     purpose: str
-    """What the library is for, such as `CUDA`."""
+    """Name of the platform, such as `CUDA`."""
     software: str
-    """What its version is the version of."""
+    """Product that its version number belongs to."""
     install: str
-    """How to get the library."""
+    """Advice for installing the library."""
     no_device: str
-    """What to look at when the library shows no device."""
+    """Advice for a library that shows no device."""
 
 
 class LibraryBackend(Backend):

@@ -1,4 +1,4 @@
-"""What a backend promises: the records and cold verbs `uhal` reads, with defaults that work.
+"""Interface of a backend: its records and rarely called methods, with working defaults.
 
 A backend is a hot table (C function pointers, `cython_src/hot_table.h`), the cold verbs below, its
 image format and an error table. It validates nothing: the interface has checked every argument
@@ -101,7 +101,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class LoadedModule:
-    """What `Backend.module_load` returns. The caller owns `handle` and unloads it."""
+    """Result of `Backend.module_load`. The caller owns `handle` and unloads it."""
 
     handle: int
     chosen: Chosen
@@ -127,7 +127,7 @@ class FunctionAttributes:
 
 @dataclass(frozen=True)
 class ExecutableGraph:
-    """What `Backend.instantiate_graph` returns. The caller owns `handle` and destroys it."""
+    """Result of `Backend.instantiate_graph`. The caller owns `handle` and destroys it."""
 
     handle: int
     kernels: tuple[int, ...] | None
@@ -296,7 +296,7 @@ class Backend(ABC):
         )
 
     def device_reports(self, ordinal: int) -> Reports | None:
-        """How launches report failures that the device survives; `None`: they cannot.
+        """Reports of launch failures that the device survives; `None`: unsupported.
 
         For `Context.watch_reports`: the address of a word, and the function that takes reports.
         """

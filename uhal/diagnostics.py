@@ -8,7 +8,7 @@ from uhal import _lane, registry
 
 
 class Diagnostics(TypedDict):
-    """What `diagnostics()` returns."""
+    """Result of `diagnostics()`."""
 
     live: dict[str, int]
     """Open objects of the interface by kind: contexts, streams, events, modules, functions,

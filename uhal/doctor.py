@@ -37,7 +37,7 @@ _WIDEST_FACTS = 72
 
 @dataclass(frozen=True)
 class Check:
-    """What came of running a kernel on one device."""
+    """Result of running a kernel on one device."""
 
     backend: str
     ordinal: int
@@ -161,7 +161,7 @@ def _run_kernel(device: Device) -> Check:
 
 
 def _copy(device: Device, values: npt.NDArray[np.float32]) -> Check:
-    """Where nobody brought kernels, numbers go there and back."""
+    """Without kernels, copy numbers to the device and back."""
     with DeviceBuffer.from_numpy(values, device=device) as data:
         wrong = _difference(data.to_numpy().reshape(values.shape), values)
     result = f"copies WRONG: {wrong}" if wrong else "copies right, ubridge has no kernels for it"

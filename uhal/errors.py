@@ -126,7 +126,7 @@ class DeviceWarning(RuntimeWarning):
 
 
 class ErrorTable(Protocol):
-    """How a backend describes its native codes: the part of `uhal.contract.Backend` for errors."""
+    """Descriptions of native error codes: a part of `uhal.contract.Backend`."""
 
     name: str
 

@@ -6,7 +6,7 @@ from enum import IntFlag
 
 
 class StreamFlags(IntFlag):
-    """How a CUDA stream orders itself against `Stream.legacy()`.
+    """Order of a CUDA stream relative to `Stream.legacy()`.
 
     Streams are independent of each other and of `Stream.default()` with either flag.
     """

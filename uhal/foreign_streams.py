@@ -29,4 +29,4 @@ class CupyStream(Protocol):
 
 
 ForeignStream: TypeAlias = CudaStream | TorchStream | CupyStream
-"""What is taken as a stream on CUDA besides ours."""
+"""Other libraries' streams that CUDA devices accept."""

@@ -17,4 +17,4 @@ __all__ = ["CudaStream", "CupyStream", "IpcHandle", "StreamLike", "TorchStream"]
 
 
 StreamLike: TypeAlias = Stream | ForeignStream
-"""What is taken as a stream: ours, and on CUDA other libraries' of the same device."""
+"""Accepted streams: uhal's, and on CUDA other libraries' streams of the same device."""

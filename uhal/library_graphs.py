@@ -19,7 +19,7 @@ __all__ = ["GraphNames", "GraphVerbs", "OwnGraphVerbs", "own_graph_names"]
 
 @dataclass(frozen=True)
 class GraphNames:
-    """What a library calls that which all of them have."""
+    """A library's names for functions that all libraries have."""
 
     begin: str
     end: str
@@ -33,7 +33,7 @@ class GraphNames:
     statuses: tuple[str, str, str]
     """The constants for a stream that captures nothing, that does, and whose capture is spoilt."""
     advice: str
-    """What to do about a library without graphs."""
+    """Advice for a library without graphs."""
 
     def functions(self) -> tuple[str, ...]:
         """Return the functions, all of which are needed."""

@@ -35,7 +35,7 @@ _RESULTS: Mapping[str, Any] = {
     "event_elapsed": ctypes.c_float,
     "get_function": ctypes.c_void_p,
 }
-"""What a slot writes through its first parameter."""
+"""Type that a slot writes through its first parameter."""
 
 
 def function_type(slot: str) -> Any:

@@ -41,7 +41,7 @@ class BackendRecord:
     reason: str
     """One sentence; for `ok` the devices found."""
     next_step: str = ""
-    """What the user can do about it; empty for `ok`."""
+    """Advice for the user; empty for `ok`."""
     libraries_tried: tuple[LibraryAttempt, ...] = ()
     path: str | None = None
     version: str | None = None

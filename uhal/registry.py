@@ -45,7 +45,7 @@ OVERRIDE = "UHAL_BACKEND"
 
 
 class _Opened:
-    """What this process has opened. A forked child starts over with an empty one."""
+    """Backends and devices opened by this process. A forked child starts with an empty record."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""What is known of a kernel's parameters, and the one-line grammar to declare them.
+"""Facts about a kernel's parameters, and the one-line grammar to declare them.
 
 A fact is known or it is `None`; nothing is guessed here. Facts come from the image, from a
 sidecar file or from the caller, and `merge` puts them together.

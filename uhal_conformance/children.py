@@ -50,7 +50,7 @@ def run_child(
 
 
 _forkers: dict[int, Forker] = {}
-"""That of a process, by its number: a fork of it has none."""
+"""Runner of a process, by process id: a fork has none."""
 
 
 def _forker(environment: Mapping[str, str]) -> Forker | None:

@@ -1,4 +1,4 @@
-"""What a kernel that breaks the device leads to; run in a process that may lose its device."""
+"""Effects of a kernel that breaks the device; run in a process that may lose its device."""
 
 from __future__ import annotations
 

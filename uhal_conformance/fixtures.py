@@ -1,4 +1,4 @@
-"""What the tests of the suite are given: a device with nothing left behind, kernels, gates."""
+"""Fixtures of the suite: a device without leftovers, kernels, gates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[Row]:
 
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
-    """Where compiled kernels are kept from run to run."""
+    """Folder of kernels compiled in earlier runs."""
     cache = request.config.cache
     assert cache is not None
     return cache.mkdir("kernels")
@@ -88,7 +88,7 @@ def native_objects(backend: str) -> dict[str, int]:
 
 
 def simulated_objects(backend: str) -> dict[str, int]:
-    """What a simulated driver counts beyond the vendor's interface; -1: it has no such kind."""
+    """Object counts of a simulated driver, beyond the vendor's interface; -1: unknown kind."""
     path = os.environ.get(f"UHAL_{backend.upper()}_LIBRARY", "")
     count = getattr(ctypes.CDLL(path), "uhal_sim_live", None) if path else None
     kinds = ("stream", "module", "function", "pinned", "graph", "graph_exec")

@@ -20,7 +20,7 @@ class Gate:
 
     @property
     def flag(self) -> npt.NDArray[np.uint32]:
-        """What opens it, also once the device is closed: 1."""
+        """Host array of one flag: 1 opens the gate, also after the device is closed."""
         array: npt.NDArray[np.uint32] = self._flag.array
         return array
 

@@ -19,10 +19,10 @@ ROOT = _HERE.parent
 SUITE = next(
     folder for folder in (_HERE / "suite", ROOT / "tests" / "conformance") if folder.is_dir()
 )
-"""Where the tests are: in the package, in a checkout beside the other tests."""
+"""Folder of the tests: in the package, or in a checkout beside the other tests."""
 KERNELS = SUITE / "kernels"
 IMAGES = _HERE / "images"
-"""What came with it: `<backend>/<kernel>.<suffix>`, for AMD's devices in a folder a target."""
+"""Packaged images: `<backend>/<kernel>.<suffix>`; AMD's have a folder per target."""
 
 
 class NoImageError(Exception):

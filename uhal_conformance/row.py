@@ -30,7 +30,7 @@ class Row:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Set before the backend is opened."""
     two_devices: Mapping[str, str] | None = None
-    """What to set besides to have two devices; `None` where there is one."""
+    """Additional environment for two devices; `None` for a single device."""
     unsupported: Mapping[str, str] = field(default_factory=dict)
     unsimulated: Mapping[str, str] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)

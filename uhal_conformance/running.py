@@ -22,7 +22,7 @@ Outcome = Literal["passed", "failed", "gap", "skipped"]
 
 @dataclass(frozen=True)
 class TestResult:
-    """What came of one test."""
+    """Result of one test."""
 
     __test__ = False
 

@@ -1,4 +1,4 @@
-"""How often a test repeats, and which cases of a test run."""
+"""Repetitions of a test, and the choice of its cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two devices of one backend must do; run in a process that is given two."""
+"""Requirements on two devices of one backend; run in a process with two."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Compiled:
     replacement: str
     tests: tuple[str, ...]
     behind: str = ""
-    """What stands before the text where the text alone stands more than once."""
+    """Text in front, needed if the text alone occurs more than once."""
 
 
 _SWITCH = f"""

@@ -26,9 +26,9 @@ QUESTIONS = (
     "What does annotate do?",
 )
 TOKENS, WIDTH = 768, 64
-"""How many there are, and how many numbers a head has."""
+"""Number of tokens, and width of a head."""
 NOW, BEFORE, EARLIER, ASKED, ONE = (part * TOKENS for part in range(5))
-"""Where a state has the last token, the two before it, all tokens read, and a one."""
+"""Offsets in a state: the last token, the two before it, all tokens read, and a constant 1."""
 STATE, GROUPS = ONE + WIDTH, TOKENS // WIDTH
 SHAPE = {
     **{"hidden_size": STATE, "num_hidden_layers": 1, "vocab_size": TOKENS, "head_dim": WIDTH},

@@ -1,4 +1,4 @@
-"""What the programs of the gallery share: their options, compiling a kernel, writing a picture."""
+"""Shared code of the gallery: options, compiling a kernel, writing a picture."""
 
 import argparse
 import shlex

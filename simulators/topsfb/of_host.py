@@ -75,7 +75,7 @@ class _Module(ctypes.Structure):
 
 @dataclass(frozen=True)
 class HostLibrary:
-    """What a host kernel library says of itself."""
+    """Description of a host kernel library, from the file."""
 
     kernels: dict[str, list[CType]]
     parameter_texts: dict[str, str]

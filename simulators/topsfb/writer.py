@@ -133,7 +133,7 @@ class Gcu:
     """Kernel name to the C types of its parameters."""
     target: str = "gcu300"
     processor: str | None = None
-    """What the note says; by default the target."""
+    """Processor in the note; by default the target."""
     flags: int | None = None
     args: Mapping[str, Any] | None = None
     """Kernel name to `Args` that replace the described ones."""

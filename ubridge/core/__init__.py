@@ -1,1 +1,1 @@
-"""What needs no device: layouts, the table of operations, promotion, accuracy, checks."""
+"""Code without a device: layouts, the table of operations, promotion, accuracy, checks."""

@@ -30,7 +30,7 @@ ROUNDING: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What a family promises."""
+    """Accuracy that a family promises."""
 
     words: str
     relative: float = 0

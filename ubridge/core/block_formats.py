@@ -17,7 +17,7 @@ from uhal.errors import ArgumentValueError
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """How the elements of a block lie in memory."""
+    """Memory layout of the elements in a block."""
 
     name: str
     ggml_type: int

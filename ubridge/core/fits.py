@@ -1,4 +1,4 @@
-"""What definitions write their rules with, and the check of questions that files of graphs hold.
+"""Helpers for rules of definitions, and the check of questions in files of graphs.
 
 Plans of functions on tensors apply the same rules. Files are not trusted: a question with parts
 that do not fit would make a kernel read beyond its memory. Sums and products are Python's integers,

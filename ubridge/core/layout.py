@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie in its buffer: `Shape`, and `Layout` of strides and an offset.
+"""Positions of a tensor's elements in its buffer: `Shape`, and `Layout` of strides and an offset.
 
 Everything counts in elements. A layout is a value: every method returns another one, and none
 touches memory. Strides are never negative, because kernels read them as u64.

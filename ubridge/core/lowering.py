@@ -62,7 +62,7 @@ class Memory:
 
     @property
     def passed(self) -> Passed:
-        """How a step names it."""
+        """Its name in a step."""
         if self._index == _SCRATCH:
             return Passed.scratch(self._start, self.size, self.dtype)
         part = () if self._whole else (self._start, self.size, self.dtype)
@@ -97,7 +97,7 @@ class Steps:
         self.question = question
         self.device = device
         self.kernel: KernelDef | None = None
-        """What `launch` launches unless another kernel is given."""
+        """Default kernel of `launch`."""
         dtype, layout = question.result
         self.result = Memory(_RESULT, 0, layout.extent, dtype, is_whole=True)
         self.operands = [
@@ -117,7 +117,7 @@ class Steps:
 
     @property
     def limits(self) -> DeviceLimits:
-        """What the device can hold and launch."""
+        """Limits of the device for memory and launches."""
         return self.device.device.limits
 
     def number(self, index: int = 0) -> Given:
@@ -221,7 +221,7 @@ class Steps:
 
 
 class Lowering(ABC):
-    """How one device computes an operation. Any thread may use it.
+    """Implementation of an operation on one device. Any thread may use it.
 
     The engine has checked the question. Dtypes and sizes fit, memory begins at its layout's first
     element, and nothing is empty. Results are contiguous, and apart from the operands unless the

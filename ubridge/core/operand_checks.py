@@ -13,7 +13,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleErro
 
 
 class Operand(Protocol):
-    """What is checked of a tensor: its dtype and where it is."""
+    """Checked facts of a tensor: its dtype and its device."""
 
     @property
     def dtype(self) -> DType:
@@ -25,7 +25,7 @@ class Operand(Protocol):
 
     @property
     def _executor(self) -> object:
-        """What launches there: one object a device."""
+        """Launcher for the device: one object per device."""
 
 
 def require_one_device(name: str, x: Operand, *others: Operand) -> None:

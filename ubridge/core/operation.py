@@ -1,4 +1,4 @@
-"""What an operation is: its operands, its rule, the same in numpy, and how exact it is.
+"""Definition of an operation: operands, shape rule, numpy reference, accuracy.
 
 The operations themselves stand in `ubridge.definitions`.
 """
@@ -49,7 +49,7 @@ class Family:
     kinds: str = "T"
     """Element types of operands and result, as `T f32 -> u8`: `T` is one type, `*` any."""
     packed: int = 0
-    """How many of the first operands have to be contiguous."""
+    """Number of leading operands that must be contiguous."""
     settings: str = ""
     """The names of other arguments of its functions on tensors, such as an axis."""
     numbers: str = ""
@@ -57,7 +57,7 @@ class Family:
     attributes: str = ""
     """The names of a question's other attributes."""
     replaces: int = 0
-    """How many of the first operands a result of the same layout may overwrite in place.
+    """Number of leading operands that a result of the same layout may overwrite.
 
     Kernels read all that they need of such an element before they write there.
     """
@@ -66,11 +66,11 @@ class Family:
     may_have_gaps: bool = False
     """Whether its result may be strided."""
     accuracy: Accuracy = EXACT
-    """What its operations promise that say nothing else."""
+    """Default accuracy of its operations."""
 
     @cached_property
     def tensors(self) -> range:
-        """How many operands in memory a question may have."""
+        """Allowed numbers of operands in memory."""
         names = self.operands.split()
         optional = sum(one.startswith("[") for one in names)
         most = len(names) - self.is_in_place
@@ -91,7 +91,7 @@ class Op:
     reference: Callable[..., Array] | None
     """The same in numpy, where it is one expression."""
     accuracy: Accuracy
-    """How far results may be from the exact ones."""
+    """Bound on the error of the results."""
     composed: Callable[[Any, Any], None] | None
     """Adds the steps of a `Question` to `Steps` by other operations.
 
@@ -147,7 +147,7 @@ WORK = define(
     "",
     "a program's own work",
 )
-"""What a trace records besides operations: launches of others' kernels, copies and fills."""
+"""Non-operations in a trace: launches of users' kernels, copies and fills."""
 
 __all__ = [
     "ALL",

@@ -31,7 +31,7 @@ class Elements(NamedTuple):
 
 
 Source: TypeAlias = int | float | Passed | Words | Elements | None
-"""Where an argument comes from: the call, memory kept on the device, or a number."""
+"""Source of an argument: the call, memory kept on the device, or a number."""
 
 
 @dataclass(frozen=True)

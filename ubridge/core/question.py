@@ -14,7 +14,7 @@ from ubridge.core.operation import Op
 from uhal import DType
 
 Known = tuple[DType, Layout]
-"""What is known of an operand: its element type, and its layout from its first element on."""
+"""Facts about an operand: its element type, and its layout from its first element on."""
 
 
 class Question:

@@ -15,7 +15,7 @@ class Rows(NamedTuple):
     columns: int
     pitch: int
     starts: list[int]
-    """Where each group of `rows` begins, in the order of the elements."""
+    """Offset of each group of `rows`, in the order of the elements."""
 
 
 def rows_of(layout: Layout) -> Rows:

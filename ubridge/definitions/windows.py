@@ -39,7 +39,7 @@ def convolved(
 def _positions(
     name: str, length: int, size: int, stride: int, padding: int = 0, dilation: int = 1
 ) -> int:
-    """How many windows an axis has."""
+    """Number of windows along an axis."""
     reach = dilation * (size - 1) + 1
     whole = length + 2 * padding
     require(
@@ -53,7 +53,7 @@ def _positions(
 def _spread(
     length: int, size: int, stride: int, padding: int, dilation: int, out_padding: int
 ) -> int:
-    """How long an axis is that windows are added up on."""
+    """Length of an axis on which windows are added."""
     whole = (length - 1) * stride + dilation * (size - 1) + out_padding + 1
     return max(whole - 2 * padding, 0) if length else 0
 

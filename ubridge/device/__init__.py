@@ -1,1 +1,1 @@
-"""What ubridge keeps for each device: loaded images, kernels, layouts in device memory."""
+"""State that ubridge keeps for each device: loaded images, kernels, layouts in device memory."""

@@ -27,7 +27,7 @@ CACHED_ARRAYS = 16384
 
 
 class CacheCounters(NamedTuple):
-    """What a cache did since it was made."""
+    """Counters of a cache since its creation."""
 
     hits: int
     uploads: int

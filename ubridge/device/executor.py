@@ -1,4 +1,4 @@
-"""What ubridge keeps for a device: kernels, layouts in its memory, and operations that are ready.
+"""State that ubridge keeps for a device: kernels, layouts in its memory, prepared operations.
 
 There is one `DeviceExecutor` a device; it lasts until the device is closed.
 """
@@ -38,7 +38,7 @@ REMEMBERED = 4096
 
 
 class Answer:
-    """How to enqueue an operation of tensors, and the layout and dtype of its result."""
+    """An operation of tensors, ready to enqueue, with the layout and dtype of its result."""
 
     __slots__ = ("ahead", "behind", "dtype", "launch", "layout")
 
@@ -189,7 +189,7 @@ class DeviceExecutor(DeviceKernels, Executor):
 
     @property
     def matmul_launches(self) -> Mapping[str, int]:
-        """How many products each kernel took, by name; `ubridge.matmul_choice` says why."""
+        """Number of matrix products by kernel name; `ubridge.matmul_choice` gives the reason."""
         return {name: tally.count for name, tally in self._tallies.items() if tally.count}
 
     def tally(self, name: str) -> Tally:

@@ -33,7 +33,7 @@ Enqueue = Callable[..., Any]
 
 _SCRATCH = -2
 _PART = "a part of an operation"
-"""What sequences are about that are not told of: the whole operation is."""
+"""Subject of sequences that the recorder skips: it sees the whole operation."""
 
 
 class Ready(NamedTuple):

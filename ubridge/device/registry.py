@@ -34,7 +34,7 @@ class Image(NamedTuple):
 
 
 class Images(Protocol):
-    """Where the images of a backend's kernel modules are."""
+    """Finder of images for a backend's kernel modules."""
 
     def modules(self) -> Sequence[str]:
         """Return the names of the modules, in alphabetical order."""
@@ -67,7 +67,7 @@ class BackendKernels:
     `CANDLE` for kernels with the parameters of `ubridge/kernels/*.cu`.
     """
     images: Images
-    """Where the modules' images are."""
+    """Finder of the modules' images."""
     products: Callable[..., Sequence[MatmulKernel]] = _none
     """Called with the `DeviceExecutor`; returns kernels of matrix products before `tiled`.
 

@@ -34,7 +34,7 @@ class SlicePtrOrNull(NamedTuple):
     """An `info` argument and where it came from."""
 
     pointer: DeviceBuffer | None
-    """What to pass to the kernel; the cache owns it."""
+    """Argument for the kernel; the cache owns it."""
     state: State
 
     @classmethod

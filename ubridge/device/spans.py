@@ -1,4 +1,4 @@
-"""Where buffers lie, for the rule of `core/overlap.py`, which every operation's result keeps."""
+"""Address ranges of buffers, for the overlap rule of `core/overlap.py`."""
 
 from __future__ import annotations
 

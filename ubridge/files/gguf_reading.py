@@ -25,7 +25,7 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 MOST_ALIGNMENT = 1 << 16
-"""That of the largest pages: more would let a small file ask for terabytes."""
+"""Largest accepted alignment, a huge page: larger would let a small file ask for terabytes."""
 MOST_AXES = 4
 MOST_TENSORS = 1 << 16
 """More than any model has; a list of them takes some 30 MB."""

@@ -19,7 +19,7 @@ from ubridge.files.mapped import require_file
 from uhal.errors import NotSupportedError
 
 REQUIRED: Any = object()
-"""As a default: a file without the value is refused."""
+"""Default that refuses a file without the value."""
 MOST = (1 << 63) - 1
 """The largest integer that is read, unless a caller says less."""
 MOST_JSON_BYTES = 1 << 26

@@ -115,11 +115,11 @@ class Weights(Mapping[str, Weight]):
     ) -> None:
         """Made by `load`."""
         self.entries = entries
-        """What the files say of each tensor."""
+        """Facts about each tensor, from the files."""
         self.metadata = metadata
-        """What else they say; texts and numbers are Python's, arrays of numbers numpy's."""
+        """Metadata of the files: Python texts and numbers, numpy arrays."""
         self.device = device
-        """Where tensors are brought."""
+        """Device that tensors are copied to."""
 
     @property
     def nbytes(self) -> int:

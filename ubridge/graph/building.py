@@ -43,7 +43,7 @@ class GraphBuilder:
         self.storages = Storages()
         """The memory of every node."""
         self._describer: Describer | None = None
-        """What describes operations on the graph's device, once that is known."""
+        """Describes operations on the graph's device; unset until the device is known."""
         if device is not None:
             self._use(as_device(device))
         self._order: list[int] | None = None

@@ -30,7 +30,7 @@ from uhal.interop import StreamLike
 
 @dataclass(frozen=True)
 class Verification:
-    """What `GraphPlan.verify` found."""
+    """Result of `GraphPlan.verify`."""
 
     differing: tuple[Node, ...]
     """The nodes with memory that differed between the replay and the run, in order."""

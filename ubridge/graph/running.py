@@ -159,7 +159,7 @@ class RunnableGraph(GraphBuilder):
 
 @dataclass(frozen=True)
 class GraphExecResult:
-    """What one run of a graph did."""
+    """Report of one run of a graph."""
 
     n_launches: int
     """Operations dispatched, one launch each on the host, ROCm and CUDA."""

@@ -49,7 +49,7 @@ def _kind(node: Node) -> str:
 
 
 def _memory(graph: RunnableGraph, index: int) -> str:
-    """Where a value lies: in the arena, in memory of its own, or in the user's."""
+    """Location of a value: the arena, its own memory, or the user's memory."""
     view = graph.storages.values[index]
     storage = graph.storages[view.storage]
     if storage.is_planned:

@@ -67,7 +67,7 @@ class Architecture:
     alibi: bool = False
     has_learned_positions: bool = False
     windows: tuple[int, ...] = ()
-    """How many of the last keys a query sees in each layer, itself included; 0: all."""
+    """Window of each layer: last keys that a query sees, itself included; 0: all."""
     scale: float = 0.0
     """Factor of the attention scores."""
     score_cap: float = 0.0

@@ -38,7 +38,7 @@ _SCALINGS = ("none", "linear", "yarn", "longrope")
 _ENDS = ("eos", "eot", "eom")
 """Tokens that end a text, a turn, a message."""
 _NO_TOKENS = (-1, 0xFFFFFFFF)
-"""What some converters write for a token that there is not."""
+"""Values that some converters write for a missing token."""
 _HARMLESS = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout")
 """Keys that change no logits."""
 _ANGLES = ("rope.dimension_count", "rope.freq_base")
@@ -154,7 +154,7 @@ def _rope(weights: ub.Weights, kind: str, config: Settings, row: Row) -> Rope:
 def _divisors(
     weights: ub.Weights, name: str, pairs: int, where: object, factor: float = 1.0
 ) -> tuple[float, ...]:
-    """What the step of each pair is divided by."""
+    """Divisor of each pair's step."""
     entry = weights.entries.get(name)
     if entry is None or entry.kind != f32 or entry.elements != pairs:
         given = "none" if entry is None else f"{entry.elements} of {entry.kind_name}"

@@ -152,7 +152,7 @@ class Loader:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What a user should know of matrices that are not brought to the format asked for."""
+        """Notes for the user about matrices that keep another format than requested."""
         if self.recipe is None:
             return ()
         kinds = Counter(self._format_of(one) for one in self.wanted if self._is_quantizable(one))

@@ -96,7 +96,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Made:
-    """What was written."""
+    """Report of the written files."""
 
     folder: Path
     seed: int

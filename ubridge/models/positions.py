@@ -44,11 +44,11 @@ class Rope:
     is_rounded: bool = True
     """Whether YaRN's bounds are integers."""
     short: tuple[float, ...] = ()
-    """What each pair's step is divided by; empty: by nothing."""
+    """Divisor of each pair's step; empty: 1."""
     long: tuple[float, ...] = ()
     """For longrope, the same in a text of more than `trained` positions."""
     magnitude: float = 1.0
-    """What cosines and sines are multiplied by."""
+    """Factor of cosines and sines."""
 
     @classmethod
     def of(cls, config: Settings, width: int, context: int, partial: float) -> Rope:

@@ -1,4 +1,4 @@
-"""What a model is read from: a Hugging Face folder or a GGUF file, in one form.
+"""Sources of a model: a Hugging Face folder or a GGUF file, in one form.
 
 Kinds of files that are not read are refused by name, each with what to do instead.
 """
@@ -41,12 +41,12 @@ class Source:
     design: Architecture
     weights: ub.Weights
     names: Mapping[str, str]
-    """What each part is called, as `table.Row.names`."""
+    """Name of each part, as in `table.Row.names`."""
     is_gguf: bool
     ignored: Callable[[str], bool] = field(repr=False, default=lambda name: False)
     """Whether a tensor that nothing asks for may be there."""
     notices: tuple[str, ...] = ()
-    """What a user should know of these files."""
+    """Notes for the user about these files."""
 
     def spellings(self, layer: int, part: str) -> Iterator[str]:
         """Yield the names that a part of a layer (-1: outside) may have in these files."""

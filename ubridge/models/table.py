@@ -34,18 +34,18 @@ Axes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """What is special about one architecture."""
+    """Properties of one architecture."""
 
     gguf: str
     """Its `general.architecture` in GGUF files; empty where llama.cpp has none."""
     names: Mapping[str, str]
-    """What its tensors are called in safetensors, by part; the file has one of several names."""
+    """Possible names in safetensors for the tensors of each part."""
     axes: Axes = field(default_factory=dict)
     """Fields of `Architecture` that are always so."""
     flags: Callable[[Settings], Axes] = lambda config: {}
     """Fields that its `config.json` decides."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What counts where `config.json` says nothing, by its keys."""
+    """Defaults for keys missing in `config.json`."""
     fixed: Mapping[str, bool] = field(default_factory=dict)
     """Keys of `config.json` of which only this value is known here."""
     partial: float = 1.0
@@ -196,7 +196,7 @@ _PLAIN: Axes = {"norm": "layer", "mlp": "plain", "activation": "gelu_pytorch_tan
 
 
 def _context(positions: int, **more: Any) -> dict[str, Any]:
-    """What a configuration leaves out: these positions, and `more`."""
+    """Defaults of a configuration: these positions, and `more`."""
     return {"max_position_embeddings": positions, **more}
 
 

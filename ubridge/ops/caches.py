@@ -1,4 +1,4 @@
-"""What reads positions from the device: appends to caches, rotations, attention over a cache."""
+"""Operations with positions on the device: cache appends, rotations, attention over a cache."""
 
 from __future__ import annotations
 

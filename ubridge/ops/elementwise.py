@@ -49,9 +49,9 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleErro
 from uhal.interop import StreamLike
 
 _REMEMBERED = 4096
-"""How many results a cache keeps; a program uses the same few layouts again and again."""
+"""Capacity of a cache of results; programs repeat a few layouts."""
 _ON_BOOLEANS = {ADD: MAXIMUM, MULTIPLY: MINIMUM}
-"""What numpy's sums and products of booleans are: or and and."""
+"""Operations for numpy's sums (or) and products (and) of booleans."""
 
 
 def plan_unary(op: Op, x: Value, parameter: float | None = None) -> Plan:

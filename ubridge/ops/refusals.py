@@ -1,4 +1,4 @@
-"""What numpy's tensors do and ours do not: refused with a message that says what to use instead."""
+"""numpy operations that tensors lack: refused with a message that names the alternative."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _planned(
 
 
 def _chained(executor: Executor, plan: Plan) -> Callable[..., Any]:
-    """What launches a plan after the plans of its operands."""
+    """Launcher of a plan after the plans of its operands."""
     question, numbers = plan.question, plan.numbers
     launch = executor.enqueuing(question)
     needs_memory = question.is_in_place

@@ -134,7 +134,7 @@ class StridedTensor(TensorData):
 
     @property
     def layout(self) -> Layout:
-        """Where the elements lie in `buffer`."""
+        """Layout of the elements in `buffer`."""
         return self._layout
 
     @property
@@ -401,7 +401,7 @@ def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
 
 
 def _axes_after(parts: Sequence[Index]) -> int:
-    """How many axes of the tensor the parts behind an ellipsis take."""
+    """Number of tensor axes that the parts behind an ellipsis index."""
     behind = parts[next(at for at, part in enumerate(parts) if part is Ellipsis) + 1 :]
     return sum(1 for part in behind if part is not None)
 

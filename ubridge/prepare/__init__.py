@@ -1,1 +1,1 @@
-"""How operations become launches of Candle's kernels and of ubridge's own."""
+"""Lowering of operations to launches of Candle's kernels and of ubridge's own."""

@@ -16,7 +16,7 @@ from uhal.errors import InvalidImageError
 
 
 class Fit(IntEnum):
-    """How well an image fits a device; the larger is taken."""
+    """Fit of an image to a device; the larger is taken."""
 
     REFUSED = 0
     COMPATIBLE = 1
@@ -29,7 +29,7 @@ class Fit(IntEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a backend says of one image."""
+    """A backend's judgement of one image."""
 
     description: str
     fit: Fit

@@ -19,7 +19,7 @@ BASE_FLAGS = (
     *("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math"),
     *("-shared", "-fPIC", "-fvisibility=hidden"),
 )
-"""How a host kernel is compiled on every machine; a level only adds its `-march`.
+"""Compiler options of a host kernel on every machine; a level only adds its `-march`.
 
 No kernel reads `errno` or the floating-point flags, and a compiler that must keep them right does
 not vectorize a choice between two values. No result changes.
@@ -32,7 +32,7 @@ CHECKED_FLAGS = (
     # All that a compiler links by itself but the sanitizer's own library.
     *("-Wl,--no-as-needed", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc"),
 )
-"""What a host kernel is compiled with besides, so that every access is checked."""
+"""Additional compiler options that check every access of a host kernel."""
 
 CHECK = "UHAL_HOST_CHECK"
 """The variable that asks for checked kernels: 1."""
@@ -68,7 +68,7 @@ _V3 = _V2 | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split())
 _V4 = _V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
 
 GENERIC = Level("generic", None, "")
-"""What any CPU runs: built on machines that no level below names."""
+"""Level of any CPU, for architectures without a level below."""
 
 _MATRICES = frozenset({"matmul_packed"})
 _BLOCKS = frozenset({"block_matmul"})

@@ -66,7 +66,7 @@ class CubinEntry:
 
 @dataclass(frozen=True)
 class CubinImage:
-    """What a cubin says of itself."""
+    """Description of a cubin, from the file."""
 
     target: str
     """`sm_80`, `sm_90a`, `sm_100f`."""
@@ -152,7 +152,7 @@ class _Reader:
         return ""
 
     def _header_constants(self) -> dict[str, bytes]:
-        """What `<uhal/kernel.h>` left of each kernel's parameters."""
+        """Each kernel's parameters, from the constants of `<uhal/kernel.h>`."""
         found: dict[str, bytes] = {}
         data: dict[int, bytes] = {}
         for symbol in self._file.symbols:

@@ -53,7 +53,7 @@ class FatbinEntry:
 
     @property
     def description(self) -> str:
-        """What a message calls the entry: `PTX 9.0 for sm_75`, `cubin for sm_90a`."""
+        """Name of the entry in messages: `PTX 9.0 for sm_75`, `cubin for sm_90a`."""
         if self.ptx_version is not None:
             return f"PTX {self.ptx_version[0]}.{self.ptx_version[1]} for {self.target}"
         return f"{self.kind} for {self.target}"

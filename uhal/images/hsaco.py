@@ -57,7 +57,7 @@ class HsacoKernel:
 
     name: str
     symbol: str
-    """What the runtime finds it by: the name of its descriptor."""
+    """Lookup name in the runtime: the name of its descriptor."""
     exported: bool
     """False when the runtime cannot find it: its descriptor is hidden, or symbols were stripped."""
     signature: Signature
@@ -88,7 +88,7 @@ class HsacoKernel:
 
 @dataclass(frozen=True)
 class HsacoImage:
-    """What a code object says of itself."""
+    """Description of a code object, from the file."""
 
     target: TargetId
     generic_version: int

@@ -46,7 +46,7 @@ class _Reader:
             self._relocated[target] = self._value(kind, symbol, addend)
 
     def _value(self, kind: int, symbol: int, addend: int) -> int | None:
-        """What a relocation writes; None: no reading tells."""
+        """Value that a relocation writes; None: unknown from the file."""
         if kind in RELATIVE:
             return addend
         if kind in _SYMBOLIC and self._library.dynamic_symbols[symbol].section != elf.SHN_UNDEF:
@@ -68,7 +68,7 @@ class _Reader:
         return found
 
     def _listed(self, address: int, name: str) -> Iterator[int]:
-        """What the pointers between two bounds lead to; null ones are padding."""
+        """Targets of the pointers between two bounds; null pointers are padding."""
         begin, end = self._pointer(address), self._pointer(address + 8)
         if begin is None or end is None:
             return

@@ -77,7 +77,7 @@ def relocations(library: elf.Elf) -> Iterator[tuple[int, int, int, int]]:
 
 
 class _Damage(Exception):
-    """What is wrong."""
+    """Description of the damage."""
 
 
 class _Reader:

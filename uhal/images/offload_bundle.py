@@ -45,9 +45,9 @@ class BundleEntry:
     """One code object of a bundle."""
 
     id: str
-    """As the compiler wrote it: `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-`."""
+    """Spelling of the compiler: `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-`."""
     kind: str
-    """What made it: `hip`, `hipv4`, `openmp`, `host`."""
+    """Its origin: `hip`, `hipv4`, `openmp`, `host`."""
     target: str
     """Its target id, `amdgcn-amd-amdhsa--gfx90a:xnack-`; of host code a triple."""
     payload: bytes

@@ -63,7 +63,7 @@ class ProgramCache:
 
     @property
     def folder(self) -> Path | None:
-        """Where programs are kept, `None` where none are."""
+        """Folder of the cached programs, `None` without a cache."""
         return None if self.refusal else self._folder
 
     @contextlib.contextmanager

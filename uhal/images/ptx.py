@@ -82,11 +82,11 @@ class PtxEntry:
 
 @dataclass(frozen=True)
 class PtxImage:
-    """What a PTX text says of itself."""
+    """Description of a PTX text, from the text."""
 
     version: tuple[int, int]
     target: str
-    """As written: `sm_75`, `sm_90a`, `sm_100f`."""
+    """Spelling in the text: `sm_75`, `sm_90a`, `sm_100f`."""
     address_size: int
     entries: tuple[PtxEntry, ...]
 
@@ -303,7 +303,7 @@ def _declared_signatures(text: str) -> dict[str, Signature]:
 
 
 def _header_signatures(code: str) -> dict[str, Signature]:
-    """What the constants that `<uhal/kernel.h>` left say, by entry."""
+    """Signatures from the constants of `<uhal/kernel.h>`, by entry."""
     told: dict[str, Signature] = {}
     for found in _HEADER_SIGNATURE.finditer(code):
         if len(found[2]) > 6 * header_signature.MAX_BYTES:

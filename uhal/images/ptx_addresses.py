@@ -53,7 +53,7 @@ class Instruction:
 
 @dataclass
 class _Evidence:
-    """What the instructions of a kernel show once every register's sums are known."""
+    """Evidence from a kernel's instructions, with every register's sums known."""
 
     addresses: set[Sum] = field(default_factory=set)
     converted: set[int] = field(default_factory=set)

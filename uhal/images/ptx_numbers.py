@@ -48,7 +48,7 @@ def classify_numbers(words: Mapping[str, int], body: Sequence[str]) -> dict[int,
 
 
 def _kind_of(one: Instruction) -> str:
-    """What the type of an instruction's sources, its last, says; empty for one of bits."""
+    """Kind from the last type of an instruction, its sources' type; empty for untyped bits."""
     if one.name in _INTEGER_ONLY:
         return "integer"
     type_name = one.modifiers[-1] if one.modifiers else ""

@@ -78,7 +78,7 @@ def read_parameters(
 
 
 def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, str | None]:
-    """What a PTX type tells. The sign of an integer is not among it: compilers write `.u32`."""
+    """Facts from a PTX type. The sign of an integer is unknown: compilers write `.u32`."""
     if is_array:
         # f16, bf16 and f8 are byte arrays too, and so is a structure of one pointer.
         return ("unknown" if size in (1, 2, 8) else "aggregate"), None

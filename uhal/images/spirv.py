@@ -39,7 +39,7 @@ class SpirvModule(SpirvWords):
 
     @cached_property
     def signatures(self) -> Mapping[str, Signature]:
-        """What the module says of each kernel, worked out when it is asked for."""
+        """Description of each kernel, computed on first access."""
         return LazySignatures(self.entries, lambda name: self.signature(self.entries[name]))
 
     def function_of(self, entry: Entry) -> Function:
@@ -83,7 +83,7 @@ class SpirvModule(SpirvWords):
 
     @cached_property
     def _header_constants(self) -> dict[str, bytes]:
-        """What `<uhal/kernel.h>` left of each kernel's parameters."""
+        """Each kernel's parameters, from the constants of `<uhal/kernel.h>`."""
         found: dict[str, bytes] = {}
         budget = len(self.words)
         for identifier, one in self.globals.items():

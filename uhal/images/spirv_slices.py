@@ -100,14 +100,14 @@ class Slice:
     image: bytes
     capabilities: tuple[int, ...]
     hidden: tuple[int, ...]
-    """What is passed behind the caller's arguments: module variables by identifier, or `SHARED`."""
+    """Hidden arguments after the caller's: module variables by identifier, or `SHARED`."""
     indirect: bool
     """Whether it reaches memory through pointers that are no arguments."""
 
 
 @dataclass
 class _Use:
-    """What a function's instructions name."""
+    """Identifiers that a function's instructions use."""
 
     names: set[int]
     calls: set[int]

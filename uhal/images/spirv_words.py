@@ -92,7 +92,7 @@ class Function:
     end: int = 0
     parameters: list[int] = field(default_factory=list)
     parameters_end: int = 0
-    """Where the words after its parameters begin."""
+    """Index of the first word after its parameters."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Entry:
 
 
 class SpirvWords:
-    """What a module is made of. Immutable. Any method may raise `InvalidImageError`."""
+    """Contents of a module. Immutable. Any method may raise `InvalidImageError`."""
 
     def __init__(self, image: bytes, what: str = "the image") -> None:
         """Read it; `what` stands for it in messages."""

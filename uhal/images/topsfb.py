@@ -70,7 +70,7 @@ class GcuKernel:
 
 @dataclass(frozen=True)
 class GcuImage:
-    """What a GCU ELF file says of itself."""
+    """Description of a GCU ELF file, from the file."""
 
     target: str | None
     """`gcu300`; `None` when neither flags nor note tell."""
@@ -91,7 +91,7 @@ class TopsfbEntry:
     """One device image of a `.topsfb`."""
 
     id: str
-    """As the compiler wrote it: `tops-dtu-enflame-tops--gcu300`."""
+    """Spelling of the compiler: `tops-dtu-enflame-tops--gcu300`."""
     target: str | None
     """The architecture by the id."""
     payload: bytes

@@ -1,4 +1,4 @@
-"""What single instructions of a kernel ask of a GPU, and what to do about it."""
+"""Memory cost of a kernel's instructions on a GPU, with advice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def advice(accesses: Iterable[Access], branches: Iterable[Branch]) -> str:
 
 
 def _of_access(one: Access) -> tuple[float, str] | None:
-    """How many turns an access wastes, and why."""
+    """Number of turns that an access wastes, and the reason."""
     if one.kind == "atomic" and one.same_address > 2 * one.requests:
         together = one.same_address / one.requests
         return one.same_address, (

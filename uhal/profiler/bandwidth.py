@@ -1,4 +1,4 @@
-"""How fast a device copies within its memory: what other rates are compared with."""
+"""Bandwidth of copies within a device's memory: the reference for other rates."""
 
 from __future__ import annotations
 

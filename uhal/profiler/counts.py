@@ -60,7 +60,7 @@ class KernelCounts:
 
     @property
     def scale(self) -> float:
-        """What a sum over the counted blocks is multiplied by for all blocks."""
+        """Factor from a sum over the counted blocks to a sum over all blocks."""
         return self.blocks / self.counted_blocks
 
     def sums(self, space: Space, *kinds: Kind) -> Access:

@@ -30,7 +30,7 @@ class annotate(contextlib.ContextDecorator):
         if not isinstance(name, str):
             raise TypeError(f"name: expected a str, got {type(name).__name__}")
         self.name = name
-        """What the range is called."""
+        """Name of the range."""
         self._stream = stream
         self._nbytes = nbytes
         self._open: list[tuple[_lane.OpenRange | None, tuple[RangeLibrary, ...]]] = []

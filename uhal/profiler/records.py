@@ -38,7 +38,7 @@ class Watched:
     """A device that was profiled."""
 
     name: str
-    """As `cuda:0`."""
+    """Its name, such as `cuda:0`."""
     product: str
     processors: int
     threads_per_processor: int | None
@@ -70,7 +70,7 @@ class Records:
     dropped: dict[str, int]
     """Records there was no room for, by kind."""
     broken: dict[str, str]
-    """What is wrong with devices that were not watched, or not to the end, by their names."""
+    """Reasons for incomplete records, by device name."""
     occupancy: dict[tuple[int, int, int], float]
     """Share of a processor's threads, by (what, threads of a block, dynamic shared bytes)."""
 

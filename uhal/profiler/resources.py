@@ -1,4 +1,4 @@
-"""What each kernel of an image takes of a device: registers, spills, shared memory, occupancy.
+"""Resources of each kernel in an image: registers, spills, shared memory, occupancy.
 
 NVIDIA's `ptxas` says it of PTX, for any target; code objects for AMD say it in their metadata.
 """
@@ -69,7 +69,7 @@ AMD = {
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What a kernel takes on a target. Bytes; `None` where the source does not say."""
+    """Resources of a kernel on a target, in bytes; `None` for unknown."""
 
     kernel: str
     target: str

@@ -1,4 +1,4 @@
-"""What a profile found out, as rows that are made when they are asked for.
+"""Results of a profile, as rows that are made on demand.
 
 What makes them is imported then, too: `import uhal` is for every program, a profile for few.
 """
@@ -24,7 +24,7 @@ class Results:
 
     @property
     def records(self) -> Records:
-        """What was noted, as columns."""
+        """The records, as columns."""
         if self._records is None:
             raise RuntimeError("the profile has not ended: leave its `with` block, or stop() it")
         return self._records
@@ -46,7 +46,7 @@ class Results:
 
     @property
     def counted(self) -> Sequence[KernelCounts]:
-        """What the simulated CUDA driver counted of kernels; empty unless it counts."""
+        """Kernel counts of the simulated CUDA driver; empty unless it counts."""
         return self._counted
 
     @property
@@ -65,7 +65,7 @@ class Results:
 
     @cached_property
     def devices(self) -> Sequence[timeline.Use]:
-        """How each device that worked spent its time, and its longest gaps."""
+        """Busy and idle time of each device that worked, and its longest gaps."""
         from uhal.profiler import timeline
 
         return timeline.uses(self.records)

@@ -53,7 +53,7 @@ def is_profiling() -> bool:
 
 
 class Profile(Results):
-    """What `uhal.profile()` returns: a context manager, and afterwards the results.
+    """Result of `uhal.profile()`: a context manager, and afterwards the results.
 
     Times are nanoseconds, on one clock for host and devices, from the profile's begin. The thread
     that enters need not be the one that works. Results are there once it has ended; asking before

@@ -13,7 +13,7 @@ from uhal.profiler.records import COPIES, KINDS, Columns, Kernel, Records
 
 @dataclass(frozen=True)
 class Times:
-    """How long a thing took that happened several times, in nanoseconds."""
+    """Durations of a repeated event, in nanoseconds."""
 
     calls: int
     total: int
@@ -40,16 +40,16 @@ class Times:
 
 @dataclass(frozen=True)
 class Work:
-    """What was given to one device under one name."""
+    """Work enqueued on one device under one name."""
 
     kind: str
     """`launch`, `work` of a library, `h2d`, `d2h`, `d2d`, `peer` or `fill`."""
     name: str
     device: str
     calls: int
-    """How often it was given to the device; those with times are fewer where a device was lost."""
+    """Number of enqueued calls; a lost device has times for fewer."""
     host: Times
-    """What the call took its caller, the events of the profile included."""
+    """Host time of the call, including the profile's events."""
     on_device: Times | None
     """From its beginning to its end on the device; `None` where no time is known."""
     nbytes: int
@@ -61,7 +61,7 @@ class Work:
     gigabytes_per_second: float | None
     """Those bytes by the time on the device."""
     share_of_copy: float | None
-    """That rate by the device's measured rate of a copy, which reads and writes each byte."""
+    """Rate relative to a measured copy on the device, which reads and writes each byte."""
     registers: int | None
     """Registers of each thread of a kernel; `None` where the vendor does not say."""
     static_shared_bytes: int | None
@@ -69,12 +69,12 @@ class Work:
     """Share of a processor's threads that blocks of it can fill: the mean over the launches."""
     signature: str
     lines: tuple[tuple[str, int], ...]
-    """Where in Python it was asked for, with how often: the five that did most."""
+    """The five most frequent calling lines in Python, with their counts."""
 
 
 @dataclass(frozen=True)
 class RangeRow:
-    """What happened within ranges of one name inside the same ranges."""
+    """Summary of the ranges with one name inside the same outer ranges."""
 
     path: str
     """Its name, behind the names of the ranges around it."""

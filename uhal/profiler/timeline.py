@@ -21,23 +21,23 @@ class Gap:
     after: str
     before: str
     host_part: int
-    """How much of it went by before the next work had been given to the device."""
+    """Part of the gap before the next work was enqueued."""
     host_waited: bool
     """Whether that work came after the host had waited for the device, so that it ran dry."""
     line: str
-    """Where in Python the next work was asked for."""
+    """Python line that enqueued the next work."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """How a device spent the time from its first work to its last, in nanoseconds."""
+    """Busy and idle time of a device from its first work to its last, in nanoseconds."""
 
     device: str
     first: int
     last: int
     busy: int
     gaps: int
-    """How many gaps there were."""
+    """Number of gaps."""
     idle_host: int
     """The part of the idle time before the host enqueued the next work."""
     idle_device: int

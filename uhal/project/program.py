@@ -10,7 +10,7 @@ from uhal import Device, DeviceBuffer, Module
 
 BUILD = Path(__file__).parent / "build"
 IMAGES = {"host": "kernels.so", "cuda": "kernels.ptx", "opencl": "kernels.spv"}
-"""What `make` builds for each backend."""
+"""Images that `make` builds for each backend."""
 
 
 def load(device: Device) -> Module:

@@ -72,7 +72,7 @@ class Loop(Scope):
 
 
 class Program:
-    """What the functions of one module share: variables, files, first target and version."""
+    """Shared state of a module's functions: variables, files, first target and version."""
 
     def __init__(self) -> None:
         self.target = FIRST_TARGET
@@ -121,7 +121,7 @@ class Builder:
         self.head: tuple[str, int] | None = None
         """The line of the function's head, while its parameters and its end are built."""
         self.abandoned: tuple[str, int] | None = None
-        """Where a loop begins that Python's `break` or an error left."""
+        """Location of a loop that Python's `break` or an error left."""
         self._counts = dict.fromkeys(_LETTERS, 0)
         self._labels = 0
         self._names = 0

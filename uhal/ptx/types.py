@@ -53,7 +53,7 @@ class Type:
 
     @property
     def in_memory(self) -> str:
-        """How loads and stores spell it."""
+        """Its spelling in loads and stores."""
         return self.register if self.bits == 16 and self.is_float else self.ptx
 
     def __call__(self, value: Any) -> Any:
@@ -61,7 +61,7 @@ class Type:
         return Type.convert(value, self)
 
     convert: Callable[[object, Type], Any]
-    """What a call does; conversions.py sets it, which needs the types first."""
+    """Conversion in a call; set by conversions.py, which imports the types."""
 
     def holds(self, number: Any) -> bool:
         """Say whether a Python number can become a constant of this type."""

@@ -37,7 +37,7 @@ def _updating(operation: str) -> Callable[[Variable, object], Variable]:
 
 
 class Value:
-    """What a register holds, or a constant. Immutable; made by operations.
+    """Value of a register, or a constant. Immutable; made by operations.
 
     `//` and `%` of integers truncate toward zero, as in C. `>>` is arithmetic for signed types. An
     amount beyond the width shifts everything out.

@@ -21,7 +21,7 @@ _MODULES = {
     "make-model": "ubridge.models.commands.make_model",
 }
 INTERRUPTED = 130
-"""What a shell says of a program that Ctrl-C ended."""
+"""Exit status of a program that Ctrl-C ended."""
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def _paths(text: str) -> list[Path]:
 
 @contextmanager
 def _weights(command: str, options: argparse.Namespace) -> Iterator[Path]:
-    """Where the model is."""
+    """Path of the model."""
     folder, files = options.local_weights, options.weight_files
     if (folder is None) == (files is None):
         raise ArgumentValueError("expected either --local-weights DIR or --weight-files A,B,…")

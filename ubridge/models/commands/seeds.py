@@ -1,4 +1,4 @@
-"""What commands by a model's name have of their own, as Candle's examples and Ubridge's have it."""
+"""Settings of commands by a model's name, equal to Candle's and Ubridge's examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Seed:
     architectures: tuple[str, ...]
     """Rows of the table of architectures."""
     kinds: tuple[str, ...] = ()
-    """What `--which` and `--model` take; a configuration beside the weights says more."""
+    """Values of `--which` and `--model`; a configuration beside the weights is more precise."""
     temperature: float | None = None
     """None for the most probable token."""
     top_p: float | None = None

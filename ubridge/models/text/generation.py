@@ -109,7 +109,7 @@ class Generation(Iterator[str]):
         self.reused_tokens = 0
         """Tokens of the prompt that the cache held already."""
         self.tokens: list[int] = []
-        """What was chosen, with the token that ended it."""
+        """Chosen tokens, with the final token that ended the text."""
         self.choices: list[Choice] = []
         """The same with log-probabilities, where those were asked for."""
         self.finish: str | None = None

@@ -21,7 +21,7 @@ Hook = Callable[[ub.DeviceTensor, Sequence[int]], ub.DeviceTensor | None]
 """Called with the logits and all tokens before them; returns others, or none to keep them."""
 _MODULE = "sampling"
 _LEAST_FACTOR, _MOST = 2.0**-126, float(np.finfo(np.float32).max)
-"""What factors of f32 are kept within: 0 and infinity times each other are no number."""
+"""Bounds of f32 factors: a product of 0 and infinity would be NaN."""
 _TOKENS_OF_A_WORK_ITEM = 8
 
 
@@ -45,7 +45,7 @@ class Sampler:
 
     @property
     def seed(self) -> int:
-        """What the draws come from: `sampling.seed`, or one of its own."""
+        """Seed of the draws: `sampling.seed`, or a fresh seed."""
         return self._generator.seed
 
     def choose(self, logits: ub.DeviceTensor) -> int:
@@ -79,7 +79,7 @@ class Sampler:
 
 
 class Selection:
-    """What `sample_f32` is given to choose one token after another. One thread may use it.
+    """Arguments of `sample_f32` for token after token. One thread may use it.
 
     It is on the device of the logits, from where one number crosses to the host; for devices that
     have no such kernel (GCUs) it is on the host, and gets copies.
@@ -159,7 +159,7 @@ class Selection:
     def _noted(
         self, tokens: Sequence[int], generated: Mapping[int, int]
     ) -> tuple[DeviceBuffer, DeviceBuffer]:
-        """How long the text was with each token's last one, and how often each was generated."""
+        """Per token: text length at its last use, and its number of uses."""
         lengths, counts = (np.zeros(self._size, np.uint32) for _ in range(2))
         np.maximum.at(lengths, np.array(tokens, np.int64), np.arange(1, len(tokens) + 1))
         for token, count in generated.items():

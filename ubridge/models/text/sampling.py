@@ -38,7 +38,7 @@ GREEDY = 1e-7
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen; the default is the most probable token."""
+    """Settings for choosing the next token; the default is the most probable token."""
 
     temperature: float = 0.0
     """0 for the most probable token; 1 draws by the model's own probabilities."""

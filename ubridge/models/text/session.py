@@ -230,7 +230,7 @@ class Session:
         self.close()
 
     def _described(self, cache: CacheLike) -> dict[str, Any]:
-        """What a cache has to agree in."""
+        """Facts that a saved cache must share with the session."""
         return {
             "architecture": self.model.architecture,
             "vocabulary": self.model.vocabulary,

@@ -72,7 +72,7 @@ def render(
 
 
 class _Refused(Exception):
-    """What a template raises itself."""
+    """Error that a template raises itself."""
 
 
 def _refuse(message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What lies beside a tokenizer in a Hugging Face folder: templates, names, tokens added later."""
+"""Files beside a tokenizer in a Hugging Face folder: templates, names, added tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKENS_OF_CHATGLM = (
     *("[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"),
     *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
 )
-"""What the tokenizer of ChatGLM3, a program of its own, puts behind SentencePiece's."""
+"""Tokens that ChatGLM3's own tokenizer program adds to SentencePiece's."""
 _OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
@@ -31,7 +31,7 @@ class Added:
     is_special: bool
     """Whether it stands for no text."""
     options: Mapping[str, bool]
-    """How it is found in a text, as the tokenizers library names it."""
+    """Rules for finding it in a text, by their names in the tokenizers library."""
 
     def require(self, given: int | None, path: Path) -> None:
         """Raise `InvalidFileError` where a tokenizer gives it another number than its file."""

@@ -25,7 +25,7 @@ def _alphabet() -> dict[int, str]:
 
 
 WRITTEN: Mapping[int, str] = _alphabet()
-"""How each byte is written."""
+"""Spelling of each byte."""
 _BYTE_OF = {sign: byte for byte, sign in WRITTEN.items()}
 
 

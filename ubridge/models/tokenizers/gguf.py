@@ -101,7 +101,7 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any], object], Tokenizer]] = {
     "gpt2": _byte_pairs,
     "rwkv": _world,
 }
-"""What makes each kind that `tokenizer.ggml.model` names."""
+"""Constructor for each kind in `tokenizer.ggml.model`."""
 
 
 def _vocabulary(
@@ -131,7 +131,7 @@ def _vocabulary(
 
 
 def _kinds(metadata: Mapping[str, Any], texts: list[str]) -> list[int]:
-    """What each token is: as the file says it, but for tokens spelled as control tokens."""
+    """Type of each token: from the file, except for tokens spelled as control tokens."""
     told = _numbers(metadata, "token_type")
     kinds = told or [int(Kind.BYTE if BYTE.fullmatch(one) else Kind.NORMAL) for one in texts]
     if not told:

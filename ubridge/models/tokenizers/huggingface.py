@@ -66,7 +66,7 @@ def _add(tokenizer: Any, more: Added, path: Path) -> None:
 
 
 class JsonTokenizer(Tokenizer):
-    """What the `tokenizers` library made of a file."""
+    """Tokenizer of the `tokenizers` library, read from a file."""
 
     def __init__(self, parsing: Any, plain: Any, beside: Beside) -> None:
         """Take two equal tokenizers; `plain` is set to treat special tokens as text."""
@@ -91,7 +91,7 @@ class JsonTokenizer(Tokenizer):
         return found if around is None else [*around[0], *found, *around[1]]
 
     def _adding(self, beside: Beside) -> tuple[list[int], list[int]] | None:
-        """What texts begin and end with where the configuration changes the post-processor's."""
+        """First and last tokens of texts, if the configuration overrides the post-processor."""
         usual = before, behind = _around(self._parsing)
         if self.begin is not None:
             begins = before[:1] == [self.begin]
@@ -186,7 +186,7 @@ class _Growing(Stream):
 
 
 def _around(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What the post-processor of a file puts before and behind every text."""
+    """Tokens that the post-processor of a file puts before and behind every text."""
     text = "a"
     whole, alone = (tokenizer.encode(text, add_special_tokens=one).ids for one in (True, False))
     for before in range(len(whole) - len(alone) + 1):

@@ -59,7 +59,7 @@ _EAST_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
 @dataclass(frozen=True)
 class Splitting:
-    """How one kind of tokenizer prepares a text."""
+    """Text preparation for one kind of tokenizer."""
 
     patterns: tuple[str, ...]
     whole_words: bool = False
@@ -129,7 +129,7 @@ _CLASS = re.compile(r"\\(?:p\{(?P<category>\w+)\}|(?P<blank>[sS]))")
 _WHITE_SPACE = "\\t-\\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space; Python's own class has the separators U+001C to U+001F, too."""
 _PLANES = (range(0x40000), range(0xE0000, 0xE0200))
-"""What has characters that are anything but unassigned or private."""
+"""Ranges with all assigned characters that are not private."""
 
 
 def splitting_of(name: str) -> Splitting:

@@ -82,7 +82,7 @@ def read(path: Path) -> Tokenizer:
 
 
 class SentencePieceTokenizer(PieceTokenizer):
-    """As SentencePiece itself: tokens that users defined are found in the text it prepared."""
+    """Same as SentencePiece: user-defined tokens are found in the normalized text."""
 
     def __init__(self, vocabulary: Vocabulary, removes_blanks: bool) -> None:
         """Take a vocabulary; blanks at both ends and beside other blanks may be removed."""

@@ -1,4 +1,4 @@
-"""What every tokenizer does, and which one reads a path."""
+"""Interface of all tokenizers, and the choice of a tokenizer for a path."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Tokenizer(ABC):
     """Texts to tokens and back. It keeps nothing of either; any thread may use it."""
 
     vocabulary: int
-    """How many tokens there are: each is one of 0…vocabulary-1."""
+    """Number of tokens: ids are 0…vocabulary-1."""
     begin: int | None = None
     """The token that texts begin with, where the model has one."""
     end: int | None = None
     """The token that ends a text."""
     chat_template: str | None = None
-    """How messages become a prompt, in Jinja's language."""
+    """Jinja template that turns messages into a prompt."""
     chat_templates: Mapping[str, str] = {}
     """Templates for other purposes, such as tools, by their names."""
     template_names: Mapping[str, Any] = {}
@@ -216,7 +216,7 @@ def _file_of(path: Path) -> Path:
 
 
 def _kind_of(path: Path) -> str:
-    """What a file is, by its name and else by its ending."""
+    """Kind of a file, by its name or else by its suffix."""
     if path.name in _READERS:
         return path.name
     for name in _READERS:

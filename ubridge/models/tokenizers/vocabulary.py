@@ -12,7 +12,7 @@ from ubridge.files.errors import InvalidFileError
 from ubridge.models.tokenizers.tokenizer import CONTROL_LOOKING
 
 BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
-"""How vocabularies spell the token of a byte."""
+"""Pattern of a byte's token in vocabularies."""
 _CONTROL = re.compile("<\\|.*\\|>|<\uff5c.*\uff5c>", re.DOTALL)
 
 

@@ -12,7 +12,7 @@ from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary
 
 
 class WordsTokenizer(Tokenizer):
-    """What pieces by score and byte pairs by rank have in common."""
+    """Shared part of tokenizers by score of pieces and by rank of byte pairs."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Take a vocabulary."""
@@ -26,7 +26,7 @@ class WordsTokenizer(Tokenizer):
 
     @abstractmethod
     def _bytes_of(self, token: int) -> bytes:
-        """What a token stands for."""
+        """Bytes of a token."""
 
     def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         found: list[int] = []

@@ -1,1 +1,1 @@
-"""How operations become launches of Ubridge's kernels on GCUs."""
+"""Lowering of operations to launches of Ubridge's kernels on GCUs."""

@@ -1,4 +1,4 @@
-"""What `ubridge` brings for GCUs."""
+"""GCU support of `ubridge`."""
 
 from __future__ import annotations
 

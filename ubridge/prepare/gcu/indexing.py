@@ -247,7 +247,7 @@ def _checked(op: Op, ids: DeviceBuffer, count: int, length: int, stream: StreamL
 
 
 def _occurrences(ids: Ids) -> Ids:
-    """How often each id occurs before itself."""
+    """Number of earlier occurrences of each id."""
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]
