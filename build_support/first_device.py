@@ -39,7 +39,7 @@ class Step:
     seconds: int
     """At most."""
     needs: str = ""
-    """A module without which it is left out."""
+    """Required module; the step is skipped without it."""
     smoke: tuple[str, ...] = ()
     """Further arguments of a trial."""
 

@@ -122,7 +122,7 @@ def _builtin_headers() -> Path:
 
 
 def _write_linker(folder: Path) -> None:
-    """The `lld` that clang's driver calls; the wheel has it under another name."""
+    """The `lld` that clang's driver calls; it has another name in the wheel."""
     linker = folder / "lld"
     python = shlex.quote(sys.executable)
     # The driver passes `-flavor gnu` first.

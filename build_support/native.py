@@ -387,7 +387,7 @@ def _kernel_job(
 
 
 def _included(source: Path, include: Path) -> tuple[Path, ...]:
-    """The headers beside a source and of ours that it includes, directly or not.
+    """Project headers that a source includes, directly or not.
 
     Conditions are ignored: headers for devices alone count, too.
     """

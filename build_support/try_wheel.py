@@ -142,7 +142,7 @@ class Site:
 
 
 def _has_simulators(wheel: Path) -> bool:
-    """Whether the wheel carries them: those for another machine than its maker's do not."""
+    """Whether the wheel carries them: a cross-compiled wheel does not."""
     return any(name.startswith("uhal_simulators/build/lib") for name in read(wheel))
 
 

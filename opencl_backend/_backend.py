@@ -318,7 +318,7 @@ class OpenClBackend(ModuleVerbs, Backend):
 
 
 class WrappedQueue:
-    """A native stream over another library's queue, for as long as somebody has this."""
+    """A native stream over another library's queue; it lives as long as this object."""
 
     def __init__(self, runtime: Library, stream: int) -> None:
         """Take it over."""

@@ -159,7 +159,7 @@ class ModuleVerbs(Backend):
     # -- slots -------------------------------------------------------------------------------------
 
     def _get_function(self, handle: int, name_at: int) -> int:
-        """The slot `get_function`: builds the kernel when it is asked for first."""
+        """The slot `get_function`: builds the kernel on first use."""
         name = ctypes.string_at(name_at).decode("utf-8", "replace")
         module = self._modules[handle]
         if name not in module.kernels:

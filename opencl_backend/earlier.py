@@ -101,7 +101,7 @@ class _Written:
         )
 
     def _add_carry(self, opcode: int, words: array[int]) -> None:
-        """A sum and whether it is less than a part of it; a difference likewise."""
+        """A sum and whether it is less than its first term; a difference likewise."""
         _, pair, result, a, b = words
         module = self._module
         members = module.operands(pair)

@@ -158,7 +158,7 @@ def _gpu(library: Library, agent: int, ordinal: int) -> Gpu:
 
 
 def _isas(library: Library, agent: int) -> tuple[TargetId, ...]:
-    """The targets whose code the agent runs; those that this version cannot read are left out."""
+    """Targets whose code the agent runs, without targets unknown to this version."""
     constant = library.header.constants
     handle_type = library.header.ctype("hsa_isa_t")
 

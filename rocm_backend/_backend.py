@@ -308,7 +308,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return CLASS_OF.get(status_name(header().constants, code), DeviceError)
 
     def _detailed(self, text: str, call: str) -> str:
-        """The words for a code with what libuhal_hsa knows of this failure."""
+        """Text of a code, with libuhal_hsa's details of this failure."""
         detail = ctypes.create_string_buffer(_FAULT_BYTES)
         self._runtime.unchecked(call)(detail, len(detail))
         told = detail.value.decode("utf-8", "replace")

@@ -44,6 +44,6 @@ def judge_code_object(description: str, target: TargetId, device: DeviceTarget) 
 
 
 def _nearest(target: TargetId, device: DeviceTarget) -> str:
-    """The conflict with the same processor where there is one, else with the device's own."""
+    """Conflict with the entry of the same processor if present, else with the device's own."""
     same = [isa for isa in device.isas if isa.processor == target.processor]
     return next((target.conflict(isa) for isa in (*same, *device.isas)), "")

@@ -72,7 +72,7 @@ ADAPTER_OF_SLOT = {
     "stream_create": "tops_stream_create",
     "launch_ex": "tops_launch_ex_72",
 }
-"""The launching ones are chosen by `LaunchForms`."""
+"""`LaunchForms` chooses the launch functions."""
 OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async", "graph_launch"))
 
 
@@ -124,7 +124,7 @@ class LaunchForms:
     config_bytes: int
     """Bytes of the library's launch configuration, set by the user."""
     packed: bool
-    """Whether parameters go in one block, set by the user."""
+    """Whether parameters are passed in one block; the user's setting."""
     sub_threads: bool
     """The devices take launches through `topsModuleLaunchKernelEx` only, with threads of a SIP."""
 

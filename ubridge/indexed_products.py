@@ -86,7 +86,7 @@ def _product(
     rounded: dict[int, DeviceTensor],
     stream: StreamLike | None,
 ) -> DeviceTensor:
-    """The product by one of the weights; `rounded` keeps x for the others."""
+    """The product with one weight; `rounded` keeps x for the other weights."""
     (tokens, used), (count, rows, columns) = ids.shape, weights.shape
     if isinstance(weights, DeviceTensor):
         chosen = taken(weights, ids, stream=stream)
@@ -104,7 +104,7 @@ def _product(
 
 
 def _where(x: DeviceTensor, ids: Any, count: int, stream: StreamLike | None) -> DeviceTensor:
-    """The ids as contiguous u32 on the device; refuse those that do not fit x."""
+    """The ids as contiguous u32 on the device; refuse ids that do not fit x."""
     if isinstance(ids, DeviceTensor):
         if ids.dtype is not u32:
             raise ArgumentTypeError(

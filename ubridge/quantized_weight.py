@@ -111,7 +111,7 @@ class QuantizedWeight:
 
     @property
     def blocks(self) -> DeviceBuffer:
-        """The blocks alone, where the buffer has more."""
+        """The blocks, without the rest of the buffer."""
         return self.buffer[: self.nbytes]
 
     def __getitem__(self, index: int | slice) -> QuantizedWeight:

@@ -181,7 +181,7 @@ class _Parser:
 
     @staticmethod
     def _type_words(tokens: list[_Token]) -> list[_Token]:
-        """The words of the type: all of C's that stand together, else the first."""
+        """The words of the type: all adjacent C type words, else the first word."""
         count = 0
         while count < len(tokens) and tokens[count].text in C_SPECIFIERS:
             count += 1

@@ -75,7 +75,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _names_a_program(arguments: Sequence[str]) -> bool:
-    """Whether a program stands somewhere among arguments, and no image of kernels."""
+    """Whether the arguments name a program and no image of kernels."""
     named = [one.endswith(".py") or one in ("-m", "-c") for one in arguments]
     return any(named) and not any(one.endswith(_IMAGES) for one in arguments)
 

@@ -173,7 +173,7 @@ class LibrarySearch:
 
     handle: ctypes.CDLL | None
     path: str | None
-    """The file the loader took, where the system tells."""
+    """The file that the loader chose, if the system reports it."""
     attempts: tuple[LibraryAttempt, ...]
 
 

@@ -131,7 +131,7 @@ class ExecutableGraph:
 
     handle: int
     kernels: tuple[int, ...] | None
-    """The kernel launches, each after those it waits for: of one stream, in the order of launches.
+    """The kernel launches in dependency order; launches of one stream keep their order.
 
     They are the nodes that the slot `graph_update_kernel` takes, and belong to the graph this was
     made of. `None` where the library does not list them.
@@ -307,7 +307,7 @@ class Backend(ABC):
         return None
 
     def can_access_peer(self, ordinal: int, peer: int) -> bool:
-        """Whether kernels of one device can be let into another device's memory."""
+        """Whether kernels of one device can access another device's memory."""
         return False
 
     def enable_peer_access(self, ordinal: int, peer: int) -> None:

@@ -31,7 +31,7 @@ class GraphNames:
     relaxed: str
     """The constant of the mode in which calls that do not touch the stream stay allowed."""
     statuses: tuple[str, str, str]
-    """The constants for a stream that captures nothing, that does, and whose capture is spoilt."""
+    """Constants for the capture status of a stream: none, active, invalidated."""
     advice: str
     """Advice for a library without graphs."""
 
@@ -138,7 +138,7 @@ def own_graph_names(prefix: str) -> GraphNames:
 
 
 class OwnGraphVerbs(_Recorder):
-    """The part of a backend over a runtime of ours that deals with graphs. Any thread may call it.
+    """The graph functions of a backend over a runtime of uhal. Any thread may call it.
 
     A subclass fills in `graph_names` with `own_graph_names`.
     """

@@ -89,7 +89,7 @@ class Launch:
     arguments: str
     """The arguments' values as text, of a plan's last replay; pointers are addresses."""
     plan: str = ""
-    """The plan it is a launch of; empty for a launch by itself."""
+    """Name of the plan with this launch; empty outside of a plan."""
     index: int = 0
     """Which launch of the plan, from 0."""
     replay_site: str = ""
@@ -116,7 +116,7 @@ class IpcHandle:
 
     backend: str
     native: bytes
-    """The driver's own handle, of the allocation the buffer lies in."""
+    """The driver's handle of the allocation that contains the buffer."""
     offset: int
     """Bytes from the start of that allocation."""
     size: int

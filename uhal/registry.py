@@ -306,7 +306,7 @@ def _checked_class(name: str, found: object, value: str) -> type[Backend]:
 
 @cache
 def _others() -> Mapping[str, EntryPoint]:
-    """The backends of other distributions, in the order of their names; never ours."""
+    """Backends of other distributions, by name; without the built-in backends."""
     # Importing it takes longer than importing uhal.
     from importlib.metadata import entry_points
 

@@ -215,7 +215,7 @@ def _merge_parameter(entry: str | None, image: Parameter, declared: Parameter) -
 def _merge_integer(
     entry: str | None, image: Parameter, declared: Parameter, added: dict[str, object]
 ) -> None:
-    """An integer of unknown sign gets one, and does not become a float."""
+    """Merging gives an integer of unknown sign its sign, and never makes it a float."""
     for one, other in ((image, declared), (declared, image)):
         if one.is_integer and other.dtype is not None and other.dtype.kind == "float":
             _contradiction(entry, "type", image, declared)

@@ -120,7 +120,7 @@ class Gaps:
     tests: Mapping[str, str] = field(default_factory=dict)
     """By patterns of tests' names."""
     fixtures: Mapping[str, str] = field(default_factory=dict)
-    """By fixtures that cannot be made: `gate` holds a stream until it is let through."""
+    """Gaps of unavailable fixtures: `gate` holds a stream until it is opened."""
 
 
 def read_gaps(path: Path) -> Gaps:

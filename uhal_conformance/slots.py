@@ -16,7 +16,7 @@ POINTER, U32, U64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One whole launch of a kernel: what `update_kernel` puts in place of another."""
+    """One whole launch of a kernel: the replacement in `update_kernel`."""
 
     function: int
     grid: tuple[int, int, int]
@@ -24,11 +24,11 @@ class KernelCall:
     shared_bytes: int
     """Dynamic."""
     parameters: Sequence[bytes]
-    """The value of each, as wide as the kernel has it."""
+    """Value of each argument, in the width of the kernel's parameter."""
 
 
 class Slots:
-    """The hot table by hand; a status other than 0 is raised as the backend has it."""
+    """Direct calls of the hot table; a status other than 0 raises the backend's exception."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

@@ -195,7 +195,7 @@ def check_a_source_is_kept_until_it_is_copied(backend: str, image: str) -> None:
 
 
 def check_memory_of_copies_is_used_again(backend: str, image: str) -> None:
-    """Also while the stream that copied goes on, and when there is no other memory."""
+    """Also while the copying stream continues, and without other free memory."""
     pair = Pair(backend, image)
     with pair.devices[0] as first:
         used = first.pool_statistics()["bytes_in_use"]

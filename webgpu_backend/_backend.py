@@ -29,7 +29,7 @@ from webgpu_backend._modules import ModuleVerbs, OpenDevice
 from webgpu_backend._runtime import FUNCTION_OF_SLOT, error_text, open_runtime, runtime_header
 
 _MOST_BLOCKS_X = 0x7FFFFFFF
-"""A launch of more blocks than one dispatch has becomes several."""
+"""Most blocks along x: a launch beyond one dispatch is split."""
 _KINDS = {
     "streams": "UHAL_WG_KIND_STREAM",
     "events": "UHAL_WG_KIND_EVENT",

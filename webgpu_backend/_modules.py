@@ -133,7 +133,7 @@ class ModuleVerbs(Backend):
     # -- slots -------------------------------------------------------------------------------------
 
     def _get_function(self, handle: int, name_at: int) -> int:
-        """The slot `get_function`: makes the kernel when it is asked for first."""
+        """The slot `get_function`: makes the kernel on first use."""
         name = ctypes.string_at(name_at).decode("utf-8", "replace")
         module = self._modules[handle]
         entry = module.spirv.entries.get(name)
@@ -178,7 +178,7 @@ class ModuleVerbs(Backend):
         return function
 
     def _translated(self, module: Module, entry: Entry, cut: Slice, what: str) -> Translation:
-        """The kernel in WGSL, of the cache where it is there."""
+        """The kernel in WGSL, from the cache if present."""
         facts = module.opened.adapter.facts
         cache = module.opened.cache
         room = int(facts.max_immediate_bytes)

@@ -16,7 +16,7 @@ VARIABLE = "UHAL_MUTANT"
 
 
 class StaleTextError(Exception):
-    """A text of the table stands in its file no more, or more than once."""
+    """A text of the table is missing from its file, or not unique there."""
 
 
 @dataclass(frozen=True)

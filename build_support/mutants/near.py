@@ -12,7 +12,7 @@ from pathlib import Path
 
 FILES = 4
 SECONDS = 20.0
-"""The files that are asked took no longer than this in the last whole run, beside the first."""
+"""Longest time of a chosen test file in the last whole run, except the first file."""
 START = 3.0
 """Seconds in which pytest begins."""
 ABOUT_THE_LINE = 5

@@ -83,7 +83,7 @@ def names(site: Path) -> list[str]:
 
 
 def pages(browser: Browser, address: str, site: Path) -> list[str]:
-    """Every page loads, has one title, and its scripts complain of nothing."""
+    """Check that every page loads, has one title, and logs no errors."""
     found: list[str] = []
     view = browser.new_page(viewport=WIDE)
     at = ""

@@ -109,7 +109,7 @@ def _signature(entry: ast.FunctionDef, name: str = "", *, method: bool = True) -
 
 
 def _parameters(entry: ast.FunctionDef, *, method: bool = True) -> str:
-    """The parameters as the stub writes them, without `self`, `cls` and the types of those."""
+    """The parameters in the stub's spelling, without `self` and `cls`."""
     taken = ast.parse(ast.unparse(entry)).body[0]
     assert isinstance(taken, ast.FunctionDef)
     arguments = taken.args

@@ -42,7 +42,7 @@ class KernelDef:
 
 
 class Kernel(NamedTuple):
-    """A kernel of an operation for certain element types, and how it is spread over the device."""
+    """A kernel of an operation for certain element types, and its launch geometry."""
 
     module: str
     entry: str
@@ -112,7 +112,7 @@ def wide_block_per_row(limits: DeviceLimits, rows: int, columns: int) -> Configu
 
 @_geometry
 def block_per_part(limits: DeviceLimits, rows: int, parts: int) -> Configuration:
-    """A block for each row and each of its parts, which lie along y."""
+    """A block for each row, and along y for each part of the row."""
     return (rows, parts, 1), min(256, limits.max_threads_per_block), 0
 
 

@@ -235,7 +235,7 @@ class Lowering(ABC):
     """Whether its kernels take 2**32 - 1 in ids of u32 for no id."""
 
     of_one_token = False
-    """Whether it takes one token at a time, of operations on caches."""
+    """Whether a cache operation takes one token at a time."""
 
     def on(self, device: LoweringDevice) -> Lowering:
         """Return the lowering for one device.

@@ -53,7 +53,7 @@ class Family:
     settings: str = ""
     """The names of other arguments of its functions on tensors, such as an axis."""
     numbers: str = ""
-    """The names of numbers that each call passes behind the operands."""
+    """Names of the numbers that each call passes after the operands."""
     attributes: str = ""
     """The names of a question's other attributes."""
     replaces: int = 0
@@ -89,7 +89,7 @@ class Op:
     """Element types of `x` it is promised for wherever Candle's kernels run."""
     summary: str
     reference: Callable[..., Array] | None
-    """The same in numpy, where it is one expression."""
+    """numpy reference, if it is one expression."""
     accuracy: Accuracy
     """Bound on the error of the results."""
     composed: Callable[[Any, Any], None] | None

@@ -1,4 +1,4 @@
-"""Whether a result may lie where operands lie: the one rule, by addresses and extents."""
+"""The overlap rule for a result and its operands, by addresses and extents."""
 
 from __future__ import annotations
 

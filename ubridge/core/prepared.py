@@ -71,7 +71,7 @@ class Prepared:
     Such an operation cannot be captured.
     """
     taken_by: str
-    """For a product, the kernel that takes it, by which it is counted; else empty."""
+    """For a product, its kernel's name in the counters; else empty."""
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -78,7 +78,7 @@ def _elements(question: Question) -> Shape:
 
 
 def _rows(question: Question, fits: bool, axes: int) -> int:
-    """The rows of the weight, which the result tells; refuse operands that do not fit."""
+    """Rows of the weight, from the result's shape; refuse operands that do not fit."""
     fits = fits and len(question.shape) == axes
     require(fits, f"{question.op.name}: expected vectors that fit the weight, got {question!r}")
     return question.shape[-1]

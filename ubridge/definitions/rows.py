@@ -26,7 +26,7 @@ def _reduced(question: Question) -> Shape:
 
 
 def _rows(question: Question) -> Shape:
-    """The rows of the first operand, whose length weights have."""
+    """The rows of the first operand; weights have their length."""
     x, *weights = shapes(question)
     require(len(x) == 2, f"{question.op.name}: expected rows, got shape {x}")
     require_weights(question.op.name, x[1:], weights)

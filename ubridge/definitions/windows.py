@@ -63,7 +63,7 @@ def _require_axes(name: str, operand: str, shape: Shape, axes: int) -> None:
 
 
 def _window(question: Question) -> dict[str, int]:
-    """The attributes; refuse those that no kernel counts by."""
+    """The attributes; refuse values that no kernel can count with."""
     window = dict(question.attributes)
     require_counts(question.op.name, *window.values())
     steps = [window[name] for name in ("stride", "dilation") if name in window]

@@ -123,7 +123,7 @@ def _require_known(module: str, known: Sequence[str]) -> None:
 
 
 def _host_image(name: str) -> tuple[Path, Chosen]:
-    """The best library that is built and that this CPU runs, and why it is that one."""
+    """The best built library for this CPU, and the reason for the choice."""
     best: Path | None = None
     candidates = []
     for level in dict.fromkeys((*cpu_level.machine_levels(name), cpu_level.GENERIC)):

@@ -48,7 +48,7 @@ def _operation(entry: str) -> str:
 
 
 def _error(record: np.void) -> IndexError:
-    """The error that a record tells of."""
+    """The error in a record."""
     entry = bytes(record["entry"]).partition(b"\0")[0].decode()
     return IndexError(
         f"{_operation(entry)}: index {record['value']} is out of bounds for axis with size "

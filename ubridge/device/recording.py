@@ -1,4 +1,4 @@
-"""The one point where listeners hear of operations: each call of a ready one, once enqueued.
+"""Listeners of operations: called here for each prepared operation, once it is enqueued.
 
 They also hear of a program's own work on the device: of its sequences once they are enqueued, of
 launches, copies and fills before. While nobody listens, the compiled sequences test one pointer and

@@ -1,4 +1,4 @@
-"""A file's pages, mapped read-only: nothing of it is in memory until it is touched."""
+"""A file's pages, mapped read-only: a page is loaded on first access."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def with_values(numbers: tuple[Any, ...], values: Mapping[str, Any]) -> tuple[An
 
 @dataclass(frozen=True)
 class Call:
-    """A question and the memory of a graph that it is about."""
+    """A question and the graph memory of its operands."""
 
     question: Question
     operands: tuple[StorageView, ...]

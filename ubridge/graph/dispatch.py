@@ -27,14 +27,14 @@ class Step(NamedTuple):
     node: Node
     call: Call
     question: Question
-    """The question for the device, which must be answered by launches alone."""
+    """The question for the device; its answer must consist of launches."""
     out: DeviceBuffer
     arguments: tuple[Any, ...]
     """The operands' buffers, then the numbers; slots are not replaced yet."""
 
 
 class DispatchCall:
-    """One operation, with the buffers it is to read and write."""
+    """One operation, with its input and output buffers."""
 
     # With texts, as `help` and `inspect.getdoc` find them.
     __slots__ = {

@@ -33,7 +33,7 @@ class MemoryPlan:
 
     @property
     def ratio(self) -> float:
-        """The arena's bytes over those without a plan; 1 if there are no results to plan."""
+        """The arena's bytes divided by the bytes without reuse; 1 without results."""
         return self.peak_bytes / self.unplanned_bytes if self.unplanned_bytes else 1.0
 
 

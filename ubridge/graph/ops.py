@@ -73,7 +73,7 @@ class OpParams:
     scalar: float | None = None
     """The number of the operation: epsilon of norms, scale of attention, a factor or exponent."""
     integer: int | None = None
-    """The axis, of operations along one."""
+    """The axis of an operation along an axis."""
     gate_up: bool = False
     """For `Mul`: `silu` is applied to the first input."""
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

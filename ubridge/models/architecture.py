@@ -22,9 +22,9 @@ class Experts:
     inner: int
     """F of one expert."""
     is_normalized: bool
-    """Whether the shares of those chosen are divided by their sum."""
+    """Whether the shares of the chosen experts are divided by their sum."""
     layers: frozenset[int]
-    """The layers that have them instead of one MLP."""
+    """Layers with experts instead of one MLP."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Architecture:
     qkv: Literal["separate", "rows", "groups"] = "separate"
     """Three matrices, or one: all of q, then k, then v; or a group of heads after the other."""
     biases: frozenset[str] = frozenset()
-    """Of `qkv`, `output`, `mlp`, `head`, those whose products have one. Layer norms always do."""
+    """Products with a bias: `qkv`, `output`, `mlp`, `head`. Layer norms always have biases."""
     qk_norm: Literal["", "rms", "layer", "heads"] = ""
     """On each head's queries and keys; `heads` is a layer norm of each head's own, without bias."""
     rope: Rope | None = None
     is_interleaved: bool = False
-    """Whether rotated pairs are neighbours, or half of what turns apart."""
+    """Whether rotated pairs are neighbours, or half the rotated width apart."""
     alibi: bool = False
     has_learned_positions: bool = False
     windows: tuple[int, ...] = ()

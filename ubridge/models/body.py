@@ -33,7 +33,7 @@ class Chunk:
     tokens: Tensor
     """Ids, i64."""
     first: Tensor
-    """The position of the first, one i64."""
+    """Position of the first token, one i64."""
     tables: Tables
 
 

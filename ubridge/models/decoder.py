@@ -1,4 +1,4 @@
-"""The decoder that reads the table: one forward pass for all that attend and then multiply."""
+"""The table-driven decoder: one forward pass for all attention-and-MLP architectures."""
 
 from __future__ import annotations
 

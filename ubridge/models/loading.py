@@ -77,7 +77,7 @@ def wanted_of(source: Source) -> list[Wanted]:
 
 
 def _names(source: Source, layer: int, part: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """The tensors of the files that make a part: those there are, else those there should be."""
+    """Tensors of a part: the existing tensors, else the expected tensors."""
     entries = source.weights.entries
     spellings = list(source.spellings(layer, part))
     if part.startswith("expert_") and not source.is_gguf:
@@ -94,7 +94,7 @@ def _names(source: Source, layer: int, part: str, shape: tuple[int, ...]) -> tup
 def _expert_names(
     source: Source, layer: int, part: str, shape: tuple[int, ...], spelling: str
 ) -> tuple[str, ...]:
-    """One tensor for each expert, as published, or one for all, as transformers 5 writes them."""
+    """A tensor per expert (published files), or a tensor for all (transformers 5)."""
     stem = f"{source.names['layer'].format(layer)}{source.names['experts']}"
     fused = f"{stem}.{'down_proj' if part.startswith('expert_down') else 'gate_up_proj'}"
     if fused in source.weights.entries:
@@ -187,7 +187,7 @@ class Loader:
         return self._format_of(one) or self.dtype
 
     def _is_summed(self, one: Wanted) -> bool:
-        """Whether it is a norm whose weights are one more than the file says."""
+        """Whether it is a norm whose stored weights need 1 added."""
         is_norm = one.part.endswith(("norm.weight", "_after.weight"))
         return is_norm and self.source.design.norm == "rms_plus_one"
 
@@ -302,7 +302,7 @@ class Loader:
 
     @property
     def _multiplies_blocks(self) -> bool:
-        """Whether the device has products of quantized weights: GCUs have those of another kind."""
+        """Whether the device has products of quantized weights: GCUs have another kind."""
         return ub.DeviceExecutor.of(self.device).has(QUANTIZED_PRODUCT)
 
     def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:

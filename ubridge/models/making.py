@@ -91,7 +91,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "layer_norm_epsilon": 1e-5,
     },
 }
-"""By architecture, what `config.json` says of a tiny one."""
+"""By architecture, the `config.json` of a tiny model."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Rope:
         sections = (config.section("rope_scaling"), newer)
 
         def told(name: str, *more: Settings) -> Settings:
-            """The first object that says a value; the others say it in vain."""
+            """The first object with the value; later objects are ignored."""
             objects = [*sections, *more]
             for one in objects:
                 one.ignore(name)

@@ -28,7 +28,7 @@ from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
 Value = Any
-"""A tensor, or the plan of one."""
+"""A tensor, or the plan of a tensor."""
 Result = TypeVar("Result")
 """The class of tensors that a function returns."""
 _UNTOLD = Layout.contiguous(())

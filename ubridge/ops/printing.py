@@ -22,7 +22,7 @@ def text_of(tensor: StridedTensor, prefix: str) -> str:
 
 
 def _edges(tensor: StridedTensor, axis: int) -> Any:
-    """The first and last elements of every axis, one more of each than is printed."""
+    """First and last elements of every axis: one more at each end than printed."""
     if axis == tensor.ndim:
         return tensor.to_numpy()
     kept = _EDGE + 1

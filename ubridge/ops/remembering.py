@@ -96,7 +96,7 @@ def _planned(
     settings: dict[str, Any],
     tensors: int,
 ) -> Answer | None:
-    """The answer to a call, whose tensors the plan has only the layouts of."""
+    """The answer to a call; the plan has only the layouts of its tensors."""
     memory = iter(_GIVEN)
     stand_ins = [
         make(type(one), next(memory), one._layout.from_start, one._dtype, executor)

@@ -32,7 +32,7 @@ from uhal.frameworks import dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
 
 Tensor = TypeVar("Tensor", bound="StridedTensor")
-"""A class of tensors: results computed from one are of the same class."""
+"""A class of tensors: results have the class of the operands."""
 Index = int | slice | EllipsisType | None
 
 

@@ -189,7 +189,7 @@ def _metadata(file: elf.Elf) -> Map:
 
 
 def _target(file: elf.Elf, metadata: Map) -> TargetId:
-    """The target by the header, which the runtime goes by; by the metadata for a newer chip."""
+    """Target from the header, which the runtime uses; from the metadata for a newer chip."""
     told = TargetId.parse(_text(metadata, "amdhsa.target"))
     by_flags = TargetId.from_flags(file.flags)
     if by_flags is not None and by_flags != told:
@@ -241,7 +241,7 @@ def _kernel(facts: Map, descriptors: dict[str, int]) -> HsacoKernel:
 
 
 def _check_offsets(name: str, arguments: list[Map], total: int) -> None:
-    """Every argument lies inside the kernel's arguments and on no other."""
+    """Check that arguments lie inside the kernel's argument block and do not overlap."""
     end = 0
     for offset, size in sorted((_size(one, ".offset"), _size(one, ".size")) for one in arguments):
         if offset < end or size == 0 or offset + size > total:
@@ -280,7 +280,7 @@ def _parameter(index: int, kind: str, facts: Map) -> Parameter:
 
 
 def _check_descriptor(file: elf.Elf, kernel: HsacoKernel, address: int) -> None:
-    """The descriptor, which the device goes by, says the same as the metadata."""
+    """Check that the descriptor, which the device uses, agrees with the metadata."""
     found = _DESCRIPTOR.unpack_from(file.read(address, _DESCRIPTOR_BYTES))
     told = (kernel.group_bytes, kernel.private_bytes, kernel.kernarg_bytes)
     if found != told:

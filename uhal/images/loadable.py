@@ -208,7 +208,7 @@ class _Reader:
             called.discard(target)
 
     def _check_relative(self, address: int, count: int, size: int) -> None:
-        """The loader ends the process where one of these is of another type."""
+        """Check the type of relative relocations: the loader ends the process for another."""
         if count * _RELOCATION.size > size:
             raise _Damage(f"it has {count} relative relocations in {size} bytes")
         table = self._library.read(address, count * _RELOCATION.size)

@@ -215,7 +215,7 @@ class Cutter:
         )
 
     def _reached(self, entry: Entry) -> list[Function]:
-        """The kernel's function and those it calls, in the module's order."""
+        """The kernel's function and its callees, in the module's order."""
         module = self._module
         wanted = [module.function_of(entry)]
         reached: set[int] = set()
@@ -281,7 +281,7 @@ class Cutter:
     def _preamble_part(
         self, one: Instruction, entry: Entry, named: set[int], hidden: frozenset[int]
     ) -> array[int]:
-        """The words of one declaration in the slice; none where it is of another kernel's."""
+        """The words of one declaration in the slice; none for another kernel's declaration."""
         words = self._module.words[one.start : one.end]
         nothing = words[:0]
         if one.opcode in (OP_CAPABILITY, OP_NAME, 6):  # names, also of members: for readers only

@@ -84,7 +84,7 @@ class Instruction:
 
 @dataclass
 class Function:
-    """A function, by the words it lies in and the identifiers of its parameters."""
+    """A function: the range of its words and the identifiers of its parameters."""
 
     id: int
     type: int

@@ -35,7 +35,7 @@ class Access:
     wavefronts: int
     ideal_wavefronts: int
     same_address: int
-    """The most lanes of each request that name one address; for atomics."""
+    """Largest number of lanes with the same address in a request; for atomics."""
 
 
 @dataclass

@@ -98,7 +98,7 @@ class KernelCounts:
 
     @property
     def coalescing(self) -> float | None:
-        """The fewest sectors that hold the bytes of each request, in those that it touches: 0…1."""
+        """Fewest sectors for the bytes of the requests, as a share of the touched sectors: 0…1."""
         found = self.sums("global")
         return _ratio(found.ideal_sectors, found.sectors)
 
@@ -157,7 +157,7 @@ class KernelCounts:
         return PtxLines(self.ptx)
 
     def metrics(self) -> dict[str, float | None]:
-        """Every number under Nsight Compute's name, or one of ours (`uhal__…`).
+        """Every number under Nsight Compute's name, or under a name of uhal (`uhal__…`).
 
         Sums are of all launches and all blocks; `.ratio` and `.pct` as there.
         """

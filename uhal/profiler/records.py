@@ -59,7 +59,7 @@ class Records:
     subjects: Sequence[Kernel | str]
     """By `what`: kernels, and the names of other work."""
     ranges: Sequence[tuple[int, str]]
-    """By `range`: (the enclosing one's number, name); 0 is outside of any."""
+    """By `range`: (number of the enclosing range, name); 0 is outside of any range."""
     lines: Sequence[str]
     """By `line`: `file.py:line`."""
     devices: Sequence[Watched]

@@ -133,7 +133,7 @@ class Inliner:
         return after, behind
 
     def _renamed(self, one: Instruction) -> dict[int, int]:
-        """A fresh name of an instruction's result; nothing of one without."""
+        """A fresh name for an instruction's result; empty for an instruction without result."""
         if one.opcode in _WITHOUT_RESULT:
             return {}
         return {one.words[2]: self._fresh()}

@@ -275,7 +275,7 @@ class _Writer:
     def _jump(
         self, jump: _Jump, frames: Sequence[_Frame], number: int
     ) -> tuple[list[str], dict[int, _Jump]]:
-        """The lines of a jump from within frames; `number` of one that is on its way already."""
+        """Lines of a jump from within frames; `number` is set for a jump in progress."""
         frame = jump.frame
         assert frame is not None
         nearest = (one for one in reversed(frames) if one.is_loop or not jump.back)

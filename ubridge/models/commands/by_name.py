@@ -92,7 +92,7 @@ def _weights(command: str, options: argparse.Namespace) -> Iterator[Path]:
 
 
 def _published(command: str, options: argparse.Namespace) -> Mapping[str, Any] | None:
-    """The configuration that the command knows by heart, of the kind asked for or the usual one."""
+    """The command's built-in configuration of the requested kind, or of the default kind."""
     known = PUBLISHED.get(command, {})
     kind = getattr(options, "which", None)
     return known.get(kind) if kind else next(iter(known.values()), None)

@@ -81,4 +81,4 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
     },
 }
-"""By command and by what `--which` or `--model` says; the first is the usual one."""
+"""By command and by the value of `--which` or `--model`; the first is the default."""

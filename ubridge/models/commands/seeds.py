@@ -10,7 +10,7 @@ from ubridge.models.text.generation import Generation
 
 @dataclass(frozen=True)
 class Seed:
-    """One command: which models it takes, its defaults, and how it tells its speed."""
+    """One command: accepted models, defaults, and the format of its speed."""
 
     architectures: tuple[str, ...]
     """Rows of the table of architectures."""

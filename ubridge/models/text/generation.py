@@ -111,7 +111,7 @@ class Generation(Iterator[str]):
         self.tokens: list[int] = []
         """Chosen tokens, with the final token that ended the text."""
         self.choices: list[Choice] = []
-        """The same with log-probabilities, where those were asked for."""
+        """The same with log-probabilities, if requested."""
         self.finish: str | None = None
         """Why it is over: `end` by the model, `stop` by a text, `length` by `max_tokens`, `context`
         by a full context, `closed`; None while it is not."""

@@ -29,7 +29,7 @@ class Added:
     token: int | None
     """Its number; None for the next."""
     is_special: bool
-    """Whether it stands for no text."""
+    """Whether it represents no text."""
     options: Mapping[str, bool]
     """Rules for finding it in a text, by their names in the tokenizers library."""
 

@@ -34,7 +34,7 @@ class Operand(NamedTuple):
 
 
 class BlasProducts(ProductKernel):
-    """A BLAS, called by kernels of ours on the host's threads, in the stream's order."""
+    """A BLAS that host kernels call, on the host's threads, in the stream's order."""
 
     name = "blas"
     dtypes = ("f32", "f64")
@@ -125,7 +125,7 @@ class BlasProducts(ProductKernel):
 
 @lru_cache(maxsize=4096)
 def _operand(layout: Layout) -> Operand | None:
-    """The layout of matrices for a BLAS; `None` for one that it does not take."""
+    """The layout of matrices for a BLAS; `None` for an unsupported layout."""
     _, rows, columns = layout.shape
     batch, row_stride, column_stride = layout.strides
     # The stride of an axis of one element is never used.

@@ -26,7 +26,7 @@ _TENSOR_KERNELS = {
     for tile, block in ((128, 256), (64, 128))
     for layouts in ("nn", "nt", "tn", "tt")
 }
-"""By rows and columns of a tile, and how a and b lie."""
+"""By rows and columns of a tile, and by the layouts of a and b."""
 _TENSOR_DTYPES = ("bf16", "f16")
 _LEAST_OF_TENSOR_TILES = 16
 """Rows, columns and summed elements of one instruction."""
