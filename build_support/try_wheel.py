@@ -123,7 +123,7 @@ class Site:
     def run(
         self, *arguments: str, environment: Mapping[str, str] | None = None, visible: bool = False
     ) -> str:
-        """Run Python there; return its output. A failure shows that and raises."""
+        """Run the environment's Python; return its output. A failure shows that and raises."""
         print("$ python", *arguments, end="", flush=True)
         # Variables that pip needs for an index come from the user; programs get none of them.
         kept = os.environ if visible else {}

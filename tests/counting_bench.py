@@ -15,7 +15,7 @@ class Bench:
     """One open counting device, made current on the thread by `accounted`."""
 
     some_test_failed = False
-    """What a failed test left goes at some later time: then counts may fall below the start."""
+    """Objects of a failed test are freed later: counts may then fall below the start."""
 
     def __init__(self, driver: CountingDriver) -> None:
         self.driver = driver

@@ -112,7 +112,7 @@ class CountingDriver(Backend):
         self.on_call: Callable[[str, tuple[Any, ...]], None] = lambda slot, arguments: None
         self.parameter_sizes: Sequence[int] = ()
         self.parameters: list[bytes] = []
-        """What `launch` was given, read when `parameter_sizes` is set."""
+        """Arguments of `launch`, read if `parameter_sizes` is set."""
         self.live: dict[str, set[int]] = {
             kind: set() for kind in ("stream", "event", "module", "allocation", "pinned")
         }
@@ -148,7 +148,7 @@ class CountingDriver(Backend):
     # -- what tests ask ----------------------------------------------------------------------------
 
     def count(self, *names: str) -> int:
-        """How often the named slots were called; all of them when none is named."""
+        """Number of calls of the named slots; of all slots without names."""
         return sum(1 for slot, _ in self.calls if not names or slot in names)
 
     def slots(self, *without: str) -> list[str]:
@@ -183,7 +183,7 @@ class CountingDriver(Backend):
             self._forgiven = {kind: set(handles) for kind, handles in self.live.items()}
 
     def left(self) -> dict[str, set[int]]:
-        """What is alive and not forgiven, by kind."""
+        """Live objects by kind, without the forgiven ones."""
         forgiven = self._forgiven
         left = {kind: handles - forgiven.get(kind, set()) for kind, handles in self.live.items()}
         return {kind: handles for kind, handles in left.items() if handles}

@@ -32,13 +32,13 @@ ARCHIVE = "http://deb.debian.org/debian"
 SNAPSHOT = "http://snapshot.debian.org/archive/debian/20261122T090000Z"
 """Debian at the time of the rows: it keeps files that the archive has dropped since."""
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
-"""Where packages of this architecture keep their shared libraries."""
+"""Folder of shared libraries in packages of this architecture."""
 
 _HELPER = Path("/usr/lib/apt/apt-helper")
 _MACHINE = "x86_64"
 _QUIET = ("-o", "Acquire::http::Timeout=20", "-o", "APT::Sandbox::User=root")
 _REFUSED = re.compile(r": (4\d\d  |Hash Sum mismatch|File has unexpected size)")
-"""What apt says when an archive answered; anything else is no network."""
+"""apt's words after an archive answered; anything else means no network."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def fields_of(pin: Pin, facts: dict[str, str]) -> tuple[str, ...]:
 
 
 def _latest(packages: Iterable[str], suite: str, folder: Path) -> dict[str, dict[str, str]]:
-    """What a suite says of packages. apt checks the suite's signature."""
+    """A suite's index of packages. apt checks the suite's signature."""
     state = folder / suite
     for part in ("lists/partial", "cache/archives/partial"):
         (state / part).mkdir(parents=True)

@@ -260,10 +260,10 @@ class Fake:
 
     @property
     def asked_version(self) -> int:
-        """What cuGetProcAddress was asked for `cuMemAlloc`."""
+        """Arguments of cuGetProcAddress for `cuMemAlloc`."""
         return int(self._library.fake_asked_version())
 
     @property
     def image(self) -> bytes:
-        """How the last image loaded began."""
+        """First bytes of the last loaded image."""
         return bytes(self._library.fake_image())

@@ -40,7 +40,7 @@ def build(source: str, *flags: str) -> bytes:
 
 
 def refusal(source: str, *flags: str) -> str:
-    """What the compiler says of a source it must not take."""
+    """The compiler's message for a source that it must refuse."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "k.cpp")
         path.write_text(source, encoding="utf-8")

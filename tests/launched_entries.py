@@ -15,7 +15,7 @@ import pytest
 from tests.sampling import SOAK
 
 ENTRIES: dict[str, tuple[str, ...]] = {}
-"""What the modules that were launched have."""
+"""Entries of the launched modules."""
 LAUNCHED: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 """Entries that were launched, by backend and module."""
 

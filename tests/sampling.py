@@ -1,4 +1,4 @@
-"""How often a test repeats and which cases run; ships with the conformance suite."""
+"""Repetitions and chosen cases of a test; ships with the conformance suite."""
 
 from uhal_conformance.sampling import MARKER, SOAK, leave_out, rounds
 

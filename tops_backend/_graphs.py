@@ -1,6 +1,6 @@
 """The verbs of graphs, which the newer generation of TopsRuntime has.
 
-No function is known that lists the nodes of a graph or changes one.
+TopsRuntime has no known function that lists or changes the nodes of a graph.
 """
 
 from __future__ import annotations

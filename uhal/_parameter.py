@@ -58,7 +58,7 @@ class Parameter:
 
     @property
     def type_text(self) -> str:
-        """The type as the grammar spells it: `u32`, `const f32*`, `integer[4]`, `bytes[12]`."""
+        """The type in the grammar's spelling: `u32`, `const f32*`, `integer[4]`, `bytes[12]`."""
         if self.kind == "pointer":
             const = "const " if self.is_const else ""
             return f"{const}{self.dtype}*" if self.dtype is not None else f"{const}ptr"

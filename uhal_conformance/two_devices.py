@@ -174,7 +174,7 @@ def keep_busy(pair: Pair) -> DeviceBuffer:
 
 
 def check_a_source_is_kept_until_it_is_copied(backend: str, image: str) -> None:
-    """Its memory is for nobody else, and stays with the pool, while the copy is pending."""
+    """While the copy is pending, its memory stays in the pool and is not reused."""
     pair = Pair(backend, image)
     values = np.random.default_rng().integers(0, 2**32, pair.values.size, "u4")
     others = np.zeros(values.size, "u4")

@@ -1,4 +1,4 @@
-"""torch's forms, on the CPU, of what `benchmarks.ops_host` measures."""
+"""torch's CPU forms of the operations in `benchmarks.ops_host`."""
 
 from __future__ import annotations
 

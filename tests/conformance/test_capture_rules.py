@@ -1,4 +1,4 @@
-"""What would spoil a capture is refused before the driver sees it; the capture goes on."""
+"""Calls that would invalidate a capture are refused early; the capture continues."""
 
 from __future__ import annotations
 

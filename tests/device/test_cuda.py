@@ -1,4 +1,4 @@
-"""What a real NVIDIA device adds to the conformance suite, which runs there too.
+"""Tests of a real NVIDIA device, in addition to the conformance suite.
 
 Whether the shipped images suit it, whether the driver agrees with our readers about parameters, and
 whether the simulator's profile of such a device tells the truth.

@@ -156,7 +156,7 @@ def test_a_bad_environment_is_said(variable: str, value: str) -> None:
     done = run_script("", **{variable: value})
     assert done.returncode != 0
     assert "INVALID_VALUE" in done.stderr
-    # The message names the variable's range, and no need to build anything.
+    # The message names the variable's range, without advice to build anything.
     told = run_child(open_the_host, environment={variable: value}).stderr
     assert f"{variable}: expected a number from 1 to " in told
     assert f"got '{value}'; unset it for one " in told

@@ -58,7 +58,7 @@ def layer(folder: Path) -> Callable[..., Mapping[str, str]]:
         unfinished = built.with_suffix(f".{os.getpid()}")
         command = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-Wall", "-Werror"]
         command += ["-shared", "-fPIC", "-pthread", f"-I{ROOT / 'opencl_backend'}", str(source)]
-        # Linked with the library below, which has the missing functions.
+        # A build linked with the library below, which has the missing functions.
         command += ["-Wl,--no-as-needed", str(below), f"-Wl,-rpath,{below.parent}", "-ldl"]
         subprocess.run([*command, "-o", str(unfinished)], check=True)
         unfinished.replace(built)

@@ -20,13 +20,13 @@ from tests.debian_packages import LIBRARIES, unpack
 from tests.requirements import missing
 
 _FOREIGN = ("UHAL_", "POCL_", "OCL_ICD_", "CL_CONFIG_")
-"""What a developer may have set for other runs."""
+"""Variables that a developer may have set for other runs."""
 _LOADER = "libOpenCL.so.1"
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """How a Python program runs on a runtime."""
+    """A way to run a Python program on a runtime."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -127,7 +127,7 @@ def intel_2022(folder: Path) -> Runtime:
 
 
 def _system_libraries() -> list[str]:
-    """Where this system keeps the interpreter's other libraries."""
+    """Folder of the interpreter's other libraries on this system."""
     found = subprocess.run(
         ["/sbin/ldconfig", "-N", "-v"], capture_output=True, text=True, check=False
     )

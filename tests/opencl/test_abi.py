@@ -15,7 +15,7 @@ OURS = {"UHAL_OPENCL_ABI_H"}
 
 
 def compiled(program: str, include: Path, folder: Path) -> str:
-    """What a C program prints; it must compile without a warning."""
+    """Output of a C program, which must compile without a warning."""
     source = folder / "program.c"
     source.write_text(program)
     command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{include}", str(source)]

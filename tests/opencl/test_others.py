@@ -31,7 +31,7 @@ NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not ba
 
 @pytest.fixture(scope="session")
 def debian(request: pytest.FixtureRequest) -> Path:
-    """Where packages are kept from run to run."""
+    """Folder of packages, kept between runs."""
     cache = request.config.cache
     assert cache is not None
     return cache.mkdir("debian")

@@ -71,7 +71,7 @@ def module(image: bytes) -> SpirvModule:
 
 
 def tool(packages: Path, name: str, image: bytes, folder: Path, *options: str) -> str:
-    """What one of Khronos's tools prints of a module; it must accept it."""
+    """Output of a Khronos tool for a module, which it must accept."""
     path = folder / f"{name}.spv"
     path.write_bytes(image)
     found = packages / "usr" / "bin" / name
@@ -153,7 +153,7 @@ def test_variables_that_cannot_be_arguments_leave_the_module_whole() -> None:
 
 
 def test_what_is_damaged_is_refused_or_read(image: bytes, rng: np.random.Generator) -> None:
-    """Whatever the bytes, nothing but a refusal comes out, and soon."""
+    """Any bytes are refused, and quickly."""
     words = np.frombuffer(image, "<u4")
     refused = 0
     for _ in range(rounds(300, 20_000)):

@@ -111,7 +111,7 @@ def module(target: int, version: tuple[int, int], lines: list[str]) -> str:
 
 
 def refused_lines(text: str, target: int, folder: Path) -> dict[int, str]:
-    """What ptxas says of lines that it does not take."""
+    """ptxas' messages for rejected lines."""
     path = folder / "text.ptx"
     path.write_text(text)
     command = [str(PTXAS), "-O0", f"-arch=sm_{target}", str(path), "-o", str(folder / "out")]

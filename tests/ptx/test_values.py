@@ -65,7 +65,7 @@ def results(
     inputs: list[Array],
     computations: list[Callable[..., Value]],
 ) -> Array:
-    """What each computation makes of the inputs, a row a computation."""
+    """Results of the computations on the inputs, one row each."""
     names = [f"x{index}" for index in range(len(inputs))]
 
     def body(*given: Any) -> None:
@@ -300,7 +300,7 @@ EVERY = (*INTEGERS, *FLOATS)
 
 
 def test_conversions_between_all_types(launch: Launch, rng: np.random.Generator) -> None:
-    """One kernel: from each type to each, a row a source."""
+    """One kernel with all conversions between types, a row per source type."""
     signature = ", ".join(
         [*(f"const {of}* from_{of}" for of in EVERY), *(f"{of}* to_{of}" for of in EVERY)]
     )

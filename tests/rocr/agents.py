@@ -1,4 +1,4 @@
-"""What a runtime says of its agents and their pools, for comparing one runtime with another."""
+"""A runtime's agents and their pools, for comparing two runtimes."""
 
 from __future__ import annotations
 

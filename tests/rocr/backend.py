@@ -59,7 +59,7 @@ class Dispatch:
 
 
 def dispatches(since: int = 0) -> list[Dispatch]:
-    """What the device was given so far."""
+    """Work enqueued on the device so far."""
     _model.model_dispatches.restype = ctypes.c_size_t
     noted = (_Noted * _NOTED)()
     count = _model.model_dispatches(noted, ctypes.c_size_t(since), ctypes.c_size_t(_NOTED))
@@ -88,7 +88,7 @@ def _dispatch(noted: Any) -> Dispatch:
 
 
 def device() -> dict[str, Any]:
-    """What uhal says of the device."""
+    """uhal's description of the device."""
     record = registry.record("rocm")
     Api.quick_init(backend="rocm")
     opened = registry.backend("rocm")

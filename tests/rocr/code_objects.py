@@ -130,7 +130,7 @@ class Stranger:
 
     @cached_property
     def symbols(self) -> dict[str, Any]:
-        """What `.symtab` has, by name; nothing without one."""
+        """Symbols of `.symtab` by name; empty without the table."""
         table = self._elf.get_section_by_name(".symtab")
         return {} if table is None else {one.name: one.entry for one in table.iter_symbols()}
 

@@ -13,7 +13,7 @@ from tests.rocr.topology import GPUS
 
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
-    """Where packages, the model and the descriptions of devices are kept from run to run."""
+    """Folder of packages, the model and the descriptions of devices, kept between runs."""
     cache = request.config.cache
     assert cache is not None
     return cache.mkdir("debian")

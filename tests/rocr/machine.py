@@ -29,7 +29,7 @@ RUNTIME = "libhsa-runtime64.so.1"
 _MODEL = Path(__file__).with_name("device_model.c")
 _LIBC_NEEDED = (2, 38)
 _FOREIGN = ("HSA_", "ROCR_", "LOADER_", "GPU_", "UHAL_")
-"""What a developer may have set for other runs."""
+"""Variables that a developer may have set for other runs."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How AMD's loader looks symbols up and judges headers; that the simulated one does the same."""
+"""Symbol lookup and header checks of AMD's loader, and the same in the simulated loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make device` runs: its steps, their outcomes, and a trial on the simulated driver."""
+"""`make device`: its steps, their outcomes, and a trial on the simulated driver."""
 
 from __future__ import annotations
 

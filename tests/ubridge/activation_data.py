@@ -11,7 +11,7 @@ Array = npt.NDArray[Any]
 
 
 def rounded_to_8_bits(x: Array, run: int) -> Array:
-    """What x (…, columns) of f32 becomes: by Q8_0 in runs of 32, by Q8_K in runs of 256."""
+    """x (…, columns) of f32, quantized by Q8_0 in runs of 32 or by Q8_K in runs of 256."""
     runs = x.astype(np.float32).reshape(-1, run)
     at = np.abs(runs).argmax(1)[:, None]
     furthest = np.take_along_axis(runs, at, 1)

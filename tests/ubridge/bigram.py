@@ -1,4 +1,4 @@
-"""A small real model: a table on the device gives the next token from the last alone."""
+"""A small real model: a table on the device maps the last token to the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of every vendor's committed images share."""
+"""Shared checks of every vendor's committed images."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def digest(path: Path) -> str:
 
 
 def manifest_of(kernels: ModuleType) -> dict[str, Any]:
-    """What the build wrote of the images it made; `kernels` is its module in `build_support`."""
+    """Manifest of the built images; `kernels` is the build's module in `build_support`."""
     found: dict[str, Any] = json.loads((ROOT / kernels.IMAGES / MANIFEST).read_text("utf-8"))
     return found
 
 
 def check_every_module_was_compiled(kernels: ModuleType, modules: Sequence[str]) -> None:
-    """Those and no others; and nothing lies beside their images."""
+    """Check that exactly these modules exist, without other files beside their images."""
     manifest = manifest_of(kernels)
     assert sorted(manifest["modules"]) == sorted(modules), STALE
     listed = {name for module in manifest["modules"].values() for name in module["images"]}

@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _drawn_of(item: pytest.Item) -> int:
-    """How many cases of a test run: the nearest mark that says so."""
+    """Number of cases of a test, from the nearest mark."""
     marks = [mark.kwargs["drawn"] for mark in item.iter_markers("entries") if mark.kwargs]
     return int(marks[0]) if marks else DRAWN_CASES
 

@@ -27,7 +27,7 @@ class OpRow:
     special_values: bool = True
     """Whether its kernels promise results for NaN and infinities."""
     ulps: float = 1
-    """How far results may be from the nearest, as a multiple of the host's tolerance."""
+    """Tolerance of the results, as a multiple of the host's tolerance."""
     rounds_each_step: bool = False
     """Whether halves are computed in halves: then results have no bound."""
     adds_in_order: bool = False
@@ -55,7 +55,7 @@ def _webgpu_has(op: Op, dtype: str, other: str | None) -> bool:
 
 
 GCU_KERNELS = {"rope": "rotary", "rope_i": "rotary", "rope_thd": "rotary"}
-"""What GCUs launch for an operation, where that has another name."""
+"""Name of the GCU's operation, if it differs."""
 
 
 def _gcu_has(op: Op, dtype: str, other: str | None) -> bool:

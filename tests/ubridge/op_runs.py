@@ -29,7 +29,7 @@ VIEWS = LAYOUTS[:5]
 
 @dataclass
 class Outcome:
-    """What a device computed beside the exact result."""
+    """A device's result beside the exact result."""
 
     got: Array
     exact: Array

@@ -1,4 +1,4 @@
-"""What random numbers ought to be: Philox in numpy, and Box and Muller in extended precision."""
+"""Reference random numbers: Philox in numpy, and Box-Muller in extended precision."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ OLDER = [level.name for level in cpu_level.usable_levels(MODULE) if level.name !
 
 
 def library(level: str) -> bytes:
-    """What the build made, or the same source compiled for another level."""
+    """The built library, or the same source compiled for another level."""
     if level == BUILT:
         path: Path = KERNELS / "host" / level / f"{MODULE}.so"
         return path.read_bytes()

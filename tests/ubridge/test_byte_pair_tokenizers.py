@@ -65,7 +65,7 @@ def test_a_word_that_is_a_token_is_taken_whole(tmp_path: Path) -> None:
 
 
 def test_special_tokens_within_a_character(tmp_path: Path) -> None:
-    """What is not told leaves the bytes around it one character, as `decode` has it."""
+    """An omitted token leaves the bytes around it one character, as in `decode`."""
     tokenizer = of_kind("json", tmp_path)
     first, second = (tokenizer.token_of(WRITTEN[byte]) for byte in "é".encode())
     end = tokenizer.token_of("<|im_end|>")

@@ -125,7 +125,7 @@ def declared(entry: str) -> Signature:
 
 
 def test_the_spec_has_748_entries() -> None:
-    """What Candle has when it is built for compute capability 8.9 or later."""
+    """Candle's entries in a build for compute capability 8.9 or later."""
     assert sum(len(entries) for entries in SPEC["modules"].values()) == 606
     assert len(SPEC["quantized"]) == 142
 

@@ -28,7 +28,7 @@ TILES = {
 """Rows of the weight and vectors that a block of `mul_mat_*` takes."""
 KEPT_BY_VECTORS = ("q4_0", "q4_1", "q5_0", "q5_1")
 KEPT_BY_MATRICES = ("q4_0", "q4_1", "q5_1", "q4_K", "q5_K")
-"""Where a minimum, or an offset, takes away in proportion to the sums that y's blocks keep."""
+"""Formats whose minimum or offset subtracts a multiple of the sums in y's blocks."""
 
 
 def buffer(blocks: Array) -> DeviceBuffer:
@@ -186,7 +186,7 @@ class Vectors:
 
     @property
     def excess(self) -> Array:
-        """What the kept sum of each 32 elements has more than their sum."""
+        """Difference between the stored and the true sum of each 32 elements."""
         kept = self.blocks[..., 2:4].copy().view(np.float16)[..., 0].astype(np.float64)
         own = self.values.reshape(len(self.blocks), -1, 32).sum(2)
         return kept[:, : self.columns // 32] - own
@@ -207,7 +207,7 @@ class Weight:
 
     @property
     def lowered(self) -> Array:
-        """What is taken from each element of 32: its minimum, and its scale times the offset."""
+        """Amount subtracted from each of 32 elements: the minimum, and scale times offset."""
 
         def half(at: int) -> Array:
             return self.blocks[:, at : at + 2].copy().view(np.float16).astype(np.float64)

@@ -58,7 +58,7 @@ def nearest(value: float | int, dtype: str) -> float:
 
 
 def converted(values: Array, source: str, target: str) -> Array:
-    """What `cast_<source>_<target>` must give, exactly."""
+    """Exact expected results of `cast_<source>_<target>`."""
     kind = numpy_dtype(target)
     if target in CASTS:
         if source in CASTS:

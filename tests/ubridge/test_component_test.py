@@ -232,7 +232,7 @@ SCALED = {
 def test_configurations_of_either_form(
     program: ModuleType, options: list[str], tmp_path: Path, seed: int, says: dict[str, Any]
 ) -> None:
-    """As of transformers 5 and before: angles by the rule for one pair at a time."""
+    """Angles of transformers up to version 5: by the rule for one pair at a time."""
     head_width = says.get("head_dim") or 0
     a_model(program, tmp_path, seed, head_width=head_width, says=says)
     model, weights = program.local_weights(tmp_path)

@@ -161,7 +161,7 @@ def test_small_products_and_captures_do_not_open_it(
 
 
 def test_the_header_is_nvidias() -> None:
-    """Where a toolkit or a wheel is installed: values of the constants, kinds of the parameters."""
+    """With an installed toolkit or wheel: values of the constants, kinds of the parameters."""
     folders = [*Path("/usr/local").glob("cuda*/include")]
     for one in map(Path, sys.path):
         folders += one.glob("nvidia/*/include")

@@ -88,7 +88,7 @@ def test_rope_at(device: Device, rng: np.random.Generator, dtype: str) -> None:
 def test_attention_over_a_cache_in_parts(
     device: Device, rng: np.random.Generator, dtype: str
 ) -> None:
-    """What one block finds, and what two kernels find in parts, with garbage where no key is."""
+    """Attention by one block, and by two kernels in parts, with garbage in unused keys."""
     for _ in range(rounds(2, 30)):
         kv_heads, group, width = (int(one) for one in (*rng.integers(1, 3, 2), rng.integers(3, 20)))
         heads, capacity, split = kv_heads * group, int(rng.integers(30, 60)), 16
@@ -154,7 +154,7 @@ def test_attention_that_packs_its_keys(host: Device, rng: np.random.Generator, d
     """Tiles of every size over caches that end within one; CPUs alone have the kernel."""
     for _ in range(rounds(12, 100)):
         kv_heads, group, tokens = (int(one) for one in rng.integers(1, [3, 5, 40]))
-        # Whole vectors of one token at a time are not packed.
+        # Vectors of a single token are not packed.
         width = int(rng.choice([rng.integers(1, 40), 16 * rng.integers(1, 10)]))
         capacity = tokens + int(rng.integers(0, 150))
         heads, tile = kv_heads * group, int(rng.choice([1, rng.integers(2, 20)]))

@@ -62,7 +62,7 @@ ROADS_OF_BYTES: tuple[Callable[[Device, Any], ub.DeviceTensor], ...] = (
     lambda device, raw: ub.DeviceTensor(lent(on_device(device, raw, "bool"))),
     lambda device, raw: ub.DeviceTensor(described(on_device(device, raw, "bool"))),
 )
-"""What makes tensors of booleans over memory that others wrote."""
+"""Constructors of boolean tensors over memory with other contents."""
 
 
 def test_booleans_are_0_and_1(device: Device, rng: np.random.Generator) -> None:

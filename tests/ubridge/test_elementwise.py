@@ -20,7 +20,7 @@ DEVICES = tuple(row.name for row in OP_ROWS)
 
 @pytest.fixture(autouse=True)
 def op_row(device: Device) -> OpRow:
-    """What the device under test has."""
+    """Operations of the device under test."""
     row = row_of(device.backend)
     row.require_images()
     return row

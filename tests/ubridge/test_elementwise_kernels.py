@@ -59,7 +59,7 @@ FUNCTIONS = {
     for op in OPS.values()
     if op.family.name == "binary" and op.is_of_floats and op.reference is not None
 }
-"""Those of floats alone, which numpy has, too."""
+"""Operations on floats only that numpy has, too."""
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
     "ne": np.not_equal,

@@ -1,4 +1,4 @@
-"""What a user of numpy tries in the first hour: it works, or a golden message says what does."""
+"""A numpy user's first hour: each attempt works, or a golden message names the alternative."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ STEP = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 
 @pytest.fixture(autouse=True)
 def op_row(device: Device) -> OpRow:
-    """What the device under test has."""
+    """Operations of the device under test."""
     row = row_of(device.backend)
     row.require_images()
     return row

@@ -105,7 +105,7 @@ def test_silu_mul(device: Device, rng: np.random.Generator, dtype: str) -> None:
 def test_silu_mul_where_exponentials_overflow(
     device: Device, rng: np.random.Generator, dtype: str
 ) -> None:
-    """What silu alone would round to 0 is a normal number once it is multiplied."""
+    """A product is a normal number even if silu by itself would round to 0."""
     far, most = (745, 300) if dtype == "f64" else (150, 37)
     gate = -rng.uniform(10, far, 2053)
     up = rng.choice([-1, 1], 2053) * 10.0 ** rng.uniform(-most, most, 2053)

@@ -1,4 +1,4 @@
-"""What only GCUs have, on the simulated runtime, against numpy in f64."""
+"""GCU-only operations on the simulated runtime, compared with numpy in f64."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ EACH = rounds(200, 5000)
 def test_mutants_are_refused_or_harmless(
     round: int, rng: np.random.Generator, tmp_path: Path
 ) -> None:
-    """What loads is run, with red zones around all memory and bystanders between it."""
+    """Run every graph that loads, with red zones around all memory and unrelated memory between."""
     check_mutants("host", int(rng.integers(1 << 32)), EACH, tmp_path)
 
 

@@ -41,7 +41,7 @@ REFERENCES: dict[Activation, Callable[[Reference], Reference]] = {
 
 
 class Output:
-    """A poisoned result with guards behind it that no kernel may touch."""
+    """A poisoned result; kernels may not touch the guards behind it."""
 
     def __init__(self, *shape: int) -> None:
         self.shape = shape

@@ -264,7 +264,7 @@ def test_the_wheel_is_found_at_the_first_product() -> None:
 def test_the_variable_names_the_library() -> None:
     (library,) = host_blas._wheel_libraries()
     assert library in check_child(multiplied, environment={host_blas.VARIABLE: library})
-    # Neither a missing file nor a library of something else is passed over.
+    # A missing file and an unrelated library are both errors.
     for wrong, said in (("/nowhere/libblas.so", "nowhere"), ("libm.so.6", "has no cblas_sgemm")):
         result = run_child(multiplied, environment={host_blas.VARIABLE: wrong})
         assert "LibraryNotFoundError" in result.stderr and said in result.stderr

@@ -70,7 +70,7 @@ def test_every_format_and_type_on_the_host(
 def test_ids_out_of_bounds_are_reported(
     device: Device, rng: np.random.Generator, name: str
 ) -> None:
-    """What is not asked for by them is right, and the device stays usable."""
+    """Rows with other ids are correct, and the device stays usable."""
     row_of(device.backend).require_images()
     if device.backend == "tops":
         pytest.skip("GCUs multiply by dense weights")

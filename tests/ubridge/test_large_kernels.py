@@ -18,7 +18,7 @@ BEYOND = (1 << 32) + 3
 
 @pytest.fixture(autouse=True)
 def nothing_kept(host: Device) -> Iterator[None]:
-    """What a test leaves in the pool is gigabytes, which the next has no use for."""
+    """Free the pool after each test: it holds gigabytes that the next test cannot use."""
     yield
     host.empty_cache()
 

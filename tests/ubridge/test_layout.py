@@ -174,7 +174,7 @@ def test_layouts_are_values() -> None:
 
 
 def test_an_empty_view_begins_where_its_tensor_does(rng: np.random.Generator) -> None:
-    """Nothing lies past the end: a kernel is never given an address outside of the buffer."""
+    """No layout ends past the buffer: kernels never get an address outside of it."""
     for _ in range(rounds(20, 500)):
         shape = tuple(int(n) for n in rng.integers(1, 6, 3))
         whole = Layout.contiguous(shape, int(rng.integers(0, 9)))

@@ -1,4 +1,4 @@
-"""What each family of operations answers to a mistake, word for word.
+"""Exact messages of each family of operations for mistakes.
 
 `mistakes.txt` holds the answers: after a change of words delete it, run this test twice, and read
 the difference. Every answer begins with the operation's name, and is an error a numpy user would

@@ -178,7 +178,7 @@ def test_operations_are_named_by_their_objects() -> None:
 
 
 def skipped_parts(node: ast.AST) -> Iterator[ast.AST]:
-    """What of a statement is a docstring or a public name."""
+    """Docstrings and public names of a statement."""
     if isinstance(node, ast.Expr):
         yield node.value
     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":

@@ -43,7 +43,7 @@ OBJECTS = ("views", "one buffer", "import")
 
 @dataclass(frozen=True)
 class Case:
-    """How a function is called: dtypes and shapes of its operands, and a call."""
+    """Form of a call: dtypes and shapes of the operands, and the function."""
 
     operands: tuple[tuple[str, tuple[int, ...]], ...]
     call: Callable[..., DeviceTensor]

@@ -30,12 +30,12 @@ pytestmark = pytest.mark.skipif(
 
 
 def levels(module: str) -> list[str]:
-    """Those this CPU runs, best first."""
+    """Levels that this CPU runs, best first."""
     return [level.name for level in cpu_level.usable_levels(module) if level.march]
 
 
 def image(module: str, level: str) -> bytes:
-    """What the build made, or the same source compiled for another level."""
+    """The built library, or the same source compiled for another level."""
     if level == cpu_level.best_level(module).name:
         return (KERNELS / "host" / level / f"{module}.so").read_bytes()
     if level == BY_HAND:

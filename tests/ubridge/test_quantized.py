@@ -24,9 +24,9 @@ OF_GGML = {
 """The root mean square error of `ggml_quantize_chunk`, without weights, over 8 million numbers of
 the standard normal distribution: llama.cpp as of llama-cpp-python 0.3.36, gcc 12, 2026-11-22."""
 ROUNDING = {"f32": 2.0**-20, "f16": 2.0**-10, "bf16": 2.0**-7}
-"""What a product of some 500 elements may be off by, of the sum of its terms' magnitudes."""
+"""Tolerance of a product of 500 elements, relative to the sum of its terms' magnitudes."""
 WORST = {"q4_0": 2 / 15, "q8_0": 1 / 127, "q4_K": 1.2 / 15}
-"""What quantizing may change, of the difference between the largest and the smallest element."""
+"""Error bound of quantizing, relative to the range of the elements."""
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -167,7 +167,7 @@ def test_product(device: Device, rng: np.random.Generator, name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_products_of_8_bits(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """One x, rounded once for weights of a kind; the rounding is all that is lost."""
+    """One x, rounded once for weights of a kind; no other error is added."""
     # Kernels differ by the number of vectors: up to 8, and more.
     lead = (2, int(rng.choice([1, 3, 6])))
     given = rng.standard_normal((*lead, 512)).astype(as_dtype(dtype).dtype)

@@ -1,4 +1,4 @@
-"""Random tensors: Random123's own vectors, the same numbers everywhere, and their distribution."""
+"""Random tensors: Random123's test vectors, equality across devices, and the distribution."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ STEP = {"f64": 2e-16, "f32": 1.2e-7, "f16": 9.8e-4, "bf16": 7.8e-3, "f8e4m3": 0.
 
 @pytest.fixture(autouse=True)
 def op_row(device: Device) -> OpRow:
-    """What the device under test has."""
+    """Operations of the device under test."""
     row = row_of(device.backend)
     row.require_images()
     return row
@@ -91,7 +91,7 @@ def test_extremes(name: str, op_row: OpRow, device: Device, rng: np.random.Gener
 @pytest.mark.parametrize("name", ["min", "max", "argmin", "argmax"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 0)])
 def test_nothing_has_no_extreme(name: str, shape: tuple[int, ...], device: Device) -> None:
-    """As numpy: an axis of length 0 has none, for any lengths of the others."""
+    """Same as numpy: an axis of length 0 is refused, whatever the other lengths."""
     array = np.zeros(shape, "f4")
     x = ubridge.from_numpy(array, device=device)
     for axis in (None, *range(len(shape))):
@@ -391,7 +391,7 @@ def test_a_converted_operand_is_reduced_in_pieces(
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As many as it takes, along any axis; the numbers are those of the whole."""
+    """A reduction in several launches, along any axis, equals the whole."""
     if device.backend == "tops":
         pytest.skip("the device has no such casts")
     monkeypatch.setattr(reductions, "PIECE_BYTES", int(rng.integers(64, 512)))

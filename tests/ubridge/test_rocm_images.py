@@ -82,7 +82,7 @@ def test_what_is_chosen(module: str, target: str, manifest: dict[str, Any]) -> N
 
 
 def test_the_language_compiles_for_every_target(tmp_path: Path) -> None:
-    """What no module uses yet: globals, 16-bit floats, every kind of shared memory, mathematics."""
+    """Features without a module: globals, 16-bit floats, every shared memory, mathematics."""
     if hip_compiler.toolchain() is None:
         missing(f"needs {hip_compiler.PACKAGE} {hip_compiler.PINNED}")
     source = tmp_path / "language.cu"

@@ -24,7 +24,7 @@ DEVICES = tuple(row.name for row in OP_ROWS)
 
 @pytest.fixture(autouse=True)
 def op_row(device: Device) -> OpRow:
-    """What the device under test has."""
+    """Operations of the device under test."""
     row = row_of(device.backend)
     row.require_images()
     return row
@@ -67,7 +67,7 @@ def test_flip(dtype: str, device: Device, rng: np.random.Generator) -> None:
 
 
 def test_no_view_has_negative_strides(device: Device) -> None:
-    """What shares memory is refused everywhere; what copies shows what numpy does."""
+    """Views with shared memory are refused everywhere; copies equal numpy's results."""
     array = np.arange(6, dtype=np.float32)[::-1]
     for make in (ubridge.asarray, ubridge.array, ubridge.from_numpy):
         np.testing.assert_array_equal(make(array).to_numpy(), array)
@@ -447,7 +447,7 @@ def test_a_replay_of_the_host_raises_a_wrong_id_in_its_stream(
 def test_the_default_stream_raises_a_wrong_id_of_a_closed_stream(
     device: Device, rng: np.random.Generator
 ) -> None:
-    """Nobody can wait for the closed stream; a new stream may have its handle."""
+    """The closed stream cannot be waited for; a new stream may have its handle."""
     if device.backend == "tops":
         pytest.skip("ids are checked before anything is launched")
     x = ubridge.ones(11, device=device)

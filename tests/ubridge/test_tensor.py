@@ -1,4 +1,4 @@
-"""What a numpy user expects of a tensor: making, indexing, viewing, printing, mistakes."""
+"""A tensor as a numpy user expects it: making, indexing, viewing, printing, mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tokenizers have in common, vocabularies of RWKV, llama.cpp's own files, refusals."""
+"""All tokenizers: shared rules, vocabularies of RWKV, llama.cpp's own files, refusals."""
 
 from __future__ import annotations
 

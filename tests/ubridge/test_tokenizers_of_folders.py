@@ -1,4 +1,4 @@
-"""What files beside a tokenizer say of it, and tokens that are no text by their spelling alone."""
+"""Files beside a tokenizer, and tokens whose spelling marks them as control tokens."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ OF_INTEGERS: dict[str, Callable[[Array], Array]] = {
 
 
 def computed(device: Device, entry: str, values: Array, dtype: str) -> Array:
-    """What a kernel makes of contiguous values."""
+    """Results of a kernel on contiguous values."""
     output = Output(dtype, values.size)
     given = DeviceBuffer.from_numpy(values)
     run(device, "unary", entry, values.size, 1, None, given, output.buffer)

@@ -20,7 +20,7 @@ DENSE = tuple(layout for layout in LAYOUTS if layout not in ("empty", "scalar", 
 
 @pytest.fixture(autouse=True)
 def op_row(device: Device) -> OpRow:
-    """What the device under test has."""
+    """Operations of the device under test."""
     row = row_of(device.backend)
     row.require_images()
     return row

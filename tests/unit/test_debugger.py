@@ -1,4 +1,4 @@
-"""What docs/guide/debugging.md says of debuggers: gdb stops inside a kernel of the host."""
+"""Debuggers as docs/guide/debugging.md describes them: gdb stops inside a host kernel."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ CAUGHT_AS = {
 
 
 class _Driver:
-    """As much of a backend as an error needs."""
+    """The parts of a backend that an error reads."""
 
     name = "host"
 

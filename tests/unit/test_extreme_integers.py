@@ -315,7 +315,7 @@ def test_extreme_integers_are_refused_or_taken(seed: int, tmp_path: Path) -> Non
 
 
 def test_every_parameter_is_found() -> None:
-    """One of each kind is found: the stub's and the modules' annotations are still read."""
+    """Check that annotations of the stub and of the modules are read: each kind is found."""
     found = {str(place) for place in places()}
     assert {
         "launch.grid",

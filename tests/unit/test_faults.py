@@ -1,4 +1,4 @@
-"""What an asynchronous fault says about the launches that may have caused it."""
+"""Messages of asynchronous faults about the launches that may have caused them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What <uhal/kernel.h> leaves of parameters in PTX, cubins, fatbins, code objects and SPIR-V."""
+"""Signatures by <uhal/kernel.h> in PTX, cubins, fatbins, code objects and SPIR-V."""
 
 from __future__ import annotations
 

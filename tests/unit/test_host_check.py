@@ -115,7 +115,7 @@ def lines_of(kernel: str) -> list[int]:
 
 
 def told(folder: Path, kernel: str, sizes: list[Any], shape: tuple[int, ...]) -> str:
-    """What a process of its own says of a launch."""
+    """Output of a launch in another process."""
     image = folder / "planted.so"
     image.write_bytes(checked())
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "UHAL_HOST_CHECK": "1"}

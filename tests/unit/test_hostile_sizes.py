@@ -158,7 +158,7 @@ def zlib_that_cannot_hold_so_much() -> None:
 
 
 def zlib_that_does_not_end() -> None:
-    """As many bytes as it says it has, and then many more."""
+    """The declared number of bytes, and many more."""
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(bytes(MIB)) for _ in range(64)) + packer.flush()
     refused(lambda: read_offload_bundle(bundle_of(MIB, packed, 0)))

@@ -1,7 +1,7 @@
 """Imports point one way: ubridge → uhal → backends, which uhal loads lazily and by name.
 
 Every import statement, and every `import_module` of a literal name, is read from the source; any
-arrow that docs/design.md does not draw is a failure. So is a circle, imports for types included.
+arrow that docs/design.md does not draw is a failure. Circular imports are errors, including imports for types.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ except ImportError as error:
 
 
 def test_a_python_whose_lock_is_forced_off_is_refused() -> None:
-    """As a free-threaded Python answers that was started with -X gil=0."""
+    """Answer of a free-threaded Python that was started with -X gil=0."""
     said = run_python(
         """
 import sys

@@ -1,4 +1,4 @@
-"""What compilers make of scopes and tables of the language, which no run on a CPU tells apart."""
+"""Compiled scopes and tables of the language, which a run on a CPU cannot distinguish."""
 
 from __future__ import annotations
 

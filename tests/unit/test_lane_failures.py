@@ -25,7 +25,7 @@ def current_context() -> _lane.Context:
 
 
 class Props:
-    """What the calls are made with, made while everything still works."""
+    """Arguments of the calls, made while everything works."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench

@@ -75,7 +75,7 @@ def launch(*arguments: Any) -> tuple[Any, ...]:
 
 
 class Asked:
-    """What answers, and counts how often it is asked."""
+    """An answer that counts its queries."""
 
     def __init__(self, answer: Any = None) -> None:
         self.answer = Answer(launch, SHAPE, F64) if answer is None else answer

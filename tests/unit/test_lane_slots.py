@@ -1,4 +1,4 @@
-"""What the build makes of the list of slots: declarations for the lane, and its native calls."""
+"""Code generated from the list of slots: declarations for the lane, and its native calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a signal handler raises ends a wait, and nothing but the wait.
+"""An exception of a signal handler ends the wait, and only the wait.
 
 The counting driver's slots are Python, so the slot that waits sends the signal itself: by then the
 main thread is in the native call for certain. What real drivers do is in conformance/test_waits.py.
@@ -290,7 +290,7 @@ def test_a_wait_that_was_left_keeps_its_event(bench: Bench) -> None:
 
 @blocking
 def test_threads_that_wait_are_few(bench: Bench) -> None:
-    """Where none is left the main thread looks by itself; Ctrl-C ends that too."""
+    """Without another thread the main thread polls; Ctrl-C ends that, too."""
     driver: Any = bench.driver
     stream = busy_stream(bench)
     for _ in range(4):
@@ -350,7 +350,7 @@ def test_a_handler_may_close_what_is_waited_for(bench: Bench, kind: str) -> None
 
 @asking
 def test_a_destructor_that_is_interrupted_says_so_and_passes_it_on(bench: Bench) -> None:
-    """Nothing native is freed while the work still runs: it stays where it is."""
+    """Native objects are not freed while the work runs."""
     driver: Any = bench.driver
     other = driver.open_context(1)
     driver.busy.update(driver.live["stream"])

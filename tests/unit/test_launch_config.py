@@ -26,7 +26,7 @@ LIMITS = DeviceLimits(
 
 
 def device(**limits: Any) -> Any:
-    """As much of a device as the choice needs."""
+    """The parts of a device that the choice reads."""
     return SimpleNamespace(limits=replace(LIMITS, **limits))
 
 

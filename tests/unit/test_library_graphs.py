@@ -117,7 +117,7 @@ def test_gcus_change_no_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 class WithoutGraphs(Backend):
-    """What a backend answers that does nothing about graphs."""
+    """Answers of a backend without graphs."""
 
     name = "plain"
     __abstractmethods__: frozenset[str]

@@ -1,4 +1,4 @@
-"""What `python -m uhal new` writes is built, tested and debugged as its page says."""
+"""The project of `python -m uhal new`: built, tested and debugged as its page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `help` shows of every public name: a signature, and a text for each attribute."""
+"""`help` of every public name: a signature, and a text for each attribute."""
 
 from __future__ import annotations
 

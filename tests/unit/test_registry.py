@@ -27,7 +27,7 @@ Install = Callable[..., type[CountingDriver]]
 
 @pytest.fixture(autouse=True)
 def fresh_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing opened, nothing chosen, no variable set; the process default is given back."""
+    """A fresh registry without variables; the process default is restored afterwards."""
     for name in list(os.environ):
         if name == "UHAL_BACKEND" or name.endswith("_LIBRARY"):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""What tests of others' files and programs are skipped without is there in CI."""
+"""CI has all files and programs without which tests are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ROCm backend finds: no library, a runtime without devices, agents of every kind."""
+"""Probing by the ROCm backend: no library, a runtime without devices, agents of every kind."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def fake(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def calls(fake: Path) -> tuple[int, int]:
-    """How often the runtime was started, and how many starts were not undone."""
+    """Number of runtime starts, and of starts without a shutdown."""
     loaded = ctypes.CDLL(str(fake))
     return loaded.fake_started(), loaded.fake_opened()
 

@@ -19,7 +19,7 @@ DEVICES = ("host:0", "cuda-sim:0")
 
 
 class Case:
-    """As much of a collected test as the choice looks at."""
+    """The parts of a collected test that the choice reads."""
 
     def __init__(self, test: str, mark: pytest.Mark | None, **parameters: object) -> None:
         self.path = Path(test.partition("::")[0])

@@ -32,7 +32,7 @@ HOST_KERNELS = """
 KERNEL(saxpy, (u64 n, f32 a, const f32 *x, f32 *y)) { GRID_STRIDE(i, n) { y[i] += a * x[i]; } }
 KERNEL(unused, (u32 *out)) { GRID_STRIDE(i, 1) { out[i] = 0; } }
 """
-"""What runs in place of the machine code of tests/data/cuda/sm_80.cubin."""
+"""Host build that runs in place of the machine code of tests/data/cuda/sm_80.cubin."""
 
 CUBIN = ROOT / "tests" / "data" / "cuda" / "sm_80.cubin"
 
@@ -841,7 +841,7 @@ def test_structures_are_the_vendors(header: str, tmp_path: Path) -> None:
 
 
 def ask_compiler(folder: Path, header: str, expressions: list[str]) -> list[str]:
-    """What constant expressions are, by a C compiler that reads the header."""
+    """Values of constant expressions, from a C compiler that reads the header."""
     source, program = folder / "ask.c", folder / "ask"
     includes = [f"#include {one}" for one in (header, "<stddef.h>", "<stdio.h>")]
     prints = [f'printf("%zu\\n", {one});' for one in expressions]

@@ -31,7 +31,7 @@ DOCS = ROOT / "docs"
 DATA = DOCS / "figures" / "pages"
 GALLERY = ROOT / "examples" / "gallery"
 UNSTATED = {"hot_table"}
-"""What the stub leaves out on purpose: no program needs it."""
+"""Names that the stub omits on purpose: no program needs them."""
 WRITE = {"chat"}
 """Programs of the gallery that print and draw nothing."""
 DRAW = sorted(path for path in GALLERY.glob("*.py") if path.stem not in {"shared", *WRITE})

@@ -53,7 +53,7 @@ def misled(generator: random.Random, image: bytes) -> bytes:
 
 
 def spliced(generator: random.Random, image: bytes) -> bytes:
-    """A piece of the file in place of another one."""
+    """The file with a part replaced by another part."""
     size = generator.randrange(1, 200)
     to, source = (generator.randrange(len(image) - size) for _ in range(2))
     return image[:to] + image[source : source + size] + image[to + size :]

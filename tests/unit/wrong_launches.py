@@ -141,7 +141,7 @@ def pointer(
 def counts(
     name: str, index: int, value: object, words: str, error: type[DeviceError] = ArgumentTypeError
 ) -> Wrong:
-    """Integers whose sign the image does not tell."""
+    """Integers of unknown sign in the image."""
     given: list[object] = [1, 1, 1]
     given[index] = value
     parameter = ("integer[4] n", "integer[1] flag", "integer[8] m")[index]

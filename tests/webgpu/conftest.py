@@ -1,4 +1,4 @@
-"""What tests of the WebGPU backend share: a device of Mesa's Vulkan driver for CPUs."""
+"""Fixtures of the WebGPU backend's tests: a device of Mesa's Vulkan driver for CPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uhal import Device
 
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
-    """Where compiled kernels and packages are kept from run to run."""
+    """Folder of compiled kernels and packages, kept between runs."""
     cache = request.config.cache
     assert cache is not None
     return cache.mkdir("kernels")

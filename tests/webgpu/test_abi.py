@@ -27,7 +27,7 @@ WGPUComputePipelineDescriptor WGPUQueueWorkDoneCallbackInfo WGPUQuerySetDescript
 
 @pytest.fixture(scope="module")
 def include() -> Path:
-    """Where the wheel has the headers of its library."""
+    """Folder of the library's headers in the wheel."""
     found = importlib.util.find_spec("wgpu")
     if found is None or found.origin is None:
         missing('pip install "uhal-py[webgpu]"')

@@ -1,4 +1,4 @@
-"""What drivers of shaders make wrong, and the translator therefore hides from them."""
+"""Bugs of shader drivers that the translator works around."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Steps:
     """The steps of one operation: a question or a part of one."""
 
     def __init__(self, question: Question, device: LoweringDevice) -> None:
-        """Begin with no steps for a question to a device."""
+        """Begin without steps."""
         self.question = question
         self.device = device
         self.kernel: KernelDef | None = None

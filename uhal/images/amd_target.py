@@ -81,7 +81,7 @@ class TargetId:
     def parse(cls, text: str) -> TargetId:
         """Read `gfx90a:xnack-`, also with the triple before it that the runtime and files write.
 
-        `InvalidImageError` when it is no such name.
+        Raises `InvalidImageError` for any other name.
         """
         found = _TARGET.match(text)
         if found is None:

@@ -26,7 +26,7 @@ class RangeLibrary:
 
     name: str
     push: Callable[[str], object]
-    """Begin a range on the calling thread; a name longer than 1024 bytes is cut off."""
+    """Begin a range on the calling thread; longer names are cut at 1024 bytes."""
     pop: Callable[[], object]
     """End the one begun last on the calling thread."""
 

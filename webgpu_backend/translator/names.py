@@ -162,7 +162,7 @@ class Names:
         return [root for root in found if root.tag != "null"]
 
     def root_name(self, root: Root) -> str:
-        """Return the array that a root is."""
+        """Return the name of a root's array."""
         self.used_roots[root] = None
         return f"i{root.id}" if root.tag == "indirect" else f"r{root.id}"
 

@@ -33,7 +33,7 @@ def size_of(gcu: Gcu) -> int:
 
 
 def careless(size: int) -> int | None:
-    """Elements that entries write which forget to look how many there are."""
+    """Elements that an entry writes if it ignores the number of elements."""
     return SIPS if size < SIPS else None
 
 

@@ -182,7 +182,7 @@ def divide(a: Real, b: Real) -> Real:
 
 
 def square_root(a: Real) -> Real:
-    """The root, near enough that rounding it is rounding the exact one."""
+    """The root, so precise that it rounds like the exact root."""
     if a.is_nan or (a.negative and not a.is_zero):
         return NAN
     if a.is_infinite or a.is_zero:

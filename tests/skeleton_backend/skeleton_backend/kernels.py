@@ -1,4 +1,4 @@
-"""What the skeleton brings to ubridge: the host's kernels, and one more that multiplies.
+"""Kernels of the skeleton for ubridge: the host's, and another matrix product.
 
 A backend with images of its own names their folder instead of `HostImages()`.
 """

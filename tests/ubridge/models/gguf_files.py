@@ -34,7 +34,7 @@ def all_of(kind: str) -> Choice:
 
 
 def q4_k_m(layers: int) -> Choice:
-    """As llama.cpp mixes Q4_K with Q6_K."""
+    """llama.cpp's mixture of Q4_K and Q6_K."""
 
     def more(layer: int) -> bool:
         eighth = layers // 8

@@ -39,7 +39,7 @@ _NOT_TOLD = {
     "starcoder2": {"sliding_window": None},
     "gemma2": {"query_pre_attn_scalar": 24},
 }
-"""What such files have no key for, and what llama.cpp takes it for."""
+"""Values without a key in such files, with llama.cpp's defaults."""
 
 
 @pytest.mark.parametrize("case", CASES)

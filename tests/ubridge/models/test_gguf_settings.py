@@ -1,4 +1,4 @@
-"""What GGUF files say of a model: scaled angles, values that cannot be, tensors that do not fit."""
+"""Settings in GGUF files: scaled angles, invalid values, tensors that do not fit."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def rope_of(path: Path, host: Device) -> Rope:
 
 
 def test_a_factor_counts_by_any_name_and_without_a_type(host: Device, tmp_path: Path) -> None:
-    """As in llama.cpp, where a file without a type is scaled by its factor."""
+    """Same as llama.cpp: a file without a scaling type uses its factor."""
     config, weights, _ = known("llama")
     linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
     folder = written(tmp_path, {**config, "rope_parameters": linear}, weights)

@@ -39,7 +39,7 @@ TEXT = (
     "Lily didn't want to help her mom, so she said, \"I'm sorry, mom. I didn't know what to do.\" "
     "Her mom said, \"Don't worry, Lily. We can help you."
 )
-"""What llama2.c says at temperature 0, in more than 200 tokens."""
+"""llama2.c's text at temperature 0, more than 200 tokens."""
 FORMS: dict[str, tuple[dict[str, Any], float]] = {
     "f32": ({}, 1e-4),
     "bf16": ({"dtype": "bf16"}, 0.02),

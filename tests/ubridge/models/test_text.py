@@ -225,7 +225,7 @@ def test_a_gguf_file_speaks_as_the_folder_does(tmp_path: Path, seed: int) -> Non
 
 
 def described(folder: Path, model: Model) -> dict[str, Any]:
-    """What a converter writes of a tokenizer."""
+    """A tokenizer's metadata, as a converter writes it."""
     told = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]
     tokenizer, special = model.tokenizer, set(model.tokenizer.special.values())
     order = sorted(told["vocab"], key=told["vocab"].__getitem__)

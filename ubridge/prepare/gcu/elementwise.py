@@ -173,7 +173,7 @@ def _fill(question: Question, steps: Steps) -> None:
 
 
 def _copy2d(question: Question, steps: Steps) -> None:
-    """Copy rows by the runtime, as there is no kernel; waits."""
+    """Copy rows with the runtime and wait: no kernel copies rows."""
     pitches = question.layout(0).strides[0], question.result[1].strides[0]
     rows, columns = question.shape
     run = partial(_copy_rows, rows, columns, pitches)

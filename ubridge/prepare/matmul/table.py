@@ -43,7 +43,7 @@ class MatmulLowering(Lowering):
     kernel = TILED
 
     def __init__(self, choices: Sequence[ProductKernel] = (), most: int = 0) -> None:
-        """Made without arguments; `on` gives it a device's kernels, and the longest grid."""
+        """Made without arguments; `on` sets a device's kernels and longest grid."""
         self._choices = tuple(choices)
         self._most = most
 
