@@ -49,7 +49,7 @@ def copies(size: int, stream: Stream) -> dict[str, Callable[[], object]]:
 
 
 def and_wait(act: Callable[[], object], stream: Stream) -> Callable[[], object]:
-    """The same with a wait after it."""
+    """The same, followed by a wait."""
 
     def both() -> None:
         act()

@@ -70,7 +70,7 @@ class Result:
     absent: dict[str, str] = field(default_factory=dict)
     """Libraries that take no part, and why."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Libraries that sent something else than they were asked to, or broke."""
+    """Libraries that failed or sent other work than requested."""
 
     def fastest(
         self, what: str, args: int, libraries: tuple[str, ...], form: str = ""

@@ -217,6 +217,6 @@ def report(rows: Sequence[Row], *, gaps: Sequence[Gap] = (), **facts: object) ->
 
 
 def control() -> Form:
-    """What the loop itself and the cheapest of calls cost, beside every library."""
+    """Cost of the loop itself and of the cheapest call, for comparison."""
     nothing = iter(repeat(None)).__next__
     return Form("loop over a C function", "control", calls(nothing))

@@ -142,7 +142,7 @@ def run_compiler(command: Sequence[str], root: Path) -> str:
 
 
 _INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
-"""Variables by which a machine would change what clang makes."""
+"""Environment variables that would change clang's output."""
 
 
 if __name__ == "__main__":

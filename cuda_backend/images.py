@@ -100,7 +100,7 @@ def _in_fatbin(entry: FatbinEntry, device: DeviceTarget) -> _Candidate:
 
 
 def _signatures(winner: _Candidate, candidates: list[_Candidate]) -> Mapping[str, Signature]:
-    """What the chosen image says; of a cubin also what PTX of the same program says."""
+    """Description of the chosen image; for a cubin also of PTX from the same program."""
     if winner.contents is None:
         return {}
     found = winner.contents.signatures

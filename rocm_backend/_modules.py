@@ -23,7 +23,7 @@ HIP gives such kernels the same stack by default (hipLimitStackSize).
 
 
 class ModuleVerbs(Backend):
-    """The part of the ROCm backend that deals with code. Any thread may call any method."""
+    """The module and kernel functions of the ROCm backend. Any thread may call any method."""
 
     _runtime: Library
 

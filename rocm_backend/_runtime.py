@@ -74,7 +74,7 @@ def open_runtime(check: Check) -> Library:
 def hand_over(runtime: Library, hsa: Library, frequency: int, agents: list[int]) -> None:
     """Give libuhal_hsa the functions of the HSA runtime it calls, and its settings.
 
-    `frequency` is the system clock's rate in ticks per second, `agents` are the handles of all GPUs.
+    `frequency` is the system clock's, in ticks per second, `agents` are the handles of all GPUs.
     `LibraryNotFoundError` when the runtime lacks one of the functions.
     """
     addresses = [hsa.address(name) for name in _function_names(runtime)]

@@ -99,7 +99,7 @@ class _Parser:
         return tokens
 
     def _split(self, tokens: list[_Token]) -> list[tuple[list[_Token], int]]:
-        """Cut at commas; with each part the column where it was expected."""
+        """Split at commas; return each part with the column where it begins."""
         parts: list[tuple[list[_Token], int]] = [([], 0)]
         for token in tokens:
             if token.text == ",":

@@ -30,7 +30,7 @@ HELD = (
     "a_stream_goes_on_while_another_is_held",
     "waiting_is_for_the_record_that_was_made_before",
 )
-"""Tests in which a stream goes on beside one that is held."""
+"""Tests that hold a stream while another stream continues."""
 
 UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
     "host": {

@@ -17,7 +17,7 @@ MARK = re.compile(r"<!-- plots?(?:: (\w+) (\w+))? -->")
 
 
 def connect(app: Sphinx) -> None:
-    """Draw while a page is read: a page without its JSON is an error there."""
+    """Draw while a page is read, so that a missing JSON file is an error of that page."""
     app.connect("source-read", _of_page)
 
 

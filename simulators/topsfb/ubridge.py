@@ -16,7 +16,7 @@ TARGETS = ("gcu200", "gcu210", "gcu300", "gcu400")
 
 @cache
 def modules() -> dict[str, dict[str, list[str]]]:
-    """Module name to its kernels, and each of those to the C types of its parameters."""
+    """Module name to kernel name to the C types of the kernel's parameters."""
     table: dict[str, dict[str, Any]] = json.loads(ENTRIES.read_text(encoding="utf-8"))
     return {
         module: {

@@ -51,7 +51,7 @@ def test_eight_threads_with_a_stream_each(device: Device, basic: Module, seed: i
 
 
 def test_eight_threads_on_the_default_stream(device: Device, basic: Module) -> None:
-    """A sum that comes out only when every launch ran once, whole."""
+    """A sum that is correct only if every launch ran exactly once."""
     step = basic.get_function("step")
     total = DeviceBuffer.zeros(1000, "u32")
     each = rounds(300, 20_000)

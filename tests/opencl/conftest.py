@@ -42,7 +42,7 @@ LAYERS = {
         "UHAL_LAYER_BUFFERS": "1",
     },
 }
-"""Devices that have one kind of memory, and no better one."""
+"""Devices limited to one kind of memory."""
 
 
 @pytest.fixture(scope="session")

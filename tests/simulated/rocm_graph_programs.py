@@ -320,6 +320,6 @@ def survive_failures(image: str, seed: int, calls: int) -> None:
                 stream.synchronize()
                 assert np.array_equal(x.to_numpy(), values), (call, nth)
                 live = diagnostics()["native"][BACKEND]
-                # The one that could not be instantiated is still the program's.
+                # The program still owns the graph that could not be instantiated.
                 assert live["executable graphs"] == 0, live
     assert refused, "nothing was refused"

@@ -31,7 +31,7 @@ schedules = pytest.mark.parametrize("schedule", ["lazy", "random"])
 
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
-    """Where installed libraries are kept from run to run."""
+    """Folder of installed libraries, kept between runs."""
     return third_party.cache_of(request.config)
 
 

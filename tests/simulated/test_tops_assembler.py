@@ -1,4 +1,4 @@
-"""The assembler of `.topsfb` files: Ubridge's modules, and containers of one's own host builds."""
+"""The assembler of `.topsfb` files: Ubridge's modules, and containers of other host builds."""
 
 from __future__ import annotations
 

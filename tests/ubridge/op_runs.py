@@ -39,7 +39,7 @@ class Outcome:
 
 @dataclass
 class Trial:
-    """An operation on elements of a dtype, whose first operand has a class of layout."""
+    """An operation on elements of a dtype, with the class of the first operand's layout."""
 
     row: OpRow
     device: Device
@@ -64,7 +64,7 @@ class Trial:
         """Ids below a length on the device, of a type there is a kernel for."""
         kinds = [one for one in ("u8", "u32", "i64") if self.row.has(self.op, self.dtype, one)]
         kind = str(self.rng.choice(kinds)) if kinds else "i64"
-        # The largest u8 is Candle's mark for no id.
+        # The largest u8 is Candle's mark for a missing id.
         bound = min(length, 255) if kind == "u8" else length
         ids = self.rng.integers(0, max(bound, 1), shape)
         tensor = ub.from_numpy(ids.astype(as_dtype(kind).dtype), device=self.device)

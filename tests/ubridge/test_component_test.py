@@ -27,7 +27,7 @@ PARTS = (
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[ModuleType]:
-    """The example as a module, with the modules beside it in reach."""
+    """The example as a module that can import its neighbours."""
     path = EXAMPLES / "component_test.py"
     specification = importlib.util.spec_from_file_location("component_test", path)
     assert specification is not None and specification.loader is not None

@@ -673,7 +673,7 @@ def test_names_of_formats_are_read_in_any_case() -> None:
 
 
 def test_mixtures_are_those_of_llama_cpp() -> None:
-    """The finer of 32 layers, as llama.cpp writes them."""
+    """Layers with the finer format among 32, as in files by llama.cpp."""
     recipe = recipe_of("Q4_K_M")
     finer = [i for i in range(32) if recipe.format_of("v", i, 32, 256) is FORMATS["q6_K"]]
     assert finer == [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]

@@ -84,7 +84,7 @@ Call = tuple[Callable[..., Any], dict[str, Any]]
 
 
 def calls() -> dict[str, Call]:
-    """Each function with arguments by name that it takes; `*axes` is passed in order."""
+    """Each function with its named arguments; `*axes` is passed in order."""
     x, cube = ub.ones((4, 6)), ub.ones((2, 3, 4))
     ids = ub.from_numpy(np.zeros((4, 6), np.int64))
     some = ub.from_numpy(np.zeros(2, np.int64))

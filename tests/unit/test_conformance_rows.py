@@ -40,7 +40,7 @@ def test_gaps_of_schedules_are_the_simulators(backend: str) -> None:
     ):
         assert skipped(simulated, f"{test}[{simulated.name}]")
         assert not skipped(real, f"{test}[{backend}:1]")
-    # What is no matter of a simulator stays.
+    # Gaps that do not come from a simulator stay.
     assert skipped(real, f"test_numpy_reads_device_memory_in_place[{backend}:1]")
 
 

@@ -222,7 +222,7 @@ def decode_run(decoder: str, count: int) -> None:
     found = getattr(zstd, decoder)(frame, size)
     assert len(found) == size and found.count(b"a") == size
     print(tracemalloc.get_traced_memory()[1] / size)
-    # One that is longer than it says is given up at once.
+    # Reading stops at once for a stream longer than its declared size.
     tracemalloc.reset_peak()
     del found
     refused_after = len(getattr(zstd, decoder)(frame, MIB))

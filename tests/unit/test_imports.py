@@ -1,7 +1,7 @@
 """Imports point one way: ubridge → uhal → backends, which uhal loads lazily and by name.
 
 Every import statement, and every `import_module` of a literal name, is read from the source; any
-arrow that docs/design.md does not draw is a failure. Circular imports are errors, including imports for types.
+arrow that docs/design.md does not draw is a failure. Circular imports, too, are errors.
 """
 
 from __future__ import annotations

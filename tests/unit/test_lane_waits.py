@@ -114,7 +114,7 @@ class AskingDriver(PatientDriver):
 
 
 class BlockingDriver(PatientDriver):
-    """Its waits end when the work does, as vendors' do: once the test lets them."""
+    """Its waits end with the work, like vendors': when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Planted mistakes are found in the sources, change what these do, and name tests to ask."""
+"""Planted mistakes match the sources, change their behaviour, and name tests to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed kernels of ubridge, cut out as the backend has them translated."""
+"""Committed kernels of ubridge, cut out as the backend translates them."""
 
 from __future__ import annotations
 

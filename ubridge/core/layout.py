@@ -400,7 +400,7 @@ def _lengths(given: int | Iterable[int]) -> tuple[int, ...]:
 
 
 def merged_axes(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (length, stride) of the axes, with axes merged that together have one stride.
+    """Return (length, stride) of the axes; axes with a common stride are merged.
 
     Axes of one element are left out.
     """

@@ -1,4 +1,4 @@
-"""Operations that only GCUs have kernels of."""
+"""Operations with kernels only on GCUs."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Quantizing:
         return kept | {key: np.uint32(one) for key, one in told.items() if one is not None}
 
     def summary(self) -> str:
-        """Return a line about matrices that are not of the format asked for; empty for none."""
+        """Return a line about matrices in another format than requested; empty for none."""
         if not self._found:
             return "no matrix was quantized: there is none of the names asked for"
         return self._recipe.summary(Counter(self._found.values()))

@@ -160,7 +160,7 @@ class Metadata(Mapping[str, Any]):
     """
 
     def __init__(self, file: MappedFile) -> None:
-        """Make an empty one; `add` notes values."""
+        """Create empty metadata; `add` adds values."""
         self._file = file
         self._values: dict[str, _Value] = {}
 

@@ -1,7 +1,7 @@
 """Files of safetensors: a header of JSON, then the tensors, one after the other.
 
-The format is described at https://github.com/huggingface/safetensors. What its package refuses is
-refused here: there must be no gaps between tensors, and no bytes of two tensors.
+The format is described at https://github.com/huggingface/safetensors. Files that its
+package refuses are refused here: tensors may not overlap, and have no gaps between them.
 """
 
 from __future__ import annotations

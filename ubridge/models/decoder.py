@@ -191,7 +191,7 @@ class Decoder:
         return found
 
     def _normed(self, x: Tensor, weights: Part, part: str) -> Tensor:
-        """A norm, in the dtype of its weight where that is wider than the activations'."""
+        """A norm, in the wider dtype of its weight and the activations."""
         weight, bias = weights[f"{part}.weight"], self._bias(weights, part)
         assert isinstance(weight, Tensor)
         wide = x.astype(weight.dtype, copy=False)

@@ -65,7 +65,7 @@ def plan_matvec(format: BlockFormat, weight: Value, x: Value, rows: int) -> Plan
 
 
 def plan_activations(format: BlockFormat, x: Value) -> Plan:
-    """Plan vectors in 8 bits, for products with a format's weights.
+    """Plan the rounding of vectors to 8 bits, for products with a format's weights.
 
     The bytes are for the device that made them: as Q8_0 or Q8_K on the host, Q8_1 on GPUs. They
     serve all formats with the same `BlockFormat.activations`.

@@ -377,7 +377,7 @@ def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
 
 
 def plan_not_equal_to_zero(x: Value) -> Value:
-    """Plan, as bool, where the elements are not 0; NaN is not."""
+    """Plan a bool per element: True unless it equals 0, also for NaN."""
     if x._dtype.name not in NOT_EQUAL.dtypes:
         # A wider type of the same kind has no other zeros.
         x = plan_conversion(x, i64)

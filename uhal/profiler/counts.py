@@ -48,7 +48,7 @@ class KernelCounts:
     """Fewer than `blocks` if only some were counted; sums cover the counted blocks."""
     warps: int
     distinct_sectors: int | None
-    """Sectors touched, each once a launch: loaded and stored. `None` where blocks are sampled."""
+    """Distinct sectors per launch: loaded and stored. `None` where blocks are sampled."""
     block_distinct_sectors: int
     """The same, each once a block."""
     spread: dict[str, tuple[float, float]]

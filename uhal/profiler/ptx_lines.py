@@ -36,7 +36,7 @@ class PtxLines:
         self._sources = self._find_sources()
 
     def _find_sources(self) -> list[tuple[str, int] | None]:
-        """For each line the file and line of its source, by the last `.loc` of its function."""
+        """Source file and line of each PTX line, from the last `.loc` in its function."""
         sources: list[tuple[str, int] | None] = []
         last: tuple[str, int] | None = None
         for one in self._lines:

@@ -87,7 +87,7 @@ def _add(writer: Any, name: str, values: Array, choice: Choice) -> None:
         raw = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind])
         writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType[kind])
     else:
-        # The package itself has no way to K formats.
+        # The package itself cannot quantize to K formats.
         blocks = quantize(values, kind.lower() if kind == "Q8_0" else f"q{kind[1]}_K")
         shape = (*values.shape[:-1], blocks.size // values[..., 0].size)
         writer.add_tensor(name, blocks.reshape(shape), raw_dtype=gguf.GGMLQuantizationType[kind])

@@ -120,7 +120,7 @@ def named(config: dict[str, Any], key: str, value: Any) -> None:
     except (ub.InvalidFileError, NotSupportedError) as error:
         words = str(error)
         assert words.startswith(f"{WHERE}: "), words
-        # A number may be wrong only beside another, and a value may ask for another key.
+        # A number may be wrong only together with another, and a value may need another key.
         is_named = key in words or "expected a value" in words
         assert is_named or isinstance(value, (int, float)), (key, value, words)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""RWKV's "world" tokenizer: of all tokens that a text's bytes go on with, the longest.
+"""RWKV's "world" tokenizer: always the longest token that matches the next bytes.
 
 Its vocabulary is a text file with a line for each token: number, a Python literal, length.
 """
