@@ -78,12 +78,14 @@ def _told(name: str, gate: dict[str, Any]) -> bool:
     least, most, value = gate.get("least"), gate.get("at_most"), gate["is"]
     what = f"{gate['backend']}, {gate['what']}" if "backend" in gate else gate["what"]
     wanted = "" if least is most is None else f"≥ {least:.2f}" if most is None else f"≤ {most:.2f}"
-    told = "-" if value is None else f"{value:.2f}"
+    reported = "-" if value is None else f"{value:.2f}"
     missed = value is not None and (
         (least is not None and value < least) or (most is not None and value > most)
     )
     failed = value is None and not wanted
-    print(f"{name:<24} {what:<72} {wanted:>8} {told:>8}{'  missed' if missed else ''}", flush=True)
+    print(
+        f"{name:<24} {what:<72} {wanted:>8} {reported:>8}{'  missed' if missed else ''}", flush=True
+    )
     return not missed and not failed
 
 

@@ -92,9 +92,9 @@ def main() -> None:
                 rows.append(
                     {"kernel": kernel["name"], "metric": metric, "counted": value, "ncu": ncu}
                 )
-                told = "-" if value is None else f"{value:.2f}"
+                reported = "-" if value is None else f"{value:.2f}"
                 print(
-                    f"{kernel['name'][:28]:28} {metric:72} {told:>14} "
+                    f"{kernel['name'][:28]:28} {metric:72} {reported:>14} "
                     f"{'' if ncu is None else f'{ncu:.2f}':>14}"
                 )
     if options.json:

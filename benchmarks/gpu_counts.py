@@ -549,8 +549,8 @@ def record(found: Sequence[dict[str, Any]]) -> None:
         numbers = {
             name: round(value, 3) for name, value in one["numbers"].items() if value is not None
         }
-        told = {"date": today(), "commit": figures.commit(), "driver": f"simulated {DEVICE}"}
-        known[one["work"]] = {"work": one["work"], **told, "numbers": numbers}
+        reported = {"date": today(), "commit": figures.commit(), "driver": f"simulated {DEVICE}"}
+        known[one["work"]] = {"work": one["work"], **reported, "numbers": numbers}
     rows = ",\n".join(f" {json.dumps(row)}" for row in known.values())
     RECORD.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
 
@@ -594,11 +594,11 @@ def main() -> int:
 
 def _verdict(row: dict[str, Any]) -> str:
     wanted = f"≥ {row['least']:g}" if row["least"] is not None else f"≤ {row['at_most']:g}"
-    told = "-" if row["is"] is None else f"{row['is']:.2f}"
+    reported = "-" if row["is"] is None else f"{row['is']:.2f}"
     before = "" if row["recorded"] is None else f"{row['recorded']:.2f}"
     beside = ", ".join(f"{name} {value:g}" for name, value in row["peers"].items())
     held = "pass" if row["holds"] else "MISS"
-    return f"{held}  {row['what']:64} {told:>12}  {wanted:>9}  {before:>12}  {beside}"
+    return f"{held}  {row['what']:64} {reported:>12}  {wanted:>9}  {before:>12}  {beside}"
 
 
 if __name__ == "__main__":

@@ -307,8 +307,8 @@ def _gates(results: list[Result]) -> list[dict[str, Any]]:
             if result.backend in gate.backends:
                 value = gate.value(result)
                 missed = value is None or value > gate.limit
-                told = {"backend": result.backend, "what": gate.what, "at_most": gate.limit}
-                found.append({**told, "is": value, "missed": missed})
+                reported = {"backend": result.backend, "what": gate.what, "at_most": gate.limit}
+                found.append({**reported, "is": value, "missed": missed})
     return found
 
 

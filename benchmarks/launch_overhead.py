@@ -178,9 +178,9 @@ def _take_in(
             known["launches"] += row["launches"]
             known["checksum"] = (known["checksum"] + row["checksum"]) % 2**64
     for gap in answer["gaps"]:
-        told = {"library": library.name, **gap}
-        if told not in result.gaps:
-            result.gaps.append(told)
+        reported = {"library": library.name, **gap}
+        if reported not in result.gaps:
+            result.gaps.append(reported)
     result.versions.update(answer["versions"])
 
 
@@ -200,15 +200,15 @@ def _summary(row: dict[str, Any]) -> dict[str, Any]:
 def _start(library: Library, python: str) -> Start:
     """Medians of a few fresh processes."""
     timed = "import time, ctypes, numpy; start = time.process_time(); "
-    told = "print(1e3 * (time.process_time() - start))"
+    reported = "print(1e3 * (time.process_time() - start))"
     imported = f"import {library.module}"
     first = installed = None
     if library.first_device:
-        first = _milliseconds(python, f"{timed}{imported}; {library.first_device}; {told}")
+        first = _milliseconds(python, f"{timed}{imported}; {library.first_device}; {reported}")
     if library.distribution:
         worker = [python, "-m", "benchmarks.workers.installed", library.distribution]
         installed = float(_said(worker)) / 1e6
-    return Start(_milliseconds(python, f"{timed}{imported}; {told}"), first, installed)
+    return Start(_milliseconds(python, f"{timed}{imported}; {reported}"), first, installed)
 
 
 def _milliseconds(python: str, program: str) -> float:

@@ -120,7 +120,7 @@ def _python_with(library: str, pythons: Sequence[str]) -> str | None:
 
 def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -> Iterator[Gate]:
     """Yield the gates of TinyLlama's shape in one file with so many threads."""
-    told = f"{kind} {threads} thread{'s' * (threads > 1)}"
+    reported = f"{kind} {threads} thread{'s' * (threads > 1)}"
     with ExitStack() as stack:
         llama_cpp = _python_with("llama_cpp", pythons)
         theirs = (
@@ -152,14 +152,14 @@ def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -
             each = {"decode": WRITTEN, "prefill": PROMPT, "first": 0}[what]
             value = min((_ratio(found[way], found["ubridge"]) for way in theirs), default=None)
             yield {
-                "what": f"{told}: {what}{' token' * (what == 'first')} of llama.cpp's speed",
+                "what": f"{reported}: {what}{' token' * (what == 'first')} of llama.cpp's speed",
                 "is": value,
                 "least": LEAST[what],
                 "note": f"{each / own:.1f} tokens/s" if each else f"{own:.3f} s",
             }
         if kind == "BF16":
-            yield _bound_of_bf16(told, path, decode)
-        yield _outside(told, "1.1B", ours)
+            yield _bound_of_bf16(reported, path, decode)
+        yield _outside(reported, "1.1B", ours)
 
 
 def _turns(
@@ -180,7 +180,7 @@ def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
     return statistics.median(one / own for one, own in zip(theirs, ours, strict=True))
 
 
-def _bound_of_bf16(told: str, path: Path, found: Mapping[str, Sequence[float]]) -> Gate:
+def _bound_of_bf16(reported: str, path: Path, found: Mapping[str, Sequence[float]]) -> Gate:
     """The speed over the lesser of two bounds: a share of transformers', one of the bandwidth."""
     shape = SHAPES["1.1B"]
     # A token reads one row of the embedding.
@@ -188,7 +188,7 @@ def _bound_of_bf16(told: str, path: Path, found: Mapping[str, Sequence[float]]) 
     pairs = zip(found["ubridge"], found["bandwidth"], strict=True)
     of_memory = statistics.median(WRITTEN * read / own / rate for own, rate in pairs)
     gate: Gate = {
-        "what": f"{told}: decode of the lesser of {OF_TRANSFORMERS} transformers and "
+        "what": f"{reported}: decode of the lesser of {OF_TRANSFORMERS} transformers and "
         f"{OF_BANDWIDTH} of the bandwidth",
         "is": None,
         "least": 1.0,
@@ -201,22 +201,22 @@ def _bound_of_bf16(told: str, path: Path, found: Mapping[str, Sequence[float]]) 
     return gate
 
 
-def _outside(told: str, name: str, worker: Worker) -> Gate:
+def _outside(reported: str, name: str, worker: Worker) -> Gate:
     share = worker.take("outside", STEPS)
-    what = f"{told}: share of a step outside of kernels, {name}"
+    what = f"{reported}: share of a step outside of kernels, {name}"
     return {"what": what, "is": share, "at_most": OUTSIDE[name]}
 
 
 def alone(path: Path, name: str, kind: str, threads: int) -> Iterator[Gate]:
     """Yield the gates of a small model, whose overhead outside arithmetic shows."""
-    told = f"{kind} {threads} thread{'s' * (threads > 1)}"
+    reported = f"{kind} {threads} thread{'s' * (threads > 1)}"
     with Worker(sys.executable, "llm_ubridge", path, threads) as worker:
         worker.take("prefill", SHORT)
         worker.take("decode", WRITTEN)
-        yield _outside(told, name, worker)
+        yield _outside(reported, name, worker)
         pairs = [[worker.take("length", room) for room in (4096, 128)] for _ in range(9)]
         value = statistics.median(long / short for long, short in pairs[1:])
-        what = f"{told}: 128 tokens in a cache for 4096 over one for 128, {name}"
+        what = f"{reported}: 128 tokens in a cache for 4096 over one for 128, {name}"
         yield {"what": what, "is": value, "at_most": LONGER}
 
 

@@ -85,7 +85,7 @@ class Form:
 
 
 @dataclass
-class Row:
+class Measurement:
     """Measured cost of one form of call."""
 
     library: str
@@ -143,7 +143,7 @@ def launch_form(
     return Form(name, "launch", run, arguments, {"launches": 1, "checksum": checksum})
 
 
-def measure(library: str, forms: Sequence[Form], driver: Driver | None) -> list[Row]:
+def measure(library: str, forms: Sequence[Form], driver: Driver | None) -> list[Measurement]:
     """Time every form; raises SystemExit when something else arrived than was sent."""
     counts = [_calibrate(form, driver) for form in forms]
     times: list[list[float]] = [[] for _ in forms]
@@ -154,7 +154,7 @@ def measure(library: str, forms: Sequence[Form], driver: Driver | None) -> list[
             total[0] += arrived.get("launches", 0)
             total[1] = (total[1] + arrived.get("checksum", 0)) % 2**64
     return [
-        Row(library, form.name, form.what, len(form.arguments), found, launches, checksum)
+        Measurement(library, form.name, form.what, len(form.arguments), found, launches, checksum)
         for form, found, (launches, checksum) in zip(forms, times, totals, strict=True)
     ]
 
@@ -210,10 +210,10 @@ def absent(reason: str) -> NoReturn:
     sys.exit(0)
 
 
-def report(rows: Sequence[Row], *, gaps: Sequence[Gap] = (), **facts: object) -> None:
+def report(rows: Sequence[Measurement], *, gaps: Sequence[Gap] = (), **facts: object) -> None:
     """Hand a worker's result to the benchmark."""
-    told = {"rows": list(map(asdict, rows)), "gaps": list(map(asdict, gaps))}
-    print(json.dumps({**told, **facts}))
+    reported = {"rows": list(map(asdict, rows)), "gaps": list(map(asdict, gaps))}
+    print(json.dumps({**reported, **facts}))
 
 
 def control() -> Form:

@@ -91,7 +91,7 @@ class Library(Protocol):
 
 
 @dataclass
-class Row:
+class Timing:
     """Measured cost of one operation at one size."""
 
     library: str
@@ -143,9 +143,9 @@ def run(library: Library) -> None:
     print(json.dumps({"rows": list(map(asdict, rows)), "versions": library.versions()}))
 
 
-def _row(library: Library, operation: str, size: int, call: Callable[[], Any]) -> Row:
+def _row(library: Library, operation: str, size: int, call: Callable[[], Any]) -> Timing:
     result = np.abs(library.to_numpy(call()).astype(np.float64)).sum()
-    return Row(library.name, operation, size, _nanoseconds(library, call), float(result))
+    return Timing(library.name, operation, size, _nanoseconds(library, call), float(result))
 
 
 def _nanoseconds(library: Library, call: Callable[[], Any]) -> float:

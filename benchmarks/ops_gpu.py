@@ -143,12 +143,12 @@ def products(device: Device, sizes: Sizes, stream: Stream) -> None:
                     enqueue = make_ready(executor, steps.prepared(), None).launch
                     times[kernel.name] = median_seconds(partial(enqueue, *given), stream, sizes)
             peer = times.pop("cublaslt", None)
-            told = ", ".join(
+            reported = ", ".join(
                 f"{name} {2 * m * n * k / seconds / 1e12:.1f} TFLOP/s"
                 + (f" (cuBLASLt's time over its: {peer / seconds:.2f})" if peer else "")
                 for name, seconds in times.items()
             )
-            print(f"{dtype:5} {m} x {n} x {k}: {told}; chosen: {choice.kernel}")
+            print(f"{dtype:5} {m} x {n} x {k}: {reported}; chosen: {choice.kernel}")
             if peer is None:
                 print(f"      no peer: {dict(choice.passed_over)['cublaslt']}")
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.launch_overhead import machine
-from benchmarks.ops import COLUMNS, FEW, OPERATIONS, PRODUCTS, Row
+from benchmarks.ops import COLUMNS, FEW, OPERATIONS, PRODUCTS, Timing
 from benchmarks.suites import ROOT
 from benchmarks.tables import today, write_figures
 
@@ -41,12 +41,12 @@ SAME = 1e-3
 class Result:
     """All that one run of the benchmark saw."""
 
-    rows: dict[tuple[str, int, str], Row] = field(default_factory=dict)
+    rows: dict[tuple[str, int, str], Timing] = field(default_factory=dict)
     """By operation, size and library."""
     versions: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Timing) -> None:
         """Keep the least of an operation."""
         key = (row.operation, row.size, row.library)
         before = self.rows.get(key)
@@ -78,8 +78,8 @@ class Result:
         for (operation, size, library), row in self.rows.items():
             ours = self.rows.get((operation, size, OURS))
             if ours is not None and not math.isclose(ours.checksum, row.checksum, rel_tol=SAME):
-                told = f"{operation}, {size}: {OURS} {ours.checksum}, {library} {row.checksum}"
-                found.append(told)
+                reported = f"{operation}, {size}: {OURS} {ours.checksum}, {library} {row.checksum}"
+                found.append(reported)
         return found
 
 
@@ -163,7 +163,7 @@ def run(peers: str, threads: int) -> Result:
                 result.missing[library] = str(failure)
                 continue
             for row in answer["rows"]:
-                result.add(Row(**row))
+                result.add(Timing(**row))
             result.versions.update(answer["versions"])
     return result
 
@@ -248,9 +248,9 @@ def _table(result: Result, title: str, operations: Iterable[str], size: int) -> 
     text = [f"| {title}, µs | {OURS} | {' | '.join(PEERS)} | speed |", "|---|---:|---:|---:|---:|"]
     for operation in operations:
         found = [result.nanoseconds(operation, size, (one,)) for one in (OURS, *PEERS)]
-        told = ["" if one is None else f"{one / 1e3:,.1f}" for one in found]
+        reported = ["" if one is None else f"{one / 1e3:,.1f}" for one in found]
         speed = _told(result.speed(operation, size))
-        text.append(f"| {operation} | {' | '.join(told)} | {speed} |")
+        text.append(f"| {operation} | {' | '.join(reported)} | {speed} |")
     return text
 
 

@@ -140,10 +140,10 @@ class Peer(Standing):
         super().__init__([python, str(script)], {**os.environ, "OMP_WAIT_POLICY": "active"})
         self.features: list[str] = json.loads(self.ask("features"))
 
-    def prepare(self, told: dict[str, Any]) -> Any:
+    def prepare(self, reported: dict[str, Any]) -> Any:
         """Send matrices to the process; return their product with x, or `None` without a way."""
         result = self._folder / "result"
-        answer = self.ask(json.dumps({**told, "result": str(result)}))
+        answer = self.ask(json.dumps({**reported, "result": str(result)}))
         return np.fromfile(result, np.float32) if answer == "ready" else None
 
     def run(self) -> tuple[float, float]:
@@ -209,7 +209,7 @@ def measured(
         for way in ("in place", "repacked") if peer is not None else ("",):
             current = dict(forms)
             if peer is not None:
-                told = {
+                reported = {
                     "format": name,
                     "rows": rows,
                     "columns": columns,
@@ -220,7 +220,7 @@ def measured(
                     "blocks": str(folder / "blocks"),
                     "x": str(folder / "x"),
                 }
-                theirs = peer.prepare(told)
+                theirs = peer.prepare(reported)
                 if theirs is None:
                     continue
                 # Both round x to 8 bits, and bf16's products to bf16.

@@ -69,12 +69,12 @@ def _forms() -> Iterator[tuple[str, tuple[Form, Form]]]:
                     f"{name} {dtype}",
                     (partial(waited, ours, SIZE, dtype, seed=1), partial(theirs, SIZE, peer)),
                 )
-        for told, shape in ROWS.items():
+        for reported, shape in ROWS.items():
             for dtype in ("f32", "i64"):
                 array = (rng.standard_normal(shape) * 1e6).astype("f4" if dtype == "f32" else "i8")
                 x = ub.asarray(array)
                 yield (
-                    f"argsort {dtype}, {told}",
+                    f"argsort {dtype}, {reported}",
                     (
                         partial(waited, ub.argsort, x),
                         partial(np.argsort, array, axis=-1, kind="stable"),

@@ -43,8 +43,8 @@ def main() -> int:
         except RuntimeError as failure:
             missing[library] = str(failure)
     if options.json:
-        told = {"machine": machine(), "rows": rows, "gates": gates(rows), "missing": missing}
-        print(json.dumps(told))
+        reported = {"machine": machine(), "rows": rows, "gates": gates(rows), "missing": missing}
+        print(json.dumps(reported))
     else:
         print(table(rows))
         for library, reason in missing.items():

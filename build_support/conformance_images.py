@@ -54,7 +54,7 @@ def compile_opencl(source: Path, image: Path) -> dict[str, Signature]:
 
 def write_sidecar(image: Path, signatures: Mapping[str, Signature]) -> None:
     """Write `<image>.sig`."""
-    lines = [f"{entry}: {told.declaration}\n" for entry, told in signatures.items()]
+    lines = [f"{entry}: {reported.declaration}\n" for entry, reported in signatures.items()]
     image.with_name(f"{image.name}.sig").write_text("".join(lines), encoding="utf-8")
 
 

@@ -117,7 +117,7 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
         return {
             "images": {path.name: digest(path) for path in made},
             "targets": [entry.description for entry in read_fatbin(fatbin.read_bytes())],
-            "signatures": {entry: told.declaration for entry, told in signatures.items()},
+            "signatures": {entry: reported.declaration for entry, reported in signatures.items()},
         }
 
 
@@ -145,7 +145,9 @@ def compile_ptx(
     text = _USED_BYTES.sub("", text)
     expanded = _run([*COMPILE, *options, "-E", arch, str(source)])
     signatures = declared_signatures(expanded, _KERNEL, read_ptx(text.encode()).signatures)
-    lines = [f"{SIGNATURE_MARK}{name}: {told.declaration}\n" for name, told in signatures.items()]
+    lines = [
+        f"{SIGNATURE_MARK}{name}: {reported.declaration}\n" for name, reported in signatures.items()
+    ]
     for version in PTX_VERSIONS:
         lowered = _VERSION_LINE.sub(f".version {version}", text, count=1)
         output.write_text("".join(lines) + lowered, encoding="ascii")

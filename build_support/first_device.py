@@ -121,8 +121,8 @@ def run(step: Step, left: float, environment: dict[str, str], smoke: bool) -> Ou
         state, output = "passed" if done.returncode == 0 else "failed", done.stdout
     except subprocess.TimeoutExpired as late:
         state, output = "late", late.stdout or b""
-    told = output.decode("utf-8", "replace")[-KEPT:]
-    return Outcome(step.name, command, state, round(time.monotonic() - began, 1), told)
+    reported = output.decode("utf-8", "replace")[-KEPT:]
+    return Outcome(step.name, command, state, round(time.monotonic() - began, 1), reported)
 
 
 def write(folder: Path, outcomes: Sequence[Outcome]) -> None:

@@ -72,8 +72,8 @@ def compile_hsaco(
     `source` is relative to `root`, a folder laid out as this repository. The image has its kernels'
     signatures if `tells_signatures`. Raises `CompilerError`.
     """
-    told = () if tells_signatures else (_BESIDE,)
-    options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}", *told)
+    reported = () if tells_signatures else (_BESIDE,)
+    options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}", *reported)
     with tempfile.TemporaryDirectory() as folder:
         _write_linker(Path(folder))
         run_compiler(

@@ -32,12 +32,12 @@ def declared_signatures(
     }
     if sorted(declared) != sorted(compiled):
         raise DeclarationError(f"compiled are {sorted(compiled)}, declared {sorted(declared)}")
-    return {name: _describe(declared[name], told) for name, told in compiled.items()}
+    return {name: _describe(declared[name], reported) for name, reported in compiled.items()}
 
 
 def sidecar_text(signatures: Mapping[str, Signature]) -> str:
     """Return the lines of a `.sig` file."""
-    return "".join(f"{entry}: {told.declaration}\n" for entry, told in signatures.items())
+    return "".join(f"{entry}: {reported.declaration}\n" for entry, reported in signatures.items())
 
 
 def _describe(parts: list[str], compiled: Signature) -> Signature:

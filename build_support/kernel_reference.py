@@ -105,8 +105,8 @@ def _entries(found: re.Match[str], text: str) -> Iterator[Entry]:
             declaration = declaration.replace(long, short)
         name = _NAME.search(re.sub(r"^template <.*?> (?=\w)", "", declaration))
         assert name is not None, declaration
-        told = next(part for part in name.groups() if part)
-        yield Entry("scopes" if told == "uhal_scope" else told, declaration, said)
+        reported = next(part for part in name.groups() if part)
+        yield Entry("scopes" if reported == "uhal_scope" else reported, declaration, said)
 
 
 if __name__ == "__main__":

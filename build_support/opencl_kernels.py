@@ -68,7 +68,7 @@ def build_module(name: str, destination: Path, root: Path) -> dict[str, object]:
     sidecar.write_text(sidecar_text(signatures), encoding="utf-8")
     return {
         "images": {path.name: digest(path) for path in (image, sidecar)},
-        "signatures": {entry: told.declaration for entry, told in signatures.items()},
+        "signatures": {entry: reported.declaration for entry, reported in signatures.items()},
     }
 
 

@@ -88,7 +88,7 @@ def build_module(name: str, destination: Path, root: Path) -> dict[str, object]:
     return {
         "images": {path.name: digest(path) for path in (bundle, sidecar)},
         "targets": list(objects),
-        "signatures": {entry: told.declaration for entry, told in signatures.items()},
+        "signatures": {entry: reported.declaration for entry, reported in signatures.items()},
     }
 
 

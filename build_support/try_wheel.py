@@ -45,8 +45,8 @@ def main(arguments: list[str]) -> int:
         for compiler in COMPILERS:
             assert shutil.which(compiler, path=site.path) is None, f"{compiler} can be found"
         site.uhal("network_test")
-        told = site.uhal("doctor")
-        assert "host   ok" in told and "kernel right" in told, told
+        reported = site.uhal("doctor")
+        assert "host   ok" in reported and "kernel right" in reported, reported
         site.uhal("component_test", "--backend", "host")
         _conformance(site, () if chosen.whole else ("-k", PART))
         _model(site)
@@ -61,10 +61,10 @@ def _conformance(site: Site, selection: tuple[str, ...]) -> None:
     """Run the suite that the wheel brings on this computer's CPU, and read its report."""
     report = site.folder / "report.json"
     site.uhal("conformance", "--backend", "host", "--report", str(report), *selection)
-    told = json.loads(report.read_text(encoding="utf-8"))
-    summary = told["summary"]
+    reported = json.loads(report.read_text(encoding="utf-8"))
+    summary = reported["summary"]
     assert summary["failed"] == 0 and summary["passed"] > 50, summary
-    assert told["conforms"] or selection, summary
+    assert reported["conforms"] or selection, summary
     print(f"  {summary['passed']} passed")
 
 
@@ -82,17 +82,17 @@ def _simulators(site: Site) -> None:
         library = site.uhal("sim", "path", backend).strip()
         assert Path(library).is_relative_to(site.folder), library
         environment = {f"UHAL_{backend.upper()}_LIBRARY": library, "UHAL_BACKEND": backend}
-        told = site.uhal("doctor", environment=environment)
-        assert "kernel right" in told, told
-        told = site.uhal("sim", "run", "--backend", backend, "-m", "uhal", "network_test")
-        assert backend in told, told
+        reported = site.uhal("doctor", environment=environment)
+        assert "kernel right" in reported, reported
+        reported = site.uhal("sim", "run", "--backend", backend, "-m", "uhal", "network_test")
+        assert backend in reported, reported
     (kernels,) = site.folder.glob("environment/lib/*/site-packages/uhal_conformance/images/cuda")
     buffers = ("f32[100]=range", "f32[100]=1")
-    told = site.uhal(
+    reported = site.uhal(
         *("sim", "run", str(kernels / "basic.ptx"), "--entry", "saxpy"),
         *("--grid", "1", "--block", "128", "--args", "u64=100", "f32=2", *buffers),
     )
-    assert "min 1 max 199 mean 100" in told, told
+    assert "min 1 max 199 mean 100" in reported, reported
 
 
 def _project(site: Site) -> None:

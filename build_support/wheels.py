@@ -118,9 +118,9 @@ def _finished(target: Target, contents: Contents) -> Path:
     done = WORK / "named"
     shutil.rmtree(done, ignore_errors=True)
     audit = (sys.executable, "-m", "auditwheel", "repair", "-w", str(done), str(wheel))
-    told = subprocess.run(audit, capture_output=True, encoding="utf-8", env=_with_patchelf())
-    if told.returncode != 0:
-        raise BuildError(f"auditwheel refuses {wheel.name}:\n{told.stdout}{told.stderr}")
+    reported = subprocess.run(audit, capture_output=True, encoding="utf-8", env=_with_patchelf())
+    if reported.returncode != 0:
+        raise BuildError(f"auditwheel refuses {wheel.name}:\n{reported.stdout}{reported.stderr}")
     (repaired,) = done.glob("*.whl")
     before, after = set(contents), set(read(repaired))
     if grafted := {name for name in after - before if ".libs/" in name}:

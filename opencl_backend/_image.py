@@ -29,11 +29,11 @@ def read(image: bytes, device: ClDevice, what: str) -> Read:
     programs than OpenCL's, or of a version the device does not take.
     """
     module, description = kernels_of(image, what)
-    told = module.version if module.version in device.il_versions else EARLIEST
-    if told not in device.il_versions or module.version > LAST_LIKE_EARLIEST:
+    reported = module.version if module.version in device.il_versions else EARLIEST
+    if reported not in device.il_versions or module.version > LAST_LIKE_EARLIEST:
         taken = ", ".join(".".join(map(str, one)) for one in sorted(device.il_versions))
         raise InvalidImageError(f"{what} is {description}; {device.name} takes SPIR-V {taken}")
-    given = ".".join(map(str, told))
+    given = ".".join(map(str, reported))
     reason = f"{device.name} takes SPIR-V {given}, and compiles each kernel when it is asked for"
     chosen = Chosen(description, reason, (ImageCandidate(description, True, reason),))
-    return Read(module, told, chosen)
+    return Read(module, reported, chosen)

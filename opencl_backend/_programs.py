@@ -182,8 +182,8 @@ def _refuse(status: int, what: str, device: ClDevice, log: str) -> NoReturn:
 
 def _identity(device: ClDevice) -> tuple[str, ...]:
     """Build target of a program, part of the cache's key."""
-    told = (device.vendor, device.name, device.driver, device.version, device.platform_version)
-    return (_RECIPE, *told, " ".join(sorted(device.extensions)), _processor(device))
+    reported = (device.vendor, device.name, device.driver, device.version, device.platform_version)
+    return (_RECIPE, *reported, " ".join(sorted(device.extensions)), _processor(device))
 
 
 def _processor(device: ClDevice) -> str:

@@ -84,17 +84,17 @@ def describe(library: Library, kernel: int, name: str) -> SourceKernel:
 
 def _word(library: Library, kernel: int, index: int) -> str:
     """A parameter in the grammar of signatures."""
-    told = _text(library, kernel, index, "TYPE_NAME")
+    reported = _text(library, kernel, index, "TYPE_NAME")
     name = _text(library, kernel, index, "NAME")
     name = f" {name}" if name.isidentifier() else ""
-    if told.endswith("*"):
+    if reported.endswith("*"):
         qualifier = _number(library, kernel, index, "TYPE_QUALIFIER", ctypes.c_uint64)
         const = "const " if qualifier & header().constants["CL_KERNEL_ARG_TYPE_CONST"] else ""
-        element = _TYPES.get(told.removesuffix("*").strip())
+        element = _TYPES.get(reported.removesuffix("*").strip())
         return f"{const}{element}*{name}" if element else f"{const}ptr{name}"
-    if told in _TYPES:
-        return f"{_TYPES[told]}{name}"
-    vector = _VECTOR.fullmatch(told)
+    if reported in _TYPES:
+        return f"{_TYPES[reported]}{name}"
+    vector = _VECTOR.fullmatch(reported)
     if vector is not None and vector[1] in _TYPES:
         width = Signature.parse(_TYPES[vector[1]])[0].size or 0
         count = 4 if vector[2] == "3" else int(vector[2])

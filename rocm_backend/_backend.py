@@ -181,9 +181,9 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
     def device_uuid(self, ordinal: int) -> str:
         """Return an identifier made of the device's own, else of its machine and PCI address."""
         agent = self._agents.gpus[ordinal].handle
-        told = _agents.text(self._library, agent, "HSA_AMD_AGENT_INFO_UUID")
-        if told and not told.endswith("-XX"):
-            return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal rocm {told}"))
+        reported = _agents.text(self._library, agent, "HSA_AMD_AGENT_INFO_UUID")
+        if reported and not reported.endswith("-XX"):
+            return str(uuid.uuid5(uuid.NAMESPACE_OID, f"uhal rocm {reported}"))
         try:
             machine = Path("/etc/machine-id").read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -212,8 +212,8 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
         """Return attributes beyond the limits, and the targets it loads code for."""
         gpu = self._agents.gpus[ordinal]
-        told = _agents.told_attributes(self._library, gpu.handle)
-        return {**told, "HSA_AGENT_INFO_ISA": ", ".join(map(str, gpu.target.isas))}
+        reported = _agents.told_attributes(self._library, gpu.handle)
+        return {**reported, "HSA_AGENT_INFO_ISA": ", ".join(map(str, gpu.target.isas))}
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:
         """Return free and total bytes.
@@ -311,8 +311,8 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         """Text of a code, with libuhal_hsa's details of this failure."""
         detail = ctypes.create_string_buffer(_FAULT_BYTES)
         self._runtime.unchecked(call)(detail, len(detail))
-        told = detail.value.decode("utf-8", "replace")
-        return f"{text.rstrip('.')}; {told}" if told else text
+        reported = detail.value.decode("utf-8", "replace")
+        return f"{text.rstrip('.')}; {reported}" if reported else text
 
     def _fail(self, call: str, code: int) -> NoReturn:
         raise from_code(self, call, code)

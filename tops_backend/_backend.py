@@ -132,11 +132,11 @@ class TopsBackend(TopsGraphVerbs):
         """Describe a device; nothing is created on it."""
         total = ctypes.c_size_t()
         self._library.topsDeviceTotalMem(total, self._device(ordinal))
-        told = self._told(ordinal)
-        limits = device_limits(told)
-        product = architecture(told.target).product
+        reported = self._told(ordinal)
+        limits = device_limits(reported)
+        product = architecture(reported.target).product
         parts = (
-            " ".join(word for word in (told.target or "unknown architecture", product) if word),
+            " ".join(word for word in (reported.target or "unknown architecture", product) if word),
             f"{limits.processors} clusters of {limits.block_for_elements} SIPs",
             f"{total.value / 2**30:.0f} GB",
         )

@@ -41,12 +41,12 @@ def named(image: Mapping[str, Signature]) -> dict[str, Signature]:
     A kernel of the same name with other parameters keeps the image's signature.
     """
     found = dict(image)
-    for name, told in image.items():
+    for name, reported in image.items():
         declared = signatures().get(name)
         if declared is None:
             continue
         try:
-            both = merge(told, declared)
+            both = merge(reported, declared)
         except ArgumentValueError:
             continue
         if both is not None:

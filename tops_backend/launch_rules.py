@@ -69,16 +69,16 @@ class Told:
     shared_bytes: int = 0
 
 
-def device_limits(told: Told) -> DeviceLimits:
+def device_limits(reported: Told) -> DeviceLimits:
     """Return the limits of a device: its own values, else its architecture's."""
-    known = architecture(told.target)
-    sips = told.sips or known.sips
-    threads = told.max_threads_per_block or sips
-    block = _filled(told.max_block, (threads, threads, threads))
+    known = architecture(reported.target)
+    sips = reported.sips or known.sips
+    threads = reported.max_threads_per_block or sips
+    block = _filled(reported.max_block, (threads, threads, threads))
     if known.sub_threads:
         block = (block[0], 1, known.sub_threads)
-    grid = _filled(told.max_grid, known.max_grid or (_MOST_INT, _MOST_INT, _MOST_INT))
-    clusters = told.clusters or known.clusters or 1
+    grid = _filled(reported.max_grid, known.max_grid or (_MOST_INT, _MOST_INT, _MOST_INT))
+    clusters = reported.clusters or known.clusters or 1
     return DeviceLimits(
         # Documented: blocks times threads of an axis stay below 2^32.
         max_grid=(
@@ -89,7 +89,7 @@ def device_limits(told: Told) -> DeviceLimits:
         max_block=block,
         max_threads_per_block=threads * max(known.sub_threads, 1),
         max_shared_bytes_per_block=min(
-            told.shared_bytes or known.shared_bytes or SHARED_CAP, SHARED_CAP
+            reported.shared_bytes or known.shared_bytes or SHARED_CAP, SHARED_CAP
         ),
         warp_size=1,
         processors=clusters,
@@ -100,9 +100,9 @@ def device_limits(told: Told) -> DeviceLimits:
     )
 
 
-def _filled(told: tuple[int, int, int], known: tuple[int, int, int]) -> tuple[int, int, int]:
+def _filled(reported: tuple[int, int, int], known: tuple[int, int, int]) -> tuple[int, int, int]:
     return (
-        told[0] if told[0] > 0 else known[0],
-        told[1] if told[1] > 0 else known[1],
-        told[2] if told[2] > 0 else known[2],
+        reported[0] if reported[0] > 0 else known[0],
+        reported[1] if reported[1] > 0 else known[1],
+        reported[2] if reported[2] > 0 else known[2],
     )

@@ -200,9 +200,9 @@ def _words(message: np.void) -> str:
     if message["kind"] != _ASSERTION:
         return _printed(text, values)
     condition, _, names = text.partition("\n")
-    told = bytes(message["function"]).decode("utf-8", "replace")
-    on_host = _HOST_FUNCTION.search(told)
-    where = f"kernel {on_host[1] if on_host else told}, line {message['line']}"
+    reported = bytes(message["function"]).decode("utf-8", "replace")
+    on_host = _HOST_FUNCTION.search(reported)
+    where = f"kernel {on_host[1] if on_host else reported}, line {message['line']}"
     if int(message["thread"]) not in (_NOWHERE, _IN_STREAM):
         block = tuple(int(index) for index in message["block"])
         where += f", block {block}, thread {message['thread']}"

@@ -99,5 +99,5 @@ def _tell(
     resources = None if target is None else counts.resources_of(found, target)
     print(counts_table.text(found, lines, resources), end="", file=to)
     if output is not None:
-        told = counts.as_dict(found, resources)
-        Path(output).write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+        reported = counts.as_dict(found, resources)
+        Path(output).write_text(json.dumps(reported, indent=1) + "\n", "utf-8")

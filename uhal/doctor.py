@@ -254,8 +254,8 @@ def _lines(report: Report, verbose: bool) -> list[str]:
     if verbose:
         lines.extend(f"{name} {version}" for name, version in report.versions.items())
     if verbose or report.environment:
-        told = " ".join(f"{name}={value}" for name, value in report.environment.items())
-        lines.append(f"set in the environment: {told or 'nothing'}")
+        reported = " ".join(f"{name}={value}" for name, value in report.environment.items())
+        lines.append(f"set in the environment: {reported or 'nothing'}")
     return lines
 
 

@@ -54,7 +54,7 @@ def statistics(context: _lane.Context) -> dict[str, int]:
     """Return the pool's statistics under PyTorch's names."""
     counts = context.pool_statistics()
     counts["bytes_requested"] = sum(requested for _, requested, _, _ in context.pool_owners())
-    return {theirs: counts[ours] for theirs, ours in _TORCH_NAMES.items()}
+    return {name: counts[own] for name, own in _TORCH_NAMES.items()}
 
 
 def full_device_note(context: _lane.Context, nbytes: int) -> str:

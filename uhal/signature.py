@@ -127,11 +127,11 @@ class Signature(Sequence[Parameter]):
                 runs.append((parameter.index, parameter.index, parameter.source))
         if len(runs) == 1:
             return f"{self.declaration}  # {runs[0][2]}"
-        told = "; ".join(
+        reported = "; ".join(
             f"{first}: {source}" if first == last else f"{first}-{last}: {source}"
             for first, last, source in runs
         )
-        return f"{self.declaration}  # {told}"
+        return f"{self.declaration}  # {reported}"
 
     def __repr__(self) -> str:
         return f"Signature.parse({self.declaration!r}, entry={self.entry!r})"
@@ -195,11 +195,11 @@ def _merge_parameter(entry: str | None, image: Parameter, declared: Parameter) -
         added["kind"] = declared.kind
     for fact in ("name", "size", "offset", "dtype"):
         known = getattr(image, fact)
-        told = getattr(declared, fact)
-        if known is None and told is not None:
-            added[fact] = told
+        reported = getattr(declared, fact)
+        if known is None and reported is not None:
+            added[fact] = reported
         # Offsets of a declaration are computed; a packed or reordered image knows better.
-        elif known is not None and told is not None and known != told and fact != "offset":
+        elif known is not None and reported is not None and known != reported and fact != "offset":
             _contradiction(entry, fact, image, declared)
     _merge_integer(entry, image, declared, added)
     if image.is_const is None and declared.is_const is not None:

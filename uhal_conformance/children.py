@@ -33,16 +33,16 @@ def run_child(
     program = f"from {module} import {function.__name__}; {call}"
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    told = {**inherited, **(environment or {})}
+    reported = {**inherited, **(environment or {})}
     forker = _forker(inherited)
-    if not options and not SOAK and forker is not None and forker.suits(told):
-        done = forker.run(program, told, timeout)
+    if not options and not SOAK and forker is not None and forker.suits(reported):
+        done = forker.run(program, reported, timeout)
         if done is not None:
             return done
     return subprocess.run(
         [sys.executable, *options, "-c", program],
         cwd=ROOT,
-        env=told,
+        env=reported,
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -54,11 +54,11 @@ def image_for(
     )
 
 
-def _only(folder: Path, source: Path, told: str) -> Path:
+def _only(folder: Path, source: Path, reported: str) -> Path:
     found = [path for path in sorted(folder.glob(f"{source.stem}.*")) if path.suffix != ".sig"]
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
-        raise NoImageError(f"{told}: expected one image of {source.name}, got {names}")
+        raise NoImageError(f"{reported}: expected one image of {source.name}, got {names}")
     return found[0]
 
 

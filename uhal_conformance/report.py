@@ -106,19 +106,19 @@ def _gaps(run: Run) -> list[dict[str, Any]]:
 
 def text(run: Run) -> str:
     """Return the table, every failure's last line and every gap."""
-    told = as_dict(run)
-    device = told["device"]
+    data = as_dict(run)
+    device = data["device"]
     lines = [
-        f"uhal {told['uhal']} on {run.row.name}: {device.get('name', device.get('error'))}",
-        f"suite {told['suite']}, seed {told['seed']}, {told['counts']} counts, {told['seconds']} s",
+        f"uhal {data['uhal']} on {run.row.name}: {device.get('name', device.get('error'))}",
+        f"suite {data['suite']}, seed {data['seed']}, {data['counts']} counts, {data['seconds']} s",
         "",
         f"{'':20}" + "".join(f"{outcome:>9}" for outcome in _OUTCOMES),
     ]
     for file in dict.fromkeys(one.file for one in run.results):
         counts = Counter(one.outcome for one in run.results if one.file == file)
         lines.append(f"{file:20}" + "".join(f"{counts[one] or '·':>9}" for one in _OUTCOMES))
-    lines.append(f"{'in all':20}" + "".join(f"{told['summary'][one]:>9}" for one in _OUTCOMES))
-    for gap in told["gaps"]:
+    lines.append(f"{'in all':20}" + "".join(f"{data['summary'][one]:>9}" for one in _OUTCOMES))
+    for gap in data["gaps"]:
         lines.append(f"gap, {len(gap['tests'])} tests: {gap['reason']}")
     for one in run.results:
         if one.outcome == "failed":

@@ -79,7 +79,7 @@ def run(
         unsupported={**UNSUPPORTED.get(backend, {}), **gaps.tests},
         unsupported_fixtures={**UNSUPPORTED_FIXTURES.get(backend, {}), **gaps.fixtures},
     )
-    told = _Told(row, seed)
+    reported = _Told(row, seed)
     begun = time.monotonic()
     status = pytest.main(
         [
@@ -95,11 +95,15 @@ def run(
             *(["-k", only] if only else []),
             *options,
         ],
-        plugins=[fixtures, seeds, told],
+        plugins=[fixtures, seeds, reported],
     )
     ended = status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     return Run(
-        row, tuple(told.results.values()), told.seed, time.monotonic() - begun, ended and not only
+        row,
+        tuple(reported.results.values()),
+        reported.seed,
+        time.monotonic() - begun,
+        ended and not only,
     )
 
 

@@ -165,16 +165,16 @@ class ModuleVerbs(Backend):
                 backend=self.name,
             )
         cut = module.cutter.cut(entry)
-        told = self._translated(module, entry, cut, what)
+        reported = self._translated(module, entry, cut, what)
         hidden = cut.hidden
         own = len(module.spirv.function_of(entry).parameters)
         arguments = [
-            self._argument(module, one, own, hidden, told)
-            for one in sorted(told.arguments, key=lambda one: (one.kind == "table", one.index))
+            self._argument(module, one, own, hidden, reported)
+            for one in sorted(reported.arguments, key=lambda one: (one.kind == "table", one.index))
             if one.kind != "shared"
         ]
-        function = self._kernel(module.opened, told, arguments)
-        self._attributes[function] = self._facts(module, entry, told)
+        function = self._kernel(module.opened, reported, arguments)
+        self._attributes[function] = self._facts(module, entry, reported)
         return function
 
     def _translated(self, module: Module, entry: Entry, cut: Slice, what: str) -> Translation:
@@ -201,13 +201,13 @@ class ModuleVerbs(Backend):
         one: Argument,
         own: int,
         hidden: tuple[int, ...],
-        told: Translation,
+        reported: Translation,
     ) -> Any:
         made = runtime_header().ctype("uhalWgArgument")()
         made.size, made.word, made.tag, made.binding = one.size, one.word, one.tag, one.binding
         kind = one.kind
         if kind == "table":
-            made.address = self._table(module, told.tables[one.index])
+            made.address = self._table(module, reported.tables[one.index])
             kind = "fixed"
         elif kind == "indirect":
             made.address = ctypes.addressof(self._pointer(module, hidden[one.index - own]))
@@ -217,30 +217,30 @@ class ModuleVerbs(Backend):
         made.kind = runtime_header().constants[f"UHAL_WG_ARGUMENT_{kind.upper()}"]
         return made
 
-    def _kernel(self, opened: OpenDevice, told: Translation, given: list[Any]) -> int:
+    def _kernel(self, opened: OpenDevice, reported: Translation, given: list[Any]) -> int:
         arguments = (runtime_header().ctype("uhalWgArgument") * max(len(given), 1))(*given)
-        text = told.text.encode()
+        text = reported.text.encode()
         info = runtime_header().ctype("uhalWgKernelInfo")()
         info.context = opened.token
         info.text, info.text_bytes = text, len(text)
         info.arguments = ctypes.cast(arguments, type(info.arguments))
         info.argument_count = len(given)
-        info.binding_count = told.bindings
-        info.words = told.words
-        info.has_uniform = told.has_uniform
-        info.has_shared = told.has_shared
+        info.binding_count = reported.bindings
+        info.words = reported.words
+        info.has_uniform = reported.has_uniform
+        info.has_shared = reported.has_shared
         function = ctypes.c_void_p()
         self._runtime.uhalWgKernelCreate(function, info)
         return function.value or 0
 
-    def _facts(self, module: Module, entry: Entry, told: Translation) -> FunctionAttributes:
+    def _facts(self, module: Module, entry: Entry, reported: Translation) -> FunctionAttributes:
         facts = module.opened.adapter.facts
         largest = module.spirv.largest_block(entry)
         most = int(facts.max_threads)
         return FunctionAttributes(
             max_threads_per_block=most if largest is None else min(most, largest),
-            static_shared_bytes=told.shared_bytes,
-            max_dynamic_shared_bytes=max(int(facts.max_shared_bytes) - told.shared_bytes, 0),
+            static_shared_bytes=reported.shared_bytes,
+            max_dynamic_shared_bytes=max(int(facts.max_shared_bytes) - reported.shared_bytes, 0),
         )
 
     # -- memory of a module ------------------------------------------------------------------------
@@ -292,12 +292,12 @@ class ModuleVerbs(Backend):
             self._runtime.uhalWgCtxSetCurrent(before)
 
 
-def _require_room(told: Translation, facts: Any, what: str) -> None:
+def _require_room(reported: Translation, facts: Any, what: str) -> None:
     """Refuse a kernel that asks for more than the adapter has."""
     for expected, got, name in (
-        (int(facts.max_storage_buffers), told.bindings, "storage buffers"),
-        (int(facts.max_shared_bytes), told.shared_bytes, "bytes of shared memory"),
-        (int(facts.max_uniform_bytes), 4 * told.words, "bytes of parameters"),
+        (int(facts.max_storage_buffers), reported.bindings, "storage buffers"),
+        (int(facts.max_shared_bytes), reported.shared_bytes, "bytes of shared memory"),
+        (int(facts.max_uniform_bytes), 4 * reported.words, "bytes of parameters"),
     ):
         if got > expected:
             raise NotSupportedError(
@@ -305,9 +305,9 @@ def _require_room(told: Translation, facts: Any, what: str) -> None:
             )
 
 
-def _written(told: Translation) -> bytes:
-    tables = [table.hex() for table in told.tables]
-    return json.dumps({**asdict(told), "tables": tables}).encode()
+def _written(reported: Translation) -> bytes:
+    tables = [table.hex() for table in reported.tables]
+    return json.dumps({**asdict(reported), "tables": tables}).encode()
 
 
 def _read(kept: bytes) -> Translation:

@@ -58,21 +58,21 @@ class Library:
 class Products:
     """As many products as there are matrices, in one graph."""
 
-    def __init__(self, ggml: Library, told: dict[str, Any]) -> None:
+    def __init__(self, ggml: Library, reported: dict[str, Any]) -> None:
         self._ggml = ggml
         rows, columns, vectors, count = (
-            told[name] for name in ("rows", "columns", "vectors", "count")
+            reported[name] for name in ("rows", "columns", "vectors", "count")
         )
         backend = c_void_p(ggml("ggml_backend_cpu_init"))
-        ggml("ggml_backend_cpu_set_n_threads", backend, c_int(told["threads"]))
+        ggml("ggml_backend_cpu_set_n_threads", backend, c_int(reported["threads"]))
         room = InitParams(4_000_000, None, True)
         weights, others = (c_void_p(ggml("ggml_init", room)) for _ in range(2))
-        kind = TYPES[told["format"]]
+        kind = TYPES[reported["format"]]
         matrices = [
             ggml("ggml_new_tensor_2d", weights, c_int(kind), c_int64(columns), c_int64(rows))
             for _ in range(count)
         ]
-        place = self._place(told["repacked"])
+        place = self._place(reported["repacked"])
         held = ggml("ggml_backend_alloc_ctx_tensors_from_buft", weights, place)
         x = ggml("ggml_new_tensor_2d", others, c_int(0), c_int64(columns), c_int64(vectors))
         graph = c_void_p(
@@ -88,7 +88,7 @@ class Products:
         """Whether the buffer has a way for the format, without which it must not be filled."""
         usual = ggml("ggml_backend_get_default_buffer_type", backend)
         results = ggml("ggml_backend_alloc_ctx_tensors_from_buft", others, c_void_p(usual))
-        data, values = (Path(told[name]).read_bytes() for name in ("blocks", "x"))
+        data, values = (Path(reported[name]).read_bytes() for name in ("blocks", "x"))
         for matrix in matrices if self.is_known else ():
             ggml(
                 "ggml_backend_tensor_set",
@@ -169,11 +169,11 @@ def main() -> None:
         elif line.startswith("{"):
             if products is not None:
                 products.close()
-            told = json.loads(line)
-            products = Products(ggml, told)
+            reported = json.loads(line)
+            products = Products(ggml, reported)
             if products.is_known:
                 products.run()
-                Path(told["result"]).write_bytes(products.last())
+                Path(reported["result"]).write_bytes(products.last())
             print("ready" if products.is_known else "none", flush=True)
         else:
             assert products is not None

@@ -34,13 +34,13 @@ def main(library: str, backend: str) -> None:
     queue = cl.CommandQueue(context)
     program = cl.Program(context, kernels.opencl_c()).build("-cl-std=CL2.0")
     x, out = (cl.Buffer(context, cl.mem_flags.READ_WRITE, PAGE) for _ in range(2))
-    told = cl.Buffer(context, cl.mem_flags.READ_WRITE, 16)
+    reported = cl.Buffer(context, cl.mem_flags.READ_WRITE, 16)
     tell_kernel = cl.Kernel(program, "tell")
 
     def tell() -> tuple[int, int]:
-        tell_kernel(queue, (1,), (1,), told)
+        tell_kernel(queue, (1,), (1,), reported)
         found = np.zeros(2, np.uint64)
-        cl.enqueue_copy(queue, found, told)
+        cl.enqueue_copy(queue, found, reported)
         queue.finish()
         return int(found[0]), int(found[1])
 

@@ -209,13 +209,13 @@ def operations(backend: str) -> Iterator[Form]:
 
 def launched_by(run: Callable[[int], object]) -> tuple[LaunchSequence, tuple[object, ...]]:
     """The one compiled launch of an operation, and its arguments."""
-    told: list[tuple[LaunchSequence, tuple[object, ...]]] = []
-    uhal.set_recorder(lambda sequence, out, is_new, given: told.append((sequence, given)))
+    reported: list[tuple[LaunchSequence, tuple[object, ...]]] = []
+    uhal.set_recorder(lambda sequence, out, is_new, given: reported.append((sequence, given)))
     try:
         run(1)
     finally:
         uhal.set_recorder(None)
-    (found,) = told
+    (found,) = reported
     return found
 
 

@@ -44,8 +44,8 @@ def computed(name: str, *, draws: bool = True) -> tuple[Path, str]:
     texts = [path.read_bytes() for path in sources if path.exists()]
     digest = hashlib.sha256(b"".join(texts)).hexdigest()[:16]
     picture = PICTURES / f"{name}-{digest}.png"
-    told = picture.with_suffix(".txt")
-    if not told.exists():
+    reported = picture.with_suffix(".txt")
+    if not reported.exists():
         PICTURES.mkdir(parents=True, exist_ok=True)
         options = ["--output", str(picture)] if draws else []
         done = subprocess.run(
@@ -57,5 +57,5 @@ def computed(name: str, *, draws: bool = True) -> tuple[Path, str]:
         )
         if done.returncode != 0:
             raise ExtensionError(f"{program.name} failed:\n{done.stderr}")
-        told.write_text(done.stdout, encoding="utf-8")
-    return picture, told.read_text(encoding="utf-8").strip()
+        reported.write_text(done.stdout, encoding="utf-8")
+    return picture, reported.read_text(encoding="utf-8").strip()

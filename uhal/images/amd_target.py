@@ -86,10 +86,10 @@ class TargetId:
         found = _TARGET.match(text)
         if found is None:
             _fail(text)
-        told = {part[:-1]: part[-1] == "+" for part in found[2].split(":")[1:]}
-        if not told.keys() <= set(FEATURES) or len(told) != found[2].count(":"):
+        reported = {part[:-1]: part[-1] == "+" for part in found[2].split(":")[1:]}
+        if not reported.keys() <= set(FEATURES) or len(reported) != found[2].count(":"):
             _fail(text)
-        return cls(found[1], _ordered(told))
+        return cls(found[1], _ordered(reported))
 
     @classmethod
     def from_flags(cls, flags: int) -> TargetId | None:
@@ -101,8 +101,8 @@ class TargetId:
         if processor is None:
             return None
         settings = {name: flags >> shift & 3 for name, shift in _FEATURE_SHIFT.items()}
-        told = {name: value == _ON for name, value in settings.items() if value in (_OFF, _ON)}
-        return cls(processor, _ordered(told))
+        reported = {name: value == _ON for name, value in settings.items() if value in (_OFF, _ON)}
+        return cls(processor, _ordered(reported))
 
     @property
     def generic(self) -> bool:
@@ -135,8 +135,8 @@ def generic_version(flags: int) -> int:
     return flags >> _GENERIC_VERSION_SHIFT
 
 
-def _ordered(told: dict[str, bool]) -> tuple[tuple[str, bool], ...]:
-    return tuple((name, told[name]) for name in FEATURES if name in told)
+def _ordered(reported: dict[str, bool]) -> tuple[tuple[str, bool], ...]:
+    return tuple((name, reported[name]) for name in FEATURES if name in reported)
 
 
 def _sign(on: bool) -> str:

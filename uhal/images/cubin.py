@@ -120,8 +120,8 @@ class _Reader:
             attributes = self._attributes(f".nv.info.{symbol.name}")
             entry, toolkit_of_entry = _entry(symbol.name, attributes, registers.get(index))
             if entry.signature is not None:
-                told = header_signature.with_header(entry.signature, constants)
-                entry = replace(entry, signature=told)
+                reported = header_signature.with_header(entry.signature, constants)
+                entry = replace(entry, signature=reported)
             entries[symbol.name] = entry
             toolkit = toolkit if toolkit_of_entry is None else toolkit_of_entry
         return CubinImage(

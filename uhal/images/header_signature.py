@@ -37,11 +37,11 @@ def read_signature(entry: str, constant: bytes) -> Signature:
         dtype = 0 if found[2] == "-" else ord(found[2])
         facts.append(ParameterFacts(size, 1, _FLAGS[found[1]], dtype))
     try:
-        told = signature_of(entry, text, facts)
+        reported = signature_of(entry, text, facts)
     except ArgumentValueError as error:
         raise InvalidImageError(f"{PREFIX}{entry}: {error}") from error
     # Where parameters lie is the image's to say.
-    return Signature((replace(one, offset=None, source=SOURCE) for one in told), entry)
+    return Signature((replace(one, offset=None, source=SOURCE) for one in reported), entry)
 
 
 def with_header(image: Signature, constants: Mapping[str, bytes]) -> Signature:
@@ -52,9 +52,9 @@ def with_header(image: Signature, constants: Mapping[str, bytes]) -> Signature:
     constant = constants.get(image.entry or "")
     if constant is None:
         return image
-    told = read_signature(image.entry or "", constant)
+    reported = read_signature(image.entry or "", constant)
     try:
-        return merge(image, told) or image
+        return merge(image, reported) or image
     except ArgumentValueError as error:
         raise InvalidImageError(str(error)) from error
 

@@ -141,8 +141,8 @@ def read_hsaco(image: bytes, *, dynamic: bool = False) -> HsacoImage:
     kernels: dict[str, HsacoKernel] = {}
     for one in listed:
         kernel = _kernel(_as_map(one, "a kernel"), descriptors)
-        told = header_signature.with_header(kernel.signature, constants)
-        kernel = replace(kernel, signature=told)
+        reported = header_signature.with_header(kernel.signature, constants)
+        kernel = replace(kernel, signature=reported)
         if kernel.name in kernels:
             _fail(f"it describes {kernel.name!r} twice")
         if kernel.exported:
@@ -190,11 +190,11 @@ def _metadata(file: elf.Elf) -> Map:
 
 def _target(file: elf.Elf, metadata: Map) -> TargetId:
     """Target from the header, which the runtime uses; from the metadata for a newer chip."""
-    told = TargetId.parse(_text(metadata, "amdhsa.target"))
+    reported = TargetId.parse(_text(metadata, "amdhsa.target"))
     by_flags = TargetId.from_flags(file.flags)
-    if by_flags is not None and by_flags != told:
-        _fail(f"its header is for {by_flags} and its metadata for {told}")
-    return told
+    if by_flags is not None and by_flags != reported:
+        _fail(f"its header is for {by_flags} and its metadata for {reported}")
+    return reported
 
 
 def _kernel(facts: Map, descriptors: dict[str, int]) -> HsacoKernel:
@@ -282,11 +282,11 @@ def _parameter(index: int, kind: str, facts: Map) -> Parameter:
 def _check_descriptor(file: elf.Elf, kernel: HsacoKernel, address: int) -> None:
     """Check that the descriptor, which the device uses, agrees with the metadata."""
     found = _DESCRIPTOR.unpack_from(file.read(address, _DESCRIPTOR_BYTES))
-    told = (kernel.group_bytes, kernel.private_bytes, kernel.kernarg_bytes)
-    if found != told:
+    reported = (kernel.group_bytes, kernel.private_bytes, kernel.kernarg_bytes)
+    if found != reported:
         _fail(
             f"the descriptor of {kernel.name!r} says {found} bytes of LDS, scratch and arguments, "
-            f"the metadata {told}"
+            f"the metadata {reported}"
         )
 
 

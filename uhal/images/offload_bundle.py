@@ -106,9 +106,9 @@ def _decompressed(image: bytes) -> bytes:
     sizes = _SIZES.get(version)
     if sizes is None:
         _fail(f"version {version} of a compressed bundle is unknown")
-    told, size, _ = _unpack(sizes, image, _COMPRESSED.size)
+    reported, size, _ = _unpack(sizes, image, _COMPRESSED.size)
     start = _COMPRESSED.size + sizes.size
-    end = told or len(image)
+    end = reported or len(image)
     if not start <= end <= len(image):
         _fail(f"it should have {end} bytes and has {len(image)}: is it truncated?")
     if not len(MAGIC) + _COUNT.size <= size <= MAX_BYTES:

@@ -49,8 +49,8 @@ class ProgramCache:
         The value `off` of the variable `UHAL_<BACKEND>_CACHE` keeps nothing.
         """
         variable = f"UHAL_{backend.upper()}_CACHE"
-        told = os.environ.get(variable, "")
-        if told == "off":
+        reported = os.environ.get(variable, "")
+        if reported == "off":
             switched_off = cls(None)
             switched_off.refusal = f"{variable}=off"
             return switched_off
@@ -58,8 +58,8 @@ class ProgramCache:
         try:
             home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
         except RuntimeError:  # a user without a home
-            return cls(Path(told)) if told else cls(None)
-        return cls(Path(told) if told else home / "uhal" / backend)
+            return cls(Path(reported)) if reported else cls(None)
+        return cls(Path(reported) if reported else home / "uhal" / backend)
 
     @property
     def folder(self) -> Path | None:
@@ -139,8 +139,8 @@ class ProgramCache:
             for entry in entries:
                 # Also temporary files of a process that was killed.
                 if _SUFFIX in entry.name:
-                    told = entry.stat(follow_symlinks=False)
-                    found.append((told.st_mtime, told.st_size, entry.path))
+                    reported = entry.stat(follow_symlinks=False)
+                    found.append((reported.st_mtime, reported.st_size, entry.path))
         total = sum(size for _, size, _ in found)
         if total <= self._max_bytes:
             return
@@ -168,12 +168,12 @@ def _digest(key: str, program: bytes) -> bytes:
 
 def _fault_of(folder: Path) -> str:
     """Why a folder is not safe to run code from; empty when it is."""
-    told = folder.stat()
-    if not stat.S_ISDIR(told.st_mode):
+    reported = folder.stat()
+    if not stat.S_ISDIR(reported.st_mode):
         return f"{folder} is no folder"
-    if told.st_uid != os.geteuid():
+    if reported.st_uid != os.geteuid():
         return f"{folder} belongs to another user"
-    if told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if reported.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"{folder} may be written by others: chmod go-w it"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{folder} cannot be written"

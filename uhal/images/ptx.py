@@ -141,7 +141,7 @@ def read_ptx(image: bytes) -> PtxImage:
     start = header.end() if size is None else size.end()
     raw_entries = _collect(statements(code, start))
     declared = _declared_signatures(text)
-    told = _header_signatures(code)
+    reported = _header_signatures(code)
     unknown = sorted(set(declared) - {raw.name for raw in raw_entries})
     if unknown:
         fail(f"a //uhal.sig line describes {unknown[0]!r}, which it has not")
@@ -151,7 +151,8 @@ def read_ptx(image: bytes) -> PtxImage:
         # Without the directive PTX means the compiler's default, which has long been 64 bits.
         address_size=64 if size is None else int(size[1]),
         entries=tuple(
-            _entry(raw, _both(told.get(raw.name), declared.get(raw.name))) for raw in raw_entries
+            _entry(raw, _both(reported.get(raw.name), declared.get(raw.name)))
+            for raw in raw_entries
         ),
     )
 
@@ -248,10 +249,10 @@ def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
     parameters, names, untyped = read_parameters(raw.name, raw.parameters)
     stated = _merged(Signature(parameters, raw.name), declared)
     # A declaration that leaves nothing open saves following the registers.
-    told = declared is not None and all(one.kind != "unknown" for one in declared)
+    reported = declared is not None and all(one.kind != "unknown" for one in declared)
 
     def signature() -> Signature:
-        if told or not (names or untyped):
+        if reported or not (names or untyped):
             return stated
         uses = classify_words(names, raw.body)
         # What a declaration says of a number counts more: bits may be worked on as another type's.
@@ -304,17 +305,17 @@ def _declared_signatures(text: str) -> dict[str, Signature]:
 
 def _header_signatures(code: str) -> dict[str, Signature]:
     """Signatures from the constants of `<uhal/kernel.h>`, by entry."""
-    told: dict[str, Signature] = {}
+    reported: dict[str, Signature] = {}
     for found in _HEADER_SIGNATURE.finditer(code):
         if len(found[2]) > 6 * header_signature.MAX_BYTES:
             fail(f"{header_signature.PREFIX}{found[1]} is too long")
         characters = [int(number) for number in re.findall(r"\d{1,9}", found[2])]
         if max(characters, default=0) > 0xFF:
             fail(f"{header_signature.PREFIX}{found[1]} holds no bytes")
-        told[found[1]] = header_signature.read_signature(found[1], bytes(characters))
-    return told
+        reported[found[1]] = header_signature.read_signature(found[1], bytes(characters))
+    return reported
 
 
-def _both(told: Signature | None, declared: Signature | None) -> Signature | None:
+def _both(reported: Signature | None, declared: Signature | None) -> Signature | None:
     """The header's word and the comment's."""
-    return declared if told is None else _merged(told, declared)
+    return declared if reported is None else _merged(reported, declared)

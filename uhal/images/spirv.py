@@ -73,9 +73,9 @@ class SpirvModule(SpirvWords):
             if self.is_local(type_):
                 shares = True
                 continue
-            told = self._parameter(identifier, type_, len(parameters), end)
-            parameters.append(told)
-            end = (told.offset or 0) + (told.size or 0)
+            reported = self._parameter(identifier, type_, len(parameters), end)
+            parameters.append(reported)
+            end = (reported.offset or 0) + (reported.size or 0)
         image = Signature(parameters, entry.name)
         # The header's words count all parameters, and do not say which point to shared memory.
         constants = {} if shares else self._header_constants

@@ -310,9 +310,9 @@ class Cutter:
         if hidden:
             kind = module.bound
             pointers = [module.operands(identifier)[1] for identifier in hidden]
-            told = module.operands(own.type)
-            words.extend(((len(told) + len(hidden)) << 16 | OP_TYPE_FUNCTION, kind))
-            words.extend((*told[2:], *pointers))
+            reported = module.operands(own.type)
+            words.extend(((len(reported) + len(hidden)) << 16 | OP_TYPE_FUNCTION, kind))
+            words.extend((*reported[2:], *pointers))
             words[3] = kind + 1
         for one in functions:
             takes_more = one.id == own.id and hidden

@@ -124,8 +124,8 @@ def read_topsfb(image: bytes) -> tuple[TopsfbEntry, ...]:
         if not entry.for_host
     )
     if not any(is_gcu(entry.payload) for entry in found):
-        told = ", ".join(repr(entry.id[:80]) for entry in entries[:8]) or "nothing"
-        raise InvalidImageError(f"this offload bundle is not for GCUs: it holds {told}")
+        reported = ", ".join(repr(entry.id[:80]) for entry in entries[:8]) or "nothing"
+        raise InvalidImageError(f"this offload bundle is not for GCUs: it holds {reported}")
     return found
 
 
@@ -187,10 +187,10 @@ class _Reader:
 
     def _target(self) -> str | None:
         by_flags = _TARGET_OF_FLAGS.get(self._file.flags)
-        told = self._processors | ({by_flags} if by_flags else set())
-        if len(told) > 1:
-            _fail(f"it says it is for {' and '.join(sorted(told))}")
-        return next(iter(told), None)
+        reported = self._processors | ({by_flags} if by_flags else set())
+        if len(reported) > 1:
+            _fail(f"it says it is for {' and '.join(sorted(reported))}")
+        return next(iter(reported), None)
 
     def _read_note(self, description: bytes) -> None:
         metadata = _map(msgpack.unpack(description, "the note of this GCU image"), "the note")

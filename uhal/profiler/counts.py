@@ -395,7 +395,7 @@ def as_dict(
     resources: Mapping[tuple[str, str], KernelResources] | None = None,
 ) -> list[dict[str, Any]]:
     """The counts as plain values: metrics of each kernel, classes of instructions, and lines."""
-    told = resources or {}
+    reported = resources or {}
     return [
         {
             "kernel": one.kernel,
@@ -404,7 +404,7 @@ def as_dict(
             "launches": one.launches,
             "blocks": one.blocks,
             "counted_blocks": one.counted_blocks,
-            "metrics": one.metrics() | _of_target(one, told.get((one.ptx, one.kernel))),
+            "metrics": one.metrics() | _of_target(one, reported.get((one.ptx, one.kernel))),
             "ptx_instructions": one.classes,
             "lines": [_line_as_dict(line) for line in one.lines],
         }
@@ -412,16 +412,16 @@ def as_dict(
     ]
 
 
-def _of_target(one: KernelCounts, told: KernelResources | None) -> dict[str, float | None]:
-    if told is None:
+def _of_target(one: KernelCounts, reported: KernelResources | None) -> dict[str, float | None]:
+    if reported is None:
         return {}
     return {
-        "launch__registers_per_thread": told.registers,
+        "launch__registers_per_thread": reported.registers,
         "sm__maximum_warps_per_active_cycle_pct": _hundred(
-            told.occupancy(math.prod(one.block), one.dynamic_shared)
+            reported.occupancy(math.prod(one.block), one.dynamic_shared)
         ),
-        "uhal__spill_stores.bytes": told.spill_stores,
-        "uhal__spill_loads.bytes": told.spill_loads,
+        "uhal__spill_stores.bytes": reported.spill_stores,
+        "uhal__spill_loads.bytes": reported.spill_loads,
     }
 
 

@@ -61,11 +61,11 @@ def text(
     return "\n".join(part for part in parts if part) + "\n"
 
 
-def _taken(one: KernelCounts, told: KernelResources | None) -> Sequence[str]:
-    if told is None:
+def _taken(one: KernelCounts, reported: KernelResources | None) -> Sequence[str]:
+    if reported is None:
         return ("—",) * 3
-    occupancy = told.occupancy(math.prod(one.block), one.dynamic_shared)
-    return str(told.registers), str(told.spill_stores), _share(occupancy)
+    occupancy = reported.occupancy(math.prod(one.block), one.dynamic_shared)
+    return str(reported.registers), str(reported.spill_stores), _share(occupancy)
 
 
 def _sampled(one: KernelCounts) -> str:

@@ -196,13 +196,13 @@ _USED = re.compile(r"Used (\d+) registers(.*)")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
 
-def parse(told: str, target: str) -> list[KernelResources]:
+def parse(reported: str, target: str) -> list[KernelResources]:
     """Read what `ptxas -v` says; device functions that it compiles apart are left out."""
     found: list[KernelResources] = []
     kernel: str | None = None
     properties = (0, 0, 0)
     is_own = False
-    for line in told.splitlines():
+    for line in reported.splitlines():
         if (named := _KERNEL.search(line)) is not None:
             kernel, properties = named[1], (0, 0, 0)
         elif "Function properties for" in line:

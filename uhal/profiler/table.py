@@ -165,15 +165,15 @@ def section(
         if len(line[0]) > name_most:
             line[0] = line[0][: name_most - 1] + "…"
     widths = [max(len(line[at]) for line in lines if any(line[1:])) for at in range(len(head))]
-    told = [f"\n{title}"]
+    reported = [f"\n{title}"]
     for line in lines:
         first, *rest = line
         cells = [first.ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         if last_left:
             cells[-1] = rest[-1]
-        told.append("  " + "  ".join(cells).rstrip())
-    return "\n".join(told)
+        reported.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(reported)
 
 
 # -- numbers ---------------------------------------------------------------------------------------

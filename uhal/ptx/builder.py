@@ -26,7 +26,7 @@ MOST_STATIC_SHARED = 48 << 10
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _LETTERS = {"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d"}
-_is_ours: dict[str, bool] = {}
+_is_internal: dict[str, bool] = {}
 """By file; a code object takes long to hash."""
 
 
@@ -35,10 +35,10 @@ def caller() -> tuple[str, int]:
     frame = sys._getframe(1)
     while True:
         file = frame.f_code.co_filename
-        ours = _is_ours.get(file)
-        if ours is None:
-            ours = _is_ours[file] = os.path.dirname(file) == _HERE
-        if not ours or frame.f_back is None:
+        is_internal = _is_internal.get(file)
+        if is_internal is None:
+            is_internal = _is_internal[file] = os.path.dirname(file) == _HERE
+        if not is_internal or frame.f_back is None:
             return file, frame.f_lineno
         frame = frame.f_back
 

@@ -227,9 +227,9 @@ class Kinds:
             elif one.opcode == _SPEC_OPERATION:
                 self._operation(identifier, words[3], words[4:])
             elif one.opcode == _VARIABLE:
-                for decoration, told in module.decorations(identifier):
-                    if decoration == _BUILT_IN and told:
-                        self.built_ins[identifier] = _BUILT_INS.get(told[0], "")
+                for decoration, reported in module.decorations(identifier):
+                    if decoration == _BUILT_IN and reported:
+                        self.built_ins[identifier] = _BUILT_INS.get(reported[0], "")
 
     def _nothing(self, type_: int) -> Constant:
         kind = self.kind(type_)
