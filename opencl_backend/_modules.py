@@ -147,7 +147,7 @@ class ModuleVerbs(Backend):
             return self._variable(loaded, variable), loaded.cutter.size_of(variable)
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
-        """Return what driver and module say of a kernel."""
+        """Return the driver's and the module's facts about a kernel."""
         return self._attributes[function]
 
     def program_of(self, function: int) -> int:

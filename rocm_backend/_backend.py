@@ -249,7 +249,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return None
 
     def can_access_peer(self, ordinal: int, peer: int) -> bool:
-        """Ask whether the device may ever be let into the pool of `peer`."""
+        """Return whether the device can get access to the pool of `peer`."""
         _, pools = self._host_and_pools(peer)
         access = ctypes.c_int32()
         types = self._library.header
@@ -262,7 +262,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return access.value != types.constants["HSA_AMD_MEMORY_POOL_ACCESS_NEVER_ALLOWED"]
 
     def enable_peer_access(self, ordinal: int, peer: int) -> None:
-        """Let the device into all memory of `peer`, there now and allocated later."""
+        """Give the device access to all memory of `peer`, now and in the future."""
         if peer not in self._contexts:
             raise DeviceError(
                 f"open {self.name}:{peer} before its memory is shared: Device({peer}, 'rocm')",

@@ -165,7 +165,7 @@ def _run_example(name: str, arguments: Sequence[str]) -> int:
 
 
 def _run() -> NoReturn:
-    """Run as a program: a reader that has seen enough (`| head`) ends it without a traceback."""
+    """Run as a program; a closed pipe (`| head`) ends it without a traceback."""
     try:
         status = main()
         sys.stdout.flush()

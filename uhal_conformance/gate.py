@@ -1,4 +1,4 @@
-"""Work that stays pending until the test lets it through, by a flag in pinned memory."""
+"""Work that stays pending until the test sets a flag in pinned memory."""
 
 from __future__ import annotations
 

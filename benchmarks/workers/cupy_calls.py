@@ -1,4 +1,4 @@
-"""CuPy: raw kernels. Where its own copy of the CUDA runtime does not start, it says so."""
+"""CuPy: raw kernels. If its own copy of the CUDA runtime does not start, the row says why."""
 
 from __future__ import annotations
 

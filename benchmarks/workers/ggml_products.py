@@ -85,7 +85,7 @@ class Products:
         self.is_known = ggml(
             "ggml_backend_dev_supports_op", device, c_void_p(product), result=c_bool
         )
-        """Whether the buffer has a way for the format, without which it must not be filled."""
+        """Whether the buffer supports the format; else it must not be filled."""
         usual = ggml("ggml_backend_get_default_buffer_type", backend)
         results = ggml("ggml_backend_alloc_ctx_tensors_from_buft", others, c_void_p(usual))
         data, values = (Path(reported[name]).read_bytes() for name in ("blocks", "x"))

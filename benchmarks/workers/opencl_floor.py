@@ -1,4 +1,4 @@
-"""What a launch costs by OpenCL's own calls from C: the floor of every other row."""
+"""Cost of a launch by OpenCL's own calls from C: the floor of every other row."""
 
 from __future__ import annotations
 

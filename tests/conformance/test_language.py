@@ -175,7 +175,7 @@ def warps(values: Array) -> list[Array]:
 
 
 def add(one: Any, other: Any) -> Any:
-    """As the kernels add: 16-bit floats by way of f32."""
+    """Sums in the kernels' way: 16-bit floats are added as f32."""
     wide = np.float32 if one.dtype == np.float16 else one.dtype
     return np.add(one, other, dtype=wide).astype(one.dtype)
 

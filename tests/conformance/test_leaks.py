@@ -54,7 +54,7 @@ def one_round(image: Path, number: int) -> None:
         if number % 3 == 0:
             x.close()
         if number % 7 == 0:
-            # DLPack does not know every device; a refusal must leave nothing either.
+            # DLPack does not know every device; a refused export must not leak.
             with contextlib.suppress(BufferError):
                 y.__dlpack__()
         if number % 2 == 0:

@@ -2,7 +2,7 @@
 
     python marker_times.py fill|marker|barrier
 
-Every call is OpenCL's own, by ctypes, so that a gap of a runtime cannot be uhal's fault.
+It calls OpenCL directly by ctypes, so uhal cannot cause the gaps it finds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reaches beyond one buffer or one plain launch, on the simulated CUDA driver."""
+"""Features beyond one buffer and one plain launch, on the simulated CUDA driver."""
 
 from __future__ import annotations
 

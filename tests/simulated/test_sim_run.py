@@ -177,7 +177,7 @@ def test_an_unknown_setting_is_told_before_the_programs_own(program: tuple[str, 
 
 
 def test_lookups_still_know_their_caller(tmp_path: Path) -> None:
-    # What is preloaded stands in front of dlsym, and RTLD_NEXT means "behind the caller".
+    # A preloaded library comes before dlsym, and RTLD_NEXT means "after the caller".
     compiler = shutil.which(os.environ.get("CC", "cc"))
     assert compiler is not None
     (tmp_path / "behind.c").write_text("int marker(void) { return 41; }")

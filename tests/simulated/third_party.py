@@ -1,4 +1,4 @@
-"""Installs other people's libraries, each set in a folder that is kept from run to run."""
+"""Installs third-party libraries, each set in a folder that is kept between runs."""
 
 from __future__ import annotations
 

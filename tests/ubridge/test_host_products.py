@@ -45,7 +45,7 @@ def assert_product(got: Array, x: Array, y: Array, dtype: str, told: str) -> Non
     exact = np.matmul(*wide)
     magnitude = np.matmul(*map(np.abs, wide))
     added = HALF_STEP["f64" if dtype == "f64" else "f32"] * (x.shape[-1] + 2)
-    # The least step of f16, which its small results are rounded to.
+    # The smallest step of f16: small results are rounded to multiples of it.
     floor = 2.0**-25 if dtype == "f16" else 0.0
     bound = 1.01 * HALF_STEP[dtype] * np.abs(exact) + added * magnitude + floor
     difference = np.abs(got.astype(np.float64) - exact)
@@ -191,7 +191,7 @@ def test_halves_of_every_small_shape(dtype: str, rng: np.random.Generator) -> No
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_halves_in_several_parts(dtype: str, rng: np.random.Generator) -> None:
-    """Longer than the kernel's parts along each axis, and a multiple of none of its steps."""
+    """Longer than the kernel's tiles along each axis, and no multiple of its steps."""
     for _ in range(rounds(3, 30)):
         m, n, k = (int(length) for length in rng.integers((257, 257, 385), (330, 330, 900)))
         x, left, one = matrices(rng, (), m, k, dtype)

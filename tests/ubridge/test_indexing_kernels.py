@@ -223,7 +223,7 @@ def test_a_bad_id_is_told_once_and_skipped(
         assert (record.bound, record.entry) == (7, entry.encode())
         # Work-items come in no order: either of the two may be the first.
         assert record.position in (1, 3)
-        # Written once: the next fault leaves it alone.
+        # Written once: later faults do not change it.
         record.position = 99
         assert_same(launched(), expected)
         assert record.position == 99

@@ -1,4 +1,4 @@
-"""More elements, and elements further apart, than 32 bits count."""
+"""Tensors whose element counts or offsets exceed 32 bits."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_an_unsupported_dtype_says_what_there_is(device: Device) -> None:
 
 
 def test_operations_are_named_by_their_objects() -> None:
-    """No literal is an operation's name, but in definitions and lowerings."""
+    """Only definitions and lowerings spell an operation's name as a literal."""
     # Words of the configurations of models.
     exempt = ("definitions", "kernels", "prepare", "models")
     others = {

@@ -64,7 +64,7 @@ def test_normal_numbers(device: Device, rng: np.random.Generator, dtype: str) ->
         )
         exact = normal(words(seed, position, size))[:size]
         off = abs(output.to_numpy().astype(Wide) - exact)
-        # 8 roundings of f64, and the one to the type; the smallest of halves have fewer bits.
+        # 8 roundings in f64, and a rounding to the type; subnormal halves have fewer bits.
         least = {"f8e4m3": 2.0**-9, "f16": 2.0**-24}.get(dtype, 0) / 2
         bound = (2.0 ** -MANTISSA[dtype] + 8 * 2.0**-53) * abs(exact) + least
         worst = int(np.argmax(off - bound))

@@ -187,7 +187,7 @@ class Samples:
         }
 
     def receiver(self, owner: str) -> Any:
-        """An object of a public class; None where its methods are called on the class."""
+        """An object of a public class; None if its methods are called on the class."""
         made: dict[str, Callable[[], Any]] = {
             "Device": lambda: self.device,
             "Context": lambda: self.device.context,

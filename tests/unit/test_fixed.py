@@ -1,4 +1,4 @@
-"""A backend's own names are the interface's classes, fixed to it."""
+"""A backend's own names: the interface's classes, fixed to the backend."""
 
 from __future__ import annotations
 

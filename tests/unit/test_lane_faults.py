@@ -24,7 +24,7 @@ from uhal.faults import Launch
 
 @pytest.fixture
 def bench(bench: Bench) -> Iterator[Bench]:
-    """A bench whose device may be lost at the end: the driver's leaks are then expected."""
+    """A bench whose device may be lost at the end; the driver may then leak."""
     yield bench
     if bench.context.lost is not None:
         bench.driver.forgive()

@@ -1,4 +1,4 @@
-"""Tensors that cannot be: every field of DLPack and of the CUDA array interface, wrong in turn."""
+"""Malformed tensors: one wrong field at a time, of DLPack and of the CUDA array interface."""
 
 from __future__ import annotations
 

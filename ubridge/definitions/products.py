@@ -15,7 +15,7 @@ from uhal.errors import ArgumentValueError
 
 
 def multiplied(x: Shape, y: Shape) -> tuple[Shape, int, int, int]:
-    """Return the batch and m, k, n of a product of matrices, or of rows and columns alone."""
+    """Return the batch and m, k, n of a product of matrices or vectors."""
     left, right = x if len(x) > 1 else (1, *x), y if len(y) > 1 else (*y, 1)
     (m, k), (further, n) = left[-2:], right[-2:]
     if k != further:

@@ -57,7 +57,7 @@ class Storages(list[Storage]):
         self.latest: dict[int, int] = {}
         """Storage to the node that wrote it last, or to its leaf; of recorded nodes."""
         self.wanted: dict[int, DeviceBuffer | None] = {}
-        """Node that is not described yet to the memory for its result, if given."""
+        """Memory given for results, by node that is not described yet."""
 
     def number_of(self, root: DeviceBuffer) -> int | None:
         """Return the storage of a buffer that owns its memory, `None` for one not seen yet."""

@@ -107,7 +107,7 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any], object], Tokenizer]] = {
 def _vocabulary(
     metadata: Mapping[str, Any], where: object, *, adds_begin: bool, adds_blank: bool
 ) -> Vocabulary:
-    """Read the vocabulary; both defaults are for files that do not say."""
+    """Read the vocabulary; both defaults are for files without the value."""
     texts = _of(metadata, f"{_KEYS}tokens", list, where)
     kinds = _kinds(metadata, texts)
     ends = (_token(metadata, name, where) for name in ("eot", "eom"))

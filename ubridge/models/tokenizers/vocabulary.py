@@ -84,7 +84,7 @@ class Vocabulary:
 
 
 def looks_control(text: str) -> bool:
-    """Return whether a token is spelled as those are that stand for no text: `<|im_start|>`."""
+    """Return whether a token is spelled like a control token: `<|im_start|>`."""
     return text.startswith("<") and (text in CONTROL_LOOKING or bool(_CONTROL.fullmatch(text)))
 
 

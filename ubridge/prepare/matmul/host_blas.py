@@ -47,7 +47,7 @@ def find_blas() -> Blas:
 
     OpenBLAS is set to start no threads of its own, in the whole process: the host's threads share a
     product out. numpy and scipy carry copies of their own, which are not touched. Raises
-    `LibraryNotFoundError` when `UHAL_BLAS_LIBRARY` names a file that is none.
+    `LibraryNotFoundError` if the file in `UHAL_BLAS_LIBRARY` is no BLAS library.
     """
     candidates = _wheel_libraries()
     named = bool(os.environ.get(VARIABLE))
