@@ -1,8 +1,8 @@
 """Cost of one kernel of a large PTX module, simulated: `python -m benchmarks.ptx_large`.
 
 Candle's module of quantized kernels has 142 in 5.8 MB; this benchmark makes a module of the same
-size (`LargeModule`). In a new process each time it loads the module through uhal and launches one
-kernel: with an empty cache, with the module known and the kernel new, and with both in the cache.
+size (`LargeModule`). Three new processes load the module through uhal and launch one kernel:
+with an empty cache, with only the module in the cache, and with the kernel in it, too.
 It reports how many kernels were translated; results are compared with numpy's. Processor time
 covers the program with the driver in it, without the translator's process.
 """

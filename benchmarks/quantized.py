@@ -175,7 +175,7 @@ def measured(
             blocks = ubridge.from_numpy(values).astype("bf16").buffer.view("u8").to_numpy()
         else:
             blocks = quantize(values, name)
-        # Arithmetic bounds what many vectors take: then fewer matrices are distinct enough.
+        # With many vectors arithmetic bounds the time, so fewer distinct matrices suffice.
         megabytes = options.megabytes if vectors == 1 else options.megabytes // 16
         count = max(2, -(-megabytes * 10**6 // blocks.nbytes))
         memory = DeviceBuffer.uninitialized(count * blocks.nbytes, "u8")

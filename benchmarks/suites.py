@@ -118,7 +118,7 @@ class Gate:
     """Peer libraries; the fastest row counts."""
     limit: float
     over_form: str = ""
-    """Theirs; empty: whichever is the fastest."""
+    """The peers' form; empty: their fastest form."""
 
 
 UNCHECKED = ("uhal, unchecked",)

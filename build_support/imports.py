@@ -30,9 +30,9 @@ ROOMS = (
     "definitions",
     "core",
 )
-"""The order of ubridge: each may import itself and those behind it.
+"""The order of ubridge: each may import itself and later entries.
 
-They are its folders, its `__init__`, and in `tensor` the modules beside that, which users import.
+The entries are its folders and `__init__`; `tensor` includes the public modules beside it.
 """
 
 

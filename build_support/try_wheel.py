@@ -96,7 +96,7 @@ def _simulators(site: Site) -> None:
 
 
 def _project(site: Site) -> None:
-    """Write a project, and name what to install where it cannot be built."""
+    """Write a project; if it cannot be built, print the packages to install."""
     site.uhal("new", "project")
     names = {path.name for path in (site.folder / "project").rglob("*")}
     assert {"kernels.cu", "program.py", "Makefile", "launch.json"} <= names, names

@@ -61,7 +61,7 @@ class Target:
 
     capability: Version
     suffix: str
-    """`a`: this very capability; `f`: its family; empty: PTX for it and all later ones."""
+    """`a`: exactly this capability; `f`: its family; empty: PTX for it and later capabilities."""
 
     @classmethod
     def parse(cls, text: str) -> Target:

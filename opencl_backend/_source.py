@@ -61,7 +61,7 @@ def unwrap(image: bytes, what: str) -> tuple[str, str]:
 
 
 def chosen(device: str) -> Chosen:
-    """Return the record of the only choice there is."""
+    """Return the record of the only choice."""
     reason = f"the driver of {device} compiles it"
     return Chosen("OpenCL C", reason, (ImageCandidate("OpenCL C", True, reason),))
 

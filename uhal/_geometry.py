@@ -29,7 +29,7 @@ def refuse_geometry(function: Function, grid: object, block: object, shared: obj
 
 
 def refuse_call(function: Function) -> NoReturn:
-    """Raise: the function was called as if it were a plain one, without a geometry."""
+    """Raise: the kernel was called without a launch geometry."""
     refuse(
         f"{function.name}, geometry",
         f"expected a grid and a block: {function.name}[grid, block](…), got none",

@@ -223,7 +223,7 @@ def _from_numpy(value: object) -> DType | None:
 
 
 def from_c_spelling(spelling: str) -> DType | None:
-    """Return the type a kernel source spells so (`unsigned int`, `f32`), `None` for no type.
+    """Return the type for its spelling in kernels (`unsigned int`, `f32`), `None` for no type.
 
     Words may come in any order, as in C: `long unsigned int` is u64.
     """

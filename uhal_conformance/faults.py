@@ -13,7 +13,7 @@ from uhal_conformance.slots import launch_graph
 
 
 class Broken:
-    """A device on which some good launches are followed by a bad one and further good ones."""
+    """A device with some good launches, a faulty launch, and more good launches."""
 
     def __init__(self, backend: str, image: str) -> None:
         self.device = Api.quick_init(0, backend)

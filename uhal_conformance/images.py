@@ -63,7 +63,7 @@ def _only(folder: Path, source: Path, reported: str) -> Path:
 
 
 def compile_for_host(source: Path, folder: Path) -> Path:
-    """Compile with this machine's C++ compiler unless the same was compiled before."""
+    """Compile with this machine's C++ compiler; an equal earlier build is reused."""
     compiler = os.environ.get("CXX", "c++")
     if shutil.which(shlex.split(compiler)[0]) is None:
         raise NoImageError(

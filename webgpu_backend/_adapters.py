@@ -66,7 +66,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Found:
-    """What wgpu shows on this machine."""
+    """Adapters that wgpu lists on this machine."""
 
     adapters: tuple[Adapter, ...]
     """The best first."""

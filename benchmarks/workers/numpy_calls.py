@@ -1,4 +1,4 @@
-"""numpy's forms of the operations on few elements that uhal's are held against."""
+"""numpy's forms of operations on few elements, for comparison with uhal."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ GAPS = tuple(Gap(what, "", ELSEWHERE) for what in ("alloc+free", "copy 4 KiB", "
 
 
 class WithoutTorch:
-    """Hides torch, which Triton asks for its device when it can: torch does not start here."""
+    """Hides torch from Triton, which would ask it for the device: torch does not start here."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
         if name.partition(".")[0] == "torch":

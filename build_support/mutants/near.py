@@ -1,4 +1,4 @@
-"""The files of tests that are nearest to a line of the product."""
+"""Choice of the test files nearest to a line of the product."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _TIMES = ".pytest_cache/v/uhal/test_seconds"
 
 
 def nearest(path: str, line: int, root: Path) -> list[str]:
-    """Return the files of tests with most names of a module, the best for their time first.
+    """Return the test files with most names of a module, best for their time first.
 
-    A name weighs less the more files of tests have it. The imports of a test play no part, so that
-    a killer can be one that `CHANGED` does not find.
+    A name weighs less if many files have it. Imports do not count, so the result may name tests
+    that `CHANGED` does not select.
     """
     defined = _names(path, line, root)
     named = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect everything to Sphinx's events."""
-    # Sphinx is here only where a site is built; tests read the parts that do without.
+    # Sphinx is installed only for building the site; tests read the parts without it.
     from build_support.site import gallery, links, plots, reference
 
     reference.connect(app)

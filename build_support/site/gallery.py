@@ -38,7 +38,7 @@ def _of_page(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def computed(name: str, *, draws: bool = True) -> tuple[Path, str]:
-    """Return the picture of a program that draws, and its printed text; both are kept."""
+    """Return a gallery program's picture and printed text; both are cached."""
     program = PROGRAMS / f"{name}.py"
     sources = [program, program.with_suffix(".cu"), PROGRAMS / "shared.py"]
     texts = [path.read_bytes() for path in sources if path.exists()]

@@ -77,7 +77,7 @@ def _described(module: str, name: str) -> list[str]:
 
 
 def _text_of_data(module: str, name: str) -> list[str]:
-    """The text below an assignment, in the module that the name comes from."""
+    """The docstring of an assigned name, from the module that defines it."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     homes = [
         node.module

@@ -129,7 +129,7 @@ class Driver:
         self.api.uhalHostLaunchKernel(function, *grid, *block, shared, stream, pointers, None)
 
     def _require_room(self, address: int, nbytes: int) -> None:
-        """Tests keep to the memory they asked for: the runtime trusts its callers."""
+        """Tests stay inside of their memory: the runtime trusts its callers."""
         room = self._sizes.get(address, nbytes)
         assert nbytes <= room, f"the test copies {nbytes} bytes of memory of {room}"
 

@@ -1,4 +1,4 @@
-"""Kernels that the host runtime is tried with, and Python in a process of its own to try it."""
+"""Kernels for tests of the host runtime, and a Python process that runs them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ QUERIES = {
 
 @pytest.fixture(scope="session")
 def packages(request: pytest.FixtureRequest) -> Path:
-    """Where the judge's packages are kept from run to run."""
+    """Folder of the judge's packages, kept between runs."""
     cache = request.config.cache
     assert cache is not None
     folder = cache.mkdir("perfetto") / f"{sys.version_info.minor}"

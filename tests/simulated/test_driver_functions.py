@@ -45,7 +45,7 @@ def test_the_list_has_every_form_of_nvidias_headers() -> None:
     assert len(theirs) > 500
     ours = {(form.name, form.since) for form in forms() if form.since <= int(version[1])}
     assert ours == theirs
-    # Some say of a second form when it came, others when the first did.
+    # Second forms: some headers give the version of the form, others of the first form.
     theirs_too = set(re.findall(r"PFN_(cu\w+?)_v\d+(_ptsz|_ptds)\)", text))
     assert {(form.name, form.suffix) for form in forms() if form.suffix} >= theirs_too
 

@@ -449,11 +449,11 @@ def test_arguments_need_an_acquire_from_the_system(open_hsa: OpenHsa) -> None:
     address = zeros(hsa, 8)
     near = header(DISPATCH, acquire=AGENT)
     queue = hsa.queue()
-    # Announced together with one that acquires, it may rely on that.
+    # A packet announced together with an acquiring packet may rely on that.
     queue.barrier(ring=False)
     queue.dispatch(kernel, hsa.kernarg(add_one(8, address)), start=near)
     queue.drain()
-    # Announced later it may not: the arguments could have been written in between.
+    # A packet announced later may not: the arguments could have been written in between.
     queue.dispatch(kernel, hsa.kernarg(add_one(8, address)), start=near)
     status, words = queue.error()
     assert status == CONSTANT["HSA_STATUS_ERROR_EXCEPTION"]

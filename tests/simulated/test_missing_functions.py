@@ -17,7 +17,7 @@ NEEDED_BY_ALL = {
     *("cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority", "cuMemAlloc_v2"),
     *("cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncGetAttribute"),
 }
-# What every copy or wait asks; refused with them is more than a step or two.
+# Copies and waits need these functions, so many steps are refused without them.
 NEEDED_BY_MANY = {"cuStreamQuery", "cuStreamSynchronize", "cuEventCreate", "cuEventRecord"}
 
 

@@ -32,7 +32,7 @@ def within(outcome: Outcome, accuracy: Accuracy, row: OpRow, told: str) -> None:
             bound = np.maximum(bound, row.ulps * ROUNDING[dtype] * parts)
     found = got.astype(np.longdouble)
     if accuracy is EXACT:
-        # What only moves, or is rounded once, is the nearest there is.
+        # Copies and single roundings are exact to the nearest number.
         np.testing.assert_array_equal(found, rounded, told)
         return
     np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded), told)

@@ -224,7 +224,7 @@ def test_weights_and_tokenizer_from_anywhere(
     rest = ["--prompt", "def f", "--cpu", "-n", "6"]
     assert main("starcoder2", [*options, *rest]) == 1
     assert "expected the model's configuration beside its weights" in capsys.readouterr().err
-    # The command knows another model by heart, which these weights are not.
+    # The command's built-in model differs from these weights.
     assert main("bigcode", [*options, *rest]) == 1
     assert "expected shape (49152, 2048), got (512, 64)" in capsys.readouterr().err
     assert main("bigcode", [*options, "--config", str(bigcode / "config.json"), *rest]) == 0

@@ -81,7 +81,7 @@ REDUCTIONS = (
 
 
 def all_cases() -> dict[str, Case]:
-    """Name to case. Keys may go on behind a space: several cases of one function."""
+    """Name to case. Keys may continue after a space: several cases of one function."""
     found = {}
     for op in OPS.values():
         if op.family.name == "unary" and hasattr(ub, op.name):

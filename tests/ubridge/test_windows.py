@@ -282,7 +282,7 @@ def test_products_into_views(op_row: OpRow, device: Device, rng: np.random.Gener
     assert square.tolist() == [[4] * 4] * 4
 
 
-# 23: more rows than the blocks that a CPU runs well.
+# 23 rows: more than the number of blocks that suits a CPU.
 @pytest.mark.parametrize("queries", [5, 23])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(

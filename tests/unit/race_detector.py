@@ -17,7 +17,7 @@ Clock = dict[int, int]
 
 
 class RaceDetector:
-    """Set `driver.on_call` to `observe`; tell it of launches with `uses`, of ends with `finish`."""
+    """Set `driver.on_call` to `observe`; report launches with `uses` and ends with `finish`."""
 
     def __init__(self, driver: CountingDriver) -> None:
         self._driver = driver

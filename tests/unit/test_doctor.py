@@ -237,7 +237,7 @@ def test_each_device_has_a_row_and_a_broken_one_says_so() -> None:
     )
     first, second, last = printed(found)
     assert first.startswith("rocm   broken   0: card · kernel WRONG: 1 of 4 numbers differ   ← ch")
-    # No variable leads to the second device of a backend.
+    # No variable selects the second device of a backend.
     assert first.endswith("and broken: use Device(1, 'rocm')")
     assert not found.chosen_computes
     assert second == "       ok       1: card · kernel right · 12 µs a launch"

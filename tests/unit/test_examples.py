@@ -1,4 +1,4 @@
-"""Every example runs as a user would run it; what `06_mistakes` says is held word for word."""
+"""Every example runs as a user would run it; the output of `06_mistakes` is compared word for word."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ TINY = 5e-324
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library of kernels that changes the arithmetic of the thread that loads it."""
+    """A kernel library that changes the float mode of the loading thread."""
     path = (
         tmp_path_factory.mktemp("fast") / f"libfast.{'dylib' if sys.platform == 'darwin' else 'so'}"
     )

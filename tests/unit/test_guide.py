@@ -2,8 +2,8 @@
 
 A block of Python whose first line is `# needs torch` is left out where that library is not
 installed; the skipped test says so. Sessions of `SESSIONS`, blocks of `console`, run in a shell
-and print what the page shows, where `…` stands for anything. A comment before one, such as
-`<!-- needs nvcc and llvmlite -->`, names programs and libraries without which it is skipped. Other
+and print what the page shows, where `…` stands for anything. A comment before a block,
+such as `<!-- needs nvcc and llvmlite -->`, names required programs and libraries. Other
 lines for a shell are parsed by one.
 """
 

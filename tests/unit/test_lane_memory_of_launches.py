@@ -14,7 +14,7 @@ from uhal.contract import FunctionAttributes
 
 
 class Growing:
-    """An index that is another number each time it is asked."""
+    """An index with another value at each conversion."""
 
     def __init__(self) -> None:
         self.value = 0

@@ -1,4 +1,4 @@
-"""The MessagePack reader: every form of every type, damage, and claims that cannot be true."""
+"""The MessagePack reader: every form of every type, damage, and impossible sizes."""
 
 from __future__ import annotations
 

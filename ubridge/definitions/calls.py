@@ -17,7 +17,7 @@ _STEPS = set(OPS)
 
 
 def named(function: Function, name: str | None = None) -> Function:
-    """Decorate a public function: an error in a step of it begins with the function's name."""
+    """Decorate a public function: errors of its steps begin with the function's name."""
     called = name or function.__name__
     _STEPS.add(called)
 

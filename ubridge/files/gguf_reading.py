@@ -191,7 +191,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def require_parts(files: list[tuple[MappedFile, GGUFFile]]) -> None:
-    """Refuse files that are not all the parts of one model, in this order."""
+    """Refuse files unless they are all parts of one model, in order."""
     tensors = sum(len(contents.entries) for _, contents in files)
     for number, (file, contents) in enumerate(files):
         given = contents.metadata

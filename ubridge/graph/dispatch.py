@@ -81,7 +81,7 @@ class DispatchCall:
 
 
 class KernelDispatch(Protocol):
-    """Takes the operations of a graph, one call each, in order."""
+    """Receives the operations of a graph, one call each, in order."""
 
     def dispatch(self, call: DispatchCall) -> None:
         """Take any operation that has no method of its own."""

@@ -25,7 +25,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 _BEFORE_LETTERS = 1 << 16
-"""Axes that an ellipsis stands for are written as characters from here on, the last axis first."""
+"""First character for the axes of an ellipsis, beginning with the last axis."""
 
 
 @named

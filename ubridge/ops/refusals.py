@@ -47,7 +47,7 @@ def formatted(tensor: StridedTensor, specification: str) -> str:
 
 
 def pickled(tensor: StridedTensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return what `pickle` writes down: the elements on the host, and the device's name."""
+    """Return the pickled state: the elements on the host, and the device's name."""
     device = f"{tensor.device.backend}:{tensor.device.ordinal}"
     return _unpickled, (type(tensor), tensor.to_numpy(), device)
 

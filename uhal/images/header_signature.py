@@ -47,7 +47,7 @@ def read_signature(entry: str, constant: bytes) -> Signature:
 def with_header(image: Signature, constants: Mapping[str, bytes]) -> Signature:
     """Return a kernel's signature, merged with its constant among `constants`, by entry.
 
-    `InvalidImageError` where the two contradict each other.
+    Raises `InvalidImageError` if the two contradict each other.
     """
     constant = constants.get(image.entry or "")
     if constant is None:

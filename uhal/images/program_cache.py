@@ -46,7 +46,7 @@ class ProgramCache:
     def of_user(cls, backend: str) -> ProgramCache:
         """Return a backend's cache: the folder that its variable names, else uhal's for the user.
 
-        The value `off` of the variable `UHAL_<BACKEND>_CACHE` keeps nothing.
+        `UHAL_<BACKEND>_CACHE=off` disables the cache.
         """
         variable = f"UHAL_{backend.upper()}_CACHE"
         reported = os.environ.get(variable, "")

@@ -14,7 +14,7 @@ PART = 1 << 20
 
 
 def decompress(frame: bytes, size: int, otherwise: str) -> bytes:
-    """Decode a frame that holds exactly `size` bytes; never makes more than one byte more.
+    """Decode a frame of exactly `size` bytes; decoding stops after `size` + 1 bytes.
 
     Uses the standard library (Python 3.14) or the `zstandard` package. Raises `InvalidImageError`
     when the frame is damaged or holds another number of bytes. Without either module it raises

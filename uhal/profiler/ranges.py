@@ -1,4 +1,4 @@
-"""`annotate`: a part of the program has a name, in a profile and in the tools of vendors."""
+"""`annotate`: name a part of the program, for profiles and for vendors' tools."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Results of a profile, as rows that are made on demand.
 
-What makes them is imported then, too: `import uhal` is for every program, a profile for few.
+Their code is imported on demand, too, so that `import uhal` stays fast.
 """
 
 from __future__ import annotations

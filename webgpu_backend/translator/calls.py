@@ -33,7 +33,7 @@ _NAMING: Mapping[int, Iterable[int]] = {
     256: (1,),
     257: (1,),
 }
-"""Words of an instruction that name something, where not all after the first do."""
+"""Indices of the words that are identifiers, for instructions with other words, too."""
 
 
 class Instruction(NamedTuple):

@@ -229,7 +229,7 @@ def _resolve(tree: Sequence[_Node], frames: Sequence[_Frame]) -> None:
 
 @dataclass
 class _Writer:
-    """Writes the tree; numbers the jumps that leave several levels at once."""
+    """Writes the tree; jumps that leave several levels at once get numbers."""
 
     numbers: dict[tuple[int, bool], int] = field(default_factory=dict)
 

@@ -161,7 +161,7 @@ def sticky(code: int) -> None:
 
 
 def lost_by(call: str, code: int) -> bool:
-    """Do the work with a call that loses the device; say whether it was made."""
+    """Do the work with a call that loses the device; return whether the call was made."""
     Api.quick_init(0, "cuda")
     work()
     fail(call, 1, code)

@@ -108,7 +108,7 @@ for target, what in zip(targets, sources, strict=True):
 for firsts, stream in (([1, 2, 3], writer), ([0, 1, 3], 0), ([0, 3, 1], writer)):
     assert driver.cuMemcpyBatchAsync(*batch, firsts, 3, stream)[0] != CU.CUDA_SUCCESS
 
-# A box out of a bigger one.
+# A box inside a larger box.
 whole = rng.integers(0, 1 << 32, (4, 5, 6), dtype=np.uint32)
 box = done(driver.cuMemAlloc(whole.nbytes))
 done(driver.cuMemcpyHtoD(box, whole.ctypes.data, whole.nbytes))

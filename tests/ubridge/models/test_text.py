@@ -85,7 +85,7 @@ def test_a_chat_that_goes_on_reads_only_what_is_new(folder: Path) -> None:
     first = model.tokenizer.encode(session.prompt_of(MESSAGES), add_special=False)
     assert generation.reused_tokens >= len(first)
     assert_most_probable(generation, prompt, model)
-    # The model itself remembers nothing, and says the same.
+    # The model itself keeps no state, and generates the same text.
     alone = model.chat(messages, max_tokens=8, ignore_end=True)
     alone.read()
     assert (alone.reused_tokens, alone.prompt_tokens) == (0, len(prompt))

@@ -10,7 +10,7 @@ from ubridge.models.tokenizers.tokenizer import Stream
 
 
 class SpecialTexts:
-    """Finds texts of special tokens in a text: the leftmost, of several there the longest."""
+    """Finds the texts of special tokens in a text: the leftmost, and the longest on a tie."""
 
     def __init__(self, tokens: Mapping[str, int], eats_blanks: Iterable[str] = ()) -> None:
         """Take tokens by their texts; some include the white space behind them."""
@@ -75,5 +75,5 @@ class ByteStream(Stream):
         return self._decoder.decode(piece)
 
     def finish(self) -> str:
-        """Return U+FFFD for bytes that are left."""
+        """Return U+FFFD for incomplete characters at the end."""
         return self._decoder.decode(b"", final=True)

@@ -100,7 +100,7 @@ class Tokenizer(ABC):
         return self._decode([self.require_token(token) for token in tokens], skip_special)
 
     def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> Stream:
-        """Return a converter from tokens to text, one by one, behind the tokens in `after`."""
+        """Return a converter of single tokens to text, which continues the tokens `after`."""
         return self._stream(after, skip_special)
 
     def token_of(self, text: str) -> int | None:
