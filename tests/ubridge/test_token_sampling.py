@@ -317,7 +317,7 @@ def test_a_hook_returns_as_many_logits(rng: np.random.Generator, temperature: fl
     for count in (0, 1, VOCABULARY - 1, VOCABULARY + 1):
         wrong = ub.zeros(count)
         sampler = Sampler(Sampling(temperature=temperature), [1], lambda *_, wrong=wrong: wrong)
-        with pytest.raises(ArgumentValueError, match=f"expected the 200 logits .*, got {count}"):
+        with pytest.raises(ArgumentValueError, match=f"hook: expected .*, 200, got {count}"):
             sampler.choose(given)
     as_numpy: Any = lambda *_: random_logits(rng)  # noqa: E731
     with pytest.raises(ArgumentTypeError, match="expected logits as a DeviceTensor, or None"):

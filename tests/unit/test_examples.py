@@ -1,4 +1,4 @@
-"""Every example runs as a user would run it; the output of `06_mistakes` is compared word for word."""
+"""Every example runs as a user would run it; `06_mistakes` prints exactly its golden text."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def _as_many(changed: object, logits: ub.DeviceTensor) -> ub.DeviceTensor:
         )
     if changed.size != logits.size:
         raise ArgumentValueError(
-            f"hook: expected the {logits.size} logits of its argument, got {changed.size}"
+            f"hook: expected logits of the given size, {logits.size}, got {changed.size}"
         )
     return changed
 
