@@ -79,7 +79,7 @@ LEFT_BEHIND = {
 
 
 class BuildPython(build_py):
-    """Leaves behind what only builds, and what only a checkout's tests need."""
+    """Omits files that only a build, or only the tests of a checkout, need."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         found = super().find_package_modules(package, package_dir)

@@ -61,7 +61,7 @@ def operands(sizes: Sizes, dtype: str) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def ours(given: dict[str, np.ndarray[Any, Any]], dtype: str, stream: Stream) -> dict[str, Call]:
-    """Calls of ours in a stream, by the operation's name."""
+    """ubridge's calls in a stream, by the operation's name."""
     t = {name: ub.asarray(values).astype(dtype) for name, values in given.items()}
     return {
         "copy": lambda: ub.copy(t["x"], stream=stream),

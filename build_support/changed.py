@@ -156,7 +156,7 @@ def _naming(words: tuple[str, ...]) -> frozenset[str]:
 
 
 def _used(name: str, arrows: Mapping[str, set[str]]) -> set[str]:
-    """Return the modules that a file of tests reaches, and the packages that these lie in."""
+    """Return the modules that a test file imports, directly or not, and their packages."""
     pending = [name, *_conftests(name)]
     used = set(pending)
     while pending:

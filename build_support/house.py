@@ -19,10 +19,10 @@ def widest_folder(package: str) -> tuple[str, int]:
 
 
 def private_uses(package: str, of: str) -> Iterator[tuple[str, int, str]]:
-    """Yield (file, line, name) of every private name of one package that another one uses.
+    """Yield (file, line, name) of a package's private names that another package uses.
 
-    Those are imports with a part that begins with an underscore, and attributes that begin with one
-    which no class of the user declares, nor the file gives to `self`. Tuples' `_replace` is public.
+    Private are imports with an underscored part, and underscored attributes that no class of the
+    user declares and the file does not assign to `self`. Tuples' `_replace` is public.
     """
     trees = {
         path: ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / package).rglob("*.py"))

@@ -1,6 +1,6 @@
 """Compiles the kernels of `ubridge/kernels` for OpenCL: `make kernels-opencl`.
 
-The images are committed, so that nobody needs a compiler to use them. Each module becomes one
+The images are committed, so users need no compiler. Each module becomes one
 SPIR-V module, compressed by gzip, for every device. The same sources, compiler and zlib give the
 same bytes in any directory; only what changed is compiled.
 """

@@ -39,7 +39,7 @@ def main() -> None:
     halves = DeviceBuffer.from_numpy(np.array([0.1, 65504.0], np.float16))
     print("halves", halves.dtype, halves.nbytes, "bytes", halves.to_numpy())
 
-    # Empty is a size like any other.
+    # A size of 0 is allowed everywhere.
     empty = DeviceBuffer.zeros(0, "f64")
     print("empty ", empty.size, empty.to_numpy())
 

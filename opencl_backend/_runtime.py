@@ -1,7 +1,7 @@
-"""libuhal_opencl, our native library over OpenCL: how it is opened and what fills which slot.
+"""libuhal_opencl, the native library over OpenCL: opening it, and its functions by slot.
 
-It links no OpenCL. It is handed the addresses of the functions it calls and offers the hot
-table's, as `runtime.h` declares them.
+It links no OpenCL. It receives the addresses of the functions that it calls, and has the
+functions of the hot table, as `runtime.h` declares them.
 """
 
 from __future__ import annotations

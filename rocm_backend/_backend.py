@@ -169,7 +169,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return self._contexts[ordinal]
 
     def release_device_context(self, ordinal: int, token: int) -> None:
-        """Close the device that was opened so and destroy its queues."""
+        """Close the device of `token` and destroy its queues."""
         if self._contexts.get(ordinal) == token:
             del self._contexts[ordinal]
         self._runtime.uhalHsaDeviceClose(token)

@@ -88,7 +88,7 @@ class Bench:
 def use(bench: Bench, stream: Stream | None, *buffers: DeviceBuffer) -> list[int]:
     """Launch on the buffers; return their addresses as the driver saw them.
 
-    Unlike `as_device_ptr` this does not tell the pool that an address got out of its sight.
+    Unlike `as_device_ptr`, this does not mark the buffer as exported in the pool.
     """
     function = bench.function(", ".join("ptr" for _ in buffers))
     bench.driver.parameter_sizes = [8] * len(buffers)

@@ -35,7 +35,7 @@ class TopsGraphVerbs(GraphVerbs):
     _library: TopsLibrary
 
     def instantiate_graph(self, graph: int) -> ExecutableGraph:
-        """Make a graph ready to be launched; its kernels are not known."""
+        """Instantiate a graph; its kernels are not known."""
         executable = ctypes.c_void_p()
         self._library.topsGraphInstantiate(executable, graph, None, None, 0)
         return ExecutableGraph(executable.value or 0, kernels=None)

@@ -22,7 +22,7 @@ _MOST_INT = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Architecture:
-    """What is known of an architecture from public code and documents."""
+    """Facts about an architecture, from public code and documents."""
 
     target: str
     product: str

@@ -1,6 +1,6 @@
 """The operations of the table as functions on tensors, under the table's names.
 
-All of them are `ubridge`'s: it takes its names of them from `__all__` here.
+`ubridge` exports every name in `__all__` here.
 """
 
 from __future__ import annotations

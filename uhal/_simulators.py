@@ -24,7 +24,7 @@ FOLDER = (_INSTALLED if _INSTALLED.is_dir() else _BESIDE / "simulators") / "buil
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
-    """Give the parser of `sim` its own commands; `run` answers them."""
+    """Add the commands of `sim` to its parser; `run` executes them."""
     commands = parser.add_subparsers(dest="sim_command", metavar="command", required=True)
     path = commands.add_parser(
         "path",

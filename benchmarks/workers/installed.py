@@ -1,9 +1,9 @@
-"""Prints how many bytes a library takes on disk, with all that it requires.
+"""Prints the bytes on disk of a library and its requirements.
 
     python -m benchmarks.workers.installed DISTRIBUTION
 
-Of uhal in a checkout, whose installation only points there, its packages are counted: built for one
-instruction level, without the simulated drivers of a wheel.
+An editable installation of uhal only points to the checkout: then its packages are counted, built
+for one instruction level, without the simulated drivers of a wheel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""numpy's forms of what `benchmarks.ops_host` measures."""
+"""numpy's forms of the operations in `benchmarks.ops_host`."""
 
 from __future__ import annotations
 

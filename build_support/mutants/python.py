@@ -120,7 +120,7 @@ class _Run(ast.NodeTransformer):
 
 
 def _meaning(code: str) -> str | None:
-    """Return what Python reads in a source; None where it can read nothing."""
+    """Return the syntax tree of a source; None for a syntax error."""
     try:
         return ast.dump(_Run().visit(ast.parse(code)))
     except SyntaxError:

@@ -23,7 +23,7 @@ ROW = next(row for row in ROWS if row.name == "opencl")
 
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
-    """Where compiled kernels and packages are kept from run to run."""
+    """Folder of compiled kernels and packages, kept between runs."""
     cache = request.config.cache
     assert cache is not None
     return cache.mkdir("kernels")

@@ -21,7 +21,7 @@ pytestmark = needs_simulator
 SIMULATED = [row.name for row in ROWS if row.name.endswith("-sim")]
 FILES = sorted(path.name for path in (ROOT / "tests" / "conformance").glob("test_*.py"))
 SOME = rounds(10, 200)
-"""A row of which fewer tests pass was skipped, and a suite that skips all succeeds."""
+"""Fewest passed tests of a row: a suite that skips all tests would succeed, too."""
 
 
 @pytest.mark.drawn(1)

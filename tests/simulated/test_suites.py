@@ -22,7 +22,7 @@ pytestmark = needs_simulator
 SIM_RUN = [sys.executable, "-m", "uhal", "sim", "run"]
 
 NUMBA_CUDA = suites.read("numba_cuda")
-# Their repository has this beside the tests; the wheel has the tests alone.
+# numba-cuda's repository has this file beside the tests; its wheel lacks it.
 NUMBA_CUDA_SETTINGS = """
 import pytest
 

@@ -66,7 +66,7 @@ ROADS_OF_BYTES: tuple[Callable[[Device, Any], ub.DeviceTensor], ...] = (
 
 
 def test_booleans_are_0_and_1(device: Device, rng: np.random.Generator) -> None:
-    """However they come into a tensor."""
+    """By any way into a tensor."""
     assert ub.full(3, 5, "bool", device=device).sum().item() == 3
     x = ub.zeros(6, "bool", device=device)
     x[0] = 0.5

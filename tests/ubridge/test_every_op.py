@@ -58,7 +58,7 @@ def test_every_operation(
     if not dtypes:
         pytest.skip(f"{row.backend} has no kernel of {op.name}")
     tried = 0
-    # Translating an entry for a simulated device takes a while.
+    # Translating an entry for a simulated device is slow.
     some = 2 if row.backend == "host" else 1
     for dtype in dtypes if SOAK else rng.permutation(dtypes)[:some]:
         for layout in LAYOUTS if SOAK else rng.permutation(LAYOUTS)[:2]:

@@ -38,7 +38,7 @@ def test_even_numbers(device: Device, rng: np.random.Generator, dtype: str) -> N
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_counters_wrap_around(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Over the half that a word holds, and over the whole."""
+    """Past 32 bits, half of the counter, and past 64 bits, the whole."""
     for end in (2**32, 2**64):
         seed = int(rng.integers(0, 2**63))
         position = end - 3

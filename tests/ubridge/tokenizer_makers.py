@@ -93,7 +93,7 @@ def write_gguf(path: Path, **metadata: Any) -> Path:
 
 
 def write_byte_pairs(path: Path, theirs: Any, name: str, **more: Any) -> Path:
-    """The file that a converter makes of a tokenizer of the library."""
+    """The file that a converter writes for a tokenizer of the library."""
     model = json.loads(theirs.to_str())["model"]
     order = sorted(model["vocab"], key=model["vocab"].__getitem__)
     special = {one.content for one in theirs.get_added_tokens_decoder().values()}

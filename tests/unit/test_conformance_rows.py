@@ -1,4 +1,4 @@
-"""Which devices the conformance suite runs on, and which of its tests a real device is spared."""
+"""Devices of the conformance suite, and the tests that a real device skips."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def keeps_tiny_numbers() -> bool:
 
 
 def elsewhere(work: Callable[[], object]) -> list[bool]:
-    """Do it on a thread of its own; whether that, and a thread it makes, keep tiny numbers."""
+    """Do work on a new thread; return whether it and its child thread keep subnormals."""
     found = []
 
     def run() -> None:

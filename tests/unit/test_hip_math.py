@@ -141,7 +141,7 @@ def test_one_argument(
 def test_error_function(
     library: ctypes.CDLL, seed: int, name: str, exact: Any, reach: float, bound: float
 ) -> None:
-    """Against the C library's, which is itself within an ulp of f64."""
+    """Compared with the C library, which is within an ulp of f64."""
     x = inputs(seed, reach, np.float64 if name.endswith("f64") else np.float32)
     x = np.concatenate([x[:: COUNT // 10_000], x[-2 * len(SPECIAL) :]])
     expected = np.array([exact(one) for one in x.tolist()])

@@ -19,7 +19,7 @@ INTEGERS = [dtype for dtype in DTYPES if dtype.kind in ("int", "uint")]
 
 
 def line_of(error: BaseException, file: str) -> int:
-    """The line of the innermost frame in `file` that the error came through."""
+    """Line of the innermost frame in `file` on the error's traceback."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     assert frames[-1].lineno is not None
     return frames[-1].lineno

@@ -1,4 +1,4 @@
-"""The verbs of graphs against libraries that lack functions of them, or refuse calls."""
+"""Graph functions over libraries that lack graph functions, or refuse calls."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_entries_with_names_and_types(entry: str, declaration: str) -> None:
 
 
 def test_the_offsets_are_those_of_the_metadata() -> None:
-    """An image of every entry, made of C types alone, agrees with the sidecar on all of them."""
+    """An image with every entry, described by C types, agrees with the sidecar."""
     path = Path(entries.__file__).with_name("ubridge_entries.json")
     compared = 0
     for described in json.loads(path.read_text("utf-8")).values():

@@ -13,9 +13,9 @@ class Span(NamedTuple):
     """The memory of a tensor."""
 
     address: int
-    """The first element's, in bytes; only compared."""
+    """Address of the first element, in bytes; only compared."""
     layout: Layout
-    """From the first element on."""
+    """Layout, relative to the first element."""
     itemsize: int
 
     def may_share(self, other: Span) -> bool:

@@ -23,7 +23,7 @@ from uhal.frameworks import call_site
 Key = TypeVar("Key", bound=Hashable)
 
 CACHED_ARRAYS = 16384
-"""Arrays a cache keeps; beyond them the oldest one goes. Each takes 512 bytes of the pool."""
+"""Capacity of a cache in arrays; the oldest is replaced. Each takes 512 bytes of the pool."""
 
 
 class CacheCounters(NamedTuple):

@@ -33,7 +33,7 @@ class Listener(ABC):
 
     @abstractmethod
     def allocated(self, buffer: DeviceBuffer) -> None:
-        """Hear of memory for a result that is yet to be computed."""
+        """Hear of memory allocated for a later result."""
 
     @abstractmethod
     def called(

@@ -1,1 +1,1 @@
-"""Operations described or traced once and run as often as wanted."""
+"""Operations that are described or traced once, and run many times."""

@@ -299,7 +299,7 @@ def _launch(
     stream: StreamLike | None,
     numbers: Mapping[str, float] = MappingProxyType({}),
 ) -> DeviceBuffer:
-    """Launch a kernel that only GCUs have, by parameters' names; the last memory is the result."""
+    """Launch a GCU-only kernel with named parameters; the last memory operand is the result."""
     *operands, result = memory.values()
     *known, target = ((one.dtype, Layout.contiguous(one.size)) for one in memory.values())
     attributes = (("memory", tuple(memory)), ("numbers", tuple(numbers)), *sizes.items())

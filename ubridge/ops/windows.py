@@ -270,7 +270,7 @@ def upsample_bilinear2d(
 
 
 def _require_numbers(name: str, x: Tensor) -> None:
-    """Refuse booleans: sums and means of them are none."""
+    """Refuse booleans: their sums and means are not booleans."""
     if x._dtype is bool_:
         raise ArgumentTypeError(
             f'{name}: expected numbers, got bool. Cast first, for example x.astype("f32").'

@@ -26,7 +26,7 @@ from uhal_conformance.row import Row
 
 
 def plain_image(row: Row, folder: Path) -> bytes:
-    """What a compiler makes of the source and the header, with nothing beside it."""
+    """A compiler's output for the source and the header, without other files."""
     source = KERNELS / "language.cu"
     if row.backend in ("host", "skeleton"):
         return _host_image(source)

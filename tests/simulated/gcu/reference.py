@@ -35,7 +35,7 @@ def encoded(values: Array, dtype: str) -> Array:
 
 
 def decoded(bits: Array, dtype: str) -> Array:
-    """The values of such bits: floats in double precision, whole numbers unchanged."""
+    """The values of bits: floats in double precision, integers unchanged."""
     if dtype == "bf16":
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return bits.astype(np.float64) if dtype.startswith("f") else bits

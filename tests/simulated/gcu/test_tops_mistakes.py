@@ -1,4 +1,4 @@
-"""What Ubridge's entries do wrong on GCUs, and on the simulated one too."""
+"""Errors of Ubridge's entries on GCUs, reproduced by the simulated GCU."""
 
 from __future__ import annotations
 

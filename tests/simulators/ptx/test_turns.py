@@ -1,4 +1,4 @@
-"""Loops that stride over the grid are run turn by turn: nobody can tell but by the time."""
+"""Grid-stride loops run turn by turn: only the time differs."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def made(case: str, seed: int) -> Any:
 
 
 def least_effect(case: str, seed: int) -> float:
-    """Return how far logits move, of the largest, at least, when one parameter is left out."""
+    """Return the least relative change of logits when any single parameter is omitted."""
     import torch
 
     model, ids = made(case, seed), torch.tensor([prompt(seed)])

@@ -94,7 +94,7 @@ KINDS = {"F16": all_of("F16"), "Q8_0": all_of("Q8_0"), "Q4_K_M": q4_k_m(LAYERS)}
 
 
 def products_of(rounded: Callable[[Array, int], Array]) -> Callable[..., tuple[Any, ...]]:
-    """Return products in f32 with weights of blocks, of what becomes of x by the formats' runs."""
+    """Return f32 products of block weights and x, rounded in the formats' runs."""
 
     def products(x: ub.DeviceTensor, weights: Sequence[Weight]) -> tuple[ub.DeviceTensor, ...]:
         found = []

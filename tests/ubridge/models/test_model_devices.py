@@ -68,7 +68,7 @@ def test_logits_are_the_hosts(device: Device, folder: Path, draw: int) -> None:
 def test_memory_of_gcus_grows_with_the_text(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They score all keys there is room for: a plan for each room, which doubles."""
+    """They score the whole capacity of the cache: a plan per capacity, which doubles."""
     if device.backend != "tops":
         pytest.skip("of GCUs")
     monkeypatch.setattr("ubridge.models.model._FIRST_ROOM", 2)

@@ -85,7 +85,7 @@ def test_what_is_still_right_is_not_read_again(
             return read[-1]
 
         model.logits(tokens[:90], cache)
-        # With the same length, on the same side, over the border, below it.
+        # Same length; same side of the border; across the border; below it.
         assert again(80, 90) == 10
         assert again(60, 95) == (35 if case == "phi3_long" else 95)
         assert again(20, border) == border
