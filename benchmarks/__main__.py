@@ -1,7 +1,7 @@
 """Everything that has a gate, as one table: `make bench`, or `python -m benchmarks`.
 
 Each benchmark runs in a process of its own, one after the other. The exit status is 1 when a gate
-is missed or a benchmark fails. Run it on a quiet machine; what only a GPU can measure is not here.
+is missed or a benchmark fails. Run it on a quiet machine. Figures that need a GPU are not here.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def compile_ptx(
 
 
 def _with_visible_globals(ptx: str) -> str:
-    """Let a loaded module be asked for its `uhal_fault`.
+    """Make `uhal_fault` readable from a loaded module.
 
     Without -rdc=true nvcc keeps every global to itself, and with it a cubin must still be linked.
     """

@@ -59,7 +59,7 @@ def environment(flavour: Flavour, copy: Path) -> Mapping[str, str]:
     """Environment for a program that loads the parts built so."""
     if not flavour.runtime:
         return os.environ
-    # The sanitizer looks at its start for what throws exceptions, and Python does not bring it.
+    # The sanitizer needs libstdc++ at its start, for exceptions, and Python does not load it.
     libraries = " ".join(_compiler_file(name) for name in (flavour.runtime, "libstdc++.so.6"))
     options = {
         name: f"{value}:log_path={copy / REPORTS / name.partition('_')[0].lower()}"

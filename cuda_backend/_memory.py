@@ -96,7 +96,7 @@ class MemoryVerbs(Backend):
     # -- other devices and processes ---------------------------------------------------------------
 
     def can_access_peer(self, ordinal: int, peer: int) -> bool:
-        """Say whether one device's kernels can be let into another's memory."""
+        """Return whether one device's kernels can access another's memory."""
         answer = ctypes.c_int()
         self._library.cuDeviceCanAccessPeer(answer, self._device(ordinal), self._device(peer))
         return answer.value != 0

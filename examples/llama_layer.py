@@ -107,7 +107,7 @@ def local_weights(folder: Path) -> tuple[Model, dict[str, Array]]:
     Raises `WeightsError` that names a missing package, file or weight, or a wrong shape.
     """
     try:
-        # numpy knows the bfloat16 that most models are kept in by this import only.
+        # Only this import teaches numpy bfloat16, the dtype of most models' files.
         import ml_dtypes  # noqa: F401
         from safetensors import SafetensorError, safe_open
     except ImportError as error:

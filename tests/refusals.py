@@ -1,4 +1,4 @@
-"""A library to preload, by which tests refuse allocations and threads."""
+"""A library to preload; with it tests refuse allocations and threads."""
 
 from __future__ import annotations
 

@@ -105,4 +105,4 @@ STICKY = (
     "topsErrorAssert",
     "topsErrorLaunchFailure",
 )
-"""After these the device is given up."""
+"""The device is lost after these."""

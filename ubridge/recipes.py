@@ -76,7 +76,7 @@ class Recipe:
         return FORMATS["q5_K"] if self.name == "Q4_K_S" and layer < early else self.usual
 
     def summary(self, counts: Mapping[BlockFormat | None, int]) -> str:
-        """Return a line about matrices of other formats by their number; empty for none."""
+        """Return a line that counts the matrices of other formats; empty for none."""
         kept = Counter(counts)
         whole = {self.usual, *((FORMATS["q6_K"], FORMATS["q5_K"]) if self.name in MIXTURES else ())}
         parts = [

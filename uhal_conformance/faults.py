@@ -57,7 +57,7 @@ def name_the_suspects(backend: str, image: str) -> None:
         broken.run(0)
         broken.stream.synchronize()
     except DeviceError as error:
-        # a launch that finds the stream idle may have run, and told, at once
+        # a launch on an idle stream may run and report at once
         assert 1 <= len(error.candidates) <= (1 if backend in TELLS_WHICH else 2)
         first = error.candidates[0]
         assert (first.kernel, first.grid, first.block) == ("fault", (1, 1, 1), (64, 1, 1))

@@ -104,7 +104,7 @@ def pages(browser: Browser, address: str, site: Path) -> list[str]:
 
 
 def search(browser: Browser, address: str, site: Path) -> list[str]:
-    """A name leads to its entry, a word of the guide to the guide, nonsense to nothing."""
+    """Search finds the entry of a name and the guide of a word, and nothing for nonsense."""
     found = []
     view = browser.new_page(viewport=WIDE)
     for words, expected in (

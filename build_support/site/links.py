@@ -108,7 +108,7 @@ def _is_linked(node: nodes.Node) -> bool:
 
 
 def _target(domain: PythonDomain, name: str) -> tuple[str, str] | None:
-    """Page and anchor of a name. A lower-case word alone is one only as `ubridge.sum`."""
+    """Page and anchor of a name. A lower-case word needs its package: `ubridge.sum`."""
     candidates = [name]
     if "." in name or name != name.lower() or "_" in name:
         candidates += [f"{module}.{name}" for module in MODULES]

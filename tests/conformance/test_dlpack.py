@@ -1,4 +1,4 @@
-"""Tensors go in and out by DLPack without a copy, and live as long as anybody needs them."""
+"""Tensors go in and out by DLPack without a copy, and live as long as their users."""
 
 from __future__ import annotations
 

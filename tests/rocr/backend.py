@@ -214,7 +214,7 @@ def copies(sizes: Sequence[int], seed: int) -> int:
 
 
 def modules(names: Sequence[str]) -> int:
-    """Load modules of ours through uhal; return how many kernels were found in them."""
+    """Load uhal's modules; return the number of kernels in them."""
     Api.quick_init(backend="rocm")
     return sum(
         module.get_function(kernel) is not None

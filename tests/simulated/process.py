@@ -1,6 +1,6 @@
 """Runs a program in a process of its own on the simulated CUDA driver.
 
-A driver reads its settings once and a fault is for good, so tests of either need a process.
+A driver reads its settings once, and a fault is permanent: tests of either need a process.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def step_call(step: Function, x: DeviceBuffer, multiply: int, add: int) -> Kerne
 
 
 def more_than_a_queue(image: str, seed: int, launches: int, times: int) -> None:
-    """A graph of more packets than the queue holds goes in rounds."""
+    """A graph with more packets than the queue is submitted in rounds."""
     bench = Bench(image, seed)
     values = bench.values(2)
     x = DeviceBuffer.from_numpy(values)

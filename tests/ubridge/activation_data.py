@@ -35,7 +35,7 @@ def _inverse(values: Array) -> Array:
 
 
 def exact_in_8_bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Vectors that every kind of 8 bits holds: a step's multiples, to 127 of them in each run."""
+    """Vectors that every 8-bit format represents exactly: multiples of a step, up to 127."""
     x = rng.integers(-127, 128, shape).astype(np.float32)
     x[..., ::32] = rng.choice([-127, 127], x[..., ::32].shape)
     # Q8_1 keeps the sum of 32 as f16, which has 11 bits.

@@ -157,7 +157,7 @@ def test_axes_that_are_equal_but_no_axes() -> None:
 def test_what_is_not_used_any_more_is_forgotten(
     host: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Used answers stay, among any number of others."""
+    """Recently used answers stay, whatever the number of other answers."""
     executor = DeviceExecutor.of(host)
     monkeypatch.setattr(executor, "_answers", Recent(8))
     x = ubridge.ones((3, 1))

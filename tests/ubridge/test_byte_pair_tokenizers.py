@@ -70,7 +70,7 @@ def test_special_tokens_within_a_character(tmp_path: Path) -> None:
     first, second = (tokenizer.token_of(WRITTEN[byte]) for byte in "é".encode())
     end = tokenizer.token_of("<|im_end|>")
     assert first is not None and second is not None and end is not None
-    # The last of these is no token of it, but one of a model whose matrix was filled up.
+    # The last id is no token of the vocabulary, but a padding row of the model's matrix.
     tokens = [first, end, tokenizer.vocabulary + 5, second]
     stream = tokenizer.stream()
     assert [stream.push(token) for token in tokens] == ["", "", "", "é"]

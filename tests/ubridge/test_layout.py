@@ -36,7 +36,7 @@ def random_shape(rng: np.random.Generator, rank: int | None = None) -> tuple[int
 def random_step(
     rng: np.random.Generator, layout: Layout, array: Array
 ) -> tuple[str, Layout | None, Array]:
-    """One view of both, drawn among all kinds."""
+    """A random view of both, of any kind."""
     rank = layout.rank
     kind = rng.choice(["narrow", "slice", "permute", "transpose", "broadcast", "reshape", "select"])
     axis = int(rng.integers(-rank, rank)) if rank else 0

@@ -19,7 +19,7 @@ HALF_ULP = {"f16": 2.0**-11, "bf16": 2.0**-8}
 def stored(
     rng: np.random.Generator, values: Array, letter: str, aligned: bool
 ) -> tuple[DeviceBuffer, int, int]:
-    """Matrices in lines at some pitch, in a buffer; the distance of batches and the pitch."""
+    """Return a buffer of matrices in pitched lines, the batch stride and the pitch."""
     lines = values if letter == "n" else values.swapaxes(1, 2)
     batch, count, length = lines.shape
     pitch = -(-length // 8) * 8 + 8 if aligned else length + int(rng.integers(0, 3))

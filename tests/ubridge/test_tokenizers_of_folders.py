@@ -87,7 +87,7 @@ def test_a_post_processor_yields_to_the_configuration(tmp_path: Path, begins: bo
     assert loaded(tmp_path, **names).encode("fox") == [1, *alone, 2]
     ours = loaded(tmp_path, **names, add_bos_token=begins)
     assert ours.encode("fox") == [*([1] if begins else []), *alone, 2]
-    # A text that names the token has it besides.
+    # A text with the token's name gets the token in addition.
     assert ours.encode("<s>") == [*([1] if begins else []), 1, 2]
 
 

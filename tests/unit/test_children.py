@@ -1,4 +1,4 @@
-"""Functions in processes of their own: forks of one that has imported what all of them need."""
+"""Functions in separate processes: forks of a process with all imports."""
 
 from __future__ import annotations
 

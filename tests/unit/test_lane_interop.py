@@ -55,7 +55,7 @@ cuda = pytest.mark.bench(driver=CudaDriver)
 
 
 class Tensor:
-    """A library's tensor, exporting by DLPack and noting for whom."""
+    """A library's tensor: it exports by DLPack and records the consumer."""
 
     def __init__(self, buffer: DeviceBuffer) -> None:
         self._buffer = buffer

@@ -1,4 +1,4 @@
-"""A pool keeps to its limit, and lists the owners of the memory when there is no more."""
+"""A pool respects its limit, and lists the owners of the memory when it is full."""
 
 from __future__ import annotations
 

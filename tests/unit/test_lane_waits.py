@@ -137,7 +137,7 @@ class BlockingDriver(PatientDriver):
             self.waiting -= 1
 
     def let_go(self) -> None:
-        """Let waits end with the work, those too that were left."""
+        """Let waits end with the work, including abandoned waits."""
         self.interrupts = 0
         self.done.set()
         end = time.monotonic() + 60
@@ -290,7 +290,7 @@ def test_a_wait_that_was_left_keeps_its_event(bench: Bench) -> None:
 
 @blocking
 def test_threads_that_wait_are_few(bench: Bench) -> None:
-    """Without another thread the main thread polls; Ctrl-C ends that, too."""
+    """Without another thread, the main thread polls; Ctrl-C ends that, too."""
     driver: Any = bench.driver
     stream = busy_stream(bench)
     for _ in range(4):

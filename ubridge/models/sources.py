@@ -49,7 +49,7 @@ class Source:
     """Notes for the user about these files."""
 
     def spellings(self, layer: int, part: str) -> Iterator[str]:
-        """Yield the names that a part of a layer (-1: outside) may have in these files."""
+        """Yield possible names in these files for a part of a layer (-1: outside of layers)."""
         stem, dot, kind = part.partition(".")
         prefix = self.names["layer"].format(layer) if layer >= 0 else ""
         for name in self.names[stem].split():

@@ -61,7 +61,7 @@ def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> N
 
 
 def require_tensors(name: str, *operands: object) -> None:
-    """Refuse anything that is no tensor."""
+    """Refuse anything but a tensor."""
     for operand in operands:
         if not isinstance(operand, TensorData):
             advice = "; ubridge.asarray makes one" if isinstance(operand, np.ndarray) else ""

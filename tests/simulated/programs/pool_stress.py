@@ -91,7 +91,7 @@ class Stress:
         self.held.append(Held(buffer, np.full(size, value, "u4"), stream))
 
     def combine(self, stream: Stream) -> None:
-        """A new buffer from an old one, which is freed at once or kept."""
+        """Make a new buffer from an old buffer; free the old at once or keep it."""
         old = self.take()
         new = DeviceBuffer.uninitialized(old.buffer.size, "u32")
         stream.wait_event(old.stream.record_event())

@@ -122,7 +122,7 @@ data.copy_to(back, stream=stream)
 stream.sync()
 assert np.isnan(found).all()
 
-# Mistakes come back in their own words and spoil nothing.
+# Mistakes raise cuda.core's own messages and break nothing.
 for mistake, words in (
     (lambda: ObjectCode.from_ptx(image).get_kernel("no_such_kernel"), "CUDA_ERROR_NOT_FOUND"),
     (lambda: ObjectCode.from_ptx(b"nonsense").get_kernel("k"), "CUDA_ERROR_INVALID"),

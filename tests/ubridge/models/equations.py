@@ -78,7 +78,7 @@ def chatglm(config: Mapping[str, Any], tensor: Weights, tokens: Sequence[int]) -
 
 
 def rwkv5(config: Mapping[str, Any], tensor: Weights, tokens: Sequence[int]) -> Array:
-    """Return (tokens, V), by the sum over all tokens before each instead of a state."""
+    """Return (tokens, V), from sums over all earlier tokens instead of a state."""
     width, layers = config["head_size"], config["num_hidden_layers"]
     heads = config["hidden_size"] // width
 

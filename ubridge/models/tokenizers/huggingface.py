@@ -177,7 +177,7 @@ class _Growing(Stream):
         return self._tokenizer.text(self._tokens, self._skip_special)
 
     def _settled(self) -> str:
-        """The text that no further token changes."""
+        """The prefix of the text that no further token changes."""
         return self._text().removesuffix(_UNFINISHED)
 
     def _tell(self, text: str) -> str:

@@ -62,7 +62,7 @@ class Tokenizer(ABC):
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Tokenizer:
-        """Read the tokenizer of a model: of its folder, of a GGUF file, or a file of its own.
+        """Read a tokenizer from a model's folder, a GGUF file, or a tokenizer file.
 
         Files of their own are `tokenizer.json` (read by the `tokenizers` library, of the extra
         `llm`), SentencePiece's `tokenizer.model` and RWKV's `rwkv_vocab_v20230424.txt`; a folder's
