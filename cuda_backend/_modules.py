@@ -108,7 +108,7 @@ class ModuleVerbs(Backend):
         return count.value
 
     def _shared_note(self, function: int, name: str, nbytes: int) -> str:
-        """How much a kernel may be given, for one that was refused."""
+        """The limit of dynamic shared memory, for the message of a refused kernel."""
         device = ctypes.c_int()
         self._library.cuCtxGetDevice(device)
         most = ctypes.c_int()

@@ -1,4 +1,4 @@
-"""How Sphinx makes the site: `make docs`. What is ours of it lies in `build_support/site/`."""
+"""Settings of Sphinx for the site: `make docs`. The project's part is in `build_support/site/`."""
 
 from __future__ import annotations
 

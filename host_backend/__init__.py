@@ -1,4 +1,4 @@
-"""The host backend: kernels on the CPU's cores. The one to copy when writing a backend.
+"""The host backend: kernels on the CPU's cores. New backends start as a copy of it.
 
 `backend` is the object that `uhal.registry` opens; `HostApi` and its kin are the interface's
 classes fixed to this backend. README.md maps every noun of the interface to this backend.

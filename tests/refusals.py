@@ -9,7 +9,7 @@ from tests.host_kernels import compiler
 
 
 def build_refusals(folder: Path) -> Path:
-    """Compile refusals.cpp, which says what it offers, and return the library."""
+    """Compile refusals.cpp, which documents its functions, and return the library."""
     source = Path(__file__).with_suffix(".cpp")
     library = folder / "librefusals.so"
     options = ("-std=c++17", "-O1", "-fPIC", "-shared")

@@ -1,4 +1,4 @@
-"""Tensor operations as kernel launches: tensors, the floor beneath them, and the kernels.
+"""Tensor operations as kernel launches: tensors, their building blocks, and the kernels.
 
 `DeviceTensor` is a tensor on a device that numpy users know how to use; functions have numpy's
 names. `launch_*` enqueue the same operations on buffers with layouts, for frameworks with tensors

@@ -21,7 +21,7 @@ _FILES = {
     "vscode/tasks.json": ".vscode/tasks.json",
     "vscode/launch.json": ".vscode/launch.json",
 }
-"""File of the folder to its name in a project."""
+"""Name in the folder to name in a project."""
 GDB_SCRIPT = _PACKAGE / "debugger" / "uhal_gdb.py"
 
 

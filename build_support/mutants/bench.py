@@ -62,7 +62,7 @@ class Bench:
         return None
 
     def failing(self, tests: Collection[str]) -> set[str]:
-        """Return the tests that fail without a mistake; ask while none is planted."""
+        """Return the tests that fail without a planted mistake."""
         every = (*_EVERY_CASE, "--maxfail=0", *sorted(tests))
         said = self._run(*every, seconds=None) if tests else None
         return set(_FAILED.findall(said or ""))

@@ -72,7 +72,7 @@ def layer(folder: Path) -> Callable[..., Mapping[str, str]]:
 
 @pytest.fixture(scope="session")
 def packages(request: pytest.FixtureRequest) -> Path:
-    """Debian's loader of OpenCL, Khronos's headers and tools."""
+    """Debian's OpenCL loader, Khronos's headers and tools."""
     cache = request.config.cache
     assert cache is not None
     return unpack(cache.mkdir("debian"), "opencl")

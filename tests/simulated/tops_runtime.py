@@ -62,7 +62,7 @@ class Runtime:
             raise Runtime.Refused(name, status, words)
 
     def made(self, name: str, *arguments: Any) -> int:
-        """Call what writes a handle or pointer through its first argument."""
+        """Call a function that writes a handle or pointer through its first argument."""
         made = ctypes.c_void_p()
         self.call(name, ctypes.byref(made), *arguments)
         return made.value or 0

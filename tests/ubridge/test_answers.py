@@ -57,7 +57,7 @@ def test_repeated_operations_of_changing_operands(
 def test_repeated_operations_into_tensors(
     dtype: str, host: Device, rng: np.random.Generator
 ) -> None:
-    """Into one of the operands, another tensor, or a view that lies otherwise in its buffer."""
+    """Into an operand, another tensor, or a view with another layout."""
     stream = Stream()
     for _ in range(rounds(20, 500)):
         shape = tuple(map(int, rng.integers(0, 4, 2)))

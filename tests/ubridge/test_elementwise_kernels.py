@@ -218,7 +218,7 @@ def test_affine(device: Device, rng: np.random.Generator, dtype: str, layout: st
             expected = values * factors[0] + factors[1]
             if dtype == "f8e4m3":
                 expected = np.where(np.isnan(expected), expected, np.clip(expected, -448, 448))
-            # Where nothing is fused, the product is rounded too.
+            # Without fusion, the product is rounded, too.
             largest = np.abs(values * factors[0]) + abs(factors[1])
             finite = largest[np.isfinite(largest)]
         floor = float(np.finfo(np.float64 if dtype == "f64" else np.float32).eps)

@@ -33,7 +33,7 @@ SIZES = {
     "dst_s": 11,
 }
 ELEMENTS = 64
-"""Elements of every array: more than the sizes above reach."""
+"""Elements of every array: more than the sizes above need."""
 
 
 def twins() -> dict[str, tuple[str, str]]:

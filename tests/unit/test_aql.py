@@ -192,7 +192,7 @@ def test_every_byte_of_a_launch(open_device: Any) -> None:
     assert kernarg % 64 == 0
     expected = struct.pack("<QHHIfI", 1 << 63, 0, 7, 0, 1.5, 0)
     assert ctypes.string_at(kernarg, 24) == expected
-    # The bytes behind them are the next launch's.
+    # The next bytes belong to the next launch.
     assert ctypes.string_at(kernarg + 24, 40) == b"\xee" * 40
     assert device.library.device_doorbell() == 0
     assert device.library.uhal_aql_waiting(device.writer) == 1

@@ -1,4 +1,4 @@
-"""Every example runs as a user would run it; `06_mistakes` prints exactly its golden text."""
+"""Every example runs from the command line; `06_mistakes` prints exactly its golden text."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     venv = [sys.executable, "-m", "venv", "--without-pip", str(python.parents[1])]
     subprocess.run(venv, check=True)
     (site,) = python.parents[1].glob("lib/python*/site-packages")
-    # What the wheel needs lies where these tests find it.
+    # The wheel's dependencies are importable here.
     (site / "needed.pth").write_text(sysconfig.get_path("purelib"))
     install = [*pip, "--python", str(python), "install", "--no-deps", str(wheel)]
     subprocess.run(install, check=True)

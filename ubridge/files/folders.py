@@ -16,7 +16,7 @@ _INDEX = ".index.json"
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the files of weights that a folder, an index or a part of a split model stands for.
+    """Return the weight files of a folder, an index, or a part of a split model.
 
     Raises `NotFoundError` and `NotSupportedError` for a folder without any, `InvalidFileError` for
     an index that is damaged.

@@ -76,7 +76,7 @@ class Call:
 
     @property
     def writes(self) -> tuple[StorageView, ...]:
-        """Every view it may write: all, where a program's own kernels are given them."""
+        """Every view it may write: all views, for a program's own kernels."""
         return self.views if self.op is WORK else (self.written,)
 
     @cached_property

@@ -37,7 +37,7 @@ MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
 
 
 class Plan(TensorData):
-    """A question about tensors, and the tensor that its result will be.
+    """A question about tensors, and its future result.
 
     It has the layout, the dtype and the executor of that tensor, so it may be an operand of another
     plan, and views of it are plans.

@@ -42,7 +42,7 @@ _COLUMNS = (
 
 
 def as_dict(profile: Results, events_most: int | None = None) -> dict[str, Any]:
-    """Return all results as plain values; of the events the longest, in their order."""
+    """Return all results as plain values; only the longest events, in order."""
     records = profile.records
     rows = _longest(records.rows, events_most)
     return {

@@ -29,7 +29,7 @@ class Processor:
     """Warps or wavefronts that it holds at once."""
     blocks: int
     registers: int
-    """32-bit registers of all threads; of AMD, of one lane of one SIMD."""
+    """32-bit registers of all threads; on AMD, of a single lane in a SIMD."""
     shared: int
     """Bytes for all blocks."""
     parts: int = 4

@@ -44,7 +44,7 @@ class if_:
 
 
 class else_:
-    """A body that runs where the `if_` just before it does not: `with else_():`."""
+    """The alternative to the `if_` directly before it: `with else_():`."""
 
     def __enter__(self) -> None:
         builder = self._builder = current("else_")

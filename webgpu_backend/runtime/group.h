@@ -26,7 +26,7 @@ typedef struct uhal_wg_groups {
     uint64_t uniform_bytes; /* of parameters in binding 0; 0: they are immediates */
     uhal_wg_group *kept[UHAL_WG_KEPT_GROUPS];
     uint32_t count;
-    uint32_t next_place; /* that makes room when all are taken */
+    uint32_t next_place; /* replaced next when all are taken */
 } uhal_wg_groups;
 
 /* With the device's lock. A group lives at least until another is asked for; null: an error is noted. */

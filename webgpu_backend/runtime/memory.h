@@ -4,7 +4,7 @@
 
 #include "device.h"
 
-/* One allocation. It stays where it is as long as its number is in use. */
+/* One allocation. Its address is stable while its number is in use. */
 typedef struct uhal_wg_buffer {
     uhal_wg_device *device; /* null: the number is free */
     WGPUBuffer buffer;

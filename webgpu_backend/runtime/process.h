@@ -33,7 +33,7 @@ WGPUAdapter uhal_wg_adapter(unsigned int index);
 /* Forgets this thread's noted errors; returns the code of an error noted later, 0 without. */
 void uhal_wg_clear_error(void);
 int uhal_wg_noted_error(void);
-/* Notes an error of our own; returns the code. */
+/* Notes an error of this library; returns the code. */
 int uhal_wg_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* For WGPUDeviceDescriptor. */
 void uhal_wg_on_error(const WGPUDevice *device, uint32_t type, WGPUStringView message,

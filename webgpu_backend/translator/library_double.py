@@ -1,4 +1,4 @@
-"""f64 as bits in a `u64`, for the few numbers of it that kernels of other types compute with."""
+"""f64 as bits in a `u64`, for kernels of other types that compute a few numbers in f64."""
 
 from __future__ import annotations
 

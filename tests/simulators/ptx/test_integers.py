@@ -34,7 +34,7 @@ def sat32(value: int) -> int:
 
 
 def cases_of(name: str) -> list[str]:
-    """Every integer spelling the table has of an opcode."""
+    """Every integer spelling of an opcode in the table."""
     spelt = {one for row in FORMS if row.name == name for one in row.spellings()}
     return sorted(one for one in spelt if not plain(one).startswith(("f", "bf")))
 

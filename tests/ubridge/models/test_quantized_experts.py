@@ -23,7 +23,7 @@ from uhal import Device
 DEVICES = tuple(row.name for row in OP_ROWS if row.name != "tops-sim")
 """GCUs multiply by dense weights."""
 IN_EVERY_RUN = (("host", "mixtral"), ("host", "qwen3_moe"), ("rocm", "qwen3_moe"))
-"""Translating kernels for the others takes a while."""
+"""Translating kernels for other devices is slow."""
 LAYERS, WIDE, INNER, EXPERTS = 2, 256, 256, 5
 
 

@@ -1,4 +1,4 @@
-"""Symbols merged to pieces, best pair first: what byte pair encoding and SentencePiece share.
+"""Symbols merged to pieces, best pair first: shared by byte pair encoding and SentencePiece.
 
 Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (2016).
 """
