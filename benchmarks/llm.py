@@ -93,7 +93,7 @@ def _gates(path: Path, name: str, kind: str, options: argparse.Namespace) -> Ite
 
 
 class Worker(Standing):
-    """A process with the model in memory that runs commands and answers their times."""
+    """A process with the model in memory; it runs commands and answers with their times."""
 
     def __init__(self, python: str, module: str, path: Path, threads: int, way: str = "-") -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS")}

@@ -1,8 +1,8 @@
 """ubridge's operations on the CPU beside numpy's and torch's: `python -m benchmarks.ops_host`.
 
 Every library runs in a process of its own, on the same processors with as many threads, in turn
-several times over. What counts is the processor time of the whole process, which others on the
-machine do not add to; of all rounds the least, for what disturbs only adds. Results are compared.
+several times over. The figure is the processor time of the whole process, which excludes other
+processes; it is the least of all rounds, because disturbances only add. Results are compared.
 The exit status is 1 when a gate is missed or results differ.
 
     python -m benchmarks.ops_host --peers PYTHON          a Python that has torch and numpy

@@ -28,7 +28,7 @@ print(sys.implementation.name, *sys.version_info[:2])
 
 
 def main(arguments: list[str]) -> int:
-    """Give pytest the arguments under each of them; say so where the machine has no other."""
+    """Run pytest with the arguments under each interpreter; report a machine without others."""
     others = extremes(found(promised()))
     for minor, python in others.items():
         print(f"interpreters: 3.{minor}, {python}", flush=True)

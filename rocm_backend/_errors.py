@@ -34,7 +34,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "HSA_STATUS_ERROR_INVALID_ISA_NAME": InvalidImageError,
     "HSA_STATUS_ERROR_INVALID_FILE": InvalidImageError,
     "HSA_STATUS_ERROR_VARIABLE_UNDEFINED": InvalidImageError,
-    # Destroyed, never made, or of another device. Memory the runtime does not know is one too.
+    # Destroyed, never made, or of another device. Unknown memory is an error, too.
     "HSA_STATUS_ERROR_INVALID_AGENT": InvalidHandleError,
     "HSA_STATUS_ERROR_INVALID_ALLOCATION": InvalidHandleError,
     "HSA_STATUS_ERROR_INVALID_MEMORY_POOL": InvalidHandleError,

@@ -13,7 +13,7 @@ from uhal.library_graphs import GraphNames, GraphVerbs
 
 
 class TopsGraphVerbs(GraphVerbs):
-    """The part of the Tops backend that deals with graphs. Any thread may call any method."""
+    """The graph functions of the Tops backend. Any thread may call any method."""
 
     graph_names = GraphNames(
         begin="topsStreamBeginCapture",

@@ -189,7 +189,7 @@ class Communicator:
         self._end("ecclCommAbort")
 
     def close(self) -> None:
-        """Leave the group. Every rank does, after its work is over. Idempotent."""
+        """Leave the group. Every rank calls this after its work. Idempotent."""
         self._end("ecclCommDestroy")
 
     def __enter__(self) -> Communicator:

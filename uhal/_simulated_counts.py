@@ -23,7 +23,7 @@ ptxas compiles it for --target, or a code object for AMD devices, by its metadat
 
 
 def add_commands(counts: argparse.ArgumentParser, resources: argparse.ArgumentParser) -> None:
-    """Give the parsers of `sim counts` and `sim resources` their options."""
+    """Add the options of `sim counts` and `sim resources` to their parsers."""
     counts.description = _COUNTS
     counts.add_argument("file", type=Path, help="the file that UHAL_SIM_COUNTS named")
     counts.add_argument("--json", type=Path, metavar="FILE", help="write the counts as JSON")

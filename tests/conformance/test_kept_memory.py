@@ -21,7 +21,7 @@ COUNT = 64
 
 
 class Owner:
-    """Somebody else's memory, which is gone when this is."""
+    """Another owner's memory, which is freed with this object."""
 
     def __init__(self) -> None:
         self.memory = DeviceBuffer.zeros(COUNT, "u32")

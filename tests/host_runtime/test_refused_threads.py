@@ -1,4 +1,4 @@
-"""Threads that the system refuses: work is done all the same, and they are started later."""
+"""Threads that the system refuses: the work is still done, and the threads start later."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_everything_on_intels_of_2022(debian: Path, tmp_path: Path) -> None:
 def test_intels_of_2022_takes_no_time_of_markers(
     debian: Path, command: str, takes_times: bool
 ) -> None:
-    """OpenCL's own calls, without uhal: why events fill a few bytes there."""
+    """OpenCL's own calls, without uhal: the reason for events by a fill of a few bytes."""
     done = intel_2022(debian).run(str(Path(__file__).parent / "marker_times.py"), command)
     assert done.returncode == 0, done.stderr
     assert (int(done.stdout) != 0) is takes_times

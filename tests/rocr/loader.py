@@ -10,7 +10,7 @@ from tests.simulated.hsa import AnyHsa, Failure
 
 
 def answers(images: Sequence[str], library: str | None = None) -> list[list[str]]:
-    """For each code object, in hexadecimal, the answer to each question.
+    """For each code object, given in hexadecimal, prints the answer to each question.
 
     Either how loading it failed, alone, or for three names the status of looking each up.
     """

@@ -120,7 +120,7 @@ def test_of_a_large_grid_a_part_is_counted(folder: Path, seed: int) -> None:
     metrics = kernel["metrics"]
     assert 60 <= kernel["counted_blocks"] <= 70
     assert metrics["uhal__sectors_per_sector_touched.ratio"] is None
-    # All blocks are alike: what is scaled up is right, and the error is none.
+    # All blocks are alike: scaled counts are exact, with an error of 0.
     total = metrics["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"]
     assert total == pytest.approx(2 * 1000, rel=1e-12)
     assert metrics["uhal__error_of_sectors.pct"] == pytest.approx(0, abs=1e-4)

@@ -75,7 +75,7 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
             declared = declared[1:]
             expected = expected[1:]
         elif slot == "graph_update_kernel":
-            # The adapter makes one structure of the launch.
+            # The adapter puts the launch into one structure.
             declared = declared[:2]
             expected = expected[:2]
         assert declared == expected, slot

@@ -1,4 +1,4 @@
-"""Collectives against a stub of ECCL that notes its arguments, in processes of their own."""
+"""Collectives over an ECCL stub that records its arguments, in separate processes."""
 
 from __future__ import annotations
 

@@ -392,7 +392,7 @@ def _decoded(one: Any) -> Any:
 
 
 def _dtype(name: Any) -> DType:
-    # numpy has names for more than one, and takes more than names.
+    # numpy has several names for a dtype, and accepts other objects than names.
     _require_kind("dtype", str, name)
     return as_dtype(name)
 

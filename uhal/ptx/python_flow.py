@@ -44,7 +44,7 @@ def check_flow(code: CodeType) -> None:
 
 
 def _leaving(node: ast.AST, inside: str, in_python_loop: bool) -> tuple[str, str, int] | None:
-    """The body that is left, the statement and its line, within a node."""
+    """The abandoned body, the statement and its line, within a node."""
     if isinstance(node, (ast.Break, ast.Continue, ast.Return)):
         word = type(node).__name__.lower()
         leaves = inside and not (in_python_loop and word != "return")

@@ -216,7 +216,7 @@ class Analysis:
         return type_ is not None and self.kinds.kind(type_) == I64
 
     def _wide_values(self) -> frozenset[int]:
-        """Integers of 64 bits whose upper half is needed; of the others the lower is kept."""
+        """64-bit integers whose upper half is needed; others keep only the lower half."""
         wide: set[int] = set()
         waiting: list[int] = []
 

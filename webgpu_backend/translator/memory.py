@@ -1,6 +1,6 @@
-"""Loads and stores: memory is arrays of words of 32 bits, and of those some bytes are meant.
+"""Loads and stores: memory is arrays of 32-bit words, and an access may mean part of a word.
 
-A store of fewer bits changes those alone, whoever writes the others meanwhile: its array is one of
+A store of fewer than 32 bits keeps concurrent writes to the other bits: its array consists of
 atomic words, and the bits that differ are exchanged.
 """
 
