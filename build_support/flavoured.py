@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def is_notice(report: str) -> bool:
-    """Whether a report says nothing but `NOTICE`."""
+    """Whether a report contains only `NOTICE`."""
     return all(NOTICE in line for line in report.splitlines() if line.strip())
 
 

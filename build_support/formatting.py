@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LEFT_AS_WRITTEN = (
     # lists to be read line by line, compared with the vendors' headers
     *("abi.h", "eccl_abi.h", "cublaslt_abi.h"),
-    # kernels: bodies behind macros, which clang-format takes for something else
+    # kernels: bodies behind macros, which clang-format does not recognize
     *("ubridge/kernels/", "uhal/include/", "simulators/tops/kernels/", "tests/"),
 )
 

@@ -76,7 +76,7 @@ class _Rewriting:
         self._module = module
         self._next = module.bound
         self._types: array[int] = array("I")
-        """Declarations of ours, behind the module's."""
+        """Added declarations, after the module's own."""
         self._functions: array[int] = array("I")
         self._helpers: dict[str, int] = {}
         self._constants: dict[tuple[int, int], int] = {}

@@ -19,7 +19,7 @@ class Pool:
     handle: int
     segment: int
     flags: int
-    """Of `hsa_amd_memory_pool_global_flag_t`; 0 outside the global segment."""
+    """Bits of `hsa_amd_memory_pool_global_flag_t`; 0 outside of the global segment."""
     bytes: int
     allocates: bool
 

@@ -13,7 +13,7 @@ from webgpu_backend._library import header
 from webgpu_backend._runtime import runtime_header
 
 SOFTWARE_VARIABLE = "UHAL_WEBGPU_SOFTWARE"
-"""With `1` adapters that are this machine's processors are used, too."""
+"""With `1`, adapters on this machine's CPUs are used, too."""
 
 _INTERFACES = {
     "WGPUBackendType_D3D12": "Direct3D 12",

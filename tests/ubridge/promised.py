@@ -14,7 +14,7 @@ SUBNORMAL = {"f64": 2.0**-1074, "f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**
 
 
 def within(outcome: Outcome, accuracy: Accuracy, row: OpRow, told: str) -> None:
-    """Fail for a result further from the exact one than promised; NaN answers NaN."""
+    """Fail if a result exceeds the promised error; NaN must give NaN."""
     got, exact = outcome.got, outcome.exact
     assert got.shape == exact.shape, told
     dtype = as_dtype(got.dtype).name

@@ -110,7 +110,7 @@ AMD_DEVICES = {
 
 
 def declared(entry: str) -> Signature:
-    """The signature the family of an entry asks for."""
+    """The signature for the family of an entry."""
     for family, parameters in FAMILIES.items():
         pattern = family
         for letter in "TIO":

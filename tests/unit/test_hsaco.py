@@ -47,7 +47,7 @@ def with_metadata(image: bytes, change: Callable[[dict[str, Any]], None]) -> byt
     changed = bytearray(image)
     changed[at : at + len(packed)] = packed
     struct.pack_into("<I", changed, size_at, len(packed))
-    # The note segment and section still have their old size: nothing of a note may be left there.
+    # The note segment and section keep their old size: clear the rest of the old notes.
     changed[at + len(packed) : at + len(note.description)] = bytes(
         len(note.description) - len(packed)
     )

@@ -116,7 +116,7 @@ class Exchange(ctypes.Structure):
 
 
 class FastTensor:
-    """A library's tensor whose type offers the C exchange; it is looked at, never exported."""
+    """A library's tensor whose type has the C exchange: it is read without an export."""
 
     stream: ClassVar[int] = PRODUCER_STREAM
     __dlpack_c_exchange_api__: ClassVar[object]

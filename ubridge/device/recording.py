@@ -58,7 +58,7 @@ class Listener(ABC):
 
 
 _of_this_task: ContextVar[tuple[Listener, ...]] = ContextVar("ubridge listeners", default=())
-"""Listeners that this task began, or that began before the task was made."""
+"""Listeners begun by this task, or before its creation."""
 
 _listeners: list[Listener] = []
 _lock = threading.Lock()

@@ -39,7 +39,7 @@ x.copy_from(values, stream=stream)
 launch(relu, grid, 256, (x, *shape), stream=stream)
 assert np.array_equal(x.to_numpy(stream=stream), np.maximum(values, 0))
 
-# Their buffer as an argument, and taken over.
+# Another library's buffer, as an argument and after a take-over.
 values = fresh()
 raw = theirs.allocate(4 * size, stream=stream)
 taken = DeviceBuffer.from_dlpack(raw, stream=stream).view("f32")

@@ -1,4 +1,4 @@
-"""Configurations of published models, for commands that are given weights and nothing else.
+"""Configurations of published models, for commands that get only weights.
 
 Candle's examples have them in their programs. Sizes come from each model's own `config.json`.
 """
