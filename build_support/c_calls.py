@@ -28,7 +28,7 @@ def runtimes() -> Iterator[Path]:
 
 
 def calls_of(folder: Path) -> dict[str, set[str]]:
-    """Return, for each C file of a folder, the other files of it whose functions it names."""
+    """Return, for each C file of a folder, the other files whose functions it uses."""
     codes = {
         path.name: _NO_CODE.sub(" ", path.read_text("utf-8")) for path in sorted(folder.glob("*.c"))
     }

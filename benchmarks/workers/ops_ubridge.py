@@ -1,4 +1,4 @@
-"""ubridge's forms, on the host, of what `benchmarks.ops_host` measures."""
+"""ubridge's host forms of the operations in `benchmarks.ops_host`."""
 
 from __future__ import annotations
 

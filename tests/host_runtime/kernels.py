@@ -69,7 +69,7 @@ def u64(value: int) -> ctypes.c_uint64:
 
 
 def run_script(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, where a device may be lost."""
+    """Run Python in a separate process, where a device may be lost."""
     prelude = (
         "import ctypes, os, sys, threading\n"
         "import numpy as np\n"

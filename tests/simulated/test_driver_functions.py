@@ -74,7 +74,7 @@ def test_what_is_not_simulated_refuses_in_words(tmp_path: Path) -> None:
     assert sorted(told) == sorted((form.symbol, form.reason) for form in refusing)
 
 
-# Attributes by which programs decide whether to use something, and a function each stands for.
+# Attributes that programs check for a feature, each with a function of the feature.
 ATTRIBUTES = {
     "MAXIMUM_TEXTURE1D_WIDTH": (21, "cuTexObjectCreate"),
     "MANAGED_MEMORY": (83, "cuMemAllocManaged"),

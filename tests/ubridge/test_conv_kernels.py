@@ -141,7 +141,7 @@ def test_convolution(
 def test_what_candle_gets_wrong_in_dilated_ones(
     device: Device, rng: np.random.Generator, stride: int
 ) -> None:
-    """With numbers that name their position: Candle's positions differ from a convolution's."""
+    """Each number is its position, because Candle's positions differ from a convolution's."""
     length, taps, dilation = 20, 3, 2
     positions = (length - dilation * (taps - 1) - 1) // stride + 1
     x = strided(rng, "f32", "contiguous", (1, 1, length))

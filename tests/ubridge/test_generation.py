@@ -204,7 +204,7 @@ def test_two_at_once_do_not_mix(make: Make) -> None:
         mixed[0] += first
         mixed[1] += second
     assert mixed == alone
-    # The second took the cache over, and the first kept out of it since.
+    # The second took the cache over, and the first has not used it since.
     assert session.cache.tokens == [*session.tokenizer.encode("two"), *two.tokens[:-1]]
 
 

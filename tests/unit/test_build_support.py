@@ -362,7 +362,7 @@ CODE = (".py", ".pyi", ".pyx", ".pxi", ".c", ".cpp", ".h", ".cu")
 
 
 class TestChanged:
-    """Which tests a change reaches: never too few of what imports or words tell."""
+    """Tests that a change reaches: never fewer than imports or names imply."""
 
     def test_sources_that_are_compiled_and_settings_reach_all(self) -> None:
         every = reached(["pyproject.toml"])

@@ -113,7 +113,7 @@ def test_what_is_no_cubin() -> None:
 
 
 def test_a_size_of_many_bytes_is_refused() -> None:
-    """Found by damage: Python refuses to print a number of 5000 digits, also in the error."""
+    """Found with damaged files: Python refuses to print 5000 digits, also in an error."""
     image = bytearray((DATA / "sm_80.cubin").read_bytes())
     at = image.index(b"\x03\x19")
     image[at] = 4  # the size follows, in as many bytes as the two behind say

@@ -62,7 +62,7 @@ def _width(span: Span, pitch: int) -> int:
 
 
 def conflict(op: Op, result: Span, operands: Sequence[Span]) -> int | None:
-    """Return the first operand that the result must not share memory with but does, if any.
+    """Return the first operand with forbidden overlap with the result, if any.
 
     A result may lie over an operand only where the operation allows it and both have one address,
     layout and item size.

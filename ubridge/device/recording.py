@@ -118,7 +118,7 @@ def is_heard(device: Device) -> bool:
 
 
 def _hearing(buffer: DeviceBuffer) -> Sequence[Listener]:
-    """Return who hears of work on a buffer's device, which is no part of an operation."""
+    """Return the listener of work outside of operations on a buffer's device."""
     if not _listeners or _now.is_within_one:
         return ()
     return [one for one in tuple(_listeners) if one.hears(buffer.device)]

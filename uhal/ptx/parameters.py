@@ -31,7 +31,7 @@ class ParameterType:
         return u64 if self.is_pointer else self.of.value_type
 
     def value(self, builder: Builder, symbol: str, space: str = "generic") -> Value | Pointer:
-        """Load it; `symbol` is its name in PTX, `space` a pointer's space."""
+        """Load it; `symbol` is its name in PTX, `space` the space of a pointer."""
         kind = "u64" if self.is_pointer else self.of.in_memory
         made = builder.register(self.held)
         builder.emit(f"ld.param.{kind}", made, f"[{symbol}]")

@@ -33,7 +33,7 @@ class Names:
         """Roots with bytes that are written, or atomic words."""
         self.used_roots: dict[Root, None] = {}
         self._elements: dict[int, str] = {}
-        """Elements of vectors, as values of their own."""
+        """Elements of vectors, as separate values."""
 
     def need(self, function: str) -> None:
         """Have a function of the library in the text."""

@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     model = loaded(options, options.model, options.tokenizer_file)
     if options.template is not None:
         model.tokenizer.chat_template = options.template.read_text("utf-8")
-    # Refused now rather than behind the first question.
+    # Refuse now, not after the first question.
     session = model.session()
     session.prompt_of([*first, {"role": "user", "content": ""}])
     _make_history()
