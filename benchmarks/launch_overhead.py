@@ -86,7 +86,7 @@ class Result:
         return min(found, key=lambda row: row["median_ns"]) if found else None
 
     def ratio(self, gate: Gate) -> float | None:
-        """Ours over theirs; `None` when either was not measured."""
+        """Ratio of uhal to the peer; `None` if either was not measured."""
         ours = self.fastest(gate.what, gate.args, ("uhal",), gate.form)
         theirs = self.fastest(gate.what, gate.args, gate.over, gate.over_form)
         if ours is None or theirs is None:

@@ -44,7 +44,7 @@ PTX_VERSIONS = (
 """Every version since devices of compute capability 7.5, oldest first."""
 
 RECIPE = 1
-"""Counts up when the same sources and nvcc are made into other images."""
+"""Increase it when the same sources and nvcc give other images."""
 
 COMPILE = ("nvcc", "-std=c++17", "-O3", f"-I{INCLUDE}", "-DUHAL_SIGNATURES=0")
 """Signatures are comments and sidecars here, so images need not carry them."""

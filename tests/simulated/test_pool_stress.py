@@ -23,7 +23,7 @@ A_MINUTE_OF_TURNS = 12_000
 
 @pytest.fixture(scope="module")
 def lane_without_stamps(request: pytest.FixtureRequest) -> Path:
-    """Compiled without optimisation, and kept from run to run."""
+    """Compiled without optimisation, and kept between runs."""
     if not has_compiler():
         missing("there is no compiler")
     assert request.config.cache is not None

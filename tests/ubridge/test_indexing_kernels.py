@@ -266,7 +266,7 @@ def test_sort(device: Device, rng: np.random.Generator, direction: str, dtype: s
 def test_runs_are_sorted_and_joined(
     device: Device, rng: np.random.Generator, direction: str, dtype: str
 ) -> None:
-    """Runs of 1,024, the least that every target joins; rows end within one and behind one."""
+    """Runs of 1,024, the least that every target joins; rows end inside and after a run."""
     run_length = 1024
     for cols in (1025, 3 * run_length, 4 * run_length + 3):
         values = random_values(rng, dtype, 2 * cols).reshape(2, cols)

@@ -344,7 +344,7 @@ def test_bytes_that_are_no_text_are_named(llama: Path, monkeypatch: pytest.Monke
 def test_a_line_that_cannot_be_answered_does_not_end_the_talk(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too long a line and bytes that are no text: neither becomes a part of the talk."""
+    """A line that is too long and bytes that are no text stay out of the chat."""
     options = [str(llama), "--cpu", "-n", "4", "--temperature", "0", "--context", "80"]
     _, alone, _ = spoken(monkeypatch, b"Hello\n", "chat", *options)
     lines = b"\n".join([b"x" * 900, b"abc\xff", b"Hello"])

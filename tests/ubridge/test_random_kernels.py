@@ -1,4 +1,4 @@
-"""Random numbers of every type: equal to Philox in numpy, bit for bit, and normal ones."""
+"""Random numbers of every type: bit for bit equal to Philox in numpy, and normal numbers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SCRIPTS = (
     "🦙 👩‍👩‍👧 🚀✨ e\u0301 \u200b\ufeff \u3000\u2028 \x85 \u00a0x ½²³ ①Ⅷ",
     "''''''```````\"\"\"\"......!!!!!!?????? I'm you're we'D 'S ' s' 'll",
 )
-"""One of each kind that patterns tell apart."""
+"""A character of each kind that patterns distinguish."""
 
 
 def corpus() -> list[str]:

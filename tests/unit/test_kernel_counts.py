@@ -1,4 +1,4 @@
-"""Counts of kernels as the driver writes them: sums of launches, errors of samples, advice."""
+"""Counts of kernels from the driver: sums of launches, errors of samples, advice."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BOOKS = ("current", "bind", "stream_query", "event_record", "event_query", "even
 
 
 class GraphDriver(CountingDriver):
-    """A counting driver with graphs: it knows how many launches a capture got."""
+    """A counting driver with graphs: it counts the launches of a capture."""
 
     dlpack_device_type = 2
 

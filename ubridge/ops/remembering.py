@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _NeedsMemory(Exception):
-    """A plan asked for the elements of a tensor, as errors do that print it."""
+    """A plan read the elements of a tensor, for example to print it in an error."""
 
 
 class _Given:

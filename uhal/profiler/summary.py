@@ -77,7 +77,7 @@ class RangeRow:
     """Summary of the ranges with one name inside the same outer ranges."""
 
     path: str
-    """Its name, behind the names of the ranges around it."""
+    """Its name, after the names of the enclosing ranges."""
     calls: int
     host: Times | None
     device_total: int

@@ -37,7 +37,7 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class ChatOptions(GenerateOptions, total=False):
-    """Keyword arguments of `chat`: those for `generate`, and the template's."""
+    """Keyword arguments of `chat`: arguments of `generate`, and of the template."""
 
     template: str | None
     names: Mapping[str, Any] | None

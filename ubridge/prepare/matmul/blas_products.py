@@ -19,7 +19,7 @@ _LONGEST = 2**31 - 1
 _PIECE = 2**19
 """Multiplications that are worth a separate piece."""
 _SMALL = 2**21
-"""Multiplications up to which a thread has two pieces: OpenBLAS has own kernels for small matrices.
+"""Most multiplications for two pieces per thread: OpenBLAS has kernels for small matrices.
 Larger products have one piece each, because every piece packs one operand anew."""
 _PER_THREAD = 2**16
 """Multiplications for each work-item: the runtime tells short launches by their number."""

@@ -38,7 +38,7 @@ class Blas:
     gemv: Mapping[str, int]
     """Dtype name to the address of the product of a matrix by a vector."""
     reason: str
-    """Why this one was chosen, or why there is none."""
+    """Reason for the chosen library, or for its absence."""
 
 
 @cache
