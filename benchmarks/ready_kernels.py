@@ -9,7 +9,7 @@ from benchmarks.gpu_counts import Work
 
 
 def works() -> Iterator[Work]:
-    """Each ready kernel once; peers are those that compute the same."""
+    """Each ready kernel once, with peers for the same computation."""
     import numpy as np
 
     from uhal import DeviceBuffer

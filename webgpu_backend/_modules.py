@@ -68,7 +68,7 @@ class Module:
 
 
 class ModuleVerbs(Backend):
-    """The part of the WebGPU backend that deals with code. Any thread may call any method."""
+    """The module and kernel functions of the WebGPU backend. Any thread may call any method."""
 
     _runtime: Library
     _attributes: dict[int, FunctionAttributes]

@@ -1,4 +1,4 @@
-"""Runs of the families with windows, and of products, as `op_runs.py` has them."""
+"""Runs like those in `op_runs.py`, for families with windows and for products."""
 
 from __future__ import annotations
 

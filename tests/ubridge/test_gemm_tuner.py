@@ -1,4 +1,4 @@
-"""The gemm tuner against what Ubridge's own answers, and where it departs from it."""
+"""The gemm tuner, compared with Ubridge's own answers, and its deliberate differences."""
 
 from __future__ import annotations
 

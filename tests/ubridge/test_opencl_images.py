@@ -65,7 +65,7 @@ def test_an_image_has_the_kernels_its_sidecar_describes(module: str) -> None:
 def test_the_same_sources_give_the_same_bytes(
     module: str, manifest: dict[str, Any], tmp_path: Path
 ) -> None:
-    """In another folder, with this machine's compiler."""
+    """Rebuild in another folder, with this machine's compiler."""
     if opencl_kernels.compiler() != manifest["compiler"]:
         missing(f"made with {manifest['compiler']}, here is {opencl_kernels.compiler()}")
     root = tmp_path / "elsewhere"

@@ -160,7 +160,7 @@ def test_a_limit_that_no_pool_counts_is_refused(monkeypatch: pytest.MonkeyPatch,
 def test_owners_are_the_lines_that_made_what_is_alive(
     bench: Bench, rng: np.random.Generator
 ) -> None:
-    """Against books kept beside, while buffers come and go at random."""
+    """Compared with a separate count, while buffers come and go at random."""
     books: Counter[str] = Counter()
     kept: list[tuple[DeviceBuffer, str, int]] = []
     for _ in range(rounds(300, 5000)):

@@ -469,7 +469,7 @@ def test_a_joined_stream_may_be_destroyed_while_its_capture_goes_on(
     origin, joined, address, event = capture_two(driver)
     driver.call.cuStreamDestroy_v2(joined)
     assert capture_status(driver, origin) == 1
-    # Its work is in the graph, and an event of it still leads there.
+    # Its work is in the graph, and its event still refers to the graph.
     driver.call.cuStreamWaitEvent(origin, event, 0)
     graph = end_capture(driver, origin)
     executable = driver.make("cuGraphInstantiateWithFlags", "CUgraphExec", graph, 0)

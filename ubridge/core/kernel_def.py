@@ -15,7 +15,7 @@ from uhal import DeviceLimits
 Configuration: TypeAlias = tuple[int | tuple[int, int, int], int | tuple[int, int, int], int]
 """Grid, block and bytes of dynamic shared memory."""
 Configure: TypeAlias = Callable[..., Configuration]
-"""From a launch's sizes, as its geometry names them, to its configuration."""
+"""Function from a launch's sizes, named by its geometry, to its configuration."""
 Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
 
 _SHORT = 1024

@@ -103,7 +103,7 @@ def _interpolated(question: Question) -> Shape:
 
 
 def _as_rows(question: Question, axes: int) -> Shape:
-    """Windows as rows; the result's last axes are the window's."""
+    """Windows as rows; the last axes of the result are the window."""
     name, (x,) = question.op.name, shapes(question)
     _require_axes(name, "x", x, axes + 2)
     _require_axes(name, "out", question.shape, 2 * axes + 2)

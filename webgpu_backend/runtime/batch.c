@@ -76,7 +76,7 @@ int uhal_wg_submit(uhal_wg_device *device) {
         uhal_wg.wgpu.wgpuCommandEncoderRelease(device->encoder);
         device->encoder = NULL;
         status = uhal_wg_noted_error();
-        /* To submit what failed here ends the process. */
+        /* Submitting a failed command buffer would end the process. */
         if (status == 0)
             count = 1;
         else

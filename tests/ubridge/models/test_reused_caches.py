@@ -90,7 +90,7 @@ def test_what_is_still_right_is_not_read_again(
         assert again(60, 95) == (35 if case == "phi3_long" else 95)
         assert again(20, border) == border
         assert again(10, 20) == 10
-        # Token by token over the border and back: keys before it were turned as ever.
+        # Token by token over the border and back: earlier keys keep their rotation.
         model.logits(tokens[20:border], cache)
         for place in range(border, border + 3):
             model.logits(tokens[place : place + 1], cache)

@@ -48,7 +48,7 @@ def read(path: Path) -> Tokenizer:
                 if more.text not in known:
                     _add(one, more, path)
         return JsonTokenizer(made[0], made[1], beside)
-    # What the library raises has no class of its own.
+    # The library raises plain exceptions, without a class of its own.
     except Exception as error:
         if isinstance(error, InvalidFileError):
             raise
