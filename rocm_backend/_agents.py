@@ -118,7 +118,7 @@ def told_attributes(library: Library, agent: int) -> Mapping[str, int | str]:
 
 _Text = ctypes.c_char * (_NAME_BYTES + 1)
 
-# Sizes are the runtime's: an attribute read into less would be written past its end.
+# Sizes are the runtime's: a smaller buffer would be written past its end.
 _ATTRIBUTES: dict[str, type[Any]] = {
     "HSA_AGENT_INFO_NAME": _Text,
     "HSA_AGENT_INFO_VENDOR_NAME": _Text,

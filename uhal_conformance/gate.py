@@ -36,7 +36,7 @@ class Gate:
         self._flag.array[0] = 1
 
     def close(self) -> None:
-        """Open, wait, and see that no stream had given up."""
+        """Open, wait, and check that no stream timed out."""
         self.open()
         for stream in self._streams:
             if not stream.closed:

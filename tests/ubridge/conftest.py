@@ -16,7 +16,7 @@ DRAWN_CASES = 3
 DRAWN_PART = 0.2
 """Part of the cases of every test on WebGPU: Mesa compiles each kernel for up to a second."""
 PREPARED = frozenset(row.name for row in ROWS if row.prepare is not None)
-"""Devices whose environment has to be set, which are also those that compile."""
+"""Devices that need environment variables; the same devices compile kernels."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,6 @@
 """Containers made to mislead: each is read or refused, with little work and little memory.
 
-Work is counted in calls of Python functions and not timed, so that a slow machine proves nothing.
+Work is counted in calls of Python functions, so a slow machine cannot fail the test.
 """
 
 from __future__ import annotations

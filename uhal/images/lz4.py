@@ -88,7 +88,7 @@ def _repeat(output: BytesIO, recent: bytearray, pattern: bytearray, length: int)
 
 
 def _hand_over(output: BytesIO, recent: bytearray) -> None:
-    """Give the output all that no match reaches any more."""
+    """Move data beyond the reach of matches to the output."""
     output.write(recent[:-REACH])
     del recent[:-REACH]
 

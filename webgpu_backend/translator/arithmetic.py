@@ -79,7 +79,7 @@ _OPENCL = {
 }
 """Numbers of the OpenCL.std set; from 81 on, native_… functions, which are exact here."""
 _KEPT_IN_F16 = frozenset(("ceil", "copysign", "fabs", "floor", "fmax", "fmin", "rint", "trunc"))
-"""Functions whose result f16 holds where it holds their arguments."""
+"""Functions of f16 arguments whose result is always exact in f16."""
 _F64_FUNCTIONS = frozenset(
     ("ceil", "copysign", "fabs", "floor", "fma", "fmax", "fmin", "rint", "sqrt", "trunc")
 )

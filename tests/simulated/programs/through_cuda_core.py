@@ -140,7 +140,7 @@ for mistake, words in (
 data.close(stream)
 stream.sync()
 
-# After a fault everything says so, theirs as ours.
+# After a fault, calls of cuda.core and of uhal both report it.
 launch(stream, config, kernel, np.uint64(16), *shape)
 for _ in range(2):
     try:
