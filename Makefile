@@ -127,8 +127,8 @@ format: ## Put Python, C and C++ into the project's style
 types: ## Check types with mypy, and the lane against its stubs
 	@$(ENVIRONMENT) dev
 	$(VENV_PYTHON) -m mypy
-	$(VENV_PYTHON) -m mypy.stubtest uhal._lane --concise --ignore-missing-stub \
-		--ignore-disjoint-bases --allowlist build_support/stubtest_allowlist.txt
+	$(VENV_PYTHON) -m mypy.stubtest uhal._lane --mypy-config-file pyproject.toml --concise \
+		--ignore-missing-stub --ignore-disjoint-bases --allowlist build_support/stubtest_allowlist.txt
 
 check: lint types test docs ## All that a change must pass
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
@@ -84,7 +85,7 @@ class _WithoutMessages(_WithoutWords):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         """Keep the values of a message, in any order."""
         values = [one for one in node.values if isinstance(one, ast.FormattedValue)]
-        kept = [self.generic_visit(one) for one in values]
+        kept: list[Any] = [self.generic_visit(one) for one in values]
         return ast.Tuple(sorted(kept, key=ast.dump), ast.Load()) if kept else ast.Constant("")
 
 
@@ -95,7 +96,9 @@ def python_code(source: str) -> list[str]:
 
 def cython_code(source: str) -> list[str]:
     """Logical lines without comments, docstrings and the words of exceptions."""
-    found, line, depth, indent = [], [], 0, ""
+    found: list[str] = []
+    line: list[str] = []
+    depth, indent = 0, ""
     for token in CYTHON.finditer(source + "\n"):
         kind, text = token.lastgroup, token.group()
         if kind == "line" and depth == 0:
