@@ -148,10 +148,10 @@ def test_a_replay_is_profiled_operation_by_operation(device: Device, basic: Modu
             result = buffer.to_numpy(stream=stream)
     assert result.tolist() == [10] * 3 + [3 * 0x20002 + 1] * (COUNT - 3)
     kinds = counted(found)
+    assert kinds["replay"] == 1
     if device.backend == "tops":  # TopsRuntime tells no kernels of a graph
-        assert kinds["replay"] == 1
         return
-    assert (kinds["replay"], kinds["fill"], kinds["launch"]) == (0, 3, 1)
+    assert (kinds["fill"], kinds["launch"]) == (3, 1)
     fills = found.records.rows[found.records.rows["kind"] == KINDS.index("fill")]
     assert fills["bytes"].tolist() == [4 * COUNT, 4 * COUNT, 12]
 
