@@ -1,6 +1,7 @@
 # Classes whose objects only the lane makes: by `__new__` alone they would be half there.
 
 cdef dict MADE_BY = {
+    _Awaited: "an awaited stream or event is made by await",
     BoundLaunch: "a BoundLaunch is made by function[grid, block, shared, stream]",
     Passed: "Passed is made by Passed.operand, Passed.result and Passed.scratch",
     Plan: "a Plan is made by a capture: with stream.capture() as plan:",

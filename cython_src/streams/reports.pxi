@@ -89,11 +89,13 @@ cdef int spread_reports(Context context) except -1:
     cdef list marked
     while watch is not None:
         for report, handle in watch.report() if watch.word[0] != 0 else ():
-            marked = [
-                one
-                for one in context.streams.values()
-                if (may_report(one) & watch.needs if handle is None else is_behind(one, handle))
-            ]
+            marked = []
+            for one in context.streams.values():
+                if may_report(one) & watch.needs if handle is None else is_behind(one, handle):
+                    # Nobody waits for a closed stream: the default stream raises its reports.
+                    one = context.default_core if one.closed else one
+                    if one is not None and one not in marked:
+                        marked.append(one)
             if handle is None and len(marked) > 1:
                 report = type(report)(
                     f"{report}; by one of {len(marked)} streams with such kernels, each of which "

@@ -68,7 +68,7 @@ def _loaded(name: str) -> str | None:
         ctypes.CDLL(name)
     except OSError:
         return None
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+    for line in os.fsdecode(Path("/proc/self/maps").read_bytes()).splitlines():
         path = line.partition("/")[2]
         if path.rpartition("/")[2] == name:
             return f"/{path}"

@@ -67,15 +67,19 @@ def test_rounds_of_everything_leave_nothing(device: Device, image: Callable[[str
     one_round(path, 0)
     gc.collect()
     start = diagnostics()
-    settled = 0
-    for number in range(ROUNDS):
-        one_round(path, number)
-        if number == SETTLED - 1:
-            gc.collect()
-            settled = resident_bytes()
-    gc.collect()
-    device.synchronize()
-    grown = resident_bytes() - settled
+    grown = 0
+    for _ in range(2):  # a leak grows again; caches of others, such as a shader compiler's, do not
+        settled = 0
+        for number in range(ROUNDS):
+            one_round(path, number)
+            if number == SETTLED - 1:
+                gc.collect()
+                settled = resident_bytes()
+        gc.collect()
+        device.synchronize()
+        grown = resident_bytes() - settled
+        if grown < 1 << 20:
+            break
     end = diagnostics()
     print(f"{ROUNDS} rounds, {grown} bytes grown since round {SETTLED}")
     assert end["live"] == start["live"]

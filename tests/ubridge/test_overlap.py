@@ -419,6 +419,8 @@ def test_operands_in_changed_memory_are_read_as_they_were(
         return
     if name == "kv_append" and device.backend == "tops":
         pytest.skip("a GCU appends one token at a time")
+    if name == "copy_from f64" and device.backend in ("tops", "webgpu"):
+        pytest.skip("no elements of f64")
     for number in range(1, len(of.operands)):
         for place in PLACES if is_host else ("after",):
             arrays = [
