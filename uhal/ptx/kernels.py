@@ -116,8 +116,8 @@ def kernel(
     """Decorate a function that is a kernel: `@kernel("u32 n, f32 a, const f32* x, f32* y")`.
 
     `signature` is written as for `uhal.Signature`, with the function's parameters. Numbers become
-    values, pointers `Pointer`s into global memory. Variables of the function's closure are constant
-    in the kernel, so a function that returns a kernel specialises it.
+    values, pointers become `Pointer` objects into global memory. Variables of the function's
+    closure are constant in the kernel, so a function that returns a kernel specialises it.
     """
     if not isinstance(signature, str):
         raise ArgumentTypeError(
