@@ -132,9 +132,8 @@ class ModuleVerbs(Backend):
                 f"the variable {name!r} has no address: OpenCL tells none of a module of OpenCL C",
                 backend=self.name,
             )
-        found = (one for one, called in loaded.cutter.variables.items() if called == name)
-        variable = next(found, None)
-        if variable is None or not name:
+        variable = loaded.cutter.variable_named(name)
+        if variable is None:
             raise NotFoundError(f"the module has no variable {name!r}", backend=self.name)
         if loaded.cutter.whole:
             raise NotFoundError(

@@ -114,9 +114,8 @@ class ModuleVerbs(Backend):
         raise NotImplementedError
 
     def _variable_named(self, module: Module, name: str) -> int:
-        found = (one for one, called in module.cutter.variables.items() if called == name)
-        variable = next(found, None)
-        if variable is None or not name:
+        variable = module.cutter.variable_named(name)
+        if variable is None:
             raise NotFoundError(f"the module has no variable {name!r}", backend=self.name)
         if module.cutter.whole:
             raise NotFoundError(

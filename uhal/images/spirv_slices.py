@@ -131,6 +131,11 @@ class Cutter:
         """Return the bytes of a module variable."""
         return self._module.size_and_alignment(self._pointee(variable))[0]
 
+    def variable_named(self, name: str) -> int | None:
+        """Return the identifier of the module variable with this name, if there is one."""
+        found = (variable for variable, known in self.variables.items() if name and known == name)
+        return next(found, None)
+
     def _pointee(self, variable: int) -> int:
         pointer = self._module.operands(self._module.operands(variable)[1])
         return pointer[3]
