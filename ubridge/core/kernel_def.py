@@ -147,6 +147,20 @@ def tiles(size: int, block: int) -> Geometry:
     )
 
 
+def lines_by_vectors(lines: int, vectors: int) -> Geometry:
+    """A block of `lines` warps for so many lines of a matrix, and for `vectors` vectors.
+
+    Products lie along z.
+    """
+    return _geometry(
+        lambda limits, n, m, products: (
+            (-(-n // lines), -(-m // vectors), products),
+            (32, lines, 1),
+            0,
+        )
+    )
+
+
 @_geometry
 def warp_for_each_row(limits: DeviceLimits, rows: int, vectors: int) -> Configuration:
     """Blocks of four warps: a warp for each row.

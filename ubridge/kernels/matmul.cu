@@ -4,11 +4,14 @@
 // operands need no copy; out is row-major. Sums are taken in f32 for f16 and bf16; sums of integers
 // wrap around. The grid is (ceil(n / 64), ceil(m / 64), batches); blocks of 256 are fastest.
 //
+// `matmul_vectors_<type>` multiplies a matrix by few vectors, see there.
+//
 // A block makes a tile of 64 x 64, going through 16 columns of a and 16 rows of b at a time. On a
 // GPU a work-item keeps 4 x 4 sums in registers; a CPU runs along the rows of the tile.
 #include "number.h"
 
-#include <uhal/kernel.h>
+#include <uhal/vector.h>
+#include <uhal/warp.h>
 
 enum : u32 { TILE = 64, DEPTH = 16, PART = 4, PARTS = (TILE / PART) * (TILE / PART) };
 
@@ -139,3 +142,129 @@ MATMUL(u32)
 MATMUL(i16)
 MATMUL(i32)
 MATMUL(i64)
+
+// -- few vectors ----------------------------------------------------------------------------------
+
+// matmul_vectors_<type>: out[i, v] = sum over l of lines[i, l] vectors[v, l], for each batch. Elements
+// of a line and of a vector are neighbors; lines lie `line_pitch` apart, vectors `vector_pitch`,
+// results of a line `out_line` and of a vector `out_vector`.
+//
+// The grid is (ceil(n / 8), ceil(m / 8), batches), of blocks of exactly (32, 8): a warp takes a line,
+// for eight vectors at most. A lane reads 16 bytes at once where lines and vectors begin at multiples
+// of 16 bytes.
+enum : u32 { LINES = 8, MOST_VECTORS = 8 };
+
+#if KERNEL_ON_GPU
+
+template <class C> struct Sums8 {
+    C at[MOST_VECTORS];
+};
+
+// Elements `place` and its neighbors of a line of `length`, zeros behind its end.
+template <u32 EACH, class T>
+DEVICE_FUNCTION void load_some(Compute<T> *values, const T *line, u64 place, u64 length,
+                               bool aligned)
+{
+    if (aligned && place + EACH <= length) {
+        const vec<T, EACH> loaded = load_vector<EACH>(line + place);
+        for (u32 i = 0; i < EACH; ++i)
+            values[i] = widen(loaded[i]);
+        return;
+    }
+    for (u32 i = 0; i < EACH; ++i)
+        values[i] = place + i < length ? widen(line[place + i]) : Compute<T>(0);
+}
+
+template <class T>
+DEVICE_FUNCTION void multiply_vectors(BLOCK block, const T *lines, u64 line_pitch,
+                                      const T *vectors, u64 vector_pitch, T *out, u64 out_line,
+                                      u64 out_vector, u64 first_line, u64 n, u32 m, u64 k)
+{
+    typedef Compute<T> C;
+    constexpr u32 EACH = 16 / sizeof(T);
+    const bool aligned = ((reinterpret_cast<u64>(lines) | reinterpret_cast<u64>(vectors) |
+                           (line_pitch | vector_pitch) * sizeof(T)) %
+                          16) == 0;
+    REGISTER_OF(block, Sums8<C>, sums, LINES * WARP_LANES);
+    THREADS_OF(block, t) {
+        Sums8<C> own = {};
+        // A line past the end repeats the last one; its results are dropped.
+        const u64 here = first_line + t / WARP_LANES;
+        const T *const values = lines + (here < n ? here : n - 1) * line_pitch;
+        ROLLED for (u64 place = t % WARP_LANES * EACH; place < k; place += WARP_LANES * EACH) {
+            C down[EACH];
+            load_some<EACH>(down, values, place, k, aligned);
+#pragma unroll
+            for (u32 v = 0; v < MOST_VECTORS; ++v) {
+                if (v < m) {
+                    C across[EACH];
+                    load_some<EACH>(across, vectors + v * vector_pitch, place, k, aligned);
+                    for (u32 i = 0; i < EACH; ++i)
+                        own.at[v] += down[i] * across[i];
+                }
+            }
+        }
+        sums(t) = own;
+    }
+#pragma unroll
+    for (u32 v = 0; v < MOST_VECTORS; ++v) {
+        if (v < m) {
+            REGISTER_OF(block, C, sum, LINES * WARP_LANES);
+            THREADS_OF(block, t) sum(t) = sums(t).at[v];
+            warp_reduce(block, sum, Add());
+            THREADS_OF(block, t) {
+                const u64 here = first_line + t / WARP_LANES;
+                if (t % WARP_LANES == 0 && here < n)
+                    out[here * out_line + v * out_vector] = narrow<T>(sum(t));
+            }
+        }
+    }
+}
+
+#else
+
+template <class T>
+DEVICE_FUNCTION void multiply_vectors(BLOCK, const T *lines, u64 line_pitch, const T *vectors,
+                                      u64 vector_pitch, T *out, u64 out_line, u64 out_vector,
+                                      u64 first_line, u64 n, u32 m, u64 k)
+{
+    constexpr u32 LANES = 16;
+    const u64 last = first_line + LINES < n ? first_line + LINES : n;
+    for (u64 line = first_line; line < last; ++line)
+        for (u32 v = 0; v < m; ++v) {
+            const T *const left = lines + line * line_pitch;
+            const T *const right = vectors + v * vector_pitch;
+            // In lanes, so that the loop becomes vector code.
+            Compute<T> sums[LANES] = {};
+            u64 first = 0;
+            for (; first + LANES <= k; first += LANES)
+                for (u32 lane = 0; lane < LANES; ++lane)
+                    sums[lane] += widen(left[first + lane]) * widen(right[first + lane]);
+            for (u32 lane = 0; first + lane < k; ++lane)
+                sums[lane] += widen(left[first + lane]) * widen(right[first + lane]);
+            for (u32 lane = 1; lane < LANES; ++lane)
+                sums[0] += sums[lane];
+            out[line * out_line + v * out_vector] = narrow<T>(sums[0]);
+        }
+}
+
+#endif
+
+#define MATMUL_VECTORS(T)                                                                          \
+    KERNEL_BOUNDED(matmul_vectors_##T, 256,                                                        \
+                   (const T *lines, const T *vectors, T *out, u64 n, u32 m, u64 k,                 \
+                    u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch,            \
+                    u64 out_batch, u64 out_line, u64 out_vector))                                  \
+    {                                                                                              \
+        const u32 first = blockIdx.y * MOST_VECTORS;                                               \
+        multiply_vectors(THIS_BLOCK, lines + blockIdx.z * line_batch, line_pitch,                  \
+                         vectors + blockIdx.z * vector_batch + first * vector_pitch, vector_pitch, \
+                         out + blockIdx.z * out_batch + first * out_vector, out_line, out_vector,  \
+                         u64(blockIdx.x) * LINES, n,                                               \
+                         m - first < MOST_VECTORS ? m - first : MOST_VECTORS, k);                  \
+    }
+
+MATMUL_VECTORS(bf16)
+MATMUL_VECTORS(f16)
+MATMUL_VECTORS(f32)
+MATMUL_VECTORS(f64)

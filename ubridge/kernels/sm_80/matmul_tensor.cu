@@ -14,9 +14,9 @@
 // Fragment").
 #include <string.h>
 
-#include <uhal/kernel.h>
+#include "fragments.h"
 
-enum : u32 { WARP = 32, DEPTH = 32, STAGES = 3, CHUNK = 8 };
+enum : u32 { DEPTH = 32, STAGES = 3, CHUNK = 8 };
 
 // What a work-item moves at once: 16 bytes.
 struct alignas(16) Chunk {
@@ -37,11 +37,6 @@ template <u32 OUTER, bool deep> struct Tile {
         return line * CHUNKS + (chunk ^ (CHUNKS == 4 ? line / 2 % 4 : line % 8));
     }
 };
-
-DEVICE_FUNCTION u32 shared_address(const void *place)
-{
-    return u32(__cvta_generic_to_shared(place));
-}
 
 // The first `count` elements at `source`, then zeros; nothing is read for 0.
 DEVICE_FUNCTION void copy_chunk(Chunk *target, const u16 *source, u32 count, bool aligned)
@@ -88,21 +83,6 @@ DEVICE_FUNCTION void load_tile(Chunk *tile, const Lines &matrix, u64 first_line,
     }
 }
 
-template <bool deep> DEVICE_FUNCTION void load_fragments(u32 *fragments, const Chunk *chunk)
-{
-    const u32 address = shared_address(chunk);
-    if constexpr (deep)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(fragments[0]), "=r"(fragments[1]), "=r"(fragments[2]), "=r"(fragments[3])
-                     : "r"(address)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(fragments[0]), "=r"(fragments[1]), "=r"(fragments[2]), "=r"(fragments[3])
-                     : "r"(address)
-                     : "memory");
-}
-
 // Four matrices of 8 x 8 for the 16 outer indices from `outer` and the 16 summed ones from
 // `deepest`. For a, matrices of equal depth come first, for b matrices of the same outer half.
 template <class Tile, bool deep, bool of_b>
@@ -116,22 +96,6 @@ DEVICE_FUNCTION void load_part(u32 *fragments, const Chunk *tile, u32 outer, u32
     const u32 line = deep ? place + lane % 8 : depth + lane % 8;
     const u32 chunk = (deep ? depth : place) / CHUNK;
     load_fragments<deep>(fragments, tile + Tile::place(line, chunk));
-}
-
-DEVICE_FUNCTION void multiply_add(f32 *sums, const u32 *a, const u32 *b, f16)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-DEVICE_FUNCTION void multiply_add(f32 *sums, const u32 *a, const u32 *b, bf16)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 DEVICE_FUNCTION void commit_copies()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from functools import cached_property
 
-from ubridge.core.kernel_def import KernelDef, tiles
+from ubridge.core.kernel_def import KernelDef, lines_by_vectors, tiles
 from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import MatmulKernel, Product
 from ubridge.device.executor import DeviceExecutor
@@ -17,7 +17,8 @@ from ubridge.device.images import load_module
 from uhal.errors import InvalidImageError
 
 TENSOR_MODULE = "matmul_tensor"
-"""The module of the kernels for tensor cores."""
+TENSOR_VECTORS_MODULE = "matmul_vectors_tensor"
+"""The modules of the kernels for tensor cores."""
 TILED = KernelDef("matmul", "matmul_{dtype}", tiles(64, 256))
 _TENSOR_KERNELS = {
     (tile, layouts): KernelDef(
@@ -27,7 +28,14 @@ _TENSOR_KERNELS = {
     for layouts in ("nn", "nt", "tn", "tt")
 }
 """By rows and columns of a tile, and by the layouts of a and b."""
+VECTORS = KernelDef("matmul", "matmul_vectors_{dtype}", lines_by_vectors(8, 8))
+_TENSOR_VECTORS = KernelDef(
+    TENSOR_VECTORS_MODULE, f"{TENSOR_VECTORS_MODULE}_{{dtype}}", lines_by_vectors(16, 8)
+)
 _TENSOR_DTYPES = ("bf16", "f16")
+_VECTOR_DTYPES = ("bf16", "f16", "f32", "f64")
+_MOST_VECTORS = 16
+"""Vectors that one matrix is multiplied by without tiles."""
 _LEAST_OF_TENSOR_TILES = 16
 """Rows, columns and summed elements of one instruction."""
 
@@ -125,9 +133,79 @@ class TensorProducts(ProductKernel):
 
     @cached_property
     def _missing(self) -> str:
-        """Why the device cannot load them; empty if it can."""
-        try:
-            load_module(TENSOR_MODULE, device=self._executor.device)
-        except InvalidImageError as error:
-            return " ".join(str(error).split())
+        return _missing(TENSOR_MODULE, self._executor)
+
+
+class VectorProducts(ProductKernel):
+    """ubridge's kernel for every GPU: lines of a matrix by few vectors, a warp a line."""
+
+    name = "vectors"
+    reason = "reads a matrix once for eight vectors"
+    kernel = VECTORS
+    dtypes = _VECTOR_DTYPES
+
+    def refusal(self, product: Product) -> str:
+        """Say why the product is not a matrix by few vectors, or cannot be read along lines."""
+        if product.dtype.name not in self.dtypes:
+            return f"for {', '.join(self.dtypes)}, not {product.dtype}"
+        if min(product.m, product.n) > _MOST_VECTORS:
+            return f"more than {_MOST_VECTORS} rows and columns"
+        if product.k > 1 and (product.a_column != 1 or product.b_row != 1):
+            return "summed elements are not neighbors"
         return ""
+
+    def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
+        """Add its launch."""
+        rows = (a, product.m, product.a_batch, product.a_row, product.n)
+        columns = (b, product.n, product.b_batch, product.b_column, 1)
+        ordered = (columns, rows) if product.m <= product.n else (rows, columns)
+        lines, count, line_batch, line_pitch, out_line = ordered[0]
+        vectors, few, vector_batch, vector_pitch, out_vector = ordered[1]
+        steps.launch(
+            (count, few, product.batch),
+            product.dtype,
+            None,
+            self.kernel,
+            lines=lines,
+            vectors=vectors,
+            out=out,
+            n=count,
+            m=few,
+            k=product.k,
+            line_batch=line_batch,
+            line_pitch=line_pitch,
+            vector_batch=vector_batch,
+            vector_pitch=vector_pitch,
+            out_batch=product.m * product.n,
+            out_line=out_line,
+            out_vector=out_vector,
+        )
+
+
+class TensorVectorProducts(VectorProducts):
+    """The same on tensor cores: halves."""
+
+    name = "tensor_vectors"
+    reason = "tensor cores, a matrix once for eight vectors"
+    kernel = _TENSOR_VECTORS
+    dtypes = _TENSOR_DTYPES
+
+    def __init__(self, executor: DeviceExecutor) -> None:
+        self._executor = executor
+
+    def refusal(self, product: Product) -> str:
+        """Say why the product cannot use tensor cores, or is not by few vectors."""
+        return super().refusal(product) or self._missing
+
+    @cached_property
+    def _missing(self) -> str:
+        return _missing(TENSOR_VECTORS_MODULE, self._executor)
+
+
+def _missing(module: str, executor: DeviceExecutor) -> str:
+    """Why the device cannot load a module; empty if it can."""
+    try:
+        load_module(module, device=executor.device)
+    except InvalidImageError as error:
+        return " ".join(str(error).split())
+    return ""

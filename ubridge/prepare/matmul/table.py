@@ -18,7 +18,14 @@ from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor
 from ubridge.prepare.matmul.blas_products import BlasProducts
 from ubridge.prepare.matmul.cublaslt import CublasLtProducts
-from ubridge.prepare.matmul.kernels import TILED, ProductKernel, TensorProducts, TiledProducts
+from ubridge.prepare.matmul.kernels import (
+    TILED,
+    ProductKernel,
+    TensorProducts,
+    TensorVectorProducts,
+    TiledProducts,
+    VectorProducts,
+)
 from ubridge.prepare.matmul.packed_products import PackedProducts
 from uhal import DType
 
@@ -27,6 +34,7 @@ def cuda_products(executor: DeviceExecutor) -> Sequence[ProductKernel]:
     """Return the kernels of NVIDIA's devices: the library first, then tensor cores."""
     return (
         CublasLtProducts(executor),
+        TensorVectorProducts(executor),
         TensorProducts(executor, 128, executor.device.limits.processors),
         TensorProducts(executor, 64, 1),
     )
@@ -48,11 +56,12 @@ class MatmulLowering(Lowering):
         self._most = most
 
     def on(self, device: LoweringDevice) -> MatmulLowering:
-        """Return the lowering with the backend's kernels for a device, then `tiled`."""
+        """Return the lowering with the device's own kernels, then those for every device."""
         assert isinstance(device, DeviceExecutor)
         brought = device.backend_kernels.products(device)
         return MatmulLowering(
-            (*_checked(brought), TiledProducts()), device.device.limits.max_grid[2]
+            (*_checked(brought), VectorProducts(), TiledProducts()),
+            device.device.limits.max_grid[2],
         )
 
     @property

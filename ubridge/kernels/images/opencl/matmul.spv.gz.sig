@@ -7,3 +7,7 @@ matmul_u32: const u32* a, const u32* b, u32* out, u64 m, u64 n, u64 k, u64 a_bat
 matmul_i16: const i16* a, const i16* b, i16* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_row, u64 a_column, u64 b_batch, u64 b_row, u64 b_column, u64 out_batch
 matmul_i32: const i32* a, const i32* b, i32* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_row, u64 a_column, u64 b_batch, u64 b_row, u64 b_column, u64 out_batch
 matmul_i64: const i64* a, const i64* b, i64* out, u64 m, u64 n, u64 k, u64 a_batch, u64 a_row, u64 a_column, u64 b_batch, u64 b_row, u64 b_column, u64 out_batch
+matmul_vectors_bf16: const bf16* lines, const bf16* vectors, bf16* out, u64 n, u32 m, u64 k, u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch, u64 out_batch, u64 out_line, u64 out_vector
+matmul_vectors_f16: const f16* lines, const f16* vectors, f16* out, u64 n, u32 m, u64 k, u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch, u64 out_batch, u64 out_line, u64 out_vector
+matmul_vectors_f32: const f32* lines, const f32* vectors, f32* out, u64 n, u32 m, u64 k, u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch, u64 out_batch, u64 out_line, u64 out_vector
+matmul_vectors_f64: const f64* lines, const f64* vectors, f64* out, u64 n, u32 m, u64 k, u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch, u64 out_batch, u64 out_line, u64 out_vector

@@ -1,0 +1,2 @@
+matmul_vectors_tensor_bf16: const bf16* lines, const bf16* vectors, bf16* out, u64 n, u32 m, u64 k, u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch, u64 out_batch, u64 out_line, u64 out_vector
+matmul_vectors_tensor_f16: const f16* lines, const f16* vectors, f16* out, u64 n, u32 m, u64 k, u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch, u64 out_batch, u64 out_line, u64 out_vector

@@ -1,0 +1,138 @@
+// Products of a matrix and few vectors on tensor cores, for NVIDIA's devices from compute
+// capability 8.0 on: matmul_vectors_tensor_<type>, out[i, v] = sum over l of lines[i, l] vectors[v, l],
+// for each batch. f16 and bf16; sums are taken in f32 and rounded once.
+//
+// Elements of a line and of a vector are neighbors; lines lie `line_pitch` apart, vectors
+// `vector_pitch`, results of a line `out_line` and of a vector `out_vector`. Any sizes, pitches and
+// addresses are right; lines and vectors that begin at multiples of 16 bytes, of a multiple of 8
+// elements, are read fastest.
+//
+// The grid is (ceil(n / 16), ceil(m / 8), batches), of blocks of exactly (32, 16). A block takes 16 lines
+// and 8 vectors, and each of its 16 warps a sixteenth of the depth. A lane reads 16 bytes of a line at once. They belong to four
+// places of the instruction's depth that do not adjoin, in lines and vectors alike, so their sum is the
+// same. Vectors pass through shared memory, a part of them at a time.
+#include "fragments.h"
+
+#include <uhal/vector.h>
+
+enum : u32 {
+    LINES = 16,
+    VECTORS = 8,
+    WARPS = 16,
+    STEP = 32,                  /* depth that four lanes read of a line */
+    ROUNDS = 2,                 /* steps of a warp in a part */
+    PART = WARPS * STEP * ROUNDS,
+    PITCH = PART + 32,          /* eight vectors, read at once, lie in different banks */
+    SUMS = LINES * VECTORS,
+};
+
+// Elements `place` to `place + 7` of a line of `length`, zeros behind its end.
+template <bool whole>
+DEVICE_FUNCTION u32x4 eight_at(const u16 *line, u32 place, i64 length, bool aligned)
+{
+    if (whole || (aligned && i64(place) + 8 <= length))
+        return load_vector<4>(reinterpret_cast<const u32 *>(line + place));
+    u32x4 words = {};
+    for (u32 i = 0; i < 8; ++i)
+        if (i64(place) + i < length)
+            words[i / 2] |= u32(line[place + i]) << 16 * (i % 2);
+    return words;
+}
+
+// A part of the depth: inside and read by 16 bytes throughout, or not.
+struct Inside {
+    static constexpr bool whole = true;
+};
+struct AtEnd {
+    static constexpr bool whole = false;
+};
+
+template <class T>
+DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vectors,
+                              u64 vector_pitch, T *out, u64 out_line, u64 out_vector, u64 n, u32 m,
+                              u64 k)
+{
+    SHARED(u32x4, shared, VECTORS *PITCH / 8);
+    u16 *const held = reinterpret_cast<u16 *>(shared);
+    const u32 lane = threadIdx.x;
+    const u32 warp = threadIdx.y;
+    const u32 thread = warp * WARP + lane;
+    const u64 first_line = u64(blockIdx.x) * LINES;
+    const bool aligned = ((reinterpret_cast<u64>(lines) | reinterpret_cast<u64>(vectors) |
+                           (line_pitch | vector_pitch) * sizeof(u16)) %
+                          16) == 0;
+    // Lines and vectors past the end repeat the last one; their results are dropped.
+    const u64 upper = first_line + lane / 4 < n ? first_line + lane / 4 : n - 1;
+    const u64 lower = upper + 8 < n ? upper + 8 : n - 1;
+    const u32 place = warp * STEP + lane % 4 * 8;
+    const u16 *upper_line = lines + upper * line_pitch + place;
+    const u16 *lower_line = lines + lower * line_pitch + place;
+    const u16 *const vector = held + (lane / 4 < m ? lane / 4 : m - 1) * PITCH + place;
+    f32 sums[4] = {};
+
+    const auto add_part = [&](i64 length, auto given) {
+        constexpr bool whole = decltype(given)::whole;
+        u32x4 down[ROUNDS][2];
+        for (u32 round = 0; round < ROUNDS; ++round) {
+            const u32 at = round * WARPS * STEP;
+            down[round][0] = eight_at<whole>(upper_line, at, length - place, aligned);
+            down[round][1] = eight_at<whole>(lower_line, at, length - place, aligned);
+        }
+        BARRIER();
+        ROLLED for (u32 i = thread; i < m * (PART / 8); i += WARPS * WARP) {
+            const u32 at = i % (PART / 8) * 8;
+            const u16 *const source = vectors + i / (PART / 8) * vector_pitch;
+            shared[(i / (PART / 8) * PITCH + at) / 8] =
+                eight_at<whole>(source, at, length, aligned);
+        }
+        BARRIER();
+        for (u32 round = 0; round < ROUNDS; ++round) {
+            const u32x4 *const words = down[round];
+            const u32 first_half[4] = {words[0][0], words[1][0], words[0][1], words[1][1]};
+            const u32 second_half[4] = {words[0][2], words[1][2], words[0][3], words[1][3]};
+            const u32x4 across = *reinterpret_cast<const u32x4 *>(vector + round * WARPS * STEP);
+            multiply_add(sums, first_half, across.at, T());
+            multiply_add(sums, second_half, across.at + 2, T());
+        }
+        upper_line += PART;
+        lower_line += PART;
+        vectors += PART;
+    };
+    i64 length = i64(k);
+    if (aligned)
+        ROLLED for (; length >= PART; length -= PART)
+            add_part(length, Inside());
+    ROLLED for (; length > 0; length -= PART)
+        add_part(length, AtEnd());
+    BARRIER();
+    // Sums of a warp, a line after the other: the lane's pair of columns is that of its number.
+    f32x2 *const pairs = reinterpret_cast<f32x2 *>(shared) + warp * (SUMS / 2);
+    pairs[lane] = {{sums[0], sums[1]}};
+    pairs[WARP + lane] = {{sums[2], sums[3]}};
+    BARRIER();
+    const u64 line = first_line + thread / VECTORS;
+    if (thread < SUMS && thread % VECTORS < m && line < n) {
+        const f32 *const partial = reinterpret_cast<const f32 *>(shared);
+        f32 sum = 0;
+        for (u32 i = 0; i < WARPS; ++i)
+            sum += partial[i * SUMS + thread];
+        out[line * out_line + thread % VECTORS * out_vector] = T(sum);
+    }
+}
+
+#define PRODUCT(T)                                                                                 \
+    KERNEL_BOUNDED(matmul_vectors_tensor_##T, WARPS *WARP,                                         \
+                   (const T *lines, const T *vectors, T *out, u64 n, u32 m, u64 k,                 \
+                    u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch,            \
+                    u64 out_batch, u64 out_line, u64 out_vector))                                  \
+    {                                                                                              \
+        const u32 first = blockIdx.y * VECTORS;                                                    \
+        multiply(reinterpret_cast<const u16 *>(lines) + blockIdx.z * line_batch, line_pitch,       \
+                 reinterpret_cast<const u16 *>(vectors) + blockIdx.z * vector_batch +              \
+                     first * vector_pitch,                                                         \
+                 vector_pitch, out + blockIdx.z * out_batch + first * out_vector, out_line,        \
+                 out_vector, n, m - first < VECTORS ? m - first : u32(VECTORS), k);                \
+    }
+
+PRODUCT(bf16)
+PRODUCT(f16)
