@@ -49,9 +49,11 @@ def show_counts(options: argparse.Namespace) -> int:
 
 def show_resources(options: argparse.Namespace) -> int:
     """Print the resources of an image's kernels; return the exit status."""
+    from uhal.images.regular_file import require_file
     from uhal.profiler import resources, resources_table
 
     try:
+        require_file(options.image)
         found = resources.of_image(options.image.read_bytes(), options.target)
     except (OSError, ValueError) as error:
         print(f"{options.image}: {error}", file=sys.stderr)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from uhal import _simulated_counts
+from uhal.images.private_folder import private_folder, read_own, user_cache
 
 DESCRIPTION = """\
 Run a program on a simulated driver, or launch one kernel of an image.
@@ -155,21 +156,25 @@ def _folder_of(files: Mapping[str, Path]) -> Path:
     """Return a folder that holds these names and no others; it is kept for the next run.
 
     The drivers' own folder has all vendors' libraries in it, and a wheel can hold no links.
+    Raises `OSError` for a folder that others can write to.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uhal" / "sim-run"
     recipe = repr([sys.executable, *sorted((name, str(file)) for name, file in files.items())])
-    folder = cache / hashlib.sha256(recipe.encode()).hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    folder = private_folder(private_folder(user_cache("sim-run")) / digest)
     for name, file in files.items():
-        if (folder / name).exists():
-            continue
+        entry = folder / name
         unfinished = folder / f"{name}.{os.getpid()}"
         unfinished.unlink(missing_ok=True)
         if file.suffix == ".py":
             command = shlex.join([sys.executable, str(file)])
-            unfinished.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-            unfinished.chmod(0o755)
+            script = os.fsencode(f'#!/bin/sh\nexec {command} "$@"\n')
+            if read_own(entry, len(script)) == script:
+                continue
+            unfinished.write_bytes(script)
+            unfinished.chmod(0o700)
         else:
+            if entry.is_symlink() and entry.readlink() == file:
+                continue
             unfinished.symlink_to(file)
-        unfinished.replace(folder / name)
+        unfinished.replace(entry)
     return folder

@@ -70,7 +70,11 @@ def run_program(arguments: Sequence[str]) -> int | None:
     settings = _simulated_program.read_settings(before)
     if _library(settings.backend) is None:
         return 1
-    return _simulated_program.run(settings, command, FOLDER)
+    try:
+        return _simulated_program.run(settings, command, FOLDER)
+    except OSError as error:
+        print(f"sim run: {error}", file=sys.stderr)
+        return 1
 
 
 def _library(name: str) -> Path | None:

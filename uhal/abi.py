@@ -11,6 +11,7 @@ import ctypes
 import functools
 import json
 import os
+import re
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -202,14 +203,44 @@ def find_library(variable: str, candidates: Sequence[str]) -> LibrarySearch:
 def open_library(path: str | Path) -> ctypes.CDLL:
     """Open a native library, with symbols of its own. `OSError` in the loader's words.
 
-    The calling thread's rounding mode is kept, even if the library changes it.
+    The calling thread's rounding mode is kept, even if the library changes it. A bare name is
+    refused where the loader would find it in the working directory.
     """
+    _require_not_in_working_directory(str(path))
     with _lane.KeptArithmetic():
         try:
             return ctypes.CDLL(str(path))
         except UnicodeDecodeError as error:
             # ctypes takes the loader's words for UTF-8, and paths are bytes.
             raise OSError(error.object.decode("utf-8", "backslashreplace")) from None
+
+
+def _require_not_in_working_directory(name: str) -> None:
+    """Refuse a bare name that an empty element of `LD_LIBRARY_PATH` finds first."""
+    if os.sep in name:
+        return
+    for folder in _search_path():
+        if not os.path.exists(os.path.join(folder, name)):
+            continue
+        if folder:
+            return
+        raise OSError(
+            f"{name}: LD_LIBRARY_PATH has an empty element, by which the loader takes this name "
+            f"from the working directory, {os.getcwd()}. Remove the element, or set the path of "
+            "the library"
+        )
+
+
+@functools.cache
+def _search_path() -> tuple[str, ...]:
+    """The elements of `LD_LIBRARY_PATH`, which the loader reads when the process starts."""
+    try:
+        variables = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ()
+    found = [one for one in variables if one.startswith(b"LD_LIBRARY_PATH=")]
+    value = os.fsdecode(found[0].partition(b"=")[2]) if found else ""
+    return tuple(re.split("[:;]", value)) if value else ()
 
 
 def _printable(path: str) -> str:

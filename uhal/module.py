@@ -27,6 +27,7 @@ from uhal.errors import (
     NotFoundError,
     NotSupportedError,
 )
+from uhal.images.regular_file import require_file
 from uhal.signature import LazySignatures, Signature, merge
 
 _Self = TypeVar("_Self", bound="Module")
@@ -58,12 +59,13 @@ class Module:
         u64 n, const f32* x` a line. A caller that picked the file among several may pass the reason
         as `chosen`; `module.chosen` returns it.
 
-        Raises `OSError` when the file cannot be read and `InvalidImageError` when it does not fit
-        the device. Raises `NotFoundError` when the `.sig` file describes a kernel that is not in
-        the image, and `ArgumentValueError` when it cannot be parsed. `get_function` reports a
-        contradiction between the two.
+        Raises `OSError` when the file cannot be read, `InvalidImageError` when it is none, such as
+        a FIFO, or does not fit the device. Raises `NotFoundError` when the `.sig` file describes a
+        kernel that is not in the image, and `ArgumentValueError` when it cannot be parsed.
+        `get_function` reports a contradiction between the two.
         """
         found = _checked_path(path)
+        require_file(found)
         sidecar = found.with_name(found.name + ".sig")
         signatures: dict[str, Signature] = {}
         if sidecar.is_file():

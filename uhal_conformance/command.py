@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ def main(arguments: Sequence[str]) -> int:
         print('the suite needs pytest: pip install "uhal-py[conformance]"', file=sys.stderr)
         return 2
     from uhal import registry
+    from uhal.images.private_folder import private_folder, user_cache
     from uhal_conformance import report
     from uhal_conformance.gaps import Gaps, read_gaps
     from uhal_conformance.images import KERNELS
@@ -33,6 +33,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if options.backend is None:
         _parser().error("expected --backend NAME")
+    try:
+        cache = private_folder(user_cache("conformance"))
+    except OSError as failure:
+        _parser().error(str(failure))
     try:
         gaps = read_gaps(options.gaps) if options.gaps is not None else Gaps()
     except ValueError as failure:
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         gaps=gaps,
         seed=options.seed,
         only=options.only,
-        cache=_cache(),
+        cache=cache,
         options=_behind_dashes(arguments),
     )
     print(report.text(found))
@@ -90,10 +94,3 @@ def _before_dashes(arguments: Sequence[str]) -> list[str]:
 def _behind_dashes(arguments: Sequence[str]) -> list[str]:
     given = list(arguments)
     return given[given.index("--") + 1 :] if "--" in given else []
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "uhal" / "conformance"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

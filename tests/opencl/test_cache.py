@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,12 +96,51 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
     assert cache.find(key_of("large")) is None
 
 
+def test_other_files_of_the_folder_stay(tmp_path: Path) -> None:
+    names = ("pytorch_model.bin", "a.bin.index.json", f"{'0' * 63}.bin", f"{'0' * 64}.bin.gz")
+    for name in names:
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1, 1))
+    left_by_a_killed_process = tmp_path / f".{'0' * 64}.bin.123"
+    left_by_a_killed_process.write_bytes(bytes(900))
+    os.utime(left_by_a_killed_process, (1, 1))
+    cache = ProgramCache(tmp_path, max_bytes=4000)
+    for number in range(8):
+        cache.keep(key_of(str(number)), bytes(900))
+    assert all((tmp_path / name).stat().st_size == 100 for name in names)
+    assert not left_by_a_killed_process.exists()
+    assert len(list(tmp_path.glob("*.bin"))) <= 4 + len(names)
+
+
+def test_what_is_no_file_of_the_user_is_not_read(tmp_path: Path) -> None:
+    cache = ProgramCache(tmp_path / "cache")
+    outside = tmp_path / "outside"
+    cache.keep(KEY, b"program")
+    (path,) = (tmp_path / "cache").glob("*.bin")
+    outside.write_bytes(path.read_bytes())
+    plants: tuple[Callable[[Path], object], ...] = (
+        lambda one: os.mkfifo(one),
+        lambda one: one.symlink_to(outside),
+        lambda one: (one.write_bytes(outside.read_bytes()), one.chmod(0o666)),
+    )
+    for plant in plants:
+        path.unlink()
+        plant(path)
+        assert cache.find(KEY) is None
+        cache.keep(KEY, b"program")
+        assert cache.find(KEY) == b"program"
+    path.unlink()
+    path.mkdir()
+    cache.keep(KEY, b"program")
+    assert cache.find(KEY) is None
+
+
 def test_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UHAL_OPENCL_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert ProgramCache.of_user("opencl").folder == tmp_path / "xdg" / "uhal" / "opencl"
     monkeypatch.setenv("UHAL_OPENCL_CACHE", str(tmp_path / "mine"))
-    assert ProgramCache.of_user("opencl").folder == tmp_path / "mine"
+    assert ProgramCache.of_user("opencl").folder == tmp_path / "mine" / "uhal" / "opencl"
     monkeypatch.setenv("UHAL_OPENCL_CACHE", "off")
     assert ProgramCache.of_user("opencl").folder is None
     assert MAX_BYTES >= 100 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -22,12 +23,12 @@ PTX = "tests/simulated/planted/bugs.ptx"
 pytestmark = needed(LIBRARY.exists(), "make simulators")
 
 
-def sim_run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def sim_run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if "UHAL" not in name}
     return subprocess.run(
         [sys.executable, "-m", "uhal", "sim", "run", *arguments],
         cwd=ROOT,
-        env=environment,
+        env=environment | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -161,6 +162,28 @@ def test_programs_of_other_backends_run() -> None:
     for backend in ("rocm", "tops"):
         done = sim_run("--backend", backend, "-c", text)
         assert (done.returncode, done.stdout.strip()) == (0, backend), done
+
+
+def test_planted_libraries_are_not_loaded(tmp_path: Path) -> None:
+    """Neither those of a folder that others can write to, nor what lies under the links' names."""
+    cache = tmp_path / "cache"
+    run = ("--backend", "rocm", "-c", "import ctypes; ctypes.CDLL('libhsa-runtime64.so.1')")
+    done = sim_run(*run, XDG_CACHE_HOME=str(cache))
+    assert done.returncode == 0, done
+    made = [cache, *(one for one in cache.rglob("*") if one.is_dir())]
+    assert len(made) == 4
+    assert {stat.S_IMODE(one.stat().st_mode) for one in made} == {0o700}
+    (link,) = cache.rglob("libhsa-runtime64.so.1")
+    link.unlink()
+    link.write_bytes(b"planted")
+    assert sim_run(*run, XDG_CACHE_HOME=str(cache)).returncode == 0
+    assert link.is_symlink()
+    for folder in (link.parent, link.parent.parent):
+        folder.chmod(0o777)
+        done = sim_run(*run, XDG_CACHE_HOME=str(cache))
+        assert done.returncode == 1, done
+        assert done.stderr == f"sim run: {folder} may be written by others: chmod go-w it\n"
+        folder.chmod(0o700)
 
 
 def test_a_mistaken_setting_is_told() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.sampling import rounds
+from tests.children import check_child
+from tests.sampling import SOAK, rounds
 from tests.ubridge.texts import SCRIPTS, random_text
 from tests.ubridge.tokenizer_makers import (
     NAMED,
@@ -47,6 +49,20 @@ def test_byte_pairs_equal_the_library(name: str, tmp_path: Path, rng: np.random.
         expected = theirs.encode(text, add_special_tokens=False).ids
         assert ours.encode(text, add_special=False) == expected, text
         assert ours.decode(expected) == text
+
+
+def split_long_runs(name: str, count: int) -> None:
+    """Split runs of one character; the system ends a process that takes too long."""
+    signal.setitimer(signal.ITIMER_PROF, 20)
+    for one in " \t\u3000":
+        for end in ("", "x", "\u20ac"):
+            text = one * count + end
+            assert "".join(split(text, SPLITTINGS[name].patterns)) == text
+
+
+@pytest.mark.parametrize("name", SPLITTINGS if SOAK else ["deepseek-llm"])
+def test_long_runs_are_split_in_time_that_grows_with_them(name: str) -> None:
+    check_child(split_long_runs, name, 150_000)
 
 
 def test_a_word_that_is_a_token_is_taken_whole(tmp_path: Path) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ubridge.models.text import render
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from ubridge.models.text import render, templates
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 
 pytest.importorskip("jinja2")
 
@@ -90,6 +95,71 @@ def test_what_a_template_must_not_do(template: str, says: str) -> None:
     with pytest.raises(ArgumentValueError, match=says):
         render(template, [dict(one) for one in HELLO])
     assert HELLO == [{"role": "user", "content": "Hello"}]
+
+
+TIME, MEMORY = "2 seconds of processor time", "64 MB of memory"
+DEPTH = f"{MEMORY}|RecursionError"
+GREEDY = {
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": TIME,
+    "{% set n = 9999 %}{{ n ** (n ** n) }}": TIME,
+    "{{ lipsum(n=10**8) }}": f"{TIME}|{MEMORY}",
+    "{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+    "{% endfor %}{{ ns.a }}": f"{TIME}|{MEMORY}",
+    "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}": DEPTH,
+    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}": DEPTH,
+    "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}"
+    "{% endfor %}{{ ns.s }}": MEMORY,
+    "{{ messages | tojson(indent=10**9) }}": MEMORY,
+    "{{ 'a' | center(10**9) }}": MEMORY,
+    "{{ '%1000000000d' % 1 }}": MEMORY,
+}
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("template", GREEDY)
+def test_a_template_takes_bounded_time_and_memory(template: str) -> None:
+    with pytest.raises(ArgumentValueError, match=f"the chat template .*({GREEDY[template]})"):
+        render(template, HELLO)
+    assert render(IM, HELLO).startswith("<|im_start|>user")
+
+
+def test_long_messages_are_no_templates_memory() -> None:
+    long = [{"role": "user", "content": "ä" * (8 << 20)}]
+    assert len(render(IM, long)) > 8 << 20
+
+
+def test_messages_of_any_mappings_are_told() -> None:
+    message = MappingProxyType({"role": "user", "content": ({"n": np.float64(0.5)}, True, 7)})
+    messages: Any = [message]
+    told = render("{{ messages[0].content[0].n }} {{ messages[0].content[1:] }} {{ x }}", messages)
+    assert told == "0.5 [True, 7] "
+    wrong: Any = [{"role": "user", "content": [datetime.datetime.now()]}]
+    with pytest.raises(ArgumentTypeError, match=r"messages: expected texts, .* got datetime"):
+        render(IM, wrong)
+    wrong[0]["content"] = wrong
+    with pytest.raises(ArgumentValueError, match=r"messages: expected at most \d+ levels"):
+        render(IM, wrong)
+
+
+def test_threads_and_forked_processes_render() -> None:
+    def one(number: int) -> bool:
+        return render("{{ n }}", HELLO, n=number) == str(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(200)))
+    child = os.fork()
+    if not child:
+        os._exit(0 if one(5) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert one(6)
+
+
+def test_without_a_process_a_template_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for program in ("/nowhere/python", "/bin/true", ""):
+        monkeypatch.setattr(templates, "_process", templates._Process())
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(NotSupportedError, match="chat templates run in a process of Python"):
+            render(IM, HELLO)
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,13 @@ def test_what_is_no_file_of_ours_is_refused(text: bytes, host: Device, tmp_path:
         ComputeGraph.load(tmp_path / "graph.json", {})
 
 
+def test_only_files_are_graphs(host: Device, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, kind in ((tmp_path, "a folder"), (tmp_path / "fifo", "a FIFO")):
+        with pytest.raises(ArgumentValueError, match=f"^{path}: expected a file, got {kind}"):
+            ComputeGraph.load(path, {})
+
+
 # -- mutants -------------------------------------------------------------------------------------
 
 EACH = rounds(200, 5000)

@@ -245,6 +245,7 @@ def test_weights_and_tokenizer_from_anywhere(
         ("generate", ["{llama}", "-n", "0"], "max_tokens: expected at least 1"),
         ("generate", ["{llama}", "--quant", "Q9"], "got 'Q9'; there is no such format"),
         ("generate", ["~nosuchuser/m"], "~nosuchuser/m: "),
+        ("mistral", ["--weight-files", "~nosuchuser/m"], "~nosuchuser/m: "),
         ("bench", ["{llama}", "--decode", "0"], "expected numbers of at least 1"),
     ],
 )

@@ -65,6 +65,8 @@ def test_names_defaults_and_bounds() -> None:
     assert told.integer("heads") == 3
     assert told.integer("kept", 1) == 5
     assert told.integer("other", None) is None
+    with pytest.raises(InvalidFileError, match=r"x.gguf: kept: .* 0 to 4, got 5, the default$"):
+        told.integer("kept", most=4)
     with pytest.raises(InvalidFileError, match=r"x.gguf: llama.block_count: .*0 to 6, for there"):
         told.integer("layers")
     assert told.read_as({}, bounds={"layers": (9, "")}).integer("layers") == 7

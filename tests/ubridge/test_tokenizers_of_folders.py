@@ -224,3 +224,27 @@ def test_an_html_tag_is_no_end(tmp_path: Path) -> None:
         tokenizer__ggml__merges=["a b"],
     )
     assert Tokenizer.load(path).end_tokens == ()
+
+
+def test_a_panic_of_the_library_is_an_error_of_the_file(tmp_path: Path) -> None:
+    """Its regular expressions give up after some seconds, by an error that is no `Exception`."""
+    of_kind("json of bytes", tmp_path)
+    path = tmp_path / "tokenizer.json"
+    told = json.loads(path.read_text())
+    slow = {"Regex": "(a+)+$"}
+    told["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": slow,
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    path.write_text(json.dumps(told))
+    tokenizer = Tokenizer.load(tmp_path)
+    with pytest.raises(InvalidFileError, match=f"^{path}: the tokenizers library says: .*retry"):
+        tokenizer.encode("a" * 40 + "b")
+    assert tokenizer.encode("aaa")
+    # At load it prepares a text to see which tokens it adds.
+    told["normalizer"] = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 40 + "b"}
+    path.write_text(json.dumps(told))
+    with pytest.raises(InvalidFileError, match=f"^{path}: the tokenizers library says: .*retry"):
+        Tokenizer.load(tmp_path)

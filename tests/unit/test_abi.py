@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -241,6 +242,34 @@ def test_the_working_directory_is_not_searched(
     assert find_library("UHAL_TEST_LIBRARY", []).handle is None
     monkeypatch.setenv("UHAL_TEST_LIBRARY", "./libhere.so")
     assert find_library("UHAL_TEST_LIBRARY", []).handle is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the loader of Linux")
+@pytest.mark.parametrize("before", ["", "/nowhere:", "{here}:"])
+def test_an_empty_element_of_the_loaders_path_plants_nothing(tmp_path: Path, before: str) -> None:
+    """The loader takes an empty element for the working directory, in this order."""
+    here, planted = tmp_path / "here", tmp_path / "planted"
+    library = (ROOT / "host_backend" / "libuhal_host.so").read_bytes()
+    for folder in (here, planted):
+        folder.mkdir()
+        (folder / "libcuda.so.1").write_bytes(library)
+    program = (
+        "from uhal.abi import find_library; "
+        "print([one.outcome for one in find_library('X', ['libcuda.so.1']).attempts][0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=planted,
+        env={"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": f"{before.format(here=here)}:/usr/none"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if "{here}" in before:
+        assert done.stdout == "opened\n"
+    else:
+        assert done.stdout.startswith("LD_LIBRARY_PATH has an empty element, by which the loader")
+        assert str(planted) in done.stdout
 
 
 def test_a_path_that_is_no_text_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from uhal.errors import (
     ArgumentValueError,
     DeviceError,
     InvalidHandleError,
+    InvalidImageError,
     NotFoundError,
 )
 from uhal.signature import Parameter
@@ -165,6 +167,19 @@ def test_a_name_that_no_driver_can_be_asked_for_is_not_found(
         with pytest.raises(NotFoundError, match=r"has no (kernel|global)"):
             look(name)
     assert driver.count("get_function") == 0
+
+
+def test_only_files_are_read(device: Device, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, kind in (
+        (tmp_path, "a folder"),
+        (tmp_path / "fifo", "a FIFO"),
+        (Path("/dev/zero"), "a device"),
+    ):
+        with pytest.raises(InvalidImageError, match=f"^{path}: expected a file, got {kind}"):
+            Module.from_file(path)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        Module.from_file(tmp_path / "nothing")
 
 
 def test_a_path_with_a_nul_is_refused(device: Device) -> None:

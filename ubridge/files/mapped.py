@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.files.errors import InvalidFileError
+from uhal.images.regular_file import require_file
 
 Bytes = npt.NDArray[np.uint8]
-
-
-def require_file(path: str | os.PathLike[str]) -> None:
-    """Refuse anything but a regular file: opening a FIFO would wait for its writer.
-
-    Raises `InvalidFileError`, and `OSError` where there is nothing.
-    """
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
-        given = kinds.get(stat.S_IFMT(mode), "a device")
-        raise InvalidFileError(f"{os.fspath(path)}: expected a file, got {given}")
 
 
 class MappedFile:
@@ -37,7 +25,7 @@ class MappedFile:
         Raises `OSError`, and `InvalidFileError` for an empty file, a folder, a FIFO or a device.
         """
         self.path = Path(path)
-        require_file(self.path)
+        require_file(self.path, InvalidFileError)
         self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
             self.size = os.fstat(self._descriptor).st_size

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ubridge.files.errors import InvalidFileError
-from ubridge.files.mapped import require_file
 from uhal.errors import NotSupportedError
+from uhal.images.regular_file import require_file
 
 REQUIRED: Any = object()
 """Default that refuses a file without the value."""
@@ -251,6 +251,13 @@ class Settings:
         key, value = self._found(name)
         if value is not None:
             return checked(key, value)
+        usual = self._defaults.get(name)
+        if usual is not None:
+            # A model's default may not fit the other values of its file.
+            try:
+                return checked(key, usual)
+            except InvalidFileError as error:
+                raise InvalidFileError(f"{error}, the default") from None
         otherwise: _T = self._defaults.get(name, default)
         if otherwise is REQUIRED:
             raise InvalidFileError(f"{self.where}: {self._prefix}{key}: expected a value, got none")
@@ -308,7 +315,7 @@ def shown(value: Any) -> str:
 
 def bytes_of_file(path: str | os.PathLike[str], most: int = MOST_JSON_BYTES) -> bytes:
     """Return the contents of a small file. Raises `OSError` and `InvalidFileError`."""
-    require_file(path)
+    require_file(path, InvalidFileError)
     with Path(path).open("rb") as file:
         found = file.read(most + 1)
     if len(found) > most:

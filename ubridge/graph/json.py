@@ -36,6 +36,7 @@ from uhal.errors import (
     InvalidHandleError,
     NotFoundError,
 )
+from uhal.images.regular_file import require_file
 
 FORMAT = "ubridge graph"
 VERSION = 3
@@ -113,6 +114,7 @@ def load(
     `NotFoundError` for a leaf that is not given.
     """
     wanted = None if device is None else as_device(device)
+    require_file(path, ArgumentValueError)
     text = Path(path).read_bytes()
     buffers = {
         name: leaf.buffer if isinstance(leaf, DeviceTensor) else leaf
@@ -120,9 +122,11 @@ def load(
     }
     try:
         return _read(kind, json.loads(text.decode("utf-8")), buffers, wanted)
-    except (InvalidHandleError, NotFoundError):
+    except InvalidHandleError:
         # The leaves are wrong, not the file.
         raise
+    except NotFoundError as error:
+        raise NotFoundError(f"{path}: {error}") from None
     except (ArgumentTypeError, ArgumentValueError) as error:
         raise ArgumentValueError(f"{path}: {error}") from error
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 The files are private to one user, because a program is code that this process will run. Each is
 written to a temporary file and moved, and checked when it is read. A damaged file is dropped, and
-its program built anew.
+its program built anew. Files with other names than the cache's own stay.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import stat
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from uhal.images.private_folder import private_folder, read_own, user_cache
 
 MAX_BYTES = 256 << 20
 """Bytes of all files. Above it, the least recently used go, down to three quarters."""
@@ -21,6 +23,8 @@ MAX_BYTES = 256 << 20
 _MAGIC = b"uhalCL1\n"
 _DIGEST_BYTES = 32
 _SUFFIX = ".bin"
+_OWN_NAME = re.compile(r"[0-9a-f]{64}\.bin|\.[0-9a-f]{64}\.bin\.[0-9]+")
+"""Names of programs, and of temporary files, which a killed process leaves behind."""
 
 
 class ProgramCache:
@@ -37,29 +41,31 @@ class ProgramCache:
         if folder is None:
             return
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.refusal = _fault_of(folder)
+            private_folder(folder)
         except OSError as error:
             self.refusal = str(error)
 
     @classmethod
     def of_user(cls, backend: str) -> ProgramCache:
-        """Return a backend's cache: the folder that its variable names, else uhal's for the user.
+        """Return a backend's cache: `uhal/<backend>` in the folder that its variable names.
 
-        `UHAL_<BACKEND>_CACHE=off` disables the cache.
+        The variable is `UHAL_<BACKEND>_CACHE`; `off` disables the cache. Without it, the folder is
+        the user's cache.
         """
         variable = f"UHAL_{backend.upper()}_CACHE"
-        reported = os.environ.get(variable, "")
-        if reported == "off":
-            switched_off = cls(None)
-            switched_off.refusal = f"{variable}=off"
-            return switched_off
-        base = os.environ.get("XDG_CACHE_HOME") or ""
+        given = os.environ.get(variable, "")
+        if given == "off":
+            return cls._refused(f"{variable}=off")
         try:
-            home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-        except RuntimeError:  # a user without a home
-            return cls(Path(reported)) if reported else cls(None)
-        return cls(Path(reported) if reported else home / "uhal" / backend)
+            return cls(Path(given) / "uhal" / backend if given else user_cache(backend))
+        except OSError as error:
+            return cls._refused(str(error))
+
+    @classmethod
+    def _refused(cls, reason: str) -> ProgramCache:
+        made = cls(None)
+        made.refusal = reason
+        return made
 
     @property
     def folder(self) -> Path | None:
@@ -95,11 +101,12 @@ class ProgramCache:
         if self.folder is None:
             return None
         path = self._path(key)
-        try:
-            content = path.read_bytes()
-            os.utime(path)
-        except OSError:
+        content = read_own(path, self._max_bytes)
+        if content is None:
+            self.forget(key)
             return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
         digest = content[len(_MAGIC) : len(_MAGIC) + _DIGEST_BYTES]
         program = content[len(_MAGIC) + _DIGEST_BYTES :]
         if not content.startswith(_MAGIC) or _digest(key, program) != digest:
@@ -137,8 +144,7 @@ class ProgramCache:
         found = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                # Also temporary files of a process that was killed.
-                if _SUFFIX in entry.name:
+                if _OWN_NAME.fullmatch(entry.name):
                     reported = entry.stat(follow_symlinks=False)
                     found.append((reported.st_mtime, reported.st_size, entry.path))
         total = sum(size for _, size, _ in found)
@@ -164,17 +170,3 @@ def key_of(*parts: bytes | str) -> str:
 
 def _digest(key: str, program: bytes) -> bytes:
     return hashlib.sha256(key.encode() + program).digest()
-
-
-def _fault_of(folder: Path) -> str:
-    """Why a folder is not safe to run code from; empty when it is."""
-    reported = folder.stat()
-    if not stat.S_ISDIR(reported.st_mode):
-        return f"{folder} is no folder"
-    if reported.st_uid != os.geteuid():
-        return f"{folder} belongs to another user"
-    if reported.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"{folder} may be written by others: chmod go-w it"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{folder} cannot be written"
-    return ""

@@ -111,6 +111,17 @@ bool is_own(const std::string &path, const struct stat &found, std::string &why)
     return false;
 }
 
+// Missing parents too are this user's alone, for any mask of the user.
+void make_private_folders(const files::path &folder) {
+    std::error_code ignored;
+    if (folder.has_relative_path() && !files::exists(folder, ignored)) {
+        make_private_folders(folder.parent_path());
+        if (mkdir(folder.c_str(), S_IRWXU) == 0) {
+            files::permissions(folder, files::perms::owner_all, ignored);
+        }
+    }
+}
+
 // Nobody else can write to it, for any mask of the user.
 int open_new(const std::string &path) {
     return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
@@ -161,11 +172,8 @@ bool PtxCache::open(std::string &why) {
         return false;
     }
     folder_ = chosen_folder();
-    std::error_code problem;
-    if (files::create_directories(folder_, problem)) {
-        files::permissions(folder_, files::perms::owner_all, problem);
-    }
-    if (folder_.empty() || problem || access(folder_.c_str(), W_OK) != 0) {
+    make_private_folders(folder_);
+    if (folder_.empty() || access(folder_.c_str(), W_OK) != 0) {
         why = "no folder for translated kernels: '" + folder_ +
               "' cannot be written; UHAL_SIM_CACHE names another";
         return false;

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ubridge.files.settings import text_of_file
 from ubridge.models.commands.options import (
     add_loading,
     add_sampling,
@@ -46,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
         first.append({"role": "system", "content": text_given("--system", options.system)})
     model = loaded(options, options.model, options.tokenizer_file)
     if options.template is not None:
-        model.tokenizer.chat_template = options.template.read_text("utf-8")
+        model.tokenizer.chat_template = text_of_file(options.template)
     # Refuse now, not after the first question.
     session = model.session()
     session.prompt_of([*first, {"role": "user", "content": ""}])

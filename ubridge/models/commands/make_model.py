@@ -12,8 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ubridge.device.host import HOST
+from ubridge.files.settings import text_of_file
 from ubridge.models.making import CONFIGS, make_model
 from uhal import Device
+
+_MOST_BYTES = 1 << 30
+"""Of the text that trains a tokenizer."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -46,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
             changes[key] = json.loads(value)
         except ValueError:
             changes[key] = value
-    text = options.text.read_text("utf-8") if options.text else None
+    text = text_of_file(options.text, _MOST_BYTES) if options.text else None
     with Device(0, backend=HOST):
         made = make_model(
             options.folder, options.arch, changes, text=text, dtype=options.dtype, seed=options.seed

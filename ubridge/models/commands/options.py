@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from ubridge.device.host import HOST
 from ubridge.files.errors import FileWarning
+from ubridge.files.folders import expanded
 from ubridge.files.gguf_reading import begins_as_gguf
 from ubridge.models.model import Model
 from ubridge.models.text.generation import Generation
@@ -117,15 +118,15 @@ def gathered(
 
     Without a configuration that beside the weights is taken, and where none is, the published one.
     """
-    files = [path.expanduser().absolute() for path in weights]
-    for path in [*files, *([config] if config else [])]:
+    files = [expanded(path).absolute() for path in weights]
+    for path in [*files, *([expanded(config)] if config else [])]:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: there is no such file")
     if len(files) == 1 and begins_as_gguf(files[0]):
         yield files[0]
         return
     beside = files[0].parent
-    described = (config or beside / "config.json").expanduser().absolute()
+    described = expanded(config or beside / "config.json").absolute()
     if not described.is_file() and published is None:
         raise FileNotFoundError(
             f"{described}: expected the model's configuration beside its weights; --config FILE "

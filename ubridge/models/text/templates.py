@@ -1,18 +1,29 @@
 """Messages of a chat as one prompt, by a model's template in Jinja's language.
 
-A template comes with a model, from strangers: it runs in Jinja's sandbox, and changes nothing that
-it is given. Names and filters are those that `transformers` gives templates.
+A template comes with a model, from strangers: it runs in Jinja's sandbox, in a process of its own
+with bounds of time and memory. Names and filters are those that `transformers` gives templates.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
+import atexit
+import importlib.util
+import marshal
+import os
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NoReturn, TypedDict
+from contextlib import suppress
+from typing import IO, Any, TypedDict
 
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from ubridge.models.text import template_process
+from ubridge.models.text.template_process import ANSWERS, LENGTH, MOST_BYTES, MOST_SECONDS, READY
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
+
+_MOST_DEPTH = 100
+"""Levels of lists and mappings in messages."""
 
 
 class _Role(TypedDict):
@@ -39,104 +50,150 @@ def render(
     """Return the prompt of messages.
 
     `names` are variables of the template: `bos_token` and `eos_token`, `tools`, `documents`, and
-    others. Raises `ArgumentTypeError` unless `messages` is a list of messages, and
-    `ArgumentValueError` when the template is wrong or refuses them.
+    others. Their values are texts, numbers, lists and mappings of these. A template may take 2
+    seconds of processor time, and 64 MB of memory besides its messages.
+
+    Raises `ArgumentTypeError` unless `messages` is a list of messages, and for other values.
+    Raises `ArgumentValueError` when the template is wrong, refuses the messages or takes more.
+    Raises `ImportError` without Jinja, `NotSupportedError` where no process can be started. Any
+    thread may call it; one template runs at a time.
     """
-    jinja2 = _library()
+    _require_library()
     _require_messages(messages)
-    try:
-        return str(
-            _compiled(template).render(
-                messages=messages,
-                add_generation_prompt=add_generation_prompt,
-                **{"tools": None, "documents": None, **names},
-            )
+    given = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+    values = {
+        name: _plain(name, value)
+        for name, value in {"tools": None, "documents": None, **names, **given}.items()
+    }
+    kind, text = _process.ask(marshal.dumps((str(template), values)))
+    if kind == ANSWERS["text"]:
+        return text
+    if kind == ANSWERS["refused"]:
+        raise ArgumentValueError(f"the chat template refuses these messages: {text}")
+    if kind == ANSWERS["syntax"]:
+        raise ArgumentValueError(f"the chat template has a mistake {text}")
+    limits = {
+        ANSWERS["memory"]: f"{MOST_BYTES >> 20} MB of memory",
+        ANSWERS["time"]: f"{MOST_SECONDS} seconds of processor time",
+    }
+    if kind in limits:
+        raise ArgumentValueError(
+            f"the chat template takes more than {limits[kind]}. Use another template."
         )
-    except _Refused as error:
-        raise ArgumentValueError(f"the chat template refuses these messages: {error}") from None
-    except jinja2.TemplateSyntaxError as error:
-        line = template.splitlines()[error.lineno - 1 : error.lineno]
-        raise ArgumentValueError(
-            f"the chat template has a mistake in line {error.lineno}: {error.message}: "
-            f"{''.join(line)!r:.100}"
-        ) from error
-    except jinja2.sandbox.SecurityError as error:
-        raise ArgumentValueError(
-            f"the chat template attempts a forbidden operation: {error}"
-        ) from error
-    # A template may raise anything for its arguments.
-    except Exception as error:
-        raise ArgumentValueError(
-            f"the chat template failed on these messages: {type(error).__name__}: {error}"
-        ) from error
+    raise ArgumentValueError(f"the chat template {text}")
 
 
-class _Refused(Exception):
-    """Error that a template raises itself."""
+class _Process:
+    """The process of templates: started at the first, ended with this one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: bytes) -> tuple[bytes, str]:
+        """Return the kind of an answer and its text. Raises as `render`."""
+        with self._lock:
+            child = self._child if self._child is not None else self._started()
+            try:
+                assert child.stdin is not None
+                # A template that ended the process may have done so while it was told more.
+                with suppress(BrokenPipeError):
+                    child.stdin.write(LENGTH.pack(len(request)) + request)
+                    child.stdin.flush()
+                answer = _answer(child.stdout)
+            except BaseException:
+                # Ctrl-C: the answer would be taken for that of the next question.
+                self.end()
+                raise
+            if answer is None:
+                is_late = child.wait() == -signal.SIGPROF
+                self.end()
+                # Without memory for its stack the process may end, too.
+                return ANSWERS["time" if is_late else "memory"], ""
+        return answer[:1], answer[1:].decode("utf-8", "surrogatepass")
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        path = marshal.dumps([str(one) for one in sys.path]).hex()
+        command = [sys.executable or "", "-I", "-S", template_process.__file__, path]
+        pipe = subprocess.PIPE
+        try:
+            # A program that was frozen would start itself.
+            frozen = getattr(sys, "frozen", False)
+            child = (
+                None
+                if frozen
+                else subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+            )
+        except OSError:
+            child = None
+        self._child = child
+        if child is None or _answer(child.stdout) != READY:
+            self.end()
+            raise NotSupportedError(
+                f"chat templates run in a process of Python, which {sys.executable!r} does not "
+                "start. Write the prompt yourself."
+            )
+        return child
+
+    def end(self) -> None:
+        """End the process; the next question starts another."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                with suppress(OSError):
+                    pipe and pipe.close()
+
+    def forget(self) -> None:
+        """Leave the process to the parent of this one, which was forked."""
+        self._lock = threading.Lock()
+        if self._child is not None:
+            self._child.returncode = 0
+            self._child = None
 
 
-def _refuse(message: str) -> NoReturn:
-    raise _Refused(message)
+_process = _Process()
+atexit.register(_process.end)
+os.register_at_fork(after_in_child=_process.forget)
 
 
-def _now(form: str) -> str:
-    return datetime.datetime.now().strftime(form)
+def _answer(stream: IO[bytes] | None) -> bytes | None:
+    """The next answer of the process; `None` if it ended."""
+    assert stream is not None
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (nbytes,) = LENGTH.unpack(head)
+    content = stream.read(nbytes)
+    return content if len(content) == nbytes else None
 
 
-def _json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter writes for HTML.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+def _plain(name: str, value: Any, depth: int = 0) -> Any:
+    """A value of Python's own types, which another process can be told."""
+    if depth > _MOST_DEPTH:
+        raise ArgumentValueError(f"{name}: expected at most {_MOST_DEPTH} levels of lists")
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {
+            _plain(name, key, depth + 1): _plain(name, one, depth + 1) for key, one in value.items()
+        }
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return [_plain(name, one, depth + 1) for one in value]
+    raise ArgumentTypeError(
+        f"{name}: expected texts, numbers, lists and mappings, got {type(value).__name__}"
     )
 
 
-def _library() -> Any:
-    try:
-        import jinja2
-        import jinja2.sandbox
-    except ImportError as error:
+def _require_library() -> None:
+    if importlib.util.find_spec("jinja2") is None:
         raise ImportError(
             "chat templates are run by the jinja2 library: pip install 'uhal-py[llm]'"
-        ) from error
-    return jinja2
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Any:
-    jinja2 = _library()
-    from jinja2.ext import Extension
-
-    class Generation(Extension):
-        """`{% generation %}…`, which marks an answer for training: here only its body."""
-
-        tags = {"generation"}  # noqa: RUF012  # as its base class declares it
-
-        def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # An answer that only calls tools has None as its content.
-        finalize=lambda value: "" if value is None else value,
-        extensions=[Generation, "jinja2.ext.loopcontrols"],
-    )
-    made.filters["tojson"] = _json
-    made.globals["raise_exception"] = _refuse
-    made.globals["strftime_now"] = _now
-    return made
-
-
-@lru_cache(maxsize=32)
-def _compiled(template: str) -> Any:
-    return _environment().from_string(template)
+        )
 
 
 def _require_messages(messages: Sequence[Mapping[str, Any]]) -> None:

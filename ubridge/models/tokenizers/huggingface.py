@@ -47,12 +47,24 @@ def read(path: Path) -> Tokenizer:
             for more in beside.added:
                 if more.text not in known:
                     _add(one, more, path)
-        return JsonTokenizer(made[0], made[1], beside)
-    # The library raises plain exceptions, without a class of its own.
-    except Exception as error:
-        if isinstance(error, InvalidFileError):
-            raise
-        raise InvalidFileError(f"{path}: the tokenizers library says: {error}") from error
+        return JsonTokenizer(made[0], made[1], beside, path)
+    except BaseException as error:
+        _require_of_library(error, path)
+        raise
+
+
+def _require_of_library(error: BaseException, where: object) -> None:
+    """Raise `InvalidFileError` for an error of the tokenizers library.
+
+    It raises plain exceptions, without a class of its own. Where Rust code panics it raises a
+    `PanicException`, which is no `Exception` and cannot be imported.
+    """
+    is_panic = type(error).__module__ == "pyo3_runtime"
+    is_plain = isinstance(error, Exception) and not isinstance(
+        error, (InvalidFileError, MemoryError)
+    )
+    if is_panic or is_plain:
+        raise InvalidFileError(f"{where}: the tokenizers library says: {error}") from error
 
 
 def _add(tokenizer: Any, more: Added, path: Path) -> None:
@@ -68,8 +80,12 @@ def _add(tokenizer: Any, more: Added, path: Path) -> None:
 class JsonTokenizer(Tokenizer):
     """Tokenizer of the `tokenizers` library, read from a file."""
 
-    def __init__(self, parsing: Any, plain: Any, beside: Beside) -> None:
-        """Take two equal tokenizers; `plain` is set to treat special tokens as text."""
+    def __init__(self, parsing: Any, plain: Any, beside: Beside, where: object) -> None:
+        """Take two equal tokenizers; `plain` is set to treat special tokens as text.
+
+        Errors name the file, `where`.
+        """
+        self._where = where
         plain.encode_special_tokens = True
         self._parsing, self._plain = parsing, plain
         numbers = parsing.get_vocab(with_added_tokens=True).values()
@@ -85,9 +101,13 @@ class JsonTokenizer(Tokenizer):
     def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         tokenizer = self._parsing if parse_special else self._plain
         around = self._around if add_special else None
-        found: list[int] = tokenizer.encode(
-            text, add_special_tokens=add_special and around is None
-        ).ids
+        try:
+            found: list[int] = tokenizer.encode(
+                text, add_special_tokens=add_special and around is None
+            ).ids
+        except BaseException as error:
+            _require_of_library(error, self._where)
+            raise
         return found if around is None else [*around[0], *found, *around[1]]
 
     def _adding(self, beside: Beside) -> tuple[list[int], list[int]] | None:
@@ -108,9 +128,13 @@ class JsonTokenizer(Tokenizer):
 
     def text(self, tokens: list[int], skip_special: bool) -> str:
         """Return the text of tokens that are known to be some."""
-        text: str = self._parsing.decode(tokens, skip_special_tokens=skip_special)
-        is_broken = self._falls_back and _UNFINISHED in text
-        return self._mended(tokens, skip_special) if is_broken else text
+        try:
+            text: str = self._parsing.decode(tokens, skip_special_tokens=skip_special)
+            is_broken = self._falls_back and _UNFINISHED in text
+            return self._mended(tokens, skip_special) if is_broken else text
+        except BaseException as error:
+            _require_of_library(error, self._where)
+            raise
 
     def _mended(self, tokens: list[int], skip_special: bool) -> str:
         """The same text where a run of bytes is no UTF-8.

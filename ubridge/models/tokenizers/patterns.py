@@ -104,7 +104,8 @@ SPLITTINGS: Mapping[str, Splitting] = {
             "[\r\n]",
             rf"\s?[{_LETTERS_OF_DEEPSEEK}]+",
             "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
-            r"\s+$",
+            # Only from the first blank of a run: others would look for the end again.
+            r"(?<!\s)\s+$",
             _EAST_ASIAN,
             r"\p{N}+",
         )
