@@ -26,6 +26,23 @@ def test_query_and_synchronize(driver: Driver) -> None:
         assert query(stream) == 0
 
 
+def test_a_wait_that_its_caller_ends_is_not_ready(driver: Driver) -> None:
+    """Of streams and of events. A wait that goes on returns once the work is done."""
+    not_ready = HEADER.constants["UHAL_HOST_ERROR_NOT_READY"]
+    go_on = HEADER.ctype("uhal_go_on")
+    answers: list[int] = []
+    asked = go_on(lambda _: answers.pop())
+    with driver.stream() as stream, driver.event() as event:
+        for handle, kind in ((stream, "Stream"), (event, "Event")):
+            wait = driver.api.unchecked(f"uhalHost{kind}SynchronizeWhile")
+            with driver.held(stream):
+                driver.api.uhalHostEventRecord(event, stream)
+                answers[:] = [0, 1]
+                assert wait(handle, asked, None) == not_ready
+                assert answers == []
+            assert wait(handle, asked, None) == 0
+
+
 def test_a_full_queue_makes_the_caller_wait(driver: Driver, module: ctypes.c_void_p) -> None:
     affine = driver.function(module, "affine")
     depth, extra, n = 1024, 300, 4

@@ -18,6 +18,7 @@ from tests.host_kernels import INCLUDE, build, compiler, has_compiler
 from tests.requirements import missing, needed
 
 ROOT = Path(__file__).resolve().parents[2]
+TAUGHT = ROOT / "uhal" / "debugger" / "uhal_gdb.py"
 SOURCE = """\
 #include <uhal/kernel.h>
 KERNEL(triple, (u64 n, const f32 *x, f32 *y)) {
@@ -52,12 +53,14 @@ def test_gdb_stops_inside_a_kernel(tmp_path: Path) -> None:
         "run",
         "print x[i]",
         "print tripled",
+        "uhal-where",
         "backtrace 1",
         "continue",
     ]
     options = [part for command in commands for part in ("-ex", command)]
+    program = ["--args", sys.executable, "program.py", "triple.so"]
     run = subprocess.run(
-        ["gdb", "-nx", "-batch", *options, "--args", sys.executable, "program.py", "triple.so"],
+        ["gdb", "-nx", "-batch", "-x", str(TAUGHT), *options, *program],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "DEBUGINFOD_URLS": ""},
         capture_output=True,
@@ -67,6 +70,8 @@ def test_gdb_stops_inside_a_kernel(tmp_path: Path) -> None:
     said = run.stdout
     assert "$1 = 1.5" in said, said + run.stderr
     assert "$2 = 4.5" in said
+    where = "kernel triple, block (0, 0, 0) of (1, 1, 1), block shape (2, 1, 1), i = 1"
+    assert where in said.splitlines(), said + run.stderr
     assert "computed [1.5, 4.5]" in said
 
 
@@ -106,12 +111,11 @@ def test_gdb_prints_the_lanes_objects(tmp_path: Path) -> None:
     source.write_text(LANE_OBJECTS.format(structs=structs), encoding="utf-8")
     program = source.with_suffix("")
     subprocess.run(["cc", "-g", "-O0", "-w", source, "-o", program], check=True)
-    taught = ROOT / "uhal" / "debugger" / "uhal_gdb.py"
     line = next(n for n, part in enumerate(source.read_text().splitlines(), 1) if "return" in part)
     commands = (f"break objects.c:{line}", "run", "print buffer", "print stream")
     options = [part for command in commands for part in ("-ex", command)]
     run = subprocess.run(
-        ["gdb", "-nx", "-batch", "-x", str(taught), *options, str(program)],
+        ["gdb", "-nx", "-batch", "-x", str(TAUGHT), *options, str(program)],
         env={**os.environ, "DEBUGINFOD_URLS": ""},
         capture_output=True,
         text=True,
@@ -129,7 +133,7 @@ class GdbArray(list[int]):
 
 def test_gdb_shortens_long_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gdb", MagicMock(name="gdb"))
-    taught = runpy.run_path(str(ROOT / "uhal" / "debugger" / "uhal_gdb.py"))
+    taught = runpy.run_path(str(TAUGHT))
     most = taught["MOST"]
     for length in (1, most - 1, most, most + 1, 4 * most):
         shown = ", ".join(str(number) for number in range(min(length, most)))
@@ -143,7 +147,10 @@ int main() {
     f16 half(1.5f);
     bf16 brain(-2.5f);
     f32x4 four = {{1, 2, 3, 4}};
-    return f32(half) + f32(brain) + four[0] == 0 ? 0 : 1;
+    const f16 &same = half;
+    f16 &&moved = static_cast<f16 &&>(half);
+    bool plain = true;
+    return !plain ? int(f32(moved)) : f32(same) + f32(brain) + four[0] == 0 ? 0 : 1;
 }
 """
 
@@ -156,11 +163,11 @@ def test_gdb_prints_the_values_of_kernels(tmp_path: Path) -> None:
     source.write_text(VALUES, encoding="utf-8")
     flags = ["-std=c++17", "-g", "-O0", f"-I{INCLUDE}"]
     subprocess.run([*compiler(), *flags, str(source), "-o", str(program)], check=True)
-    taught = ROOT / "uhal" / "debugger" / "uhal_gdb.py"
-    commands = ("break values.cpp:6", "run", "print half", "print brain", "print four")
+    names = ("half", "brain", "four", "same", "moved", "plain")
+    commands = ("break values.cpp:9", "run", *(f"print {name}" for name in names))
     options = [part for command in commands for part in ("-ex", command)]
     run = subprocess.run(
-        ["gdb", "-nx", "-batch", "-x", str(taught), *options, str(program)],
+        ["gdb", "-nx", "-batch", "-x", str(TAUGHT), *options, str(program)],
         env={**os.environ, "DEBUGINFOD_URLS": ""},
         capture_output=True,
         text=True,
@@ -168,3 +175,6 @@ def test_gdb_prints_the_values_of_kernels(tmp_path: Path) -> None:
     )
     assert "$1 = 1.5" in run.stdout and "$2 = -2.5" in run.stdout, run.stdout + run.stderr
     assert "$3 = {1, 2, 3, 4}" in run.stdout
+    for number, text in ((4, "1.5"), (5, "1.5"), (6, "true")):
+        assert re.search(rf"^\${number} = (?:@0x\w+: |\(.*\) @0x\w+: )?{text}$", run.stdout, re.M)
+    assert "Python Exception" not in run.stderr, run.stderr

@@ -82,7 +82,7 @@ PRINTERS: tuple[tuple[str, Callable[[Any], str]], ...] = (
 def find_printer(value: Any) -> Printer | None:
     """Return the printer of a value, as gdb asks for it."""
     plain = value.type.strip_typedefs().unqualified()
-    if plain.code == gdb.TYPE_CODE_REF:
+    if plain.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
         return find_printer(value.referenced_value())
     for pattern, text in PRINTERS:
         if re.fullmatch(pattern, plain.name or plain.tag or ""):

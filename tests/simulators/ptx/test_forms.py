@@ -319,6 +319,41 @@ def test_vectors_of_atomics(form: str, kind: str, one: int, four: int) -> None:
     assert raw.tolist() == [four] * count + [0] * (len(raw) - count)
 
 
+def test_votes(rng: np.random.Generator) -> None:
+    """Each mode, of a whole warp and of some lanes; lanes that do not vote count for nothing."""
+    every = 0xFFFFFFFF
+    some, mixed = (int(one) | 1 for one in rng.integers(1 << 20, 1 << 31, 2))
+    asked = [
+        (members, truths)
+        for members in (every, some)
+        for truths in (0, members, members & mixed & ~(1 << 20), every & ~members, every)
+    ]
+    votes = "".join(
+        f"vote.sync.{mode}.pred %p3, %p1, %r3; selp.u64 %d3, {1 << 32 + bit}, 0, %p3;"
+        "or.b64 %d2, %d2, %d3;"
+        for bit, mode in enumerate(("all", "any", "uni"))
+    )
+    sections = "".join(
+        f"""
+        mov.b32 %r2, {truths}; shr.b32 %r2, %r2, %r1; and.b32 %r2, %r2, 1; setp.ne.u32 %p1, %r2, 0;
+        mov.b32 %r3, {members}; shr.b32 %r4, %r3, %r1; and.b32 %r4, %r4, 1; setp.ne.u32 %p2, %r4, 0;
+        @!%p2 bra over{at};
+        vote.sync.ballot.b32 %r5, %p1, %r3; cvt.u64.u32 %d2, %r5; {votes}
+        or.b64 %d2, %d2, {1 << 40}; st.global.u64 [%out+{256 * at}], %d2;
+        over{at}:
+        """
+        for at, (members, truths) in enumerate(asked)
+    )
+    head = "mov.u32 %r1, %tid.x; cvt.u64.u32 %d1, %r1; mad.lo.u64 %out, %d1, 8, %out;"
+    words = run(head + sections, 32 * len(asked), block=(32,))
+    for at, (members, truths) in enumerate(asked):
+        ballot = truths & members
+        told = ballot == members, ballot != 0, ballot in (0, members)
+        expected = ballot | 1 << 40 | sum(1 << 32 + bit for bit, one in enumerate(told) if one)
+        voted = [members >> lane & 1 for lane in range(32)]
+        assert words[32 * at : 32 * at + 32] == [expected * one for one in voted], (members, truths)
+
+
 def test_a_breakpoint_ends_the_run() -> None:
     with pytest.raises(LaunchError, match="trapped in line"):
         run("brkpt;", 1)
