@@ -8,6 +8,9 @@ WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-r
 SITE := build/site/html
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
+# Processes that tests start would compile each module anew where this is set.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo build simulators kernels kernels-cuda kernels-rocm kernels-opencl test soak mutants interpreters
 .PHONY: debug sanitize bench device wheel docs lint format types check clean
 .DEFAULT_GOAL := help

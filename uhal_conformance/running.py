@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from uhal_conformance import fixtures, seeds
+from uhal_conformance import fixtures, sampling, seeds
 from uhal_conformance.gaps import UNSUPPORTED, UNSUPPORTED_FIXTURES, Gaps
 from uhal_conformance.images import SUITE, NoImageError, image_for
 from uhal_conformance.row import Row
@@ -128,6 +128,7 @@ class _Told:
 
     def pytest_configure(self, config: pytest.Config) -> None:
         self.seed = seeds.choose(config, self._given)
+        config.addinivalue_line("markers", sampling.MARKER)  # every case runs
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "row" in metafunc.fixturenames:

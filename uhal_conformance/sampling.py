@@ -18,8 +18,9 @@ SOAK = os.environ.get("UHAL_TEST_SOAK", "") not in ("", "0")
 Amount = TypeVar("Amount")
 
 MARKER = (
-    "drawn(cases, each=()): the seed draws so many cases, below 1 that part of them; each backend "
-    "and each value of the parameters in `each` draws its own"
+    "drawn(cases, each=(), among_backends=False): the seed draws so many cases, below 1 that part "
+    "of them; each value of the parameters in `each` draws its own, and each backend unless it is "
+    "`among_backends`"
 )
 BACKENDS = ("row", "device", "backend")
 """Parameters that name a backend."""
@@ -59,10 +60,10 @@ def _group(item: pytest.Item) -> str:
     """Return the test, with the backend and other parameters that draw cases of their own."""
     given = _parameters(item)
     mark = item.get_closest_marker("drawn")
-    each = mark.kwargs.get("each", ()) if mark is not None else ()
-    shared = [
-        getattr(given[name], "name", given[name]) for name in (*BACKENDS, *each) if name in given
-    ]
+    assert mark is not None
+    backends = () if mark.kwargs.get("among_backends") else BACKENDS
+    names = (*backends, *mark.kwargs.get("each", ()))
+    shared = [getattr(given[name], "name", given[name]) for name in names if name in given]
     return " ".join([item.nodeid.partition("[")[0], *map(str, shared)])
 
 

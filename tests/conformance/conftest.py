@@ -1,21 +1,31 @@
-"""Runs every test of this folder on every row, with fresh objects and nothing left behind."""
+"""Runs every test of this folder on every row, with fresh objects and nothing left behind.
+
+The host runs every case. The other rows run a part that the seed draws, and a soak runs all.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.conformance.rows import rows_with
-from uhal_conformance.fixtures import (
-    basic,
-    device,
-    folder,
-    gate,
-    image,
-    pytest_collection_modifyitems,
-    row,
-)
+from uhal_conformance import fixtures
+from uhal_conformance.fixtures import basic, device, folder, gate, image, row
+from uhal_conformance.row import Row
 
-__all__ = ["basic", "device", "folder", "gate", "image", "pytest_collection_modifyitems", "row"]
+__all__ = ["basic", "device", "folder", "gate", "image", "row"]
+
+DRAWN_PART = 1 / 3
+"""Part of the cases of a test on a row that is prepared: simulated, or compiled when it runs."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    fixtures.pytest_collection_modifyitems(items)
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        row = callspec.params.get("row") if callspec is not None else None
+        prepared = isinstance(row, Row) and row.prepare is not None
+        if prepared and item.get_closest_marker("drawn") is None:
+            item.add_marker(pytest.mark.drawn(DRAWN_PART))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

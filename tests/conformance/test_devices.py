@@ -138,10 +138,12 @@ def close_and_open_twice(backend: str, ordinal: int) -> None:
         del buffer, device
 
 
+@pytest.mark.drawn(3, among_backends=True)
 def test_a_thread_outlives_its_device(device: Device) -> None:
     assert check_child(close_and_open_twice, device.backend, device.ordinal) == ""
 
 
+@pytest.mark.drawn(3, among_backends=True)
 def test_a_device_is_closed_and_opened_again(device: Device) -> None:
     assert check_child(close_and_open_again, device.backend, device.ordinal) == "refused\n"
 

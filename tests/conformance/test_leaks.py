@@ -61,6 +61,7 @@ def one_round(image: Path, number: int) -> None:
             stream.close()
 
 
+@pytest.mark.drawn(2, among_backends=True)
 @pytest.mark.skipif(not STATUS.exists(), reason="no /proc to read resident memory from")
 def test_rounds_of_everything_leave_nothing(device: Device, image: Callable[[str], Path]) -> None:
     path = image("globals")
@@ -90,6 +91,7 @@ def test_rounds_of_everything_leave_nothing(device: Device, image: Callable[[str
     assert grown < 1 << 20
 
 
+@pytest.mark.drawn(2, among_backends=True)
 @pytest.mark.skipif(not STATUS.exists(), reason="no /proc to read resident memory from")
 def test_launches_alone_leave_nothing(device: Device, basic: Module) -> None:
     fill = basic.get_function("fill")

@@ -23,6 +23,7 @@ class Holding:
     stream: Stream
 
 
+@pytest.mark.drawn(3, among_backends=True)
 def test_contents_under_load(device: Device, basic: Module, rng: np.random.Generator) -> None:
     """Order of data between streams is the test's, with events; reuse of memory is the pool's."""
     fill, step = basic.get_function("fill"), basic.get_function("step")

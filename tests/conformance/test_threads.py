@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from uhal import Device, DeviceBuffer, Event, HostBuffer, Module, Stream
 from uhal.errors import InvalidHandleError
@@ -91,6 +92,7 @@ def test_eight_threads_share_one_pool(device: Device, basic: Module, seed: int) 
         assert (buffer.to_numpy() == expected).all()
 
 
+@pytest.mark.drawn(3, among_backends=True)
 def test_eight_threads_make_and_close_everything(
     device: Device, image: Callable[[str], Path]
 ) -> None:
@@ -154,6 +156,7 @@ def test_each_thread_has_its_own_current_device(device: Device) -> None:
     assert seen == [device]
 
 
+@pytest.mark.drawn(3, among_backends=True)
 def test_a_buffer_closed_by_one_thread_while_others_launch_on_it(
     device: Device, basic: Module
 ) -> None:

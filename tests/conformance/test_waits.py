@@ -164,6 +164,7 @@ def interrupt(name: str, wait: Callable[[], object], gate: Gate) -> None:
     sender.join()
 
 
+@pytest.mark.drawn(2, among_backends=True)
 def test_ctrl_c_ends_every_wait(row: Row, image: Callable[[str], Path], seed: int) -> None:
     assert check_child(interrupt_each, str(image("basic")), row.backend, seed) == ""
 
@@ -217,6 +218,7 @@ def close_all(closing: list[Any], flag: np.ndarray[Any, Any], begun: threading.B
     flag[0] = 1
 
 
+@pytest.mark.drawn(2, among_backends=True)
 def test_closing_what_others_wait_for(row: Row, image: Callable[[str], Path]) -> None:
     """Threads that waited come back when the work is done; everything is refused from then on."""
     count = rounds(3, 100)
@@ -247,6 +249,7 @@ def leave_work_behind(image: str, backend: str) -> None:
     threading.Thread(target=send, daemon=True).start()
 
 
+@pytest.mark.drawn(2, among_backends=True)
 def test_ctrl_c_ends_the_wait_at_exit(row: Row, image: Callable[[str], Path]) -> None:
     """Work that never ends does not keep the process, and the process says that it left it."""
     left = run_child(leave_work_behind, str(image("basic")), row.backend, timeout=60)

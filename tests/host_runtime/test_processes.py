@@ -122,6 +122,7 @@ print("end")
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("threads", ["1", "2", "5"])
 def test_thread_counts(threads: str) -> None:
     done = run_script(

@@ -62,6 +62,7 @@ def use_memory(image: str, kind: str) -> None:
         print(kind)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse", "buffer-address"])
 def test_every_kind_of_memory(folder: Path, layer: Layer, kind: str) -> None:
     """Chosen without being asked for, where a device has none that is better."""
@@ -80,6 +81,7 @@ def say_memories(kind: str) -> None:
                 print(error)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", ["svm-fine", "svm-coarse"])
 def test_another_kind_can_be_asked_for(runtime: None, kind: str) -> None:
     said = check_child(say_memories, kind, environment={"UHAL_OPENCL_MEMORY": kind}).split("\n")
@@ -130,6 +132,7 @@ def say_spans() -> None:
         print(spans[0] == 0 and spans == sorted(spans) and spans[-1] > 0)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse"])
 def test_events_tell_times_where_markers_tell_none(layer: Layer, kind: str) -> None:
     assert check_child(say_spans, environment=layer(kind, UHAL_LAYER_UNTIMED="1")) == "True\n"

@@ -123,6 +123,7 @@ def check_memory(kernel: HsacoKernel, theirs: Mapping[str, Any], stranger: Stran
     assert theirs["code"].startswith(expected), kernel.name
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("target", rocm_kernels.TARGETS)
 def test_every_kernel_we_ship_is_found(loaded: Callable[[str], Loaded], target: str) -> None:
     told = loaded(device_for(target))

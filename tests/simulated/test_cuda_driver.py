@@ -94,6 +94,7 @@ def test_old_drivers_take_every_shipped_module_as_ptx() -> None:
     )
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("profile", "target"), [("sm_80", "sm_80"), ("sm_90", "sm_90")])
 def test_the_binary_for_the_device_is_taken(profile: str, target: str) -> None:
     run(

@@ -64,6 +64,7 @@ def test_every_step_may_fail(environment: Mapping[str, str], image: str, seed: i
     assert printed.endswith("refused\n")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "program", [programs.lose_a_queue, programs.lose_by_a_fault, programs.lose_by_a_copy]
 )
@@ -151,6 +152,7 @@ def test_a_forked_child_is_told(environment: Mapping[str, str], image: str, seed
     check_child(programs.use_after_fork, image, seed, environment=environment)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [4, 5])
 def test_code_objects_of_the_pinned_compiler(
     environment: Mapping[str, str], folder: Path, seed: int, version: int

@@ -27,6 +27,7 @@ HIDDEN = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("queues", ["4", "1", "0"])
 def test_pending_launches_keep_their_values(
     environment: Mapping[str, str], image: str, seed: int, queues: str
@@ -46,6 +47,7 @@ def test_a_graph_larger_than_a_queue(environment: Mapping[str, str], image: str,
     )
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("queues", ["4", "1"])
 def test_two_threads_launch_and_change_two_graphs(
     environment: Mapping[str, str], image: str, seed: int, queues: str
@@ -77,6 +79,7 @@ def test_kernels_are_told_the_queue_of_each_launch(
     check_child(programs.told_which_queue, str(path), environment=environment)
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("packet", [1, 2, 3, 4, 9])
 def test_a_fault_is_one_of_the_graph_under_way(
     environment: Mapping[str, str], image: str, seed: int, packet: int

@@ -147,6 +147,7 @@ def test_the_exit_status_is_the_programs(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (5, "No kernel was counted.\n"), done
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

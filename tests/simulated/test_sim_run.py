@@ -82,6 +82,7 @@ def test_what_is_printed_is_seen() -> None:
     assert "thread 0 of block 0: text 0.00 c %" in done.stdout
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -61,26 +61,31 @@ def run(program: str, libraries: Path, schedule: str, seed: int, *arguments: str
     assert out == ""
 
 
+@pytest.mark.drawn(1)
 @schedules
 def test_cuda_core(nvidia: Path, schedule: str, seed: int, image: str) -> None:
     run("through_cuda_core.py", nvidia, schedule, seed, image)
 
 
+@pytest.mark.drawn(1)
 @schedules
 def test_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> None:
     run("through_cuda_bindings.py", nvidia, schedule, seed, image)
 
 
+@pytest.mark.drawn(1)
 @schedules
 def test_graphs_of_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> None:
     run("graphs_through_cuda_bindings.py", nvidia, schedule, seed, image)
 
 
+@pytest.mark.drawn(1)
 @schedules
 def test_streams_of_cuda_bindings(nvidia: Path, schedule: str, seed: int, image: str) -> None:
     run("streams_through_cuda_bindings.py", nvidia, schedule, seed, image)
 
 
+@pytest.mark.drawn(1)
 @schedules
 def test_objects_go_both_ways(nvidia: Path, schedule: str, seed: int, image: str) -> None:
     run("objects_both_ways.py", nvidia, schedule, seed, image)

@@ -302,11 +302,13 @@ CHECKS = (
 )
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_runtime(check: Callable[[Runtime], None]) -> None:
     run(check)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("schedule", ["eager", "random:5"])
 @pytest.mark.parametrize("check", [launches_are_checked, a_capture_becomes_a_graph, a_fault_stays])
 def test_other_schedules(check: Callable[[Runtime], None], schedule: str) -> None:

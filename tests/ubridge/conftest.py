@@ -13,8 +13,10 @@ KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
 """The devices of tests marked `entries`, by the names of the conformance suite."""
 DRAWN_CASES = 3
 """Cases of each test marked `entries`, on a device that compiles: an entry takes 0.1 to 1 s."""
-DRAWN_PART = 0.2
-"""Part of the cases of every test on WebGPU: Mesa compiles each kernel for up to a second."""
+DRAWN_PART = 1 / 3
+"""Part of the cases of other tests on a device that compiles; the host runs all."""
+DRAWN_PART_OF_WEBGPU = 0.2
+"""Mesa compiles each kernel for up to a second."""
 PREPARED = frozenset(row.name for row in ROWS if row.prepare is not None)
 """Devices that need environment variables; the same devices compile kernels."""
 
@@ -32,9 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         callspec = getattr(item, "callspec", None)
         name = str(callspec.params.get("device", "")) if callspec is not None else ""
         if name.startswith("webgpu"):
-            item.add_marker(pytest.mark.drawn(DRAWN_PART), append=False)
-        elif item.get_closest_marker("entries") and name.partition(":")[0] in PREPARED:
+            item.add_marker(pytest.mark.drawn(DRAWN_PART_OF_WEBGPU), append=False)
+        elif name.partition(":")[0] not in PREPARED:
+            continue
+        elif item.get_closest_marker("entries"):
             item.add_marker(pytest.mark.drawn(_drawn_of(item)), append=False)
+        elif item.get_closest_marker("drawn") is None:
+            item.add_marker(pytest.mark.drawn(DRAWN_PART))
 
 
 def _drawn_of(item: pytest.Item) -> int:

@@ -68,6 +68,7 @@ def disassembler() -> str:
     )
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_the_binaries_have_them(target: str, tmp_path: Path) -> None:
     entries = read_fatbin((FATBINS / "quantized.fatbin").read_bytes())
@@ -85,6 +86,7 @@ def test_the_binaries_have_them(target: str, tmp_path: Path) -> None:
         assert {f"m16n8k{depth}": count for depth, count in shapes.items()} == expected, entry
 
 
+@pytest.mark.drawn(1)
 @needs_simulator
 @pytest.mark.parametrize("target", TARGETS)
 def test_they_are_executed(rng: np.random.Generator, target: str) -> None:

@@ -141,6 +141,7 @@ def test_on_the_host(host: Device, module: str) -> None:
         assert told == [(size, offset) for _, size, _, offset in parameters], entry
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("module", MODULES)
 def test_in_the_ptx(module: str) -> None:
     text = shipped_ptx(module).decode()
@@ -156,6 +157,7 @@ def test_in_the_ptx(module: str) -> None:
         assert told == [(size, offset) for _, size, _, offset in parameters], entry
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("target", AMD_DEVICES)
 def test_in_the_code_objects(target: str, module: str) -> None:

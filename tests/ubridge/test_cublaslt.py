@@ -55,6 +55,7 @@ def tensor(rng: np.random.Generator, dtype: str, *shape: int) -> ubridge.DeviceT
     return ubridge.asarray(rng.standard_normal(shape)).astype(dtype)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products(open_device: Opener, rng: np.random.Generator, dtype: str) -> None:
     with open_device() as device, Stream() as stream:

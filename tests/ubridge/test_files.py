@@ -383,6 +383,7 @@ def read_what_is_gone(path: str, how: str) -> None:
             print(error)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="the handler asks Linux for the file's name")
 @pytest.mark.parametrize(
     ("how", "culprit"),

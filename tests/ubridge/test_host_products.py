@@ -296,6 +296,7 @@ def check_products_with_little_room(seed: int, is_chosen: bool) -> None:
     assert bool(host_blas.find_blas().gemm) is is_chosen
 
 
+@pytest.mark.drawn(1)
 @needs_blas
 @pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited and read there")
 @pytest.mark.parametrize("is_chosen", [False, True])

@@ -57,6 +57,7 @@ def test_every_architecture_can_be_made() -> None:
     assert set(CONFIGS) == {*ROWS, "rwkv5"}
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("architecture", sorted(CONFIGS))
 def test_what_was_made_runs(architecture: str, tmp_path: Path, host: Device, seed: int) -> None:
     made = make_model(tmp_path / "m", architecture, seed=seed % 2**32)

@@ -61,6 +61,7 @@ def test_an_image_has_the_kernels_its_sidecar_describes(module: str) -> None:
         assert all(parameter.kind != "unknown" for parameter in merged)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("module", ubridge.modules()[:: rounds(9, 1)])
 def test_the_same_sources_give_the_same_bytes(
     module: str, manifest: dict[str, Any], tmp_path: Path

@@ -94,6 +94,7 @@ def assert_close(got: Array, x: Array, y: Array, dtype: str, told: str) -> None:
     assert (difference <= bound).all(), (told, float(np.nanmax(difference, initial=0)))
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("level", [*levels("matmul_packed"), BY_HAND])
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 def test_products_at_every_level(
@@ -112,6 +113,7 @@ def test_products_at_every_level(
         assert_close(out.to_numpy().astype(np.float64), x.values, y.values, dtype, told)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("level", levels("attention_packed"))
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 def test_vectors_at_every_level(

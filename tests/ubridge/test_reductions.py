@@ -212,6 +212,7 @@ def short_rows(seed: int) -> None:
                 np.testing.assert_array_equal(tensor.argmin(-1).to_numpy(), array.argmin(-1), told)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_short_rows_on_any_number_of_threads(threads: int, seed: int, device: Device) -> None:
     if device.backend != "host":

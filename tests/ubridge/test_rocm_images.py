@@ -60,6 +60,7 @@ def test_images_are_as_new_as_their_sources(module: str, manifest: dict[str, Any
     )
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("module", ubridge.modules())
 @pytest.mark.parametrize("target", rocm_kernels.TARGETS)
 def test_what_is_chosen(module: str, target: str, manifest: dict[str, Any]) -> None:

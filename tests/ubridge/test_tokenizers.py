@@ -29,6 +29,7 @@ from ubridge.models.tokenizers import Tokenizer
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_never_cut_a_character(kind: str, tmp_path: Path, rng: np.random.Generator) -> None:
     tokenizer = of_kind(kind, tmp_path)

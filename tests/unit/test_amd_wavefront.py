@@ -53,6 +53,7 @@ def launch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return run
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4"])
 def test_lanes(launch: Launch, dtype: str, rng: np.random.Generator) -> None:
     name = f"lanes_{dtype[0]}{8 * int(dtype[1])}"

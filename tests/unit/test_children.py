@@ -42,6 +42,7 @@ def ends(how: str) -> None:
         os.abort()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("how", "code"), [("returns", 0), ("raises", 1), ("exits", 7), ("aborts", -signal.SIGABRT)]
 )

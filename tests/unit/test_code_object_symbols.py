@@ -64,6 +64,7 @@ def test_there_are_images_of_every_module() -> None:
     assert sum(path.parent.name == "clang19" for path in FILES) == 2 * len(rocm_kernels.TARGETS)
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_kernel_can_be_looked_up(path: Path) -> None:
     objects = list(code_objects(path))

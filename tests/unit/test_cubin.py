@@ -131,6 +131,7 @@ def test_every_truncation_is_refused(name: str, seed: int) -> None:
             read_cubin(image[:length])
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", ["sm_80", "sm_100f", "old_sm_90a", "relocatable"])
 def test_damaged_files_are_refused_or_read(name: str, seed: int) -> None:
     original = (DATA / f"{name}.cubin").read_bytes()

@@ -58,6 +58,7 @@ def test_an_override_is_named() -> None:
     assert lines[-1] == "set in the environment: UHAL_BACKEND=host"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
 def test_libraries_with_paths_that_are_no_text_are_reported(encoding: str) -> None:
     strange = os.fsdecode(b"/nowhere/lib\xff.so")

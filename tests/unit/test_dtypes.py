@@ -134,6 +134,7 @@ def test_every_small_float_packs_to_its_own_bits(name: str) -> None:
     assert np.isnan(packed_nan.astype(np.float64)[0])
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", NUMPY_SMALL)
 def test_small_floats_round_to_nearest_even_in_one_step(name: str) -> None:
     dtype = NUMPY_SMALL[name]

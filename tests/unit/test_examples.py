@@ -35,6 +35,7 @@ def test_there_are_nine() -> None:
     assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 10)]
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     done = run(path, tmp_path, "--backend", "host")
@@ -69,6 +70,7 @@ def test_03_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
     assert "apt-get install g++" in done.stderr
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["network_test", "component_test"])
 def test_programs_run_as_a_file_and_as_a_command(name: str, tmp_path: Path) -> None:
     options = ("--backend", "host", *(("--seed", "1") if name == "component_test" else ()))

@@ -61,6 +61,7 @@ def test_what_the_images_are() -> None:
     assert read_cubin(third.image()).target == "sm_100f"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
 @pytest.mark.parametrize("mode", MODES)
 def test_what_nvcc_writes_for_many_targets(mode: str, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_every_block_of_python_is_run() -> None:
         assert not {"py", "python3", "pycon"} & set(kinds), f"{page.name} has code nobody runs"
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=page_name)
 def test_code_runs(page: Path, tmp_path: Path) -> None:
     script = tmp_path / "page.py"
@@ -118,6 +119,7 @@ def test_a_shell_understands_every_line_for_one(page: Path) -> None:
         assert (done.returncode, done.stderr) == (0, ""), commands
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("page", SESSIONS, ids=page_name)
 def test_sessions_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     for source in (*page.parent.glob("*.cu"), *page.parent.glob("*.py")):

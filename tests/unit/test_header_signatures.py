@@ -50,6 +50,7 @@ def declarations(signatures: dict[str, Signature]) -> dict[str, str]:
     return {entry: told.declaration for entry, told in signatures.items()}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 @pytest.mark.parametrize(
     "options",

@@ -104,6 +104,7 @@ def worst(got: Any, exact: Any) -> float:
     return float(errors.max())
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize(
     ("name", "exact", "reach", "bound"),
     [

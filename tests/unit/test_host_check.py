@@ -131,6 +131,7 @@ def told(folder: Path, kernel: str, sizes: list[Any], shape: tuple[int, ...]) ->
     return done.stdout + done.stderr
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("kernel", CASES)
 def test_a_planted_mistake_is_named(kernel: str, tmp_path: Path) -> None:
     sizes, shape, words = CASES[kernel]

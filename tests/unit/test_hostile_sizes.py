@@ -194,6 +194,7 @@ def run_case(name: str, seconds: int) -> None:
     print(tracemalloc.get_traced_memory()[1] // MIB)
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_sizes_are_judged_before_work(case: Callable[[], None]) -> None:
     assert int(check_child(run_case, case.__name__, 60)) <= CASES[case]

@@ -287,6 +287,7 @@ def test_truncations_are_refused(name: str, seed: int) -> None:
             read_hsaco(image[:length])
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", [*BY_HIP, "named"])
 def test_damaged_files_are_refused_or_read(name: str, seed: int) -> None:
     original = sample(name)

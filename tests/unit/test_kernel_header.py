@@ -170,6 +170,7 @@ def test_names_come_from_the_text(text: str, names: list[str | None] | None) -> 
     assert [parameter.name for parameter in signature] == (["p", "x"] if names is None else names)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -73,6 +73,7 @@ def test_every_failure_is_raised(
         fake.answer(call, 0)
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_capture_that_could_not_be_used_does_not_begin(
     vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

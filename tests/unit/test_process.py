@@ -429,6 +429,7 @@ LEAVES: dict[Callable[[str], None], str] = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("leave", LEAVES, ids=lambda function: function.__name__)
 def test_leaving_is_silent_and_clean(image: str, leave: Callable[[str], None]) -> None:
     output = check_child(leave, image, options=("-W", "error", "-X", "dev"))

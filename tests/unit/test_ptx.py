@@ -389,6 +389,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
 def test_hostile_text_is_done_with_soon(text: str) -> None:
     # A reader that is not linear would be at these for hours.

@@ -31,7 +31,7 @@ class Case:
         return self.mark if name == "drawn" else None
 
 
-def cases(test: str, *arguments: float, **keywords: tuple[str, ...]) -> list[Any]:
+def cases(test: str, *arguments: float, **keywords: object) -> list[Any]:
     mark = pytest.mark.drawn(*arguments, **keywords).mark if arguments else None
     return [
         Case(test, mark, device=device, dtype=dtype, layout=layout)
@@ -65,6 +65,13 @@ def test_a_count_for_each_value_of_a_parameter(seed: int) -> None:
     kept = drawn(cases("a.py::test_one", 2, each=("dtype",)), seed)
     counts = Counter((one.callspec.params["device"], one.callspec.params["dtype"]) for one in kept)
     assert set(counts.values()) == {2} and len(counts) == len(DEVICES) * len(DTYPES)
+
+
+def test_backends_may_be_cases_themselves(seed: int) -> None:
+    kept = drawn(cases("a.py::test_one", 2, among_backends=True), seed)
+    assert 2 <= len(kept) < 2 + len(DTYPES)
+    dtypes = [drawn(cases("a.py::test_one", 1, among_backends=True, each=("dtype",)), seed)]
+    assert [len(one) for one in dtypes] == [len(DTYPES)]
 
 
 def test_every_dtype_of_a_file_occurs(seed: int) -> None:

@@ -123,6 +123,7 @@ def pixels_of(picture: Path) -> npt.NDArray[np.uint8]:
     return rows.reshape(height, 1 + 3 * width)[:, 1:].reshape(height, width, 3)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("program", DRAW, ids=lambda path: path.stem)
 def test_a_program_of_the_gallery_draws(program: Path, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"

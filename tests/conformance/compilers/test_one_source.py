@@ -50,6 +50,7 @@ def plain_image(row: Row, folder: Path) -> bytes:
 _host_image = cache(uhal.compile.host)
 
 
+@pytest.mark.drawn(1, among_backends=True)
 def test_one_source_tells_its_types_everywhere(
     row: Row, device: Device, tmp_path: Path, rng: np.random.Generator
 ) -> None:

@@ -45,6 +45,7 @@ def words() -> np.ndarray:
     return area[start : start + 64]
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("instruction", "access", "size", "distance"),
     [

@@ -40,6 +40,7 @@ def test_sums_of_rows(cuda: Module, rng: np.random.Generator, seed: int, columns
     np.testing.assert_allclose(y, x.astype("f8").sum(1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("columns", [1, 100, 777])
 def test_softmax(cuda: Module, rng: np.random.Generator, seed: int, columns: int) -> None:
     x = (rng.normal(size=(3, columns)) * 5).astype("f4")
@@ -75,6 +76,7 @@ def test_digits_in_local_memory(cuda: Module, rng: np.random.Generator) -> None:
         assert [int(packed) >> 5 * (9 - digit) & 31 for digit in range(10)] == counts
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("kind", range(6))
 def test_normalization(cuda: Module, rng: np.random.Generator, seed: int, kind: int) -> None:
     x = (rng.normal(size=(2, 300)) * 3 + 1).astype("f4")
@@ -121,6 +123,7 @@ def test_triton_softmax(rng: np.random.Generator, seed: int, variant: str) -> No
     np.testing.assert_allclose(y, softmax(x.astype("f8")), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", ["f16", "bf16", "tf32"])
 def test_triton_products(rng: np.random.Generator, seed: int, kind: str) -> None:
     import ml_dtypes
@@ -138,6 +141,7 @@ def test_triton_products(rng: np.random.Generator, seed: int, kind: str) -> None
     )
 
 
+@pytest.mark.drawn(1)
 @variants("matmul_s8")
 def test_triton_matmul_of_bytes(rng: np.random.Generator, seed: int, variant: str) -> None:
     m, n, k = 45, 70, 50
@@ -147,6 +151,7 @@ def test_triton_matmul_of_bytes(rng: np.random.Generator, seed: int, variant: st
     np.testing.assert_array_equal(c, a.astype("i4") @ b.astype("i4"))
 
 
+@pytest.mark.drawn(1)
 @variants("prefix_sum")
 def test_triton_scan(rng: np.random.Generator, seed: int, variant: str) -> None:
     x, y = rng.integers(-1000, 1000, 1024, dtype="i4"), np.zeros(1024, "i4")

@@ -244,6 +244,7 @@ def test_a_missing_barrier_shows(rng: np.random.Generator) -> None:
         Module(TEXT, "strict").kernel("missing_barrier").launch([1], [256], [at(x), at(y)])
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize(
     ("kernel", "threads", "outcome", "words"),
     [

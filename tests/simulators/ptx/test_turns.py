@@ -54,6 +54,7 @@ def test_what_a_thread_keeps() -> None:
     assert pointer_roots(function) == {"%d4": "%d4", "%d9": "%d4"}
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("check", ["off", "on", "strict"])
 @pytest.mark.parametrize("block", [(1,), (32,), (7, 3), (5, 2, 3), (1024,)])
 @pytest.mark.parametrize("n", [0, 1, 500, 5000])

@@ -109,6 +109,7 @@ def products_of(rounded: Callable[[Array, int], Array]) -> Callable[..., tuple[A
     return products
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_quantized_weights_are_what_dense_ones_of_them_are(
     host: Device, tmp_path: Path, kind: str, seed: int, monkeypatch: pytest.MonkeyPatch

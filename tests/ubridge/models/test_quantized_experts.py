@@ -77,6 +77,7 @@ def assert_near(got: Array, expected: Array) -> None:
     assert np.median(off) <= 0.08, off
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
 @pytest.mark.parametrize("format", ["q8_0", "q4_K", "q4_0"])
 def test_quantized_at_load(host: Device, tmp_path: Path, seed: int, kind: str, format: str) -> None:

@@ -67,6 +67,7 @@ def assert_read_alike(
     compared(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one", tolerance)
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("case", CASES)
 def test_logits_are_those_of_transformers(host: Device, tmp_path: Path, case: str) -> None:
     config, weights, expected = known(case)

@@ -31,6 +31,7 @@ def one_by_one(
     return tuple(ub.linear(x, weight) for weight in weights)
 
 
+@pytest.mark.drawn(2, among_backends=True)
 def test_results_are_those_of_products_that_share_nothing(
     device: Device, tmp_path: Path, seed: int
 ) -> None:
