@@ -47,7 +47,7 @@ class Checks(Operands):
             return self.pointer(operand, space)
         site = Site(self._line, size, access, space, synchronizes, watched_after)
         if space == "shared":
-            return self.reach_shared(self.shared_index(operand), site)
+            return self._reach_shared(self.shared_index(operand), site)
         address = self._address(operand)
         # A device function may be given the address of a caller's variable, an entry has no caller.
         if space == "local" and self._function.is_entry and self._local_variables():
@@ -72,22 +72,19 @@ class Checks(Operands):
         site = Site(self._line, size, access, space, watched_after=watched_after)
         if space == "shared":
             index = self.value(f"add i64 {self.shared_index(operand)}, {distance}")
-            return self.reach_shared(index, site)
+            return self._reach_shared(index, site)
         address = self.value(f"add i64 {self._address(operand)}, {distance}")
         return self.reach_address(address, site)
 
-    def reach_shared(self, index: str, site: Site, counted: str = "") -> str:
-        """A host pointer to shared memory at an index (i64), checked.
-
-        `counted` is the index as it counts, where that is another: -1 for an access nobody makes.
-        """
+    def _reach_shared(self, index: str, site: Site) -> str:
+        """A host pointer to shared memory at an index (i64), checked."""
         number = self.unit.add_site(site)
         total = self.value(f"zext i32 {self.field('total_shared_bytes', 'i32')} to i64")
         count = self.value(f"lshr i64 {total}, {_shift(site.bytes)}")
         right = self.value(f"icmp ult i64 {self._in_units(index, site.bytes)}, {count}")
         self._or_refuse(right, number, index)
         if self.check == "count":
-            count_access(self, number, counted or index)
+            count_access(self, number, index)
         if self.check == "strict":
             self._watch(site, number, index, "shared")
         start = self.field("shared", "ptr")

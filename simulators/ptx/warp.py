@@ -10,7 +10,6 @@ from typing import Literal
 from .emitter import Emitter
 from .memory import elements, space_of
 from .program import Instruction, Operand, Pair
-from .sites import Site
 from .table import instruction
 from .types import B32, BITS, PRED, U32, PtxType
 
@@ -120,7 +119,7 @@ def elect(e: Emitter, i: Instruction) -> None:
 @instruction("ldmatrix", suspends=True)
 def load_matrices(e: Emitter, i: Instruction) -> None:
     registers = elements(i.operands[0])
-    row = e.value(f"ptrtoint ptr {_row(e, i, 8 * len(registers), 'load')} to i64")
+    row = _row(e, i, 8 * len(registers), "load")
     e.ask("matrix_load", len(registers) + (8 if i.has("trans") else 0), "-1", row)
     for index, register in enumerate(registers):
         e.write(register, e.answer(index, 32), B32)
@@ -129,7 +128,7 @@ def load_matrices(e: Emitter, i: Instruction) -> None:
 @instruction("stmatrix", suspends=True)
 def store_matrices(e: Emitter, i: Instruction) -> None:
     registers = elements(i.operands[1])
-    row = e.value(f"ptrtoint ptr {_row(e, i, 8 * len(registers), 'store')} to i64")
+    row = _row(e, i, 8 * len(registers), "store")
     operation = len(registers) + (8 if i.has("trans") else 0)
     e.ask("matrix_store", operation, "-1", row, *(word(e, one) for one in registers))
 
@@ -141,16 +140,25 @@ def move_matrix(e: Emitter, i: Instruction) -> None:
 
 
 def _row(e: Emitter, i: Instruction, lanes: int, access: Literal["load", "store"]) -> str:
-    """The row a lane names; only the first lanes count, others' registers are not read."""
+    """The row a lane names, as an i64; only the first lanes name any."""
     address = i.operands[access == "load"]
-    if e.check == "off" or space_of(i) != "shared" or lanes == WARP:
-        return e.reach(address, space_of(i), ROW_BYTES, access)
-    index = e.shared_index(address)
-    lane = e.special("%laneid", 32)
-    names_one = e.value(f"icmp ult i32 {lane}, {lanes}")
-    used = e.value(f"select i1 {names_one}, i64 {index}, i64 0")
-    counted = e.value(f"select i1 {names_one}, i64 {index}, i64 -1") if e.check == "count" else ""
-    return e.reach_shared(used, Site(i.line, ROW_BYTES, access, "shared"), counted)
+    if e.check == "off" or lanes == WARP:
+        return _reached(e, address, i, access)
+    held = e.slot("i64")
+    e.line(f"store i64 0, ptr {held}")
+    names_one = e.value(f"icmp ult i32 {e.special('%laneid', 32)}, {lanes}")
+    named, after = e.label(), e.label()
+    e.line(f"br i1 {names_one}, label %{named}, label %{after}")
+    e.begin(named)
+    e.line(f"store i64 {_reached(e, address, i, access)}, ptr {held}")
+    e.fall_into(after)
+    return e.value(f"load i64, ptr {held}")
+
+
+def _reached(
+    e: Emitter, address: Operand | None, i: Instruction, access: Literal["load", "store"]
+) -> str:
+    return e.value(f"ptrtoint ptr {e.reach(address, space_of(i), ROW_BYTES, access)} to i64")
 
 
 _SHAPES = {

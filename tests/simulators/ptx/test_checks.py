@@ -275,6 +275,12 @@ TILE = (
     ".shared .align 16 .b8 tile[256]; mov.u32 %r3, tile; mad.lo.u32 %r2, %r1, 4, %r3;"
     "st.shared.u32 [%r2], %r1; bar.sync 0;"
 )
+ROWS = """
+    setp.eq.u32 %p, %r1, 32; @%p st.shared.u32 [tile+{written}], 0; and.b32 %r5, %r1, 31;
+    setp.lt.u32 %p, %r5, {lanes}; and.b32 %r5, %r5, 7; mad.lo.u32 %r5, %r5, 16, 128;
+    add.u32 %r5, %r5, %r3; selp.b32 %r5, %r5, -16, %p; cvt.u64.u32 %d3, %r5;
+    cvta.shared.u64 %d3, %d3; ldmatrix.sync.aligned.m8n8."""
+"""Only the first lanes name a row of the tile, from byte 128 on, while thread 32 writes."""
 RACES = {
     "two writers": "st.shared.u32 [tile], %r1;",
     "a reader after a writer": """
@@ -292,6 +298,9 @@ RACES = {
     "a barrier of another warp only": """
         st.shared.u32 [%r2], %r1; bar.warp.sync -1; xor.b32 %r2, %r2, 128;
         ld.shared.u32 %r4, [%r2];""",
+    "a matrix and a writer of its last row": (
+        ROWS.format(written=252, lanes=8) + "x1.shared.b16 {%r4}, [%r5];"
+    ),
 }
 PROPER = {
     "a barrier between": """
@@ -307,6 +316,15 @@ PROPER = {
         st.shared.u32 [%r2], %r1; ld.shared.u32 %r4, [%r2]; st.shared.u32 [%r2], %r4;""",
     "one value from all": "bar.sync 0; mov.b32 %r4, 7; st.shared.u32 [tile], %r4;",
     "many readers": "st.shared.u32 [%r2], %r1; bar.sync 0; ld.shared.u32 %r4, [tile];",
+    "a matrix and a writer elsewhere": (
+        ROWS.format(written=0, lanes=8) + "x1.shared.b16 {%r4}, [%r5];"
+    ),
+    "two matrices and a writer elsewhere": (
+        ROWS.format(written=0, lanes=16) + "x2.shared.b16 {%r4, %r6}, [%r5];"
+    ),
+    "a matrix through a generic address": (
+        ROWS.format(written=0, lanes=8) + "x1.b16 {%r4}, [%d3];"
+    ),
 }
 
 
