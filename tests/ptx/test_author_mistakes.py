@@ -97,37 +97,37 @@ def negative_of_unsigned(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None
     y[n + -1] = a  # here
 
 
-@built("-: expected a signed integer or a float, got u32")
+@built("-: expected a signed integer or a float, got a value of type u32")
 def negated_unsigned(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     z[0] = i32(-n)  # here
 
 
-@built("/: expected f32 or f64, got u32. Use `//`.")
+@built("/: expected f32 or f64, got a value of type u32. Use `//` of integers")
 def divided_integers(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     y[n / 2] = a  # here
 
 
-@built("//: expected integers, got f32")
+@built("//: expected integers, got a value of type f32")
 def floor_divided_floats(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     y[0] = a // 2  # here
 
 
-@built("&: expected integers or predicates, got f32")
+@built("&: expected integers or predicates, got a value of type f32")
 def logic_of_floats(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     y[0] = a & a  # here
 
 
-@built("<<: expected an integer, got f32")
+@built("<<: expected an integer, got a value of type f32")
 def shifted_float(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     y[0] = a << 1  # here
 
 
-@built("~: expected an integer or a predicate, got f32")
+@built("~: expected an integer or a predicate, got a value of type f32")
 def inverted_float(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     y[0] = ~a  # here
 
 
-@built("+: expected numbers, got predicates")
+@built("+: expected numbers, got a value of type pred")
 def added_predicates(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     z[0] = i32((n < 3) + (n < 4))  # here
 
@@ -148,7 +148,7 @@ def root_of_integer(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     y[0] = ptx.sqrt(n)  # here
 
 
-@built("fma: expected floats, got u32")
+@built("fma: expected floats, got a value of type u32")
 def fused_integers(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     y[ptx.fma(n, n, n)] = a  # here
 
@@ -205,7 +205,7 @@ def python_and(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
         y[0] = a
 
 
-@built("expected an integer known while the kernel is built")
+@built("range, int, float: expected a number known while the kernel is built")
 def python_range(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     for i in range(n):  # here
         y[i] = a
@@ -281,14 +281,14 @@ def set_in_a_loop_that_may_not_run(n: Any, a: Any, x: Any, y: Any, z: Any, h: An
     y[0] = last + 1  # here
 
 
-@built("store: expected a value that is computed on every way here")
+@built("store: expected a value computed on every way here")
 def used_behind_its_branch(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     with if_(n < 3):
         value = a * 2
     y[0] = value  # here
 
 
-@built("store: expected a value that is computed on every way here")
+@built("store: expected a value computed on every way here")
 def sum_that_is_no_variable(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     total = f32(0)
     for i in loop(n):
@@ -296,7 +296,7 @@ def sum_that_is_no_variable(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> N
     y[0] = total  # here
 
 
-@built("-: expected a value that is computed on every way here")
+@built("-: expected a value computed on every way here")
 def used_in_the_other_branch(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
     with if_(n < 3):
         value = a * 2

@@ -84,95 +84,20 @@ from uhal.ptx.warp import (
     warp_reduce,
 )
 
-__all__ = [
-    "DeviceFunction",
-    "Kernel",
-    "Pointer",
-    "Type",
-    "Value",
-    "Variable",
-    "absolute",
-    "active_mask",
-    "barrier",
-    "barrier_arrive",
-    "bf16",
-    "bits_as",
-    "block_index",
-    "block_size",
-    "break_",
-    "ceil",
-    "constant",
-    "continue_",
-    "copies_commit",
-    "copies_wait",
-    "copy_async",
-    "count_ones",
-    "dot4",
-    "dynamic_shared",
-    "else_",
-    "exit_",
-    "f16",
-    "f32",
-    "f64",
-    "fast_cos",
-    "fast_divide",
-    "fast_exp",
-    "fast_exp2",
-    "fast_log",
-    "fast_log2",
-    "fast_reciprocal",
-    "fast_rsqrt",
-    "fast_sin",
-    "fast_tanh",
-    "fence",
-    "floor",
-    "fma",
-    "function",
-    "global_index",
-    "global_size",
-    "grid_size",
-    "i16",
-    "i32",
-    "i64",
-    "i8",
-    "if_",
-    "kernel",
-    "lane_index",
-    "leading_zeros",
-    "load",
-    "load_matrices",
-    "local",
-    "loop",
-    "match_any",
-    "maximum",
-    "minimum",
-    "module_variable",
-    "multiply_high",
-    "multiply_matrices",
-    "op",
-    "pack",
-    "pred",
-    "printf",
-    "reciprocal",
-    "reverse_bits",
-    "round_even",
-    "select",
-    "shared",
-    "shuffle",
-    "special",
-    "sqrt",
-    "text",
-    "text_of",
-    "thread_index",
-    "trunc",
-    "u16",
-    "u32",
-    "u64",
-    "u8",
-    "unpack",
-    "variable",
-    "vote",
-    "warp_barrier",
-    "warp_reduce",
-    "while_",
-]
+__all__ = ["DeviceFunction", "Kernel", "Pointer", "Type", "Value", "Variable"]
+__all__ += ["kernel", "function", "load", "text_of", "variable", "select", "bits_as"]
+__all__ += ["op", "printf", "text"]
+__all__ += ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64"]
+__all__ += ["pred", "if_", "else_", "while_", "loop", "break_", "continue_", "exit_"]
+__all__ += ["shared", "dynamic_shared", "local", "constant", "module_variable"]
+__all__ += ["copy_async", "copies_commit", "copies_wait", "special", "lane_index"]
+__all__ += ["thread_index", "block_index", "block_size", "grid_size"]
+__all__ += ["global_index", "global_size"]
+__all__ += ["barrier", "barrier_arrive", "warp_barrier", "fence"]
+__all__ += ["shuffle", "vote", "match_any", "active_mask", "warp_reduce"]
+__all__ += ["load_matrices", "multiply_matrices", "pack", "unpack"]
+__all__ += ["fma", "minimum", "maximum", "absolute", "sqrt", "reciprocal"]
+__all__ += ["floor", "ceil", "trunc", "round_even"]
+__all__ += ["fast_exp", "fast_exp2", "fast_log", "fast_log2", "fast_sin", "fast_cos"]
+__all__ += ["fast_tanh", "fast_rsqrt", "fast_reciprocal", "fast_divide"]
+__all__ += ["count_ones", "leading_zeros", "reverse_bits", "multiply_high", "dot4"]

@@ -7,14 +7,14 @@ been computed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator
+from typing import NoReturn
 
-from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.ptx.instructions import Version, needs
 from uhal.ptx.types import Type
 
@@ -26,11 +26,14 @@ MOST_STATIC_SHARED = 48 << 10
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _LETTERS = {"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d"}
-_is_internal: dict[str, bool] = {}
+_is_internal: dict[str, bool] = {contextlib.__file__: True}
 """By file; a code object takes long to hash."""
 
+Line = tuple[str, int]
+"""File and number of a line of Python."""
 
-def caller() -> tuple[str, int]:
+
+def caller() -> Line:
     """File and line of the innermost frame that is no part of the builder."""
     frame = sys._getframe(1)
     while True:
@@ -43,32 +46,40 @@ def caller() -> tuple[str, int]:
         frame = frame.f_back
 
 
-def location(where: tuple[str, int]) -> str:
+def location(where: Line) -> str:
     """A file and a line as messages end with them."""
     return f"[{os.path.basename(where[0])}:{where[1]}]"
 
 
-def refuse(message: str, kind: type[DeviceError] = ArgumentTypeError) -> NoReturn:
-    """Raise an error that ends with the line of the kernel's author."""
-    raise kind(f"{message} {location(caller())}")
+def here() -> str:
+    """The line of the kernel's author as messages name it."""
+    return location(caller())
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise an error of types that ends with the line of the kernel's author."""
+    raise ArgumentTypeError(f"{message} {here()}")
+
+
+def refuse_value(message: str) -> NoReturn:
+    """Raise an error of values that ends with the line of the kernel's author."""
+    raise ArgumentValueError(f"{message} {here()}")
+
+
+def braces(texts: Iterable[str]) -> str:
+    """The text of a vector."""
+    return f"{{{', '.join(texts)}}}"
 
 
 class Scope:
     """A body of statements; values made in it are usable while it is open."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, again: str = "", end: str = "") -> None:
         self.kind = kind
-        self.where = caller()
+        self.where = here()
         self.is_open = True
-
-
-class Loop(Scope):
-    """The body of a loop, with the labels that `continue_` and `break_` branch to."""
-
-    def __init__(self, again: str, end: str) -> None:
-        super().__init__("loop")
-        self.again = again
-        self.end = end
+        self.again, self.end = again, end
+        """Labels of a loop that `continue_` and `break_` branch to."""
 
 
 class Program:
@@ -118,18 +129,14 @@ class Builder:
         self.ended_if: tuple[int, str, dict[object, None], dict[object, None]] | None = None
         """The last `if_`: lines up to its end, its label, `unset` before and after it."""
         self.shared_bytes = 0
-        self.head: tuple[str, int] | None = None
+        self.head: Line | None = None
         """The line of the function's head, while its parameters and its end are built."""
-        self.abandoned: tuple[str, int] | None = None
-        """Location of a loop that Python's `break` or an error left."""
+        self.abandoned: Scope | None = None
+        """A body that Python's `break` or an error left."""
         self._counts = dict.fromkeys(_LETTERS, 0)
         self._labels = 0
         self._names = 0
-        self._told: tuple[str, int] | None = None
-
-    def open_head(self, body: Callable[..., Any]) -> None:
-        """Attribute statements to the line of a function's head, until `head` is `None`."""
-        self.head = (body.__code__.co_filename, body.__code__.co_firstlineno)
+        self._told: Line | None = None
 
     def register(self, of: Type) -> str:
         """A new register."""
@@ -148,8 +155,6 @@ class Builder:
 
     def emit(self, spelling: str, *operands: str, guard: str = "") -> None:
         """Add an instruction that the table has."""
-        if self.abandoned is not None:
-            self._refuse_abandoned()
         if spelling not in self.program.spelled:
             self.program.spelled.add(spelling)
             self.program.need(*needs(spelling))
@@ -159,13 +164,7 @@ class Builder:
             files = self.program.files
             number = files.setdefault(where[0], len(files) + 1)
             self.lines.append(f".loc {number} {where[1]} 1")
-        self.lines.append(
-            f"{guard}{spelling} {', '.join(operands)};" if operands else f"{spelling};"
-        )
-
-    def raw(self, line: str) -> None:
-        """Add a line that is no instruction of the table."""
-        self.lines.append(line)
+        self.lines.append(f"{guard}{spelling}{' ' * bool(operands)}{', '.join(operands)};")
 
     def mark(self, label: str) -> None:
         """Let a label stand here."""
@@ -175,31 +174,31 @@ class Builder:
         """Branch to a label, under a guard such as `@!%p1 `."""
         self.emit("bra", label, guard=guard)
 
-    def enter(self, scope: Scope) -> None:
-        """Begin a body."""
+    @contextlib.contextmanager
+    def scope(self, scope: Scope) -> Iterator[None]:
+        """Build a body."""
         self.scopes.append(scope)
+        try:
+            yield
+        except BaseException:
+            self.abandoned = scope
+            raise
+        finally:
+            self.leave(scope)
 
     def leave(self, scope: Scope) -> None:
         """End a body, and those within it that were left by an error."""
-        while self.scopes[-1] is not scope:
+        while scope.is_open:
             self.scopes.pop().is_open = False
-        self.scopes.pop().is_open = False
-
-    def innermost_loop(self, operation: str) -> Loop:
-        """The loop that a statement belongs to."""
-        for scope in reversed(self.scopes):
-            if isinstance(scope, Loop):
-                return scope
-        refuse(
-            f"{operation}: expected to stand in a loop of the kernel, got none around it. "
-            "Put it into `while_` or `loop`.",
-            ArgumentValueError,
-        )
 
     def body(self) -> str:
         """The function's body, in braces."""
         if self.abandoned is not None:
-            self._refuse_abandoned()
+            raise ArgumentValueError(
+                f"{self.abandoned.kind}: expected its body to run to the end while the kernel is "
+                "built, got Python's `break` or an error. Use `break_()` of uhal.ptx. "
+                f"{self.abandoned.where}"
+            )
         registers = "".join(
             f"\t.reg .{kind} {letters}<{self._counts[kind] + 1}>;\n"
             for kind, letters in _LETTERS.items()
@@ -210,31 +209,20 @@ class Builder:
         )
         return f"{{\n{registers}{lines}}}\n"
 
-    def _refuse_abandoned(self) -> NoReturn:
-        assert self.abandoned is not None
-        raise ArgumentValueError(
-            "loop: expected its body to run to the end while the kernel is built, got Python's "
-            f"`break`. Use `break_()` of uhal.ptx. {location(self.abandoned)}"
-        )
-
 
 _building = threading.local()
 
 
 def current(operation: str) -> Builder:
     """The function that this thread builds. `ArgumentValueError` outside a kernel."""
-    stack = getattr(_building, "stack", None)
+    stack: list[Builder] = _building.__dict__.get("stack", [])
     if not stack:
-        refuse(
-            f"{operation}: expected to be called while a kernel is built, got a call outside. "
-            "Move it into a function decorated with `@kernel`.",
-            ArgumentValueError,
-        )
-    found: Builder = stack[-1]
-    return found
+        hint = "Move it into a function decorated with `@kernel`."
+        refuse_value(f"{operation}: expected a call while a kernel is built, got another. {hint}")
+    return stack[-1]
 
 
-@contextmanager
+@contextlib.contextmanager
 def building(builder: Builder) -> Iterator[None]:
     """Make a function the current one of this thread."""
     stack = _building.__dict__.setdefault("stack", [])

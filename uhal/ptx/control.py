@@ -6,101 +6,73 @@ A plain Python `if` or `for` acts while the kernel is built: it chooses or repea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from uhal.errors import ArgumentValueError
-from uhal.ptx.builder import Builder, Loop, Scope, current, refuse
-from uhal.ptx.types import Type, i32, pred
-from uhal.ptx.values import Operand, Value, Variable, check, describe, operand, variable
-
-
-def _predicate(value: object, operation: str) -> Value:
-    if not isinstance(value, Value) or value.type is not pred:
-        refuse(f"{operation}: expected a predicate, got {describe(value)}. Compare something.")
-    check(value, operation)
-    return value
+from uhal.ptx.builder import Builder, Scope, current, refuse, refuse_value
+from uhal.ptx.types import i32, pred
+from uhal.ptx.values import Operand, Value, Variable, expect, operand, variable
 
 
-class if_:
-    """A body that runs where a predicate holds: `with if_(i < n):`."""
-
-    def __init__(self, condition: Value) -> None:
-        self._condition = _predicate(condition, "if_")
-        self._scope = Scope("if_")
-
-    def __enter__(self) -> None:
-        builder = self._builder = current("if_")
-        self._end = builder.label()
-        builder.branch(self._end, f"@!{self._condition.text} ")
-        self._unset = dict(builder.unset)
-        builder.enter(self._scope)
-
-    def __exit__(self, *raised: object) -> None:
-        builder = self._builder
-        builder.leave(self._scope)
-        builder.mark(self._end)
-        # What one way sets and the other does not may have no value behind both.
-        builder.ended_if = (len(builder.lines), self._end, self._unset, builder.unset)
-        builder.unset = dict(self._unset)
+def _unless(condition: Value, end: str, operation: str) -> None:
+    builder = expect(condition, operation, "a predicate", (pred,), "Compare something.")
+    builder.branch(end, f"@!{condition.text} ")
 
 
-class else_:
-    """The alternative to the `if_` directly before it: `with else_():`."""
+@contextmanager
+def if_(condition: Value) -> Iterator[None]:
+    """Make a body that runs where a predicate holds.
 
-    def __enter__(self) -> None:
-        builder = self._builder = current("else_")
-        ended = builder.ended_if
-        if ended is None or ended[0] != len(builder.lines):
-            refuse(
-                "else_: expected to stand directly behind an `if_`, got other statements between "
-                "them.",
-                ArgumentValueError,
-            )
-        _, label, before, self._unset = ended
-        self._end = builder.label()
-        builder.lines.pop()
-        builder.branch(self._end)
-        builder.mark(label)
-        builder.unset = dict(before)
-        self._scope = Scope("else_")
-        builder.enter(self._scope)
-
-    def __exit__(self, *raised: object) -> None:
-        builder = self._builder
-        builder.leave(self._scope)
-        builder.mark(self._end)
-        builder.unset = {**self._unset, **builder.unset}
-
-
-class while_:
-    """A body that runs as long as a condition holds: `with while_(lambda: i < n):`.
-
-    The condition is built once and runs before every turn.
+    Write `with if_(i < n):`.
     """
+    builder = current("if_")
+    end, unset = builder.label(), dict(builder.unset)
+    _unless(condition, end, "if_")
+    with builder.scope(Scope("if_")):
+        yield
+    builder.mark(end)
+    # A variable that only one of two ways sets may have no value behind both.
+    builder.ended_if = (len(builder.lines), end, unset, builder.unset)
+    builder.unset = dict(unset)
 
-    def __init__(self, condition: Callable[[], Value]) -> None:
-        if not callable(condition):
-            refuse(
-                f"while_: expected a function that makes the condition, got {describe(condition)}. "
-                "Write `while_(lambda: …)`."
-            )
-        self._condition = condition
 
-    def __enter__(self) -> None:
-        builder = self._builder = current("while_")
-        head, end = builder.label(), builder.label()
-        self._scope = Loop(head, end)
-        self._unset = dict(builder.unset)
-        builder.mark(head)
-        builder.enter(self._scope)
-        condition = _predicate(self._condition(), "while_")
-        builder.branch(end, f"@!{condition.text} ")
+@contextmanager
+def else_() -> Iterator[None]:
+    """Make the alternative to the `if_` directly before it.
 
-    def __exit__(self, *raised: object) -> None:
-        builder = self._builder
-        builder.branch(self._scope.again)
-        builder.leave(self._scope)
-        builder.mark(self._scope.end)
-        builder.unset = self._unset
+    Write `with else_():`.
+    """
+    builder = current("else_")
+    if builder.ended_if is None or builder.ended_if[0] != len(builder.lines):
+        refuse_value("else_: expected to stand directly behind an `if_`, got other statements.")
+    _, label, before, unset = builder.ended_if
+    end = builder.label()
+    builder.lines.pop()
+    builder.branch(end)
+    builder.mark(label)
+    builder.unset = dict(before)
+    with builder.scope(Scope("else_")):
+        yield
+    builder.mark(end)
+    builder.unset = {**unset, **builder.unset}
+
+
+@contextmanager
+def while_(condition: Callable[[], Value]) -> Iterator[None]:
+    """Make a body that runs as long as a condition holds.
+
+    Write `with while_(lambda: i < n):`. The condition is built once and runs before every turn.
+    """
+    builder = current("while_")
+    if not callable(condition):
+        refuse(f"while_: expected a function that makes the condition, got {condition!r}.")
+    scope, unset = Scope("loop", builder.label(), builder.label()), dict(builder.unset)
+    builder.mark(scope.again)
+    with builder.scope(scope):
+        _unless(condition(), scope.end, "while_")
+        yield
+        builder.branch(scope.again)
+    builder.mark(scope.end)
+    builder.unset = unset
 
 
 def loop(
@@ -118,57 +90,57 @@ def loop(
     if not of.is_integer:
         refuse(f"loop: expected integers, got {of}. Convert the bounds.")
     if not isinstance(unroll, int) or unroll < 1:
-        refuse(f"loop: expected unroll of at least 1, got {unroll!r}.", ArgumentValueError)
+        refuse_value(f"loop: expected unroll of at least 1, got {unroll!r}.")
     if not isinstance(step, Value) and step <= 0:
-        refuse(
-            f"loop: expected a step above 0, got {step!r}. Count down from the end.",
-            ArgumentValueError,
-        )
-    counter = variable(of, of(start) if isinstance(start, Value) else start)
-    end = operand(of(stop) if isinstance(stop, Variable) else stop, of, "loop")
-    by = operand(of(step) if isinstance(step, Variable) else step, of, "loop")
-    return _turns(builder, of, counter, end, by, unroll)
-
-
-def _turns(
-    builder: Builder, of: Type, counter: Variable, stop: str, step: str, unroll: int
-) -> Iterator[Value]:
-    head, behind = builder.label(), builder.label()
-    scope = Loop("", behind)
-    unset = dict(builder.unset)
+        refuse_value(f"loop: expected a step above 0, got {step!r}. Count down from the end.")
+    counter = variable(of, start)
+    end, by = (
+        operand(one.copy() if isinstance(one, Variable) else one, of, "loop")
+        for one in (stop, step)
+    )
+    head, scope, unset = builder.label(), Scope("loop", end=builder.label()), dict(builder.unset)
     builder.mark(head)
-    builder.enter(scope)
+    builder.scopes.append(scope)
     for _ in range(unroll):
         scope.again = builder.label()
         ended = builder.register(pred)
-        builder.emit(f"setp.ge.{of.ptx}", ended, counter.text, stop)
-        builder.branch(behind, f"@{ended} ")
+        builder.emit(f"setp.ge.{of.ptx}", ended, counter.text, end)
+        builder.branch(scope.end, f"@{ended} ")
         try:
             # A value of its own for each copy of the body, which the step does not change.
             yield counter.copy() if unroll > 1 else Value(builder, of, counter.text)
         except GeneratorExit:
-            builder.abandoned = scope.where
+            builder.abandoned = scope
             raise
         if not scope.is_open:
             return  # left by an error on the way
         builder.mark(scope.again)
-        builder.emit(f"add.{of.ptx}", counter.text, counter.text, step)
+        builder.emit(f"add.{of.ptx}", counter.text, counter.text, by)
     builder.branch(head)
     builder.leave(scope)
-    builder.mark(behind)
+    builder.mark(scope.end)
     builder.unset = unset
 
 
 def break_() -> None:
     """Leave the innermost loop."""
-    builder = current("break_")
-    builder.branch(builder.innermost_loop("break_").end)
+    builder, scope = _innermost_loop("break_")
+    builder.branch(scope.end)
 
 
 def continue_() -> None:
     """Go on with the next turn of the innermost loop."""
-    builder = current("continue_")
-    builder.branch(builder.innermost_loop("continue_").again)
+    builder, scope = _innermost_loop("continue_")
+    builder.branch(scope.again)
+
+
+def _innermost_loop(operation: str) -> tuple[Builder, Scope]:
+    builder = current(operation)
+    for scope in reversed(builder.scopes):
+        if scope.kind == "loop":
+            return builder, scope
+    hint = "Put it into `while_` or `loop`."
+    refuse_value(f"{operation}: expected to stand in a loop of the kernel, got none. {hint}")
 
 
 def exit_() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from uhal.ptx.builder import refuse
-from uhal.ptx.types import Type, bf16, f32, pred, u32
-from uhal.ptx.values import Value, Variable, check, constant_of, describe, select, unary
+from uhal.ptx.types import NUMBERS, Type, bf16, f16, f32, f64, pred, u32
+from uhal.ptx.values import Value, Variable, check, constant_of, expect, select, unary
 
 
 def convert(value: object, to: Type) -> Value:
@@ -43,14 +43,10 @@ def _of_bfloat(value: Value, to: Type) -> Value:
 
 def bits_as(value: Value, to: Type) -> Value:
     """Return the same bits as a value of another type of that width."""
-    if not isinstance(value, Value):
-        refuse(f"bits_as: expected a value of the kernel, got {describe(value)}.")
-    check(value, "bits_as")
+    expect(value, "bits_as", "a number", NUMBERS, "Use `select` of a predicate.")
     if not isinstance(to, Type) or to.register != value.type.register or to.value_type is not to:
-        refuse(
-            f"bits_as: expected a type of {value.type.bits} bits, got {to!r}. Use {value.type}(…) "
-            "to convert."
-        )
+        hint = f"Convert with {value.type}(…)."
+        refuse(f"bits_as: expected a type of {value.type.bits} bits, got {to!r}. {hint}")
     if isinstance(value, Variable):
         value = value.copy()
     return Value(value.builder, to, value.text, value.scope)
@@ -58,8 +54,7 @@ def bits_as(value: Value, to: Type) -> Value:
 
 def rounded(value: Value, how: str, operation: str) -> Value:
     """Round a float to a whole number, kept as a float; `how` is PTX's `rni`, `rmi`, …."""
-    if not isinstance(value, Value) or not value.type.is_float or value.type is bf16:
-        refuse(f"{operation}: expected f16, f32 or f64, got {describe(value)}. Convert it.")
+    expect(value, operation, "f16, f32 or f64", (f16, f32, f64))
     return unary(f"cvt.{how}.{value.type.ptx}.{value.type.ptx}", value)
 
 

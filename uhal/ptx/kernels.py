@@ -13,9 +13,8 @@ from uhal.device import DeviceLike
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 from uhal.images.ptx import SIGNATURE_MARK
 from uhal.module import Module
-from uhal.ptx.builder import Builder, Program, building
-from uhal.ptx.parameters import parameters_of, require_names
-from uhal.ptx.python_flow import check_flow
+from uhal.ptx.builder import Program
+from uhal.ptx.parameters import build, parameters_of
 from uhal.signature import Signature
 
 _MODULES: weakref.WeakValueDictionary[tuple[Context, bytes], Module] = weakref.WeakValueDictionary()
@@ -38,8 +37,7 @@ class Kernel:
         self.signature = Signature.parse(signature, entry=self.name)
         self.max_threads = max_threads
         """Most threads of a block, which lets the driver give each more registers."""
-        self._parameters = parameters_of(self.signature, self.name)
-        require_names(body, self._parameters, self.name)
+        self._parameters = parameters_of(body, self.signature)
         self._body = body
         self._text: str | None = None
         self._lock = threading.RLock()
@@ -64,47 +62,29 @@ class Kernel:
     @property
     def function(self) -> Function:
         """The `uhal.Function` on the current device."""
-        context = chosen_context(Module, None)
-        found = self._functions.get(context)
-        if found is None or found[0].closed:
-            found = self._loaded(context)
-        return found[1]
+        return self._loaded(chosen_context(Module, None))[1]
 
     def __getitem__(self, configuration: Any) -> BoundLaunch:
         """Fix grid, block, shared bytes and stream, as `Function` does; call it to launch."""
-        return self.function[configuration]
+        return self._loaded(chosen_context(Module, None))[1][configuration]
 
     def _loaded(self, context: Context) -> tuple[Module, Function]:
-        with self._lock:
-            found = self._functions.get(context)
-            if found is None or found[0].closed:
+        found = self._functions.get(context)
+        if found is None or found[0].closed:
+            with self._lock:
                 module = _load(self.ptx, context, self.name)
                 found = self._functions[context] = (module, module.get_function(self.name))
-            return found
+        return found
 
     def build(self, program: Program) -> str:
         """Run the function; return the text of the entry."""
-        check_flow(self._body.__code__)
-        builder = Builder(program, self.name)
-        builder.open_head(self._body)
-        with building(builder):
-            values = [
-                one.value(builder, f"{self.name}_{index}", "global")
-                for index, one in enumerate(self._parameters)
-            ]
-            builder.head = None
-            if self._body(*values) is not None:
-                raise ArgumentTypeError(
-                    f"{self.name}: expected a kernel to return nothing, got a value. Store it."
-                )
-            builder.open_head(self._body)
-            builder.emit("ret")
+        body = build(program, self.name, self._body, self._parameters, "global")
         parameters = ",\n".join(
             f"\t.param .{'u64' if one.is_pointer else one.of.in_memory} {self.name}_{index}"
             for index, one in enumerate(self._parameters)
         )
         bound = "" if self.max_threads is None else f".maxntid {self.max_threads}, 1, 1\n"
-        return f".visible .entry {self.name}(\n{parameters}\n)\n{bound}{builder.body()}"
+        return f".visible .entry {self.name}(\n{parameters}\n)\n{bound}{body}"
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name}({self.signature.declaration})>"
@@ -124,26 +104,19 @@ def kernel(
             "kernel: expected a signature, as in @kernel('u32 n, f32* x'), got "
             f"{type(signature).__name__}. Write it behind the decorator's name."
         )
-
-    def decorate(body: Callable[..., Any]) -> Kernel:
-        return Kernel(body, signature, max_threads)
-
-    return decorate
+    return lambda body: Kernel(body, signature, max_threads)
 
 
 def text_of(*kernels: Kernel) -> str:
     """Return the PTX of one module with all these kernels."""
     names = [one.name for one in kernels]
     if len(set(names)) != len(names) or not kernels:
-        raise ArgumentValueError(
-            f"text_of: expected kernels with different names, got {', '.join(names) or 'none'}."
-        )
+        given = ", ".join(names) or "none"
+        raise ArgumentValueError(f"text_of: expected kernels with different names, got {given}.")
     program = Program()
     bodies = "\n".join(one.build(program) for one in kernels)
-    signatures = "".join(
-        f"{SIGNATURE_MARK}{one.name}: {one.signature.declaration}\n" for one in kernels
-    )
-    return program.text(bodies, signatures)
+    heads = (f"{SIGNATURE_MARK}{one.name}: {one.signature.declaration}\n" for one in kernels)
+    return program.text(bodies, "".join(heads))
 
 
 def load(*kernels: Kernel, device: DeviceLike | None = None) -> Module:

@@ -5,20 +5,17 @@ The largest errors of approximations stand in the PTX manual, 9.7.3: `fast_exp2`
 
 from __future__ import annotations
 
-from uhal.ptx.builder import refuse
 from uhal.ptx.conversions import rounded
-from uhal.ptx.types import Type, f32, f64, i32, u32
-from uhal.ptx.values import Operand, Value, check, describe, emitted, operand, pair, unary
+from uhal.ptx.types import FLOATS, INTEGERS, NUMBERS, SIGNED, WORDS, Type, f32, f64, i32, u32
+from uhal.ptx.values import Operand, Value, emitted, expect, operand, pair, unary
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
 
 
 def _float(value: Value, operation: str, *types: Type) -> Value:
-    if not isinstance(value, Value) or value.type not in types:
-        names = ", ".join(one.name for one in types)
-        refuse(f"{operation}: expected {names}, got {describe(value)}. Convert it: f32(…).")
-    check(value, operation)
+    names = ", ".join(one.name for one in types)
+    expect(value, operation, names, types, "Convert it: f32(…).")
     return value
 
 
@@ -26,19 +23,15 @@ def fma(a: Operand, b: Operand, c: Operand) -> Value:
     """Return a · b + c, rounded once."""
     first, second = pair("fma", a, b)
     of = first.type
-    if not of.is_float:
-        refuse(f"fma: expected floats, got {of}. Use `a * b + c`.")
+    expect(first, "fma", "floats", FLOATS, "Use `a * b + c`.")
     third = operand(c, of, "fma")
     return emitted(first.builder, of, f"fma.rn.{of.ptx}", first.text, second.text, third)
 
 
 def _extreme(operation: str, a: Operand, b: Operand) -> Value:
     first, second = pair(operation, a, b)
-    if first.type.kind == "pred":
-        refuse(f"{operation}: expected numbers, got predicates. Use `&` or `|`.")
-    return emitted(
-        first.builder, first.type, f"{operation}.{first.type.ptx}", first.text, second.text
-    )
+    builder = expect(first, operation, "numbers", NUMBERS, "Use `&` or `|`.")
+    return emitted(builder, first.type, f"{operation}.{first.type.ptx}", first.text, second.text)
 
 
 def minimum(a: Operand, b: Operand) -> Value:
@@ -53,8 +46,7 @@ def maximum(a: Operand, b: Operand) -> Value:
 
 def absolute(value: Value) -> Value:
     """Return the magnitude of a signed integer or a float."""
-    if not isinstance(value, Value) or value.type.kind not in ("int", "float"):
-        refuse(f"absolute: expected a signed integer or a float, got {describe(value)}.")
+    expect(value, "absolute", "a signed integer or a float", SIGNED)
     return unary(f"abs.{value.type.ptx}", value)
 
 
@@ -160,17 +152,15 @@ def reverse_bits(value: Value) -> Value:
 
 
 def _word(value: Value, operation: str) -> str:
-    if not isinstance(value, Value) or not value.type.is_integer or value.type.bits < 32:
-        refuse(f"{operation}: expected an integer of 32 or 64 bits, got {describe(value)}.")
+    expect(value, operation, "an integer of 32 or 64 bits", WORDS)
     return value.type.register
 
 
 def multiply_high(a: Operand, b: Operand) -> Value:
     """Return the upper half of an integer product."""
     first, second = pair("multiply_high", a, b)
-    if not first.type.is_integer:
-        refuse(f"multiply_high: expected integers, got {first.type}.")
-    return emitted(first.builder, first.type, f"mul.hi.{first.type.ptx}", first.text, second.text)
+    builder = expect(first, "multiply_high", "integers", INTEGERS)
+    return emitted(builder, first.type, f"mul.hi.{first.type.ptx}", first.text, second.text)
 
 
 def dot4(a: Value, b: Value, c: Operand) -> Value:
@@ -178,12 +168,8 @@ def dot4(a: Value, b: Value, c: Operand) -> Value:
 
     `i32` operands hold signed bytes, `u32` unsigned ones; the result has the type of c, or `i32`.
     """
-    texts, kinds = [], []
     for one in (a, b):
-        if not isinstance(one, Value) or one.type not in (i32, u32):
-            refuse(f"dot4: expected i32 or u32, got {describe(one)}. Convert it.")
-        builder = check(one, "dot4")
-        texts.append(one.text)
-        kinds.append(one.type.ptx)
+        builder = expect(one, "dot4", "i32 or u32", (i32, u32))
     of = c.type if isinstance(c, Value) and c.type is u32 else i32
-    return emitted(builder, of, f"dp4a.{'.'.join(kinds)}", *texts, operand(c, of, "dot4"))
+    spelling = f"dp4a.{a.type.ptx}.{b.type.ptx}"
+    return emitted(builder, of, spelling, a.text, b.text, operand(c, of, "dot4"))

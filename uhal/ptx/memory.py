@@ -6,22 +6,20 @@ vectors by one instruction, whose address must be a multiple of the vector's byt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
 
-from uhal.errors import ArgumentValueError
-from uhal.ptx.builder import MOST_STATIC_SHARED, Builder, current, refuse
+from uhal.ptx.builder import MOST_STATIC_SHARED, Builder, braces, current, refuse, refuse_value
 from uhal.ptx.instructions import find
-from uhal.ptx.types import Type, as_type, i32, u32, u64
-from uhal.ptx.values import Operand, Value, check, describe, operand, unary
+from uhal.ptx.types import INTEGERS, Type, as_type, i32, u32, u64
+from uhal.ptx.values import Operand, Value, check, emitted, emitted_list, expect, one_of, operand
 
 Index = Any
 """An integer, an integer value, or a tuple of them for an array of several extents."""
-
-_WIDE_SPACES = ("global", "const", "local", "generic")
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,7 @@ class Pointer:
 
     def __getitem__(self, index: Index) -> Value:
         """Load an element."""
-        made: Value = self.load(index)
-        return made
+        return self.load(index)  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Index, value: Operand) -> None:
         """Store an element of the pointer's type."""
@@ -59,10 +56,7 @@ class Pointer:
         """Return a pointer to an element."""
         constant, value = self._split(index)
         moved = replace(self, offset=self.offset + constant * self.of.bytes, extents=())
-        if value is None:
-            return moved
-        base = self._moved(value)
-        return replace(moved, base=base)
+        return moved if value is None else replace(moved, base=self._moved(value))
 
     def load(self, index: Index = 0, count: int = 1, how: str = "") -> Any:
         """Load an element, or a tuple of `count` that lie side by side.
@@ -70,11 +64,10 @@ class Pointer:
         `how` is PTX's word for order or cache: `volatile`, `relaxed.gpu`, `cg`, `nc`.
         """
         builder = check(self.base, "load")
-        made = [builder.register(self.of.value_type) for _ in range(self._count(count, "load"))]
-        target = made[0] if count == 1 else f"{{{', '.join(made)}}}"
-        builder.emit(self._spelling("ld", count, how), target, self.address(index))
-        values = tuple(Value(builder, self.of.value_type, one) for one in made)
-        return values[0] if count == 1 else values
+        spelling, of = self._spelling("ld", self._count(count, "load"), how), self.of.value_type
+        if count == 1:
+            return emitted(builder, of, spelling, self.address(index))
+        return emitted_list(builder, of, count, spelling, self.address(index))
 
     def store(self, index: Index, value: Operand | Sequence[Operand], how: str = "") -> None:
         """Store an element, or a sequence of 2 or 4 side by side.
@@ -86,7 +79,7 @@ class Pointer:
         values: list[Any] = list(value) if isinstance(value, (tuple, list)) else [value]
         count = self._count(len(values), "store")
         texts = [self._stored(one) for one in values]
-        source = texts[0] if count == 1 else f"{{{', '.join(texts)}}}"
+        source = texts[0] if count == 1 else braces(texts)
         builder.emit(self._spelling("st", count, how), self.address(index), source)
 
     def atomic(
@@ -112,25 +105,22 @@ class Pointer:
         order = f".{how}" if how else ""
         spelling = f"atom{order}{self._space}.{operation}{narrow}.{kind}"
         if find(spelling) is None:
-            refuse(
-                f"atomic: expected an operation that PTX has for {self.of}, got {operation!r}"
-                f"{f' with {how!r}' if how else ''}. Use `cas` in a loop, or another type."
-            )
-        texts = [operand(value, self.of, f"atomic {operation}")]
-        if operation == "cas":
-            if compare is None:
-                refuse("atomic cas: expected compare=…, the value to be replaced, got none.")
-            texts.insert(0, operand(compare, self.of, "atomic cas"))
-        made = builder.register(self.of.value_type)
-        builder.emit(spelling, made, self.address(index), *texts)
-        return Value(builder, self.of.value_type, made)
+            known = f"an operation that PTX has for {self.of}"
+            refuse(f"atomic: expected {known}, got {spelling!r}. Use `cas` in a loop.")
+        if (operation == "cas") != (compare is not None):
+            refuse("atomic: expected compare=… with `cas`, got one without the other. See `cas`.")
+        given = [value] if compare is None else [compare, value]
+        texts = [operand(one, self.of, f"atomic {operation}") for one in given]
+        return emitted(builder, self.of.value_type, spelling, self.address(index), *texts)
 
     def generic(self) -> Pointer:
         """Return the same address as one of any space, which device functions take."""
         if self.space == "generic":
             return self
-        base = self.base if self.space != "shared" else unary("cvt.u64.u32", self.base, u64)
-        wide = unary(f"cvta.{self.space}.u64", base)
+        builder, base = check(self.base, "generic"), self.base
+        if self.space == "shared":
+            base = emitted(builder, u64, "cvt.u64.u32", base.text)
+        wide = emitted(builder, u64, f"cvta.{self.space}.u64", base.text)
         return replace(self, space="generic", base=wide, extents=())
 
     # -- pieces ------------------------------------------------------------------------------------
@@ -147,61 +137,44 @@ class Pointer:
         return f"[{base.text}+{offset}]" if offset else f"[{base.text}]"
 
     def _moved(self, index: Value) -> Value:
-        builder = check(self.base, "index")
-        made = builder.register(self.base.type)
-        if self.base.type is u64 and index.type.bits == 32:
-            spelling = f"mad.wide.{index.type.ptx}"
-        else:
-            spelling = f"mad.lo.{self.base.type.ptx}"
-            index = self.base.type(index)
-        builder.emit(spelling, made, index.text, str(self.of.bytes), self.base.text)
-        return Value(builder, self.base.type, made)
+        of = self.base.type
+        spelling = f"mad.wide.{index.type.ptx}"
+        if of is not u64 or index.type.bits != 32:
+            spelling, index = f"mad.lo.{of.ptx}", of(index)
+        texts = index.text, str(self.of.bytes), self.base.text
+        return emitted(check(self.base, "index"), of, spelling, *texts)
 
     def _split(self, index: Index) -> tuple[int, Value | None]:
         """An index as a constant part and a value."""
-        if isinstance(index, tuple):
-            return self._flat(index)
-        if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
-            if self.extents and not 0 <= index < int(np.prod(self.extents)):
-                refuse(
-                    f"index: expected 0 … {int(np.prod(self.extents)) - 1} within {self.name}, got "
-                    f"{index}. Make the array larger.",
-                    ArgumentValueError,
-                )
-            return int(index), None
-        if not isinstance(index, Value) or not index.type.is_integer:
-            refuse(f"index: expected an integer, got {describe(index)}. Convert it: i32(…).")
-        check(index, "index")
-        return 0, index if index.type.bits >= 32 else i32(index)
-
-    def _flat(self, indices: tuple[Index, ...]) -> tuple[int, Value | None]:
-        if len(indices) != len(self.extents):
-            refuse(
-                f"index: expected {len(self.extents) or 1} indices, got {len(indices)}. Only "
-                "arrays made with several extents take several."
-            )
+        if not isinstance(index, tuple):
+            return self._along(index, math.prod(self.extents) if self.extents else None)
+        if len(index) != len(self.extents):
+            count = f"{len(self.extents) or 1} indices, got {len(index)}"
+            refuse(f"index: expected {count}. Give one for each extent of the array.")
         constant, value = 0, None
-        for extent, index in zip(self.extents, indices, strict=True):
-            if isinstance(index, (int, np.integer)) and not 0 <= index < extent:
-                refuse(
-                    f"index: expected 0 … {extent - 1} within {self.name}, got {index}. Make the "
-                    "array larger.",
-                    ArgumentValueError,
-                )
-            part = replace(self, extents=())._split(index)
-            constant = constant * extent + part[0]
+        for extent, one in zip(self.extents, index, strict=True):
+            more, changing = self._along(one, extent)
+            constant = constant * extent + more
             value = None if value is None else value * extent
-            if part[1] is not None:
-                value = part[1] if value is None else value + value.type(part[1])
+            if changing is not None:
+                value = changing if value is None else value + value.type(changing)
         return constant, value
+
+    def _along(self, index: object, extent: int | None) -> tuple[int, Value | None]:
+        """An index along one extent, as a constant part and a value."""
+        if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
+            if extent is not None and not 0 <= index < extent:
+                within = f"0 … {extent - 1} within {self.name}"
+                refuse_value(f"index: expected {within}, got {index}. Make the array larger.")
+            return int(index), None
+        expect(index, "index", "an integer", INTEGERS, "Convert it: i32(…).")
+        assert isinstance(index, Value)
+        return 0, index if index.type.bits >= 32 else i32(index)
 
     def _count(self, count: int, operation: str) -> int:
         if count not in (1, 2, 4) or count * self.of.bytes > 16:
-            refuse(
-                f"{operation}: expected 1, 2 or 4 elements of at most 16 bytes together, got "
-                f"{count} of {self.of}. Split it.",
-                ArgumentValueError,
-            )
+            wanted = "1, 2 or 4 elements of at most 16 bytes together"
+            refuse_value(f"{operation}: expected {wanted}, got {count} of {self.of}. Split it.")
         return count
 
     def _spelling(self, name: str, count: int, how: str) -> str:
@@ -212,39 +185,28 @@ class Pointer:
         for spelling in (f"{name}.{how}{self._space}{tail}", f"{name}{self._space}.{how}{tail}"):
             if find(spelling) is not None:
                 return spelling
-        refuse(
-            f"{name}: expected an order or a cache that PTX has for {self.space} memory, got "
-            f"{how!r}. Leave it out, or see the reference of instructions.",
-            ArgumentValueError,
-        )
+        known = f"an order or a cache that PTX has for {self.space} memory"
+        refuse_value(f"{name}: expected {known}, got {how!r}. Leave it out.")
 
     def _stored(self, value: Operand) -> str:
-        if self.of.bits == 8 and isinstance(value, Value) and value.type in (i32, u32):
-            check(value, "store")
+        if self.of.bits == 8 and isinstance(value, Value):
+            expect(value, "store", "i32 or u32", (i32, u32))
             return value.text
-        if self.of.bits == 8 and not isinstance(value, Value) and not self.of.holds(value):
-            refuse(f"store: expected a number of type {self.of}, got {value!r}.")
-        return operand(value, self.of.value_type, "store")
+        return operand(value, self.of, "store")
 
     def _require_writable(self, operation: str) -> None:
         if self.is_const or self.space == "const":
-            what = self.name or "the pointer"
-            refuse(
-                f"{operation}: expected memory that the kernel may write, got {what}, which is "
-                "const. Leave `const` out of the signature."
-            )
+            given = f"{self.name or 'the pointer'}, which is const"
+            hint = "Leave `const` out of the signature."
+            refuse(f"{operation}: expected memory that the kernel may write, got {given}. {hint}")
 
 
-def require(value: object, operation: str, *spaces: str) -> Pointer:
-    """Refuse anything but a pointer into one of the spaces."""
+def require(value: object, operation: str, space: str) -> None:
+    """Refuse anything but a pointer into a space."""
     if not isinstance(value, Pointer):
-        refuse(f"{operation}: expected a pointer, got {describe(value)}. Use `p.at(i)`.")
-    if spaces and value.space not in spaces:
-        hint = "Copy it to an array of `shared` first." if spaces == ("shared",) else "Use another."
-        refuse(
-            f"{operation}: expected {' or '.join(spaces)} memory, got {value.space} memory. {hint}"
-        )
-    return value
+        refuse(f"{operation}: expected a pointer, got {value!r}. Use `p.at(i)`.")
+    if value.space != space:
+        refuse(f"{operation}: expected {space} memory, got {value.space} memory. Copy it first.")
 
 
 # -- arrays ----------------------------------------------------------------------------------------
@@ -256,20 +218,18 @@ def _elements(of: object, extents: tuple[int, ...], operation: str) -> tuple[Typ
         refuse(f"{operation}: expected an element type such as f32, got {of!r}.")
     for extent in extents:
         if not isinstance(extent, (int, np.integer)) or extent < 1:
-            refuse(
-                f"{operation}: expected extents known while the kernel is built, each at least 1, "
-                f"got {describe(extent)}. Use a constant."
-            )
+            known = "extents known while the kernel is built, each at least 1"
+            refuse(f"{operation}: expected {known}, got {extent!r}. Use a constant.")
     return kind, int(np.prod(extents, dtype=np.int64)) * kind.bytes
 
 
-def _array(
+def named_array(
     builder: Builder, of: Type, space: str, symbol: str, extents: tuple[int, ...], name: str
 ) -> Pointer:
-    wide = space in _WIDE_SPACES
-    base = Value(builder, u64 if wide else u32, "", builder.scopes[0])
-    base.text = builder.register(base.type)
-    builder.prologue.append(f"mov.{base.type.ptx} {base.text}, {symbol};")
+    """An array that is declared under a name in PTX, usable in the whole function."""
+    wide = u32 if space == "shared" else u64
+    base = Value(builder, wide, builder.register(wide), builder.scopes[0])
+    builder.prologue.append(f"mov.{wide.ptx} {base.text}, {symbol};")
     return Pointer(of, space, base, 0, space == "const", extents, name)
 
 
@@ -283,14 +243,12 @@ def shared(of: Type, *extents: int) -> Pointer:
     kind, nbytes = _elements(of, extents, "shared")
     builder.shared_bytes = -(-builder.shared_bytes // 16) * 16 + nbytes
     if builder.shared_bytes > MOST_STATIC_SHARED:
-        refuse(
-            f"shared: expected at most {MOST_STATIC_SHARED} bytes in all arrays, got "
-            f"{builder.shared_bytes}. Use `dynamic_shared` and give the bytes to the launch.",
-            ArgumentValueError,
-        )
+        most = f"at most {MOST_STATIC_SHARED} bytes in all arrays"
+        hint = "Use `dynamic_shared` and give the bytes to the launch."
+        refuse_value(f"shared: expected {most}, got {builder.shared_bytes}. {hint}")
     symbol = builder.symbol("shared")
     builder.prologue.append(f".shared .align 16 .b8 {symbol}[{nbytes}];")
-    return _array(builder, kind, "shared", symbol, extents, "the shared array")
+    return named_array(builder, kind, "shared", symbol, extents, "the shared array")
 
 
 def dynamic_shared(of: Type) -> Pointer:
@@ -299,7 +257,9 @@ def dynamic_shared(of: Type) -> Pointer:
     kind, _ = _elements(of, (), "dynamic_shared")
     line = ".extern .shared .align 16 .b8 uhal_dynamic_shared[];"
     builder.program.declarations.setdefault("uhal_dynamic_shared", line)
-    return _array(builder, kind, "shared", "uhal_dynamic_shared", (), "the dynamic shared memory")
+    return named_array(
+        builder, kind, "shared", "uhal_dynamic_shared", (), "the dynamic shared memory"
+    )
 
 
 def local(of: Type, *extents: int) -> Pointer:
@@ -308,7 +268,7 @@ def local(of: Type, *extents: int) -> Pointer:
     kind, nbytes = _elements(of, extents, "local")
     symbol = builder.symbol("local")
     builder.prologue.append(f".local .align 16 .b8 {symbol}[{nbytes}];")
-    return _array(builder, kind, "local", symbol, extents, "the local array")
+    return named_array(builder, kind, "local", symbol, extents, "the local array")
 
 
 def constant(of: Type, values: Sequence[float] | np.ndarray[Any, Any]) -> Pointer:
@@ -317,17 +277,16 @@ def constant(of: Type, values: Sequence[float] | np.ndarray[Any, Any]) -> Pointe
     table = np.asarray(values)
     kind, nbytes = _elements(of, table.shape or (1,), "constant")
     if nbytes > 64 << 10:
-        refuse(f"constant: expected at most 65536 bytes, got {nbytes}.", ArgumentValueError)
+        refuse_value(f"constant: expected at most 65536 bytes, got {nbytes}.")
     flat = table.reshape(-1).tolist()
-    wrong = [one for one in flat if not kind.holds(one)]
-    if wrong:
-        refuse(f"constant: expected numbers of type {kind}, got {wrong[0]!r}.")
+    for one in flat:
+        if not kind.holds(one):
+            refuse(f"constant: expected numbers of type {kind}, got {one!r}.")
     bits = ", ".join(f"0x{kind.pattern(one):X}" for one in flat)
     symbol = builder.symbol("table")
-    builder.program.declarations[symbol] = (
-        f".const .align 16 .b{kind.bits} {symbol}[{len(flat)}] = {{{bits}}};"
-    )
-    return _array(builder, kind, "const", symbol, table.shape, "the constant table")
+    head = f".const .align 16 .b{kind.bits} {symbol}[{len(flat)}]"
+    builder.program.declarations[symbol] = f"{head} = {{{bits}}};"
+    return named_array(builder, kind, "const", symbol, table.shape, "the constant table")
 
 
 def module_variable(of: Type, count: int, name: str) -> Pointer:
@@ -339,8 +298,8 @@ def module_variable(of: Type, count: int, name: str) -> Pointer:
     kind, nbytes = _elements(of, (count,), "module_variable")
     line = f".visible .global .align 16 .b8 {name}[{nbytes}];"
     if builder.program.declarations.setdefault(name, line) != line:
-        refuse(f"module_variable: expected one size of {name}, got two.", ArgumentValueError)
-    return _array(builder, kind, "global", name, (count,), name)
+        refuse_value(f"module_variable: expected one size of {name}, got two.")
+    return named_array(builder, kind, "global", name, (count,), name)
 
 
 # -- asynchronous copies ---------------------------------------------------------------------------
@@ -355,13 +314,10 @@ def copy_async(to: Pointer, source: Pointer, nbytes: int = 16, used: Operand | N
     builder = current("copy_async")
     require(to, "copy_async", "shared")
     require(source, "copy_async", "global")
-    if nbytes not in (4, 8, 16):
-        refuse(f"copy_async: expected 4, 8 or 16 bytes, got {nbytes!r}.", ArgumentValueError)
-    operands = [to.address(), source.address(), str(nbytes)]
-    if used is not None:
-        operands.append(operand(used, u32, "copy_async"))
-    cache = "cg" if nbytes == 16 else "ca"
-    builder.emit(f"cp.async.{cache}.shared.global", *operands)
+    one_of(nbytes, (4, 8, 16), "copy_async")
+    read = [] if used is None else [operand(used, u32, "copy_async")]
+    spelling = f"cp.async.{'cg' if nbytes == 16 else 'ca'}.shared.global"
+    builder.emit(spelling, to.address(), source.address(), str(nbytes), *read)
 
 
 def copies_commit() -> None:

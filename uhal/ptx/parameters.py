@@ -1,17 +1,17 @@
-"""Parameters of kernels and device functions, from the grammar of `uhal.Signature`."""
+"""Kernels and device functions: parameters, by the grammar of `uhal.Signature`, and bodies."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from uhal.errors import ArgumentTypeError
-from uhal.ptx.builder import Builder, location
+from uhal.ptx.builder import Builder, Program, building, location, refuse
 from uhal.ptx.memory import Pointer
+from uhal.ptx.python_flow import check_flow
 from uhal.ptx.types import Type, as_type, u64
-from uhal.ptx.values import Value
+from uhal.ptx.values import Value, emitted, operand
 from uhal.signature import Signature
 
 
@@ -30,28 +30,27 @@ class ParameterType:
         """The type of the register that holds it."""
         return u64 if self.is_pointer else self.of.value_type
 
-    def value(self, builder: Builder, symbol: str, space: str = "generic") -> Value | Pointer:
+    def value(self, builder: Builder, symbol: str, space: str) -> Value | Pointer:
         """Load it; `symbol` is its name in PTX, `space` the space of a pointer."""
         kind = "u64" if self.is_pointer else self.of.in_memory
-        made = builder.register(self.held)
-        builder.emit(f"ld.param.{kind}", made, f"[{symbol}]")
+        loaded = emitted(builder, self.held, f"ld.param.{kind}", f"[{symbol}]")
         if not self.is_pointer:
-            return Value(builder, self.held, made)
+            return loaded
         if space == "global":
-            address = made
-            made = builder.register(u64)
-            builder.emit("cvta.to.global.u64", made, address)
-        base = Value(builder, u64, made)
-        return Pointer(self.of, space, base, is_const=self.is_const, name=self.name)
+            loaded = emitted(builder, u64, "cvta.to.global.u64", loaded.text)
+        return Pointer(self.of, space, loaded, is_const=self.is_const, name=self.name)
 
 
-def parameters_of(signature: str | Signature, name: str) -> list[ParameterType]:
-    """Read a signature. `ArgumentTypeError` for parameters that a kernel cannot be built with."""
-    parsed = signature
-    if not isinstance(parsed, Signature):
-        parsed = Signature.parse(parsed, entry=name)
+def parameters_of(body: Callable[..., Any], signature: str | Signature) -> list[ParameterType]:
+    """Parameters of a function, from its signature.
+
+    `ArgumentTypeError` for parameters that PTX cannot have or that the function has not.
+    """
+    name, code = body.__name__, body.__code__
+    if not isinstance(signature, Signature):
+        signature = Signature.parse(signature, entry=name)
     made = []
-    for one in parsed:
+    for one in signature:
         of = None if one.dtype is None else as_type(one.dtype)
         if of is None or one.kind not in ("pointer", "scalar") or one.name is None:
             raise ArgumentTypeError(
@@ -59,16 +58,39 @@ def parameters_of(signature: str | Signature, name: str) -> list[ParameterType]:
                 f"got '{one}'. Use types of uhal.ptx."
             )
         made.append(ParameterType(one.name, of, one.kind == "pointer", bool(one.is_const)))
+    wanted, own = [one.name for one in made], list(code.co_varnames[: code.co_argcount])
+    if own != wanted:
+        raise ArgumentTypeError(
+            f"{name}: expected the function's parameters to match the signature, "
+            f"({', '.join(wanted)}), got ({', '.join(own)}). Make them agree. "
+            f"{location((code.co_filename, code.co_firstlineno))}"
+        )
     return made
 
 
-def require_names(body: Callable[..., Any], parameters: Sequence[ParameterType], name: str) -> None:
-    """Refuse a function whose parameters differ from its signature's."""
-    own = list(inspect.signature(body).parameters)
-    if own != [one.name for one in parameters]:
-        code = body.__code__
-        raise ArgumentTypeError(
-            f"{name}: expected the function's parameters to match the signature, "
-            f"({', '.join(one.name for one in parameters)}), got ({', '.join(own)}). Make them "
-            f"agree. {location((code.co_filename, code.co_firstlineno))}"
-        )
+def build(
+    program: Program,
+    name: str,
+    body: Callable[..., Any],
+    parameters: Sequence[ParameterType],
+    space: str,
+    returns: Type | None = None,
+) -> str:
+    """Run a function once; return its statements, in braces. Its pointers are into `space`."""
+    check_flow(body.__code__)
+    builder = Builder(program, name)
+    # Parameters and the end belong to the line of the function's head.
+    head = builder.head = body.__code__.co_filename, body.__code__.co_firstlineno
+    values = [one.value(builder, f"{name}_{i}", space) for i, one in enumerate(parameters)]
+    builder.head = None
+    with building(builder):
+        result = body(*values)
+        builder.head = head
+        if returns is not None:
+            text = operand(result, returns, f"{body.__name__}, result")
+            builder.emit(f"st.param.{returns.register}", f"[{name}_result]", text)
+        elif result is not None:
+            hint = "Store it, or say returns=… of a `function`."
+            refuse(f"{body.__name__}: expected no result, got {result!r}. {hint}")
+        builder.emit("ret")
+    return builder.body()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -78,19 +77,9 @@ class Type:
         """The bits of a constant of this type, as an unsigned integer."""
         if not self.is_float:
             return int(number) & ((1 << self.bits) - 1)
-        if self.name == "bf16":
-            single = self._packed("<f", float(number))
-            return (single + 0x7FFF + (single >> 16 & 1)) >> 16 if number == number else 0x7FFF
-        if self.name == "f16":
-            return int(np.float16(number).view(np.uint16))
-        return self._packed("<f" if self.bits == 32 else "<d", float(number))
-
-    @staticmethod
-    def _packed(form: str, number: float) -> int:
-        try:
-            return int.from_bytes(struct.pack(form, number), "little")
-        except OverflowError:
-            return int(np.float32(number).view(np.uint32))
+        with np.errstate(over="ignore"):
+            made = np.float64(number).astype(as_dtype(self.name))
+        return int(made.view(f"u{self.bytes}"))
 
     def __repr__(self) -> str:
         return self.name
@@ -125,6 +114,13 @@ f64 = Type("f64", "float", 64)
 
 TYPES = {one.name: one for one in (i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64)}
 """Every type that memory and parameters may have, by name."""
+FLOATS = (f16, bf16, f32, f64)
+WORDS = (i32, u32, i64, u64)
+INTEGERS = (i16, u16, *WORDS)
+"""Types of integers that values have; no bytes."""
+NUMBERS = (*INTEGERS, *FLOATS)
+SIGNED = (i16, i32, i64, *FLOATS)
+SHORTS = (i16, u16, f16, bf16)
 
 
 def as_type(value: object) -> Type | None:

@@ -7,14 +7,13 @@ number takes the type of the other side. Floating point operators round each res
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn, Union
 
 import numpy as np
 
-from uhal.errors import ArgumentValueError
-from uhal.ptx.builder import Builder, Scope, caller, current, location, refuse
-from uhal.ptx.types import Type, i32, pred, u32
+from uhal.ptx.builder import Builder, Scope, braces, current, here, refuse, refuse_value
+from uhal.ptx.types import INTEGERS, NUMBERS, SIGNED, Type, f32, f64, i32, pred, u32
 
 Operand = Union["Value", int, float, bool]
 Number = (int, float, np.integer, np.floating, np.bool_)
@@ -70,13 +69,11 @@ class Value:
     __eq__, __ne__ = _operator("eq"), _operator("ne")  # type: ignore[assignment]
 
     def __invert__(self) -> Value:
-        if self.type.is_float:
-            refuse(f"~: expected an integer or a predicate, got {self.type}. Convert it.")
+        expect(self, "~", "an integer or a predicate", (*INTEGERS, pred))
         return unary(f"not.{self.type.register}", self)
 
     def __neg__(self) -> Value:
-        if self.type.kind in ("uint", "pred"):
-            refuse(f"-: expected a signed integer or a float, got {self.type}. Convert it.")
+        expect(self, "-", "a signed integer or a float", SIGNED)
         return unary(f"neg.{self.type.ptx}", self)
 
     def __pos__(self) -> Value:
@@ -85,26 +82,22 @@ class Value:
     __hash__ = object.__hash__
 
     def __bool__(self) -> NoReturn:
-        refuse(
-            "if, while, and, or, not: expected a value known while the kernel is built, got one "
-            f"that only the device knows ({self.type}). Use `if_`, `while_`, `select`, `&`, `|`, "
-            "`~`."
-        )
+        known = "expected a value known while the kernel is built"
+        hint = "Use `if_`, `while_`, `select`, `&`, `|`, `~`."
+        refuse(f"if, while, and, or, not: {known}, got {self!r}. {hint}")
 
     def __iter__(self) -> NoReturn:
-        refuse(f"for: expected a range, got a value of type {self.type}. Use `loop`.")
+        refuse(f"for: expected a range, got {self!r}. Use `loop`.")
 
     def __index__(self) -> NoReturn:
-        refuse(
-            "expected an integer known while the kernel is built, got a value that only the "
-            f"device knows ({self.type}). Use `loop` for ranges of such values."
-        )
+        known = "expected a number known while the kernel is built"
+        refuse(f"range, int, float: {known}, got {self!r}. Use `loop` for ranges.")
 
     __int__ = __index__
     __float__ = __index__
 
     def __repr__(self) -> str:
-        return f"<{self.type} {self.text}>"
+        return f"a value of type {self.type}"
 
 
 class Variable(Value):
@@ -115,8 +108,8 @@ class Variable(Value):
 
     __slots__ = ("where",)
 
-    where: tuple[str, int]
-    """File and line where it was made."""
+    where: str
+    """The line that made it, as messages name it."""
 
     def set(self, value: Operand) -> None:
         """Assign a value of the variable's type."""
@@ -140,20 +133,16 @@ def variable(of: Type, value: Operand | None = None) -> Variable:
     Reading it where it may have no value is an `ArgumentValueError` while the kernel is built.
     """
     builder = current("variable")
-    made = Variable(builder, _computable(of, "variable"), builder.register(of))
-    made.where = caller()
+    if not isinstance(of, Type) or of.value_type is not of:
+        hint = f"Use {of.value_type}." if isinstance(of, Type) else "Import it from uhal.ptx."
+        refuse(f"variable: expected a type of values such as f32 or u32, got {of!r}. {hint}")
+    made = Variable(builder, of, builder.register(of))
+    made.where = here()
     if value is None:
         builder.unset[made] = None
     else:
         made.set(value)
     return made
-
-
-def _computable(of: object, operation: str) -> Type:
-    if not isinstance(of, Type) or of.value_type is not of:
-        hint = f" Use {of.value_type}." if isinstance(of, Type) else " Import it from uhal.ptx."
-        refuse(f"{operation}: expected a type of values such as f32 or u32, got {of!r}.{hint}")
-    return of
 
 
 # -- operands --------------------------------------------------------------------------------------
@@ -163,26 +152,33 @@ def check(value: Value, operation: str) -> Builder:
     """Refuse a value of another kernel, of a body that has ended, or without a value yet."""
     builder = current(operation)
     if value.builder is not builder:
-        refuse(
-            f"{operation}: expected a value of {builder.name}, got one of {value.builder.name}. "
-            "Pass it as an argument.",
-            ArgumentValueError,
-        )
+        names = f"{builder.name}, got one of {value.builder.name}"
+        refuse_value(f"{operation}: expected a value of {names}. Pass it as an argument.")
     if not value.scope.is_open:
-        refuse(
-            f"{operation}: expected a value that is computed on every way here, got one made in "
-            f"the body of the {value.scope.kind} at {location(value.scope.where)}. Make a "
-            "`variable` before it and set it there.",
-            ArgumentValueError,
-        )
+        given = f"got one made in the {value.scope.kind} at {value.scope.where}"
+        hint = "Make a `variable` before it and set it there."
+        refuse_value(f"{operation}: expected a value computed on every way here, {given}. {hint}")
     if value in builder.unset:
         assert isinstance(value, Variable)
-        refuse(
-            f"{operation}: expected a variable with a value, got the one made at "
-            f"{location(value.where)}, which may have none here. Give it a first value.",
-            ArgumentValueError,
-        )
+        given = f"got the one made at {value.where}, which may have none here"
+        refuse_value(f"{operation}: expected a variable with a value, {given}. Give it a first.")
     return builder
+
+
+def expect(
+    value: object, operation: str, wanted: str, types: Collection[Type], hint: str = "Convert it."
+) -> Builder:
+    """Refuse anything but a usable value of one of the types."""
+    if not isinstance(value, Value) or value.type not in types:
+        refuse(f"{operation}: expected {wanted}, got {value!r}. {hint}")
+    return check(value, operation)
+
+
+def one_of(given: object, choices: Sequence[object], operation: str) -> None:
+    """Refuse anything but one of the choices."""
+    if isinstance(given, Value) or given not in choices:
+        listed = ", ".join(map(str, choices))
+        refuse_value(f"{operation}: expected one of {listed}, got {given!r}.")
 
 
 def operand(value: object, of: Type, operation: str) -> str:
@@ -203,36 +199,31 @@ def constant_of(number: object, of: Type, operation: str) -> Value:
         refuse(f"{operation}: expected a value or a number of type {of}, got {given}.")
     bits = of.pattern(number)
     if of is pred:
-        made = builder.register(pred)
-        builder.emit("setp.ne.u32", made, str(bits), "0")
-        return Value(builder, of, made)
+        return emitted(builder, of, "setp.ne.u32", str(bits), "0")
     if of.is_float and of.bits == 16:
-        made = builder.register(of)
-        builder.emit("mov.b16", made, f"0x{bits:04X}")
-        return Value(builder, of, made)
+        return emitted(builder, of, "mov.b16", f"0x{bits:04X}")
     if of.is_float:
         return Value(builder, of, f"0f{bits:08X}" if of.bits == 32 else f"0d{bits:016X}")
     return Value(builder, of, str(int(number)))  # type: ignore[call-overload]
 
 
 def pair(operation: str, first: object, second: object) -> tuple[Value, Value]:
-    """Two operands of one type."""
-    if isinstance(first, Value):
-        check(first, operation)
-        if not isinstance(second, Value):
-            return first, constant_of(second, first.type, operation)
-        check(second, operation)
-        if first.type is not second.type:
-            refuse(
-                f"{operation}: expected operands of one type, got {first.type} and {second.type}. "
-                f"Convert one: {first.type}(…)."
-            )
-        return first, second
-    if isinstance(second, Value):
-        check(second, operation)
-        return constant_of(first, second.type, operation), second
-    given = f"{type(first).__name__} and {type(second).__name__}"
-    refuse(f"{operation}: expected at least one value of the kernel, got {given}.")
+    """Two operands of one type; a number takes the type of the other."""
+    given = [one for one in (first, second) if isinstance(one, Value)]
+    if not given:
+        names = f"{type(first).__name__} and {type(second).__name__}"
+        refuse(f"{operation}: expected at least one value of the kernel, got {names}.")
+    for one in given:
+        check(one, operation)
+    of = given[0].type
+    if of is not given[-1].type:
+        types = f"got {of} and {given[-1].type}. Convert one: {of}(…)."
+        refuse(f"{operation}: expected operands of one type, {types}")
+    a, b = (
+        one if isinstance(one, Value) else constant_of(one, of, operation)
+        for one in (first, second)
+    )
+    return a, b
 
 
 def emitted(builder: Builder, of: Type, spelling: str, *texts: str, into: str = "") -> Value:
@@ -242,11 +233,19 @@ def emitted(builder: Builder, of: Type, spelling: str, *texts: str, into: str = 
     return Value(builder, of, made)
 
 
+def emitted_list(
+    builder: Builder, of: Type, count: int, spelling: str, *texts: str
+) -> tuple[Value, ...]:
+    """Emit an instruction whose result is a vector."""
+    made = [builder.register(of) for _ in range(count)]
+    builder.emit(spelling, braces(made), *texts)
+    return tuple(Value(builder, of, one) for one in made)
+
+
 def unary(spelling: str, value: Value, of: Type | None = None) -> Value:
     """Emit an instruction with one operand; the result has its type, or the one named."""
     builder = check(value, spelling.partition(".")[0])
-    result = of or value.type
-    return emitted(builder, result, spelling, value.text)
+    return emitted(builder, of or value.type, spelling, value.text)
 
 
 # -- operators -------------------------------------------------------------------------------------
@@ -268,26 +267,22 @@ def operate(operation: str, first: object, second: object, result: str = "") -> 
     a, b = pair(symbol, first, second)
     if operation in _CONDITIONS:
         return _compared(operation, a, b)
-    spelling = _spelled(operation, symbol, a.type)
+    spelling = _spelled(operation, symbol, a)
     return emitted(a.builder, a.type, spelling, a.text, b.text, into=result)
 
 
-def _spelled(operation: str, symbol: str, of: Type) -> str:
+def _spelled(operation: str, symbol: str, a: Value) -> str:
+    of = a.type
     if operation in ("and", "or", "xor"):
-        if of.is_float:
-            refuse(f"{symbol}: expected integers or predicates, got {of}. Compare or convert them.")
+        expect(a, symbol, "integers or predicates", (*INTEGERS, pred), "Compare or convert them.")
         return f"{operation}.{of.register}"
-    if of is pred:
-        refuse(f"{symbol}: expected numbers, got predicates. Use `&`, `|`, `^` or `select`.")
     if operation in ("//", "%"):
-        if of.is_float:
-            refuse(f"{symbol}: expected integers, got {of}. Use `/` or `floor`.")
+        expect(a, symbol, "integers", INTEGERS, "Use `/` or `floor`.")
         return f"{'div' if operation == '//' else 'rem'}.{of.ptx}"
     if operation == "/":
-        if not of.is_float or of.bits == 16:
-            hint = "Use `//`." if of.is_integer else "Convert them: f32(…)."
-            refuse(f"/: expected f32 or f64, got {of}. {hint}")
+        expect(a, symbol, "f32 or f64", (f32, f64), "Use `//` of integers, or convert: f32(…).")
         return f"div.rn.{of.ptx}"
+    expect(a, symbol, "numbers", NUMBERS, "Use `&`, `|`, `^` or `select`.")
     if of.is_float:
         return f"{operation}.rn.{of.ptx}"
     return f"mul.lo.{of.ptx}" if operation == "mul" else f"{operation}.{of.ptx}"
@@ -297,9 +292,7 @@ def _shifted(operation: str, value: object, amount: object, result: str) -> Valu
     symbol = _SYMBOLS[operation]
     if not isinstance(value, Value):
         value, amount = pair(symbol, value, amount)
-    if not value.type.is_integer:
-        refuse(f"{symbol}: expected an integer, got {value.type}. Convert it.")
-    builder = check(value, symbol)
+    builder = expect(value, symbol, "an integer", INTEGERS)
     by = u32 if not isinstance(amount, Value) or amount.type is not i32 else i32
     kind = value.type.ptx if operation == "shr" else value.type.register
     texts = value.text, operand(amount, by, symbol)
@@ -308,34 +301,21 @@ def _shifted(operation: str, value: object, amount: object, result: str) -> Valu
 
 def _compared(condition: str, a: Value, b: Value) -> Value:
     """A NaN is equal to nothing and different from everything."""
-    builder = a.builder
-    made = builder.register(pred)
     if a.type is pred:
         if condition not in ("eq", "ne"):
             refuse(f"{_SYMBOLS[condition]}: expected numbers, got predicates. Use `&` and `~`.")
-        builder.emit("xor.pred", made, a.text, b.text)
-        differ = Value(builder, pred, made)
+        differ = emitted(a.builder, pred, "xor.pred", a.text, b.text)
         return differ if condition == "ne" else ~differ
     if condition == "ne" and a.type.is_float:
         condition = "neu"
-    builder.emit(f"setp.{condition}.{a.type.ptx}", made, a.text, b.text)
-    return Value(builder, pred, made)
+    return emitted(a.builder, pred, f"setp.{condition}.{a.type.ptx}", a.text, b.text)
 
 
 def select(condition: Value, first: Operand, second: Operand) -> Value:
     """Return `first` where the condition holds, else `second`; both are computed."""
-    if not isinstance(condition, Value) or condition.type is not pred:
-        refuse(f"select: expected a predicate first, got {describe(condition)}. Compare something.")
-    check(condition, "select")
+    expect(condition, "select", "a predicate first", (pred,), "Compare something.")
     a, b = pair("select", first, second)
     if a.type is pred:
         return (condition & a) | (~condition & b)
-    made = a.builder.register(a.type)
-    spelling = f"selp.{a.type.register}"
-    a.builder.emit(spelling, made, a.text, b.text, condition.text)
-    return Value(a.builder, a.type, made)
-
-
-def describe(given: object) -> str:
-    """An operand as messages name it."""
-    return f"a value of type {given.type}" if isinstance(given, Value) else repr(given)
+    texts = a.text, b.text, condition.text
+    return emitted(a.builder, a.type, f"selp.{a.type.register}", *texts)

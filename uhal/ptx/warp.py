@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from uhal.errors import ArgumentValueError
-from uhal.ptx.builder import current, refuse
+from uhal.ptx.builder import braces, current, refuse, refuse_value
 from uhal.ptx.conversions import bits_as
 from uhal.ptx.instructions import MMA_REGISTERS, SPECIAL, find
 from uhal.ptx.memory import Pointer, require
-from uhal.ptx.types import TYPES, Type, f32, f64, i32, pred, u32
-from uhal.ptx.values import Operand, Value, Variable, check, describe, emitted, operand, pair
+from uhal.ptx.types import NUMBERS, SHORTS, TYPES, WORDS, Type, f32, f64, i32, pred, u16, u32
+from uhal.ptx.values import Operand, Value, Variable, emitted, emitted_list, expect, one_of, operand
 
 FULL = 0xFFFFFFFF
 """The mask of all 32 lanes."""
@@ -24,9 +23,7 @@ def special(name: str) -> Value:
     if kind is None:
         known = ", ".join(one[1:] for one in SPECIAL)
         refuse(f"special: expected a predefined register, got {name!r}. There are {known}.")
-    made = builder.register(TYPES[kind])
-    builder.emit(f"mov.{kind}", made, f"%{name}")
-    return Value(builder, TYPES[kind], made)
+    return emitted(builder, TYPES[kind], f"mov.{kind}", f"%{name}")
 
 
 def thread_index(axis: str = "x") -> Value:
@@ -81,18 +78,11 @@ def barrier_arrive(number: int, threads: int) -> None:
 
 
 def _barrier(number: int, threads: int | None, operation: str) -> list[str]:
-    if not isinstance(number, int) or not 0 <= number < 16:
-        refuse(
-            f"{operation}: expected a number of 0 … 15, got {describe(number)}.", ArgumentValueError
-        )
-    if threads is None:
-        return [str(number)]
-    if not isinstance(threads, int) or threads % WARP or not 0 < threads <= 1024:
-        refuse(
-            f"{operation}: expected a multiple of 32 threads up to 1024, got {describe(threads)}.",
-            ArgumentValueError,
-        )
-    return [str(number), str(threads)]
+    if number not in range(16):
+        refuse_value(f"{operation}: expected a number of 0 … 15, got {number!r}.")
+    if threads is not None and threads not in range(WARP, 1025, WARP):
+        refuse_value(f"{operation}: expected a multiple of 32 up to 1024, got {threads!r}.")
+    return [str(number)] if threads is None else [str(number), str(threads)]
 
 
 def warp_barrier(mask: Operand = FULL) -> None:
@@ -102,8 +92,7 @@ def warp_barrier(mask: Operand = FULL) -> None:
 
 def fence(scope: str = "gpu") -> None:
     """Order this thread's accesses before it ahead of those behind it: `cta`, `gpu` or `sys`."""
-    if find(f"fence.acq_rel.{scope}") is None:
-        refuse(f"fence: expected cta, gpu or sys, got {scope!r}.", ArgumentValueError)
+    one_of(scope, ("cta", "gpu", "sys"), "fence")
     current("fence").emit(f"fence.acq_rel.{scope}")
 
 
@@ -118,60 +107,40 @@ def shuffle(
     Lanes of `width` neighbours form a group; a lane outside the group gives one's own value. All
     lanes of the mask take part.
     """
-    builder = current("shuffle")
-    if mode not in ("up", "down", "bfly", "idx"):
-        refuse(f"shuffle: expected up, down, bfly or idx, got {mode!r}.", ArgumentValueError)
-    if width not in (1, 2, 4, 8, 16, 32):
-        refuse(f"shuffle: expected a width of 1, 2, 4, … 32, got {width!r}.", ArgumentValueError)
-    if not isinstance(value, Value) or value.type is pred:
-        refuse(f"shuffle: expected a number, got {describe(value)}. Use `vote`.")
-    check(value, "shuffle")
+    one_of(mode, ("up", "down", "bfly", "idx"), "shuffle")
+    one_of(width, (1, 2, 4, 8, 16, 32), "shuffle, width")
+    builder = expect(value, "shuffle", "a number", NUMBERS, "Use `vote`.")
     if value.type.bits == 16:
-        short = bits_as(value, TYPES["u16"])
-        return bits_as(TYPES["u16"](shuffle(mode, u32(short), lane, width, mask)), value.type)
+        wide = shuffle(mode, u32(bits_as(value, u16)), lane, width, mask)
+        return bits_as(u16(wide), value.type)
+    if value.type.bits == 64:
+        halves = emitted_list(builder, u32, 2, "mov.b64", value.text)
+        moved = [shuffle(mode, half, lane, width, mask).text for half in halves]
+        return emitted(builder, value.type, "mov.b64", braces(moved))
     clamp = (WARP - width) << 8 | (0 if mode == "up" else 31)
     kind = i32 if isinstance(lane, Value) and lane.type is i32 else u32
     texts = [operand(lane, kind, "shuffle"), str(clamp), operand(mask, u32, "shuffle")]
-    halves = [value.text]
-    if value.type.bits == 64:
-        halves = [builder.register(u32) for _ in range(2)]
-        builder.emit("mov.b64", f"{{{', '.join(halves)}}}", value.text)
-    moved = [builder.register(u32) for _ in halves]
-    for target, source in zip(moved, halves, strict=True):
-        builder.emit(f"shfl.sync.{mode}.b32", target, source, *texts)
-    if len(moved) == 1:
-        return Value(builder, value.type, moved[0])
-    return emitted(builder, value.type, "mov.b64", f"{{{', '.join(moved)}}}")
+    return emitted(builder, value.type, f"shfl.sync.{mode}.b32", value.text, *texts)
 
 
 def vote(mode: str, condition: Value, mask: Operand = FULL) -> Value:
     """Return whether `all` or `any` lanes hold, or `uni`form ones; `ballot` gives a bit a lane."""
-    builder = current("vote")
-    if mode not in ("all", "any", "uni", "ballot"):
-        refuse(f"vote: expected all, any, uni or ballot, got {mode!r}.", ArgumentValueError)
+    one_of(mode, ("all", "any", "uni", "ballot"), "vote")
     of = u32 if mode == "ballot" else pred
-    made = builder.register(of)
-    spelling = f"vote.sync.{mode}.{of.register}"
-    truth = operand(condition, pred, "vote")
-    builder.emit(spelling, made, truth, operand(mask, u32, "vote"))
-    return Value(builder, of, made)
+    texts = operand(condition, pred, "vote"), operand(mask, u32, "vote")
+    return emitted(current("vote"), of, f"vote.sync.{mode}.{of.register}", *texts)
 
 
 def match_any(value: Value, mask: Operand = FULL) -> Value:
     """Return the mask of lanes that have this lane's value of 32 or 64 bits."""
-    builder = check(value, "match_any")
-    if value.type.bits not in (32, 64):
-        refuse(f"match_any: expected 32 or 64 bits, got {value.type}. Convert it.")
-    made = builder.register(u32)
+    builder = expect(value, "match_any", "32 or 64 bits", (*WORDS, f32, f64))
     spelling = f"match.any.sync.{value.type.register}"
-    builder.emit(spelling, made, value.text, operand(mask, u32, "match_any"))
-    return Value(builder, u32, made)
+    return emitted(builder, u32, spelling, value.text, operand(mask, u32, "match_any"))
 
 
 def active_mask() -> Value:
     """Return the mask of lanes that run together now."""
-    builder = current("active_mask")
-    return emitted(builder, u32, "activemask.b32")
+    return emitted(current("active_mask"), u32, "activemask.b32")
 
 
 def warp_reduce(operation: str, value: Value, mask: Operand = FULL) -> Value:
@@ -179,15 +148,11 @@ def warp_reduce(operation: str, value: Value, mask: Operand = FULL) -> Value:
 
     For 32-bit integers it is one instruction from sm_80 on; `warp_sum` and its kind run everywhere.
     """
-    builder = check(value, "warp_reduce")
+    one_of(operation, ("add", "min", "max", "and", "or", "xor"), "warp_reduce")
+    builder = expect(value, "warp_reduce", "u32 or i32", (u32, i32), "Use `shuffle`.")
     kind = value.type.register if operation in ("and", "or", "xor") else value.type.ptx
-    spelling = f"redux.sync.{operation}.{kind}"
-    if find(spelling) is None:
-        refuse(
-            f"warp_reduce: expected a sum, an extreme or logic of u32 or i32, got {operation!r} "
-            f"of {value.type}. Use `shuffle`."
-        )
-    return emitted(builder, value.type, spelling, value.text, operand(mask, u32, "warp_reduce"))
+    texts = value.text, operand(mask, u32, "warp_reduce")
+    return emitted(builder, value.type, f"redux.sync.{operation}.{kind}", *texts)
 
 
 # -- matrices --------------------------------------------------------------------------------------
@@ -202,13 +167,9 @@ def load_matrices(row: Pointer, count: int = 4, transposed: bool = False) -> tup
     require(row, "load_matrices", "shared")
     if row.of.bits != 16:
         refuse(f"load_matrices: expected elements of 16 bits, got {row.of}.")
-    if count not in (1, 2, 4):
-        refuse(f"load_matrices: expected 1, 2 or 4, got {count!r}.", ArgumentValueError)
-    made = [builder.register(u32) for _ in range(count)]
-    trans = ".trans" if transposed else ""
-    spelling = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16"
-    builder.emit(spelling, f"{{{', '.join(made)}}}", row.address())
-    return tuple(Value(builder, u32, one) for one in made)
+    one_of(count, (1, 2, 4), "load_matrices")
+    spelling = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' * transposed}.shared.b16"
+    return emitted_list(builder, u32, count, spelling, row.address())
 
 
 def multiply_matrices(
@@ -227,10 +188,8 @@ def multiply_matrices(
     builder = current("multiply_matrices")
     spelling = f"mma.sync.aligned.{shape}.row.col.{kinds}"
     if find(spelling) is None:
-        refuse(
-            f"multiply_matrices: expected a shape and types that PTX has, got {shape} {kinds}. "
-            "The reference of instructions lists them under mma."
-        )
+        hint = "The reference of instructions lists them under mma."
+        refuse(f"multiply_matrices: expected a shape that PTX has, got {shape} {kinds}. {hint}")
     result, factor = kinds.split(".")[:2]
     counts = MMA_REGISTERS.get(f"{shape}.{result}.{factor}") or MMA_REGISTERS[f"{shape}.{result}"]
     of = {"f32": f32, "f64": f64, "s32": i32}.get(result, u32)
@@ -239,27 +198,24 @@ def multiply_matrices(
         if len(given) != count:
             refuse(f"multiply_matrices: expected {count} registers of {name}, got {len(given)}.")
         kind = of if name == "C" else (f64 if result == "f64" else u32)
-        parts = [operand(one, kind, f"multiply_matrices, {name}") for one in given]
-        texts.append(f"{{{', '.join(parts)}}}")
-    made = [operand(one, of, "multiply_matrices, D") for one in into]
-    made = made or [builder.register(of) for _ in range(counts[0])]
-    builder.emit(spelling, f"{{{', '.join(made)}}}", *texts)
-    return tuple(Value(builder, of, one) for one in made)
+        texts.append(braces(operand(one, kind, f"multiply_matrices, {name}") for one in given))
+    if not into:
+        return emitted_list(builder, of, counts[0], spelling, *texts)
+    builder.emit(spelling, braces(operand(one, of, "multiply_matrices, D") for one in into), *texts)
+    return tuple(into)
 
 
 def pack(first: Value, second: Value) -> Value:
     """Return two 16-bit values as one of 32 bits, the first in the lower half."""
-    a, b = pair("pack", first, second)
-    if a.type.bits != 16:
-        refuse(f"pack: expected two values of 16 bits, got {a.type}. Convert them.")
-    return emitted(a.builder, u32, "mov.b32", f"{{{a.text}, {b.text}}}")
+    builder = expect(first, "pack", "a value of 16 bits", SHORTS)
+    texts = first.text, operand(second, first.type, "pack")
+    return emitted(builder, u32, "mov.b32", braces(texts))
 
 
 def unpack(word: Value, of: Type) -> tuple[Value, Value]:
     """Return the lower and the upper half of a value of 32 bits, as values of a 16-bit type."""
-    builder = check(word, "unpack")
-    if word.type.bits != 32 or of.bits != 16:
-        refuse(f"unpack: expected 32 bits and a type of 16, got {word.type} and {of}.")
-    made = [builder.register(of) for _ in range(2)]
-    builder.emit("mov.b32", f"{{{', '.join(made)}}}", word.text)
-    return Value(builder, of, made[0]), Value(builder, of, made[1])
+    builder = expect(word, "unpack", "a value of 32 bits", (i32, u32, f32))
+    if of.bits != 16:
+        refuse(f"unpack: expected a type of 16 bits, got {of}.")
+    low, high = emitted_list(builder, of, 2, "mov.b32", word.text)
+    return low, high
