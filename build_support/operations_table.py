@@ -1,12 +1,19 @@
-"""Write docs/reference/operations.md: `python -m build_support.operations_table`."""
+"""Write files that follow from the table of operations: `python -m build_support.operations_table`.
+
+They are docs/reference/operations.md and ubridge/functions.pyi.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ubridge.definitions.elementwise import UNARY
 from ubridge.definitions.table import OPS
+from ubridge.functions import __all__ as functions
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "operations.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "operations.md"
+STUB = ROOT / "ubridge" / "functions.pyi"
 
 
 def markdown_table() -> str:
@@ -27,8 +34,53 @@ def markdown_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def stub() -> str:
+    """Return the types of `ubridge.functions`."""
+    kinds = {name: "Unary" if OPS[name].family is UNARY else "Binary" for name in functions}
+    names = "".join(f'    "{name}",\n' for name in functions)
+    typed = "".join(f"{name}: {kind}Function\n" for name, kind in kinds.items())
+    return f"""{_PROTOCOLS}
+__all__ = [
+{names}]
+
+{typed}"""
+
+
+_PROTOCOLS = '''"""Written by `python -m build_support.operations_table`."""
+
+from typing import Any, Protocol
+
+from ubridge.tensor import DeviceTensor
+from uhal.interop import StreamLike
+
+class UnaryFunction(Protocol):
+    """An operation on one tensor."""
+
+    def __call__(
+        self,
+        x: DeviceTensor,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor: ...
+
+class BinaryFunction(Protocol):
+    """An operation on two tensors, or a tensor and a number."""
+
+    def __call__(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        out: DeviceTensor | None = None,
+        stream: StreamLike | None = None,
+    ) -> DeviceTensor: ...
+'''
+
+
 def main() -> None:
-    """Write the page."""
+    """Write the page and the stub."""
+    STUB.write_text(stub(), encoding="utf-8")
     PAGE.write_text(
         "# Operations\n\n"
         "Every operation of `ubridge`, with the dtypes it supports on CUDA, ROCm and the host.\n"

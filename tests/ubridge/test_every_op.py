@@ -5,14 +5,12 @@ A sample of dtypes and layouts in `make test`, all of them in a soak.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import tests.ubridge.op_runs_decoding
 import tests.ubridge.op_runs_windows
-from build_support.operations_table import markdown_table
+from build_support.operations_table import PAGE, STUB, markdown_table, stub
 from tests.sampling import SOAK, rounds
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.op_runs import RUNS, Trial
@@ -23,7 +21,6 @@ from ubridge.quantized import FORMATS
 from uhal import Device
 
 DEVICES = tuple(row.name for row in OP_ROWS)
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "operations.md"
 PROMISED = [op for op in OPS.values() if op.dtypes]
 
 # They add their runs.
@@ -78,3 +75,8 @@ def test_every_family_tried_has_operations() -> None:
 def test_the_documented_table_is_the_op_table() -> None:
     """Written by `python -m build_support.operations_table`."""
     assert markdown_table() in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_stub_of_functions_has_every_function() -> None:
+    """Written by `python -m build_support.operations_table`."""
+    assert stub() == STUB.read_text(encoding="utf-8")

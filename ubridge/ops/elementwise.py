@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from math import copysign
 from typing import Any
 
-from ubridge.core.operand_checks import one_shape
+from ubridge.core.operand_checks import one_shape, require_number
 from ubridge.core.operation import Op
 from ubridge.core.promotion import (
     checked_number,
@@ -29,6 +29,7 @@ from ubridge.definitions.elementwise import (
     COMPARISON,
     COPY,
     DIVIDE,
+    ELU,
     MAXIMUM,
     MINIMUM,
     MULTIPLY,
@@ -360,6 +361,26 @@ def power(
     return run(plan_power(x, exponent), out, stream)
 
 
+def _plan_elu(x: Value, alpha: float = 1.0) -> Value:
+    require_number("elu, alpha", alpha)
+    return plan_unary(ELU, x, alpha)
+
+
+@remembered(_plan_elu)
+def elu(
+    x: Tensor,
+    alpha: float = 1.0,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return x if above 0, else `alpha * (exp(x) - 1)`.
+
+    It works element by element.
+    """
+    return run(_plan_elu(x, alpha), out, stream)
+
+
 def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
     """Plan the elements as another dtype; the tensor itself when it has that dtype."""
     if not hasattr(x, "_layout"):
@@ -417,5 +438,6 @@ def astype(
 __all__ = [
     "affine",
     "astype",
+    "elu",
     "power",
 ]
