@@ -10,6 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.operand_checks import axis_of, whole_number
 from ubridge.core.promotion import promoted, storage_of
@@ -267,8 +268,10 @@ def cat(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Join tensors along an axis; dtypes are promoted."""
-    if len(tensors) == 0:
-        raise ArgumentValueError("cat: need at least one array to concatenate")
+    require(
+        len(tensors),
+        "cat: need at least one array to concatenate",
+    )
     require_tensors("cat", *tensors)
     first = tensors[0]
     axis = axis_of("cat", first.layout, axis)
@@ -329,11 +332,11 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
     length = x.shape[axis]
     if not isinstance(parts, Sequence) and not np.ndim(parts):
         parts = whole_number("split, parts", parts)
-        if parts < 1 or length % parts:
-            raise ArgumentValueError(
-                f"split: array split does not result in an equal division: axis {axis} is "
-                f"{length} long, got {parts} parts; give the indices to cut before"
-            )
+        require(
+            parts >= 1 and length % parts == 0,
+            f"split: array split does not result in an equal division: axis {axis} is "
+            f"{length} long, got {parts} parts; give the indices to cut before",
+        )
         cuts = list(range(0, length + 1, length // parts)) if length else [0] * (parts + 1)
     else:
         # As slices interpret them.
@@ -367,27 +370,8 @@ def stack(
 ) -> DeviceTensor:
     """Join tensors of one shape along a new axis."""
     require_tensors("stack", *tensors)
-    if len({tensor.shape for tensor in tensors}) > 1:
-        raise ArgumentValueError("stack: all input arrays must have the same shape")
+    require(
+        len({tensor.shape for tensor in tensors}) <= 1,
+        "stack: all input arrays must have the same shape",
+    )
     return cat([tensor.expand_dims(axis) for tensor in tensors], axis, out=out, stream=stream)
-
-
-__all__ = [
-    "arange",
-    "array",
-    "asarray",
-    "cat",
-    "concatenate",
-    "empty",
-    "empty_like",
-    "from_dlpack",
-    "from_numpy",
-    "full",
-    "full_like",
-    "ones",
-    "ones_like",
-    "split",
-    "stack",
-    "zeros",
-    "zeros_like",
-]

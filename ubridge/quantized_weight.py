@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.core.block_formats import BlockFormat, block_format
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.operand_checks import whole_number
 from ubridge.definitions.calls import named
@@ -22,7 +23,6 @@ from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, as_dtype, f32
-from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 Array = npt.NDArray[Any]
@@ -64,10 +64,10 @@ class QuantizedWeight:
         self.rows = rows = whole_number("QuantizedWeight, rows", rows)
         self.columns = columns = whole_number("QuantizedWeight, columns", columns)
         self.shape = Shape((rows, columns) if shape is None else shape)
-        if not self.shape or self.shape[-1] != columns or prod(self.shape[:-1]) != rows:
-            raise ArgumentValueError(
-                f"QuantizedWeight: expected a shape of {rows} rows of {columns}, got {self.shape}"
-            )
+        require(
+            self.shape and self.shape[-1] == columns and (prod(self.shape[:-1]) == rows),
+            f"QuantizedWeight: expected a shape of {rows} rows of {columns}, got {self.shape}",
+        )
         blocks_of(BLOCK_ELEMENTS, self.format, buffer, rows, columns)
 
     @classmethod
@@ -81,10 +81,10 @@ class QuantizedWeight:
         Several matrices, of three axes, become a weight with as many.
         """
         values = np.asarray(values)
-        if values.ndim not in (2, 3):
-            raise ArgumentValueError(
-                f"quantize: expected a matrix, got shape {values.shape}; several have three axes"
-            )
+        require(
+            values.ndim in (2, 3),
+            f"quantize: expected a matrix, got shape {values.shape}; several have three axes",
+        )
         blocks = np.frombuffer(quantize(values, format), np.uint8)
         rows, columns = prod(values.shape[:-1]), values.shape[-1]
         buffer = DeviceBuffer.from_numpy(blocks, device=device)

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.core.block_formats import BlockFormat, block_format
+from ubridge.core.fits import require
 from ubridge.device.host import HOST
 from ubridge.device.images import load_module
 from ubridge.ops.blocks import launch_dequantize
 from uhal import Device, DeviceBuffer, Stream, launch
 from uhal.dtypes import bf16, f32
-from uhal.errors import ArgumentValueError
 
 Array = npt.NDArray[Any]
 
@@ -28,10 +28,10 @@ def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
     codebook, which are read only.
     """
     told = block_format(format)
-    if told.name not in ENCODED:
-        raise ArgumentValueError(
-            f"quantize: no way to {told.name} is known; there are {', '.join(ENCODED)}"
-        )
+    require(
+        told.name in ENCODED,
+        f"quantize: no way to {told.name} is known; there are {', '.join(ENCODED)}",
+    )
     values = np.asarray(values)
     if values.dtype != f32 and values.dtype.name != "bfloat16":
         values = values.astype(np.float32)
@@ -60,10 +60,10 @@ def dequantize(blocks: Array | bytes, format: BlockFormat | str) -> npt.NDArray[
     """Return the elements of blocks, one after the other. They are computed on the host's CPU."""
     told = block_format(format)
     raw = np.frombuffer(blocks, np.uint8)
-    if raw.size % told.block_bytes:
-        raise ArgumentValueError(
-            f"{told.name}: expected whole blocks of {told.block_bytes} bytes, got {raw.size}"
-        )
+    require(
+        not raw.size % told.block_bytes,
+        f"{told.name}: expected whole blocks of {told.block_bytes} bytes, got {raw.size}",
+    )
     count = raw.size // told.block_bytes
     with Device(0, backend=HOST) as host:
         weight = DeviceBuffer.from_numpy(raw, device=host)
@@ -78,5 +78,3 @@ ENCODED = (
 """Formats that `quantize` writes."""
 _PIECES = 256
 """Elements of a weight quantized at once: enough for many cores, each a run of blocks."""
-
-__all__ = ["ENCODED", "dequantize", "quantize"]

@@ -221,5 +221,3 @@ def _start_afresh() -> None:
 
 
 os.register_at_fork(after_in_child=_start_afresh)
-
-__all__ = ["Generator", "Seed", "philox", "rand", "randn"]

@@ -62,17 +62,3 @@ OF_PRODUCT = Accuracy(
 )
 STEP = Accuracy("1/220 of the largest magnitude of a run", relative=1, of_magnitude=2.0**24 / 220)
 ROW = Accuracy("16 roundings, and 4 of the largest part", relative=16, of_magnitude=4)
-
-__all__ = [
-    "EXACT",
-    "FUNCTION",
-    "OF_PRODUCT",
-    "OF_SUM",
-    "PARTS",
-    "ROUNDED",
-    "ROUNDING",
-    "ROW",
-    "SHARE",
-    "STEP",
-    "Accuracy",
-]

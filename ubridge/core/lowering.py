@@ -287,5 +287,3 @@ class Launches(Lowering):
 
 Lowerings: TypeAlias = Mapping[Family | Op, Lowering]
 """By operation, or by family for all of its operations that have none of their own."""
-
-__all__ = ["Given", "Launches", "Lowering", "LoweringDevice", "Lowerings", "Memory", "Steps"]

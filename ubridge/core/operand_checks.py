@@ -109,15 +109,3 @@ def one_shape(name: str, first: Shape, *others: Shape) -> Shape:
         return first.broadcast_with(*others)
     except ArgumentValueError as error:
         raise ArgumentValueError(f"{name}: {error}") from None
-
-
-__all__ = [
-    "axes_of",
-    "axis_of",
-    "one_shape",
-    "require_indices_of_u32",
-    "require_number",
-    "require_one_device",
-    "require_one_kind",
-    "whole_number",
-]

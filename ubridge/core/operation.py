@@ -148,18 +148,3 @@ WORK = define(
     "a program's own work",
 )
 """Non-operations in a trace: launches of users' kernels, copies and fills."""
-
-__all__ = [
-    "ALL",
-    "CAST_ONLY",
-    "CONVOLVED",
-    "FLOATS",
-    "INTEGERS",
-    "ORDERED",
-    "REALS",
-    "WORK",
-    "Array",
-    "Family",
-    "Op",
-    "define",
-]

@@ -74,6 +74,3 @@ def conflict(op: Op, result: Span, operands: Sequence[Span]) -> int | None:
         if number >= op.family.replaces or not is_same or one.layout.words != result.layout.words:
             return number
     return None
-
-
-__all__ = ["Span", "conflict"]

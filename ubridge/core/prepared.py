@@ -86,6 +86,3 @@ def part_of(given: Any, passed: Passed) -> Any:
     nbytes = passed.size * passed.dtype.itemsize
     whole = given if given.dtype.itemsize == 1 else given.view("u8")
     return whole[passed.start : passed.start + nbytes].view(passed.dtype)
-
-
-__all__ = ["Elements", "Launch", "Prepared", "Source", "Words", "Work", "part_of"]

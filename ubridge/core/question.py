@@ -98,6 +98,3 @@ class Question:
     def __repr__(self) -> str:
         operands = ", ".join(f"{dtype}{tuple(layout.shape)}" for dtype, layout in self.operands)
         return f"<{self.op.name} of {operands or 'nothing'} into {self.result[0]}{self.shape}>"
-
-
-__all__ = ["Known", "Question"]

@@ -36,6 +36,3 @@ def starts_of(axes: Sequence[tuple[int, int]]) -> list[int]:
     for length, stride in axes:
         starts = [start + step * stride for start in starts for step in range(length)]
     return starts
-
-
-__all__ = ["Rows", "rows_of", "starts_of"]

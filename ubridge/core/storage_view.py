@@ -45,6 +45,3 @@ class Description:
         offset = self.memory.offset + start * self.dtype.itemsize
         memory = self.memory._replace(offset=offset, size=max(stop - start, 0))
         return Description(memory, self.device)
-
-
-__all__ = ["Description", "StorageView"]

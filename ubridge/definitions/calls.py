@@ -39,6 +39,3 @@ def _rename(error: Exception, called: str) -> None:
         found = _SPEAKER.match(said)
         if found is not None and found[1] in _STEPS and found[1] != called:
             error.args = (called + said[found.end(1) :], *error.args[1:])
-
-
-__all__ = ["named"]

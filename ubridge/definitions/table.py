@@ -23,5 +23,3 @@ OPS: dict[str, Op] = {
 
 FAMILIES: dict[str, Family] = {op.family.name: op.family for op in OPS.values()}
 """Name to family."""
-
-__all__ = ["FAMILIES", "OPS"]

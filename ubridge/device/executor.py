@@ -31,8 +31,6 @@ from uhal.dtypes import u8
 from uhal.frameworks import CallTable, Context, call_before_close, current_context
 from uhal.interop import StreamLike
 
-__all__ = ["Answer", "DeviceExecutor", "Enqueue", "Executor"]
-
 REMEMBERED = 4096
 """Operations that a device keeps ready."""
 

@@ -18,6 +18,3 @@ def has_host_memory(device: Device) -> bool:
     except BufferError:
         return False
     return kind == _CPU
-
-
-__all__ = ["HOST", "has_host_memory"]

@@ -185,6 +185,3 @@ class _InTurn:
         if passed.index >= 0:
             return part_of(given[passed.index], passed)
         return part_of(room if passed.index == _SCRATCH else out, passed)
-
-
-__all__ = ["Enqueue", "Ready", "RecordedWork", "make_ready", "parameter_names"]

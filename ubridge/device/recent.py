@@ -42,6 +42,3 @@ class Recent(Generic[Key, Value]):
 
     def __len__(self) -> int:
         return len(self.latest.keys() | self._older.keys())
-
-
-__all__ = ["Recent"]

@@ -144,15 +144,3 @@ def _told(
     elif sequence.about is None:
         for listener in _hearing(out):
             listener.called(sequence, out, is_new, given)
-
-
-__all__ = [
-    "Listener",
-    "is_heard",
-    "is_within_one",
-    "listened_to",
-    "listening",
-    "tell",
-    "tell_allocated",
-    "unheard",
-]

@@ -43,6 +43,3 @@ def require_no_conflict(op: Op, result: Span, operands: Sequence[Span]) -> None:
             f"{op.name}, out: expected memory apart from the operands', got memory that operand "
             f"{found} lies in. Give other memory, or a copy of the operand."
         )
-
-
-__all__ = ["span_of", "require_apart", "require_no_conflict"]

@@ -32,6 +32,3 @@ def start_of(x: TensorData) -> DeviceBuffer:
     """Return the buffer from the tensor's first element on."""
     start = x._layout.start_offset
     return x._buffer[start:] if start else x._buffer
-
-
-__all__ = ["TensorData", "make", "start_of"]

@@ -11,3 +11,9 @@ class InvalidFileError(InvalidImageError):
 
 class FileWarning(UserWarning):
     """A setting of a file that is ignored or read otherwise."""
+
+
+def require_valid(holds: object, where: object, what: str) -> None:
+    """Raise `InvalidFileError` about the file `where` unless it holds."""
+    if not holds:
+        raise InvalidFileError(f"{where}: {what}")

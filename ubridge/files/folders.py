@@ -6,7 +6,7 @@ import os
 import struct
 from pathlib import Path
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import require_valid
 from ubridge.files.gguf_reading import parts_of
 from ubridge.files.settings import Settings, shown
 from uhal.errors import NotFoundError, NotSupportedError
@@ -98,10 +98,14 @@ def _parts_of_index(path: Path) -> list[Path]:
     files = Settings.read(path).section("weight_map")
     names = dict.fromkeys(files.text(tensor) for tensor in files)
     for name in names:
-        if Path(name).name != name:
-            raise InvalidFileError(
-                f"{path}: weight_map: expected names of files beside it, got {shown(name)}"
-            )
-    if not names:
-        raise InvalidFileError(f"{path}: weight_map: expected names of files, got none")
+        require_valid(
+            Path(name).name == name,
+            path,
+            f"weight_map: expected names of files beside it, got {shown(name)}",
+        )
+    require_valid(
+        names,
+        path,
+        "weight_map: expected names of files, got none",
+    )
     return [path.with_name(name) for name in names]

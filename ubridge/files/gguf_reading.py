@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ubridge.core.block_formats import FORMATS, BlockFormat
 from ubridge.files.entries import ElementType, TensorEntry, bytes_of
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.gguf_values import Metadata, Reader
 from ubridge.files.mapped import MappedFile
 from uhal import DType
@@ -73,11 +73,12 @@ def read_gguf(file: MappedFile) -> GGUFFile:
     version = reader.u32("version")
     if version not in VERSIONS:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
-        if swapped in VERSIONS:
-            raise InvalidFileError(
-                f"{file.path}: expected a little-endian file, got a big-endian file. "
-                "Convert it with gguf_convert_endian.py of llama.cpp."
-            )
+        require_valid(
+            swapped not in VERSIONS,
+            file.path,
+            "expected a little-endian file, got a big-endian file. "
+            "Convert it with gguf_convert_endian.py of llama.cpp.",
+        )
         older = "; version 1 has not been written since August 2023" if version == 1 else ""
         raise InvalidFileError(
             f"{file.path}: expected version 2 or 3 of GGUF, got {version}{older}"
@@ -87,24 +88,29 @@ def read_gguf(file: MappedFile) -> GGUFFile:
         ("tensors", tensors, _LEAST_TENSOR_BYTES, MOST_TENSORS),
         ("keys", keys, _LEAST_KEY_BYTES, MOST_KEYS),
     ):
-        if count > most or count * least > reader.left:
-            raise InvalidFileError(
-                f"{file.path}: expected at most {min(most, reader.left // least)} {what} in "
-                f"{reader.left} bytes, got {count}"
-            )
+        require_valid(
+            count <= most and count * least <= reader.left,
+            file.path,
+            f"expected at most {min(most, reader.left // least)} {what} in "
+            f"{reader.left} bytes, got {count}",
+        )
     metadata = _metadata(reader, keys)
     alignment = _alignment(file, metadata)
     told = [_tensor(reader) for _ in range(tensors)]
     start = -(-reader.position // alignment) * alignment
     entries: dict[str, TensorEntry] = {}
     for name, kind, shape, nbytes, offset in told:
-        if name in entries:
-            raise InvalidFileError(f"{file.path}: there are two tensors {name!r:.80}")
-        if offset % alignment or start + offset + nbytes > file.size:
-            raise InvalidFileError(
-                f"{file.path}: {name!r:.80}: expected {nbytes} bytes at a multiple of {alignment} "
-                f"within the {max(file.size - start, 0)} of the data, got offset {offset}"
-            )
+        require_valid(
+            name not in entries,
+            file.path,
+            f"there are two tensors {name!r:.80}",
+        )
+        require_valid(
+            offset % alignment == 0 and start + offset + nbytes <= file.size,
+            file.path,
+            f"{name!r:.80}: expected {nbytes} bytes at a multiple of {alignment} "
+            f"within the {max(file.size - start, 0)} of the data, got offset {offset}",
+        )
         entries[name] = TensorEntry(name, kind, shape, file, start + offset, nbytes)
     return GGUFFile(version, metadata, list(entries.values()), alignment)
 
@@ -114,8 +120,11 @@ def _metadata(reader: Reader, count: int) -> Metadata:
     for _ in range(count):
         key = _name(reader, "key")
         kind = reader.u32(key)
-        if key in metadata:
-            raise InvalidFileError(f"{reader.file.path}: the key {key!r:.80} stands twice")
+        require_valid(
+            key not in metadata,
+            reader.file.path,
+            f"the key {key!r:.80} stands twice",
+        )
         metadata.add(key, kind, reader.position)
         reader.skip_value(kind, key)
     return metadata
@@ -124,22 +133,23 @@ def _metadata(reader: Reader, count: int) -> Metadata:
 def _name(reader: Reader, what: str) -> str:
     start = reader.position
     length = reader.u64(what)
-    if length > MOST_NAME_BYTES:
-        raise InvalidFileError(
-            f"{reader.file.path}: expected a {what} of at most {MOST_NAME_BYTES} bytes at {start}, "
-            f"got {length}"
-        )
+    require_valid(
+        length <= MOST_NAME_BYTES,
+        reader.file.path,
+        f"expected a {what} of at most {MOST_NAME_BYTES} bytes at {start}, got {length}",
+    )
     reader.position = start
     return reader.text(what)
 
 
 def _alignment(file: MappedFile, metadata: Metadata) -> int:
     found = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if not is_alignment(found):
-        raise InvalidFileError(
-            f"{file.path}: general.alignment: expected a power of two of at most {MOST_ALIGNMENT}, "
-            f"got {found!r:.80}"
-        )
+    require_valid(
+        is_alignment(found),
+        file.path,
+        f"general.alignment: expected a power of two of at most {MOST_ALIGNMENT}, "
+        f"got {found!r:.80}",
+    )
     return int(found)
 
 
@@ -153,15 +163,19 @@ def _tensor(reader: Reader) -> tuple[str, ElementType, tuple[int, ...], int, int
     file = reader.file
     name = _name(reader, "tensor's name")
     axes = reader.u32(name)
-    if axes > MOST_AXES:
-        raise InvalidFileError(
-            f"{file.path}: {name!r:.80}: expected at most {MOST_AXES} axes, got {axes}"
-        )
+    require_valid(
+        axes <= MOST_AXES,
+        file.path,
+        f"{name!r:.80}: expected at most {MOST_AXES} axes, got {axes}",
+    )
     # Files have the innermost axis first.
     shape = tuple(reversed([reader.u64(name) for _ in range(axes)]))
     number, offset = reader.u32(name), reader.u64(name)
-    if prod(shape) >= 1 << 63 or any(one >= 1 << 63 for one in shape):
-        raise InvalidFileError(f"{file.path}: {name!r:.80}: its shape {shape} is too large")
+    require_valid(
+        prod(shape) < 1 << 63 and all(one < 1 << 63 for one in shape),
+        file.path,
+        f"{name!r:.80}: its shape {shape} is too large",
+    )
     kind: ElementType
     if number in TYPES:
         known = TYPES[number]
@@ -196,15 +210,18 @@ def require_parts(files: list[tuple[MappedFile, GGUFFile]]) -> None:
     for number, (file, contents) in enumerate(files):
         given = contents.metadata
         count = given.get("split.count", len(files))
-        if len(files) == 1 and count not in (0, 1):
-            raise InvalidFileError(
-                f"{file.path}: split.count: this is one of {count!r:.20} parts, and its name does "
-                "not lead to the others. Name them NAME-00001-of-00003.gguf and so on, or give all."
-            )
+        require_valid(
+            len(files) != 1 or count in (0, 1),
+            file.path,
+            f"split.count: this is one of {count!r:.20} parts, and its name does not lead to "
+            "the others. Name them NAME-00001-of-00003.gguf and so on, or give all.",
+        )
         expected = {"split.no": number, "split.count": len(files), "split.tensors.count": tensors}
         for key, value in expected.items():
-            if len(files) > 1 and key in given and given[key] != value:
-                raise InvalidFileError(
-                    f"{file.path}: {key}: expected {value}, as there are {len(files)} files with "
-                    f"{tensors} tensors, got {given[key]!r:.80}"
-                )
+            told = given.get(key, value)
+            require_valid(
+                len(files) == 1 or told == value,
+                file.path,
+                f"{key}: expected {value}, as there are {len(files)} files with {tensors} tensors, "
+                f"got {told!r:.80}",
+            )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.mapped import MappedFile
 
 BOOL, TEXT, ARRAY = 7, 8, 9
@@ -39,11 +39,11 @@ class Reader:
 
     def take(self, nbytes: int, what: str) -> int:
         """Step over bytes, and return where they begin."""
-        if nbytes > self.left:
-            raise InvalidFileError(
-                f"{self.file.path}: {what}: expected {nbytes} bytes at {self.position}, there are "
-                f"{self.left} left"
-            )
+        require_valid(
+            nbytes <= self.left,
+            self.file.path,
+            f"{what}: expected {nbytes} bytes at {self.position}, there are {self.left} left",
+        )
         start = self.position
         self.position += nbytes
         return start
@@ -111,8 +111,11 @@ class Reader:
         """Read a value that `skip_value` accepted; numbers and texts are Python's."""
         if kind == BOOL:
             byte = self.file.memory[self.take(1, what)]
-            if byte > 1:
-                raise InvalidFileError(f"{self.file.path}: {what}: expected 0 or 1, got {byte}")
+            require_valid(
+                byte <= 1,
+                self.file.path,
+                f"{what}: expected 0 or 1, got {byte}",
+            )
             return bool(byte)
         if kind in NUMBERS:
             dtype = NUMBERS[kind]
@@ -125,8 +128,11 @@ class Reader:
             nbytes = count * NUMBERS[inner].itemsize
             start = self.take(nbytes, what)
             raw = self.file.view(start, nbytes)
-            if inner == BOOL and raw.size and raw.max() > 1:
-                raise InvalidFileError(f"{self.file.path}: {what}: expected only 0 and 1")
+            require_valid(
+                inner != BOOL or not raw.size or raw.max() <= 1,
+                self.file.path,
+                f"{what}: expected only 0 and 1",
+            )
             return raw.view(NUMBERS[inner]).copy()
         if inner == TEXT:
             return self._texts(count)

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ubridge.core.block_formats import BlockFormat
+from ubridge.core.fits import require
 from ubridge.files.entries import bytes_of
 from ubridge.files.gguf_reading import (
     DEFAULT_ALIGNMENT,
@@ -50,8 +51,10 @@ def write_head(out: BinaryIO, tensors: Sequence[Told], metadata: Mapping[str, An
         head += [_text(key, "key", MOST_NAME_BYTES), _U32.pack(kind), packed]
     offset, lengths = 0, []
     for name, kind_of, shape in tensors:
-        if len(shape) > MOST_AXES:
-            raise ArgumentValueError(f"{name}: GGUF holds at most {MOST_AXES} axes, got {shape}")
+        require(
+            len(shape) <= MOST_AXES,
+            f"{name}: GGUF holds at most {MOST_AXES} axes, got {shape}",
+        )
         if kind_of not in _NUMBER_OF:
             raise ArgumentTypeError(
                 f"{name}: GGUF has no type for {kind_of.name}; astype() to one of "
@@ -73,10 +76,10 @@ def alignment_of(metadata: Mapping[str, Any]) -> int:
     """Return the alignment of tensors. `ArgumentValueError` when it is invalid."""
     found = metadata.get(_ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
     value = found.item() if isinstance(found, np.integer) else found
-    if not is_alignment(value):
-        raise ArgumentValueError(
-            f"{_ALIGNMENT_KEY}: expected a power of two of at most {MOST_ALIGNMENT}, got {found!r}"
-        )
+    require(
+        is_alignment(value),
+        f"{_ALIGNMENT_KEY}: expected a power of two of at most {MOST_ALIGNMENT}, got {found!r}",
+    )
     return int(value)
 
 

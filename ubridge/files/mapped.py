@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import InvalidFileError, require_valid
 from uhal.images.regular_file import require_file
 
 Bytes = npt.NDArray[np.uint8]
@@ -29,8 +29,11 @@ class MappedFile:
         self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
             self.size = os.fstat(self._descriptor).st_size
-            if self.size == 0:
-                raise InvalidFileError(f"{self.path}: the file is empty")
+            require_valid(
+                self.size,
+                self.path,
+                "the file is empty",
+            )
             pages = mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ)
         except BaseException:
             os.close(self._descriptor)
@@ -52,16 +55,18 @@ class MappedFile:
 
     def require(self, start: int, nbytes: int) -> None:
         """Raise `InvalidFileError` unless the file has these bytes, now."""
-        if start + nbytes > self.size:
-            raise InvalidFileError(
-                f"{self.path}: expected {nbytes} bytes at {start}, the file has {self.size}"
-            )
+        require_valid(
+            start + nbytes <= self.size,
+            self.path,
+            f"expected {nbytes} bytes at {start}, the file has {self.size}",
+        )
         now = os.fstat(self._descriptor).st_size
-        if start + nbytes > now:
-            raise InvalidFileError(
-                f"{self.path}: expected {nbytes} bytes at {start}, the file has {now} now; it had "
-                f"{self.size} when it was opened, and was cut short since"
-            )
+        require_valid(
+            start + nbytes <= now,
+            self.path,
+            f"expected {nbytes} bytes at {start}, the file has {now} now; it had "
+            f"{self.size} when it was opened, and was cut short since",
+        )
 
     def read_into(self, target: npt.NDArray[Any], start: int) -> None:
         """Fill an array of u8 from the file, without its pages. Raises as `view` does."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 from ubridge.files.entries import ElementType, TensorEntry, bytes_of
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.mapped import MappedFile
 from uhal import DType
 from uhal.dtypes import bf16, bool_, f8e4m3, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
@@ -60,14 +60,18 @@ def is_safetensors(file: MappedFile) -> bool:
 
 def read_safetensors(file: MappedFile) -> tuple[dict[str, str], list[TensorEntry]]:
     """Return the metadata and the tensors of a file. Raises `InvalidFileError`."""
-    if file.size < _LENGTH.size:
-        raise InvalidFileError(f"{file.path}: expected a header's length, got {file.size} bytes")
+    require_valid(
+        file.size >= _LENGTH.size,
+        file.path,
+        f"expected a header's length, got {file.size} bytes",
+    )
     length = _LENGTH.unpack(file.view(0, _LENGTH.size).tobytes())[0]
-    if length > min(MOST_HEADER_BYTES, file.size - _LENGTH.size):
-        raise InvalidFileError(
-            f"{file.path}: expected a header of at most {MOST_HEADER_BYTES} bytes that the file "
-            f"has, got one of {length}"
-        )
+    require_valid(
+        length <= min(MOST_HEADER_BYTES, file.size - _LENGTH.size),
+        file.path,
+        f"expected a header of at most {MOST_HEADER_BYTES} bytes that the file "
+        f"has, got one of {length}",
+    )
     start = _LENGTH.size + length
     header = _header(file, file.view(_LENGTH.size, length).tobytes())
     metadata = header.pop(METADATA, None)
@@ -131,16 +135,18 @@ def _is_count(value: object) -> bool:
 def _require_dense(file: MappedFile, start: int, entries: Iterable[TensorEntry]) -> None:
     at = start
     for entry in sorted(entries, key=lambda one: (one.start, one.nbytes)):
-        if entry.start != at:
-            raise InvalidFileError(
-                f"{file.path}: {entry.name!r:.80}: expected it at byte {at - start} of the data, "
-                f"where the one before ends, got {entry.start - start}"
-            )
-        at += entry.nbytes
-    if at != file.size:
-        raise InvalidFileError(
-            f"{file.path}: expected the last tensor to end with the file, at {file.size}, got {at}"
+        require_valid(
+            entry.start == at,
+            file.path,
+            f"{entry.name!r:.80}: expected it at byte {at - start} of the data, "
+            f"where the one before ends, got {entry.start - start}",
         )
+        at += entry.nbytes
+    require_valid(
+        at == file.size,
+        file.path,
+        f"expected the last tensor to end with the file, at {file.size}, got {at}",
+    )
 
 
 def header_bytes(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.core.block_formats import BlockFormat
+from ubridge.core.fits import require
 from ubridge.files import gguf_writing, safetensors
 from ubridge.quantized import QuantizedWeight
 from ubridge.tensor import DeviceTensor
@@ -84,10 +85,10 @@ def _require_plain(
     told: Sequence[tuple[str, DType | BlockFormat, tuple[int, ...]]], metadata: Mapping[str, Any]
 ) -> None:
     for name, kind, _ in told:
-        if name == safetensors.METADATA:
-            raise ArgumentValueError(
-                f"save: expected names of tensors, got the format's own {name}"
-            )
+        require(
+            name != safetensors.METADATA,
+            f"save: expected names of tensors, got the format's own {name}",
+        )
         if isinstance(kind, BlockFormat):
             raise ArgumentTypeError(
                 f"save: {name}: safetensors have no {kind.name}; save as .gguf, or dequantize()"

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from ubridge.core.block_formats import BlockFormat
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.device.host import has_host_memory
 from ubridge.files.entries import TensorEntry
@@ -22,7 +23,7 @@ from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, DType
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import bool_, u8
-from uhal.errors import ArgumentValueError, NotSupportedError
+from uhal.errors import NotSupportedError
 from uhal.progress import Progress
 
 Weight: TypeAlias = DeviceTensor | QuantizedWeight
@@ -42,8 +43,10 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
     """
     wanted = Device.current() if device is None else as_device(device)
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-    if not paths:
-        raise ArgumentValueError("load: expected a path, got none")
+    require(
+        paths,
+        "load: expected a path, got none",
+    )
     if len(paths) == 1:
         paths = list(files_of(paths[0]))
     metadata: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import require_number, whole_number
 from ubridge.core.operation import Op
@@ -104,10 +105,10 @@ class GraphBuilder:
             raise ArgumentTypeError(f"add_op, inputs: expected nodes' numbers, got {inputs!r:.80}")
         kind = table_op(op, len(inputs), params)
         inputs = tuple([whole_number("add_op, inputs", one) for one in inputs])
-        if index in inputs:
-            raise ArgumentValueError(
-                f"node {index} ({kind.name}): expected other nodes' numbers as inputs, got {index}"
-            )
+        require(
+            index not in inputs,
+            f"node {index} ({kind.name}): expected other nodes' numbers as inputs, got {index}",
+        )
         node = Node(index, kind, Shape(shape), inputs, params, name)
         self.storages.wanted[index] = _as_buffer(out)
         is_ready = all(one in self.storages.values for one in inputs)
@@ -208,16 +209,16 @@ class GraphBuilder:
             self._leaf_of(number)
         index = self.storages.latest[number]
         storage = self.storages[number]
-        if self.storages.values[index].storage != number:
-            raise ArgumentValueError(
-                f"name {name!r}: expected a leaf or a result, got memory that {self.nodes[index]} "
-                "may write besides its result. Name a copy of it."
-            )
-        if not self._is_op(index) and tensor.nbytes != storage.nbytes:
-            raise ArgumentValueError(
-                f"name {name!r}: expected a tensor over all of its memory, as another one is to "
-                f"take its place, got {tensor.nbytes} of {storage.nbytes} bytes; copy() it first"
-            )
+        require(
+            self.storages.values[index].storage == number,
+            f"name {name!r}: expected a leaf or a result, got memory that {self.nodes[index]} "
+            "may write besides its result. Name a copy of it.",
+        )
+        require(
+            self._is_op(index) or tensor.nbytes == storage.nbytes,
+            f"name {name!r}: expected a tensor over all of its memory, as another one is to "
+            f"take its place, got {tensor.nbytes} of {storage.nbytes} bytes; copy() it first",
+        )
         self.nodes[index] = replace(self.nodes[index], name=name, shape=tensor.shape)
         self._names[name] = index
         if not self._is_op(index) and tensor.dtype is bool_:
@@ -271,11 +272,11 @@ class GraphBuilder:
     def _checked_node(self, name: str, node: int) -> int:
         """Return the number of a node that has a value; refuse others for the function `name`."""
         number = whole_number(f"{name}, node", node)
-        if number not in self.storages.values:
-            raise ArgumentValueError(
-                f"{name}, node: expected a node of the graph whose inputs were added, got {number} "
-                f"of {len(self.nodes)} nodes"
-            )
+        require(
+            number in self.storages.values,
+            f"{name}, node: expected a node of the graph whose inputs were added, got {number} "
+            f"of {len(self.nodes)} nodes",
+        )
         return number
 
     # -- inside ----------------------------------------------------------------------------------
@@ -302,8 +303,10 @@ class GraphBuilder:
         self._forget_plans()
 
     def _require_free(self, name: str | None) -> None:
-        if name == "stream":
-            raise ArgumentValueError("name: expected another one: replay(stream=…) is the stream")
+        require(
+            name != "stream",
+            "name: expected another one: replay(stream=…) is the stream",
+        )
         if name is not None and name in self._names:
             raise ArgumentValueError(f"the graph has a {self.nodes[self._names[name]]} already")
 
@@ -339,12 +342,9 @@ def _as_buffer(buffer: DeviceBuffer | DeviceTensor | None) -> DeviceBuffer | Non
     if not isinstance(buffer, DeviceTensor):
         return buffer
     layout = buffer.layout
-    if not layout.is_contiguous:
-        raise ArgumentValueError(
-            "expected a contiguous tensor, as kernels write and leaves are read, got one of shape "
-            f"{layout.shape} with strides {layout.strides}"
-        )
+    require(
+        layout.is_contiguous,
+        "expected a contiguous tensor, as kernels write and leaves are read, got one of shape "
+        f"{layout.shape} with strides {layout.strides}",
+    )
     return buffer.buffer[layout.start_offset : layout.start_offset + layout.size]
-
-
-__all__ = ["GraphBuilder"]

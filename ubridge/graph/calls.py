@@ -97,6 +97,3 @@ class Call:
     def is_in_place(self) -> bool:
         """Whether the operation reads or keeps old contents of the result."""
         return self.question.is_in_place
-
-
-__all__ = ["Call", "ScalarSlot", "with_values"]

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.product import MatmulChoice
 from ubridge.core.question import Question
 from ubridge.core.storage_view import Description, StorageView
-from ubridge.device.executor import DeviceExecutor, Enqueue, Executor
+from ubridge.device.executor import DeviceExecutor, Executor
+from ubridge.device.ready import Enqueue
 from ubridge.device.tensor_data import make
 from ubridge.graph.calls import Call
 from ubridge.graph.ops import Node, compute
@@ -99,11 +101,11 @@ class Describer(Executor):
                 f"{node}: expected one launch, got {len(calls)} ({made}); what dtypes and layouts "
                 "need besides are nodes of their own: Astype, Copy"
             )
-        if result.shape != node.shape:
-            raise ArgumentValueError(
-                f"{node}: expected the shape {node.shape} it was added with, but its inputs give "
-                f"{result.shape}"
-            )
+        require(
+            result.shape == node.shape,
+            f"{node}: expected the shape {node.shape} it was added with, but its inputs give "
+            f"{result.shape}",
+        )
         call = self._with_output(node, calls[0])
         if self._storages.conflict(call) is not None:
             raise ArgumentValueError(
@@ -137,20 +139,17 @@ class Describer(Executor):
         wanted = self._storages.wanted.pop(node.index, None)
         if wanted is None:
             return call
-        if wanted.dtype is not found.dtype or wanted.size < found.size:
-            raise ArgumentValueError(
-                f"{node}, out: expected at least {found.size} elements of {found.dtype}, got "
-                f"{wanted.size} of {wanted.dtype}"
-            )
+        require(
+            wanted.dtype is found.dtype and wanted.size >= found.size,
+            f"{node}, out: expected at least {found.size} elements of {found.dtype}, got "
+            f"{wanted.size} of {wanted.dtype}",
+        )
         view = self._storages.view_of(wanted)._replace(size=found.size)
         if all(self._storages.values[one].storage != found.storage for one in node.inputs):
             return call.with_written(view)
-        if view != found:
-            raise ArgumentValueError(
-                f"{node}, out: the operation changes its input in place; expected None or that "
-                "input's memory"
-            )
+        require(
+            view == found,
+            f"{node}, out: the operation changes its input in place; expected None or that "
+            "input's memory",
+        )
         return call
-
-
-__all__ = ["Describer"]

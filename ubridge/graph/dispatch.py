@@ -14,7 +14,7 @@ from ubridge.core.layout import Shape
 from ubridge.core.question import Question
 from ubridge.definitions.elementwise import MULTIPLY, SILU_MUL
 from ubridge.definitions.products import MATMUL, QUANTIZED_PRODUCT
-from ubridge.device.executor import Enqueue
+from ubridge.device.ready import Enqueue
 from ubridge.graph.calls import Call
 from ubridge.graph.ops import Node, OpParams
 from uhal import DeviceBuffer
@@ -140,6 +140,3 @@ def dispatch_one(dispatcher: KernelDispatch, call: DispatchCall) -> None:
     assert op is not None
     name = _NAMES.get(op.called, op.called)
     getattr(dispatcher, f"dispatch_{name}", dispatcher.dispatch)(call)
-
-
-__all__ = ["DispatchCall", "KernelDispatch", "LaunchingDispatch", "Step", "dispatch_one"]

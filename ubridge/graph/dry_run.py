@@ -72,6 +72,3 @@ def naming(node: Node) -> Iterator[None]:
     except DeviceError as error:
         error.args = (f"{node}: {error}", *error.args[1:])
         raise
-
-
-__all__ = ["DryRun", "naming"]

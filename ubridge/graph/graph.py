@@ -90,6 +90,3 @@ class ComputeGraph(RunnableGraph):
         are too small, and `NotFoundError` for leaves that are not given.
         """
         return load(cls, path, leaves, device)
-
-
-__all__ = ["ComputeGraph"]

@@ -399,6 +399,3 @@ def _dtype(name: Any) -> DType:
     # numpy has several names for a dtype, and accepts other objects than names.
     _require_kind("dtype", str, name)
     return as_dtype(name)
-
-
-__all__ = ["leaf_names", "load", "save"]

@@ -71,6 +71,3 @@ def plan_memory(lifetimes: Iterable[Lifetime]) -> MemoryPlan:
         offsets[one.storage] = offset
         total += length
     return MemoryPlan(peak, total, offsets)
-
-
-__all__ = ["ALIGNMENT", "Lifetime", "MemoryPlan", "plan_memory"]

@@ -70,6 +70,3 @@ def require_fresh(
             else:
                 kept.append((low, high, other))
         alive[view.storage] = [*kept, (start, stop, index)]
-
-
-__all__ = ["ordered", "require_fresh"]

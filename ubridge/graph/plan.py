@@ -225,6 +225,3 @@ def _unfit(name: str, own: DeviceTensor, shape: object, dtype: object) -> Device
     return kind(
         f"leaf {name!r}: expected shape {tuple(own.shape)} of {own.dtype}, got {shape} of {dtype}"
     )
-
-
-__all__ = ["GraphPlan", "Verification"]

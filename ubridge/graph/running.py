@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
+from ubridge.core.fits import require
 from ubridge.core.storage_view import StorageView
-from ubridge.device.executor import Enqueue
+from ubridge.device.ready import Enqueue
 from ubridge.graph.building import GraphBuilder
 from ubridge.graph.calls import with_values
 from ubridge.graph.dispatch import DispatchCall, KernelDispatch, Step, dispatch_one
@@ -16,7 +17,7 @@ from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer
 from uhal.device import DeviceLike
 from uhal.dtypes import u8
-from uhal.errors import ArgumentValueError, NotFoundError
+from uhal.errors import NotFoundError
 from uhal.interop import StreamLike
 
 
@@ -41,11 +42,11 @@ class RunnableGraph(GraphBuilder):
         self.prepared()
         node = self._checked_node("tensor", node)
         view = self.storages.values[node]
-        if self.storages[view.storage].is_planned:
-            raise ArgumentValueError(
-                f"{self.nodes[node]}: its memory is used again once it is read; keep({node}) "
-                "before the graph is run"
-            )
+        require(
+            not self.storages[view.storage].is_planned,
+            f"{self.nodes[node]}: its memory is used again once it is read; keep({node}) "
+            "before the graph is run",
+        )
         return self._tensor_at(node)
 
     def keep(self, node: int) -> int:
@@ -195,6 +196,3 @@ def execute_graph(
         else:
             dispatch_one(dispatcher, DispatchCall(step, arguments, enqueue, stream))
     return GraphExecResult(len(steps), (perf_counter() - start) * 1e6)
-
-
-__all__ = ["GraphExecResult", "RunnableGraph", "execute_graph"]

@@ -150,6 +150,3 @@ def _part(whole: DeviceBuffer, view: StorageView) -> DeviceBuffer:
     if view.nbytes != whole.nbytes:
         whole = whole[view.offset : view.offset + view.nbytes]
     return whole.view(view.dtype)
-
-
-__all__ = ["Storage", "Storages"]

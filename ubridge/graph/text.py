@@ -56,6 +56,3 @@ def _memory(graph: RunnableGraph, index: int) -> str:
         return f"arena[{graph.memory.offsets[view.storage] + view.offset}]"
     kind = "result" if storage.is_kept else "memory"
     return f"{kind} {view.storage}[{view.offset}]"
-
-
-__all__ = ["dot_of", "text_of"]

@@ -14,8 +14,8 @@ from ubridge.core.layout import Layout
 from ubridge.core.operation import WORK
 from ubridge.core.question import Question
 from ubridge.device import recording
-from ubridge.device.executor import DeviceExecutor, Enqueue
-from ubridge.device.ready import RecordedWork
+from ubridge.device.executor import DeviceExecutor
+from ubridge.device.ready import Enqueue, RecordedWork
 from ubridge.graph.calls import Call
 from ubridge.graph.graph import ComputeGraph
 from uhal import Device, DeviceBuffer, Function, LaunchSequence, Passed, Stream
@@ -188,6 +188,3 @@ def _unrepeatable(what: str) -> DeviceError:
         f"trace: expected work that a graph can repeat, got {what}, which was not enqueued. Do it "
         "before the trace or after it."
     )
-
-
-__all__ = ["trace"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ubridge as ub
+from ubridge.core.fits import require
 from ubridge.models.body import Body
 from ubridge.models.step import Step
-from uhal.errors import ArgumentValueError
 
 
 class Cache:
@@ -50,10 +50,10 @@ class Cache:
         does a model whose angles depend on the length of a text, where the angles change.
         Raises `ArgumentValueError` for a length that is negative or above the text's.
         """
-        if not 0 <= length <= len(self.tokens):
-            raise ArgumentValueError(
-                f"truncate: expected 0 to {len(self.tokens)} tokens, got {length}"
-            )
+        require(
+            0 <= length <= len(self.tokens),
+            f"truncate: expected 0 to {len(self.tokens)} tokens, got {length}",
+        )
         self.is_cut = True
         if length < len(self.tokens):
             del self.tokens[length:]
@@ -109,6 +109,3 @@ class Cache:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self.tokens)} of {self.capacity} tokens>"
-
-
-__all__ = ["Cache"]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import ubridge as ub
+from ubridge.core.fits import require
 from ubridge.files.settings import Settings
 from ubridge.models import rwkv5
 from ubridge.models.architecture import Architecture
@@ -120,12 +121,14 @@ def make_model(
     `tokenizers` library.
     """
     target = Path(folder)
-    if architecture not in CONFIGS:
-        raise ArgumentValueError(
-            f"make_model: expected one of {', '.join(sorted(CONFIGS))}, got {architecture!r}"
-        )
-    if (target / "config.json").exists():
-        raise ArgumentValueError(f"{target}: a model is there already; name another folder")
+    require(
+        architecture in CONFIGS,
+        f"make_model: expected one of {', '.join(sorted(CONFIGS))}, got {architecture!r}",
+    )
+    require(
+        not (target / "config.json").exists(),
+        f"{target}: a model is there already; name another folder",
+    )
     config = {"model_type": architecture, **CONFIGS[architecture], **(changes or {})}
     try:
         design, names = _designed(architecture, Settings(target / "config.json", config))
@@ -164,11 +167,11 @@ def trained(text: str, size: int) -> Any:
             "tokenizers are trained by the tokenizers library: pip install 'uhal-py[llm]'"
         ) from error
     special = [BEGIN, TURN, END]
-    if size < 256 + len(special):
-        raise ArgumentValueError(
-            f"vocab_size: expected at least {256 + len(special)}, a token for each byte and "
-            f"{', '.join(special)}, got {size}"
-        )
+    require(
+        size >= 256 + len(special),
+        f"vocab_size: expected at least {256 + len(special)}, a token for each byte and "
+        f"{', '.join(special)}, got {size}",
+    )
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()

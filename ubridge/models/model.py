@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ubridge as ub
+from ubridge.core.fits import require
 from ubridge.definitions.attention import KV_APPEND
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Chunk, Tables
@@ -240,8 +241,10 @@ class Model:
         except TypeError:
             wrong = next(one for one in require_one_text("model", tokens) if not _is_index(one))
             raise ArgumentTypeError(f"tokens: expected ints, got {type(wrong).__name__}") from None
-        if not ids:
-            raise ArgumentValueError("tokens: expected at least one, got none")
+        require(
+            ids,
+            "tokens: expected at least one, got none",
+        )
         if room is not None and len(ids) > room:
             raise ArgumentValueError(
                 f"tokens: expected at most {room}, the free capacity of the cache, got {len(ids)}; "

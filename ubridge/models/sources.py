@@ -188,6 +188,3 @@ def _row_of_gguf(path: Path, kind: str, weights: ub.Weights) -> str:
     raise NotSupportedError(
         f"{path}: {_KIND}: expected one of {known}, got {kind!r}; {PAGE} shows how to add a row"
     )
-
-
-__all__ = ["Source", "open_source"]

@@ -55,6 +55,3 @@ class Step:
         """Wait for the last replay and free everything held."""
         self.plan.close()
         self._captured.close()
-
-
-__all__ = ["Step"]

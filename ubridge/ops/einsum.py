@@ -10,6 +10,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_one_device
 from ubridge.core.promotion import promoted
@@ -77,18 +78,18 @@ def _parsed(subscripts: str, operands: tuple[Any, ...]) -> tuple[list[str], str]
     text = "".join(subscripts.split())
     inputs, arrow, result = text.partition("->")
     terms = inputs.split(",")
-    if not operands or len(terms) != len(operands):
-        raise ArgumentValueError(
-            f"einsum: {subscripts!r} names {len(terms)} operands, got {len(operands)}"
-        )
+    require(
+        operands and len(terms) == len(operands),
+        f"einsum: {subscripts!r} names {len(terms)} operands, got {len(operands)}",
+    )
     widest = 0
     for number, (term, one) in enumerate(zip(terms, operands, strict=True)):
         letters = _letters(subscripts, term)
         rest = one.ndim - len(letters)
-        if rest < 0 or (rest and "..." not in term):
-            raise ArgumentValueError(
-                f"einsum: operand {number} has shape {one.shape}, which {term!r} does not fit"
-            )
+        require(
+            rest >= 0 and (not rest or "..." in term),
+            f"einsum: operand {number} has shape {one.shape}, which {term!r} does not fit",
+        )
         widest = max(widest, rest)
     further = "".join(chr(_BEFORE_LETTERS + axis) for axis in reversed(range(widest)))
     given = [
@@ -97,12 +98,14 @@ def _parsed(subscripts: str, operands: tuple[Any, ...]) -> tuple[list[str], str]
     ]
     if arrow:
         known = set(_letters(subscripts, result))
-        if len(known) != len(_letters(subscripts, result)) or not known <= set(inputs):
-            raise ArgumentValueError(
-                f"einsum: expected each letter of {result!r} once, and in an operand"
-            )
-        if "..." not in result and further:
-            raise ArgumentValueError(f"einsum: {subscripts!r} says `...` of operands only")
+        require(
+            len(known) == len(_letters(subscripts, result)) and known <= set(inputs),
+            f"einsum: expected each letter of {result!r} once, and in an operand",
+        )
+        require(
+            "..." in result or not further,
+            f"einsum: {subscripts!r} says `...` of operands only",
+        )
         return given, result.replace("...", further)
     once = sorted(one for one in set(inputs) - set(".,") if inputs.count(one) == 1)
     return given, further + "".join(once)
@@ -111,10 +114,10 @@ def _parsed(subscripts: str, operands: tuple[Any, ...]) -> tuple[list[str], str]
 def _letters(subscripts: str, term: str) -> str:
     """A term's letters without its ellipsis."""
     letters = term.replace("...", "", 1)
-    if not all(one.isascii() and one.isalpha() for one in letters):
-        raise ArgumentValueError(
-            f"einsum: expected letters, `...`, `,` and one `->`, got {subscripts!r}"
-        )
+    require(
+        all(one.isascii() and one.isalpha() for one in letters),
+        f"einsum: expected letters, `...`, `,` and one `->`, got {subscripts!r}",
+    )
     return letters
 
 
@@ -127,10 +130,10 @@ def _diagonal(x: Tensor, letters: str) -> tuple[Tensor, str]:
     for letter in unique:
         axes = [axis for axis, one in enumerate(letters) if one == letter]
         found = {x.shape[axis] for axis in axes}
-        if len(found) > 1:
-            raise ArgumentValueError(
-                f"einsum: {letter!r} stands twice in an operand, for lengths {sorted(found)}"
-            )
+        require(
+            len(found) <= 1,
+            f"einsum: {letter!r} stands twice in an operand, for lengths {sorted(found)}",
+        )
         lengths.append(found.pop())
         strides.append(sum(x._layout.strides[axis] for axis in axes))
     layout = Layout(lengths, strides, x._layout.start_offset)

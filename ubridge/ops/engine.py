@@ -307,24 +307,3 @@ def _enqueue(
     if target is not None and layout.size == 0:
         return target
     return executor.run(question, stream, target, *map(start_of, tensors), *plan.numbers)
-
-
-__all__ = [
-    "MOVED_AS",
-    "Plan",
-    "Result",
-    "Value",
-    "ask",
-    "bits_of",
-    "change",
-    "constant",
-    "contiguous",
-    "filled",
-    "of_each",
-    "plan_copy",
-    "reshaped",
-    "run",
-    "run_into",
-    "tensor_in",
-    "write",
-]

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.operation import Op
 from ubridge.core.question import Question
@@ -100,8 +101,10 @@ def launch_rotary(
     op = ROTARY if cos_sin.dtype is query.dtype else ROTARY_F32
     _gcu(op, query)
     width = head_size if rotated is None else rotated
-    if not 0 < width <= head_size or width % 2:
-        raise ArgumentValueError(f"rotary: expected an even part of {head_size}, got {width}")
+    require(
+        0 < width <= head_size and width % 2 == 0,
+        f"rotary: expected an even part of {head_size}, got {width}",
+    )
     require_size(op, "query", query, tokens * q_heads * head_size)
     require_size(op, "key", key, tokens * k_heads * head_size)
     require_size(op, "positions", positions, tokens)
@@ -215,11 +218,11 @@ def launch_paged_attention(
     needed = -(-lengths // block_size)
     used = np.arange(columns) < needed[:, None]
     wrong = tables.reshape(sequences, columns)[used]
-    if (lengths < 1).any() or (needed > columns).any() or heads % kv_heads:
-        raise ArgumentValueError(
-            f"paged_attention: expected 1 to {columns * block_size} tokens a sequence and a "
-            f"multiple of the kv heads, got {lengths} and {heads} of {kv_heads}"
-        )
+    require(
+        (lengths >= 1).all() and (needed <= columns).all() and heads % kv_heads == 0,
+        f"paged_attention: expected 1 to {columns * block_size} tokens a sequence and a "
+        f"multiple of the kv heads, got {lengths} and {heads} of {kv_heads}",
+    )
     if ((wrong < 0) | (wrong >= blocks)).any():
         raise IndexError(f"paged_attention: expected blocks in 0…{blocks - 1}, got {wrong}")
     head_pitch = block_size * head_size
@@ -276,10 +279,10 @@ def launch_dequantize_q8_0(
 
 
 def _blocks(elements: int) -> int:
-    if elements % Q8_0_ELEMENTS:
-        raise ArgumentValueError(
-            f"q8_0: expected whole blocks of {Q8_0_ELEMENTS} elements, got {elements}"
-        )
+    require(
+        elements % Q8_0_ELEMENTS == 0,
+        f"q8_0: expected whole blocks of {Q8_0_ELEMENTS} elements, got {elements}",
+    )
     return elements // Q8_0_ELEMENTS
 
 

@@ -87,24 +87,32 @@ def reduced(
 
 def plan_sum(
     x: Value, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False
-) -> Value | None:
-    """Plan a sum; booleans are counted. `None` for a sum of pieces, which is not remembered."""
+) -> Value:
+    """Plan a sum; booleans are counted."""
     if not hasattr(x, "_layout"):
         require_tensors(SUM.name, x)
     if dtype is None and x._dtype is not bool_:
         return plan_reduction(SUM, x, axis, keepdims)
-    terms = plan_terms(x, i64 if dtype is None else as_dtype(dtype), axis, keepdims)
-    return terms[0] if len(terms) == 1 else None
+    return plan_total(x, i64 if dtype is None else as_dtype(dtype), axis, keepdims)
 
 
-def plan_terms(x: Value, dtype: DType, axis: Axes, keepdims: bool) -> list[Value]:
-    """Plan the sums of a converted tensor's pieces."""
+def plan_total(x: Value, dtype: DType, axis: Axes, keepdims: bool) -> Value:
+    """Plan the sum of a converted tensor, of which one piece at a time is in memory."""
     # A sum of booleans that is a boolean says whether there is a True.
     op = MAX if dtype is bool_ and x._layout.size else SUM
-    return [
+    terms = [
         plan_reduction(op, plan_conversion(part, dtype), axis, keepdims)
         for part in pieces(x, axes_of(SUM.name, x._layout, axis), dtype)
     ]
+    return _plan_added(terms)
+
+
+def _plan_added(terms: list[Value]) -> Value:
+    """Plan the sum of tensors, half by half: a chain of thousands would nest too deep."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return plan_binary(ADD, _plan_added(terms[:half]), _plan_added(terms[half:]))
 
 
 def pieces(x: Value, axes: Sequence[int], dtype: DType) -> list[Any]:
@@ -125,17 +133,6 @@ def pieces(x: Value, axes: Sequence[int], dtype: DType) -> list[Any]:
     ]
 
 
-def summed(
-    x: Tensor, dtype: DType, axis: Axes, keepdims: bool, stream: StreamLike | None
-) -> Tensor:
-    """Return the sum of a converted tensor, of which one piece at a time is in memory."""
-    first, *others = plan_terms(x, dtype, axis, keepdims)
-    total: Tensor = run(first, None, stream)
-    for term in others:
-        run(plan_binary(ADD, total, run(term, None, stream)), total, stream)
-    return total
-
-
 @remembered(plan_sum)
 def sum(  # numpy's name
     x: Tensor,
@@ -152,31 +149,28 @@ def sum(  # numpy's name
 
     With a `dtype` of bool the result says whether an element is not 0.
     """
-    planned = plan_sum(x, axis, dtype, keepdims)
-    if planned is None:
-        planned = summed(x, i64 if dtype is None else as_dtype(dtype), axis, keepdims, stream)
-    return run(planned, out, stream)
+    return run(plan_sum(x, axis, dtype, keepdims), out, stream)
 
 
-def plan_mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value | None:
-    """Plan an average: a sum, then a division. `None` for a sum of pieces, as `plan_sum`."""
-    wide, result, count = _averaged(x, axis)
-    terms = plan_terms(x, wide, axis, keepdims)
-    return None if len(terms) > 1 else _plan_quotient(terms[0], count, result)
-
-
-def _averaged(x: Value, axis: Axes) -> tuple[DType, DType, int]:
-    """The dtypes of the sum and of the result, and the number of elements; refuse none."""
+def plan_mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """Plan an average: a sum, then a division."""
     require_tensors("mean", x)
     count = prod(x._layout.shape[one] for one in axes_of("mean", x._layout, axis))
     if count == 0:
         raise ArgumentValueError("mean: of an empty slice")
-    result = x._dtype if x._dtype.kind == "float" else f64
-    return f32 if result.itemsize < 4 else result, result, count
-
-
-def _plan_quotient(total: Value, count: int, result: DType) -> Value:
+    result = averaged(x._dtype)
+    total = plan_total(x, accumulated(result), axis, keepdims)
     return plan_conversion(plan_binary(DIVIDE, total, count), result)
+
+
+def averaged(dtype: DType) -> DType:
+    """Return the dtype of averages: f64 of integers."""
+    return dtype if dtype.kind == "float" else f64
+
+
+def accumulated(dtype: DType) -> DType:
+    """Return the dtype in which results of a dtype are computed: f32 of halves."""
+    return f32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
 
 
 @remembered(plan_mean)
@@ -189,11 +183,7 @@ def mean(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Average over axes; halves are summed in f32, integers in f64."""
-    planned = plan_mean(x, axis, keepdims)
-    if planned is None:
-        wide, result, count = _averaged(x, axis)
-        planned = _plan_quotient(summed(x, wide, axis, keepdims, stream), count, result)
-    return run(planned, out, stream)
+    return run(plan_mean(x, axis, keepdims), out, stream)
 
 
 @remembered(partial(plan_reduction, LOGSUMEXP))

@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _NeedsMemory(Exception):
-    """A plan read the elements of a tensor, for example to print it in an error."""
+    """A plan read the elements of a tensor, for example to print it, or takes a part of them."""
 
 
 class _Given:
@@ -106,13 +106,17 @@ def _planned(
     ]
     try:
         planned = plan(*stand_ins, **settings)
+        if type(planned) is not Plan or planned.question.result[1].size == 0:
+            return None
+        if planned.question.is_in_place:
+            return None
+        return _answer(executor, planned, tensors)
     except _NeedsMemory:
         return None
-    if type(planned) is not Plan or planned.question.result[1].size == 0:
-        return None
-    if planned.question.is_in_place:
-        return None
-    sources = [None if type(one) is Plan else one._buffer for one in planned.operands]
+
+
+def _answer(executor: Executor, planned: Plan, tensors: int) -> Answer:
+    sources = [None if type(one) is Plan else _memory_of(one) for one in planned.operands]
     order = [one.index if type(one) is _Given else -1 for one in sources]
     first = order.index(0) if 0 in order else 0
     last = first + tensors
@@ -126,13 +130,21 @@ def _planned(
     return Answer(_chained(executor, planned), planned._layout, planned._dtype)
 
 
+def _memory_of(operand: TensorData) -> Any:
+    """The memory of an operand; a call passes that of a tensor from its first element on."""
+    memory: Any = operand._buffer
+    if operand._layout.start_offset and type(memory) is _Given:
+        raise _NeedsMemory("a part of a tensor")
+    return memory
+
+
 def _chained(executor: Executor, plan: Plan) -> Callable[..., Any]:
     """Launcher of a plan after the plans of its operands."""
     question, numbers = plan.question, plan.numbers
     launch = executor.enqueuing(question)
     needs_memory = question.is_in_place
     sources: list[Any] = [
-        _chained(executor, one) if type(one) is Plan else one._buffer for one in plan.operands
+        _chained(executor, one) if type(one) is Plan else _memory_of(one) for one in plan.operands
     ]
 
     def launch_all(stream: StreamLike | None, out: DeviceBuffer | None, *given: Any) -> Any:
@@ -180,6 +192,3 @@ def remembered(
         return cast(Function, update_wrapper(call, function))
 
     return decorated
-
-
-__all__ = ["answering", "remembered"]

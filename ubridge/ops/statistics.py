@@ -27,17 +27,18 @@ from ubridge.ops.elementwise import binary, converted, plan_binary, plan_convers
 from ubridge.ops.engine import Value, run
 from ubridge.ops.reductions import (
     Axes,
+    accumulated,
+    averaged,
     pieces,
     plan_reduction,
-    plan_terms,
+    plan_total,
     reduced,
-    summed,
 )
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType, as_dtype
-from uhal.dtypes import DTypeLike, bool_, f32, f64, i64
+from uhal.dtypes import DTypeLike, bool_, i64
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -58,7 +59,7 @@ def var(
     `ArgumentValueError` where there are no more than `ddof` elements.
     """
     found = _variance("var", x, axis, ddof, keepdims, stream)
-    return run(plan_conversion(found, _spread(x)), out, stream)
+    return run(plan_conversion(found, averaged(x._dtype)), out, stream)
 
 
 @named
@@ -74,7 +75,7 @@ def std(
     """Return the standard deviation over axes: the root of `var`."""
     variance = _variance("std", x, axis, ddof, keepdims, stream)
     found = unary(SQRT, variance, None, None, stream)
-    return run(plan_conversion(found, _spread(x)), out, stream)
+    return run(plan_conversion(found, averaged(x._dtype)), out, stream)
 
 
 def _variance(
@@ -89,8 +90,8 @@ def _variance(
         raise ArgumentValueError(
             f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}"
         )
-    wide = _accumulated(x._dtype) if x._dtype.kind == "float" else f64
-    middle: Tensor = binary(DIVIDE, summed(x, wide, axes, True, stream), count, None, stream)
+    wide = accumulated(averaged(x._dtype))
+    middle: Tensor = run(plan_binary(DIVIDE, plan_total(x, wide, axes, True), count), None, stream)
 
     def squares_of(part: Tensor) -> Tensor:
         apart: Tensor = binary(SUBTRACT, converted(part, wide, stream=stream), middle, None, stream)
@@ -102,16 +103,6 @@ def _variance(
     for part in others:
         binary(ADD, total, squares_of(part), total, stream)
     return binary(DIVIDE, total, count - ddof, None, stream)
-
-
-def _accumulated(dtype: DType) -> DType:
-    """The dtype in which results of a dtype are computed."""
-    return f32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
-
-
-def _spread(x: Tensor) -> DType:
-    """The dtype of a variance."""
-    return x._dtype if x._dtype.kind == "float" else f64
 
 
 @named
@@ -135,7 +126,7 @@ def prod(
     require_tensors("prod", x)
     axes = axes_of("prod", x._layout, axis)
     result = _summed(x, dtype)
-    wide = _accumulated(result)
+    wide = accumulated(result)
     kept = [one for one in range(x.ndim) if one not in axes]
     shape = [1 if one in axes else length for one, length in enumerate(x.shape)]
     left = [x.shape[one] for one in kept]
@@ -198,7 +189,7 @@ def cumsum(
         axis = 0
     axis = axis_of("cumsum", x._layout, axis)
     result = _summed(x, dtype)
-    x = converted(x, _accumulated(result), stream=stream)
+    x = converted(x, accumulated(result), stream=stream)
     turned = x.swapaxes(axis, -1)
     found = _running(turned, stream).swapaxes(axis, -1)
     return run(plan_conversion(found, result), out, stream)
@@ -227,7 +218,7 @@ def _plan_judged(op: Op, of_none: Op, x: Value, axis: Axes = None, keepdims: boo
     require_tensors(op.name, x)
     if 0 in x.shape:
         axes = axes_of(op.name, x._layout, axis)
-        return plan_binary(of_none, plan_terms(x, i64, axes, keepdims)[0], 0)
+        return plan_binary(of_none, plan_total(x, i64, axes, keepdims), 0)
     if x._dtype is not bool_:
         x = plan_binary(NOT_EQUAL, x, 0)
     return plan_reduction(op, x, axis, keepdims)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_number, require_one_kind, whole_number
 from ubridge.core.operation import Op
@@ -32,7 +33,7 @@ from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DeviceBuffer
 from uhal.dtypes import bool_
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
 
@@ -300,8 +301,10 @@ def _scale(op: Op, scale: tuple[float, float] | None) -> tuple[float, float] | N
 def _pair(name: str, given: int | tuple[int, int]) -> tuple[int, int]:
     """Return two ints of at least 1, of one that stands for both or of two."""
     both = given if isinstance(given, (tuple, list)) else (given, given)
-    if len(both) != 2:
-        raise ArgumentValueError(f"{name}: expected an int or two, got {given!r}")
+    require(
+        len(both) == 2,
+        f"{name}: expected an int or two, got {given!r}",
+    )
     return whole_number(name, both[0], 1), whole_number(name, both[1], 1)
 
 

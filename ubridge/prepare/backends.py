@@ -11,5 +11,3 @@ CUDA = BackendKernels(CANDLE, ShippedImages("cuda", ".fatbin", own="sm_*/*.cu"),
 ROCM = BackendKernels(CANDLE, ShippedImages("rocm", ".hipfb"))
 OPENCL = BackendKernels(CANDLE, ShippedImages("opencl", ".spv.gz"))
 HOST = BackendKernels(CANDLE_ON_CPUS, HostImages(), host_products)
-
-__all__ = ["CUDA", "HOST", "OPENCL", "ROCM"]

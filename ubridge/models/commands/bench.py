@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import ubridge as ub
+from ubridge.core.fits import require
 from ubridge.models.commands.options import add_loading, loaded
 from ubridge.models.model import Model
-from uhal.errors import ArgumentValueError
 
 _RUNS = 3
 """Runs of each length; the fastest counts."""
@@ -54,8 +54,10 @@ def run(arguments: Sequence[str]) -> int:
     add("--json", action="store_true", help="print one JSON object")
     add_loading(parser)
     options = parser.parse_args(arguments)
-    if min((options.decode, options.runs, *options.lengths)) < 1:
-        raise ArgumentValueError("--lengths, --decode and --runs: expected numbers of at least 1")
+    require(
+        min((options.decode, options.runs, *options.lengths)) >= 1,
+        "--lengths, --decode and --runs: expected numbers of at least 1",
+    )
     options.context = options.context or max(options.lengths) + options.decode
     model = loaded(options, options.model, None)
     rows = [measured(model, length, options.decode, options.runs) for length in options.lengths]

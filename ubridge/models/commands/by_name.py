@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ubridge.core.fits import require
 from ubridge.models.commands.options import (
     add_loading,
     add_sampling,
@@ -99,9 +100,9 @@ def _published(command: str, options: argparse.Namespace) -> Mapping[str, Any] |
 
 
 def _require(command: str, seed: Seed, model: Model) -> None:
-    if model.architecture not in seed.architectures:
-        raise ArgumentValueError(
-            f"expected a model of {' or '.join(seed.architectures)}, got one of "
-            f"{model.architecture}; `python -m uhal generate` takes any, not only what "
-            f"`{command}` does"
-        )
+    require(
+        model.architecture in seed.architectures,
+        f"expected a model of {' or '.join(seed.architectures)}, got one of "
+        f"{model.architecture}; `python -m uhal generate` takes any, not only what "
+        f"`{command}` does",
+    )

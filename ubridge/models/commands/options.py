@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
+from ubridge.core.fits import require
 from ubridge.device.host import HOST
 from ubridge.files.errors import FileWarning
 from ubridge.files.folders import expanded
@@ -23,7 +24,6 @@ from ubridge.models.text.sampling import Sampling
 from ubridge.models.tokenizers import Tokenizer
 from ubridge.models.tokenizers.tokenizer import require_utf8
 from uhal import Api
-from uhal.errors import ArgumentValueError
 
 SEED = 299792458
 """The speed of light in m/s, with which Candle's examples draw."""
@@ -161,8 +161,10 @@ def text_of(prompt: str | None) -> str:
     """Return the prompt given; `-` or none reads it from standard input."""
     if prompt is not None and prompt != "-":
         return text_given("--prompt", prompt)
-    if sys.stdin.isatty():
-        raise ArgumentValueError("--prompt: expected a text, or one on standard input")
+    require(
+        not sys.stdin.isatty(),
+        "--prompt: expected a text, or one on standard input",
+    )
     return text_given("standard input", sys.stdin.read())
 
 

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 import ubridge as ub
+from ubridge.core.fits import require
 from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampler import Hook, Sampler
 from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.text.stopping import StopStrings
 from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentTypeError
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,10 @@ class Limits:
                 continue
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise ArgumentTypeError(f"{name}: expected an int, got {type(value).__name__}")
-            if operator.index(value) < least:
-                raise ArgumentValueError(f"{name}: expected at least {least}, got {value}")
+            require(
+                operator.index(value) >= least,
+                f"{name}: expected at least {least}, got {value}",
+            )
         # Read once: an iterator has nothing to give a second time.
         object.__setattr__(self, "stop", StopStrings(self.stop).strings)
 
@@ -86,14 +89,16 @@ class Generation(Iterator[str]):
         Raises `ArgumentValueError` for a prompt of no tokens, and for one that the cache has no
         room for.
         """
-        if not prompt:
-            raise ArgumentValueError("prompt: expected at least one token, got none")
+        require(
+            prompt,
+            "prompt: expected at least one token, got none",
+        )
         capacity = shared.cache.capacity
-        if len(prompt) > capacity:
-            raise ArgumentValueError(
-                f"prompt: expected at most {capacity} tokens, the size of the "
-                f"context, got {len(prompt)}; Model.load(…, context=n) makes a larger one"
-            )
+        require(
+            len(prompt) <= capacity,
+            f"prompt: expected at most {capacity} tokens, the size of the "
+            f"context, got {len(prompt)}; Model.load(…, context=n) makes a larger one",
+        )
         self._model, self._tokenizer, self._limits = model, tokenizer, limits
         self._capacity = capacity
         self._shared: SharedCache | None = shared

@@ -103,6 +103,3 @@ def settled(
     if sampling is not None and not isinstance(sampling, Sampling):
         raise ArgumentTypeError(f"sampling: expected a Sampling, got {type(sampling).__name__}")
     return Limits(**limits), sampling or Sampling(**given), hook
-
-
-__all__ = ["ChatOptions", "GenerateOptions", "settled", "takes"]

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 
 import ubridge as ub
+from ubridge.core.fits import require
 from ubridge.device.host import HOST
 from ubridge.models.text.sampling import Sampling
 from uhal import Device, DeviceBuffer, DType
@@ -57,8 +58,10 @@ class Sampler:
         if self._hook is not None:
             changed = self._hook(logits, self.tokens)
             logits = logits if changed is None else _as_many(changed, logits)
-        if logits.size == 0:
-            raise ArgumentValueError("sample: expected at least one logit, got none")
+        require(
+            logits.size,
+            "sample: expected at least one logit, got none",
+        )
         sampling = self._sampling
         if sampling.is_greedy and not sampling.has_penalties:
             token = _largest(logits)
@@ -201,10 +204,10 @@ def _as_many(changed: object, logits: ub.DeviceTensor) -> ub.DeviceTensor:
             f"hook: expected logits as a DeviceTensor, or None to keep them, got "
             f"{type(changed).__name__}"
         )
-    if changed.size != logits.size:
-        raise ArgumentValueError(
-            f"hook: expected logits of the given size, {logits.size}, got {changed.size}"
-        )
+    require(
+        changed.size == logits.size,
+        f"hook: expected logits of the given size, {logits.size}, got {changed.size}",
+    )
     return changed
 
 
@@ -212,6 +215,3 @@ def _no_number() -> ArgumentValueError:
     return ArgumentValueError(
         "sample: expected logits with a number among them; all are -infinity, or one is NaN"
     )
-
-
-__all__ = ["Hook", "Sampler", "Selection"]

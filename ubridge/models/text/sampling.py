@@ -30,7 +30,8 @@ from numbers import Real
 
 import numpy as np
 
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from ubridge.core.fits import require
+from uhal.errors import ArgumentTypeError
 
 GREEDY = 1e-7
 """Temperatures below choose the largest, as Candle has it."""
@@ -62,12 +63,18 @@ class Sampling:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise ArgumentTypeError(f"{name}: expected a number, got {type(value).__name__}")
-            if not least <= float(value) <= most:
-                raise ArgumentValueError(f"{name}: expected {what}, got {value}")
-        if self.top_p == 0:
-            raise ArgumentValueError("top_p: expected more than 0, at most 1, got 0")
-        if self.repetition_penalty == 0:
-            raise ArgumentValueError("repetition_penalty: expected more than 0, got 0")
+            require(
+                least <= float(value) <= most,
+                f"{name}: expected {what}, got {value}",
+            )
+        require(
+            self.top_p != 0,
+            "top_p: expected more than 0, at most 1, got 0",
+        )
+        require(
+            self.repetition_penalty != 0,
+            "repetition_penalty: expected more than 0, got 0",
+        )
         for name in ("top_k", "repetition_window", "seed"):
             value = getattr(self, name)
             if value is None:
@@ -75,8 +82,10 @@ class Sampling:
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise ArgumentTypeError(f"{name}: expected an int, got {type(value).__name__}")
             least = 1 if name == "top_k" else 0
-            if value < least:
-                raise ArgumentValueError(f"{name}: expected at least {least}, got {value}")
+            require(
+                value >= least,
+                f"{name}: expected at least {least}, got {value}",
+            )
 
     @property
     def is_greedy(self) -> bool:
@@ -101,6 +110,3 @@ _RANGES = (
     ("presence_penalty", -1e9, 1e9, "a finite number"),
     ("frequency_penalty", -1e9, 1e9, "a finite number"),
 )
-
-
-__all__ = ["Sampling"]

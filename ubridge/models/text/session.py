@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ubridge as ub
-from ubridge.files.errors import InvalidFileError
+from ubridge.core.fits import require
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.settings import MOST, Settings, shown
 from ubridge.models.text.generation import Generation, Limits, tokens_of
 from ubridge.models.text.options import ChatOptions, GenerateOptions, settled, takes
@@ -171,8 +172,11 @@ class Session:
         capacity, or of the same model with other weights; the cache is then as it was.
         """
         saved = ub.load(path, device=self.model.device)
-        if saved.metadata.get("format") != _FORMAT:
-            raise InvalidFileError(f"{path}: expected a file that Session.save wrote")
+        require_valid(
+            saved.metadata.get("format") == _FORMAT,
+            path,
+            "expected a file that Session.save wrote",
+        )
         told = _settings(path, saved.metadata)
         room = told.integer("room")
         found = self.cache if self.cache.room == room else self._shared.another()
@@ -201,10 +205,10 @@ class Session:
     def _require_ours(self, told: Settings, saved: ub.Weights, cache: CacheLike) -> None:
         """Refuse a file of another model, or without a part of the cache."""
         ours, theirs = self._described(cache), told.value("of")
-        if ours != theirs:
-            raise ArgumentValueError(
-                f"{told.where}: expected a cache of {ours}, got one of {shown(theirs)}"
-            )
+        require(
+            ours == theirs,
+            f"{told.where}: expected a cache of {ours}, got one of {shown(theirs)}",
+        )
         weights = getattr(self.model, "fingerprint", "")
         if saved.metadata.get("weights", "") != weights:
             mine = getattr(self.model, "description", self.model.architecture)
@@ -216,8 +220,11 @@ class Session:
         for name, expected in ours["tensors"].items():
             entry = saved.entries.get(name)
             given = None if entry is None else [entry.kind_name, *entry.shape]
-            if given != expected:
-                raise InvalidFileError(f"{told.where}: {name}: expected {expected}, got {given}")
+            require_valid(
+                given == expected,
+                told.where,
+                f"{name}: expected {expected}, got {given}",
+            )
 
     def close(self) -> None:
         """Free the cache's memory; the next prompt allocates another cache."""
@@ -258,8 +265,10 @@ def _integers(
         given = "none" if entry is None else f"{entry.kind_name} of {entry.shape}"
         raise InvalidFileError(f"{path}: {name}: expected i64 of at most ({most},), got {given}")
     found: list[int] = np.frombuffer(saved.raw(name), np.int64).tolist()
-    if found and not 0 <= min(found) <= max(found) <= largest:
-        raise InvalidFileError(
-            f"{path}: {name}: expected 0 to {largest}, got {min(found)} to {max(found)}"
-        )
+    lowest, highest = min(found, default=0), max(found, default=0)
+    require_valid(
+        lowest >= 0 and highest <= largest,
+        path,
+        f"{name}: expected 0 to {largest}, got {lowest} to {highest}",
+    )
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.settings import bytes_of_file, object_of, text_of_file
 from ubridge.models.tokenizers.vocabulary import looks_control
 
@@ -35,11 +35,11 @@ class Added:
 
     def require(self, given: int | None, path: Path) -> None:
         """Raise `InvalidFileError` where a tokenizer gives it another number than its file."""
-        if self.token not in (None, given):
-            raise InvalidFileError(
-                f"{path}: the token {self.text!r} was added as {self.token}, expected {given}, "
-                "the next"
-            )
+        require_valid(
+            self.token in (None, given),
+            path,
+            f"the token {self.text!r} was added as {self.token}, expected {given}, the next",
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.core.fits import require
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.gguf_reading import parts_of, read_gguf
 from ubridge.files.mapped import MappedFile
 from ubridge.models.tokenizers.byte_pairs import BytePairTokenizer
@@ -26,7 +27,6 @@ from ubridge.models.tokenizers.vocabulary import (
     looks_control,
     require_in,
 )
-from uhal.errors import ArgumentValueError
 
 _KEYS = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
@@ -57,10 +57,10 @@ def read(path: Path) -> Tokenizer:
 def tokenizer_of(metadata: Mapping[str, Any], where: object) -> Tokenizer:
     """Make the tokenizer that metadata describes; errors name its file, `where`."""
     model = _of(metadata, f"{_KEYS}model", str, where)
-    if model not in _MAKERS:
-        raise ArgumentValueError(
-            f"{where}: tokenizer.ggml.model: expected one of {', '.join(_MAKERS)}, got {model!r}"
-        )
+    require(
+        model in _MAKERS,
+        f"{where}: tokenizer.ggml.model: expected one of {', '.join(_MAKERS)}, got {model!r}",
+    )
     tokenizer = _MAKERS[model](metadata, where)
     template = metadata.get(_TEMPLATE)
     tokenizer.chat_template = template if isinstance(template, str) else None
@@ -79,8 +79,11 @@ def tokenizer_of(metadata: Mapping[str, Any], where: object) -> Tokenizer:
 
 def _pieces(metadata: Mapping[str, Any], where: object) -> Tokenizer:
     words = _vocabulary(metadata, where, adds_begin=True, adds_blank=True)
-    if len(words.scores) != len(words.texts):
-        raise InvalidFileError(f"{where}: expected tokenizer.ggml.scores, as its model is `llama`")
+    require_valid(
+        len(words.scores) == len(words.texts),
+        where,
+        "expected tokenizer.ggml.scores, as its model is `llama`",
+    )
     return PieceTokenizer(words)
 
 
@@ -169,8 +172,11 @@ def _eating_blanks(
 
 
 def _of(metadata: Mapping[str, Any], key: str, kind: type, where: object) -> Any:
-    if key not in metadata:
-        raise InvalidFileError(f"{where}: the file has no {key}, so it holds no tokenizer")
+    require_valid(
+        key in metadata,
+        where,
+        f"the file has no {key}, so it holds no tokenizer",
+    )
     value = metadata[key]
     texts = kind is not list or all(isinstance(one, str) for one in value)
     if not isinstance(value, kind) or not texts:

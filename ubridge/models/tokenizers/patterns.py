@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from uhal.errors import ArgumentValueError
+from ubridge.core.fits import require
 
 _WORDS_OF_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _SHORT_FORMS = r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
@@ -135,12 +135,12 @@ _PLANES = (range(0x40000), range(0xE0000, 0xE0200))
 
 def splitting_of(name: str) -> Splitting:
     """Return how a tokenizer splits. Raises `ArgumentValueError` for a name that is not known."""
-    if name not in SPLITTINGS:
-        raise ArgumentValueError(
-            f"tokenizer.ggml.pre: {name!r} names a way of splitting texts that is not known here, "
-            f"and another one would give other tokens. Known are {', '.join(sorted(SPLITTINGS))}. "
-            "A tokenizer.json beside the model is read by the tokenizers library instead"
-        )
+    require(
+        name in SPLITTINGS,
+        f"tokenizer.ggml.pre: {name!r} names a way of splitting texts that is not known here, "
+        f"and another one would give other tokens. Known are {', '.join(sorted(SPLITTINGS))}. "
+        "A tokenizer.json beside the model is read by the tokenizers library instead",
+    )
     return SPLITTINGS[name]
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.settings import text_of_file
 from ubridge.models.tokenizers.special import ByteStream
 from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
@@ -43,8 +43,11 @@ def read(path: Path) -> Tokenizer:
                 f"{path}:{number}: expected a number of 0 to {len(text)}, got {token}"
             )
         tokens[token] = raw
-    if not tokens:
-        raise InvalidFileError(f"{path}: expected a line for each token, got none")
+    require_valid(
+        tokens,
+        path,
+        "expected a line for each token, got none",
+    )
     return WorldTokenizer(tokens)
 
 

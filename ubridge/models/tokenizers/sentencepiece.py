@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.core.fits import require
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.settings import bytes_of_file
 from ubridge.models.tokenizers.beside import Beside, read_beside
 from ubridge.models.tokenizers.pieces import BLANK, PieceTokenizer
 from ubridge.models.tokenizers.special import SpecialTexts
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary, require_in
-from uhal.errors import ArgumentValueError
 
 _PIECES, _TRAINING, _NORMALIZING = 1, 2, 3
 _PIECE_TEXT, _PIECE_SCORE, _PIECE_KIND = 1, 2, 3
@@ -56,8 +56,11 @@ def read(path: Path) -> Tokenizer:
             training = dict(_fields(value, path))
         elif number == _NORMALIZING:
             normalizing = dict(_fields(value, path))
-    if not texts:
-        raise InvalidFileError(f"{path}: there are no pieces, so it is no model of SentencePiece")
+    require_valid(
+        texts,
+        path,
+        "there are no pieces, so it is no model of SentencePiece",
+    )
     _require_known(path, training, normalizing)
     beside = read_beside(path.parent)
     _add(path, beside, texts, scores, kinds)
@@ -132,19 +135,21 @@ def _named(beside: Beside, name: str, texts: list[str], otherwise: int) -> int |
 def _require_known(path: Path, training: Fields, normalizing: Fields) -> None:
     kind = _int(training, _MODEL_TYPE, path, 1)
     wanted = "; a tokenizer.json beside it is read by the tokenizers library instead"
-    if kind != _BYTE_PAIRS:
-        raise ArgumentValueError(
-            f"{path}: expected a model of byte pair encoding, got one of "
-            f"{_MODEL_TYPES.get(kind, kind)}{wanted}"
-        )
+    require(
+        kind == _BYTE_PAIRS,
+        f"{path}: expected a model of byte pair encoding, got one of "
+        f"{_MODEL_TYPES.get(kind, kind)}{wanted}",
+    )
     unknown = {
         "a map of characters": bool(_bytes(normalizing, _CHARACTER_MAP, path, b"")),
         "blanks behind words": bool(_int(training, _BLANK_BEHIND, path, 0)),
         f"blanks that are not {BLANK}": not _int(normalizing, _ESCAPES, path, 1),
     }
     for what, there in unknown.items():
-        if there:
-            raise ArgumentValueError(f"{path}: its texts are prepared with {what}{wanted}")
+        require(
+            not there,
+            f"{path}: its texts are prepared with {what}{wanted}",
+        )
 
 
 @dataclass

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ubridge.core.fits import require
 from ubridge.files.gguf_reading import begins_as_gguf
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -129,8 +130,10 @@ class Tokenizer(ABC):
         if isinstance(token, bool) or not hasattr(token, "__index__"):
             raise ArgumentTypeError(f"token: expected an int, got {type(token).__name__}")
         number = token.__index__()
-        if not 0 <= number < self.vocabulary:
-            raise ArgumentValueError(f"token: expected 0…{self.vocabulary - 1}, got {number}")
+        require(
+            0 <= number < self.vocabulary,
+            f"token: expected 0…{self.vocabulary - 1}, got {number}",
+        )
         return number
 
     # -- for each kind of tokenizer --------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.models.tokenizers.tokenizer import CONTROL_LOOKING
 
 BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
@@ -92,8 +92,11 @@ def require_in(where: object, vocabulary: Vocabulary) -> Vocabulary:
     """Refuse a vocabulary whose parts do not fit each other."""
     count = len(vocabulary.texts)
     for what, values in (("kinds", vocabulary.kinds), ("scores", vocabulary.scores)):
-        if len(values) != count and (what == "kinds" or len(values)):
-            raise InvalidFileError(f"{where}: expected {what} of {count} tokens, got {len(values)}")
+        require_valid(
+            len(values) == count or (what == "scores" and not values),
+            where,
+            f"expected {what} of {count} tokens, got {len(values)}",
+        )
     for what in ("begin", "end", "unknown"):
         token = getattr(vocabulary, what)
         if token is not None and not 0 <= token < count:

@@ -31,5 +31,3 @@ CANDLE: Lowerings = {**_ALL, **q8_1.LOWERINGS}
 
 CANDLE_ON_CPUS: Lowerings = {**_ALL, **host_blocks.LOWERINGS}
 """For CPUs: vectors of 8 bits are Q8_0 and Q8_K."""
-
-__all__ = ["CANDLE", "CANDLE_ON_CPUS"]

@@ -7,5 +7,3 @@ from ubridge.prepare.gcu.images import GcuImages
 from ubridge.prepare.gcu.table import GCU
 
 TOPS = BackendKernels(GCU, GcuImages())
-
-__all__ = ["TOPS"]

@@ -120,15 +120,3 @@ def _copy(question: Question, steps: Steps) -> None:
 
 
 LOWERINGS: Lowerings = {COPY: Launches(_copy, _STRIDED)}
-
-__all__ = [
-    "LOWERINGS",
-    "copy_kept",
-    "copy_strided",
-    "deliver",
-    "room_for",
-    "roomy",
-    "threads_of",
-    "whole",
-    "write_rows",
-]

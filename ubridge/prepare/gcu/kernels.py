@@ -25,6 +25,3 @@ def _configure(in_one_cluster: bool, in_l2: bool, limits: DeviceLimits) -> Confi
     clusters = 1 if in_one_cluster else limits.processors
     shared = limits.shared_bytes_for(_L2_BYTES) if in_l2 else 0
     return lambda *work: (clusters, limits.block_for_elements, shared)
-
-
-__all__ = ["cluster_kernel", "gcu_kernel"]

@@ -13,5 +13,3 @@ GCU: Lowerings = {
     **products.LOWERINGS,
     **composed.LOWERINGS,
 }
-
-__all__ = ["GCU"]

@@ -158,6 +158,3 @@ def _product(dtype: DType, left: Layout, right: Layout) -> Product:
     a_batch, b_batch = (_batch_stride(one) or 0 for one in (left, right))
     strides = (a_batch, *left.strides[-2:], b_batch, *right.strides[-2:])
     return Product(dtype, prod(batch), m, right.shape[-1], k, *strides)
-
-
-__all__ = ["MatmulLowering", "cuda_products", "host_products"]
