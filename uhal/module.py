@@ -172,11 +172,10 @@ class Module:
         `NotFoundError` when there is no such kernel, `ArgumentValueError` when `signature` cannot
         be read, or it or the `.sig` file contradicts the image.
         """
+        if signature is None and type(name) is str and name in self._functions:
+            self._require_open()
+            return self._functions[name]
         self._require_name("get_function", "kernel", name, self._names)
-        if signature is None:
-            cached = self._functions.get(name)
-            if cached is not None:
-                return cached
         function = self._make_function(name, self._signature_of(name, signature))
         if signature is not None:
             return function

@@ -30,13 +30,16 @@ class Signature(Sequence[Parameter]):
     __slots__ = {
         "_parameters": "",
         "entry": "The kernel's name, `None` when it was not given one.",
+        "names": "The parameters' names; an empty text for a parameter without one.",
     }
 
     entry: str | None
+    names: tuple[str, ...]
 
     def __init__(self, parameters: Iterable[Parameter], entry: str | None = None) -> None:
         self._parameters = tuple(parameters)
         self.entry = entry
+        self.names = tuple([one.name or "" for one in self._parameters])
         for position, parameter in enumerate(self._parameters):
             if parameter.index != position:
                 raise ArgumentValueError(

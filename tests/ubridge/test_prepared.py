@@ -60,7 +60,7 @@ def test_a_kernel_of_other_parameters_is_refused(host: Device) -> None:
     prepared = executor.prepare(Question(OPS["exp"], (line,), line))
     (step,) = prepared.launches
     function = executor.get_or_load_func(step.entry, step.module)
-    assert parameter_names(function, step) == ["numel", "num_dims", "info", "inp", "out"]
+    assert parameter_names(function, step) == ("numel", "num_dims", "info", "inp", "out")
     wrong = Launch(step.module, "uelu_f32", step.grid, step.block, 0, step.arguments)
     with pytest.raises(
         InvalidImageError,

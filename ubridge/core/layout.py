@@ -108,27 +108,29 @@ class Layout:
         self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0
     ) -> None:
         """Check and hold them; `ArgumentValueError` for a negative stride or offset."""
-        self.shape = Shape(shape)
-        self.strides = _ints("strides", strides)
-        self.start_offset = checked_int("start offset", start_offset)
-        if len(self.strides) != len(self.shape):
+        lengths, steps = Shape(shape), _ints("strides", strides)
+        start = checked_int("start offset", start_offset)
+        if len(steps) != len(lengths):
             raise ArgumentValueError(
-                f"strides: expected {len(self.shape)} of them for shape {self.shape}, "
-                f"got {self.strides}"
+                f"strides: expected {len(lengths)} of them for shape {lengths}, got {steps}"
             )
-        if self.start_offset < 0 or min(self.strides, default=0) < 0:
+        if start < 0 or min(steps, default=0) < 0:
             raise ArgumentValueError(
-                f"strides and start offset: expected none below 0, got {self.strides} from "
-                f"{self.start_offset}; kernels read them as u64"
+                f"strides and start offset: expected none below 0, got {steps} from {start}; "
+                "kernels read them as u64"
             )
-        self.size = self.shape.size
-        self.is_contiguous = self.shape.is_contiguous(self.strides)
-        self.is_whole = self.is_contiguous and self.start_offset == 0
-        last = sum(map(operator.mul, self.shape, self.strides)) - sum(self.strides)
-        self.extent = self.start_offset + last + 1 if self.size else 0
+        self._hold(lengths, steps, start)
+
+    def _hold(self, shape: Shape, strides: tuple[int, ...], start_offset: int) -> None:
+        self.shape, self.strides, self.start_offset = shape, strides, start_offset
+        self.size = size = prod(shape)
+        self.is_contiguous = shape.is_contiguous(strides)
+        self.is_whole = self.is_contiguous and start_offset == 0
+        last = sum(map(operator.mul, shape, strides)) - sum(strides)
+        self.extent = start_offset + last + 1 if size else 0
         self._reversed: Layout | None = None
-        self.words = (*self.shape, *self.strides)
-        self.key = (*self.words, self.start_offset)
+        self.words = (*shape, *strides)
+        self.key = (*self.words, start_offset)
         self._hash = hash(self.key)
 
     @staticmethod
@@ -137,9 +139,10 @@ class Layout:
 
         The same shape gives one object.
         """
-        if type(start_offset) is not int:
-            start_offset = checked_int("start offset", start_offset)
-        return _contiguous(Shape(shape), start_offset)
+        lengths = Shape(shape)
+        if type(start_offset) is not int or start_offset < 0:
+            return Layout(lengths, lengths.contiguous_strides(), start_offset)
+        return _contiguous(lengths, start_offset)
 
     @property
     def rank(self) -> int:
@@ -149,7 +152,7 @@ class Layout:
     @property
     def from_start(self) -> Layout:
         """The same lengths and strides from the first element of a buffer."""
-        return Layout(self.shape, self.strides) if self.start_offset else self
+        return _made(self.shape, self.strides, 0) if self.start_offset else self
 
     @property
     def may_alias(self) -> bool:
@@ -206,7 +209,7 @@ class Layout:
         strides[axis] = stride * step
         # Nothing lies past the end, so that an empty view keeps inside its buffer.
         offset = self.start_offset + (start * stride if length else 0)
-        return Layout(shape, strides, offset)
+        return _made(shape, strides, offset)
 
     def selected(self, axis: int, index: int) -> Layout:
         """Return the view at one index of an axis, without that axis."""
@@ -216,7 +219,7 @@ class Layout:
         if not -length <= index < length:
             raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
         offset = self.start_offset + index % length * self.strides[axis]
-        return Layout(
+        return _made(
             (*self.shape[:axis], *self.shape[axis + 1 :]),
             (*self.strides[:axis], *self.strides[axis + 1 :]),
             offset,
@@ -225,7 +228,7 @@ class Layout:
     def expanded(self, axis: int) -> Layout:
         """Return the view with one more axis, of length 1, before `axis`."""
         axis = checked_axis(axis, self.rank + 1, "axis")
-        return Layout(
+        return _made(
             (*self.shape[:axis], 1, *self.shape[axis:]),
             (*self.strides[:axis], 0, *self.strides[axis:]),
             self.start_offset,
@@ -244,7 +247,7 @@ class Layout:
                 )
             return self.selected(axis, 0)
         kept = [one for one, length in enumerate(self.shape) if length != 1]
-        return Layout(
+        return _made(
             [self.shape[one] for one in kept],
             [self.strides[one] for one in kept],
             self.start_offset,
@@ -294,7 +297,7 @@ class Layout:
                     f"[original->remapped]: {self.shape} and requested shape {wanted}"
                 )
             strides.append(stride if length == target else 0)
-        return Layout(wanted, strides, self.start_offset)
+        return _made(wanted, strides, self.start_offset)
 
     def reshape(self, shape: int | Iterable[int]) -> Layout | None:
         """Return the view of another shape with the same order.
@@ -317,6 +320,14 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout({self.shape}, {self.strides}, {self.start_offset})"
+
+
+def _made(shape: Iterable[int], strides: Iterable[int], start_offset: int) -> Layout:
+    """The layout of numbers that were checked already."""
+    layout = Layout.__new__(Layout)
+    lengths = shape if type(shape) is Shape else tuple.__new__(Shape, shape)
+    layout._hold(lengths, tuple(strides), start_offset)
+    return layout
 
 
 def checked_int(name: str, value: object) -> int:
@@ -354,7 +365,7 @@ def checked_axis(axis: int, rank: int, name: str = "axis") -> int:
 
 @lru_cache(maxsize=_REMEMBERED_LAYOUTS)
 def _contiguous(shape: Shape, start_offset: int) -> Layout:
-    return Layout(shape, shape.contiguous_strides(), start_offset)
+    return _made(shape, shape.contiguous_strides(), start_offset)
 
 
 @lru_cache(maxsize=_REMEMBERED_LAYOUTS)
@@ -363,7 +374,7 @@ def _permuted(layout: Layout, order: tuple[int, ...]) -> Layout:
         raise ArgumentValueError("axes don't match array")
     if len(set(order)) != layout.rank:
         raise ArgumentValueError("repeated axis in transpose")
-    return Layout(
+    return _made(
         [layout.shape[axis] for axis in order],
         [layout.strides[axis] for axis in order],
         layout.start_offset,

@@ -104,10 +104,8 @@ class Steps:
             Memory(index, 0, layout.extent, dtype, is_whole=True)
             for index, (dtype, layout) in enumerate(question.operands)
         ]
-        count = len(self.operands)
-        self._numbers: Sequence[Given] = [
-            Passed.operand(count + index) for index in range(question.numbers)
-        ]
+        self._numbers: Sequence[Given] | None = None
+        """Numbers that `run` was given; `None` for the call's own."""
         self._whole = self
         self._steps: list[Launch | Work] = []
         self._scratch = 0
@@ -122,6 +120,8 @@ class Steps:
 
     def number(self, index: int = 0) -> Given:
         """Return a number that each call passes, or that `run` was given."""
+        if self._numbers is None:
+            return Passed.operand(len(self.question.operands) + index)
         return self._numbers[index]
 
     def scratch(self, size: int, dtype: DType) -> Memory:

@@ -66,10 +66,10 @@ def axes_of(name: str, layout: Layout, axis: int | Iterable[int] | None) -> tupl
     """
     if axis is None:
         return tuple(range(layout.rank))
-    given: Iterable[Any] = (axis,)
-    if isinstance(axis, Iterable) and not hasattr(axis, "__index__"):
-        given = axis
-    axes = tuple(axis_of(name, layout, one) for one in given)
+    given: Any = axis
+    if hasattr(given, "__index__") or not isinstance(given, Iterable):
+        return (axis_of(name, layout, given),)
+    axes = tuple([axis_of(name, layout, one) for one in given])
     if len(set(axes)) != len(axes):
         raise ArgumentValueError(f"{name}: duplicate value in 'axis'")
     return axes

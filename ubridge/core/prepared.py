@@ -7,7 +7,6 @@ image's signature gives their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ubridge.core.question import Question
@@ -34,8 +33,7 @@ Source: TypeAlias = int | float | Passed | Words | Elements | None
 """Source of an argument: the call, memory kept on the device, or a number."""
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One launch of a kernel."""
 
     module: str
@@ -48,8 +46,7 @@ class Launch:
     """By the names of the kernel's parameters."""
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """Work of the host between launches: it may wait, ask further questions, call a library."""
 
     run: Callable[..., None]
@@ -57,8 +54,7 @@ class Work:
     memory: tuple[Passed, ...]
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """All steps of an operation, for any buffers."""
 
     question: Question

@@ -13,7 +13,7 @@ from ubridge.device.images import load_module
 from ubridge.device.index_faults import IndexFaults
 from ubridge.device.registry import kernels_of
 from ubridge.device.slice_ptr import LayoutCache
-from uhal import Device, DeviceBuffer, DType, Function
+from uhal import Device, DeviceBuffer, DType, Function, Module
 from uhal.dtypes import ALL as ALL_DTYPES
 from uhal.errors import ArgumentTypeError, NotFoundError, NotSupportedError
 from uhal.interop import StreamLike
@@ -29,7 +29,7 @@ class DeviceKernels:
         self.layouts = LayoutCache(device)
         self.constants = ConstantCache(device)
         self.index_faults = IndexFaults(device)
-        self._attached: set[str] = set()
+        self._modules: dict[str, Module] = {}
         self._kernels: dict[tuple[KernelDef, str], Kernel] = {}
         self._lowerings: dict[Op, Lowering] = {}
 
@@ -40,10 +40,10 @@ class DeviceKernels:
 
         Raises `NotFoundError` for a module or an entry that does not exist.
         """
-        loaded = load_module(module, device=self.device)
-        if module not in self._attached:
+        loaded = self._modules.get(module)
+        if loaded is None or loaded.closed:
+            loaded = self._modules[module] = load_module(module, device=self.device)
             self.index_faults.attach(loaded)
-            self._attached.add(module)
         return loaded.get_function(entry)
 
     def room(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:

@@ -62,11 +62,12 @@ def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Re
     question = prepared.question
     dtype, layout = question.result
     operands = len(question.operands) + question.numbers
-    if all(isinstance(step, Launch) for step in prepared.steps):
-        made = None if question.is_in_place else (layout.size, dtype)
+    launches = prepared.launches
+    if len(launches) == len(prepared.steps):
+        made = () if question.is_in_place else (layout.size, dtype)
         launch: Enqueue = LaunchSequence(
-            [_bound(at, step) for step in prepared.launches],
-            *(made or ()),
+            [_bound(at, step) for step in launches],
+            *made,
             operands=operands,
             scratch=prepared.scratch,
             about=question,
@@ -96,8 +97,8 @@ def parameter_names(function: Function, step: Launch) -> Sequence[str]:
     them.
     """
     signature = function.signature
-    names = [one.name or "" for one in signature or ()]
-    if set(names) != set(step.arguments) or len(names) != len(step.arguments):
+    names = () if signature is None else signature.names
+    if step.arguments.keys() != set(names) or len(names) != len(step.arguments):
         raise InvalidImageError(
             f"{step.entry} of module {step.module!r}: expected a kernel of the parameters "
             f"{', '.join(step.arguments)}, got {signature or 'one that does not name them'}"

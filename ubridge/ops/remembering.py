@@ -116,18 +116,19 @@ def _planned(
 
 
 def _answer(executor: Executor, planned: Plan, tensors: int) -> Answer:
-    sources = [None if type(one) is Plan else _memory_of(one) for one in planned.operands]
-    order = [one.index if type(one) is _Given else -1 for one in sources]
-    first = order.index(0) if 0 in order else 0
+    """The answer of a plan: one launch if it takes the call's tensors in their order."""
+    layout, dtype, numbers = planned._layout, planned._dtype, planned.numbers
+    sources = tuple([one if type(one) is Plan else _memory_of(one) for one in planned.operands])
+    if sources == _GIVEN[:tensors]:
+        return Answer(executor.enqueuing(planned.question), layout, dtype, (), numbers)
+    first = sources.index(_GIVEN[0]) if _GIVEN[0] in sources else 0
     last = first + tensors
-    if order[first:last] == list(range(tensors)) and None not in sources:
-        constants = (*order[:first], *order[last:])
-        if all(one == -1 for one in constants):
-            launch = executor.enqueuing(planned.question)
-            behind = (*sources[last:], *planned.numbers)
-            ahead = tuple(sources[:first])
-            return Answer(launch, planned._layout, planned._dtype, ahead, behind)
-    return Answer(_chained(executor, planned), planned._layout, planned._dtype)
+    ahead, behind = sources[:first], sources[last:]
+    are_constant = all(isinstance(one, DeviceBuffer) for one in (*ahead, *behind))
+    if are_constant and sources[first:last] == _GIVEN[:tensors]:
+        launch = executor.enqueuing(planned.question)
+        return Answer(launch, layout, dtype, ahead, (*behind, *numbers))
+    return Answer(_chained(executor, planned), layout, dtype)
 
 
 def _memory_of(operand: TensorData) -> Any:
