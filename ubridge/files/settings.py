@@ -141,12 +141,12 @@ class Settings:
         self, name: str, default: _T = REQUIRED, least: int = 0, most: int = MOST
     ) -> tuple[int, ...] | _T:
         """Return the integers of a list."""
-
-        def several(key: str, value: Any) -> tuple[int, ...]:
-            found = self._of(key, value, list, "a list of integers")
-            return tuple(self._integer(name, key, one, least, most) for one in found)
-
-        return self._one(name, default, several)
+        return self._list(
+            name,
+            default,
+            "integers",
+            lambda key, value: self._integer(name, key, value, least, most),
+        )
 
     def one_or_more(
         self, name: str, default: _T = REQUIRED, least: int = 0, most: int = MOST
@@ -166,23 +166,18 @@ class Settings:
         most: float = math.inf,
     ) -> tuple[float, ...] | _T:
         """Return the finite numbers of a list."""
-
-        def several(key: str, value: Any) -> tuple[float, ...]:
-            found = self._of(key, value, list, "a list of numbers")
-            return tuple(self._number(key, one, -math.inf, least, most) for one in found)
-
-        return self._one(name, default, several)
+        return self._list(
+            name,
+            default,
+            "numbers",
+            lambda key, value: self._number(key, value, -math.inf, least, most),
+        )
 
     def texts(
         self, name: str, default: _T = REQUIRED, among: Collection[str] | None = None
     ) -> tuple[str, ...] | _T:
         """Return the texts of a list, each of those in `among`."""
-
-        def several(key: str, value: Any) -> tuple[str, ...]:
-            found = self._of(key, value, list, "a list of texts")
-            return tuple(self._text(key, one, among) for one in found)
-
-        return self._one(name, default, several)
+        return self._list(name, default, "texts", lambda key, value: self._text(key, value, among))
 
     def section(self, name: str) -> Settings:
         """Return the values of an object, of an empty one where there is none."""
@@ -262,6 +257,15 @@ class Settings:
         if otherwise is REQUIRED:
             raise InvalidFileError(f"{self.where}: {self._prefix}{key}: expected a value, got none")
         return otherwise
+
+    def _list(
+        self, name: str, default: _T, what: str, checked: Callable[[str, Any], _V]
+    ) -> tuple[_V, ...] | _T:
+        def several(key: str, value: Any) -> tuple[_V, ...]:
+            found = self._of(key, value, list, f"a list of {what}")
+            return tuple([checked(key, one) for one in found])
+
+        return self._one(name, default, several)
 
     def _wrong(self, key: str, expected: str, value: Any) -> InvalidFileError:
         return InvalidFileError(

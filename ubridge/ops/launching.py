@@ -61,6 +61,14 @@ def tensor_of(
     return make(StridedTensor, buffer, layout, buffer.dtype, at)
 
 
+def operands_of(
+    op: Op, executor: Executor | None, *given: tuple[DeviceBuffer, Layout]
+) -> list[Value]:
+    """The operands as tensors; refuse a buffer that is too short by the operand's own name."""
+    names = op.family.operands.split()
+    return [tensor_of(op, name, *one, executor) for name, one in zip(names, given, strict=False)]
+
+
 def launch_unary(
     kernel: Op | str,
     buffer: DeviceBuffer,
@@ -102,8 +110,7 @@ def launch_binary(
     A comparison's result is of u8.
     """
     op = named_op(kernel)
-    x = tensor_of(op, "x", lhs, lhs_layout, executor)
-    y = tensor_of(op, "y", rhs, rhs_layout, executor)
+    x, y = operands_of(op, executor, (lhs, lhs_layout), (rhs, rhs_layout))
     return run_into(of_each(op, (x, y), u8 if op.family is COMPARISON else x._dtype), out, stream)
 
 
@@ -120,11 +127,8 @@ def launch_ternary(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Choose from `on_true` where the condition is not 0, else from `on_false`."""
-    given = (
-        tensor_of(WHERE, "condition", condition, condition_layout, executor),
-        tensor_of(WHERE, "x", on_true, true_layout, executor),
-        tensor_of(WHERE, "y", on_false, false_layout, executor),
-    )
+    choices = (on_true, true_layout), (on_false, false_layout)
+    given = operands_of(WHERE, executor, (condition, condition_layout), *choices)
     return run_into(of_each(WHERE, given, on_true.dtype), out, stream)
 
 
@@ -191,9 +195,8 @@ def launch_silu_mul(
     executor: Executor | None = None,
 ) -> DeviceBuffer:
     """Compute `silu(gate) * up`, rounded once; strided operands are copied first."""
-    x = contiguous(tensor_of(SILU_MUL, "x", gate, gate_layout, executor))
-    y = contiguous(tensor_of(SILU_MUL, "y", up, up_layout, executor))
-    return run_into(of_each(SILU_MUL, (x, y), gate.dtype), out, stream)
+    given = operands_of(SILU_MUL, executor, (gate, gate_layout), (up, up_layout))
+    return run_into(of_each(SILU_MUL, [*map(contiguous, given)], gate.dtype), out, stream)
 
 
 def launch_masked_fill(
@@ -211,9 +214,8 @@ def launch_masked_fill(
 
     The mask is of u8; both have one shape.
     """
-    x = tensor_of(MASKED_FILL, "x", buffer, layout, executor)
-    masked = tensor_of(MASKED_FILL, "mask", mask, mask_layout, executor)
-    return run_into(of_each(MASKED_FILL, (x, masked), x._dtype, (value,)), out, stream)
+    given = operands_of(MASKED_FILL, executor, (buffer, layout), (mask, mask_layout))
+    return run_into(of_each(MASKED_FILL, given, buffer.dtype, (value,)), out, stream)
 
 
 # -- along an axis --------------------------------------------------------------------------------
@@ -268,13 +270,10 @@ def launch_norm(
     It is an RMS norm, or a layer norm with a `bias`.
     """
     op = RMS_NORM if bias is None else LAYER_NORM
-    x = tensor_of(op, "x", buffer, layout, executor)
     row = Layout.contiguous(layout.shape[-1:])
-    scale = tensor_of(op, "weight", weight, row, executor)
-    if bias is None:
-        return run_into(rows.plan_rms_norm(x, scale, epsilon), out, stream)
-    shift = tensor_of(op, "bias", bias, row, executor)
-    return run_into(rows.plan_layer_norm(x, scale, shift, epsilon), out, stream)
+    weights = [(one, row) for one in (weight, bias) if one is not None]
+    given = operands_of(op, executor, (buffer, layout), *weights)
+    return run_into(rows.plan_norm(op, *given, epsilon=epsilon), out, stream)
 
 
 def launch_argsort(
@@ -315,13 +314,11 @@ def launch_rope(
     and `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
     """
     op = named_op(kernel)
-    x = tensor_of(op, "x", buffer, layout, executor)
     along = 1 if op is ROPE_THD else 2
     angles = Layout.contiguous(angles_of(op.name, layout.shape, along, per_batch))
-    cosines = tensor_of(op, "cos", cos, angles, executor)
-    sines = tensor_of(op, "sin", sin, angles, executor)
-    plan = rows.plan_rope(x, cosines, sines, op is ROPE_I, op is ROPE_THD)
-    return run_into(plan, out, stream)
+    operands = (buffer, layout), (cos, angles), (sin, angles)
+    x, cosines, sines = operands_of(op, executor, *operands)
+    return run_into(rows.plan_rope(x, cosines, sines, op is ROPE_I, op is ROPE_THD), out, stream)
 
 
 # -- by ids ---------------------------------------------------------------------------------------
@@ -342,8 +339,7 @@ def launch_index_select(
 
     The ids have one axis, which replaces the axis they choose from.
     """
-    x = tensor_of(INDEX_SELECT, "x", buffer, layout, executor)
-    chosen = tensor_of(INDEX_SELECT, "ids", ids, ids_layout, executor)
+    x, chosen = operands_of(INDEX_SELECT, executor, (buffer, layout), (ids, ids_layout))
     return run_into(selection.plan_slices(x, chosen, axis), out, stream)
 
 
@@ -362,8 +358,7 @@ def launch_gather(
 
     The ids have the layout's shape except along the axis.
     """
-    x = tensor_of(GATHER, "x", buffer, layout, executor)
-    chosen = tensor_of(GATHER, "ids", ids, ids_layout, executor)
+    x, chosen = operands_of(GATHER, executor, (buffer, layout), (ids, ids_layout))
     return run_into(selection.plan_elements(x, chosen, axis), out, stream)
 
 

@@ -8,7 +8,7 @@ from ubridge.definitions.products import MATMUL
 from ubridge.device.executor import Executor
 from ubridge.ops import products
 from ubridge.ops.engine import run_into
-from ubridge.ops.launching import tensor_of
+from ubridge.ops.launching import operands_of, tensor_of
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
 
@@ -29,10 +29,7 @@ def launch_matmul(
 
     Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
     """
-    x, y = (
-        tensor_of(MATMUL, "x", a, a_layout, executor),
-        tensor_of(MATMUL, "y", b, b_layout, executor),
-    )
+    x, y = operands_of(MATMUL, executor, (a, a_layout), (b, b_layout))
     plan = products.plan_product(x, y, a.dtype)
     return run_into(plan, out, stream), plan.shape
 
@@ -87,8 +84,7 @@ def launch_kv_concat(
 
     Also returns the result's shape.
     """
-    x = tensor_of(KV_CONCAT, "x", left, left_layout, executor)
-    y = tensor_of(KV_CONCAT, "y", right, right_layout, executor)
+    x, y = operands_of(KV_CONCAT, executor, (left, left_layout), (right, right_layout))
     plan = products.plan_kv_concat(x, y, axis)
     return run_into(plan, out, stream), plan.shape
 

@@ -12,7 +12,7 @@ from ubridge.definitions.windows import COL2IM1D, IM2COL, UPSAMPLE_BILINEAR2D
 from ubridge.device.executor import Executor
 from ubridge.ops import windows
 from ubridge.ops.engine import Plan, run_into
-from ubridge.ops.launching import named_op, tensor_of
+from ubridge.ops.launching import named_op, operands_of, tensor_of
 from uhal import DeviceBuffer
 from uhal.interop import StreamLike
 
@@ -45,10 +45,9 @@ def launch_convolution(
     group of channels makes one group of results, by its own launch.
     """
     op = named_op(kernel)
-    x = tensor_of(op, "x", buffer, layout, executor)
-    weights = tensor_of(op, "kernel", weight, weight_layout, executor)
+    x, kernels = operands_of(op, executor, (buffer, layout), (weight, weight_layout))
     made = windows.convolved(
-        op, x, weights, stride, padding, dilation, out_padding, groups, out, stream
+        op, x, kernels, stride, padding, dilation, out_padding, groups, out, stream
     )
     return made._buffer, made._layout.shape
 

@@ -15,7 +15,7 @@ from ubridge.definitions.memory import COPY2D, FILL
 from ubridge.device.executor import Executor
 from ubridge.ops import caches, selection
 from ubridge.ops.engine import change, write
-from ubridge.ops.launching import named_op, tensor_of
+from ubridge.ops.launching import named_op, operands_of, tensor_of
 from uhal import DeviceBuffer
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -98,9 +98,8 @@ def launch_scatter(
     `scatter` writes and `scatter_add` adds, in place.
     """
     op = named_op(kernel)
-    x = tensor_of(op, "x", buffer, layout, executor)
-    where = tensor_of(op, "ids", ids, ids_layout, executor)
-    values = tensor_of(op, "source", source, source_layout, executor)
+    others = (ids, ids_layout), (source, source_layout)
+    x, where, values = operands_of(op, executor, (buffer, layout), *others)
     selection.change_at_ids(op, x, where, values, axis, stream)
 
 

@@ -129,7 +129,8 @@ def argsort(
     return run(plan_argsort(x, axis, descending), out, stream)
 
 
-def _plan_norm(op: Op, x: Value, *weights: Value, epsilon: float) -> Plan:
+def plan_norm(op: Op, x: Value, *weights: Value, epsilon: float) -> Plan:
+    """Plan a norm along the last axis."""
     require_tensors(op.name, x, *weights)
     require_number(f"{op.name}, epsilon", epsilon)
     require_one_kind(op.name, x, *weights)
@@ -138,12 +139,12 @@ def _plan_norm(op: Op, x: Value, *weights: Value, epsilon: float) -> Plan:
 
 def plan_rms_norm(x: Value, weight: Value, epsilon: float = 1e-5) -> Plan:
     """Plan an RMS norm along the last axis."""
-    return _plan_norm(RMS_NORM, x, weight, epsilon=epsilon)
+    return plan_norm(RMS_NORM, x, weight, epsilon=epsilon)
 
 
 def plan_layer_norm(x: Value, weight: Value, bias: Value, epsilon: float = 1e-5) -> Plan:
     """Plan a layer norm along the last axis."""
-    return _plan_norm(LAYER_NORM, x, weight, bias, epsilon=epsilon)
+    return plan_norm(LAYER_NORM, x, weight, bias, epsilon=epsilon)
 
 
 @remembered(plan_rms_norm)
