@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from ubridge.core.accuracy import EXACT, OF_PRODUCT, ROW
@@ -12,10 +11,11 @@ from ubridge.core.operation import CONVOLVED, Family, Op, define
 from ubridge.core.question import Question
 
 
-def convolved(
-    name: str, x: Shape, kernel: Shape, axes: int, window: Mapping[str, int], groups: int = 1
-) -> Shape:
+def _convolved(question: Question, axes: int) -> Shape:
     """Return the result's shape; refuse channels and windows that do not fit."""
+    name, (x, kernel) = question.op.name, shapes(question)
+    window = _window(question)
+    groups = window.pop("groups")
     for operand, shape in (("x", x), ("kernel", kernel)):
         _require_axes(name, operand, shape, axes + 2)
     transposed = "out_padding" in window
@@ -66,14 +66,10 @@ def _window(question: Question) -> dict[str, int]:
     """The attributes; refuse values that no kernel can count with."""
     window = dict(question.attributes)
     require_counts(question.op.name, *window.values())
-    steps = [window[name] for name in ("stride", "dilation") if name in window]
-    require(count(*steps), f"{question.op.name}: expected a stride and a dilation of at least 1")
+    for name in ("stride", "dilation", "groups"):
+        least = f"{question.op.name}: expected at least 1 for {name}"
+        require(count(window.get(name, 1)), least)
     return window
-
-
-def _convolved(question: Question, axes: int) -> Shape:
-    x, kernel = shapes(question)
-    return convolved(question.op.name, x, kernel, axes, _window(question))
 
 
 def _pooled(question: Question) -> Shape:
@@ -122,6 +118,7 @@ def _as_windows(question: Question) -> Shape:
 
 
 _WINDOW = "stride padding dilation"
+_CONVOLUTION = f"{_WINDOW} groups"
 
 _LINE, _IMAGE = "(batch, channels, length)", "(batch, channels, rows, columns)"
 
@@ -133,7 +130,7 @@ def _windows(name: str, axes: int, shape: str) -> Op:
     return define(name, family, name, CONVOLVED, "windows as rows")
 
 
-def _convolution(name: str, axes: int, summary: str, attributes: str = _WINDOW) -> Op:
+def _convolution(name: str, axes: int, summary: str, attributes: str = _CONVOLUTION) -> Op:
     """Define a convolution along some axes."""
     rule, shape = partial(_convolved, axes=axes), _LINE if axes == 1 else _IMAGE
     family = Family(name, "x kernel", shape, rule=rule, attributes=attributes, accuracy=OF_PRODUCT)
@@ -160,10 +157,10 @@ COL2IM1D = define(
 CONV1D = _convolution("conv1d", 1, "convolution, not flipped")
 CONV2D = _convolution("conv2d", 2, "convolution, not flipped")
 CONV_TRANSPOSE1D = _convolution(
-    "conv_transpose1d", 1, "gradient of a convolution", f"{_WINDOW} out_padding"
+    "conv_transpose1d", 1, "gradient of a convolution", f"{_CONVOLUTION} out_padding"
 )
 CONV_TRANSPOSE2D = _convolution(
-    "conv_transpose2d", 2, "gradient of a convolution", f"{_WINDOW} out_padding"
+    "conv_transpose2d", 2, "gradient of a convolution", f"{_CONVOLUTION} out_padding"
 )
 POOLING = Family(
     "pool2d",

@@ -9,21 +9,8 @@
 // Where the level it is compiled for has instructions for bf16 (`uhal/images/cpu_level.py`) they
 // multiply bf16: pairs of products are added in f32, and numbers below the least normal one, 1.2e-38,
 // count as zero. f16, and bf16 elsewhere, are widened to f32.
-#include "packing.h"
+#include "packed_product.h"
 
-#include <stdlib.h>
-
-#include <memory>
-#include <new>
-
-#if defined(__AMX_BF16__)
-#include "amx.h"
-#endif
-
-enum : u64 {
-    PART = 256,  // rows and columns of what is multiplied at a time
-    DEPTH = 192, // words along the summed axis
-};
 enum : u64 {
     AHEAD = 8 * LANES, // words that memory is asked for before they are needed
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
@@ -32,246 +19,6 @@ enum : u64 {
     FEW = STRIP,
 #endif
 };
-// A strip's sums for so many rows fill the registers.
-#if defined(__AVX512F__)
-enum : u64 { ROWS = 12 };
-#elif defined(__aarch64__)
-enum : u64 { ROWS = 8 };
-#else
-enum : u64 { ROWS = 6 };
-#endif
-
-template <class T> DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, LaneWords right, Widened<T>)
-{
-    f32 factor;
-    memcpy(&factor, &left, sizeof factor);
-    return sums + factor * Floats(right);
-}
-
-#if defined(__AVX512BF16__)
-DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, LaneWords right, Paired)
-{
-    const LaneWords factor = left - LaneWords{};
-    return Floats(_mm512_dpbf16_ps(__m512(sums), __m512bh(factor), __m512bh(right)));
-}
-#endif
-
-// `rows` rows by a strip: sums[i, j], `step` from row to row, are written, or added to.
-template <class Scheme, u64 rows>
-DEVICE_FUNCTION void multiply_strip(const u32 *left, u64 left_step, const u32 *strip, u64 words,
-                                  f32 *sums, u64 step, bool add)
-{
-    Floats made[rows][2] = {};
-    for (u64 word = 0; word < words; ++word) {
-        const LaneWords *const right = reinterpret_cast<const LaneWords *>(strip + word * STRIP);
-#pragma GCC unroll 12
-        for (u64 row = 0; row < rows; ++row) {
-            const u32 factor = left[row * left_step + word];
-            made[row][0] = multiplied(made[row][0], factor, right[0], Scheme());
-            made[row][1] = multiplied(made[row][1], factor, right[1], Scheme());
-        }
-    }
-#pragma GCC unroll 12
-    for (u64 row = 0; row < rows; ++row) {
-        Floats *const to = reinterpret_cast<Floats *>(sums + row * step);
-        to[0] = add ? to[0] + made[row][0] : made[row][0];
-        to[1] = add ? to[1] + made[row][1] : made[row][1];
-    }
-}
-
-template <class Scheme, u64 rows>
-static inline void multiply_rest(u64 count, const u32 *left, u64 left_step, const u32 *strip,
-                                 u64 words, f32 *sums, u64 step, bool add)
-{
-    if (count == rows)
-        multiply_strip<Scheme, rows>(left, left_step, strip, words, sums, step, add);
-    else if constexpr (rows > 1)
-        multiply_rest<Scheme, rows - 1>(count, left, left_step, strip, words, sums, step, add);
-}
-
-// The operands of a part and its sums: left is lines of words, right strips.
-struct Part {
-    const u32 *left;
-    u64 left_step;
-    const u32 *right;
-    f32 *sums;
-    u64 rows;
-    u64 columns;
-};
-
-// What is packed next of the right operand: it is asked for while something else is multiplied, little
-// by little. Lines are those that are contiguous.
-struct Next {
-    const u8 *from;
-    u64 lines, step, bytes; // from line to line, and of each
-
-    template <class T> static Next of(const Operand<T> &x)
-    {
-        const u8 *const from = reinterpret_cast<const u8 *>(x.data);
-        if (x.depth_step == 1)
-            return {from, x.lines, x.line_step * sizeof(T), x.depth * sizeof(T)};
-        if (x.line_step == 1)
-            return {from, x.depth, x.depth_step * sizeof(T), x.lines * sizeof(T)};
-        return {};
-    }
-
-    void ask_for(u64 share, u64 shares) const
-    {
-        for (u64 line = lines * share / shares; line < lines * (share + 1) / shares; ++line)
-            for (u64 at = 0; at < bytes; at += 64)
-                __builtin_prefetch(from + line * step + at, 0, 2);
-    }
-};
-
-template <class Scheme>
-static inline void multiply_part(const Part &part, u64 words, bool add, const Next &next)
-{
-    const u64 step = whole_times(part.columns, STRIP);
-    const u64 lines = (part.rows + ROWS - 1) / ROWS, shares = lines * (step / STRIP);
-    u64 share = 0;
-    for (u64 column = 0; column < part.columns; column += STRIP)
-        for (u64 row = 0; row < part.rows; row += ROWS) {
-            next.ask_for(share++, shares);
-            multiply_rest<Scheme, ROWS>(smaller(ROWS, part.rows - row),
-                                        part.left + row * part.left_step, part.left_step,
-                                        part.right + column * words, words,
-                                        part.sums + row * step + column, step, add);
-        }
-}
-
-#if defined(__AMX_BF16__)
-static_assert(STRIP == 2 * TILE, "a strip is two tiles wide");
-
-// 32 rows by a strip; `words` is a whole number of tiles.
-static inline void multiply_tiles(const u32 *left, u64 left_step, const u32 *strip, u64 words,
-                                  f32 *sums, u64 step, bool add)
-{
-    f32 *const lower = sums + TILE * step;
-    if (add) {
-        AMX_LOAD(0, sums, step);
-        AMX_LOAD(1, sums + TILE, step);
-        AMX_LOAD(2, lower, step);
-        AMX_LOAD(3, lower + TILE, step);
-    } else {
-        AMX_ZERO(0);
-        AMX_ZERO(1);
-        AMX_ZERO(2);
-        AMX_ZERO(3);
-    }
-    for (u64 word = 0; word < words; word += TILE) {
-        AMX_LOAD(4, left + word, left_step);
-        AMX_LOAD(5, left + TILE * left_step + word, left_step);
-        AMX_LOAD(6, strip + word * STRIP, STRIP);
-        AMX_LOAD(7, strip + word * STRIP + TILE, STRIP);
-        AMX_MULTIPLY(0, 4, 6);
-        AMX_MULTIPLY(1, 4, 7);
-        AMX_MULTIPLY(2, 5, 6);
-        AMX_MULTIPLY(3, 5, 7);
-    }
-    AMX_STORE(0, sums, step);
-    AMX_STORE(1, sums + TILE, step);
-    AMX_STORE(2, lower, step);
-    AMX_STORE(3, lower + TILE, step);
-}
-
-template <>
-inline void multiply_part<Paired>(const Part &part, u64 words, bool add, const Next &next)
-{
-    const TileShapes shapes;
-    const u64 step = whole_times(part.columns, STRIP);
-    const u64 lines = (part.rows + 2 * TILE - 1) / (2 * TILE), shares = lines * (step / STRIP);
-    u64 share = 0;
-    for (u64 column = 0; column < part.columns; column += STRIP)
-        for (u64 row = 0; row < part.rows; row += 2 * TILE) {
-            next.ask_for(share++, shares);
-            multiply_tiles(part.left + row * part.left_step, part.left_step,
-                           part.right + column * words, words, part.sums + row * step + column,
-                           step, add);
-        }
-}
-#endif
-
-struct Released {
-    void operator()(void *memory) const { free(memory); }
-};
-
-// What operands are filled up to: tiles take whole lines of words, and whole rows.
-template <class Scheme> static inline u64 filled(u64 length, [[maybe_unused]] u64 of_tiles)
-{
-#if defined(__AMX_BF16__)
-    return Scheme::PER_WORD == 2 ? whole_times(length, of_tiles * TILE) : length;
-#else
-    return length;
-#endif
-}
-
-template <class Scheme> static inline u64 words_of(u64 depth)
-{
-    return filled<Scheme>((depth + Scheme::PER_WORD - 1) / Scheme::PER_WORD, 1);
-}
-
-template <class T>
-static inline Operand<T> part_of(const Operand<T> &x, u64 line, u64 lines, u64 first, u64 depth)
-{
-    return {x.data + line * x.line_step + first * x.depth_step, x.line_step, x.depth_step, lines,
-            depth};
-}
-
-static u32 *allocated(u64 words)
-{
-    // One line at least: of no bytes some systems give none.
-    void *const memory = aligned_alloc(64, whole_times(words * sizeof(u32) + 1, 64));
-    if (memory == nullptr)
-        throw std::bad_alloc();
-    return static_cast<u32 *>(memory);
-}
-
-template <class Scheme, class T>
-static void multiply_piece(const Operand<T> &a, const Operand<T> &b, T *out, u64 out_step)
-{
-    const u64 most_words = smaller(DEPTH, words_of<Scheme>(a.depth));
-    // Lines that lie a power of two apart would share places of the cache.
-    const u64 left_step = whole_times(most_words, LANES) + 16;
-    const u64 left_words = whole_times(smaller(PART, a.lines), 2 * LANES) * left_step;
-    const u64 columns = whole_times(smaller(PART, b.lines), STRIP);
-    const u64 right_words = columns * whole_times(most_words, LANES);
-    const u64 sums_words = whole_times(smaller(PART, a.lines), 2 * LANES) * columns;
-    const std::unique_ptr<u32, Released> memory(allocated(left_words + right_words + sums_words));
-    u32 *const right = memory.get();
-    u32 *const left = right + right_words;
-    f32 *const sums = reinterpret_cast<f32 *>(left + left_words);
-
-    if (a.depth == 0)
-        memset(sums, 0, sums_words * sizeof(f32));
-    for (u64 row = 0; row < a.lines; row += PART)
-        for (u64 column = 0; column < b.lines; column += PART) {
-            const Part part = {left, left_step, right, sums, smaller(PART, a.lines - row),
-                               smaller(PART, b.lines - column)};
-            const u64 step = whole_times(part.columns, STRIP);
-            for (u64 first = 0; first < a.depth; first += DEPTH * Scheme::PER_WORD) {
-                const u64 depth = smaller(DEPTH * Scheme::PER_WORD, a.depth - first);
-                const u64 words = words_of<Scheme>(depth);
-                pack_left<Scheme>(left, left_step, part_of(a, row, part.rows, first, depth),
-                                 filled<Scheme>(part.rows, 2), words);
-                pack_right<Scheme>(right, part_of(b, column, part.columns, first, depth), step,
-                                  words);
-                const bool ends = first + depth == a.depth;
-                const u64 next = ends ? 0 : first + depth;
-                const u64 next_column = ends ? column + part.columns : column;
-                const u64 next_columns = smaller(PART, b.lines - next_column);
-                const u64 next_depth = smaller(DEPTH * Scheme::PER_WORD, a.depth - next);
-                multiply_part<Scheme>(
-                    part, words, first != 0,
-                    Next::of(part_of(b, next_column, next_columns, next, next_depth)));
-            }
-            for (u64 i = 0; i < part.rows; ++i) {
-                T *const to = out + (row + i) * out_step + column;
-                const f32 *const from = sums + i * step;
-                for (u64 j = 0; j < part.columns; ++j)
-                    to[j] = T(from[j]);
-            }
-        }
-}
 
 // ROWS lines of x, from `line` on, by the first `vectors` vectors of a strip: the sums of column j go
 // to out + j * step. Lines behind the last are zero and not written. `words` is a whole number of
@@ -334,14 +81,6 @@ static void multiply_few(const Operand<T> &a, const Operand<T> &b, T *out, u64 o
         }
 }
 
-#if defined(__AVX512BF16__)
-typedef Paired SchemeOf_bf16;
-#else
-typedef Widened<bf16> SchemeOf_bf16;
-#endif
-typedef Widened<f16> SchemeOf_f16;
-typedef Widened<f32> SchemeOf_f32;
-
 #define MATMUL_PACKED(T)                                                                           \
     KERNEL(matmul_packed_##T, (const T *a, const T *b, T *out, u64 m, u64 n, u64 k, u64 a_batch,   \
                                u64 a_row, u64 a_column, u64 b_batch, u64 b_row, u64 b_column))     \
@@ -358,7 +97,7 @@ typedef Widened<f32> SchemeOf_f32;
         if (rows.length <= FEW && b_row == 1)                                                      \
             multiply_few<SchemeOf_##T, T>(left, right, to, n);                                     \
         else                                                                                       \
-            multiply_piece<SchemeOf_##T, T>(left, right, to, n);                                   \
+            multiply_piece<SchemeOf_##T>(left, right, Matrix<T>{to, n});                           \
     }
 
 MATMUL_PACKED(bf16)

@@ -42,14 +42,12 @@ def launch_convolution(
     """Enqueue `conv1d`, `conv2d`, `conv_transpose1d` or `conv_transpose2d`.
 
     A weight is (results, channels / groups, …), transposed (channels, results / groups, …). Each
-    group of channels makes one group of results, by its own launch.
+    group of channels makes one group of results.
     """
     op = named_op(kernel)
     x, kernels = operands_of(op, executor, (buffer, layout), (weight, weight_layout))
-    made = windows.convolved(
-        op, x, kernels, stride, padding, dilation, out_padding, groups, out, stream
-    )
-    return made._buffer, made._layout.shape
+    plan = windows.plan_convolved(op, x, kernels, stride, padding, dilation, groups, out_padding)
+    return _launched(plan, out, stream)
 
 
 def launch_pool2d(

@@ -26,18 +26,37 @@ from ubridge.definitions.windows import (
     UPSAMPLE_BILINEAR2D,
     UPSAMPLE_NEAREST2D,
 )
-from ubridge.definitions.windows import convolved as shape_of
-from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, plan_copy, run, tensor_in
+from ubridge.ops.engine import Plan, Value, ask, contiguous, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
-from uhal import DeviceBuffer
 from uhal.dtypes import bool_
 from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
 
-@named
+def plan_convolved(
+    op: Op,
+    x: Value,
+    weight: Value,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    out_padding: int = 0,
+) -> Plan:
+    """Plan a convolution, or a transposed one, which alone has an `out_padding`."""
+    require_tensors(op.name, x, weight)
+    require_one_kind(op.name, x, weight)
+    _require_numbers(op.name, x)
+    window = _window(op, stride, padding, dilation)
+    if op in (CONV_TRANSPOSE1D, CONV_TRANSPOSE2D):
+        window["out_padding"] = whole_number(f"{op.name}, out_padding", out_padding)
+    window["groups"] = whole_number(f"{op.name}, groups", groups, 1)
+    return ask(op, (x, weight), x._dtype, **window)
+
+
+@remembered(partial(plan_convolved, CONV1D))
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -50,12 +69,13 @@ def conv1d(
 ) -> Tensor:
     """Convolve (batch, channels, length) with (results, channels / groups, window), not flipped.
 
-    Each of the `groups` of channels makes one group of results, by one launch.
+    Each of the `groups` of channels makes one group of results.
     """
-    return convolved(CONV1D, x, weight, stride, padding, dilation, 0, groups, None, stream)
+    plan = plan_convolved(CONV1D, x, weight, stride, padding, dilation, groups)
+    return run(plan, None, stream)
 
 
-@named
+@remembered(partial(plan_convolved, CONV2D))
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -67,10 +87,11 @@ def conv2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Convolve images with (results, channels / groups, rows, columns), otherwise as `conv1d`."""
-    return convolved(CONV2D, x, weight, stride, padding, dilation, 0, groups, None, stream)
+    plan = plan_convolved(CONV2D, x, weight, stride, padding, dilation, groups)
+    return run(plan, None, stream)
 
 
-@named
+@remembered(partial(plan_convolved, CONV_TRANSPOSE1D))
 def conv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -86,12 +107,11 @@ def conv_transpose1d(
 
     The windows are (channels, results / groups, window).
     """
-    return convolved(
-        CONV_TRANSPOSE1D, x, weight, stride, padding, dilation, out_padding, groups, None, stream
-    )
+    plan = plan_convolved(CONV_TRANSPOSE1D, x, weight, stride, padding, dilation, groups, out_padding)
+    return run(plan, None, stream)
 
 
-@named
+@remembered(partial(plan_convolved, CONV_TRANSPOSE2D))
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -107,60 +127,8 @@ def conv_transpose2d(
 
     The windows are (channels, results / groups, rows, columns).
     """
-    return convolved(
-        CONV_TRANSPOSE2D, x, weight, stride, padding, dilation, out_padding, groups, None, stream
-    )
-
-
-def convolved(
-    op: Op,
-    x: Tensor,
-    weight: Tensor,
-    stride: int,
-    padding: int,
-    dilation: int,
-    out_padding: int,
-    groups: int,
-    out: DeviceBuffer | None = None,
-    stream: StreamLike | None = None,
-) -> Tensor:
-    """Convolve each group of channels, by its own launch."""
-    require_tensors(op.name, x, weight)
-    require_one_kind(op.name, x, weight)
-    _require_numbers(op.name, x)
-    window = _window(op, stride, padding, dilation)
-    if op in (CONV_TRANSPOSE1D, CONV_TRANSPOSE2D):
-        window["out_padding"] = whole_number(f"{op.name}, out_padding", out_padding)
-    groups = whole_number(f"{op.name}, groups", groups, 1)
-    if groups == 1:
-        plan = ask(op, (x, weight), x._dtype, **window)
-    else:
-        axes = 2 if op in (CONV2D, CONV_TRANSPOSE2D) else 1
-        shape = shape_of(op.name, x.shape, weight.shape, axes, window, groups)
-        plan = filled(x, x._dtype, shape, 0)
-    whole = plan._layout
-    target: Tensor | None = tensor_in(out, op, whole, x._dtype, x)
-    if groups == 1 or whole.size == 0:
-        return run(plan, target, stream)
-    batch, results, *positions = whole.shape
-    # The results of groups come one after another; with one batch that is the final order.
-    of_group = Layout.contiguous((batch, results // groups, *positions))
-    room = target
-    if room is None or batch > 1:
-        memory = x._executor.allocate(whole.size, x._dtype, stream)
-        room = x._made(memory, whole, x._dtype)
-    channels, some = x.shape[1] // groups, weight.shape[0] // groups
-    for group in range(groups):
-        of_x = x._viewed(x._layout.narrow(1, group * channels, channels))
-        of_weight = weight._viewed(weight._layout.narrow(0, group * some, some))
-        start = room._layout.start_offset + group * of_group.size
-        part = room._viewed(Layout.contiguous(of_group.shape, start))
-        run(ask(op, (of_x, of_weight), x._dtype, of_group, **window), part, stream)
-    if batch == 1:
-        return room
-    order = (1, 0, *range(2, of_group.rank + 1))
-    turned = Layout.contiguous((groups, *of_group.shape)).permute(order)
-    return run(plan_copy(room._viewed(turned))._viewed(whole), target, stream)
+    plan = plan_convolved(CONV_TRANSPOSE2D, x, weight, stride, padding, dilation, groups, out_padding)
+    return run(plan, None, stream)
 
 
 def plan_pool2d(

@@ -70,7 +70,7 @@ _V4 = _V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
 GENERIC = Level("generic", None, "")
 """Level of any CPU, for architectures without a level below."""
 
-_MATRICES = frozenset({"matmul_packed"})
+_MATRICES = frozenset({"conv_packed", "matmul_packed"})
 _BLOCKS = frozenset({"block_matmul"})
 
 ALL_LEVELS: dict[str, tuple[Level, ...]] = {

@@ -8,16 +8,13 @@ from ubridge.core.kernel_def import PLAIN, KernelDef, block_per_part, strided, w
 from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions.attention import ATTENTION, CACHED_ATTENTION, KV_APPEND, KV_CONCAT, ROPE_AT
-from ubridge.device.images import load_module
-from uhal import Device, DType
+from ubridge.prepare.candle.packing import packs
 from uhal.dtypes import f32, f64
-from uhal.errors import NotFoundError
 
 _MERGE = KernelDef("attention", "sdpa_merge_{dtype}", wide_block_per_row)
 PACKED_ATTENTION = "attention_packed"
 PACKED_ROWS = 64
 """Queries that share keys once they are packed."""
-_PACKED_DTYPES = ("bf16", "f16", "f32")
 SPLIT = 256
 """Keys of a cache that a block takes where one token has them all to itself."""
 
@@ -106,7 +103,7 @@ def _cached_attention(question: Question, steps: Steps) -> None:
     kv_heads, capacity, _ = question.layout(1).shape
     # A block is a head of keys: there have to be enough of them for all processors.
     is_enough = tokens > 1 or kv_heads >= steps.limits.processors
-    if is_enough and _packs(query.dtype, steps.device.device):
+    if is_enough and packs(PACKED_ATTENTION, query.dtype, steps.device.device):
         _packed_attention(question, steps)
         return
     splits = -(-capacity // SPLIT) if tokens == 1 else 1
@@ -147,17 +144,6 @@ def _cached_attention(question: Question, steps: Steps) -> None:
             window=window,
             splits=splits,
         )
-
-
-def _packs(dtype: DType, device: Device) -> bool:
-    """Whether the device has the kernel that packs keys for many queries: CPUs do."""
-    if dtype.name not in _PACKED_DTYPES:
-        return False
-    try:
-        load_module(PACKED_ATTENTION, device=device)
-    except NotFoundError:
-        return False
-    return True
 
 
 def _packed_attention(question: Question, steps: Steps) -> None:

@@ -5,11 +5,19 @@ Some kernels call rows `w`, as Candle does.
 
 from __future__ import annotations
 
+from math import prod
+
 from ubridge.core.kernel_def import PLAIN, KernelDef, covering
+from ubridge.core.layout import Layout
 from ubridge.core.lowering import Given, Launches, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions import windows
+from ubridge.definitions.elementwise import COPY
+from ubridge.prepare.candle.packing import packs
+from ubridge.prepare.matmul.packed_products import product_pieces, work_items
+
+PACKED_WINDOWS = "conv_packed"
 
 
 def _launch(question: Question, steps: Steps, threads: int, /, **arguments: Given) -> None:
@@ -26,7 +34,7 @@ def convolution_arguments(question: Question, steps: Steps) -> dict[str, Given]:
     return {
         "src_numel": layout.size,
         **dict(zip(names, positions, strict=True)),
-        **dict(question.attributes),
+        **{name: one for name, one in question.attributes if name != "groups"},
         "info": Words((*layout.words, *weight.words)),
         "src": steps.operands[0],
         "kernel": steps.operands[1],
@@ -34,8 +42,71 @@ def convolution_arguments(question: Question, steps: Steps) -> dict[str, Given]:
     }
 
 
+def add_groups(question: Question, steps: Steps) -> None:
+    """Add a convolution of each group of channels, by kernels that know no groups."""
+    window = dict(question.attributes)
+    groups = window.pop("groups")
+    x, weight = question.layout(0), question.layout(1)
+    batch, results, *positions = question.shape
+    shape = (batch, results // groups, *positions)
+    of_group = Layout.contiguous(shape)
+    # The results of groups come one after another; with one batch that is the final order.
+    whole = steps.result
+    made = whole if batch == 1 else steps.scratch(question.shape.size, whole.dtype)
+    channels, some = x.shape[1] // groups, weight.shape[0] // groups
+    for group in range(groups):
+        parts = x.narrow(1, group * channels, channels), weight.narrow(0, group * some, some)
+        operands = [
+            (memory[part.start_offset :], part.from_start)
+            for memory, part in zip(steps.operands, parts, strict=True)
+        ]
+        start = group * of_group.size
+        target = made[start : start + of_group.size]
+        steps.run(question.op, operands, (target, of_group), **window, groups=1)
+    if batch > 1:
+        order = (1, 0, *range(2, of_group.rank + 1))
+        turned = Layout.contiguous((groups, *shape)).permute(order)
+        steps.run(COPY, [(made, turned)], (whole, Layout.contiguous(turned.shape)))
+
+
 def _convolution(question: Question, steps: Steps) -> None:
-    steps.launch((question.shape.size,), **convolution_arguments(question, steps))
+    if packs(PACKED_WINDOWS, question.dtype, steps.device.device):
+        _packed_convolution(question, steps)
+    elif question.attribute("groups") > 1:
+        add_groups(question, steps)
+    else:
+        steps.launch((question.shape.size,), **convolution_arguments(question, steps))
+
+
+def _packed_convolution(question: Question, steps: Steps) -> None:
+    """Add a convolution of images as a product; a line is an image of one row."""
+    layouts = question.layout(0), question.layout(1)
+    batch, results, *positions = question.shape
+    padding = question.attribute("padding")
+    if len(positions) == 1:
+        layouts = layouts[0].expanded(2), layouts[1].expanded(2)
+    rows, columns = (1, *positions)[-2:]
+    groups = question.attribute("groups")
+    count, depth = batch * rows * columns, layouts[1].size // results
+    pieces = product_pieces(steps.limits.processors, groups, results // groups, count, depth)
+    work = layouts[1].size * count // prod((*pieces, groups))
+    steps.launch_entry(
+        PACKED_WINDOWS,
+        f"{PACKED_WINDOWS}_{question.dtype}",
+        ((*pieces, min(groups, steps.limits.max_grid[2])), work_items(steps.limits, work), 0),
+        info=Words(layouts[0].words + layouts[1].words),
+        src=steps.operands[0],
+        kernel=steps.operands[1],
+        dst=steps.result,
+        h_out=rows,
+        w_out=columns,
+        groups=groups,
+        stride=question.attribute("stride"),
+        h_padding=padding if len(positions) == 2 else 0,
+        w_padding=padding,
+        dilation=question.attribute("dilation"),
+        transposed=question.op in (windows.CONV_TRANSPOSE1D, windows.CONV_TRANSPOSE2D),
+    )
 
 
 def _pool2d(question: Question, steps: Steps) -> None:

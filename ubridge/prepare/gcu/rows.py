@@ -23,7 +23,7 @@ from ubridge.definitions.rows import (
 )
 from ubridge.definitions.windows import CONV1D, CONV2D
 from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.candle.windows import convolution_arguments
+from ubridge.prepare.candle.windows import add_groups, convolution_arguments
 from ubridge.prepare.gcu.copies import copy_strided, whole
 from ubridge.prepare.gcu.kernels import cluster_kernel, gcu_kernel
 from uhal import DeviceBuffer
@@ -172,6 +172,9 @@ def _rope(question: Question, steps: Steps) -> None:
 
 def _conv1d(question: Question, steps: Steps) -> None:
     """Add a convolution; one that exceeds the kernel's memory is refused."""
+    if question.attribute("groups") > 1:
+        add_groups(question, steps)
+        return
     if question.attribute("dilation") != 1:
         raise NotSupportedError(
             "conv1d: on a GCU with a dilation of 1 only; its kernel spreads the results too",
@@ -191,6 +194,9 @@ def _conv1d(question: Question, steps: Steps) -> None:
 
 
 def _conv2d(question: Question, steps: Steps) -> None:
+    if question.attribute("groups") > 1:
+        add_groups(question, steps)
+        return
     _require_fitting(question)
     steps.launch((), **convolution_arguments(question, steps))
 

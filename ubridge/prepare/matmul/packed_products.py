@@ -15,6 +15,7 @@ from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
 from ubridge.prepare.matmul.kernels import ProductKernel
+from uhal import DeviceLimits
 from uhal.errors import NotFoundError
 
 MATRICES = "matmul_packed"
@@ -54,11 +55,11 @@ class PackedProducts(ProductKernel):
         limits = self._executor.device.limits
         dtype = product.dtype
         if m > 1 and n > 1:
-            columns, rows = _pieces(limits.processors, batch, m, n, k)
+            columns, rows = product_pieces(limits.processors, batch, m, n, k)
             steps.launch_entry(
                 MATRICES,
                 f"{MATRICES}_{dtype}",
-                ((columns, rows, batch), self._threads(m * n * k // (columns * rows)), 0),
+                ((columns, rows, batch), work_items(limits, m * n * k // (columns * rows)), 0),
                 a=a,
                 b=b,
                 out=out,
@@ -79,11 +80,11 @@ class PackedProducts(ProductKernel):
             most = -(-16 * limits.processors // batch) if limits.processors > 1 else 1
             pieces = max(1, min(most, m * n * k // _PIECE_OF_LINES))
         else:
-            pieces = prod(_pieces(limits.processors, batch, m, n, k))
+            pieces = prod(product_pieces(limits.processors, batch, m, n, k))
         steps.launch_entry(
             VECTORS,
             f"{VECTORS}_{dtype}",
-            ((pieces, 1, batch), self._threads(m * n * k // pieces), 0),
+            ((pieces, 1, batch), work_items(limits, m * n * k // pieces), 0),
             x=x,
             vector=vector,
             out=out,
@@ -96,11 +97,6 @@ class PackedProducts(ProductKernel):
             step=step,
         )
 
-    def _threads(self, multiplications: int) -> int:
-        """The work-items of a block."""
-        most = self._executor.device.limits.max_threads_per_block
-        return min(max(multiplications // _PER_THREAD, 1), most)
-
     @cached_property
     def _found(self) -> tuple[str, str]:
         """Why the kernels are missing, empty if they are not, and the level they are for."""
@@ -111,9 +107,14 @@ class PackedProducts(ProductKernel):
         return "", chosen.description if chosen is not None else ""
 
 
+def work_items(limits: DeviceLimits, multiplications: int) -> int:
+    """Return the work-items of a block that makes so many multiplications."""
+    return min(max(multiplications // _PER_THREAD, 1), limits.max_threads_per_block)
+
+
 @lru_cache(maxsize=4096)
-def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
-    """The numbers of pieces of columns and of rows for the threads.
+def product_pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
+    """Return the numbers of pieces of columns and of rows for the threads.
 
     Each piece packs the rows and columns it needs, so those pieces are taken that pack the least.
     """

@@ -1,0 +1,123 @@
+// Convolutions for CPUs, `conv_packed_<type>`: the results of conv1d_<type>, conv2d_<type> and their
+// transposed forms (conv.cu), in groups of channels. Floats are taken in f32 and rounded once; bf16
+// is multiplied as by `matmul_packed_bf16`.
+//
+// They are products of the weights by the windows, which are packed from the input itself. A group of
+// few results would not pay for that: its taps are added to whole rows instead (`direct.h`).
+//
+// info holds dims and strides of src, (batch, channels, rows, columns), and of the kernel. The grid is
+// (pieces of positions, pieces of a group's results, groups and phases), at any length of each.
+#include "direct_windows.h"
+#include "windows.h"
+
+struct Convolution {
+    const u64 *info;
+    u64 groups;
+    Axis down, across;
+    bool is_transposed;
+
+    // Channels of a group's input and results.
+    u64 inputs() const { return info[1] / groups; }
+    u64 results() const { return is_transposed ? info[9] : info[8] / groups; }
+    u64 phases() const { return down.phases() * across.phases(); }
+};
+
+// The part of a phase and a group that a block computes.
+struct Share {
+    u64 group, phase_down, phase_across;
+    Piece positions, results;
+};
+
+// The taps of a phase, in the order of the window; returns their number.
+static u64 list_taps(const Convolution &c, const Share &share, Tap *taps)
+{
+    const u64 step = c.across.step(), positions = c.across.positions(share.phase_across);
+    u64 count = 0;
+    for (u64 i = 0; i < c.down.window; ++i)
+        for (u64 j = 0; j < c.across.window; ++j) {
+            Tap &tap = taps[count];
+            if (!c.down.meets(share.phase_down, i, tap.down) ||
+                !c.across.meets(share.phase_across, j, tap.across))
+                continue;
+            const u64 before = tap.across < 0 ? u64(-tap.across) : 0;
+            const u64 behind =
+                tap.across < i64(c.across.input) ? u64(i64(c.across.input) - tap.across) : 0;
+            tap.begin = smaller((before + step - 1) / step, positions);
+            tap.end = smaller((behind + step - 1) / step, positions);
+            tap.weight = i * c.info[14] + j * c.info[15];
+            ++count;
+        }
+    return count;
+}
+
+template <class Scheme, class T>
+static void convolve(const Convolution &c, const Share &share, const T *src, const T *kernel, T *dst)
+{
+    const u64 *const info = c.info;
+    const u64 window = c.down.window * c.across.window;
+    const std::unique_ptr<u32, Released> memory(allocated(window * sizeof(Tap) / sizeof(u32)));
+    Tap *const taps = reinterpret_cast<Tap *>(memory.get());
+    const u64 count = list_taps(c, share, taps);
+    const u64 inputs = c.inputs(), results = c.results();
+    const u64 down = c.down.positions(share.phase_down);
+    const u64 across = c.across.positions(share.phase_across);
+
+    const u64 line_step = info[c.is_transposed ? 13 : 12];
+    const u64 channel_step = info[c.is_transposed ? 12 : 13];
+    const T *const weights = kernel + share.results.first * line_step +
+                             (c.is_transposed ? share.group * inputs * channel_step
+                                              : share.group * results * line_step);
+    const bool is_contiguous = !c.is_transposed && info[15] == 1 && info[14] == c.across.window &&
+                               channel_step == window;
+    const u64 depth = inputs * count;
+    const Weights<T> left = {weights, line_step, channel_step, taps, count ? count : 1,
+                             is_contiguous, share.results.length, 0, depth};
+    const u64 row = c.across.results, plane = c.down.results * row;
+    const u64 first = share.group * results + share.results.first;
+    T *const to = dst + first * plane + share.phase_down * row + share.phase_across;
+    const Positions<T> out = {to, c.groups * results * plane, plane, row * c.down.spread(),
+                              c.across.spread(), down, across, share.positions.first};
+    const Windows<T> right = {src + share.group * inputs * info[5], info[4], info[5], info[6],
+                              info[7], info[2], info[3], down, across, c.across.step(), taps,
+                              count ? count : 1, share.positions.first, share.positions.length, 0,
+                              depth};
+    if (left.lines <= FEW_RESULTS && count > 0 && is_near(right))
+        return add_taps(left, right, out);
+    // Vectors are filled by positions, or by channels where positions would leave more of them empty.
+    const u64 by_positions = left.lines * whole_times(right.lines, STRIP);
+    const u64 by_channels = right.lines * whole_times(left.lines, STRIP);
+    if (by_positions <= by_channels)
+        multiply_piece<Scheme>(left, right, out);
+    else
+        multiply_piece<Scheme>(right, left, TurnedPositions<T>{out});
+}
+
+template <class Scheme, class Index, class T>
+static void convolve_blocks(const Convolution &c, const Index &block, const Index &blocks,
+                            const T *src, const T *kernel, T *dst)
+{
+    const u64 phases = c.phases();
+    for (u64 i = block.z; i < c.groups * phases; i += blocks.z) {
+        const u64 down = i % phases / c.across.phases(), across = i % phases % c.across.phases();
+        const u64 positions = c.info[0] * c.down.positions(down) * c.across.positions(across);
+        const Share share = {i / phases, down, across, Piece(positions, block.x, blocks.x, STRIP),
+                             Piece(c.results(), block.y, blocks.y, ROWS)};
+        if (share.positions.length > 0 && share.results.length > 0)
+            convolve<Scheme>(c, share, src, kernel, dst);
+    }
+}
+
+#define CONV_PACKED(T)                                                                             \
+    KERNEL(conv_packed_##T,                                                                        \
+           (const u64 *info, const T *src, const T *kernel, T *dst, u64 h_out, u64 w_out,          \
+            u64 groups, u64 stride, u64 h_padding, u64 w_padding, u64 dilation, bool transposed))  \
+    {                                                                                              \
+        const Axis down = {info[2], h_out, info[10], stride, h_padding, dilation, transposed};     \
+        const Axis across = {info[3], w_out, info[11], stride, w_padding, dilation, transposed};   \
+        const Convolution c = {info, groups, down, across, transposed};                            \
+        convolve_blocks<SchemeOf_##T>(c, blockIdx, gridDim, src, kernel, dst);                     \
+    }
+
+CONV_PACKED(bf16)
+CONV_PACKED(f16)
+CONV_PACKED(f32)
