@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ubridge
 from tests.sampling import rounds
 from tests.ubridge.kernel_bench import (
     assert_same,
@@ -200,6 +201,45 @@ def test_attention_that_packs_its_keys(host: Device, rng: np.random.Generator, d
         exact = np.einsum("thk,hkw->thw", shares / shares.sum(-1, keepdims=True), values)
         got = out.to_numpy().reshape(exact.shape).astype(np.float64)
         np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_attention_of_whole_tensors(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Causal and masked, in groups of heads, of one query and of tiles of them; on CPUs packed."""
+    kind = numpy_dtype(dtype)
+    for _ in range(rounds(16, 200)):
+        batch, kv_heads, group = (int(one) for one in rng.integers(1, [3, 4, 4]))
+        queries, keys = (int(rng.choice([1, rng.integers(2, 150)])) for _ in range(2))
+        width = int(rng.choice([rng.integers(1, 40), 16 * rng.integers(1, 10)]))
+        heads, is_causal = kv_heads * group, bool(rng.integers(0, 2))
+        q = rng.standard_normal((batch, heads, queries, width)).astype(kind)
+        shape = (batch, kv_heads, keys, width)
+        k, v = (rng.standard_normal(shape).astype(kind) for _ in range(2))
+        given = [ubridge.asarray(one, device=host) for one in (q, k, v)]
+        mask = None
+        if rng.integers(0, 2):
+            mask = rng.standard_normal(
+                (*[int(rng.choice([1, n])) for n in (batch, heads)], queries, keys)
+            )
+            mask[rng.random(mask.shape) < 0.3] = -np.inf
+            mask[..., 0, :] = -np.inf
+            mask = mask.astype(kind)
+        out = ubridge.full(q.shape, np.nan, dtype=dtype, device=host)
+        given_mask = None if mask is None else ubridge.asarray(mask, device=host)
+        ubridge.attention(*given, mask=given_mask, causal=is_causal, scale=0.7, out=out)
+        every_key, values = (np.repeat(one, group, 1).astype(np.float64) for one in (k, v))
+        scores = np.einsum("bhqw,bhkw->bhqk", q.astype(np.float64), every_key) * 0.7
+        if mask is not None:
+            scores = scores + mask.astype(np.float64)
+        if is_causal:
+            last = np.arange(queries)[:, None] + keys - queries
+            scores = np.where(np.arange(keys) > last, -np.inf, scores)
+        shares = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e30))
+        total = shares.sum(-1, keepdims=True)
+        exact = shares / np.where(total == 0, 1, total) @ values
+        got = out.to_numpy().astype(np.float64)
+        told = f"{q.shape} {k.shape} causal {is_causal} mask {mask is not None}"
+        np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype], err_msg=told)
 
 
 _NEAR = {"f64": 2e-6, "f32": 1e-5, "f16": 4e-3, "bf16": 4e-2}

@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,9 @@ def test_products_of_every_form(
         x, left, one = matrices(rng, batch, m, k, dtype)
         y, right, other = matrices(rng, batch, k, n, dtype)
         choice = ubridge.matmul_choice(x, y)
-        assert choice.kernel == ("blas" if dtype in ("f32", "f64") else "packed")
+        passed_over = dict(choice.passed_over).get("blas", "")
+        is_blas = dtype in ("f32", "f64") and "below this CPU's vectors" not in passed_over
+        assert choice.kernel == ("blas" if is_blas else "packed")
         got = poisoned(x, y, (*batch, m, n))
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
     blas_products._pieces.cache_clear()
@@ -214,6 +217,32 @@ def test_halves_that_are_nan_or_infinite(dtype: str, rng: np.random.Generator) -
         rest = [row for row in range(m) if row not in (0, 3)]
         held = left.to_numpy()[rest], right.to_numpy()
         assert_product(got[rest], *held, dtype, "rest")
+
+
+@needs_blas
+@pytest.mark.parametrize("core", ["Haswell", "SapphireRapids"])
+def test_a_blas_below_the_vectors_of_the_cpu_leaves_large_products(
+    core: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is the level of OpenBLAS's own kernels: it may know less than the CPU can."""
+    found = replace(host_blas.find_blas(), core=core)
+    monkeypatch.setattr(blas_products, "find_blas", lambda: found)
+    monkeypatch.setattr(packed_products.PackedProducts, "level", 4)
+    is_behind = core == "Haswell"
+    for dtype, m, n, k in (
+        ("f32", 130, 130, 130),
+        ("f32", 20, 30, 40),
+        ("f32", 1, 2000, 2000),
+        ("f64", 130, 130, 130),
+    ):
+        x, left, _ = matrices(rng, (), m, k, dtype)
+        y, right, _ = matrices(rng, (), k, n, dtype)
+        choice = ubridge.matmul_choice(x, y)
+        is_packed = is_behind and (dtype, m) == ("f32", 130)
+        assert choice.kernel == ("packed" if is_packed else "blas")
+        if is_packed:
+            assert "its kernels for Haswell here" in dict(choice.passed_over)["blas"]
+        assert_product(poisoned(x, y, (m, n)), left, right, dtype, f"{dtype} {(m, n, k)}")
 
 
 def test_without_a_blas_the_kernel_multiplies(

@@ -1,11 +1,12 @@
-// Attention of several tokens over a cache for CPUs, `sdpa_packed_<type>`: what `sdpa_cached_<type>`
-// computes (attention.cu), for types that are computed in f32.
+// Attention for CPUs, for types that are computed in f32: over a cache, `sdpa_packed_<type>`, with the
+// results of `sdpa_cached_<type>`, and of whole tensors, `sdpa_whole_<type>`, with the results of
+// `sdpa_<type>` (attention.cu).
 //
 // A block takes the queries of some tokens that share a head of keys: its rows. It packs keys, with
 // elements of one place side by side, and values once for all of them, some at a time; so scores
 // come a vector of keys at once, and results a vector of columns. The few rows of a single token do
 // not pay for that: they read keys and values where they are, where rows of those are whole vectors.
-// The grid is (kv heads, tiles of `tile` tokens).
+// The grid is (kv heads, tiles of `tile` tokens, batches).
 #include "packing.h"
 
 #include <math.h>
@@ -47,6 +48,8 @@ static inline Floats exponential(Floats x) {
 // The rows of a block, in f32.
 struct Rows {
     u64 count;
+    u64 first; // the token of the first one
+    u64 group; // of rows of a token
     u64 width;  // of a head
     u64 padded; // in whole vectors
     f32 *queries;
@@ -55,6 +58,29 @@ struct Rows {
     f32 *largest;
     u64 *begin; // the keys that each sees
     u64 *end;
+};
+
+// What is added to the scores of a head: a number for each key of a cache.
+struct Bias {
+    const f32 *data; // of the block's first head
+    u64 capacity;
+
+    void add(f32 *scores, u64, u64 head, u64 first, u64 count) const {
+        for (u64 key = 0; key < count; ++key)
+            scores[key] += data[head * capacity + first + key];
+    }
+};
+
+// The same for each query, too: rows of a mask.
+template <class T> struct Mask {
+    const T *data; // of the block's first head
+    u64 head_step, keys;
+
+    void add(f32 *scores, u64 query, u64 head, u64 first, u64 count) const {
+        const T *const row = data + head * head_step + query * keys + first;
+        for (u64 key = 0; key < count; ++key)
+            scores[key] += f32(row[key]);
+    }
 };
 
 // Some keys and values, packed.
@@ -79,16 +105,19 @@ static inline void pack(const T *k, const T *v, u64 count, const Rows &rows, Pac
 // Scores of `together` rows and all packed keys.
 template <u64 together>
 static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *scores) {
-    Floats sums[together][KEYS / LANES] = {};
-    for (u64 i = 0; i < width; ++i)
-        for (u64 part = 0; part < KEYS / LANES; ++part) {
-            const Floats some = widened(keys + i * KEYS + part * LANES);
-            for (u64 row = 0; row < together; ++row)
-                sums[row][part] += queries[row * width + i] * some;
-        }
-    for (u64 row = 0; row < together; ++row)
-        for (u64 part = 0; part < KEYS / LANES; ++part)
-            *vector_at(scores + row * KEYS + part * LANES) = sums[row][part];
+    // More sums at a time than four vectors of a row would not stay in the registers.
+    for (u64 first = 0; first < KEYS; first += 4 * LANES) {
+        Floats sums[together][4] = {};
+        for (u64 i = 0; i < width; ++i)
+            for (u64 part = 0; part < 4; ++part) {
+                const Floats some = widened(keys + i * KEYS + first + part * LANES);
+                for (u64 row = 0; row < together; ++row)
+                    sums[row][part] += queries[row * width + i] * some;
+            }
+        for (u64 row = 0; row < together; ++row)
+            for (u64 part = 0; part < 4; ++part)
+                *vector_at(scores + row * KEYS + first + part * LANES) = sums[row][part];
+    }
 }
 
 // Adds `count` values by their shares to `parts` vectors of the sums of `together` rows.
@@ -111,15 +140,15 @@ static inline void add_values(const f32 *shares, const T *values, u64 count, u64
 }
 
 // Scores of a row become shares of the total so far; its sums are brought to the same scale.
+template <class Addend>
 static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, f32 cap,
-                             const f32 *bias) {
+                             const Addend &bias) {
     if (cap != 0.0f)
         for (u64 key = 0; key < KEYS; ++key)
             scores[key] = cap * tanhf(scores[key] / cap);
-    if (bias != nullptr)
-        for (u64 key = 0; key < KEYS; ++key)
-            if (first + key < rows.end[row])
-                scores[key] += bias[first + key];
+    if (bias.data != nullptr && rows.end[row] > first)
+        bias.add(scores, rows.first + row / rows.group, row % rows.group, first,
+                 smaller(KEYS, rows.end[row] - first));
     for (u64 key = first; key < smaller(rows.begin[row], first + KEYS); ++key)
         scores[key - first] = -INFINITY;
     for (u64 key = rows.end[row] > first ? rows.end[row] : first; key < first + KEYS; ++key)
@@ -166,15 +195,13 @@ static inline void add_row(const Rows &rows, u64 row, const Packed &packed, cons
         add_values<together, 1>(shares, packed.values + column, KEYS, rows.padded, sums + column);
 }
 
-template <u64 together>
+template <u64 together, class Addend>
 static inline void visit(const Rows &rows, u64 row, u64 first, const Packed &packed, f32 cap,
-                         const f32 *bias, u64 capacity, u64 group) {
+                         const Addend &bias) {
     alignas(64) f32 scores[together * KEYS];
     score<together>(rows.queries + row * rows.width, rows.width, packed.keys, scores);
-    for (u64 i = 0; i < together; ++i) {
-        const f32 *const own = bias == nullptr ? bias : bias + (row + i) % group * capacity;
-        share_out(rows, row + i, first, scores + i * KEYS, cap, own);
-    }
+    for (u64 i = 0; i < together; ++i)
+        share_out(rows, row + i, first, scores + i * KEYS, cap, bias);
     add_row<together>(rows, row, packed, scores);
 }
 
@@ -213,16 +240,14 @@ static inline void score_in_place(const f32 *queries, u64 width, const T *keys, 
 }
 
 // Rows of one token, which see the same keys, and at most KEYS keys from `first` on.
-template <u64 together, class T>
+template <u64 together, class T, class Addend>
 static inline void visit_in_place(const Rows &rows, u64 row, u64 first, const T *k, const T *v,
-                                  u64 count, f32 cap, const f32 *bias, u64 capacity) {
+                                  u64 count, f32 cap, const Addend &bias) {
     const u64 width = rows.width;
     alignas(64) f32 scores[together * KEYS] = {};
     score_in_place<together>(rows.queries + row * width, width, k, count, scores);
-    for (u64 i = 0; i < together; ++i) {
-        const f32 *const own = bias == nullptr ? bias : bias + (row + i) * capacity;
-        share_out(rows, row + i, first, scores + i * KEYS, cap, own);
-    }
+    for (u64 i = 0; i < together; ++i)
+        share_out(rows, row + i, first, scores + i * KEYS, cap, bias);
     u64 column = 0;
     f32 *const sums = rows.sums + row * width;
     for (; column + 4 * LANES <= width; column += 4 * LANES)
@@ -237,10 +262,19 @@ struct Released {
     void operator()(void *memory) const { free(memory); }
 };
 
-// Tokens first … last of a head of keys. q and out begin with the first head of its group.
-template <class T>
-static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i64 place, T *out,
-                          u64 first, u64 last, u64 heads, u64 group, u64 width, u64 capacity,
+// Queries and results of a head of keys, from the first head of its group on.
+template <class T> struct Heads {
+    const T *q;
+    T *out;
+    u64 token_step, head_step;
+
+    u64 at(u64 token, u64 head) const { return token * token_step + head * head_step; }
+};
+
+// Tokens first … last of a head of keys. A token sees the keys up to `place` behind its own number.
+template <class T, class Addend>
+static inline void attend(const Heads<T> &heads, const T *k, const T *v, const Addend &bias,
+                          i64 place, u64 first, u64 last, u64 group, u64 width, u64 capacity,
                           u64 window, f32 scale, f32 cap) {
     const u64 count = (last - first) * group;
     const u64 padded = whole_times(width, LANES);
@@ -255,6 +289,8 @@ static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i
     const Packed packed{numbers, numbers + KEYS * width};
     f32 *const own = packed.values + KEYS * padded;
     const Rows rows{count,
+                    first,
+                    group,
                     width,
                     padded,
                     own,
@@ -267,7 +303,7 @@ static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i
     u64 most = 0;
     for (u64 row = 0; row < count; ++row) {
         const u64 token = first + row / group;
-        const T *const from = q + (token * heads + row % group) * width;
+        const T *const from = heads.q + heads.at(token, row % group);
         for (u64 i = 0; i < width; ++i)
             rows.queries[row * width + i] = f32(from[i]) * scale;
         for (u64 i = 0; i < padded; ++i)
@@ -289,20 +325,20 @@ static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i
         u64 row = 0;
         if (is_in_place) {
             for (; row + TOGETHER <= count; row += TOGETHER)
-                visit_in_place<TOGETHER>(rows, row, start, keys, values, given, cap, bias, capacity);
+                visit_in_place<TOGETHER>(rows, row, start, keys, values, given, cap, bias);
             for (; row < count; ++row)
-                visit_in_place<1>(rows, row, start, keys, values, given, cap, bias, capacity);
+                visit_in_place<1>(rows, row, start, keys, values, given, cap, bias);
             continue;
         }
         pack(keys, values, given, rows, packed);
         for (; row + TOGETHER <= count; row += TOGETHER)
             if (start < rows.end[row + TOGETHER - 1] && start + KEYS > rows.begin[row])
-                visit<TOGETHER>(rows, row, start, packed, cap, bias, capacity, group);
+                visit<TOGETHER>(rows, row, start, packed, cap, bias);
         for (; row < count; ++row)
-            visit<1>(rows, row, start, packed, cap, bias, capacity, group);
+            visit<1>(rows, row, start, packed, cap, bias);
     }
     for (u64 row = 0; row < count; ++row) {
-        T *const to = out + ((first + row / group) * heads + row % group) * width;
+        T *const to = heads.out + heads.at(first + row / group, row % group);
         const f32 total = rows.totals[row];
         for (u64 i = 0; i < width; ++i)
             to[i] = T(total == 0.0f ? 0.0f : rows.sums[row * padded + i] / total);
@@ -318,12 +354,35 @@ static inline void attend(const T *q, const T *k, const T *v, const f32 *bias, i
         const u64 group = heads / kv_heads;                                                        \
         const u64 first = blockIdx.y * tile;                                                       \
         const u64 head = kv * group;                                                               \
-        attend<T>(q + head * width, k + kv * capacity * width, v + kv * capacity * width,          \
-                  bias == nullptr ? bias : bias + head * capacity, *position, out + head * width,  \
-                  first, smaller(first + tile, tokens), heads, group, width, capacity, window,     \
-                  f32(scale), f32(cap));                                                           \
+        const Bias addend{bias == nullptr ? bias : bias + head * capacity, capacity};              \
+        attend<T>({q + head * width, out + head * width, heads * width, width},                    \
+                  k + kv * capacity * width, v + kv * capacity * width, addend, *position, first,  \
+                  smaller(first + tile, tokens), group, width, capacity, window, f32(scale),       \
+                  f32(cap));                                                                       \
+    }
+
+// Queries are (batch, heads, tokens, width), keys and values (batch, kv heads, keys, width). With
+// `causal` the last query sees every key, otherwise all do.
+#define SDPA_WHOLE(T)                                                                              \
+    KERNEL(sdpa_whole_##T,                                                                         \
+           (const T *q, const T *k, const T *v, const T *mask, T *out, u64 tokens, u64 tile,       \
+            u64 heads, u64 kv_heads, u64 width, u64 keys, u64 mask_batch, u64 mask_head,           \
+            f64 scale, bool causal)) {                                                             \
+        const u64 group = heads / kv_heads;                                                        \
+        const u64 first = blockIdx.y * tile;                                                       \
+        const u64 head = blockIdx.x * group;                                                       \
+        const u64 of_q = (blockIdx.z * heads + head) * tokens * width;                             \
+        const u64 of_k = (blockIdx.z * kv_heads + blockIdx.x) * keys * width;                      \
+        const u64 of_mask = blockIdx.z * mask_batch + head * mask_head;                            \
+        const Mask<T> addend{mask == nullptr ? mask : mask + of_mask, mask_head, keys};            \
+        attend<T>({q + of_q, out + of_q, width, tokens * width}, k + of_k, v + of_k, addend,       \
+                  causal ? i64(keys) - i64(tokens) : i64(keys) - 1, first,                         \
+                  smaller(first + tile, tokens), group, width, keys, 0, f32(scale), 0.0f);         \
     }
 
 SDPA_PACKED(bf16)
 SDPA_PACKED(f16)
 SDPA_PACKED(f32)
+SDPA_WHOLE(bf16)
+SDPA_WHOLE(f16)
+SDPA_WHOLE(f32)

@@ -44,17 +44,24 @@ DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, LaneWords right, Paired
 }
 #endif
 
-// `rows` rows by a strip: sums[i, j], `step` from row to row, are written, or added to.
+// `rows` rows by a strip: sums[i, j], `step` from row to row, are written, or added to. It is not
+// inlined, so that all registers are its own: an address that lies in memory costs as much as a factor.
 template <class Scheme, u64 rows>
-DEVICE_FUNCTION void multiply_strip(const u32 *left, u64 left_step, const u32 *strip, u64 words,
-                                  f32 *sums, u64 step, bool add)
+__attribute__((noinline)) static void multiply_strip(const u32 *left, u64 left_step,
+                                                     const u32 *strip, u64 words, f32 *sums,
+                                                     u64 step, bool add)
 {
     Floats made[rows][2] = {};
+    // An instruction reaches three rows from one address.
+    const u32 *lines[(rows + 2) / 3];
+#pragma GCC unroll 4
+    for (u64 i = 0; i < (rows + 2) / 3; ++i)
+        lines[i] = left + 3 * i * left_step;
     for (u64 word = 0; word < words; ++word) {
         const LaneWords *const right = reinterpret_cast<const LaneWords *>(strip + word * STRIP);
 #pragma GCC unroll 12
         for (u64 row = 0; row < rows; ++row) {
-            const u32 factor = left[row * left_step + word];
+            const u32 factor = lines[row / 3][row % 3 * left_step + word];
             made[row][0] = multiplied(made[row][0], factor, right[0], Scheme());
             made[row][1] = multiplied(made[row][1], factor, right[1], Scheme());
         }

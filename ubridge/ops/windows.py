@@ -107,7 +107,9 @@ def conv_transpose1d(
 
     The windows are (channels, results / groups, window).
     """
-    plan = plan_convolved(CONV_TRANSPOSE1D, x, weight, stride, padding, dilation, groups, out_padding)
+    plan = plan_convolved(
+        CONV_TRANSPOSE1D, x, weight, stride, padding, dilation, groups, out_padding
+    )
     return run(plan, None, stream)
 
 
@@ -127,7 +129,9 @@ def conv_transpose2d(
 
     The windows are (channels, results / groups, rows, columns).
     """
-    plan = plan_convolved(CONV_TRANSPOSE2D, x, weight, stride, padding, dilation, groups, out_padding)
+    plan = plan_convolved(
+        CONV_TRANSPOSE2D, x, weight, stride, padding, dilation, groups, out_padding
+    )
     return run(plan, None, stream)
 
 

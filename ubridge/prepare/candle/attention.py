@@ -15,6 +15,8 @@ _MERGE = KernelDef("attention", "sdpa_merge_{dtype}", wide_block_per_row)
 PACKED_ATTENTION = "attention_packed"
 PACKED_ROWS = 64
 """Queries that share keys once they are packed."""
+_WORK_ITEMS = 256
+"""Work-items of a block of packed attention: the runtime tells short launches by their number."""
 SPLIT = 256
 """Keys of a cache that a block takes where one token has them all to itself."""
 
@@ -24,6 +26,31 @@ def _attention(question: Question, steps: Steps) -> None:
     batch, heads, queries, width = question.shape
     _, kv_heads, keys, _ = question.layout(1).shape
     mask_batch, mask_head = question.layout(3).strides[:2] if masks else (0, 0)
+    if batch <= steps.limits.max_grid[2] and packs(
+        PACKED_ATTENTION, query.dtype, steps.device.device
+    ):
+        tile, grid = _tiles(heads, kv_heads, queries, batch)
+        steps.launch_entry(
+            PACKED_ATTENTION,
+            f"sdpa_whole_{query.dtype}",
+            (grid, min(steps.limits.max_threads_per_block, _WORK_ITEMS), 0),
+            q=query,
+            k=key,
+            v=value,
+            mask=masks[0] if masks else None,
+            out=steps.result,
+            tokens=queries,
+            tile=tile,
+            heads=heads,
+            kv_heads=kv_heads,
+            width=width,
+            keys=keys,
+            mask_batch=mask_batch,
+            mask_head=mask_head,
+            scale=steps.number(),
+            causal=question.attribute("causal"),
+        )
+        return
     steps.launch(
         (batch * heads * queries, keys),
         q=query,
@@ -146,18 +173,22 @@ def _cached_attention(question: Question, steps: Steps) -> None:
         )
 
 
+def _tiles(heads: int, kv_heads: int, tokens: int, batch: int) -> tuple[int, tuple[int, int, int]]:
+    """Tokens of a block, and the grid of blocks: a head of keys and some tokens each."""
+    tile = max(1, PACKED_ROWS * kv_heads // heads)
+    return tile, (kv_heads, -(-tokens // tile), batch)
+
+
 def _packed_attention(question: Question, steps: Steps) -> None:
     """Add attention of several tokens: a block is a head of keys and some tokens."""
     query, keys, values, position, *biases = steps.operands
     tokens, heads, width = question.shape
     kv_heads, capacity, _ = question.layout(1).shape
-    tile = max(1, PACKED_ROWS * kv_heads // heads)
-    # What a work-item stands for: the runtime tells short launches by their number.
-    threads = min(steps.limits.max_threads_per_block, 256)
+    tile, grid = _tiles(heads, kv_heads, tokens, 1)
     steps.launch_entry(
         PACKED_ATTENTION,
         f"sdpa_packed_{query.dtype}",
-        ((kv_heads, -(-tokens // tile), 1), threads, 0),
+        (grid, min(steps.limits.max_threads_per_block, _WORK_ITEMS), 0),
         q=query,
         k=keys,
         v=values,

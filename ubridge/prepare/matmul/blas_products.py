@@ -10,8 +10,9 @@ from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import Product
 from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.matmul.host_blas import find_blas
+from ubridge.prepare.matmul.host_blas import Blas, find_blas
 from ubridge.prepare.matmul.kernels import ProductKernel
+from ubridge.prepare.matmul.packed_products import PackedProducts
 
 _MODULE = "blas"
 _LONGEST = 2**31 - 1
@@ -41,6 +42,7 @@ class BlasProducts(ProductKernel):
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._limits = executor.device.limits
+        self._packed = PackedProducts(executor)
 
     @property
     def reason(self) -> str:  # type: ignore[override]
@@ -54,7 +56,20 @@ class BlasProducts(ProductKernel):
         if max(product.m, product.n, product.k) > _LONGEST:
             return f"an axis longer than {_LONGEST}"
         blas = find_blas()
-        return "" if blas.gemm else blas.reason
+        return self._behind(blas, product) if blas.gemm else blas.reason
+
+    def _behind(self, blas: Blas, product: Product) -> str:
+        """Say why ubridge's own kernels are faster: by instructions that the BLAS does not use.
+
+        Small products stay with the BLAS, which packs nothing for them, and so do vectors, which
+        wait for memory.
+        """
+        m, n, k = product.m, product.n, product.k
+        if self._packed.refusal(product) or min(m, n) == 1 or m * n * k < _SMALL:
+            return ""
+        if blas.level >= self._packed.level:
+            return ""
+        return f"OpenBLAS uses its kernels for {blas.core} here, below this CPU's vectors"
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the launch of products, after copies of operands that the BLAS does not take."""

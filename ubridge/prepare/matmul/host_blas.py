@@ -24,6 +24,8 @@ WHEEL = "scipy_openblas32"
 
 _ROOM = 192 << 20
 """Bytes of address space without which OpenBLAS may end the process when it is loaded or called."""
+_CORES = {"SkylakeX": 4, "Cooperlake": 4, "SapphireRapids": 4, "Haswell": 3, "Zen": 3}
+"""OpenBLAS's sets of kernels for x86-64 with the level of their instructions; others have 2."""
 _PREFIXES = ("", "scipy_")
 """Prefixes of functions' names in builds of OpenBLAS."""
 
@@ -39,6 +41,13 @@ class Blas:
     """Dtype name to the address of the product of a matrix by a vector."""
     reason: str
     """Reason for the chosen library, or for its absence."""
+    core: str = ""
+    """OpenBLAS's name of the kernels that it chose for this CPU."""
+
+    @property
+    def level(self) -> int:
+        """The n of x86-64-vn whose instructions its kernels use."""
+        return _CORES.get(self.core, 2)
 
 
 @cache
@@ -77,6 +86,7 @@ def _opened(search: LibrarySearch) -> Blas | None:
     for prefix in _PREFIXES:
         try:
             limit = library[f"{prefix}openblas_set_num_threads"]
+            core = library[f"{prefix}openblas_get_corename"]
             gemm, gemv = (
                 {
                     dtype: _address(library, f"{prefix}cblas_{letter}{name}")
@@ -87,7 +97,9 @@ def _opened(search: LibrarySearch) -> Blas | None:
         except AttributeError:
             continue
         limit(1)
-        return Blas(search.path or "", gemm, gemv, f"{search.path} was found")
+        core.restype = ctypes.c_char_p
+        named = core().decode("ascii", "replace")
+        return Blas(search.path or "", gemm, gemv, f"{search.path} was found", named)
     return None
 
 

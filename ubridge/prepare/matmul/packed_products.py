@@ -17,11 +17,11 @@ from ubridge.device.images import load_module
 from ubridge.prepare.matmul.kernels import ProductKernel
 from uhal import DeviceLimits
 from uhal.errors import NotFoundError
+from uhal.images import cpu_level
 
 MATRICES = "matmul_packed"
 VECTORS = "matvec"
 
-_DTYPES = ("bf16", "f16", "f32")
 _PIECE = 2**20
 """Multiplications that are worth a separate piece."""
 _PIECE_OF_LINES = 2**17
@@ -34,6 +34,7 @@ class PackedProducts(ProductKernel):
     """Matrices in parts that are packed for the cache; by a vector, unpacked."""
 
     name = "packed"
+    dtypes = ("bf16", "f16", "f32")
 
     def __init__(self, executor: DeviceExecutor) -> None:
         self._executor = executor
@@ -45,9 +46,14 @@ class PackedProducts(ProductKernel):
 
     def refusal(self, product: Product) -> str:
         """Say why the kernels cannot take a product: its dtype, or that they are not built."""
-        if product.dtype.name not in _DTYPES:
-            return f"for {', '.join(_DTYPES)}, not {product.dtype}"
+        if product.dtype.name not in self.dtypes:
+            return f"for {', '.join(self.dtypes)}, not {product.dtype}"
         return self._found[0]
+
+    @property
+    def level(self) -> int:
+        """The n of x86-64-vn whose instructions the kernels use; 0 on other machines."""
+        return 0 if self._found[0] else cpu_level.best_level(MATRICES).number
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add its launch."""
