@@ -19,7 +19,7 @@ from tests.sampling import SOAK
 from tests.ubridge.op_calls import call_of
 from ubridge import OPS
 from ubridge.quantized_weight import QuantizedWeight
-from uhal import Device, DeviceBuffer
+from uhal import Device, DeviceBuffer, as_dtype
 from uhal.errors import DeviceError
 
 DEVICES = ("host",)
@@ -27,12 +27,12 @@ MOST_BYTES = 64 << 20
 """Bytes of device memory: larger results are refused and never touched."""
 NUMBERS = re.compile(r"\b(int|float|Axes|Index|Seed)\b")
 """Annotations of parameters that take numbers."""
-CLASSES = (
-    *("ComputeGraph", "DeviceTensor", "Generator", "Layout", "OpParams", "QuantizedWeight"),
-    "Shape",
-)
-OTHERS = {"Shape.is_contiguous"}
-"""Functions whose numbers are strides that were checked."""
+OTHERS = {
+    "Shape.is_contiguous": "strides that were checked",
+    "DeviceExecutor.note_range": "a range that the host knows",
+    "GraphExecResult.__init__": "a record of what ran",
+}
+"""Functions whose numbers are not a caller's, and what they are."""
 EXTREMES: tuple[Any, ...] = (
     *(-1, 0, 1 << 31, -1 << 31, 1 << 32, 1 << 45, 1 << 62),
     *((1 << 63) - 1, -1 << 63, 1 << 63, 1 << 64, 1 << 100, -1 << 100),
@@ -59,6 +59,8 @@ class Indexed:
 
 def parameters_of(function: Callable[..., Any]) -> list[str]:
     """The parameters whose annotations say that they take numbers."""
+    if not callable(function):
+        return []
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -70,13 +72,15 @@ def public_parameters() -> set[tuple[str, str]]:
     found = set()
     for name in ub.__all__:
         value = getattr(ub, name)
-        if name in CLASSES:
-            for method in dir(value):
-                if not method.startswith("_") or method in ("__init__", "__getitem__"):
-                    called = getattr(value, method)
-                    found |= {(f"{name}.{method}", one) for one in parameters_of(called)}
-        elif not inspect.isclass(value) and callable(value):
+        if not inspect.isclass(value):
             found |= {(name, one) for one in parameters_of(value)}
+            continue
+        if issubclass(value, BaseException):
+            continue
+        for method in dir(value):
+            if not method.startswith("_") or method in ("__init__", "__new__", "__getitem__"):
+                called = getattr(value, method)
+                found |= {(f"{name}.{method}", one) for one in parameters_of(called)}
     return {(name, one) for name, one in found if name not in OTHERS}
 
 
@@ -123,6 +127,9 @@ def calls() -> dict[str, Call]:
             lambda **given: QuantizedWeight.from_blocks(raw, "q8_0", **given),
             rows,
         ),
+        "DeviceExecutor.allocate": (_allocated(x._executor.allocate), {"size": 3}),
+        "DeviceExecutor.room": (_allocated(x._executor.room), {"size": 3}),
+        "Shape.__new__": (ub.Shape, {"lengths": (2, 3)}),
         "Layout.__init__": (ub.Layout, {"shape": (2, 3), "strides": (3, 1), "start_offset": 1}),
         "Layout.axis": (layout.axis, {"axis": 1}),
         "Layout.broadcast_to": (layout.broadcast_to, {"shape": (2, 4, 6)}),
@@ -375,6 +382,10 @@ def of_graphs(x: ub.DeviceTensor) -> dict[str, Call]:
 
 def _first(function: Callable[..., Any], *operands: Any) -> Callable[..., Any]:
     return lambda **given: function(*operands, **given)
+
+
+def _allocated(allocate: Callable[..., DeviceBuffer]) -> Callable[..., int]:
+    return lambda size: allocate(size, as_dtype("f32")).size
 
 
 def _stack(blocks: QuantizedWeight) -> QuantizedWeight:

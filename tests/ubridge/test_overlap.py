@@ -537,6 +537,23 @@ def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> 
     assert not odd.may_share(even)
 
 
+@pytest.mark.parametrize("step", [2, 3])
+def test_an_axis_of_one_element_has_no_distance(
+    device: Device, rng: np.random.Generator, step: int
+) -> None:
+    """Views of one element are changed in place, whatever they were cut by."""
+    row_of(device.backend).require_images()
+    values = rng.random((3, 5), "f4")
+    x = ub.from_numpy(values, device=device)
+    for index in (np.s_[1:2, 4::step], np.s_[2::step, 3:4], np.s_[1::step, 2::3]):
+        part, expected = x[index], values[index]
+        assert ub.add(part, part, out=part) is part
+        expected += expected
+        part *= 3
+        expected *= 3
+        np.testing.assert_array_equal(x.to_numpy(), values)
+
+
 def test_memory_that_touches_is_apart(rng: np.random.Generator) -> None:
     for _ in range(rounds(20, 500)):
         size, other, itemsize = int(rng.integers(1, 9)), int(rng.integers(1, 9)), 4

@@ -424,3 +424,43 @@ def test_a_converted_operand_is_never_whole_in_memory(
     used = host.pool_statistics()["peak_bytes_in_use"] - before
     # Two operands of a piece at a time, of which the whole has four.
     assert used < 2.5 * reductions.PIECE_BYTES < x.size * 8
+
+
+def test_a_converted_operand_is_scanned_in_pieces(
+    op_row: OpRow, device: Device, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums go on from piece to piece, and are those of memory apart where `out` is the operand."""
+    if device.backend == "tops":
+        pytest.skip("the device has no such casts")
+    monkeypatch.setattr(reductions, "PIECE_BYTES", int(rng.integers(64, 512)))
+    for dtype, wide in (("u1", "i64"), ("i4", "f64"), ("f2", "f32"), ("f2", None), ("?", None)):
+        shape = tuple(int(length) for length in rng.integers(1, 17, 3))
+        array = rng.integers(0, 3, shape).astype(dtype)
+        x = ubridge.from_numpy(array, device=device)
+        for axis in (None, *range(3)):
+            got = ubridge.cumsum(x, axis, wide)
+            expected = np.cumsum(array.astype("f8"), axis)
+            assert got.dtype == (wide or ("i64" if dtype == "?" else "f16"))
+            np.testing.assert_array_equal(got.to_numpy(), expected.astype(got.dtype.dtype))
+        if wide is None and dtype == "f2":
+            axis = int(rng.integers(3))
+            assert ubridge.cumsum(x, axis, out=x) is x
+            np.testing.assert_array_equal(x.to_numpy(), np.cumsum(array.astype("f8"), axis))
+
+
+def test_a_scanned_operand_is_never_whole_in_a_wider_type(
+    host: Device, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the result and a few pieces there is nothing."""
+    monkeypatch.setattr(reductions, "PIECE_BYTES", 1 << 16)
+    size = 1 << 18
+    for dtype, wide in (("u8", "i64"), ("f16", None)):
+        x = ubridge.zeros(size, dtype, device=host)
+        x[:: int(rng.integers(200, 300))] = 1
+        host.synchronize()
+        before = host.pool_statistics()["bytes_in_use"]
+        host.reset_peak_memory_stats()
+        got = ubridge.cumsum(x, dtype=wide)
+        used = host.pool_statistics()["peak_bytes_in_use"] - before
+        assert used < got.nbytes + 5 * reductions.PIECE_BYTES < 2 * got.nbytes
+        assert got.to_numpy()[-1] == x.to_numpy().astype("i8").sum()

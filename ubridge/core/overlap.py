@@ -71,6 +71,17 @@ def conflict(op: Op, result: Span, operands: Sequence[Span]) -> int | None:
         if not one.may_share(result):
             continue
         is_same = (one.address, one.itemsize) == (result.address, result.itemsize)
-        if number >= op.family.replaces or not is_same or one.layout.words != result.layout.words:
+        if number >= op.family.replaces or not is_same or not _lie_alike(one.layout, result.layout):
             return number
     return None
+
+
+def _lie_alike(one: Layout, other: Layout) -> bool:
+    """Return whether elements of two layouts lie alike: axes of one element have no distance."""
+    return one.words == other.words or (
+        one.shape == other.shape
+        and all(
+            length == 1 or here == there
+            for length, here, there in zip(one.shape, one.strides, other.strides, strict=True)
+        )
+    )

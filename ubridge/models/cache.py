@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ubridge as ub
 from ubridge.core.fits import require
+from ubridge.core.operand_checks import whole_number
 from ubridge.models.body import Body
 from ubridge.models.step import Step
 
@@ -48,10 +49,12 @@ class Cache:
 
         A recurrent model cannot go back: with the next tokens it reads the kept tokens again. So
         does a model whose angles depend on the length of a text, where the angles change.
-        Raises `ArgumentValueError` for a length that is negative or above the text's.
+        Raises `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for one that is
+        negative or above the text's.
         """
+        length = whole_number("truncate, length", length)
         require(
-            0 <= length <= len(self.tokens),
+            length <= len(self.tokens),
             f"truncate: expected 0 to {len(self.tokens)} tokens, got {length}",
         )
         self.is_cut = True

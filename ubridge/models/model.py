@@ -15,6 +15,7 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.core.fits import require
+from ubridge.core.operand_checks import whole_number
 from ubridge.definitions.attention import KV_APPEND
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Chunk, Tables
@@ -122,9 +123,7 @@ class Model:
         at = Device.current() if device is None else as_device(device)
         source = open_source(Path(path), at)
         design = source.design
-        if context is not None and context < 1:
-            raise ArgumentValueError(f"context: expected at least 1 token, got {context}")
-        capacity = context or min(_USUAL_CAPACITY, design.context)
+        capacity = _tokens("context", context) or min(_USUAL_CAPACITY, design.context)
         loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize)
         loader.require_room(design.state_bytes(capacity, loader.dtype.itemsize), progress)
         for notice in (*source.notices, *loader.notices):
@@ -139,9 +138,7 @@ class Model:
 
     def cache(self, capacity: int | None = None) -> Cache:
         """Return an empty cache for `capacity` tokens, by default the context."""
-        if capacity is not None and capacity < 1:
-            raise ArgumentValueError(f"capacity: expected at least 1 token, got {capacity}")
-        tokens = capacity or self.context
+        tokens = _tokens("capacity", capacity) or self.context
         if self.design.has_learned_positions:
             tokens = min(tokens, self.trained_context)
         grows = self._reads_one_by_one and not self._body.is_recurrent
@@ -315,6 +312,11 @@ class Model:
             ub.asarray(np.asarray(one, np.int64), device=self.device) for one in (ids, [first])
         )
         return Chunk(tokens, position, tables)
+
+
+def _tokens(name: str, given: int | None) -> int | None:
+    """A number of tokens that a caller may leave out."""
+    return None if given is None else whole_number(name, given, 1)
 
 
 def _is_index(value: object) -> bool:

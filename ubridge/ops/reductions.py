@@ -120,17 +120,20 @@ def pieces(x: Value, axes: Sequence[int], dtype: DType) -> list[Any]:
 
     A tensor that is small, computed first or not widened is one piece.
     """
+    found = cuts(x, axes, dtype)
+    return [x._viewed(x._layout.narrow(*cut)) for cut in found] if found else [x]
+
+
+def cuts(x: Value, axes: Sequence[int], dtype: DType) -> list[tuple[int, int, int]]:
+    """Return (axis, start, length) of the pieces along the longest axis, or none for one piece."""
     layout = x._layout
     whole = layout.size * dtype.itemsize
     if whole <= PIECE_BYTES or dtype.itemsize <= x._dtype.itemsize or not axes or type(x) is Plan:
-        return [x]
+        return []
     axis = largest(axes, key=lambda one: layout.shape[one])
     length = layout.shape[axis]
     step = -(-length * PIECE_BYTES // whole)
-    return [
-        x._viewed(layout.narrow(axis, start, smallest(step, length - start)))
-        for start in range(0, length, step)
-    ]
+    return [(axis, start, smallest(step, length - start)) for start in range(0, length, step)]
 
 
 @remembered(plan_sum)

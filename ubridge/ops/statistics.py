@@ -24,11 +24,12 @@ from ubridge.definitions.elementwise import (
 )
 from ubridge.definitions.rows import MAX, MIN, SUM
 from ubridge.ops.elementwise import binary, converted, plan_binary, plan_conversion, unary
-from ubridge.ops.engine import Value, run
+from ubridge.ops.engine import Value, filled, run
 from ubridge.ops.reductions import (
     Axes,
     accumulated,
     averaged,
+    cuts,
     pieces,
     plan_reduction,
     plan_total,
@@ -181,7 +182,7 @@ def cumsum(
     Sums of pairs of neighbours are summed up first. Then the elements between them are added (Brent
     and Kung, "A regular layout for parallel adders", 1982). This takes two additions for each
     element, and four launches for each doubling of an axis' length. Errors grow with the logarithm
-    of the length.
+    of the length. A large tensor that is summed in a wider type is converted in pieces of 64 MiB.
     """
     require_tensors("cumsum", x)
     if axis is None:
@@ -189,28 +190,45 @@ def cumsum(
         axis = 0
     axis = axis_of("cumsum", x._layout, axis)
     result = _summed(x, dtype)
-    x = converted(x, accumulated(result), stream=stream)
-    turned = x.swapaxes(axis, -1)
-    found = _running(turned, stream).swapaxes(axis, -1)
-    return run(plan_conversion(found, result), out, stream)
+    wide = accumulated(result)
+    parts = cuts(x, range(x.ndim), wide)
+    if not parts:
+        found = _running(x, wide, axis, stream)
+        return run(plan_conversion(found, result), out, stream)
+    whole: Tensor = run(filled(x, result, x.shape, 0), None, stream)
+    last: Tensor | None = None
+    for along, start, length in parts:
+        found = _running(x.narrow(along, start, length), wide, axis, stream)
+        if along == axis:
+            if last is not None:
+                binary(ADD, found, last, found, stream)
+            last = found.narrow(axis, length - 1, 1).copy(stream=stream)
+        target = whole.narrow(along, start, length)
+        run(plan_conversion(found, result), target, stream)
+    return whole if out is None else run(whole, out, stream)
 
 
-def _running(x: Tensor, stream: StreamLike | None) -> Tensor:
-    """The sums along the last axis."""
-    count = x.shape[-1]
-    made = x.copy(stream=stream)
-    if count < 2 or not x.size:
-        return made
-    pairs = count // 2
-    left, right = x[..., 0 : 2 * pairs : 2], x[..., 1::2]
-    sums: Tensor = _running(binary(ADD, left, right, None, stream), stream)
-    whole = made[..., 1::2]
-    converted(sums, sums._dtype, out=whole, stream=stream)
-    between = made[..., 2::2]
+def _running(x: Tensor, dtype: DType, axis: int, stream: StreamLike | None) -> Tensor:
+    """The sums along an axis, in new memory of a dtype."""
+    made: Tensor = converted(x, dtype, stream=stream)
+    made = x.copy(stream=stream) if made is x else made
+    _sum_up(made.swapaxes(axis, -1), stream)
+    return made
+
+
+def _sum_up(x: Tensor, stream: StreamLike | None) -> None:
+    """Replace elements by their sums along the last axis."""
+    pairs = x.shape[-1] // 2
+    if not pairs or not x.size:
+        return
+    odd = x[..., 1::2]
+    sums: Tensor = binary(ADD, x[..., 0 : 2 * pairs : 2], odd, None, stream)
+    _sum_up(sums, stream)
+    converted(sums, sums._dtype, out=odd, stream=stream)
+    between = x[..., 2::2]
     count = between.shape[-1]
     if count:
-        binary(ADD, x[..., 2::2], sums.narrow(-1, 0, count), between, stream)
-    return made
+        binary(ADD, between, sums.narrow(-1, 0, count), between, stream)
 
 
 def _plan_judged(op: Op, of_none: Op, x: Value, axis: Axes = None, keepdims: bool = False) -> Value:

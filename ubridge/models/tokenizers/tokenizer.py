@@ -98,11 +98,11 @@ class Tokenizer(ABC):
 
         Invalid bytes become U+FFFD. Raises `ArgumentValueError` for an id outside the vocabulary.
         """
-        return self._decode([self.require_token(token) for token in tokens], skip_special)
+        return self._decode(self._known(tokens), skip_special)
 
     def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> Stream:
         """Return a converter of single tokens to text, which continues the tokens `after`."""
-        return self._stream(after, skip_special)
+        return self._stream(self._known(after), skip_special)
 
     def token_of(self, text: str) -> int | None:
         """Return the token of exactly this text, as the vocabulary spells it."""
@@ -135,6 +135,10 @@ class Tokenizer(ABC):
             f"token: expected 0…{self.vocabulary - 1}, got {number}",
         )
         return number
+
+    def _known(self, tokens: Iterable[int]) -> list[int]:
+        """Return the tokens of one text. Raises `ArgumentTypeError` for anything else."""
+        return [self.require_token(token) for token in require_one_text("tokens", tokens)]
 
     # -- for each kind of tokenizer --------------------------------------------------------------
 

@@ -1,0 +1,113 @@
+"""Every number that a class of `ubridge.models` takes: extremes are refused in words of ours.
+
+The parameters are found in the signatures; one that no call below passes fails the first test.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sampling import SOAK
+from tests.ubridge.test_hostile_numbers import EXTREMES, NUMBERS, little_memory
+from ubridge import models
+from ubridge.models import Model, Sampling, Session
+from ubridge.models.making import make_model
+from uhal import Device
+from uhal.errors import DeviceError
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+
+INTERNAL = {
+    *("Model.__init__", "Generation.__init__", "Cache.__init__", "Cache.make_room"),
+    *("Cache.read_one", "Cache.stretch"),
+}
+"""Methods that other classes call with checked numbers."""
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    with Device(0, backend="host") as host:
+        return Model.load(
+            make_model(tmp_path_factory.mktemp("model") / "made", seed=1).folder,
+            device=host,
+            context=16,
+        )
+
+
+def public_parameters() -> set[tuple[str, str]]:
+    found = set()
+    for name in models.__all__:
+        kind = getattr(models, name)
+        for method in dir(kind) if inspect.isclass(kind) else ():
+            called = getattr(kind, method)
+            is_public = method[0] != "_" or method in ("__init__", "__call__")
+            if f"{name}.{method}" in INTERNAL or not is_public or not callable(called):
+                continue
+            for one in inspect.signature(called).parameters.values():
+                if NUMBERS.search(str(one.annotation)) and "Callable" not in str(one.annotation):
+                    found.add((f"{name}.{method}", one.name))
+    return found
+
+
+def calls(model: Model) -> dict[str, Callable[..., Any]]:
+    """Each method with its numbers; a text is begun, and not read to its end."""
+    cache = model.cache(8)
+    model.logits([1, 2, 3], cache)
+    tokenizer = model.tokenizer
+
+    def generate(one: Model | Session, prompt: Any = "Once", **options: Any) -> None:
+        next(one.generate(prompt, **options), "")
+
+    def chat(one: Model | Session, **options: Any) -> None:
+        next(one.chat(MESSAGES, template="{{ messages[0].content }}", **options), "")
+
+    session = model.session(8)
+    return {
+        "Model.__call__": model,
+        "Model.logits": lambda tokens: model.logits(tokens, model.cache(4)),
+        "Model.cache": model.cache,
+        "Model.session": model.session,
+        "Model.load": lambda context: Model.load(
+            model.source, device=model.device, context=context
+        ),
+        "Model.generate": partial(generate, model),
+        "Model.chat": partial(chat, model),
+        "Cache.truncate": cache.truncate,
+        "Sampling.__init__": Sampling,
+        "Session.__init__": lambda capacity: Session(model, tokenizer, capacity).cache,
+        "Session.generate": partial(generate, session),
+        "Session.chat": partial(chat, session),
+        "Tokenizer.decode": tokenizer.decode,
+        "Tokenizer.require_token": tokenizer.require_token,
+        "Tokenizer.spelling_of": tokenizer.spelling_of,
+        "Tokenizer.stream": lambda after: tokenizer.stream(after).push(1),
+    }
+
+
+def test_every_number_has_a_call(model: Model) -> None:
+    assert {name for name, _ in public_parameters()} == set(calls(model))
+
+
+def test_extreme_numbers_are_refused_in_our_words(model: Model, rng: np.random.Generator) -> None:
+    """A sample of the values for each parameter, alone and in a list; all of them in a soak."""
+    of_models = calls(model)
+    with little_memory(model.device):
+        for name, parameter in sorted(public_parameters()):
+            chosen = rng.permutation(len(EXTREMES))[: None if SOAK else 8]
+            for value in (EXTREMES[one] for one in chosen):
+                for given in (value, [value]):
+                    try:
+                        of_models[name](**{parameter: given})
+                    except (DeviceError, IndexError):
+                        pass
+                    except Exception as error:
+                        error.add_note(f"{name}({parameter}={given!r})")
+                        raise
