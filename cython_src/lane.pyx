@@ -101,6 +101,8 @@ cdef class LeftWait
 cdef class StreamCore
 cdef class Stream
 cdef class Event
+cdef class _Moment
+cdef class _Reported
 cdef class Segment
 cdef class Block
 cdef class Pool

@@ -28,6 +28,7 @@ from uhal.contract import (
     FunctionAttributes,
     ImageCandidate,
     LoadedModule,
+    Report,
     Reports,
     joined_reasons,
 )
@@ -271,19 +272,19 @@ class HostBackend(OwnGraphVerbs):
         self._library.uhalHostDeviceGetReportWord(word, ordinal)
         return word.value or 0, lambda: self._take_reports(ordinal)
 
-    def _take_reports(self, ordinal: int) -> list[tuple[Exception, int | None]]:
+    def _take_reports(self, ordinal: int) -> list[Report]:
         take = self._library.unchecked("uhalHostDeviceTakeReport")
-        stream = ctypes.c_uint64()
+        stream, launch = ctypes.c_uint64(), ctypes.c_uint64()
         entry = ctypes.create_string_buffer(_ENTRY_BYTES)
-        reports: list[tuple[Exception, int | None]] = []
-        while take(stream, entry, len(entry), ordinal) == 0:
+        reports: list[Report] = []
+        while take(stream, launch, entry, len(entry), ordinal) == 0:
             name = entry.value.decode("utf-8", "replace")
             error = OutOfMemoryError(
                 f"kernel {name}: expected memory for its own use, got none. Its results are not "
                 "valid, the device goes on. Free memory and launch it again.",
                 backend=self.name,
             )
-            reports.append((error, stream.value))
+            reports.append((error, stream.value, launch.value))
         return reports
 
     def can_access_peer(self, ordinal: int, peer: int) -> bool:

@@ -131,10 +131,11 @@ uhalHostResult uhalHostDeviceGetName(char *name, int bytes, int ordinal);
 uhalHostResult uhalHostDeviceGetProperties(uhalHostDeviceProperties *properties, int ordinal);
 uhalHostResult uhalHostDeviceGetContext(void **context, int ordinal);
 /* Reports of launches whose kernels got no memory for their own use. The word is not 0 while there
- * are some. TakeReport gives the stream's handle and the kernel's name, which is cut to `bytes`;
- * UHAL_HOST_ERROR_NOT_FOUND when there is none. */
+ * are some. TakeReport gives the stream's handle, the number of its launches before, and the kernel's
+ * name, which is cut to `bytes`; UHAL_HOST_ERROR_NOT_FOUND when there is none. */
 uhalHostResult uhalHostDeviceGetReportWord(void **word, int ordinal);
-uhalHostResult uhalHostDeviceTakeReport(uint64_t *stream, char *entry, size_t bytes, int ordinal);
+uhalHostResult uhalHostDeviceTakeReport(uint64_t *stream, uint64_t *launch, char *entry,
+                                        size_t bytes, int ordinal);
 uhalHostResult uhalHostCtxGetCurrent(void **context);
 uhalHostResult uhalHostCtxSetCurrent(void *context);
 uhalHostResult uhalHostCtxSynchronize(void);

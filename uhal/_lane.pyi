@@ -101,13 +101,14 @@ class Context:
     def watch_reports(
         self,
         word: int,
-        report: Callable[[], Iterable[tuple[Exception, int | None]]],
+        report: Callable[[], Iterable[tuple[Exception, int | None, int]]],
         asserts: bool = False,
     ) -> None:
         """Raise what `report` returns, once a user's wait finds the word at an address not 0.
 
-        `report` returns pairs: an exception, and the native handle of the stream that raises it, or
-        `None` for each stream that may have met it.
+        `report` returns triples. The second item is the native handle of the stream that raises the
+        exception, and the third the number of launches before there. `None` and 0 are for each
+        stream that may have met it.
         """
     def unwatch_reports(self, word: int) -> None:
         """Watch the word at an address no longer."""

@@ -84,11 +84,12 @@ class _Ring:
         self._read = 0
         self._lock = threading.Lock()
 
-    def report(self) -> list[tuple[KernelAssertionError | DeviceWarning, int | None]]:
+    def report(self) -> list[tuple[KernelAssertionError | DeviceWarning, int | None, int]]:
         """Print the new messages; return the first assertion of each stream.
 
-        Each comes with the handle of the stream, or with `None` where kernels do not know theirs.
-        Without a failed assertion, a warning says how many messages were lost, if any.
+        Each comes with the handle of the stream and the launches before there, or with `None` and 0
+        where kernels do not know theirs. Without a failed assertion, a warning says how many
+        messages were lost, if any.
         """
         with self._lock:
             lines, failed, lost = self._new()
@@ -101,34 +102,36 @@ class _Ring:
             return [
                 (
                     KernelAssertionError(
-                        texts[0] + (f" ({len(texts) - 1} more failed)" if len(texts) > 1 else "")
+                        said[0][1] + (f" ({len(said) - 1} more failed)" if len(said) > 1 else "")
                     ),
                     stream,
+                    said[0][0],
                 )
-                for stream, texts in failed.items()
+                for stream, said in failed.items()
             ]
         if lost:
             warning = DeviceWarning(
                 f"{lost} messages of kernels were lost, failed assertions perhaps among them: at "
                 f"most {CAPACITY} are kept between two waits. Wait more often."
             )
-            return [(warning, None)]
+            return [(warning, None, 0)]
         return []
 
-    def _new(self) -> tuple[list[str], dict[int | None, list[str]], int]:
-        """Printed lines, failures by stream, and the number of lost messages."""
+    def _new(self) -> tuple[list[str], dict[int | None, list[tuple[int, str]]], int]:
+        """Printed lines, failures (launch, words) by stream, and the number of lost messages."""
         self._channel["pending"] = 0
         end = int(self._channel["next"])
         # The counter wraps around as the device's does.
         new = (end - self._read) & 0xFFFFFFFF
-        failed: dict[int | None, list[str]] = {}
+        failed: dict[int | None, list[tuple[int, str]]] = {}
         lines: list[str] = []
         for number in range(end - min(new, CAPACITY), end):
             message = self._messages[number % CAPACITY]
             if int(message["number"]) != (number + 1) & 0xFFFFFFFF:
                 continue  # still being written, by work that was not waited for
             if message["kind"] == _ASSERTION:
-                failed.setdefault(_stream(message), []).append(_words(message))
+                stream, launch = _place(message)
+                failed.setdefault(stream, []).append((launch, _words(message)))
             else:
                 lines.append(_words(message))
         self._read = end
@@ -176,18 +179,19 @@ def _end(context: Context, ring: _Ring) -> None:
     """Give the memory back once nothing can write to it any more, with its last words."""
     with contextlib.suppress(DeviceError):  # closed or lost: nothing runs
         context.synchronize()
-        for found, _ in ring.report():
+        for found, *_ in ring.report():
             warnings.warn(str(found), DeviceWarning, stacklevel=2)
     context.unwatch_reports(ring.word)
     with contextlib.suppress(DeviceError):
         ring.close()
 
 
-def _stream(message: np.void) -> int | None:
-    """The native handle of the stream that a message came from, where its kernel knew it."""
+def _place(message: np.void) -> tuple[int | None, int]:
+    """The stream's native handle and the launches before there, if the kernel knew them."""
     if int(message["thread"]) != _IN_STREAM:
-        return None
-    return int(message["block"][0]) | int(message["block"][1]) << 32
+        return None, 0
+    low, high, launch = (int(word) for word in message["block"])
+    return low | high << 32, launch
 
 
 def _words(message: np.void) -> str:

@@ -24,7 +24,9 @@ from uhal.signature import Signature
 MESSAGES = b"uhal_messages"
 """The variable of images whose kernels print or assert: `LoadedModule.has_messages`."""
 
-Reports: TypeAlias = tuple[int, Callable[[], Iterable[tuple[Exception, int | None]]]]
+Report: TypeAlias = tuple[Exception, int | None, int]
+"""What `Context.watch_reports` takes: an exception, its stream, and the launches before there."""
+Reports: TypeAlias = tuple[int, Callable[[], Iterable[Report]]]
 """The address of a word that is not 0 while there are reports, and what takes them.
 
 Each is an exception with the native handle of the stream that raises it, or with `None` where any

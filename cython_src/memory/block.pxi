@@ -157,8 +157,12 @@ cdef inline int wait_until_ready(Context context, Block block, StreamCore core) 
 cdef int wait_for_uses(Context context, Block block, StreamCore core) except -1:
     """Order the stream behind every recorded use of the block."""
     cdef int i
+    cdef StreamCore used_by
     wait_until_ready(context, block, core)
     for i in range(block.stamp_count):
-        take_on_report(context, core, context.streams.get(block.stamps[i].stream_id))
+        used_by = context.streams.get(block.stamps[i].stream_id)
+        if used_by is not None and used_by is not core and context.watches is not None:
+            moment = moment_at(used_by, block.stamps[i].ticket)
+            take_on_reports(core, used_by, moment, used_by.follows)
         wait_for(context, core, block.stamps[i].stream_id, block.stamps[i].ticket)
     return 0

@@ -18,6 +18,8 @@ cdef class Event:
     cdef unsigned int bits
     cdef StreamCore core      # of the last record
     cdef uint64_t ticket
+    cdef _Moment moment       # what the stream was given by then, for reports of kernels
+    cdef dict follows         # and what it followed
     cdef Py_ssize_t waiting   # threads that wait for it without the GIL
     cdef void *abandoned      # the handle, once it is closed: the last of them destroys it
     cdef Recording captured   # of the capture it was recorded in last, else None
@@ -83,6 +85,8 @@ cdef class Event:
         self.captured = None
         self.core = core
         self.ticket = core.ticket
+        self.moment = None if self.context.watches is None else moment_at(core, core.ticket)
+        self.follows = core.follows
 
     def synchronize(self):
         """Wait on the host until the mark is passed.

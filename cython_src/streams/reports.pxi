@@ -1,34 +1,103 @@
 # Faults that kernels report and survive, such as an id out of bounds or a failed assertion, and the
 # waits that raise them.
 #
-# A stream notes the last kernel it was given that may report. Kernels of the host know their
-# stream, and a report goes to this stream. Other kernels do not, and a report goes to every stream
+# A stream notes the last kernel it was given that may report. Kernels of the host know their stream
+# and launch, and a report goes to this stream. Other kernels do not, and a report goes to every stream
 # with such a kernel since the host last waited for it. A stream that waits for another one takes on
-# what that one may have to report: its data may depend on it.
+# what that one was given before: its data may depend on it, but not on later work there.
 
 
-cdef int may_report(StreamCore core) noexcept:
-    """What the stream may have to report since the host last waited for it: NEEDS_…."""
+cdef enum:
+    ALL = <uint64_t>-1      # launches
+
+
+@cython.final
+cdef class _Moment:
+    """What a stream was given up to a ticket."""
+
+    cdef uint64_t ticket
+    cdef uint64_t reporting[4]    # the last tickets of kernels that may report
+    cdef uint64_t launches        # how many, as the driver counts them
+
+
+@cython.final
+cdef class _Reported:
+    """A report that streams are to raise."""
+
+    cdef object error       # or a warning
+    cdef object handle      # of the stream whose kernel reported, or None
+    cdef uint64_t launch    # how many launches came before there
+    cdef int needs          # of kernels that report so: NEEDS_…
+
+
+cdef _Moment moment_at(StreamCore core, uint64_t ticket):
+    """What a stream was given up to a ticket, or more where it is not known any more."""
+    cdef _Moment moment = _Moment.__new__(_Moment)
+    cdef int kinds
+    moment.ticket = ticket
+    for kinds in range(1, 4):
+        moment.reporting[kinds] = min(core.reporting[kinds], ticket)
+    # Others launch in a stream that is not ours alone.
+    moment.launches = launches_at(core.ledger, ticket) if core.owned and not core.shared else ALL
+    return moment
+
+
+cdef uint64_t launches_at(uhal_ledger *ledger, uint64_t ticket) noexcept:
+    cdef uint64_t count = ledger.count if ledger != NULL else 0
+    cdef uint64_t oldest = count - min(count, <uint64_t>UHAL_LEDGER_LENGTH)
+    while count > oldest and ledger.records[(count - 1) % UHAL_LEDGER_LENGTH].ticket > ticket:
+        count -= 1
+    return count
+
+
+cdef int kinds_since(StreamCore core, _Moment moment) noexcept:
+    """Kernels up to a moment that may have reported since the host waited for them: NEEDS_…."""
     cdef int kinds, found = 0
     for kinds in range(1, 4):
-        if core.reporting[kinds] > core.settled:
+        if moment.reporting[kinds] > core.settled:
             found |= kinds << REPORTS
     return found
 
 
-cdef int take_on_report(Context context, StreamCore core, StreamCore other) except -1:
-    """Pass the possible reports of a stream to a stream that waits for it."""
-    if context.watches is None or other is None or core is None or other is core:
+cdef bint may_have_met(
+    StreamCore core, _Moment moment, dict follows, _Reported report
+) except -1:
+    """Whether work of a stream up to a moment reported it or may have, or work that it follows."""
+    cdef StreamCore other
+    cdef _Moment its
+    if report.handle is None:
+        if kinds_since(core, moment) & report.needs:
+            return True
+    elif <uintptr_t>core.handle == <uintptr_t>report.handle and report.launch < moment.launches:
+        return True
+    if follows is not None:
+        for other, its in follows.items():
+            if may_have_met(other, its, None, report):
+                return True
+    return False
+
+
+cdef int take_on_reports(
+    StreamCore core, StreamCore other, _Moment moment, dict follows
+) except -1:
+    """Let a stream raise what another one may report of its work up to a moment."""
+    cdef StreamCore one
+    cdef _Moment its, known
+    if core.report is None and other.report is not None:
+        if may_have_met(other, moment, follows, other.report):
+            core.report = other.report
+    if moment.ticket <= other.settled:
         return 0
-    cdef int needs = may_report(other)
-    if needs:
-        core.reporting[needs >> REPORTS] = core.ticket + 1
-    if other.ticket > other.settled:
-        core.follows = (core.follows or set()) | (other.follows or set())
-        core.follows.add(<uintptr_t>other.handle)
-        core.followed = core.ticket + 1
-    if core.report is None:
-        core.report = other.report
+    # Events may hold the dictionaries, which are therefore never changed.
+    found = dict(core.follows or ())
+    for one, its in {**(follows or {}), other: moment}.items():
+        known = found.get(one)
+        if one is not core and (known is None or known.ticket < its.ticket):
+            found[one] = its
+    core.follows = {
+        one: its for one, its in found.items() if (<_Moment>its).ticket > (<StreamCore>one).settled
+    }
+    core.followed = core.ticket + 1
     return 0
 
 
@@ -58,10 +127,10 @@ cdef inline int settle_reports(StreamCore core, uint64_t done) except -1:
 cdef int raise_report(Context context, StreamCore core) except -1:
     """Raise, once, the reports of a stream that was waited for; None: of any stream."""
     cdef StreamCore one
+    cdef _Reported report = None
     cdef list waited = list(context.streams.values()) if core is None else [core]
     # What ends from here on may report after the words are looked at.
     cdef list done = [(<StreamCore>each).completed for each in waited]
-    report = None
     spread_reports(context)
     for one, ticket in zip(waited, done):
         settle_reports(one, ticket)
@@ -71,13 +140,16 @@ cdef int raise_report(Context context, StreamCore core) except -1:
             one.report = None
     if core is None and report is None:
         report, context.unclaimed = context.unclaimed, None
-    if isinstance(report, Warning):
+    if report is None:
+        return 0
+    error = report.error
+    if isinstance(error, Warning):
         import warnings
-        warnings.warn(report)
-    elif report is not None:
+        warnings.warn(error)
+    else:
         # An exception belongs to one thread: it gets that thread's traceback.
-        raised = type(report)(*report.args)
-        raised.__dict__.update(report.__dict__)
+        raised = type(error)(*error.args)
+        raised.__dict__.update(error.__dict__)
         raise raised
     return 0
 
@@ -86,19 +158,26 @@ cdef int spread_reports(Context context) except -1:
     """Give new reports to the streams that made them, or may have; what no stream made is kept."""
     cdef _Watch watch = context.watches
     cdef StreamCore one
+    cdef _Moment now
+    cdef _Reported report
     cdef list marked
     while watch is not None:
-        for report, handle in watch.report() if watch.word[0] != 0 else ():
+        for error, handle, launch in watch.report() if watch.word[0] != 0 else ():
+            report = _Reported.__new__(_Reported)
+            report.error, report.handle, report.launch = error, handle, launch
+            report.needs = watch.needs
             marked = []
             for one in context.streams.values():
-                if may_report(one) & watch.needs if handle is None else is_behind(one, handle):
+                now = moment_at(one, one.ticket)
+                now.launches = ALL
+                if may_have_met(one, now, one.follows, report):
                     # Nobody waits for a closed stream: the default stream raises its reports.
                     one = context.default_core if one.closed else one
                     if one is not None and one not in marked:
                         marked.append(one)
             if handle is None and len(marked) > 1:
-                report = type(report)(
-                    f"{report}; by one of {len(marked)} streams with such kernels, each of which "
+                report.error = type(error)(
+                    f"{error}; by one of {len(marked)} streams with such kernels, each of which "
                     "raises it"
                 )
             for one in marked:
@@ -110,9 +189,15 @@ cdef int spread_reports(Context context) except -1:
     return 0
 
 
-cdef inline bint is_behind(StreamCore core, uintptr_t handle) except -1:
+cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:
     """Whether it is the stream, or waited for it."""
-    return <uintptr_t>core.handle == handle or (core.follows is not None and handle in core.follows)
+    cdef StreamCore other
+    if <uintptr_t>core.handle == handle:
+        return True
+    for other in core.follows or ():
+        if <uintptr_t>other.handle == handle:
+            return True
+    return False
 
 
 cdef int begin_reports(Context context, StreamCore core) except -1:
@@ -126,5 +211,9 @@ cdef int begin_reports(Context context, StreamCore core) except -1:
         if one.closed:
             forget_core(context, one)
         if one.follows is not None:
-            one.follows.discard(handle)
+            one.follows = {
+                other: its
+                for other, its in one.follows.items()
+                if <uintptr_t>(<StreamCore>other).handle != handle
+            }
     return 0

@@ -177,7 +177,8 @@ cdef class Stream:
                 )
         native_stream_wait_event(self.context, self.core.handle, event.handle_, 0)
         if event.context is self.context:
-            take_on_report(self.context, self.core, event.core)
+            if event.moment is not None and event.core is not self.core:
+                take_on_reports(self.core, event.core, event.moment, event.follows)
         self.core.ticket += 1
 
     def record_event(self, Event event=None):

@@ -23,6 +23,7 @@ cdef class StreamCore:
     cdef uhal_state *state
     cdef uhal_ledger *ledger
     cdef bint owned
+    cdef bint shared        # another object stands for the same native stream
     cdef bint closed
     cdef Py_ssize_t holds   # native calls on it under way without the GIL
     cdef bint abandoned     # closed meanwhile: who lets go last ends it
@@ -37,9 +38,9 @@ cdef class StreamCore:
     # The last tickets of kernels that may report, indexed by bits: ids, assertions.
     cdef uint64_t reporting[4]
     cdef uint64_t settled   # up to here the host has waited, and looked for reports
-    cdef set follows        # native handles of streams whose reports it takes on, or None
+    cdef dict follows       # by stream, the moment whose reports it takes on, or None
     cdef uint64_t followed  # until this ticket is waited for
-    cdef object report      # an exception for the next wait of the user's, or None
+    cdef _Reported report   # for the next wait of the user's, or None
 
     def __dealloc__(self):
         uhal_ledger_delete(self.ledger)
@@ -62,6 +63,9 @@ cdef StreamCore list_core(Context context, void *handle, bint owned):
     core.held = []
     if owned and context.watches is not None:
         begin_reports(context, core)
+    if not owned:
+        for one in context.streams.values():
+            (<StreamCore>one).shared |= (<StreamCore>one).handle == handle
     context.streams[core.id] = core
     if context.captures:
         bar_streams(context)
@@ -283,8 +287,12 @@ cdef int reap_streams(Context context) except -1:
 
 cdef int forget_core(Context context, StreamCore core) except -1:
     """Take a closed stream with nothing pending out of the books."""
-    if core is not context.default_core:
-        take_on_report(context, context.default_core, core)
+    if context.watches is not None and core is not context.default_core:
+        # Its work is done, and the default stream raises its reports.
+        spread_reports(context)
+        core.settled = core.ticket
+        if context.default_core is not None and context.default_core.report is None:
+            context.default_core.report = core.report
     recycle_markers(context, core)
     if core.mark_word != NULL:
         context.table.host_free(core.mark_word)

@@ -234,14 +234,20 @@ uhalHostResult uhalHostDeviceGetReportWord(void **word, int ordinal) {
     });
 }
 
-uhalHostResult uhalHostDeviceTakeReport(uint64_t *stream, char *entry, size_t bytes, int ordinal) {
+uhalHostResult uhalHostDeviceTakeReport(uint64_t *stream, uint64_t *launch, char *entry,
+                                        size_t bytes, int ordinal) {
     return with_runtime([&](Runtime &runtime) -> int {
         Device *const device = find_device(runtime, ordinal);
         if (device == nullptr) {
             return UHAL_HOST_ERROR_INVALID_DEVICE;
         }
-        return device->take_report(*stream, entry, bytes) ? UHAL_HOST_SUCCESS
-                                                          : UHAL_HOST_ERROR_NOT_FOUND;
+        uhal_running of{};
+        if (!device->take_report(of, entry, bytes)) {
+            return UHAL_HOST_ERROR_NOT_FOUND;
+        }
+        *stream = of.stream;
+        *launch = of.launch;
+        return UHAL_HOST_SUCCESS;
     });
 }
 

@@ -145,7 +145,7 @@ int Module::read_tables() {
     if (const int error = read_check()) {
         return error;
     }
-    set_stream_teller();
+    set_launch_teller();
     // Compilers emit a list in any order.
     std::vector<const uhal_host_kernel *> kernels(tables_->kernels_begin, tables_->kernels_end);
     kernels.erase(std::remove(kernels.begin(), kernels.end(), nullptr), kernels.end());
@@ -192,11 +192,11 @@ int Module::read_check() {
 }
 
 // A library of several sources has several.
-void Module::set_stream_teller() const {
+void Module::set_launch_teller() const {
     for (auto global = tables_->globals_begin; global != tables_->globals_end; ++global) {
-        if (*global != nullptr && strcmp((*global)->name, UHAL_STREAM_TELLER) == 0) {
-            *static_cast<uhal_stream_teller_function *>((*global)->address) = [] {
-                return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(running_in));
+        if (*global != nullptr && strcmp((*global)->name, UHAL_LAUNCH_TELLER) == 0) {
+            *static_cast<uhal_launch_teller_function *>((*global)->address) = [] {
+                return running_in == nullptr ? uhal_running{} : running_in->running();
             };
         }
     }

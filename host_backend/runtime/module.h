@@ -37,7 +37,7 @@ class Module {
     ~Module();
     int read_tables();
     int read_check();
-    void set_stream_teller() const;
+    void set_launch_teller() const;
 
     Device &device_;
     void *const library_;                   // of dlopen

@@ -107,23 +107,24 @@ void Device::fail(const std::exception_ptr &failure, const Launch &launch, const
 void Device::report_lack(const Launch &launch, const Stream &stream) noexcept {
     const std::lock_guard<std::mutex> guard(lock_);
     Report *const end = reports_ + report_count_;
-    const auto is_its_own = [&](const Report &one) { return one.stream == &stream; };
+    const uhal_running running = stream.running();
+    const auto is_its_own = [&](const Report &one) { return one.of.stream == running.stream; };
     if (std::any_of(reports_, end, is_its_own) || end == std::end(reports_)) {
         return;
     }
-    end->stream = &stream;
+    end->of = running;
     snprintf(end->entry, sizeof end->entry, "%s", launch.function->kernel->entry);
     ++report_count_;
     reported_.store(1, std::memory_order_release);
 }
 
-bool Device::take_report(uint64_t &stream, char *entry, size_t bytes) {
+bool Device::take_report(uhal_running &of, char *entry, size_t bytes) {
     const std::lock_guard<std::mutex> guard(lock_);
     if (report_count_ == 0) {
         return false;
     }
     const Report &last = reports_[--report_count_];
-    stream = reinterpret_cast<uintptr_t>(last.stream);
+    of = last.of;
     snprintf(entry, bytes, "%s", last.entry);
     reported_.store(report_count_ != 0, std::memory_order_release);
     return true;

@@ -17,6 +17,8 @@
 #include "pool.h"
 #include "scheduler.h"
 
+#include <uhal/stream_teller.h>
+
 namespace uhal_host {
 
 class Stream;
@@ -44,7 +46,7 @@ struct Device {
     // Whether there are reports of launches that got no memory: a word that anyone may look at.
     const std::atomic<uint32_t> &reported() const { return reported_; }
     // Takes one; false when there is none.
-    bool take_report(uint64_t &stream, char *entry, size_t bytes);
+    bool take_report(uhal_running &of, char *entry, size_t bytes);
     // Index in its graph of the kernel that threw on `stream`, 0 outside of a graph.
     // Empty for other streams.
     std::optional<uint64_t> failed_index(const Stream &stream) const;
@@ -58,7 +60,7 @@ struct Device {
 
   private:
     struct Report {
-        const Stream *stream; // only a number to the caller
+        uhal_running of; // its stream is only a number to the caller
         char entry[128];      // the beginning of the kernel's name
     };
     void report_lack(const Launch &launch, const Stream &stream) noexcept;

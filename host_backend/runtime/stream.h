@@ -13,6 +13,8 @@
 #include "patience.h"
 #include "task.h"
 
+#include <uhal/stream_teller.h>
+
 namespace uhal_host {
 
 class Capture;
@@ -37,6 +39,8 @@ class Stream {
     bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
     // Launches that are done; a graph is one.
     uint64_t launches_done() const { return launches_done_.load(std::memory_order_acquire); }
+    // For a report of the launch that runs.
+    uhal_running running() const { return {reinterpret_cast<uintptr_t>(this), launches_done()}; }
 
     // Each returns once the work is queued, or done when it is tiny and the stream idle. A full
     // queue makes the caller wait.

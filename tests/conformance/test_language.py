@@ -501,6 +501,15 @@ def test_a_failed_assertion_is_raised_by_streams_that_may_have_met_it(
             y.to_numpy()
         with pytest.raises(KernelAssertionError):
             guilty.synchronize()
+        # A stream that waits for work before does not raise it.
+        plain.wait_event(guilty.record_event())
+        asserts[1, 64, 0, guilty](10, x, y)
+        guilty_is_done = guilty.record_event()
+        while not guilty_is_done.query():
+            pass
+        plain.synchronize()
+        with pytest.raises(KernelAssertionError):
+            guilty.synchronize()
     device.synchronize()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ubridge.definitions.table import OPS
 from uhal import Device, HostBuffer, Module
+from uhal.contract import Report
 from uhal.errors import DeviceError, NotFoundError, NotSupportedError
 
 _NONE, _WRITING, _WRITTEN = 0, 1, 2
@@ -32,7 +33,9 @@ _RECORD = np.dtype(
     ]
 )
 """`uhal_fault_record` of `uhal/fault.h`."""
-_STREAM_FAULT = np.dtype([("record", _RECORD), ("stream", np.uint64), ("unused", "7u8")])
+_STREAM_FAULT = np.dtype(
+    [("record", _RECORD), ("stream", np.uint64), ("launch", np.uint64), ("unused", "6u8")]
+)
 """`uhal_stream_fault` of it."""
 _STREAMS = 64
 """Streams of the host whose faults are kept apart between two waits."""
@@ -84,8 +87,8 @@ class IndexFaults:
             self._device.context.watch_reports(memory.array.ctypes.data, self._taken)
         return self._memory
 
-    def _taken(self) -> list[tuple[IndexError, int | None]]:
-        """Take the reports that kernels wrote, with the handles of streams that are known."""
+    def _taken(self) -> list[Report]:
+        """Take the reports that kernels wrote, with streams and launches that are known."""
         assert self._memory is not None
         memory = self._memory.array
         record = memory[: _RECORD.itemsize].view(_RECORD)[0]
@@ -95,14 +98,15 @@ class IndexFaults:
             time.sleep(0)
         if record["state"] == _WRITING:
             return []
-        reports: list[tuple[IndexError, int | None]] = []
+        reports: list[Report] = []
         if record["state"] == _WRITTEN:
-            reports.append((_error(record), None))
+            reports.append((_error(record), None, 0))
         # Before the records of streams: one that is written from here on is looked for again.
         record["state"] = _NONE
         for fault in memory[_RECORD.itemsize :].view(_STREAM_FAULT):
             if fault["record"]["state"] == _WRITTEN:
-                reports.append((_error(fault["record"]), int(fault["stream"])))
+                place = int(fault["stream"]), int(fault["launch"])
+                reports.append((_error(fault["record"]), *place))
                 fault["record"]["state"] = _NONE
         return reports
 

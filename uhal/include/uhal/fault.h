@@ -32,7 +32,8 @@ struct uhal_fault_record {
 struct uhal_stream_fault {
     struct uhal_fault_record record;
     uint64_t stream; /* its native handle */
-    uint64_t unused[7];
+    uint64_t launch; /* number of launches before in the stream; a graph is one */
+    uint64_t unused[6];
 };
 
 #endif

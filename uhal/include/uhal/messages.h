@@ -21,7 +21,7 @@
 #define UHAL_MESSAGE_ASSERTION 2
 #define UHAL_MESSAGE_VALUES 8
 #define UHAL_MESSAGE_NOWHERE 0xFFFFFFFFU /* the host's kernels do not know their work-item */
-#define UHAL_MESSAGE_IN_STREAM 0xFFFFFFFEU /* and may know their stream: the first two of `block` */
+#define UHAL_MESSAGE_IN_STREAM 0xFFFFFFFEU /* and may know their stream and launch: see `block` */
 
 /* uhal/_messages.py reads both. */
 struct uhal_message {
@@ -29,7 +29,7 @@ struct uhal_message {
     u32 kind;
     u32 line;
     u32 thread; /* of the block, linear */
-    u32 block[3];
+    u32 block[3]; /* or the stream in two words, and the low word of the launch */
     u32 count; /* of values */
     u64 values[UHAL_MESSAGE_VALUES];
     char types[UHAL_MESSAGE_VALUES]; /* i, u, f or p */
@@ -76,10 +76,11 @@ DEVICE_FUNCTION void uhal_place_message(uhal_message &message) {
     message.block[1] = blockIdx.y;
     message.block[2] = blockIdx.z;
 #else
-    const u64 stream = uhal_running_stream();
-    message.thread = stream != 0 ? UHAL_MESSAGE_IN_STREAM : UHAL_MESSAGE_NOWHERE;
-    message.block[0] = u32(stream);
-    message.block[1] = u32(stream >> 32);
+    const uhal_running running = uhal_running_launch();
+    message.thread = running.stream != 0 ? UHAL_MESSAGE_IN_STREAM : UHAL_MESSAGE_NOWHERE;
+    message.block[0] = u32(running.stream);
+    message.block[1] = u32(running.stream >> 32);
+    message.block[2] = u32(running.launch);
 #endif
 }
 

@@ -70,9 +70,9 @@ static __attribute__((noinline)) bool uhal_report_in_stream(uhal_fault_record *f
                                                             const char *entry, u64 position,
                                                             i64 value, u64 bound)
 {
-    const u64 stream = uhal_running_stream();
+    const uhal_running running = uhal_running_launch();
     uhal_stream_fault *fault = reinterpret_cast<uhal_stream_fault *>(first + 1);
-    uhal_stream_fault *const end = fault + (stream != 0 ? first->streams : 0);
+    uhal_stream_fault *const end = fault + (running.stream != 0 ? first->streams : 0);
     for (; fault != end; ++fault) {
         u32 *const state = &fault->record.state;
         bool is_mine;
@@ -80,14 +80,15 @@ static __attribute__((noinline)) bool uhal_report_in_stream(uhal_fault_record *f
                __atomic_load_n(state, __ATOMIC_ACQUIRE) != UHAL_FAULT_WRITTEN) {
         }
         if (is_mine) {
-            fault->stream = stream;
+            fault->stream = running.stream;
+            fault->launch = running.launch;
             uhal_fill_fault(&fault->record, entry, position, value, bound);
             u32 none = UHAL_FAULT_NONE;
             __atomic_compare_exchange_n(&first->state, &none, u32(UHAL_FAULT_IN_STREAMS), false,
                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED);
             return true;
         }
-        if (fault->stream == stream)
+        if (fault->stream == running.stream)
             return true;
     }
     /* With every record taken, the first tells of a stream that it does not name. */

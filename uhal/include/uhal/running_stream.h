@@ -1,4 +1,5 @@
-/* The stream whose work a thread of the host runs, for reports of kernels; 0 where nobody knows it. */
+/* The stream and launch that a thread of the host runs, for reports of kernels; zeros where nobody knows.
+ */
 #ifndef UHAL_RUNNING_STREAM_H
 #define UHAL_RUNNING_STREAM_H
 
@@ -6,12 +7,12 @@
 #include <uhal/stream_teller.h>
 
 #if KERNEL_ON_GPU
-DEVICE_FUNCTION u64 uhal_running_stream() { return 0; }
+DEVICE_FUNCTION uhal_running uhal_running_launch() { return {0, 0}; }
 #else
-DEVICE_GLOBAL(uhal_stream_teller_function, uhal_stream_teller, 1);
-DEVICE_FUNCTION u64 uhal_running_stream()
+DEVICE_GLOBAL(uhal_launch_teller_function, uhal_launch_teller, 1);
+DEVICE_FUNCTION uhal_running uhal_running_launch()
 {
-    return uhal_stream_teller[0] != nullptr ? uhal_stream_teller[0]() : 0;
+    return uhal_launch_teller[0] != nullptr ? uhal_launch_teller[0]() : uhal_running{0, 0};
 }
 #endif
 

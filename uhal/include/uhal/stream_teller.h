@@ -1,14 +1,20 @@
-/* How a report of a host kernel learns its stream. Plain C, for the kernel and the host's runtime.
+/* How a report of a host kernel learns its stream and launch. Plain C, for the kernel and the host's
+ * runtime.
  *
- * A variable of this name and type is set when the library is loaded. The function returns the native
- * handle of the stream whose work the calling thread runs.
+ * A variable of this name and type is set when the library is loaded. The function describes the work
+ * that the calling thread runs.
  */
 #ifndef UHAL_STREAM_TELLER_H
 #define UHAL_STREAM_TELLER_H
 
 #include <stdint.h>
 
-#define UHAL_STREAM_TELLER "uhal_stream_teller"
-typedef uint64_t (*uhal_stream_teller_function)(void);
+struct uhal_running {
+    uint64_t stream; /* its native handle, 0 where nobody knows it */
+    uint64_t launch; /* number of launches before in the stream; a graph is one */
+};
+
+#define UHAL_LAUNCH_TELLER "uhal_launch_teller"
+typedef struct uhal_running (*uhal_launch_teller_function)(void);
 
 #endif
