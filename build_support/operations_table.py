@@ -25,7 +25,9 @@ def markdown_table() -> str:
     for op in OPS.values():
         if op.dtypes:
             summary, family = op.summary.replace("|", "\\|"), op.family
-            parts = (family.operands, family.settings, family.attributes, family.numbers)
+            # Optional flags are for `launch_*`.
+            attributes = " ".join(one for one in family.attributes.split() if one[0] != "[")
+            parts = (family.operands, family.settings, attributes, family.numbers)
             taken = ", ".join(" ".join(parts).split())
             lines.append(
                 f"| `{op.name}` | {summary} | {taken} | {family.shape} | "

@@ -64,8 +64,7 @@ class Trial:
         """Ids below a length on the device, of a type there is a kernel for."""
         kinds = [one for one in ("u8", "u32", "i64") if self.row.has(self.op, self.dtype, one)]
         kind = str(self.rng.choice(kinds)) if kinds else "i64"
-        # The largest u8 is Candle's mark for a missing id.
-        bound = min(length, 255) if kind == "u8" else length
+        bound = min(length, 256) if kind == "u8" else length
         ids = self.rng.integers(0, max(bound, 1), shape)
         tensor = ub.from_numpy(ids.astype(as_dtype(kind).dtype), device=self.device)
         return tensor, ids

@@ -98,6 +98,31 @@ def test_a_graph_built_by_hand_is_saved_as_what_it_launches(
     np.testing.assert_allclose(got, expected, 1e-4, 1e-3)
 
 
+def test_a_file_says_whether_the_highest_id_is_none(
+    host: Device, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    """`launch_*` take it so, functions on tensors do not; other flags are refused."""
+    x = ub.asarray(rng.standard_normal(3).astype("f4"))
+    ids = ub.asarray(np.array([2, 2**32 - 1], "u4"))
+    with ub.trace(host) as graph:
+        ub.launch_gather(x.buffer, x.layout, ids.buffer, ids.layout, 0)
+        ub.take(x, ids)
+    graph.save(tmp_path / "graph.json")
+    loaded = ComputeGraph.load(tmp_path / "graph.json", graph.leaves)
+    execute_graph(loaded)
+    with pytest.raises(IndexError, match=r"^take: index 4294967295 is out of bounds"):
+        host.synchronize()
+    expected = [x.to_numpy()[2], 0]
+    for node in loaded.nodes:
+        if node.op is not None:
+            np.testing.assert_array_equal(loaded.tensor(node).to_numpy().ravel(), expected)
+    (tmp_path / "graph.json").write_text(
+        (tmp_path / "graph.json").read_text().replace('"has_none": true', '"has_none": 1')
+    )
+    with pytest.raises(ArgumentValueError, match="gather: expected has_none as a bool, got 1"):
+        ComputeGraph.load(tmp_path / "graph.json", graph.leaves)
+
+
 def test_a_reader_sees_the_old_file_or_the_new_one(
     device: Device, rng: np.random.Generator, tmp_path: Path
 ) -> None:

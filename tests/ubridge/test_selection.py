@@ -283,15 +283,25 @@ def test_ids_of_small_types(device: Device, op_row: OpRow, rng: np.random.Genera
             ubridge.take(x, wrong)
 
 
-def test_the_highest_u32_is_an_id_as_any_other(
-    device: Device, op_row: OpRow, rng: np.random.Generator
+@pytest.mark.parametrize("kind", ["u1", "u4", "i8"])
+def test_the_highest_id_of_a_type_is_an_id_as_any_other(
+    kind: str, device: Device, op_row: OpRow, rng: np.random.Generator
 ) -> None:
-    """`launch_*` take it for a mark; functions on tensors raise, and read indices uncast."""
-    if not op_row.has(OPS["index_select"], "f32", "u32"):
+    """`launch_*` take it for a mark; functions on tensors and nodes of graphs raise."""
+    if not op_row.has(OPS["index_select"], "f32", as_dtype(np.dtype(kind)).name):
         pytest.skip("the device takes other ids")
-    wrong = np.array([1, 2**32 - 1, 0], "u4")
+    highest = int(np.iinfo(kind).max)
+    wrong = np.array([1, highest, 0], kind)
     ids, values = ubridge.from_numpy(wrong, device=device), rng.random(3, "f4")
     source = ubridge.from_numpy(values, device=device)
+
+    def of_a_graph(name: str, *operands: ubridge.DeviceTensor) -> ubridge.DeviceTensor:
+        graph = ubridge.ComputeGraph(device)
+        leaves = [graph.add_leaf(one) for one in operands]
+        node = graph.add_op(name, None, (3,), leaves, ubridge.OpParams(integer=0))
+        ubridge.execute_graph(graph)
+        return graph.tensor(node)
+
     calls: dict[str, Callable[[], ubridge.DeviceTensor]] = {
         "take": lambda: ubridge.take(source, ids),
         "gather": lambda: ubridge.gather(source, ids, 0),
@@ -300,11 +310,47 @@ def test_the_highest_u32_is_an_id_as_any_other(
         "scatter_add": lambda: ubridge.scatter_add(source.copy(), ids, source, 0),
         "index_add": lambda: ubridge.index_add(source.copy(), ids, source, 0),
     }
+    if kind != "u1":  # which has to be cast first, a node of its own
+        calls |= {
+            "node take": lambda: of_a_graph("index_select", source, ids),
+            "node gather": lambda: of_a_graph("gather", source, ids),
+            "node scatter": lambda: of_a_graph("scatter", source.copy(), ids, source),
+        }
     for name, call in calls.items():
         for _ in range(2):
-            with pytest.raises(IndexError, match="index 4294967295 is out of bounds"):
+            with pytest.raises(IndexError, match=f"index {highest} is out of bounds"):
                 call().to_numpy()
                 raise AssertionError(name)
+    if device.backend != "tops":
+        operands, stream = (
+            (source.buffer, source.layout, ids.buffer, ids.layout),
+            Stream(device=device),
+        )
+        expected = [values[1], 0, values[0]]
+        for launch in (ubridge.launch_index_select, ubridge.launch_gather):
+            np.testing.assert_array_equal(launch(*operands, 0).to_numpy(), expected)
+            with ubridge.trace(device=device) as graph:
+                out = launch(*operands, 0)
+            plan = graph.instantiate(stream)
+            plan.replay(stream)
+            stream.synchronize()
+            plan.close()
+            np.testing.assert_array_equal(out.to_numpy(), expected)
+        for name in ("scatter", "scatter_add"):
+            out = DeviceBuffer.zeros(3, "f32", device=device)
+            ubridge.launch_scatter(
+                name, out, source.layout, ids.buffer, ids.layout, source.buffer, source.layout, 0
+            )
+            np.testing.assert_array_equal(out.to_numpy(), [values[2], values[0], 0])
+
+
+def test_indices_that_were_just_made_are_read_as_they_are(
+    device: Device, op_row: OpRow, rng: np.random.Generator
+) -> None:
+    if not op_row.has(OPS["index_select"], "f32", "u32"):
+        pytest.skip("the device takes other ids")
+    values = rng.random(3, "f4")
+    source = ubridge.from_numpy(values, device=device)
     where = ubridge.argsort(source)
     assert where.dtype == np.uint32
     np.testing.assert_array_equal(ubridge.take(source, where).to_numpy(), np.sort(values))
@@ -312,11 +358,8 @@ def test_the_highest_u32_is_an_id_as_any_other(
     with ubridge.trace(device=device) as graph:
         ubridge.sort(source)
         ubridge.topk(source, 2)
+        ubridge.take(source, where)
     assert "Astype" not in str(graph)
-    if device.backend != "tops":
-        operands = source.buffer, source.layout, ids.buffer, ids.layout
-        out = ubridge.launch_index_select(*operands, 0)
-        np.testing.assert_array_equal(out.to_numpy(), [values[1], 0, values[0]])
 
 
 def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
@@ -364,6 +407,62 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
             plain.synchronize()
         with pytest.raises(IndexError):
             guilty.synchronize()
+        device.synchronize()
+
+
+@pytest.mark.parametrize("way", ["event", "event of a follower", "copy", "closed"])
+def test_a_stream_that_waits_raises_no_later_fault(
+    way: str, device: Device, rng: np.random.Generator
+) -> None:
+    """It depends on work before the event, or on the last work that used a copied buffer."""
+    if device.backend == "tops":
+        pytest.skip("ids are checked before anything is launched")
+    x = ubridge.ones(11, device=device)
+    wrong = ubridge.from_numpy(np.array([1, 11 + int(rng.integers(9))]), device=device)
+    right = ubridge.from_numpy(np.array([1, 2]), device=device)
+    device.synchronize()
+
+    def follow(guilty: Stream, found: ubridge.DeviceTensor) -> list[Callable[[], object]]:
+        """Let streams wait for work of the guilty one so far; return the host's waits for them."""
+        if way == "copy":
+            return [found.to_numpy]
+        event, waits = guilty.record_event(), []
+        for _ in range(1 + (way == "event of a follower")):
+            follower = Stream(device=device)
+            follower.wait_event(event)
+            event = follower.record_event()
+            waits.append(follower.synchronize)
+        return waits
+
+    guilty = Stream(device=device)
+    for _ in range(3):
+        # Kernels elsewhere do not know their launch: only the host's wait tells which was wrong.
+        found = ubridge.take(x, right, stream=guilty)
+        if device.backend != "host":
+            guilty.synchronize()
+        waits = follow(guilty, found)
+        ubridge.take(x, wrong, stream=guilty)
+        done = guilty.record_event()
+        while not done.query():
+            time.sleep(0)
+        if way == "closed":
+            guilty.close()
+        for wait in waits:
+            wait()
+        if way == "closed":
+            with pytest.raises(IndexError, match=r"^take: index"):
+                Stream.default(device=device).synchronize()
+            guilty = Stream(device=device)
+        else:
+            with pytest.raises(IndexError, match=r"^take: index"):
+                guilty.synchronize()
+        device.synchronize()
+        # A fault before is raised by both, once.
+        waits = follow(guilty, ubridge.take(x, wrong, stream=guilty))
+        ubridge.take(x, right, stream=guilty)
+        for wait in (*waits, guilty.synchronize):
+            with pytest.raises(IndexError, match=r"^take: index"):
+                wait()
         device.synchronize()
 
 

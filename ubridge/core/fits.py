@@ -74,10 +74,13 @@ def require_sound(question: Question) -> None:
         f"{len(question.operands)} and {question.numbers}",
     )
     names, given = family.attributes, tuple(name for name, _ in question.attributes)
+    flags = {name for name in given if f"[{name}]" in names.split()}
     require(
-        set(given) == set(names.split()),
+        {*given} - flags == {name for name in names.split() if name[0] != "["},
         f"{op.name}: expected the attributes {names or 'none'}, got {', '.join(given) or 'none'}",
     )
+    for name in flags:
+        flag(question, name)
     if not family.may_have_gaps:
         require(question.result[1].is_contiguous, f"{op.name}: expected a result without gaps")
     packed = all(layout.is_contiguous for _, layout in question.operands[: family.packed])

@@ -231,9 +231,6 @@ class Lowering(ABC):
     kernel: KernelDef | None = None
     """The kernels that are named after the operation, if there are such."""
 
-    marks_no_id = False
-    """Whether its kernels take 2**32 - 1 in ids of u32 for no id."""
-
     of_one_token = False
     """Whether a cache operation takes one token at a time."""
 

@@ -55,7 +55,7 @@ class Family:
     numbers: str = ""
     """Names of the numbers that each call passes after the operands."""
     attributes: str = ""
-    """The names of a question's other attributes."""
+    """The names of a question's other attributes; brackets mark optional flags."""
     replaces: int = 0
     """Number of leading operands that a result of the same layout may overwrite.
 

@@ -1,4 +1,8 @@
-"""Operations by ids."""
+"""Operations by ids.
+
+With the attribute `has_none` the highest id of its type selects nothing: 0 is read there, and
+nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +90,7 @@ INDEX_SELECT = define(
         kinds="T * -> T",
         packed=2,
         settings="axis",
+        attributes="[has_none]",
     ),
     "is",
     ALL,
@@ -103,6 +108,7 @@ GATHER = define(
         kinds="T * -> T",
         packed=2,
         settings="axis",
+        attributes="[has_none]",
     ),
     "gather",
     ALL,
@@ -118,6 +124,7 @@ SCATTERING = Family(
     packed=2,
     is_in_place=True,
     settings="axis",
+    attributes="[has_none]",
 )
 SCATTER = define("scatter", SCATTERING, "s", ALL, "source to one id for each of its elements")
 SCATTER_ADD = define(
@@ -134,6 +141,7 @@ INDEX_ADD = define(
         packed=2,
         is_in_place=True,
         settings="axis",
+        attributes="[has_none]",
     ),
     "ia",
     ALL,

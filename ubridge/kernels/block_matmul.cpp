@@ -161,8 +161,6 @@ FORMATS_BESIDE(PRODUCTS)
 
 // -- products by ids ------------------------------------------------------------------------------
 
-enum : u32 { NONE = ~0u }; // an id that stands for no weight: nothing is reported for it
-
 // Several weights, one after the other, and products by one weight each: product t multiplies
 // vector t / sharing by the weight ids[t].
 struct Choices {
@@ -176,7 +174,7 @@ struct Choices {
 };
 
 // Products in the order of their weights: those by weight w are order[ends[w - 1]] to
-// order[ends[w] - 1]. Behind ends[count - 1] are those whose id is none.
+// order[ends[w] - 1]. Behind ends[count - 1] are those whose id is out of bounds.
 struct Order {
     Held<u32> ends, order;
 
@@ -251,8 +249,7 @@ ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, Multip
     Scattered to = {out, products};
     scatter(zeros.get(), 0, piece.first, piece.length, lost, &to, all.rows);
     for (u64 i = 0; i < lost && piece.first == 0; ++i)
-        if (all.ids[products[i]] != NONE)
-            report_index(all.entry, products[i], all.ids[products[i]], all.count);
+        report_index(all.entry, products[i], all.ids[products[i]], all.count);
 }
 
 // A format: the elements and the bytes of a block, and its product functions.

@@ -1,29 +1,49 @@
 // Selecting and adding by index: `is_`, `gather_`, `ia_`, `s_`, `sa_` + `<type of ids>_<type>`.
 //
 // Arrays are seen as (left, dim, right) around the dim that is indexed and are contiguous. The
-// highest value of the ids' type means "none": selecting gives 0 there, writing skips it. Any other
-// id out of bounds does the same and is reported (uhal/report.h).
+// highest value of the ids' type means "none", unless the top bit of the dim's length is set:
+// selecting gives 0 there, writing skips it. Any other id out of bounds does the same and is reported
+// (uhal/report.h).
 #include "layout.h"
 #include "number.h"
 
 #include <uhal/report.h>
 
+// The length of an indexed dim, as a kernel is given it. With the top bit no id means "none".
+struct Indexed {
+    u64 length;
+    bool has_none;
+
+    DEVICE_METHOD explicit Indexed(u64 given) : length(given & ~TOP_BIT), has_none(given < TOP_BIT) {}
+
+    template <class I> DEVICE_METHOD bool is_none(I id) const
+    {
+        return has_none & (id == Limits<I>::highest);
+    }
+    template <class I> DEVICE_METHOD bool holds(I id) const
+    {
+        return (u64(id) < length) & !is_none(id);
+    }
+
+  private:
+    static constexpr u64 TOP_BIT = u64(1) << 63;
+};
+
 // Whether an id selects something; reports it when it should have.
 template <class I>
-DEVICE_FUNCTION bool selects(const char *entry, I id, u64 position, u64 bound, u64 &index)
+DEVICE_FUNCTION bool selects(const char *entry, I id, u64 position, Indexed dim)
 {
-    index = u64(id);
-    if (index < bound && id != Limits<I>::highest)
+    if (dim.holds(id))
         return true;
-    if (id != Limits<I>::highest)
-        report_index(entry, position, i64(id), bound);
+    if (!dim.is_none(id))
+        report_index(entry, position, i64(id), dim.length);
     return false;
 }
 
 // out[l, j, r] = inp[l, ids[j], r]
 template <class I, class T>
 DEVICE_FUNCTION void index_select(BLOCK block, const char *entry, u64 numel,
-                                  const Operand<I> &ids, const T *inp, T *out, u64 src_dim,
+                                  const Operand<I> &ids, const T *inp, T *out, Indexed dim,
                                   u64 ids_dim, u64 right)
 {
 #if KERNEL_ON_GPU
@@ -31,9 +51,9 @@ DEVICE_FUNCTION void index_select(BLOCK block, const char *entry, u64 numel,
         u64 column = i;
         u64 position = split_off(column, right);
         const u64 before = split_off(position, ids_dim);
-        u64 index;
-        if (selects(entry, ids[position], position, src_dim, index))
-            out[i] = inp[(before * src_dim + index) * right + column];
+        const I id = ids[position];
+        if (selects(entry, id, position, dim))
+            out[i] = inp[(before * dim.length + u64(id)) * right + column];
         else
             out[i] = 0;
     }
@@ -44,9 +64,10 @@ DEVICE_FUNCTION void index_select(BLOCK block, const char *entry, u64 numel,
         u64 position = split_off(column, right);
         const u64 before = split_off(position, ids_dim);
         const u64 length = right - column < last - i ? right - column : last - i;
-        u64 index;
-        if (selects(entry, ids[position], position, src_dim, index))
-            memcpy(out + i, inp + (before * src_dim + index) * right + column, length * sizeof(T));
+        const I id = ids[position];
+        if (selects(entry, id, position, dim))
+            memcpy(out + i, inp + (before * dim.length + u64(id)) * right + column,
+                   length * sizeof(T));
         else
             memset(out + i, 0, length * sizeof(T));
         i += length;
@@ -58,11 +79,11 @@ DEVICE_FUNCTION void index_select(BLOCK block, const char *entry, u64 numel,
 // out[k] = from[ids[k] * right + k], or with a right of 1 from[ids[k]], for one run of elements.
 template <bool lone, class I, class T>
 static void gather_run(const char *entry, const I *ids, u64 position, const T *from, T *out,
-                       u64 length, u64 bound, u64 right)
+                       u64 length, Indexed dim, u64 right)
 {
     bool each = true;
     for (u64 k = 0; k < length; ++k)
-        each &= bool(u64(ids[k]) < bound) & bool(ids[k] != Limits<I>::highest);
+        each &= dim.holds(ids[k]);
     if (each) {
         UHAL_INDEPENDENT
         for (u64 k = 0; k < length; ++k)
@@ -70,9 +91,8 @@ static void gather_run(const char *entry, const I *ids, u64 position, const T *f
         return;
     }
     for (u64 k = 0; k < length; ++k) {
-        u64 index;
-        const bool found = selects(entry, ids[k], position + k, bound, index);
-        out[k] = found ? from[index * right + (lone ? 0 : k)] : T(0);
+        const bool found = selects(entry, ids[k], position + k, dim);
+        out[k] = found ? from[u64(ids[k]) * right + (lone ? 0 : k)] : T(0);
     }
 }
 #endif
@@ -80,16 +100,16 @@ static void gather_run(const char *entry, const I *ids, u64 position, const T *f
 // out[l, j, r] = inp[l, ids[l, j, r], r]
 template <class I, class T>
 DEVICE_FUNCTION void gather(BLOCK block, const char *entry, u64 numel, const I *ids, const T *inp,
-                            T *out, u64 src_dim, u64 ids_dim, u64 right)
+                            T *out, Indexed dim, u64 ids_dim, u64 right)
 {
 #if KERNEL_ON_GPU
     GRID_STRIDE_OF(block, i, numel) {
         u64 column = i;
         u64 position = split_off(column, right);
         const u64 before = split_off(position, ids_dim);
-        u64 index;
-        const bool found = selects(entry, ids[i], i, src_dim, index);
-        out[i] = found ? inp[(before * src_dim + index) * right + column] : T(0);
+        const I id = ids[i];
+        const bool found = selects(entry, id, i, dim);
+        out[i] = found ? inp[(before * dim.length + u64(id)) * right + column] : T(0);
     }
 #else
     // Runs in which only ids and columns change: of a row, or where rows have one element, of a j.
@@ -100,11 +120,11 @@ DEVICE_FUNCTION void gather(BLOCK block, const char *entry, u64 numel, const I *
         const u64 before = split_off(position, ids_dim);
         const u64 rest = right == 1 ? ids_dim - position : right - column;
         const u64 length = rest < last - i ? rest : last - i;
-        const T *const from = inp + before * src_dim * right + column;
+        const T *const from = inp + before * dim.length * right + column;
         if (right == 1)
-            gather_run<true>(entry, ids + i, i, from, out + i, length, src_dim, right);
+            gather_run<true>(entry, ids + i, i, from, out + i, length, dim, right);
         else
-            gather_run<false>(entry, ids + i, i, from, out + i, length, src_dim, right);
+            gather_run<false>(entry, ids + i, i, from, out + i, length, dim, right);
         i += length;
     }
 #endif
@@ -125,7 +145,7 @@ template <class T> struct Accumulate {
 // ids[j], or ids[l, j, r] with `id_each`. A work-item owns all of one l and r, so nothing races.
 template <bool id_each, class I, class T, class Update>
 DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const T *inp, T *out,
-                             u64 left, u64 src_dim, u64 dst_dim, u64 right, Update update)
+                             u64 left, u64 src_dim, Indexed dim, u64 right, Update update)
 {
 #if KERNEL_ON_GPU
     GRID_STRIDE_OF(block, i, left * right) {
@@ -134,9 +154,9 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
         ROLLED for (u64 j = 0; j < src_dim; ++j) {
             const u64 source = (before * src_dim + j) * right + column;
             const u64 position = id_each ? source : j;
-            u64 index;
-            if (selects(entry, ids[position], position, dst_dim, index))
-                update(out[(before * dst_dim + index) * right + column], inp[source]);
+            const I id = ids[position];
+            if (selects(entry, id, position, dim))
+                update(out[(before * dim.length + u64(id)) * right + column], inp[source]);
         }
     }
 #else
@@ -148,16 +168,17 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
         const u64 length = right - column < last - i ? right - column : last - i;
         for (u64 j = 0; j < src_dim; ++j) {
             const u64 source = (before * src_dim + j) * right + column;
-            T *const target = out + before * dst_dim * right + column;
-            u64 index;
+            T *const target = out + before * dim.length * right + column;
             if constexpr (id_each) {
-                for (u64 k = 0; k < length; ++k)
-                    if (selects(entry, ids[source + k], source + k, dst_dim, index))
-                        update(target[index * right + k], inp[source + k]);
-            } else if (selects(entry, ids[j], j, dst_dim, index)) {
+                for (u64 k = 0; k < length; ++k) {
+                    const I id = ids[source + k];
+                    if (selects(entry, id, source + k, dim))
+                        update(target[u64(id) * right + k], inp[source + k]);
+                }
+            } else if (const I id = ids[j]; selects(entry, id, j, dim)) {
                 UHAL_INDEPENDENT
                 for (u64 k = 0; k < length; ++k)
-                    update(target[index * right + k], inp[source + k]);
+                    update(target[u64(id) * right + k], inp[source + k]);
             }
         }
         i += length;
@@ -174,27 +195,27 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
         (void)left;                                                                                \
         index_select(THIS_BLOCK, "is_" #I "_" #name, numel,                                        \
                      Operand<I>(ids, num_dims, info, info + num_dims), words(inp), words(out),     \
-                     src_dim, ids_dim, right);                                                     \
+                     Indexed(src_dim), ids_dim, right);                                            \
     }                                                                                              \
     KERNEL(gather_##I##_##name, (u64 numel, const I *ids, const T *inp, T *out, u64 left,          \
                                  u64 src_dim, u64 ids_dim, u64 right))                             \
     {                                                                                              \
         (void)left;                                                                                \
-        gather(THIS_BLOCK, "gather_" #I "_" #name, numel, ids, words(inp), words(out), src_dim,    \
-               ids_dim, right);                                                                    \
+        gather(THIS_BLOCK, "gather_" #I "_" #name, numel, ids, words(inp), words(out),             \
+               Indexed(src_dim), ids_dim, right);                                                  \
     }                                                                                              \
     KERNEL(ia_##I##_##name, (const I *ids, u64 ids_dim, const T *inp, T *out, u64 left,            \
                              u64 src_dim, u64 dst_dim, u64 right))                                 \
     {                                                                                              \
         (void)src_dim;                                                                             \
-        scatter<false>(THIS_BLOCK, "ia_" #I "_" #name, ids, inp, out, left, ids_dim, dst_dim,      \
-                       right, Accumulate<T>{});                                                    \
+        scatter<false>(THIS_BLOCK, "ia_" #I "_" #name, ids, inp, out, left, ids_dim,               \
+                       Indexed(dst_dim), right, Accumulate<T>{});                                  \
     }                                                                                              \
     KERNEL(sa_##I##_##name, (const I *ids, const T *inp, T *out, u64 left, u64 src_dim,            \
                              u64 dst_dim, u64 right))                                              \
     {                                                                                              \
-        scatter<true>(THIS_BLOCK, "sa_" #I "_" #name, ids, inp, out, left, src_dim, dst_dim,       \
-                      right, Accumulate<T>{});                                                     \
+        scatter<true>(THIS_BLOCK, "sa_" #I "_" #name, ids, inp, out, left, src_dim,                \
+                      Indexed(dst_dim), right, Accumulate<T>{});                                   \
     }
 
 #define INDEXING(I, name, T)                                                                       \
@@ -203,7 +224,7 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
                             u64 dst_dim, u64 right))                                               \
     {                                                                                              \
         scatter<true>(THIS_BLOCK, "s_" #I "_" #name, ids, words(inp), words(out), left, src_dim,   \
-                      dst_dim, right, Store<Word<T>>{});                                           \
+                      Indexed(dst_dim), right, Store<Word<T>>{});                                  \
     }
 
 #define INDEXING_EACH_TYPE(I)                                                                      \
@@ -233,7 +254,7 @@ INDEXING_WITHOUT_STORE(i16, f8_e4m3, f8e4m3)
                                  u64 width))                                                       \
     {                                                                                              \
         index_select(THIS_BLOCK, "embedding_" #I "_" #T, count * width, Operand<I>(ids),           \
-                     words(table), words(out), rows, count, width);                                \
+                     words(table), words(out), Indexed(rows), count, width);                       \
     }
 
 #define EMBEDDING_EACH_TYPE(I)                                                                     \

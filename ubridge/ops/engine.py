@@ -235,6 +235,7 @@ def change(
     stream: StreamLike | None,
     numbers: tuple[Any, ...] = (),
     asked: Layout | None = None,
+    **attributes: Any,
 ) -> Result:
     """Launch an operation that changes `x`, a tensor, and return it.
 
@@ -248,7 +249,7 @@ def change(
     is_direct = tensor._layout.is_contiguous or op.family.may_have_gaps
     target = tensor if is_direct else run(plan_copy(tensor), None, stream)
     layout = target._layout.from_start
-    plan = ask(op, operands, target._dtype, layout, numbers, asked, like=target)
+    plan = ask(op, operands, target._dtype, layout, numbers, asked, like=target, **attributes)
     _enqueue(plan, _operands(plan, stream), start_of(target), stream)
     if not is_direct:
         write(target, tensor, stream)

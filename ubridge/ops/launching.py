@@ -337,10 +337,11 @@ def launch_index_select(
 ) -> DeviceBuffer:
     """Take the slices of an axis at ids.
 
-    The ids have one axis, which replaces the axis they choose from.
+    The ids have one axis, which replaces the axis they choose from. As in Candle, the highest id of
+    its type selects 0; GCUs refuse it.
     """
     x, chosen = operands_of(INDEX_SELECT, executor, (buffer, layout), (ids, ids_layout))
-    return run_into(selection.plan_slices(x, chosen, axis), out, stream)
+    return run_into(selection.plan_slices(x, chosen, axis, has_none=True), out, stream)
 
 
 def launch_gather(
@@ -356,10 +357,11 @@ def launch_gather(
 ) -> DeviceBuffer:
     """Take an element at each id of an axis.
 
-    The ids have the layout's shape except along the axis.
+    The ids have the layout's shape except along the axis. The highest id of its type selects 0, as
+    in `launch_index_select`.
     """
     x, chosen = operands_of(GATHER, executor, (buffer, layout), (ids, ids_layout))
-    return run_into(selection.plan_elements(x, chosen, axis), out, stream)
+    return run_into(selection.plan_elements(x, chosen, axis, has_none=True), out, stream)
 
 
 __all__ = [

@@ -95,12 +95,13 @@ def launch_scatter(
 ) -> None:
     """Write or add each element of a source at its id.
 
-    `scatter` writes and `scatter_add` adds, in place.
+    `scatter` writes and `scatter_add` adds, in place. As in Candle, nothing is written at the
+    highest id of its type; GCUs refuse it.
     """
     op = named_op(kernel)
     others = (ids, ids_layout), (source, source_layout)
     x, where, values = operands_of(op, executor, (buffer, layout), *others)
-    selection.change_at_ids(op, x, where, values, axis, stream)
+    selection.change_at_ids(op, x, where, values, axis, stream, has_none=True)
 
 
 def launch_index_add(

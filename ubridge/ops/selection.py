@@ -2,9 +2,7 @@
 
 Ids are tensors of integers, or anything numpy makes an integer array of. Ids from the host are
 checked before anything is launched, and may be negative as numpy's; the kernels check ids on the
-device. Kernels take ids of u32 and i64, whose highest values are marks for no id: `launch_*` select
-0 there. So ids of u32 that a user gives are cast to i64, in which 2**32 - 1 is an id as any other;
-indices that were just made here are not. 2**63 - 1 in i64 selects 0 and is not reported.
+device. `has_none` is for `launch_*`: as in Candle, the highest id of its type then selects nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from ubridge.definitions.indexing import (
     require_slices,
     slices_of,
 )
-from ubridge.device.executor import DeviceExecutor
 from ubridge.device.tensor_data import TensorData
 from ubridge.ops.elementwise import converted, plan_conversion
 from ubridge.ops.engine import Value, ask, change, contiguous, reshaped, run
@@ -41,8 +38,8 @@ from uhal.dtypes import bool_, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
-_WIDENED = {"u8": u32, "u16": u32}
-"""Types of ids that kernels take, by types without the mark for no id; others become i64."""
+_TAKEN_AS = {"u8": u32, "u16": u32, "u32": u32}
+"""Types of ids that kernels take, by types; others become i64."""
 
 
 def plan_take(x: Value, ids: Value, axis: int = 0) -> Value | None:
@@ -53,7 +50,7 @@ def plan_take(x: Value, ids: Value, axis: int = 0) -> Value | None:
     return plan_slices(x, _kernel_ids("take", x, ids), axis)
 
 
-def plan_slices(x: Value, ids: Value, axis: int = 0) -> Value:
+def plan_slices(x: Value, ids: Value, axis: int = 0, **flags: bool) -> Value:
     """Plan the slices at ids of a type that kernels take."""
     axis = axis_of(INDEX_SELECT.name, x._layout, axis)
     shape = x._layout.shape
@@ -61,7 +58,7 @@ def plan_slices(x: Value, ids: Value, axis: int = 0) -> Value:
     whole = Layout.contiguous(slices_of(shape, ids._layout.shape, axis))
     _require_elements(INDEX_SELECT, axis, sizes[1], whole)
     operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), -1))
-    return ask(INDEX_SELECT, operands, x._dtype, whole)
+    return ask(INDEX_SELECT, operands, x._dtype, whole, **flags)
 
 
 @remembered(plan_take)
@@ -109,7 +106,7 @@ def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
     return plan_elements(x, _kernel_ids(GATHER.name, x, ids), axis)
 
 
-def plan_elements(x: Value, ids: Value, axis: int) -> Value:
+def plan_elements(x: Value, ids: Value, axis: int, **flags: bool) -> Value:
     """Plan an element for each id of a type that kernels take."""
     axis = axis_of(GATHER.name, x._layout, axis)
     sizes, chosen = _around(x._layout.shape, axis), ids._layout.shape
@@ -117,7 +114,7 @@ def plan_elements(x: Value, ids: Value, axis: int) -> Value:
     _require_elements(GATHER, axis, sizes[1], whole)
     of_ids = (sizes[0], chosen[axis], sizes[2])
     operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), of_ids))
-    return ask(GATHER, operands, x._dtype, whole)
+    return ask(GATHER, operands, x._dtype, whole, **flags)
 
 
 def _require_elements(op: Op, axis: int, length: int, taken: Layout) -> None:
@@ -255,7 +252,13 @@ def _changed(
 
 
 def change_at_ids(
-    op: Op, x: Tensor, ids: Value, source: Value, axis: int, stream: StreamLike | None
+    op: Op,
+    x: Tensor,
+    ids: Value,
+    source: Value,
+    axis: int,
+    stream: StreamLike | None,
+    **flags: bool,
 ) -> Tensor:
     """Write or add a source at ids of a type that kernels take, in place."""
     axis = axis_of(op.name, x._layout, axis)
@@ -269,7 +272,7 @@ def change_at_ids(
         reshaped(contiguous(ids), -1 if op is INDEX_ADD else of_source),
         reshaped(contiguous(source), of_source),
     )
-    return change(op, x, operands, stream, asked=Layout.contiguous(sizes))
+    return change(op, x, operands, stream, asked=Layout.contiguous(sizes), **flags)
 
 
 def _around(shape: Shape, axis: int) -> tuple[int, int, int]:
@@ -285,13 +288,7 @@ def _kernel_ids(name: str, x: Value, ids: Value) -> Value:
             f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
             f"{ids._dtype}"
         )
-    if ids._dtype is u32:
-        executor = ids._executor
-        # A node that a graph describes is one operation, whose ids are the kernels'.
-        is_eager = isinstance(executor, DeviceExecutor)
-        if not is_eager or not executor.lowering(INDEX_SELECT).marks_no_id:
-            return ids
-    return plan_conversion(ids, _WIDENED.get(ids._dtype.name, i64))
+    return plan_conversion(ids, _TAKEN_AS.get(ids._dtype.name, i64))
 
 
 def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike | None) -> Tensor:

@@ -9,6 +9,13 @@ from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTE
 
 BY_ID = KernelDef("indexing", BY_IDS, strided)
 """The kernels that take ids."""
+EVERY_ID = 1 << 63
+"""Top bit of an axis' length: the kernel takes no id for "none"."""
+
+
+def _length(question: Question, length: int) -> int:
+    """The length of the axis as the kernel takes it."""
+    return length if ("has_none", True) in question.attributes else length | EVERY_ID
 
 
 def _choose(question: Question, steps: Steps) -> None:
@@ -28,7 +35,7 @@ def _choose(question: Question, steps: Steps) -> None:
         inp=x,
         out=steps.result,
         left=left,
-        src_dim=question.layout(0).shape[1],
+        src_dim=_length(question, question.layout(0).shape[1]),
         ids_dim=count,
         right=right,
         **(layout if question.op is INDEX_SELECT else {}),
@@ -48,21 +55,15 @@ def _change(question: Question, steps: Steps) -> None:
         out=steps.result,
         left=left,
         src_dim=count,
-        dst_dim=question.shape[1],
+        dst_dim=_length(question, question.shape[1]),
         right=right,
         **({"ids_dim": count} if question.op is INDEX_ADD else {}),
     )
 
 
-class _ByIds(Launches):
-    """Launches of kernels of `indexing.cu`."""
-
-    marks_no_id = True
-
-
 LOWERINGS: Lowerings = {
-    INDEX_SELECT: _ByIds(_choose, BY_ID),
-    GATHER: _ByIds(_choose, BY_ID),
-    SCATTERING: _ByIds(_change, BY_ID),
-    INDEX_ADD: _ByIds(_change, BY_ID),
+    INDEX_SELECT: Launches(_choose, BY_ID),
+    GATHER: Launches(_choose, BY_ID),
+    SCATTERING: Launches(_change, BY_ID),
+    INDEX_ADD: Launches(_change, BY_ID),
 }

@@ -16,7 +16,7 @@ from ubridge.definitions.composing import widened
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
 from ubridge.prepare.candle.host_blocks import deliver, weights_of
-from ubridge.prepare.candle.indexing import BY_ID
+from ubridge.prepare.candle.indexing import BY_ID, EVERY_ID
 from uhal.dtypes import f32, u8, u32
 
 _MODULE = "quantized"
@@ -148,7 +148,7 @@ def _choose(question: Question, steps: Steps, format: str, out: Memory) -> None:
         inp=Elements("u32", np.arange(count, dtype=np.uint32).tobytes()),
         out=checked,
         left=1,
-        src_dim=count,
+        src_dim=count | EVERY_ID,
         ids_dim=products,
         right=1,
     )

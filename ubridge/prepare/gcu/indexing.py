@@ -110,8 +110,8 @@ def _last(x: Memory, shape: tuple[int, int, int], steps: Steps) -> Memory:
     return out
 
 
-_OF_ONE_ROUND = (("is_round", True),)
-"""Attributes of a question whose ids are in range, and none repeated."""
+_IS_ROUND = ("is_round", True)
+"""Attribute of a question whose ids are in range, and none repeated."""
 
 
 def _index_add(question: Question, steps: Steps) -> None:
@@ -123,7 +123,7 @@ def _index_add(question: Question, steps: Steps) -> None:
     ids, source = steps.operands
     left, count, right = question.layout(1).shape
     length, target = question.shape[1], steps.result
-    if not question.attributes:
+    if _IS_ROUND not in question.attributes:
         run = partial(_add_in_rounds, (left, length, count, right))
         steps.work(run, ids, source, target, is_beyond_launches=False)
         return
@@ -170,7 +170,7 @@ def _add_in_rounds(
             (of_round.dtype, Layout.contiguous(some)),
             (source.dtype, Layout.contiguous((left, some, right))),
         )
-        question = Question(INDEX_ADD, given, into, _OF_ONE_ROUND)
+        question = Question(INDEX_ADD, given, into, (_IS_ROUND,))
         at.run(question, stream, target, of_round, slices)
 
     if rounds.max() == 0:
