@@ -56,7 +56,7 @@ cdef class Context:
     """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
     cdef _Watch watches      # words of host memory that kernels report by; a linked list
-    cdef _Reported unclaimed # an exception that kernels of no stream of ours reported, or None
+    cdef _Reported unclaimed  # an exception that kernels of no stream of ours reported, or None
     cdef object observer    # what is told of work before it is enqueued
     cdef Py_ssize_t profiled    # its number in the profile that watches it, or watched it last
     cdef object __weakref__
@@ -142,11 +142,11 @@ cdef class Context:
         The word is in host memory; waits are the user's.
 
         It sets the word to 0 and returns triples: an exception or a warning, the native handle of
-        the stream whose kernel reported it, and the number of launches before in this stream. A graph
-        is one launch. The stream raises such an exception once, and so does a stream that waited for
-        the launch. With None for the handle, each stream does that ran kernels of modules that
-        report, or with `asserts` that assert, since the host last waited for it. The word stays, and
-        `report` is held, until `unwatch_reports`.
+        the stream whose kernel reported it, and the number of launches before in this stream. A
+        graph is one launch. The stream raises such an exception once, and so does a stream that
+        waits for the launch. With None for the handle, each stream does that ran kernels of modules
+        that report, or with `asserts` that assert, since the host last waited for it. The word
+        stays, and `report` is held, until `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word

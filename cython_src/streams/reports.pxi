@@ -2,9 +2,9 @@
 # waits that raise them.
 #
 # A stream notes the last kernel it was given that may report. Kernels of the host know their stream
-# and launch, and a report goes to this stream. Other kernels do not, and a report goes to every stream
-# with such a kernel since the host last waited for it. A stream that waits for another one takes on
-# what that one was given before: its data may depend on it, but not on later work there.
+# and launch, and a report goes to this stream. Other kernels do not, and a report goes to every
+# stream with such a kernel since the host last waited for it. A stream that waits for another one
+# takes on what that one was given before: its data may depend on it, but not on later work there.
 
 
 cdef enum:

@@ -61,7 +61,7 @@ struct Device {
   private:
     struct Report {
         uhal_running of; // its stream is only a number to the caller
-        char entry[128];      // the beginning of the kernel's name
+        char entry[128]; // the beginning of the kernel's name
     };
     void report_lack(const Launch &launch, const Stream &stream) noexcept;
 
