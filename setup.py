@@ -13,6 +13,7 @@ from typing import ClassVar
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = Path(__file__).resolve().parent
 # A build front end runs this file without its folder on the path.
@@ -86,6 +87,22 @@ class BuildPython(build_py):
         return [module for module in found if module[:2] not in LEFT_BEHIND]
 
 
+class EditableByPath(editable_wheel):
+    """Installs a checkout by a path in a `.pth` file, which type checkers follow, too.
+
+    Packages that a wheel renames would need a hook of the import system. A checkout's programs
+    find those folders by themselves.
+    """
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        renamed = tuple(self.distribution.package_dir)
+        self.distribution.packages = [
+            name for name in self.distribution.packages if not name.startswith(renamed)
+        ]
+        self.distribution.package_dir = {"": "."}
+
+
 # In a checkout `simulators`; an installation has no right to that name.
 SIMULATORS = [f"uhal_{package}" for package in find_packages(include=["simulators*"])]
 
@@ -104,5 +121,9 @@ setup(
     },
     # Declared so that the wheel is tagged for this interpreter; BuildNative does the work.
     ext_modules=[Extension("uhal._lane", ["cython_src/lane.pyx"])],
-    cmdclass={"build_ext": BuildNative, "build_py": BuildPython},
+    cmdclass={
+        "build_ext": BuildNative,
+        "build_py": BuildPython,
+        "editable_wheel": EditableByPath,
+    },
 )

@@ -20,29 +20,16 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rocm_backend.compile import INFLUENCES, LANGUAGE, OBJECT, PACKAGE, front_end, write_linker
+
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDE = Path("uhal", "include")
-FREESTANDING = INCLUDE / "uhal" / "hip"
-"""Our stand-ins for the headers of a C library that device code uses."""
-
-PACKAGE = "ziglang"
 PINNED = "0.17.0"
-
-COMPILE = (
-    *("-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output"),
-    # Without these clang wants a ROCm installation.
-    *("-nogpuinc", "-nogpulib"),
-    # The default identifier of a compilation is made of the path.
-    "-fuse-cuid=none",
-    # The runtime finds kernels in `.symtab`, so that stays. The compiler's notes there of each
-    # kernel's registers repeat the metadata.
-    *("-Xoffload-linker", "--discard-all"),
-)
 
 _BESIDE = "-DUHAL_SIGNATURES=0"
 """Signatures lie beside our images, not in them."""
 _LINE_MARKER = re.compile(r'^# \d+ "([^"]+)"', re.MULTILINE)
-_ANALYZE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib", _BESIDE)
+_ANALYZE = (*LANGUAGE, _BESIDE)
 
 
 class CompilerError(Exception):
@@ -75,9 +62,10 @@ def compile_hsaco(
     reported = () if tells_signatures else (_BESIDE,)
     options = (f"--offload-arch={target}", f"-mcode-object-version={code_object}", *reported)
     with tempfile.TemporaryDirectory() as folder:
-        _write_linker(Path(folder))
+        linker = write_linker(Path(folder))
         run_compiler(
-            [*_clang(), f"-B{folder}", *options, *COMPILE, str(source), "-o", str(output)], root
+            [*_clang(), f"-B{linker}", *options, *LANGUAGE, *OBJECT, str(source), "-o", str(output)],
+            root,
         )
     # The linker makes a program of it.
     output.chmod(0o644)
@@ -110,9 +98,7 @@ def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
 def _clang() -> list[str]:
     if toolchain() is None:
         raise CompilerError(f"needs pip install {PACKAGE}=={PINNED}")
-    builtin = str(_builtin_headers())
-    headers = ("-nostdinc", f"-I{INCLUDE}", "-isystem", str(FREESTANDING), "-isystem", builtin)
-    return [sys.executable, "-m", PACKAGE, "clang", *headers]
+    return front_end(str(INCLUDE))
 
 
 def _builtin_headers() -> Path:
@@ -121,28 +107,14 @@ def _builtin_headers() -> Path:
     return Path(found.origin).resolve().parent / "lib" / "include"
 
 
-def _write_linker(folder: Path) -> None:
-    """The `lld` that clang's driver calls; it has another name in the wheel."""
-    linker = folder / "lld"
-    python = shlex.quote(sys.executable)
-    # The driver passes `-flavor gnu` first.
-    text = f'#!/bin/sh\nshift 2\nexec {python} -m {PACKAGE} ld.lld "$@"\n'
-    linker.write_text(text, encoding="utf-8")
-    linker.chmod(0o755)
-
-
 def run_compiler(command: Sequence[str], root: Path) -> str:
     """Run a compiler's command in `root`; return its output. Raises `CompilerError`."""
     # From the root, so that the compiler's output has no path of this machine.
-    environment = {name: value for name, value in os.environ.items() if name not in _INFLUENCES}
+    environment = {name: value for name, value in os.environ.items() if name not in INFLUENCES}
     done = subprocess.run(command, cwd=root, capture_output=True, encoding="utf-8", env=environment)
     if done.returncode != 0:
         raise CompilerError(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout
-
-
-_INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
-"""Environment variables that would change clang's output."""
 
 
 if __name__ == "__main__":

@@ -180,8 +180,8 @@ class _Packer:
             self._fail(_foreign("DeviceBuffer", buffer, self._function), InvalidHandleError)
         if element is not None and buffer.dtype is not element:
             self._fail(
-                f"expected a DeviceBuffer of {element}, got {describe(buffer)}; to read the same "
-                f"bytes as {element} pass buffer.view('{element}')"
+                f"expected a DeviceBuffer of {element}, got {describe(buffer)}; "
+                f"{_conversion_advice(buffer.dtype, element)}"
             )
         if written and buffer.readonly:
             self._fail(
@@ -376,6 +376,14 @@ def _pointer_advice(value: object, element: DType | None) -> str:
         dtype = "dtype" if element is None else f"'{element}'"
         return f"; copy it to the device: DeviceBuffer.from_slice(values, {dtype})"
     return ""
+
+
+def _conversion_advice(given: DType, element: DType) -> str:
+    """Say how to convert values; equally wide elements may also be read as they are."""
+    advice = f"convert the values before the copy: array.astype({element.numpy_spelling})"
+    if given.itemsize == element.itemsize:
+        advice += f", or read the same bytes as {element}: buffer.view('{element}')"
+    return advice
 
 
 def _scalar_advice(value: object) -> str:

@@ -68,6 +68,13 @@ class DType:
             found = self._numpy = self._find_numpy_dtype()
         return found
 
+    @property
+    def numpy_spelling(self) -> str:
+        """The numpy type as programs spell it: `np.float32`, `ml_dtypes.bfloat16`."""
+        if self._needs_ml_dtypes:
+            return f"ml_dtypes.{self._numpy_name}"
+        return "np.bool_" if self.kind == "bool" else f"np.{self._numpy_name}"
+
     def _find_numpy_dtype(self) -> np.dtype[Any]:
         if not self._needs_ml_dtypes:
             return np.dtype(self._numpy_name)

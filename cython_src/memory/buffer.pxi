@@ -77,7 +77,7 @@ cdef class DeviceBuffer:
         return buffer
 
     @classmethod
-    def from_slice(cls, values, dtype, *, device=None, stream=None):
+    def from_slice(cls, values, dtype=None, *, device=None, stream=None):
         """Copy a sequence of Python numbers to a new buffer of `dtype`.
 
         Float types round. Raises ArgumentTypeError for a value that is no number, and
@@ -89,7 +89,7 @@ cdef class DeviceBuffer:
         )
 
     @classmethod
-    def zeros(cls, size, dtype, *, device=None, stream=None):
+    def zeros(cls, size, dtype=None, *, device=None, stream=None):
         """Make a buffer of `size` elements, every byte 0."""
         cdef Context context = context_for(cls, device)
         cdef StreamCore core = core_for(context, stream)
@@ -100,7 +100,7 @@ cdef class DeviceBuffer:
         return buffer
 
     @classmethod
-    def uninitialized(cls, size, dtype, *, device=None):
+    def uninitialized(cls, size, dtype=None, *, device=None):
         """Make a buffer of `size` elements with undefined contents."""
         cdef Context context = context_for(cls, device)
         return new_buffer(cls, context, size, element_of(dtype), None)
@@ -213,12 +213,55 @@ cdef class DeviceBuffer:
         if not isinstance(elements, slice):
             raise _errors.ArgumentTypeError(
                 f"a DeviceBuffer takes slices like [2:8], got {type(elements).__name__}; "
-                "to_numpy() gives single elements"
+                "to_numpy() gives single elements, ubridge.DeviceTensor(buffer) numpy's indexing"
             )
         if elements.step is not None and elements.step != 1:
             raise _errors.ArgumentValueError(f"a view has step 1, got {elements.step}")
         start, stop, _ = elements.indices(self.size)
         return make_view(self, start * self.dtype.itemsize, max(0, stop - start), self.dtype)
+
+    def __setitem__(self, elements, value):
+        refuse_assignment(elements)
+
+    def __delitem__(self, elements):
+        raise _errors.ArgumentTypeError("a DeviceBuffer has a fixed size; buffer[a:b] is a view")
+
+    def __add__(self, other):
+        return refuse_operator("+", self, other)
+
+    def __radd__(self, other):
+        return refuse_operator("+", other, self)
+
+    def __sub__(self, other):
+        return refuse_operator("-", self, other)
+
+    def __rsub__(self, other):
+        return refuse_operator("-", other, self)
+
+    def __mul__(self, other):
+        return refuse_operator("*", self, other)
+
+    def __rmul__(self, other):
+        return refuse_operator("*", other, self)
+
+    def __truediv__(self, other):
+        return refuse_operator("/", self, other)
+
+    def __rtruediv__(self, other):
+        return refuse_operator("/", other, self)
+
+    def __matmul__(self, other):
+        return refuse_operator("@", self, other)
+
+    def __rmatmul__(self, other):
+        return refuse_operator("@", other, self)
+
+    def __pow__(self, other, modulo):
+        return refuse_operator("**", self, other)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        """Refuse functions of numpy, and arrays of numpy beside an operator."""
+        refuse_ufunc(ufunc)
 
     def view(self, dtype):
         """Return a view of the same bytes as elements of another dtype.

@@ -123,7 +123,7 @@ cdef class HostBuffer:
     """Whether kernels may use the memory where it is, by `device_ptr`."""
     cdef object __weakref__
 
-    def __init__(self, size, dtype, *, device=None, bint mapped=False):
+    def __init__(self, size, dtype=None, *, device=None, bint mapped=False):
         cdef unsigned int flags = HOST_ALLOC_PORTABLE | (HOST_ALLOC_MAPPED if mapped else 0)
         cdef Context context = context_for(type(self), device)
         cdef Element element = element_of(dtype)

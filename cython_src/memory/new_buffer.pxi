@@ -32,8 +32,12 @@ cdef Py_ssize_t element_count(object size, Element element) except -1:
         try:
             size = _operator.index(size)
         except TypeError:
+            advice = (
+                f". A buffer has one dimension: pass the product, or make a tensor with "
+                f"ubridge.zeros({size})" if isinstance(size, (tuple, list)) else ""
+            )
             raise _errors.ArgumentTypeError(
-                f"size: expected a number of elements, got {type(size).__name__}"
+                f"size: expected a number of elements, got {type(size).__name__}{advice}"
             ) from None
     count = PyLong_AsLongLongAndOverflow(size, &overflow)
     if overflow or count < 0 or count > PY_SSIZE_T_MAX // element.itemsize:

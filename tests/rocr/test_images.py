@@ -153,7 +153,7 @@ def stripped(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
         missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
     sample = Path("tests", "data", "rocm", "sample.hip")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hip_compiler, "COMPILE", (*hip_compiler.COMPILE, *_STRIP))
+        patch.setattr(hip_compiler, "OBJECT", (*hip_compiler.OBJECT, *_STRIP))
         hip_compiler.compile_hsaco(sample, "gfx1100", linked)
     written = folder / "written.hsaco"
     written.write_bytes(hsaco_writer.write(KERNELS, target="gfx1100", stripped=True))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from build_support import hip_compiler
+from rocm_backend.compile import FREESTANDING
 from tests import host_kernels, hsaco_writer
 from tests.children import check_child
 from tests.hsaco_writer import Argument, Kernel, v5_hidden
@@ -176,8 +177,10 @@ def test_code_objects_of_debians_compiler(
     ).stdout.strip()
     command = [
         *("clang-19", "--offload-arch=gfx90a", f"-mcode-object-version={version}"),
-        *hip_compiler.COMPILE,
-        *("-nostdinc", f"-I{hip_compiler.INCLUDE}", "-isystem", str(hip_compiler.FREESTANDING)),
+        *hip_compiler.LANGUAGE,
+        *hip_compiler.OBJECT,
+        *("-nostdinc", f"-I{hip_compiler.INCLUDE}"),
+        *("-isystem", str(hip_compiler.INCLUDE / FREESTANDING)),
         *("-isystem", f"{builtin}/include", str(BASIC), "-o", str(image)),
     ]
     subprocess.run(command, cwd=hip_compiler.ROOT, check=True)

@@ -281,8 +281,8 @@ POINTERS = [
     pointer(
         "wrong-dtype",
         lambda s: s.integers,
-        "a DeviceBuffer of f32, got DeviceBuffer of 4 i32; to read the same bytes as f32 pass "
-        "buffer.view('f32')",
+        "a DeviceBuffer of f32, got DeviceBuffer of 4 i32; convert the values before the copy: "
+        "array.astype(np.float32), or read the same bytes as f32: buffer.view('f32')",
     ),
     arguments(
         "y-readonly",

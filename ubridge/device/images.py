@@ -10,6 +10,7 @@ other names.
 
 from __future__ import annotations
 
+import difflib
 import os
 import threading
 from collections.abc import Sequence
@@ -119,7 +120,9 @@ def _sources(own: str = "") -> list[str]:
 
 def _require_known(module: str, known: Sequence[str]) -> None:
     if module not in known:
-        raise NotFoundError(f"no kernel module {module!r}; there are {', '.join(known)}")
+        close = difflib.get_close_matches(str(module), known, n=3)
+        advice = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+        raise NotFoundError(f"no kernel module {module!r}; {advice}")
 
 
 def _host_image(name: str) -> tuple[Path, Chosen]:

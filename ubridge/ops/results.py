@@ -64,7 +64,11 @@ def require_tensors(name: str, *operands: object) -> None:
     """Refuse anything but a tensor."""
     for operand in operands:
         if not isinstance(operand, TensorData):
-            advice = "; ubridge.asarray makes one" if isinstance(operand, np.ndarray) else ""
+            advice = ""
+            if isinstance(operand, np.ndarray):
+                advice = "; ubridge.asarray makes one"
+            elif isinstance(operand, DeviceBuffer):
+                advice = "; ubridge.DeviceTensor(buffer) makes one over its memory"
             raise ArgumentTypeError(
                 f"{name}: expected a DeviceTensor, got {type(operand).__name__}{advice}"
             )

@@ -1,7 +1,7 @@
-/* Kernels that show what reaches a work-item and when: values, geometry, shared memory, time. */
+/* Kernels that record the inputs of work-items: values, geometry, shared memory, time. */
 #include <uhal/kernel.h>
 
-/* y = x, and after it the scalar as it arrived. */
+/* Copies x to y and appends the received scalar. */
 #define ECHO(name, type)                                                                           \
     KERNEL(echo_##name, (type value, const type *x, type *y, u64 n)) {                             \
         GRID_STRIDE(i, n) { y[i] = x[i]; }                                                         \
@@ -28,7 +28,7 @@ ECHO(bf16, bf16)
 ECHO(f32, f32)
 ECHO(f64, f64)
 
-/* Parameters of every width between others: each lies where the compiler expects it. */
+/* Parameters of every width: each must be at the offset that the compiler expects. */
 KERNEL(mixed, (bool a, i64 b, i8 c, f64 d, u16 e, f32 f, i16 g, u64 h, u8 i, i32 j, u32 k, i64 *whole,
                f64 *real)) {
     THREADS(t) {
@@ -66,7 +66,7 @@ KERNEL(aggregate, (u8 before, Shape shape, u8 after, f64 *out)) {
     }
 }
 
-/* Twelve numbers a work-item: its index in the block, the block's in the grid, both extents. */
+/* Twelve numbers a work-item: its index, its block's index, the block's and the grid's size. */
 KERNEL(where, (u32 *out)) {
     const u64 rank = ((u64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     const u64 threads = (u64)blockDim.x * blockDim.y * blockDim.z;
@@ -87,7 +87,7 @@ KERNEL(where, (u32 *out)) {
     }
 }
 
-/* Each block's piece reversed through dynamic shared memory. */
+/* Reverses each block's elements through dynamic shared memory. */
 KERNEL(reverse, (const f32 *x, f32 *y)) {
     DYNAMIC_SHARED(f32, piece);
     const u32 threads = blockDim.x;
@@ -97,7 +97,7 @@ KERNEL(reverse, (const f32 *x, f32 *y)) {
     THREADS(t) { y[first + t] = piece[threads - 1 - t]; }
 }
 
-/* The sum of each block's 256 values by halving, with a value kept across barriers. */
+/* Sums each block's 256 values as a tree; one value lives across barriers. */
 KERNEL(block_sum, (const f64 *x, f64 *sums)) {
     SHARED(f64, tree, 256);
     REGISTER(f64, own, 256);
@@ -125,7 +125,7 @@ KERNEL(fill, (u64 n, u32 value, u32 *out)) {
     GRID_STRIDE(i, n) { out[i] = value; }
 }
 
-/* Not commutative: the order of two steps shows in the result. */
+/* Not commutative: the result shows the order of two launches. */
 KERNEL(step, (u64 n, u32 multiply, u32 add, u32 *x)) {
     GRID_STRIDE(i, n) { x[i] = x[i] * multiply + add; }
 }
@@ -136,7 +136,7 @@ KERNEL_BOUNDED(bounded, 64, (u32 *out)) {
 
 KERNEL(nothing, ()) {}
 
-/* Runs until the flag is set or a great many reads have seen it unset; says which. */
+/* Polls the flag until it is set or a limit of reads is reached; reports which. */
 KERNEL(gate, (const u32 *flag, u32 *opened)) {
     const volatile u32 *watched = flag;
     u64 patience = (u64)1 << 34;

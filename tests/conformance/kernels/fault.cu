@@ -1,4 +1,4 @@
-/* A kernel that loses the device when it is told to. */
+/* A kernel that loses the device on request. */
 #include <uhal/kernel.h>
 
 KERNEL(fault, (u32 now, u32 *out)) {

@@ -1,4 +1,4 @@
-// What <uhal/kernel.h> and the headers beside it offer, a kernel an idea, for every target.
+// Functions of <uhal/kernel.h> and the headers beside it on every target, one idea a kernel.
 #include <uhal/atomics.h>
 #include <uhal/fast_math.h>
 #include <uhal/messages.h>
@@ -8,8 +8,8 @@
 
 // -- atomics -------------------------------------------------------------------------------------
 
-// out: sum, least, largest, one of the values, a count by compare-and-exchange, a value set where
-// nobody else is, tickets given out. `taken` gets each element's number at its own ticket.
+// out: sum, minimum, maximum, one of the values, a count by compare-and-exchange, an uncontended
+// exchange, number of tickets. `taken` gets each element's number at its own ticket.
 template <uhal_scope scope, class T>
 DEVICE_FUNCTION void combine(const T *values, u64 i, T *out, u32 *tickets, u32 *taken)
 {
@@ -85,7 +85,7 @@ KERNEL(contended, (u32 rounds, u32 *added, u64 *exchanged))
     }
 }
 
-// In shared memory, whose sums are given out by each block's first work-item.
+// The same in shared memory; each block's first work-item copies the results out.
 KERNEL(atomics_block, (u64 n, const u32 *values, u32 *out))
 {
     SHARED(u32, sums, 9);
@@ -120,8 +120,8 @@ KERNEL(atomics_block, (u64 n, const u32 *values, u32 *out))
     }
 }
 
-// What operations return, and leave, where nobody else is: an operation a word of the element's own. The
-// first compare-and-exchange finds what it expects, the second does not.
+// Results and effects of atomic operations without contention: each operates on a word of its own.
+// The first compare-and-exchange succeeds, the second fails.
 template <uhal_scope scope, class T> DEVICE_FUNCTION void tell(T value, T *word, T *told)
 {
     told[0] = atomic_add<scope>(&word[0], value);
@@ -177,7 +177,7 @@ KERNEL(atomics_pairs, (u64 n, const f16 *x, const bf16 *y, f16x2 *halves, bf16x2
     }
 }
 
-// The last block to come sees what every other wrote before its fence.
+// The last block to arrive sees all writes that other blocks made before their fences.
 KERNEL(last_block, (u32 *written, u32 *arrived, u32 *sum))
 {
     REGISTER(u32, last, MAX_THREADS);
@@ -203,7 +203,7 @@ KERNEL(last_block, (u32 *written, u32 *arrived, u32 *sum))
 
 // -- warps and blocks ----------------------------------------------------------------------------
 
-// Rows of one value a work-item, a row for each function.
+// One row for each function; a row has one value for each work-item.
 #define PUT(row)                                                                                   \
     THREADS(t) { out[(u64(row) * gridDim.x + blockIdx.x) * threads + t] = made(t); }
 #define AGAIN() THREADS(t) { made(t) = x[blockIdx.x * threads + t]; }
@@ -258,7 +258,7 @@ LANES(f64)
 LANES(f16)
 LANES(i32)
 
-// flags of a block: the masks of its warps, then how many, whether any, whether all.
+// flags of a block: the masks of its warps, then count, any and all.
 KERNEL(votes, (const u32 *flags, u32 *masks, u32 *found))
 {
     const u32 threads = blockDim.x * blockDim.y * blockDim.z;
@@ -280,7 +280,7 @@ KERNEL(votes, (const u32 *flags, u32 *masks, u32 *found))
     }
 }
 
-// An operation of one's own: the greater, with where it was.
+// A custom operation: the maximum with its index.
 struct Place {
     i32 value;
     u32 at;
@@ -401,9 +401,9 @@ KERNEL(asserts, (u32 bound, const u32 *x, u32 *y))
     }
 }
 
-// -- all of it together ----------------------------------------------------------------------------
+// -- everything combined ----------------------------------------------------------------------------
 
-// A histogram of each block's values and the place where each value goes when they are sorted.
+// A histogram of each block's values, and each value's position in sorted order.
 KERNEL_BOUNDED(counting_sort, 256, (u32 n, const u8 *values, u32 *counts, u32 *places))
 {
     SHARED(u32, bins, 256);

@@ -1,4 +1,4 @@
-/* The same names as in globals.cu, other contents: two modules do not mix. */
+/* The names of globals.cu with other contents: modules must not share variables. */
 #include <uhal/kernel.h>
 
 DEVICE_GLOBAL(u64, counter, 1);

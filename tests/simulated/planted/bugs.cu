@@ -4,7 +4,7 @@
 
 extern "C" {
 
-// Each thread reads what its mirror image wrote: a barrier is missing in between.
+// Each thread reads its mirror thread's element without a barrier after the write.
 __global__ void missing_barrier(const float *x, float *y)
 {
     __shared__ float tile[256];
@@ -12,7 +12,7 @@ __global__ void missing_barrier(const float *x, float *y)
     y[threadIdx.x] = tile[255 - threadIdx.x];
 }
 
-// The same with its barrier.
+// The same with the barrier.
 __global__ void with_barrier(const float *x, float *y)
 {
     __shared__ float tile[256];
@@ -46,7 +46,7 @@ __global__ void shared_race(unsigned *y)
         *y = count;
 }
 
-// Sums a tile of which only the first half was written.
+// Reads a tile whose second half was never written.
 __global__ void uninitialized(float *y)
 {
     __shared__ float tile[64];
@@ -63,7 +63,7 @@ __global__ void endless_loop(const unsigned *flag, unsigned *y)
     *y = 1;
 }
 
-// The halves of a warp meet at different barriers.
+// The two halves of a warp wait at different barrier instructions.
 __global__ void divergent_barrier(unsigned *y)
 {
     if (threadIdx.x % 32 < 16) {

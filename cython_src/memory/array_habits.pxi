@@ -1,0 +1,26 @@
+# Habits of arrays that a buffer refuses. It has no shape and no arithmetic: `ubridge` has both.
+
+cdef object refuse_operator(str symbol, object left, object right):
+    """Refuse an operator. Types that are no numbers, arrays or buffers may define it themselves."""
+    other = right if isinstance(left, DeviceBuffer) else left
+    if not isinstance(other, (DeviceBuffer, HostBuffer, int, float, complex, list, tuple)):
+        return NotImplemented
+    raise _errors.ArgumentTypeError(
+        f"operator {symbol}: expected tensors, got {type(left).__name__} and "
+        f"{type(right).__name__}. Make a tensor over its memory, ubridge.DeviceTensor(buffer), or launch a kernel."
+    )
+
+
+cdef object refuse_ufunc(object ufunc):
+    raise _errors.ArgumentTypeError(
+        f"np.{ufunc.__name__}: expected numpy arrays, got a DeviceBuffer. Copy it to the host with "
+        "buffer.to_numpy(), or compute on the device with ubridge.DeviceTensor(buffer)."
+    )
+
+
+cdef object refuse_assignment(object elements):
+    part = "2:8" if isinstance(elements, slice) else "i : i + 1"
+    raise _errors.ArgumentTypeError(
+        f"expected a copy, got an assignment to elements of a DeviceBuffer. Call "
+        f"buffer[{part}].copy_from(array), or assign to ubridge.DeviceTensor(buffer)."
+    )

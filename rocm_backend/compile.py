@@ -1,0 +1,122 @@
+"""Compiles kernels written with `<uhal/kernel.h>` to AMD code objects, without ROCm.
+
+    image = rocm_backend.compile.kernels(Path("kernels.cu").read_text(), "gfx942")
+    module = uhal.Module.from_bytes(image)
+
+The compiler is clang of the wheel `ziglang`, which `pip install "uhal-py[kernels]"` brings; nothing
+else in uhal calls it. It reads nothing of this machine but the source and uhal's own headers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    LibraryNotFoundError,
+)
+
+__all__ = ["kernels"]
+
+PACKAGE = "ziglang"
+FREESTANDING = Path("uhal", "hip")
+"""In the folder of headers: our replacements for a C library's headers."""
+LANGUAGE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib")
+"""Options that choose the language; without the last two clang wants a ROCm installation."""
+OBJECT = (
+    *("-O3", "--no-gpu-bundle-output"),
+    # The default identifier of a compilation is made of the path.
+    "-fuse-cuid=none",
+    # The runtime finds kernels in `.symtab`, so that stays. The compiler's notes there of each
+    # kernel's registers repeat the metadata.
+    *("-Xoffload-linker", "--discard-all"),
+)
+"""Options for a code object; the build of uhal's images uses the same."""
+INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
+"""Variables by which a machine would change the compiler's output."""
+
+_INCLUDE = Path(__file__).resolve().parents[1] / "uhal" / "include"
+_TARGET = re.compile(r"gfx[0-9a-f]+(?:-generic)?(?::(?:xnack|sramecc)[+-])*")
+
+
+def kernels(source: str, target: str, options: Sequence[str] = ()) -> bytes:
+    """Compile the text of a kernel source to a code object for `Module.from_bytes`.
+
+    `target` is the device's, such as `"gfx942"` or `"gfx90a:xnack-"`. `options` are clang's, such
+    as `["-DTILE=32", "-I/my/headers"]`. The image has names and types of all parameters.
+
+    Raises `LibraryNotFoundError` when the wheel is missing, `ArgumentValueError` for a text that
+    is no target, `DeviceError` with the compiler's words when the source does not compile. Any
+    thread may call it.
+    """
+    if not isinstance(source, str):
+        raise ArgumentTypeError(f"source: expected a str, got {type(source).__name__}")
+    if not isinstance(target, str) or not _TARGET.fullmatch(target):
+        raise ArgumentValueError(f"target: expected a target such as 'gfx942', got {target!r}")
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise ArgumentTypeError(f"options: expected a sequence of str, got {options!r}")
+    with tempfile.TemporaryDirectory() as folder:
+        linker = write_linker(Path(folder))
+        output = Path(folder, "kernels.hsaco")
+        command = [*front_end(str(_INCLUDE)), f"-B{linker}", f"--offload-arch={target}"]
+        done = subprocess.run(
+            [*command, *LANGUAGE, *OBJECT, *options, "-", "-o", str(output)],
+            input=source,
+            capture_output=True,
+            encoding="utf-8",
+            env={name: value for name, value in os.environ.items() if name not in INFLUENCES},
+        )
+        if done.returncode != 0:
+            raise DeviceError(
+                f"rocm_backend.compile: {(done.stdout + done.stderr).strip()}",
+                backend="rocm",
+                call="clang",
+            )
+        return output.read_bytes()
+
+
+def front_end(include: str) -> list[str]:
+    """Return the compiler's command with its headers; uhal's are in `include`.
+
+    Raises `LibraryNotFoundError` when it is not installed.
+    """
+    try:
+        version(PACKAGE)
+        found = importlib.util.find_spec(PACKAGE)
+    except (PackageNotFoundError, ImportError):
+        found = None
+    if found is None or found.origin is None:
+        raise LibraryNotFoundError(
+            "compiling for AMD devices needs clang of the wheel ziglang: "
+            'pip install "uhal-py[kernels]"',
+            backend="rocm",
+        )
+    builtin = Path(found.origin).resolve().parent / "lib" / "include"
+    headers = (f"-I{include}", "-isystem", str(Path(include, FREESTANDING)))
+    return [
+        *(sys.executable, "-m", PACKAGE, "clang", "-nostdinc"),
+        *headers,
+        *("-isystem", str(builtin)),
+    ]
+
+
+def write_linker(folder: Path) -> Path:
+    """Write the `lld` that clang's driver calls; it has another name in the wheel."""
+    linker = folder / "lld"
+    python = shlex.quote(sys.executable)
+    # The driver passes `-flavor gnu` first.
+    text = f'#!/bin/sh\nshift 2\nexec {python} -m {PACKAGE} ld.lld "$@"\n'
+    linker.write_text(text, encoding="utf-8")
+    linker.chmod(0o755)
+    return folder
