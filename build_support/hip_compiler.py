@@ -64,7 +64,16 @@ def compile_hsaco(
     with tempfile.TemporaryDirectory() as folder:
         linker = write_linker(Path(folder))
         run_compiler(
-            [*_clang(), f"-B{linker}", *options, *LANGUAGE, *OBJECT, str(source), "-o", str(output)],
+            [
+                *_clang(),
+                f"-B{linker}",
+                *options,
+                *LANGUAGE,
+                *OBJECT,
+                str(source),
+                "-o",
+                str(output),
+            ],
             root,
         )
     # The linker makes a program of it.

@@ -52,7 +52,8 @@ class ModuleVerbs(Backend):
         call = "cuModuleGetGlobal_v2"
         status = self._library.unchecked(call)(address, size, module, name.encode())
         if status != 0:
-            raise from_code(self, call, status, f"it was asked for the variable {name!r}")
+            note = f"it was asked for the variable {name!r}; nvcc exports none without -rdc=true"
+            raise from_code(self, call, status, note)
         return address.value, size.value
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:

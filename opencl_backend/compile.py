@@ -26,6 +26,7 @@ from uhal.errors import (
     DeviceError,
     LibraryNotFoundError,
 )
+from uhal.images.kernel_source import template_advice
 from uhal.images.spirv import SpirvModule
 from uhal.images.spirv_words import OP_TYPE_INT
 
@@ -70,7 +71,8 @@ def kernels(source: str, options: Sequence[str] = ()) -> bytes:
         )
         if done.returncode != 0:
             raise DeviceError(
-                f"opencl_backend.compile: {(done.stdout + done.stderr).strip()}",
+                f"opencl_backend.compile: {(done.stdout + done.stderr).strip()}"
+                f"{template_advice(source)}",
                 backend="opencl",
                 call="clang",
             )

@@ -26,6 +26,7 @@ from uhal.errors import (
     DeviceError,
     LibraryNotFoundError,
 )
+from uhal.images.kernel_source import template_advice
 
 __all__ = ["kernels"]
 
@@ -79,7 +80,8 @@ def kernels(source: str, target: str, options: Sequence[str] = ()) -> bytes:
         )
         if done.returncode != 0:
             raise DeviceError(
-                f"rocm_backend.compile: {(done.stdout + done.stderr).strip()}",
+                f"rocm_backend.compile: {(done.stdout + done.stderr).strip()}"
+                f"{template_advice(source)}",
                 backend="rocm",
                 call="clang",
             )

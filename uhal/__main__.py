@@ -22,7 +22,7 @@ _PACKAGE = Path(__file__).resolve().parent
 _CFLAGS_HELP = """\
 Print the options that compile a kernel source for the host backend:
 
-    c++ $(python -m uhal cflags) kernel.cpp -o kernel.so
+    c++ -x c++ kernel.cu -x none $(python -m uhal cflags) -o kernel.so
 
 With --checked, accesses of the kernels are checked when they run. With --include only the folder
 of the headers is named, for nvcc and others: nvcc $(python -m uhal cflags --include) --ptx k.cu

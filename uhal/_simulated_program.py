@@ -25,7 +25,7 @@ Run a program on a simulated driver, or launch one kernel of an image.
 A program finds the simulated library where it looks for the vendor's. One for CUDA may compile to
 cubins by NVRTC, nvJitLink or nvcc: their PTX goes along, and is what runs. Its settings:
   --backend cuda        whose driver is simulated: cuda, rocm or tops
-  --profile sm_90       the device
+  --profile sm_90       the device (default: sm_86; for a kernel of an image sm_90)
   --check strict        what is checked of kernels: 0, 1 or strict
   --seed 7              of the order in which threads run
   --count               count what kernels ask of memory, and print it at the end, to stderr

@@ -1,7 +1,8 @@
 """Compiles kernel sources at run time if there is a compiler; nothing in uhal needs it.
 
 `host` calls the C++ compiler (`c++`, or the variable `CXX`) for kernels written with
-`<uhal/kernel.h>`. For OpenCL there is `opencl_backend.compile.kernels`. `cuda` uses NVRTC through
+`<uhal/kernel.h>`. For OpenCL there is `opencl_backend.compile.kernels`,
+for AMD devices `rocm_backend.compile.kernels`. `cuda` uses NVRTC through
 cuda.core's `Program`; both come with the extra `cuda` (`pip install "uhal-py[cuda]"`). `hip` uses
 hiprtc through hip-python, from the extra `rocm`, and needs ROCm's `libhiprtc.so`.
 `Module.from_bytes` loads their results.
@@ -21,6 +22,7 @@ from typing import Any, Literal
 from uhal._refusal import describe
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
 from uhal.images import cpu_level
+from uhal.images.kernel_source import template_advice
 
 __all__ = ["cuda", "hip", "host"]
 
@@ -109,7 +111,8 @@ def host(
                 "or name yours in the variable CXX"
             ) from error
         if done.returncode != 0:
-            raise DeviceError(f"uhal.compile.host: {done.stderr.strip()}", call=command[0])
+            advice = template_advice(path.read_text(encoding="utf-8", errors="replace"))
+            raise DeviceError(f"uhal.compile.host: {done.stderr.strip()}{advice}", call=command[0])
         return output.read_bytes()
 
 

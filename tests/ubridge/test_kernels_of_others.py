@@ -186,5 +186,6 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     device = Device(0, "host")
     assert images.modules() == ["binary", "unary"]
     assert images.find("unary", device).path == tmp_path / "unary.spv"
-    with pytest.raises(NotFoundError, match="no kernel module 'ternary'; did you mean unary or binary"):
+    expected = "no kernel module 'ternary'; did you mean unary or binary"
+    with pytest.raises(NotFoundError, match=expected):
         images.find("ternary", device)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,7 +16,10 @@ from typing import Any
 import pytest
 
 import uhal.compile
+from tests.host_kernels import has_compiler
+from tests.requirements import missing, needed
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
+from uhal.images.hsaco import read_hsaco
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = 'extern "C" __global__ void k(float *x) { x[0] = 1; }'
@@ -139,3 +145,46 @@ def test_the_real_compiler() -> None:
     assert image.startswith(b"\x7fELF")
     with pytest.raises(DeviceError, match="oops"):
         uhal.compile.cuda("oops", {"arch": "sm_90"}, target="cubin")
+
+
+TEMPLATE = """#include <uhal/kernel.h>
+template <class T>
+KERNEL(scale, (u64 n, T a, T *x)) { GRID_STRIDE(i, n) { x[i] *= a; } }
+"""
+
+
+@pytest.mark.parametrize("target", ["host", "opencl", "rocm"])
+def test_a_kernel_as_template_is_explained(target: str) -> None:
+    if target == "host":
+        if not has_compiler():
+            missing("kernels are compiled here")
+        compiled: Any = uhal.compile.host
+    else:
+        if not importlib.util.find_spec("ziglang"):
+            missing("needs the extra kernels")
+        kernels = importlib.import_module(f"{target}_backend.compile").kernels
+        compiled = partial(kernels, target="gfx942") if target == "rocm" else kernels
+    with pytest.raises(DeviceError, match=r"error: (.|\n)*A KERNEL cannot be a template: "):
+        compiled(TEMPLATE)
+    with pytest.raises(DeviceError) as caught:
+        compiled(TEMPLATE.replace("template <class T>", "typedef int T; oops"))
+    assert "template" not in str(caught.value)
+
+
+@needed(importlib.util.find_spec("ziglang"), "needs the extra kernels")
+def test_code_objects_without_rocm() -> None:
+    from rocm_backend.compile import kernels
+
+    source = (
+        "#include <uhal/kernel.h>\nKERNEL(set, (u32 n, f32 *x)) { GRID_STRIDE(i, n) x[i] = F; }"
+    )
+    image = kernels(source, "gfx1100", ["-DF=2"])
+    assert read_hsaco(image).signatures["set"].declaration == "u32 n, f32* x"
+    with pytest.raises(DeviceError, match=r"rocm_backend\.compile: <stdin>:2:.*error"):
+        kernels(source, "gfx1100")
+    with pytest.raises(ArgumentValueError, match="expected a target such as 'gfx942', got 'sm_90'"):
+        kernels(source, "sm_90")
+    with pytest.raises(ArgumentTypeError, match="source: expected a str"):
+        kernels(Path("kernels.cu"), "gfx942")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="options: expected a sequence"):
+        kernels(source, "gfx942", "-DF=2")

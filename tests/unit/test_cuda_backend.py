@@ -429,7 +429,7 @@ def test_every_failure_is_raised(
 
 def test_a_missing_global(opened: CudaBackend, fake: Fake) -> None:
     fake.answer("cuModuleGetGlobal_v2", header().constants["CUDA_ERROR_NOT_FOUND"])
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError, match="'table'; nvcc exports none without -rdc=true"):
         opened.module_global(0x2000, "table")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 from tests.host_kernels import has_compiler
 from tests.requirements import needed
+from uhal.images.hsaco import read_hsaco
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,6 +49,24 @@ def test_it_is_built_and_tested(project: Path) -> None:
     assert " passed" in said and "failed" not in said
     done = run(sys.executable, "program.py", "host", folder=project)
     assert done.returncode == 0 and done.stdout.startswith("host: "), done.stderr
+
+
+@needed(importlib.util.find_spec("ziglang"), "needs the extra kernels")
+@pytest.mark.parametrize("kind", ["spv", "hsaco"])
+def test_images_of_other_devices(project: Path, kind: str) -> None:
+    make(kind, project)
+    image = (project / "build" / f"kernels.{kind}").read_bytes()
+    if kind == "hsaco":
+        assert str(read_hsaco(image).signatures["saxpy"].declaration).startswith("u64 n, f32 a")
+    else:
+        assert image.startswith(b"\x03\x02\x23\x07")
+
+
+def test_a_missing_pytest_is_named(project: Path) -> None:
+    make("all", project)
+    isolated = f"PYTHON={sys.executable} -I -S"
+    done = run("make", "-s", "NVCC=no-such-compiler", isolated, "test", folder=project)
+    assert done.returncode != 0 and "-m pip install pytest" in done.stderr
 
 
 def test_what_is_there_is_left_alone(project: Path) -> None:

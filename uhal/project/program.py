@@ -9,7 +9,7 @@ import numpy as np
 from uhal import Device, DeviceBuffer, Module
 
 BUILD = Path(__file__).parent / "build"
-IMAGES = {"host": "kernels.so", "cuda": "kernels.ptx", "opencl": "kernels.spv"}
+IMAGES = {"host": "kernels.so", "cuda": "kernels.ptx", "opencl": "kernels.spv", "rocm": "kernels.hsaco"}
 """Images that `make` builds for each backend."""
 
 
