@@ -20,7 +20,7 @@ help: ## List what make can do
 	@echo "PYTHON=python3.12 chooses the interpreter, PYTEST='-k launch' passes options to pytest."
 	@echo "make test CHANGED=1 runs what your change can reach; CHANGED=main compares with main."
 
-demo: build ## Check the machine, make .venv, build, run a network on this computer's CPU
+demo: build ## Check the machine, make .venv, build, compare a random network with numpy
 	@$(VENV_PYTHON) -m uhal network_test
 	@echo "Next: .venv/bin/python -m uhal doctor · examples/01_devices.py · make test"
 
@@ -127,11 +127,12 @@ format: ## Put Python, C and C++ into the project's style
 	$(VENV_PYTHON) -m ruff format .
 	$(VENV_PYTHON) -m build_support.formatting
 
-types: ## Check types with mypy, and the lane against its stubs
+types: ## Check types with mypy, the lane against its stubs, and a program with typos
 	@$(ENVIRONMENT) dev
 	$(VENV_PYTHON) -m mypy
 	$(VENV_PYTHON) -m mypy.stubtest uhal._lane --mypy-config-file pyproject.toml --concise \
 		--ignore-missing-stub --ignore-disjoint-bases --allowlist build_support/stubtest_allowlist.txt
+	$(VENV_PYTHON) -m build_support.typos
 
 check: lint types test docs ## All that a change must pass
 

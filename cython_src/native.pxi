@@ -188,6 +188,8 @@ cdef extern from "launch/vectorcall.h":
 
 
 cdef extern from "Python.h":
+    ctypedef struct PyCodeObject:
+        PyObject *co_filename
     int Py_IsInitialized() nogil
     int PyBuffer_FillInfo(
         Py_buffer *view, object exporter, void *memory, Py_ssize_t bytes, int readonly, int flags

@@ -6,7 +6,7 @@ Importing it opens no driver library and starts no thread. `Api.quick_init()` fi
 from __future__ import annotations
 
 from uhal import _installation as _installation
-from uhal import dtypes, errors
+from uhal import _tracebacks, dtypes, errors
 from uhal._lane import (
     BoundLaunch,
     DeviceBuffer,
@@ -49,6 +49,7 @@ from uhal.launch_config import LaunchConfig
 from uhal.module import Module
 from uhal.profiler import Profile, annotate, is_profiling, profile
 from uhal.signature import Parameter, Signature
+from uhal.timing import Timing, bench
 
 __all__ = [
     "Api",
@@ -78,6 +79,8 @@ __all__ = [
     "Profile",
     "annotate",
     "is_profiling",
+    "bench",
+    "Timing",
     "dtypes",
     "DType",
     "as_dtype",
@@ -99,3 +102,5 @@ __all__ = [
     "DeviceWarning",
     "__version__",
 ]
+
+_tracebacks.install_from_environment()

@@ -18,13 +18,14 @@ from uhal._lane import DeviceBuffer, Function, HostBuffer
 from uhal.errors import DeviceError
 
 _REPR_LIMIT = 60
+_PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def call_site() -> str:
     """Return `file.py:line` of the innermost frame outside uhal and ubridge."""
     frame: FrameType | None = sys._getframe(1)
     outermost = frame
-    while frame is not None and _is_ours(frame):
+    while frame is not None and is_frame_of_ours(frame):
         outermost = frame
         frame = frame.f_back
     found = frame or outermost
@@ -33,12 +34,23 @@ def call_site() -> str:
     return f"{os.path.basename(found.f_code.co_filename)}:{found.f_lineno}"
 
 
-def _is_ours(frame: FrameType) -> bool:
+def is_frame_of_ours(frame: FrameType) -> bool:
+    """Say whether a frame runs code of uhal, ubridge or a backend; examples are programs."""
     module = str(frame.f_globals.get("__name__", ""))
     package = module.partition(".")[0]
     if module.startswith("uhal.examples"):
         return False
     return package in ("uhal", "ubridge") or package.endswith("_backend")
+
+
+def is_file_of_ours(path: str) -> bool:
+    """Say whether a source file belongs to uhal, ubridge or a backend; examples are programs."""
+    if not os.path.isabs(path):
+        return False
+    parts = os.path.relpath(path, _PACKAGES).split(os.sep)
+    if parts[:2] == ["uhal", "examples"]:
+        return False
+    return parts[0] in ("uhal", "ubridge") or parts[0].endswith("_backend")
 
 
 def refuse(where: str, problem: str, error: type[DeviceError], backend: str | None) -> NoReturn:

@@ -7,7 +7,8 @@ cdef object refuse_operator(str symbol, object left, object right):
         return NotImplemented
     raise _errors.ArgumentTypeError(
         f"operator {symbol}: expected tensors, got {type(left).__name__} and "
-        f"{type(right).__name__}. Make a tensor over its memory, ubridge.DeviceTensor(buffer), or launch a kernel."
+        f"{type(right).__name__}. Make a tensor over its memory, ubridge.DeviceTensor(buffer), or "
+        "launch a kernel."
     )
 
 

@@ -319,12 +319,49 @@ cdef uhal_profile_record *new_record(ProfileSession session, int kind) except? N
     return record
 
 
-cdef inline void note_line(uhal_profile_record *record) noexcept:
-    """Note the line of Python that is being executed."""
+cdef inline int note_line(uhal_profile_record *record) except -1:
+    """Note the line of the program that is being executed, outside of uhal and ubridge."""
     cdef int offset = 0
     cdef PyObject *code = uhal_callsite(&offset)
+    if code != NULL and is_file_of_ours((<PyCodeObject *>code).co_filename):
+        return note_outer_line(record)
     record.instruction_offset = offset
     record.code = own(<object>code) if code != NULL else NULL
+    return 0
+
+
+cdef int note_outer_line(uhal_profile_record *record) except -1:
+    """Note the line of the innermost frame outside of uhal and ubridge, else the innermost line."""
+    innermost = frame = _sys._getframe()
+    while frame is not None and is_file_of_ours(<PyObject *>frame.f_code.co_filename):
+        frame = frame.f_back
+    found = innermost if frame is None else frame
+    record.instruction_offset = found.f_lasti
+    record.code = own(found.f_code)
+    return 0
+
+
+cdef object last_file = None            # the file that was asked about last, and the answer
+cdef bint last_file_is_ours = False
+cdef dict files_of_ours = {}
+
+
+cdef inline bint is_file_of_ours(PyObject *file) except -1:
+    """Whether a source file belongs to uhal, ubridge or a backend. Most calls repeat the last."""
+    global last_file, last_file_is_ours
+    if file != <PyObject *>last_file:
+        known = files_of_ours.get(<object>file)
+        if known is None:
+            known = files_of_ours[<object>file] = _is_file_of_ours(<object>file)
+        last_file = <object>file
+        last_file_is_ours = known
+    return last_file_is_ours
+
+
+cdef bint _is_file_of_ours(str file) except -1:
+    from uhal._refusal import is_file_of_ours
+
+    return is_file_of_ours(file)
 
 
 cdef uint32_t subject_named(ProfileSession session, str name) except? 0:

@@ -43,9 +43,9 @@ def result(program: ModuleType, inputs: dict[str, np.ndarray], device: Device) -
 def test_the_known_result(
     program: ModuleType, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program.main(options) == 0
+    assert program.main([*options, "--constant", "--table"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1:15] == [" ".join(["0.00272"] * 14)] * 14
+    assert lines[2:16] == [" ".join(["0.00272"] * 14)] * 14
     assert lines[-1] == "Launched compute kernel successfully."
 
 
@@ -54,9 +54,15 @@ def test_random_networks(
     program: ModuleType, options: list[str], n: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(rounds(5, 1000)):
-        assert program.main([*options, "--random", "--n", str(n)]) == 0
+        assert program.main([*options, "--n", str(n)]) == 0
         out = capsys.readouterr().out
-        assert f"--random --n {n} --seed " in out
+        assert f"matrices of {n} x {n}, random (--seed " in out
+        found, expected = (
+            np.array(out.partition(who)[2].splitlines()[0].removesuffix("…").split(), np.float64)
+            for who in ("device, f32", "numpy, f64")
+        )
+        assert 0 < found.size <= 6 and found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, atol=2e-5 * max(1, np.abs(expected).max()))
 
 
 def test_a_seed_repeats_its_network(
@@ -64,7 +70,7 @@ def test_a_seed_repeats_its_network(
 ) -> None:
     results = []
     for each in (seed, seed, seed + 1):
-        assert program.main([*options, "--random", "--json", "--seed", str(each)]) == 0
+        assert program.main([*options, "--json", "--seed", str(each)]) == 0
         results.append(json.loads(capsys.readouterr().out)["result"])
     assert results[0] == results[1] != results[2]
 
@@ -125,7 +131,7 @@ def test_a_wrong_result_is_exit_status_1(
         (["--n", "2"], "--n 2: the 3 x 3 convolution needs matrices of at least 3 x 3"),
         (["--n", "-5"], "at least 3 x 3"),
         (["--n", "many"], "invalid int value"),
-        (["--random", "--seed", "-1"], "a seed is not negative"),
+        (["--seed", "-1"], "a seed is not negative"),
     ],
 )
 def test_wrong_options_are_exit_status_2(
@@ -156,7 +162,7 @@ def test_what_cannot_be_written_is_exit_status_3(
 def test_json_holds_everything(
     program: ModuleType, options: list[str], device: Device, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program.main([*options, "--json", "--time", "--n", "5"]) == 0
+    assert program.main([*options, "--constant", "--json", "--time", "--n", "5"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["backend"] == device.backend
     assert report["n"] == 5
@@ -173,9 +179,7 @@ def test_save_holds_inputs_weights_every_layer_and_the_result(
     program: ModuleType, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "network.npz"
-    assert (
-        program.main([*options, "--random", "--seed", "7", "--n", "11", "--save", str(path)]) == 0
-    )
+    assert program.main([*options, "--seed", "7", "--n", "11", "--save", str(path)]) == 0
     saved = dict(np.load(path))
     inputs = program.random_inputs(11, 7)
     for name, values in inputs.items():
@@ -204,5 +208,5 @@ def test_time_prints_a_row_for_each_layer(
 def test_large_results_are_cut(
     program: ModuleType, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program.main([*options, "--n", "40"]) == 0
+    assert program.main([*options, "--table", "--n", "40"]) == 0
     assert "(the upper left 14 x 14 of 38 x 38)" in capsys.readouterr().out

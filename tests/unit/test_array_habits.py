@@ -53,12 +53,13 @@ def test_another_type_may_define_the_operator(bench: Bench) -> None:
 def test_functions_and_arrays_of_numpy(bench: Bench) -> None:
     buffer: Any = bench.buffer(4, "f32")
     array: Any = np.ones(4, np.float32)
-    for attempt in (
+    attempts: tuple[Callable[[], object], ...] = (
         lambda: np.exp(buffer),
         lambda: array + buffer,
         lambda: buffer + array,
         lambda: np.float32(2) * buffer,
-    ):
+    )
+    for attempt in attempts:
         with pytest.raises(ArgumentTypeError, match=r"np\.\w+: .*buffer\.to_numpy\(\), or compute"):
             attempt()
 

@@ -73,7 +73,7 @@ def test_03_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["network_test", "component_test"])
 def test_programs_run_as_a_file_and_as_a_command(name: str, tmp_path: Path) -> None:
-    options = ("--backend", "host", *(("--seed", "1") if name == "component_test" else ()))
+    options = ("--backend", "host", "--seed", "1")
     as_file = run(ROOT / "examples" / f"{name}.py", tmp_path, *options)
     assert as_file.returncode == 0, as_file.stderr
     as_command = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import ubridge
 import uhal
 from tests.counting_bench import Bench
 from tests.counting_driver import ILLEGAL_ADDRESS, CountingDriver
+from uhal._refusal import is_file_of_ours
 from uhal.errors import DeviceError
 from uhal.profiler import command, summary, vendor_ranges
 from uhal.profiler.bandwidth import copy_bandwidth
@@ -73,6 +75,29 @@ def test_rows_sum_up_to_what_was_done(found: uhal.Profile) -> None:
     assert use.busy + use.idle_host + use.idle_device == use.last - use.first
     spent = sum(row.on_device.total for row in found.work if row.on_device)
     assert use.busy == spent  # one stream: nothing overlaps
+
+
+def test_every_line_is_the_programs(device: uhal.Device, rng: np.random.Generator) -> None:
+    """First calls pass through Python of ubridge; its lines say nothing to a reader."""
+    values = rng.standard_normal((6, 8), dtype=np.float32)
+    with uhal.profile() as found:
+        x = ubridge.asarray(values)
+        y = ubridge.softmax(x.T[::2], axis=0) + ubridge.full((4, 1), 2.0)
+        y[0] = 1
+        ubridge.concatenate([y, ubridge.zeros(y.shape)]).to_numpy()
+    kinds = {KINDS[kind] for kind in found.records.rows["kind"]}
+    assert {"launch", "h2d", "d2h", "allocate"} <= kinds
+    lines = {found.records.lines[line] for line in found.records.rows["line"]} - {""}
+    assert lines and all(re.fullmatch(r"test_profile\.py:\d+", line) for line in lines), lines
+
+
+def test_files_of_ours() -> None:
+    folder = Path(uhal.__file__).parent
+    packages = folder.parent
+    for file in (ubridge.__file__, packages / "host_backend" / "a.py", folder / "api.py"):
+        assert is_file_of_ours(str(file))
+    for file in (__file__, folder / "examples" / "a.py", "<string>", "uhal/api.py", os.__file__):
+        assert not is_file_of_ours(str(file))
 
 
 def test_ranges_lie_in_each_other(found: uhal.Profile) -> None:
