@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from simulators.ptx import families  # noqa: F401
 from simulators.ptx.table import ROWS
+from tests.ptx.ptxas import compiled, needs_ptxas, targets
 from uhal.ptx.instructions import FORMS, MMA_REGISTERS, SPECIAL, Form, find, needs
 
 TOKENS = {"t", "t0", "w", "n", "l", "[]", "pred", "f32", "f64"} | {
@@ -40,7 +39,6 @@ def test_a_form_is_well_described(form: Form, seed: int) -> None:
 # -- as ptxas has it -------------------------------------------------------------------------------
 
 WIDTHS = {"8": "b", "16": "h", "32": "r", "64": "d"}
-PTXAS = shutil.which("ptxas")
 LEFT_OUT = {
     **dict.fromkeys(("bra", "brx.idx", "call", "ret", "exit"), "every kernel has it"),
     **dict.fromkeys(("wmma.load", "wmma.store", "wmma.mma"), "nvcc's kernels have it"),
@@ -110,23 +108,20 @@ def module(target: int, version: tuple[int, int], lines: list[str]) -> str:
     )
 
 
-def refused_lines(text: str, target: int, folder: Path) -> dict[int, str]:
+def refused_lines(text: str, target: str, folder: Path) -> dict[int, str]:
     """ptxas' messages for rejected lines."""
-    path = folder / "text.ptx"
-    path.write_text(text)
-    command = [str(PTXAS), "-O0", f"-arch=sm_{target}", str(path), "-o", str(folder / "out")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = compiled(text, target, folder, "-O0")
     found = re.findall(r"line (\d+); (?:error|fatal)\s*:\s*(.*)", done.stdout + done.stderr)
     assert found or done.returncode == 0, done.stderr
     return {int(line): words for line, words in found}
 
 
-TARGETS = {75: (6, 3), 80: (7, 0), 89: (7, 8), 90: (7, 8), 100: (8, 6)}
+FIRST_TARGETS = {75: (6, 3), 80: (7, 0), 89: (7, 8), 90: (7, 8), 100: (8, 6)}
 """Targets, and the first version of PTX that has each."""
 
 
-@pytest.mark.skipif(PTXAS is None, reason="ptxas is not on the PATH")
-@pytest.mark.parametrize("target", TARGETS)
+@needs_ptxas
+@pytest.mark.parametrize("target", FIRST_TARGETS)
 def test_ptxas_takes_forms_from_their_first_target_and_version(
     target: int, seed: int, tmp_path: Path
 ) -> None:
@@ -142,16 +137,18 @@ def test_ptxas_takes_forms_from_their_first_target_and_version(
         found = find(spelling)
         assert found is not None
         least, version = needs(spelling)
-        if next(one for one in TARGETS if one >= least) == target:
-            version = max(version, TARGETS[target])
+        if next(one for one in FIRST_TARGETS if one >= least) == target:
+            version = max(version, FIRST_TARGETS[target])
             by_version.setdefault(version, []).append(statement(found, spelling))
     assert by_version
     for version, lines in sorted(by_version.items()):
         text = module(target, version, lines)
-        refused = refused_lines(text, target, tmp_path)
-        assert not refused, [
-            f"{text.splitlines()[one - 1]}: {words}" for one, words in refused.items()
-        ]
+        for runs_on in targets(target, rng):
+            refused = refused_lines(text, runs_on, tmp_path)
+            assert not refused, [
+                f"{runs_on}, {text.splitlines()[one - 1]}: {words}"
+                for one, words in refused.items()
+            ]
 
 
 def test_special_registers_are_executed() -> None:

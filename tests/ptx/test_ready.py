@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.ptx.conftest import Array, Launch
+from tests.ptx.ptxas import compiled, needs_ptxas, targets
 from tests.ptx.test_values import numpy_type
 from uhal import ptx
 from uhal.ptx import Kernel, Type, f32, ready
@@ -193,16 +193,14 @@ def test_every_ready_kernel_has_a_test() -> None:
     assert all(f"ready.{name}(" in text for name in MAKERS)
 
 
-@pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not on the PATH")
+@needs_ptxas
 @pytest.mark.parametrize("name", MAKERS)
-def test_ptxas_takes_it_from_its_first_target_to_sm_100(name: str, tmp_path: Path) -> None:
+def test_ptxas_takes_it_from_its_first_target_to_sm_100(
+    name: str, tmp_path: Path, seed: int
+) -> None:
     text = MAKERS[name]().ptx
     first = int(text.partition(".target sm_")[2].split()[0])
     assert first == (80 if name == "tensor_gemm" else 75)
-    path = tmp_path / "kernel.ptx"
-    path.write_text(text)
-    targets = [one for one in (75, 80, 86, 89, 90, 100) if one >= first]
-    for target in (targets[0], targets[-1]):
-        command = ["ptxas", f"-arch=sm_{target}", str(path), "-o", str(tmp_path / "out")]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    for target in targets(first, random.Random(seed)):
+        done = compiled(text, target, tmp_path)
+        assert done.returncode == 0, f"{target}: {done.stderr}"
