@@ -68,7 +68,7 @@ class Work:
     prepare: Prepare
     gates: tuple[Gate, ...] = ()
     peers: tuple[str, ...] = ()
-    """Works in the file of peers."""
+    """Works in the file of peers; `ubridge` and one of the works here, as recorded."""
     rows: int = 0
     """Rows of the matrix, for a product with a vector."""
 
@@ -488,8 +488,9 @@ def _line(one: dict[str, Any]) -> str:
 def verdicts(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row a gate, as `python -m benchmarks` reads them."""
     rows = []
-    peers = {f"{row['peer']} {row['work']}": row for row in json.loads(PEERS.read_text())}
     recorded = {row["work"]: row["numbers"] for row in json.loads(RECORD.read_text())}
+    peers = {f"{row['peer']} {row['work']}": row for row in json.loads(PEERS.read_text())}
+    peers |= {f"ubridge {work}": numbers for work, numbers in recorded.items()}
     for one in found:
         for gate in one["gates"]:
             row = {
@@ -502,7 +503,7 @@ def verdicts(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             row["peers"] = {
                 name: peers[name][gate["number"]]
                 for name in one["peers"]
-                if gate["number"] in peers[name]
+                if gate["number"] in peers.get(name, {})
             }
             rows.append({**row, "holds": holds(row)})
     return rows

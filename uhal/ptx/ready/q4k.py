@@ -19,7 +19,8 @@ def q4k_gemv() -> ptx.Kernel:
     """Return `q4k_gemv(u32 rows, u32 k, const u32* w, const i32* x, const f32* scales, f32* out)`.
 
     w is (rows, k / 256) super-blocks of GGUF's Q4_K, x signed bytes, four a word, with one scale
-    for each 32 of them; k is a multiple of 256. Grid ⌈rows / 4⌉, block 128: a warp for each row.
+    for each 32 of them; all begin at a multiple of 16 bytes, k is a multiple of 256. Grid
+    ⌈rows / 4⌉, block 128: a warp for each row.
     """
 
     @ptx.kernel(
@@ -31,24 +32,27 @@ def q4k_gemv() -> ptx.Kernel:
         with if_(row < rows):
             total = variable(f32, 0)
             own = w.at(u64(row) * u64(k >> 8) * WORDS)
-            # A lane takes every fourth super-block, and in it one of eight groups of 32 weights.
-            group = lane & 7
+            # Eight lanes share a super-block, 16 bytes each: weights of two groups of 32.
+            part = lane & 7
+            chunk, late, shift = part >> 1, part > 3, (part >> 1 & 1) * 16
             for block in loop(lane >> 3, k >> 8, 4):
                 at = own.at(block * WORDS)
-                d, least = (f32(one) for one in unpack(at[0], f16))
-                words = [(at[1 + i] >> (group & 3) * 8) & 255 for i in range(3)]
-                low, high = words[2] & 15, words[2] >> 4
-                early = group < 4
-                scale = select(early, words[0] & 63, low | (words[0] >> 6) << 4)
-                minimum = select(early, words[1] & 63, high | (words[1] >> 6) << 4)
-                dot, summed = variable(i32, 0), variable(i32, 0)
-                for i in range(8):
-                    packed = at[4 + i + (group >> 1) * 8] >> (group & 1) * 4
-                    given = x[block * 64 + group * 8 + i]
-                    dot.set(dot4(packed & 0x0F0F0F0F, given, dot))
-                    summed.set(dot4(u32(0x01010101), given, summed))
-                part = d * f32(scale) * f32(dot) - least * f32(minimum) * f32(summed)
-                total.set(fma(part, scales[block * 8 + group], total))
+                head = at.load(0, 4)
+                d, least = (f32(one) for one in unpack(head[0], f16))
+                a, b, c = (one >> shift for one in head[1:])
+                scale = select(late, (c & 0x0F0F) | (a & 0xC0C0) >> 2, a & 0x3F3F)
+                minimum = select(late, (c >> 4 & 0x0F0F) | (b & 0xC0C0) >> 2, b & 0x3F3F)
+                words = at.load(part * 4 + 4, 4)
+                factors = scales.load(block * 8 + chunk * 2, 2)
+                for upper, factor in enumerate(factors):
+                    dot, summed = i32(0), i32(0)
+                    given = x.load(block * 64 + chunk * 16 + (part & 1) * 4 + 8 * upper, 4)
+                    for word, four in zip(words, given, strict=True):
+                        dot = dot4(word >> 4 * upper & 0x0F0F0F0F, four, dot)
+                        summed = dot4(u32(0x01010101), four, summed)
+                    weight = d * f32(scale >> 8 * upper & 255) * f32(dot)
+                    offset = least * f32(minimum >> 8 * upper & 255) * f32(summed)
+                    total.set(fma(weight - offset, factor, total))
             whole = warp_reduce(total.copy(), operator.add)
             with if_(lane == 0):
                 out[row] = whole

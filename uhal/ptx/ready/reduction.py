@@ -14,11 +14,11 @@ from uhal.ptx import (
     global_size,
     if_,
     kernel,
-    loop,
     thread_index,
     variable,
 )
 from uhal.ptx.ready.blocks import block_reduce
+from uhal.ptx.ready.vectors import load, spans
 
 THREADS = 256
 
@@ -33,9 +33,10 @@ def reduce_sum(of: Type = f32) -> Kernel:
     @kernel(f"u32 n, const {of}* x, f32* out", max_threads=THREADS)
     def reduce_sum(n: Any, x: Any, out: Any) -> None:
         total = variable(f32, 0)
-        for i in loop(global_index(), n, global_size()):
-            total += f32(x[i])
-        whole = block_reduce(total, operator.add, 0, THREADS)
+        for i, count in spans(n, global_index(), global_size(), x):
+            for value in load(x, i, count):
+                total += value
+        whole = block_reduce(total, operator.add, THREADS)
         with if_(thread_index() == 0):
             out.atomic("add", 0, whole)
 

@@ -13,13 +13,13 @@ from uhal.ptx import (
     f32,
     fma,
     kernel,
-    loop,
     sqrt,
     thread_index,
     u64,
     variable,
 )
 from uhal.ptx.ready.blocks import block_reduce
+from uhal.ptx.ready.vectors import load, spans, store
 
 THREADS = 128
 
@@ -39,12 +39,13 @@ def rms_norm(of: Type = f32) -> Kernel:
         start = u64(block_index()) * u64(columns)
         row, result = x.at(start), out.at(start)
         squares = variable(f32, 0)
-        for i in loop(thread_index(), columns, THREADS):
-            value = f32(row[i])
-            squares.set(fma(value, value, squares))
-        mean = block_reduce(squares, operator.add, 0, THREADS) / f32(columns)
+        for i, count in spans(columns, thread_index(), THREADS, row):
+            for value in load(row, i, count):
+                squares.set(fma(value, value, squares))
+        mean = block_reduce(squares, operator.add, THREADS) / f32(columns)
         scale = 1 / sqrt(mean + epsilon)
-        for i in loop(thread_index(), columns, THREADS):
-            result[i] = of(f32(row[i]) * scale * f32(weight[i]))
+        for i, count in spans(columns, thread_index(), THREADS, row, weight, result):
+            pairs = zip(load(row, i, count), load(weight, i, count), strict=True)
+            store(result, i, [value * scale * factor for value, factor in pairs])
 
     return rms_norm

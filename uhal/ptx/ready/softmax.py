@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 from uhal.ptx import (
@@ -14,13 +15,13 @@ from uhal.ptx import (
     f32,
     fast_exp,
     kernel,
-    loop,
     maximum,
     thread_index,
     u64,
     variable,
 )
 from uhal.ptx.ready.blocks import block_reduce
+from uhal.ptx.ready.vectors import load, spans, store
 
 THREADS = 128
 
@@ -33,15 +34,20 @@ def softmax(of: Type = f32) -> Kernel:
     def softmax(columns: Any, x: Any, out: Any) -> None:
         start = u64(block_index()) * u64(columns)
         row, result = x.at(start), out.at(start)
+
+        def own() -> Iterator[Any]:
+            return spans(columns, thread_index(), THREADS, row, result)
+
         largest = variable(f32, -math.inf)
-        for i in loop(thread_index(), columns, THREADS):
-            largest.set(maximum(largest, f32(row[i])))
-        most = block_reduce(largest, maximum, -math.inf, THREADS)
+        for i, count in own():
+            largest.set(functools.reduce(maximum, [*load(row, i, count), largest]))
+        most = block_reduce(largest, maximum, THREADS)
         total = variable(f32, 0)
-        for i in loop(thread_index(), columns, THREADS):
-            total += fast_exp(f32(row[i]) - most)
-        scale = 1 / block_reduce(total, operator.add, 0, THREADS)
-        for i in loop(thread_index(), columns, THREADS):
-            result[i] = of(fast_exp(f32(row[i]) - most) * scale)
+        for i, count in own():
+            for value in load(row, i, count):
+                total += fast_exp(value - most)
+        scale = 1 / block_reduce(total, operator.add, THREADS)
+        for i, count in own():
+            store(result, i, [fast_exp(value - most) * scale for value in load(row, i, count)])
 
     return softmax
