@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
 
 from cuda_backend._backend import FUNCTION_OF_SLOT
-from tests.sampling import SOAK
+from tests.sampling import SOAK, rounds
 from tests.simulated.process import PROGRAMS, needs_simulator, run_freely, run_program
 
 pytestmark = needs_simulator
@@ -24,18 +25,26 @@ NOT_CALLED_AGAIN = {"cuMemAlloc_v2"}
 SETTINGS = {"UHAL_SIM_SCHEDULE": "lazy", "UHAL_SIM_CUDA_DEVICES": "2"}
 
 
+def drawn_calls(seed: int) -> set[str]:
+    """A third of the calls, all in a soak."""
+    return set(random.Random(seed).sample(sorted(CALLS), rounds(len(CALLS) // 3, len(CALLS))))
+
+
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("code", [1, 2], ids=["INVALID_VALUE", "OUT_OF_MEMORY"])
-def test_every_call_may_fail_once(code: int) -> None:
-    out = run_program("failing_calls.py", "once", str(code), "8" if SOAK else "2", **SETTINGS)
+def test_every_call_may_fail_once(code: int, seed: int) -> None:
+    calls = drawn_calls(seed)
+    told = ("once", str(code), str(rounds(2, 8)), *calls)
+    out = run_program("failing_calls.py", *told, **SETTINGS)
     # A full device is asked again once the pool has released unused memory.
     survived = {"cuMemAlloc_v2", "cuMemAllocAsync"} if code == 2 else set()
-    assert CALLS - LETTING_GO - survived <= set(out.split())
+    assert calls - LETTING_GO - survived <= set(out.split())
 
 
 def test_every_allocation_may_find_the_device_full() -> None:
-    out = run_program("failing_calls.py", "memory", **SETTINGS)
-    assert set(out.split()) == {"cuMemAlloc_v2", "cuMemAllocAsync", "cuMemHostAlloc"}
+    calls = ("cuMemAlloc_v2", "cuMemAllocAsync", "cuMemHostAlloc")
+    out = run_program("failing_calls.py", "memory", *calls, **SETTINGS)
+    assert set(out.split()) == set(calls)
 
 
 def test_a_loss_that_only_the_exit_hears_of_is_said_and_the_exit_goes_on() -> None:
@@ -47,7 +56,8 @@ def test_a_loss_that_only_the_exit_hears_of_is_said_and_the_exit_goes_on() -> No
 
 
 @pytest.mark.parametrize("code", [700, *([716, 719] if SOAK else [])])
-def test_every_call_may_bring_the_news_that_the_device_is_lost(code: int) -> None:
-    out = run_program("failing_calls.py", "sticky", str(code), **SETTINGS)
+def test_every_call_may_bring_the_news_that_the_device_is_lost(code: int, seed: int) -> None:
+    calls = drawn_calls(seed)
+    out = run_program("failing_calls.py", "sticky", str(code), *calls, **SETTINGS)
     raised = set(out.splitlines())
-    assert raised >= CALLS - LETTING_GO - NOT_CALLED_AGAIN
+    assert raised >= calls - LETTING_GO - NOT_CALLED_AGAIN

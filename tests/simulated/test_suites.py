@@ -51,7 +51,7 @@ def check_numba_cuda(files: list[str], request: pytest.FixtureRequest, folder: P
 
 def test_numba_cuda_in_short(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> None:
     short = NUMBA_CUDA.short
-    drawn = random.Random(seed).sample(short, rounds(-(-len(short) // 3), len(short)))
+    drawn = random.Random(seed).sample(short, rounds(-(-len(short) // 6), len(short)))
     check_numba_cuda(sorted(drawn), request, tmp_path)
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
 import pytest
 
 from build_support.gcu_table import REFUSED, entry_name
 from tests.requirements import missing
+from tests.sampling import SOAK
 from tops_backend import entries
 from ubridge import OPS, Op
 from ubridge.definitions.elementwise import MASKED_FILL
 from ubridge.device.images import KERNELS
 from ubridge.prepare.gcu import composed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,13 @@ class OpRow:
     """Whether it has the casts and dtypes that numpy's promotions come to."""
     images: str | None = None
     """Folder of the images it needs; a clone without them skips the row."""
+
+    def sample(self, rng: np.random.Generator, values: Iterable[T], most: int = 3) -> list[T]:
+        """All values on the host and in a soak, else a few: other devices compile each kernel."""
+        every = list(values)
+        if SOAK or self.name == "host" or len(every) <= most:
+            return every
+        return [every[index] for index in sorted(rng.permutation(len(every))[:most])]
 
     def require_promotions(self) -> None:
         if not self.promotes:

@@ -31,11 +31,11 @@ def of_family(*families: str) -> list[Op]:
 
 
 def cases(row: OpRow, rng: np.random.Generator, op: Op) -> Iterator[tuple[str, str]]:
-    """Every dtype with every layout in soak; else every dtype with three layouts."""
+    """Every dtype of `row.sample` with three layouts, in a soak with every layout."""
     dtypes = [dtype for dtype in op.dtypes if row.has(op, dtype, None)]
     if not dtypes:
         pytest.skip(f"{row.backend} has no kernel of {op.name}")
-    for dtype in dtypes:
+    for dtype in row.sample(rng, dtypes):
         layouts = LAYOUTS if SOAK else rng.choice(LAYOUTS, 3, replace=False)
         for layout in layouts:
             yield dtype, str(layout)
@@ -135,10 +135,9 @@ def test_affine(op_row: OpRow, device: Device, rng: np.random.Generator) -> None
 
 def test_where(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
     conditions = ("bool", "u8", "u32", "i64", *(("i32", "f32") if op_row.promotes else ()))
-    for dtype in OPS["where"].dtypes:
-        if not op_row.has(OPS["where"], dtype, "u8"):
-            continue
-        for condition_dtype in conditions:
+    has = [dtype for dtype in OPS["where"].dtypes if op_row.has(OPS["where"], dtype, "u8")]
+    for dtype in op_row.sample(rng, has, 4):
+        for condition_dtype in op_row.sample(rng, conditions):
             layout = str(rng.choice(LAYOUTS))
             shape = shape_of(rng, layout)
             condition = operand(rng, device, layout, condition_dtype, shape)
@@ -178,9 +177,9 @@ def test_rounding_once_is_told_from_rounding_twice() -> None:
 
 
 def test_casts(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
-    for source, target in cast_pairs():
-        if source != target and not op_row.has(OPS["astype"], source, target):
-            continue
+    has = op_row.has
+    pairs = [one for one in cast_pairs() if one[0] == one[1] or has(OPS["astype"], *one)]
+    for source, target in op_row.sample(rng, pairs, 30):
         layouts = LAYOUTS if SOAK else rng.choice(LAYOUTS, 2, replace=False)
         for layout in layouts:
             x = operand(rng, device, str(layout), source, shape_of(rng, str(layout)), special=False)

@@ -34,7 +34,7 @@ def cases(row: OpRow, rng: np.random.Generator, name: str) -> Iterator[tuple[str
     dtypes = [dtype for dtype in OPS[name].dtypes if row.has(OPS[name], dtype, None)]
     if not dtypes:
         pytest.skip(f"{row.backend} has no kernel of {name}")
-    for dtype in dtypes:
+    for dtype in row.sample(rng, dtypes):
         for layout in LAYOUTS if SOAK else rng.choice(LAYOUTS, 4, replace=False):
             yield dtype, str(layout)
 

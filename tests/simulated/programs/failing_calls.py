@@ -1,8 +1,8 @@
 """Some work that calls the whole hot table, with one call of the driver made to fail.
 
-    failing_calls.py once CODE LAST       each call, its 1st … LASTth time, in one process
-    failing_calls.py sticky CODE          each call once, a process each: the device is lost
-    failing_calls.py memory               each allocation, once the pool's own retry has failed too
+    failing_calls.py once CODE LAST CALL…   each call, its 1st … LASTth time, in one process
+    failing_calls.py sticky CODE CALL…      each call once, a process each: the device is lost
+    failing_calls.py memory CALL…           each allocation, after the pool's own retry has failed
 
 Prints the calls whose failure was raised, one a line.
 """
@@ -14,12 +14,11 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from cuda_backend._backend import FUNCTION_OF_SLOT
 from cuda_backend._library import header
 from tests.shipped_ptx import FATBINS
 from uhal import (
@@ -38,7 +37,6 @@ from uhal.errors import ArgumentValueError, DeviceError, DeviceWarning, OutOfMem
 
 IMAGE = FATBINS / "activation.fatbin"
 KEPT: list[object] = []
-CALLS = sorted(set(FUNCTION_OF_SLOT.values()))
 OUT_OF_MEMORY = header().constants["CUDA_ERROR_OUT_OF_MEMORY"]
 CLASS_OF = {1: ArgumentValueError, OUT_OF_MEMORY: OutOfMemoryError}
 # What is called when something goes: a failure leaves the driver's object where it is. So does
@@ -125,9 +123,9 @@ def let_go() -> dict[str, int]:
     return live()
 
 
-def once(code: int, last: int) -> None:
+def once(calls: Sequence[str], code: int, last: int) -> None:
     work()
-    for call in CALLS:
+    for call in calls:
         for nth in range(1, last + 1):
             before = let_go()
             fail(call, nth, code)
@@ -148,8 +146,8 @@ def once(code: int, last: int) -> None:
     assert live()["event"] < 50, live()
 
 
-def sticky(code: int) -> None:
-    for call in CALLS:
+def sticky(calls: Sequence[str], code: int) -> None:
+    for call in calls:
         child = os.fork()
         if child == 0:
             print(call if lost_by(call, code) else f"not called: {call}", flush=True)
@@ -204,10 +202,10 @@ def is_lost(ordinal: int) -> bool:
     return False
 
 
-def memory() -> None:
+def memory(calls: Sequence[str]) -> None:
     """A full device: each allocation of the work in turn fails, also when it is tried again."""
     work()
-    for call in ("cuMemAlloc_v2", "cuMemAllocAsync", "cuMemHostAlloc"):
+    for call in calls:
         for nth in range(1, 20):
             before = let_go()
             fail(call, nth, OUT_OF_MEMORY)
@@ -230,7 +228,7 @@ def memory() -> None:
         fail(call, 0, 0)
 
 
-def at_exit() -> None:
+def at_exit(_: Sequence[str]) -> None:
     """Leave with work under way on two devices, of which one turns out to be lost."""
     for ordinal in (0, 1):
         with Device(ordinal, "cuda"):
@@ -241,8 +239,16 @@ def at_exit() -> None:
 
 
 if __name__ == "__main__":
-    mode, *numbers = sys.argv[1:]
+    mode, *told = sys.argv[1:]
+    numbers = [int(one) for one in told if one.isdigit()]
+    calls = [one for one in told if not one.isdigit()]
     warnings.simplefilter("ignore", DeviceWarning)
     if mode != "sticky":
         Api.quick_init(0, "cuda")
-    {"once": once, "sticky": sticky, "memory": memory, "at_exit": at_exit}[mode](*map(int, numbers))
+    modes: dict[str, Callable[..., None]] = {
+        "once": once,
+        "sticky": sticky,
+        "memory": memory,
+        "at_exit": at_exit,
+    }
+    modes[mode](calls, *numbers)

@@ -16,7 +16,7 @@ from tests.simulators.ptx.test_floats import flushed
 from tests.simulators.ptx.test_integers import of_type
 from uhal.ptx.instructions import FORMS
 
-COUNT = rounds(64, 1024)
+COUNT = rounds(24, 1024)
 CONDITIONS = {
     "eq": operator.eq,
     "ne": operator.ne,
@@ -63,7 +63,7 @@ def sampled(name: str, rng: np.random.Generator, most: int) -> list[str]:
 
 @pytest.mark.parametrize("name", ["setp", "set"])
 def test_comparison(name: str, rng: np.random.Generator) -> None:
-    chosen = sampled(name, rng, 160)
+    chosen = sampled(name, rng, 80)
     for start in range(0, len(chosen), 80):
         cases = []
         for one in chosen[start : start + 80]:

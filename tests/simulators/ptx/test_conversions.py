@@ -17,7 +17,7 @@ from tests.simulators.ptx.test_floats import flushed, same, saturated
 from tests.simulators.ptx.test_integers import of_type
 from uhal.ptx.instructions import FORMS
 
-COUNT = rounds(96, 1024)
+COUNT = rounds(32, 1024)
 MODES = ("rn", "rz", "rm", "rp")
 WHOLE = ("rni", "rzi", "rmi", "rpi")
 
@@ -79,8 +79,7 @@ def test_conversion(source: str, rng: np.random.Generator) -> None:
     chosen = [
         one for one in spellings() if types_of(one)[1].startswith(source) and "tf32" not in one
     ]
-    if len(chosen) > rounds(160, 1 << 20):
-        chosen = [chosen[int(index)] for index in rng.permutation(len(chosen))[:160]]
+    chosen = [chosen[index] for index in rng.permutation(len(chosen))[: rounds(80, 1 << 20)]]
     for start in range(0, len(chosen), 80):
         cases = [
             Case(one, types_of(one)[0], (types_of(one)[1],)) for one in chosen[start : start + 80]
