@@ -53,7 +53,7 @@ def imported(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
 
     `from a import b` gives `a.b`, which may be a module or a name in one.
     """
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -64,6 +64,15 @@ def imported(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
                 module = ".".join([*parents, module] if module else parents)
             for alias in node.names:
                 yield f"{module}.{alias.name}", node.lineno
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield a tree's statements, without their expressions, which are most of it."""
+    pending = [tree]
+    for node in pending:
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            pending += getattr(node, field, ())
 
 
 def graph_of(files: Mapping[str, Path]) -> dict[str, set[str]]:

@@ -43,7 +43,7 @@ def inputs(rng: np.random.Generator) -> dict[Type, Any]:
     return made
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("part", range(KERNELS))
 def test_random_programs_equal_numpy(
     part: int, launch: Launch, rng: np.random.Generator, seed: int

@@ -49,7 +49,7 @@ def test_images_are_as_new_as_their_sources(module: str, manifest: dict[str, Any
     )
 
 
-@pytest.mark.drawn(2, each=("module",))
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize(
     ("capability", "driver", "expected"),
