@@ -27,14 +27,19 @@ from ubridge.creation import (
     concatenate,
     empty,
     empty_like,
+    eye,
     from_dlpack,
     from_numpy,
     full,
     full_like,
+    linspace,
+    meshgrid,
     ones,
     ones_like,
     split,
     stack,
+    tril,
+    triu,
     zeros,
     zeros_like,
 )
@@ -50,6 +55,22 @@ from ubridge.graph.ops import OpParams, TensorOp
 from ubridge.graph.running import GraphExecResult, execute_graph
 from ubridge.graph.tracing import trace
 from ubridge.indexed_products import indexed_matmul
+from ubridge.manipulation import (
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    diff,
+    expand_dims,
+    matrix_transpose,
+    moveaxis,
+    permute_dims,
+    repeat,
+    reshape,
+    roll,
+    squeeze,
+    tile,
+    unstack,
+)
 from ubridge.ops import blocks as blocks_
 from ubridge.ops import caches as caches_
 from ubridge.ops import choices as choices_
@@ -84,6 +105,15 @@ from ubridge.ops.statistics import *  # noqa: F403
 from ubridge.ops.windows import *  # noqa: F403
 from ubridge.quantized import QuantizedWeight, embedding, linear, quantized_matmul
 from ubridge.random import Generator, rand, randn
+from ubridge.searching import (
+    count_nonzero,
+    nonzero,
+    searchsorted,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
 from ubridge.tensor import DeviceTensor
 
 __all__ = [
@@ -123,6 +153,32 @@ __all__ = [
     "stack",
     "zeros",
     "zeros_like",
+    "eye",
+    "linspace",
+    "meshgrid",
+    "tril",
+    "triu",
+    "broadcast_arrays",
+    "broadcast_to",
+    "concat",
+    "diff",
+    "expand_dims",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "repeat",
+    "reshape",
+    "roll",
+    "squeeze",
+    "tile",
+    "unstack",
+    "count_nonzero",
+    "nonzero",
+    "searchsorted",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "Generator",
     "rand",
     "randn",

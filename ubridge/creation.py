@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from ubridge.core.fits import require
 from ubridge.core.layout import Layout, Shape, checked_int
-from ubridge.core.operand_checks import axis_of, whole_number
+from ubridge.core.operand_checks import axis_of, require_number, whole_number
 from ubridge.core.promotion import promoted, storage_of
 from ubridge.definitions.calls import named
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.host import HOST
 from ubridge.device.tensor_data import make
+from ubridge.ops.choices import where
 from ubridge.ops.elementwise import astype, converted
+from ubridge.ops.engine import bits_of
 from ubridge.ops.results import may_write, require_out, require_tensors
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, as_dtype
@@ -257,6 +259,127 @@ def arange(
     except (MemoryError, ValueError, ZeroDivisionError) as error:
         raise ArgumentValueError(f"arange: {error}") from None
     return DeviceTensor.from_numpy(values, device=device, stream=stream)
+
+
+@named
+def linspace(
+    start: float,
+    stop: float,
+    num: int,
+    dtype: DTypeLike = f32,
+    *,
+    endpoint: bool = True,
+    device: DeviceLike | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make `num` numbers at equal distances, from `start` to `stop`.
+
+    Without `endpoint` the last is one distance before `stop`. They are computed in f64.
+    """
+    count, element = whole_number("linspace, num", num), as_dtype(dtype).dtype
+    first, last = _number("linspace, start", start), _number("linspace, stop", stop)
+    values = _made_by_numpy(
+        "linspace",
+        lambda: np.linspace(float(first), float(last), count, endpoint=endpoint).astype(element),
+    )
+    return DeviceTensor.from_numpy(values, device=device, stream=stream)
+
+
+@named
+def eye(
+    rows: int,
+    columns: int | None = None,
+    k: int = 0,
+    dtype: DTypeLike = f32,
+    *,
+    device: DeviceLike | None = None,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Make a matrix of zeros with ones on a diagonal.
+
+    It is square by default. `k` above 0 is a diagonal above the main one, below 0 one below it.
+    """
+    height = whole_number("eye, rows", rows)
+    width = height if columns is None else whole_number("eye, columns", columns)
+    diagonal = max(-height, min(checked_int("eye, k", k), width))
+    element = as_dtype(dtype).dtype
+    values = _made_by_numpy("eye", lambda: np.eye(height, width, diagonal).astype(element))
+    return DeviceTensor.from_numpy(values, device=device, stream=stream)
+
+
+def _number(name: str, given: Any) -> float:
+    try:
+        return operator.index(given)
+    except TypeError:
+        require_number(name, given)
+        return float(given)
+
+
+def _made_by_numpy(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    try:
+        with np.errstate(all="ignore"):
+            return make()
+    except (MemoryError, OverflowError, ValueError) as error:
+        raise ArgumentValueError(f"{name}: {error}") from None
+
+
+@named
+def tril(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> DeviceTensor:
+    """Return a copy with zeros above a diagonal.
+
+    The last two axes are matrices. `k` above 0 is a diagonal above the main one, below 0 one below
+    it.
+    """
+    return _triangle("tril", x, k, True, stream)
+
+
+@named
+def triu(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> DeviceTensor:
+    """Return a copy with zeros below a diagonal.
+
+    The last two axes are matrices. `k` above 0 is a diagonal above the main one, below 0 one below
+    it.
+    """
+    return _triangle("triu", x, checked_int("triu, k", k) - 1, False, stream)
+
+
+def _triangle(
+    name: str, x: DeviceTensor, k: int, is_lower: bool, stream: StreamLike | None
+) -> DeviceTensor:
+    """A copy that keeps the elements on one side of a diagonal, which is the lower side's."""
+    require_tensors(name, x)
+    require(x.ndim >= 2, f"{name}: expected at least two axes, got shape {x.shape}")
+    rows, columns = x.shape[-2:]
+    diagonal = max(-rows, min(checked_int(f"{name}, k", k), columns))
+    lower = np.tri(rows, columns, diagonal, np.bool_)
+    kept = DeviceTensor.from_numpy(lower == is_lower, device=x.device, stream=stream)
+    bits = bits_of(x)
+    found = where(kept, bits, False, stream=stream)
+    return found if bits is x else found._made(found._buffer.view(x.dtype), found.layout, x.dtype)
+
+
+@named
+def meshgrid(*tensors: DeviceTensor, indexing: Literal["xy", "ij"] = "xy") -> list[DeviceTensor]:
+    """Return copies of rows, spread over a grid of all of them.
+
+    With `ij` axis i of the grid is that of row i; with `xy` the first two axes are exchanged.
+    """
+    require_tensors("meshgrid", *tensors)
+    require(indexing in ("xy", "ij"), f"meshgrid: expected 'xy' or 'ij', got {indexing!r}")
+    require(
+        all(one.ndim <= 1 for one in tensors),
+        f"meshgrid: expected rows, got shapes {[tuple(one.shape) for one in tensors]}",
+    )
+    order = list(range(len(tensors)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = 1, 0
+    shape = [tensors[one].size for one in order]
+    spread = []
+    for one, axis in zip(tensors, order, strict=True):
+        lengths = [1] * len(shape)
+        lengths[axis] = one.size
+        spread.append(one.reshape(lengths).broadcast_to(shape).copy())
+    return spread
 
 
 @named

@@ -43,7 +43,7 @@ FLOATS = (
     *("low", "high", "bounds", "slots", "scalar", "given"),
 )
 """Numbers that need not be ints."""
-MAKES_ARRAYS = {"arange", "Generator.words"}
+MAKES_ARRAYS = {"arange", "eye", "linspace", "Generator.words"}
 """They make arrays on the host, of any size that it holds."""
 
 
@@ -150,6 +150,26 @@ def calls() -> dict[str, Call]:
         "concatenate": (lambda axis: ub.concatenate([x, x], axis), {"axis": 1}),
         "stack": (lambda axis: ub.stack([x, x], axis), {"axis": 1}),
         "split": (lambda **given: ub.split(x, **given), {"parts": 2, "axis": 0}),
+        "linspace": (ub.linspace, {"start": 1, "stop": 2, "num": 3}),
+        "eye": (ub.eye, {"rows": 3, "columns": 4, "k": 1}),
+        "tril": (lambda k: ub.tril(x, k), {"k": 1}),
+        "triu": (lambda k: ub.triu(x, k), {"k": 1}),
+        "broadcast_to": (lambda shape: ub.broadcast_to(x, shape), {"shape": (2, 4, 6)}),
+        "concat": (lambda axis: ub.concat([x, x], axis), {"axis": 1}),
+        "count_nonzero": (lambda axis: ub.count_nonzero(x, axis), {"axis": 1}),
+        "diff": (lambda **given: ub.diff(x, **given), {"axis": 1, "n": 1}),
+        "expand_dims": (lambda axis: ub.expand_dims(x, axis), {"axis": 1}),
+        "moveaxis": (
+            lambda **given: ub.moveaxis(x, **given),
+            {"source": 0, "destination": 1},
+        ),
+        "permute_dims": (lambda axes: ub.permute_dims(x, axes), {"axes": (1, 0)}),
+        "repeat": (lambda **given: ub.repeat(x, **given), {"repeats": 2, "axis": 1}),
+        "reshape": (lambda shape: ub.reshape(x, shape), {"shape": (3, 8)}),
+        "roll": (lambda **given: ub.roll(x, **given), {"shift": 1, "axis": 1}),
+        "squeeze": (lambda axis: ub.squeeze(ub.ones((4, 1)), axis), {"axis": 1}),
+        "tile": (lambda repetitions: ub.tile(x, repetitions), {"repetitions": 2}),
+        "unstack": (lambda axis: ub.unstack(x, axis)[0], {"axis": 1}),
         "empty": (lambda shape: ub.empty(shape).shape, {"shape": 3}),
         "zeros": (ub.zeros, {"shape": 3}),
         "ones": (ub.ones, {"shape": 3}),

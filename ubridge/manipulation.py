@@ -1,0 +1,266 @@
+"""Tensors in another shape, or with their axes or elements in another order.
+
+The functions are those of the array API standard. Views share the memory of their tensor; the
+others make a new tensor by one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ubridge.core.fits import require
+from ubridge.core.layout import checked_int
+from ubridge.core.operand_checks import axes_of, axis_of, one_shape, whole_number
+from ubridge.creation import cat, concatenate
+from ubridge.definitions.calls import named
+from ubridge.definitions.elementwise import NOT_EQUAL, SUBTRACT
+from ubridge.ops.elementwise import binary
+from ubridge.ops.results import require_tensors
+from ubridge.ops.selection import take
+from ubridge.tensor import DeviceTensor
+from uhal.dtypes import bool_
+from uhal.interop import StreamLike
+
+# -- views ----------------------------------------------------------------------------------------
+
+
+@named
+def broadcast_to(x: DeviceTensor, shape: int | Iterable[int]) -> DeviceTensor:
+    """Return the view of another shape by numpy's rules."""
+    require_tensors("broadcast_to", x)
+    return x.broadcast_to(shape)
+
+
+@named
+def broadcast_arrays(*tensors: DeviceTensor) -> list[DeviceTensor]:
+    """Return views of all tensors in one shape.
+
+    Raises `ArgumentValueError` for shapes that do not broadcast.
+    """
+    require_tensors("broadcast_arrays", *tensors)
+    shapes = [one._layout.shape for one in tensors]
+    return [one.broadcast_to(one_shape("broadcast_arrays", *shapes)) for one in tensors]
+
+
+@named
+def expand_dims(x: DeviceTensor, axis: int = 0) -> DeviceTensor:
+    """Return the view with one more axis, of length 1, before `axis`."""
+    require_tensors("expand_dims", x)
+    return x.expand_dims(axis)
+
+
+@named
+def squeeze(x: DeviceTensor, axis: int | Iterable[int] | None = None) -> DeviceTensor:
+    """Return the view without axes of one element.
+
+    It drops one axis, several, or all of that length. Raises `ArgumentValueError` for an axis of
+    another length.
+    """
+    require_tensors("squeeze", x)
+    if axis is None:
+        return x.squeeze()
+    for one in sorted(axes_of("squeeze", x._layout, axis), reverse=True):
+        x = x.squeeze(one)
+    return x
+
+
+@named
+def permute_dims(x: DeviceTensor, axes: Sequence[int]) -> DeviceTensor:
+    """Return the view whose axis i is axis `axes[i]` of x."""
+    require_tensors("permute_dims", x)
+    order = axes_of("permute_dims", x._layout, axes)
+    require(
+        len(order) == x.ndim,
+        f"permute_dims, axes: expected each of {x.ndim} axes once, got {axes!r:.80}",
+    )
+    return x._viewed(x._layout.permute(order))
+
+
+@named
+def matrix_transpose(x: DeviceTensor) -> DeviceTensor:
+    """Return the view with the last two axes exchanged."""
+    require_tensors("matrix_transpose", x)
+    return x.mT
+
+
+@named
+def moveaxis(
+    x: DeviceTensor, source: int | Iterable[int], destination: int | Iterable[int]
+) -> DeviceTensor:
+    """Return the view with some axes moved to other positions.
+
+    The other axes keep their order.
+    """
+    require_tensors("moveaxis", x)
+    moved = axes_of("moveaxis", x._layout, source)
+    targets = axes_of("moveaxis", x._layout, destination)
+    require(
+        len(moved) == len(targets),
+        f"moveaxis: expected as many positions as axes, got {len(targets)} for {len(moved)}",
+    )
+    order = [axis for axis in range(x.ndim) if axis not in moved]
+    for target, axis in sorted(zip(targets, moved, strict=True)):
+        order.insert(target, axis)
+    return x._viewed(x._layout.permute(order))
+
+
+@named
+def unstack(x: DeviceTensor, axis: int = 0) -> tuple[DeviceTensor, ...]:
+    """Return the views at each index of an axis, without that axis."""
+    require_tensors("unstack", x)
+    axis = axis_of("unstack", x._layout, axis)
+    return tuple(x._viewed(x._layout.selected(axis, index)) for index in range(x.shape[axis]))
+
+
+@named
+def reshape(
+    x: DeviceTensor, shape: int | Iterable[int], *, copy: bool | None = None
+) -> DeviceTensor:
+    """Return the elements in another shape, in the same order.
+
+    It is a view if possible, or always a copy with `copy=True`. With `copy=False` elements that
+    have no view of the shape raise `ArgumentValueError`. One length may be -1.
+    """
+    require_tensors("reshape", x)
+    layout = x._layout.reshape(shape)
+    require(
+        layout is not None or copy is not False,
+        f"reshape: expected a view of shape {shape}, which these strides do not have. "
+        "Let copy be None.",
+    )
+    return x.copy().reshape(shape) if copy or layout is None else x._viewed(layout)
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+@named
+def concat(
+    tensors: Sequence[DeviceTensor], axis: int | None = 0, *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Join tensors along an axis, as `concatenate`."""
+    return concatenate(tensors, axis, stream=stream)
+
+
+@named
+def repeat(
+    x: DeviceTensor,
+    repeats: int | Sequence[int] | DeviceTensor,
+    axis: int | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return each element of an axis several times in a row.
+
+    `repeats` is one number, or one for each element of the axis; a tensor of them is read, which
+    waits. Without an axis, all elements form one row.
+    """
+    require_tensors("repeat", x)
+    if axis is None:
+        x, axis = x.ravel(), 0
+    axis = axis_of("repeat", x._layout, axis)
+    counts = [whole_number("repeat, repeats", one) for one in _several(repeats)]
+    if len(counts) == 1:
+        count = counts[0]
+        before, length, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+        spread = x.expand_dims(axis + 1).broadcast_to((*before, length, count, *behind))
+        return spread.copy(stream=stream).reshape(*before, length * count, *behind)
+    require(
+        len(counts) == x.shape[axis],
+        f"repeat, repeats: expected {x.shape[axis]} numbers, one for each element of axis {axis}, "
+        f"got {len(counts)}",
+    )
+    return take(x, np.repeat(np.arange(len(counts)), counts), axis, stream=stream)
+
+
+def _several(given: Any) -> Iterable[Any]:
+    """The numbers of a sequence, or of one number."""
+    if isinstance(given, DeviceTensor):
+        given = given.tolist()
+    is_one = not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0
+    return (given,) if is_one else given
+
+
+@named
+def tile(
+    x: DeviceTensor, repetitions: int | Sequence[int], *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Return the whole tensor several times along each axis.
+
+    Missing axes or numbers are taken as 1, before the given ones.
+    """
+    require_tensors("tile", x)
+    times = [whole_number("tile, repetitions", one) for one in _several(repetitions)]
+    rank = max(x.ndim, len(times))
+    times = [*[1] * (rank - len(times)), *times]
+    lengths = [*[1] * (rank - x.ndim), *x.shape]
+    pairs = list(zip(times, lengths, strict=True))
+    apart = x.reshape(*[part for length in lengths for part in (1, length)])
+    spread = apart.broadcast_to([part for pair in pairs for part in pair])
+    return spread.copy(stream=stream).reshape([prod(pair) for pair in pairs])
+
+
+@named
+def roll(
+    x: DeviceTensor,
+    shift: int | Sequence[int],
+    axis: int | Sequence[int] | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return a copy with the elements of axes moved on.
+
+    Elements behind the end come to the front. `shift` is one number, or one for each axis. Without
+    an axis all elements form one row, which then gets its shape back.
+    """
+    require_tensors("roll", x)
+    if axis is None:
+        return roll(x.ravel(), shift, 0, stream=stream).reshape(x.shape)
+    axes = axes_of("roll", x._layout, axis)
+    moved = [checked_int("roll, shift", one) for one in _several(shift)]
+    moved = moved * len(axes) if len(moved) == 1 else moved
+    require(
+        len(moved) == len(axes),
+        f"roll: expected a shift for each axis, got {len(moved)} for {len(axes)}",
+    )
+    found = x
+    for one, number in zip(axes, moved, strict=True):
+        length = x.shape[one]
+        behind = number % length if length else 0
+        if behind:
+            parts = (length - behind, behind), (0, length - behind)
+            found = cat([found.narrow(one, *part) for part in parts], one, stream=stream)
+    return x.copy(stream=stream) if found is x else found
+
+
+@named
+def diff(
+    x: DeviceTensor,
+    axis: int = -1,
+    n: int = 1,
+    prepend: DeviceTensor | None = None,
+    append: DeviceTensor | None = None,
+    *,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return the differences of neighbours along an axis.
+
+    It does so `n` times in a row. `prepend` and `append` are joined to x first. Of booleans it
+    says where neighbours differ.
+    """
+    joined = [one for one in (prepend, x, append) if one is not None]
+    require_tensors("diff", *joined)
+    axis = axis_of("diff", x._layout, axis)
+    found = cat(joined, axis, stream=stream) if len(joined) > 1 else x
+    op = NOT_EQUAL if found.dtype is bool_ else SUBTRACT
+    # An axis without elements has no more differences.
+    for _ in range(min(whole_number("diff, n", n), found.shape[axis])):
+        count = max(found.shape[axis] - 1, 0)
+        left = found.narrow(axis, 0, count)
+        right = found.narrow(axis, found.shape[axis] - count, count)
+        found = binary(op, right, left, None, stream)
+    return found.copy(stream=stream) if found is x else found
