@@ -50,7 +50,7 @@ def plan_take(x: Value, ids: Value, axis: int = 0) -> Value | None:
     return plan_slices(x, _kernel_ids("take", x, ids), axis)
 
 
-def plan_slices(x: Value, ids: Value, axis: int = 0, **flags: bool) -> Value:
+def plan_slices(x: Value, ids: Value, axis: int = 0, **flags: Any) -> Value:
     """Plan the slices at ids of a type that kernels take."""
     axis = axis_of(INDEX_SELECT.name, x._layout, axis)
     shape = x._layout.shape
@@ -106,7 +106,7 @@ def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
     return plan_elements(x, _kernel_ids(GATHER.name, x, ids), axis)
 
 
-def plan_elements(x: Value, ids: Value, axis: int, **flags: bool) -> Value:
+def plan_elements(x: Value, ids: Value, axis: int, **flags: Any) -> Value:
     """Plan an element for each id of a type that kernels take."""
     axis = axis_of(GATHER.name, x._layout, axis)
     sizes, chosen = _around(x._layout.shape, axis), ids._layout.shape
@@ -258,7 +258,7 @@ def change_at_ids(
     source: Value,
     axis: int,
     stream: StreamLike | None,
-    **flags: bool,
+    **flags: Any,
 ) -> Tensor:
     """Write or add a source at ids of a type that kernels take, in place."""
     axis = axis_of(op.name, x._layout, axis)

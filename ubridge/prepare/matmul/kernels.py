@@ -142,7 +142,7 @@ class VectorProducts(ProductKernel):
     name = "vectors"
     reason = "reads a matrix once for eight vectors"
     kernel = VECTORS
-    dtypes = _VECTOR_DTYPES
+    dtypes: tuple[str, ...] = _VECTOR_DTYPES
 
     def refusal(self, product: Product) -> str:
         """Say why the product is not a matrix by few vectors, or cannot be read along lines."""
