@@ -12,14 +12,13 @@ from pathlib import Path
 
 from build_support.hip_compiler import (
     INCLUDE,
-    PACKAGE,
     PINNED,
     ROOT,
     CompilerError,
     run_compiler,
     toolchain,
 )
-from opencl_backend.compile import front_end, odd_integer
+from opencl_backend.compile import PACKAGE, front_end, odd_integer
 
 
 def compile_spirv(source: Path, output: Path, *, root: Path = ROOT) -> None:
