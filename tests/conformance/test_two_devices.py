@@ -12,6 +12,7 @@ from uhal_conformance.row import Row
 from uhal_conformance.two_devices import CHECKS
 
 
+@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_two_devices(
     row: Row, image: Callable[[str], Path], check: Callable[[str, str], None]

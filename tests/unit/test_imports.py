@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -213,6 +214,18 @@ class Own:
     monkeypatch.setattr("build_support.house.ROOT", tmp_path)
     found = [name for _, _, name in private_uses("p", "q")]
     assert found == ["q._hidden", "q._inside.name", "_theirs"]
+
+
+def test_the_product_uses_its_private_functions() -> None:
+    """A function that only tests can reach is code without a user."""
+    called_by_others = {"_recreate_cm"}  # contextlib calls it
+    definition = re.compile(r"^ *(?:async )?(?:def|class) (_[A-Za-z]\w*)", re.MULTILINE)
+    compiled = sorted((ROOT / "cython_src").rglob("*.p[yx][xi]"))
+    texts = [path.read_text("utf-8") for path in (*product_files().values(), *compiled)]
+    defined = Counter(name for text in texts for name in definition.findall(text))
+    used = Counter(name for text in texts for name in re.findall(r"\b_[A-Za-z]\w*", text))
+    unused = {name for name, count in defined.items() if used[name] <= count}
+    assert unused == called_by_others
 
 
 def test_a_circle_is_seen_and_printed(tmp_path: Path) -> None:
