@@ -230,7 +230,9 @@ def condition_that_is_built_once(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any)
 
 @built("loop: expected its body to run to the end while the kernel is built, got Python's `break`")
 def python_break(n: Any, a: Any, x: Any, y: Any, z: Any, h: Any) -> None:
-    for i in loop(n):
+    text = """
+at the margin"""
+    for i in loop(n, unroll=len(text) // 7):
         y[i] = a
         break  # here
 

@@ -14,7 +14,7 @@ from typing import Any
 from uhal.ptx.builder import Builder, Program, braces, current, refuse, refuse_value
 from uhal.ptx.instructions import Version, find, forms_of
 from uhal.ptx.memory import Pointer, local, named_array
-from uhal.ptx.parameters import ParameterType, build, parameters_of
+from uhal.ptx.parameters import Body, ParameterType, build, parameters_of
 from uhal.ptx.types import FLOATS, INTEGERS, TYPES, Type, f64, i32, pred, u8, u16, u32, u64
 from uhal.ptx.values import Operand, Value, check, emitted, emitted_list, expect, operand
 
@@ -24,7 +24,7 @@ from uhal.ptx.values import Operand, Value, check, emitted, emitted_list, expect
 class DeviceFunction:
     """A function that kernels call on the device. Made by `@function`."""
 
-    def __init__(self, body: Callable[..., Any], signature: str, returns: Type | None) -> None:
+    def __init__(self, body: Body, signature: str, returns: Type | None) -> None:
         self.name = body.__name__
         self.returns = returns
         self.parameters = parameters_of(body, signature)
@@ -88,9 +88,7 @@ def _call(
     return made
 
 
-def function(
-    signature: str, returns: Type | None = None
-) -> Callable[[Callable[..., Any]], DeviceFunction]:
+def function(signature: str, returns: Type | None = None) -> Callable[[Body], DeviceFunction]:
     """Decorate a function that kernels call on the device: `@function("f32 x", returns=f32)`.
 
     `signature` is written as for `uhal.Signature`. Pointers may be into any space.

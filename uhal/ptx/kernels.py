@@ -14,7 +14,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 from uhal.images.ptx import SIGNATURE_MARK
 from uhal.module import Module
 from uhal.ptx.builder import Program
-from uhal.ptx.parameters import build, parameters_of
+from uhal.ptx.parameters import Body, build, parameters_of
 from uhal.signature import Signature
 
 _MODULES: weakref.WeakValueDictionary[tuple[Context, bytes], Module] = weakref.WeakValueDictionary()
@@ -27,9 +27,7 @@ class Kernel:
     Its function runs once, at the first use, to build the text. Any thread may use it.
     """
 
-    def __init__(
-        self, body: Callable[..., Any], signature: str, max_threads: int | None = None
-    ) -> None:
+    def __init__(self, body: Body, signature: str, max_threads: int | None = None) -> None:
         self.name = body.__name__
         self.__doc__ = body.__doc__
         if not self.name.isidentifier():
@@ -90,20 +88,16 @@ class Kernel:
         return f"<Kernel {self.name}({self.signature.declaration})>"
 
 
-def kernel(
-    signature: str, *, max_threads: int | None = None
-) -> Callable[[Callable[..., Any]], Kernel]:
+def kernel(signature: str, *, max_threads: int | None = None) -> Callable[[Body], Kernel]:
     """Decorate a function that is a kernel: `@kernel("u32 n, f32 a, const f32* x, f32* y")`.
 
     `signature` is written as for `uhal.Signature`, with the function's parameters. Numbers become
     values, pointers become `Pointer` objects into global memory. Variables of the function's
     closure are constant in the kernel, so a function that returns a kernel specialises it.
     """
+    wanted = "a signature, as in @kernel('u32 n, f32* x')"
     if not isinstance(signature, str):
-        raise ArgumentTypeError(
-            "kernel: expected a signature, as in @kernel('u32 n, f32* x'), got "
-            f"{type(signature).__name__}. Write it behind the decorator's name."
-        )
+        raise ArgumentTypeError(f"kernel: expected {wanted}, got {type(signature).__name__}.")
     return lambda body: Kernel(body, signature, max_threads)
 
 

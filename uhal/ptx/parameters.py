@@ -14,6 +14,9 @@ from uhal.ptx.types import Type, as_type, u64
 from uhal.ptx.values import Value, emitted, operand
 from uhal.signature import Signature
 
+Body = Callable[..., Any]
+"""A Python function that becomes a kernel or a function of the device."""
+
 
 @dataclass(frozen=True)
 class ParameterType:
@@ -41,7 +44,7 @@ class ParameterType:
         return Pointer(self.of, space, loaded, is_const=self.is_const, name=self.name)
 
 
-def parameters_of(body: Callable[..., Any], signature: str | Signature) -> list[ParameterType]:
+def parameters_of(body: Body, signature: str | Signature) -> list[ParameterType]:
     """Parameters of a function, from its signature.
 
     `ArgumentTypeError` for parameters that PTX cannot have or that the function has not.
@@ -71,7 +74,7 @@ def parameters_of(body: Callable[..., Any], signature: str | Signature) -> list[
 def build(
     program: Program,
     name: str,
-    body: Callable[..., Any],
+    body: Body,
     parameters: Sequence[ParameterType],
     space: str,
     returns: Type | None = None,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
 import linecache
 import textwrap
 from types import CodeType
@@ -26,14 +25,9 @@ _BODIES = ("if_", "else_", "while_")
 @functools.lru_cache(maxsize=1024)
 def check_flow(code: CodeType) -> None:
     """Raise `ArgumentValueError` for one that leaves a body; a function without source passes."""
-    # `inspect.getsource` would look through every module that is loaded.
     first = code.co_firstlineno
-    lines = inspect.getblock(linecache.getlines(code.co_filename)[first - 1 :])
-    try:
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except SyntaxError:
-        return
-    found = _leaving(tree, "", False)
+    tree = _parsed(linecache.getlines(code.co_filename)[first - 1 :])
+    found = None if tree is None else _leaving(tree, "", False)
     if found is not None:
         inside, word, line = found
         raise ArgumentValueError(
@@ -41,6 +35,21 @@ def check_flow(code: CodeType) -> None:
             f"Python's `{word}`. {_INSTEAD[word]}. "
             f"{location((code.co_filename, first + line - 1))}"
         )
+
+
+def _parsed(lines: list[str]) -> ast.AST | None:
+    """The function that begins with the first line; `inspect` would take twice a build's time."""
+    base = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    for end in range(1, len(lines) + 1):
+        text = "".join(lines[end : end + 1]).rstrip()
+        deeper = len(text) - len(text.lstrip()) > base
+        if end < len(lines) and (deeper or not text or text.lstrip()[0] == "#"):
+            continue
+        try:
+            return ast.parse(textwrap.dedent("".join(lines[:end])))
+        except SyntaxError:
+            pass  # within brackets or text, or before the head of the function
+    return None
 
 
 def _leaving(node: ast.AST, inside: str, in_python_loop: bool) -> tuple[str, str, int] | None:
