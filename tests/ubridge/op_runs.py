@@ -271,6 +271,20 @@ def reduce(t: Trial) -> Iterator[Outcome]:
     yield Outcome(got, reference(t.op, wide(x), axis=axis), magnitude, x.array.shape[axis])
 
 
+@run("scan", "fold")
+def along_an_axis(t: Trial) -> Iterator[Outcome]:
+    """Running sums, and products: as many additions or multiplications as the axis has elements."""
+    x = t.x(t.shape(t.length(3)))
+    axis = int(t.rng.integers(x.array.ndim))
+    got = getattr(ub, t.op.name)(x.tensor, axis).to_numpy()
+    settings: dict[str, Any] = {"axis": axis}
+    if not t.is_float:
+        yield Outcome(got, getattr(np, t.op.name)(x.array, dtype=x.array.dtype, **settings))
+        return
+    exact, magnitude = (reference(t.op, one, **settings) for one in (wide(x), abs(wide(x))))
+    yield Outcome(got, exact, magnitude, x.array.shape[axis])
+
+
 @run("softmax", "log_softmax")
 def softmax(t: Trial) -> Iterator[Outcome]:
     x = t.x(t.shape(t.length(3)))

@@ -6,14 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ubridge.core.accuracy import EXACT, OF_SUM, ROW
+from ubridge.core.accuracy import EXACT, OF_PRODUCT, OF_SUM, ROW
 from ubridge.core.fits import count, flag, require, shapes
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.lowering import Steps
+from ubridge.core.lowering import Memory, Steps
 from ubridge.core.operation import ORDERED, REALS, Array, Family, define
 from ubridge.core.question import Question
 from ubridge.definitions.composing import converted, widened
-from ubridge.definitions.elementwise import ADD, EXP, LOG, MAXIMUM, MINIMUM, MULTIPLY, SUBTRACT
+from ubridge.definitions.elementwise import (
+    ADD,
+    COPY,
+    EXP,
+    LOG,
+    MAXIMUM,
+    MINIMUM,
+    MULTIPLY,
+    SUBTRACT,
+)
 from ubridge.definitions.memory import FILL
 from uhal.dtypes import f64
 
@@ -96,6 +105,60 @@ def _compose_logsumexp(question: Question, steps: Steps) -> None:
     converted(total, kept, steps.result, steps)
 
 
+def _multiplied(question: Question) -> Shape:
+    left, _, right = _lines(question)
+    return Shape((left, right))
+
+
+def _lines(question: Question) -> Shape:
+    """Three axes, of which operations go along the second one."""
+    (x,) = shapes(question)
+    require(len(x) == 3, f"{question.op.name}: expected three axes, got {x}")
+    return x
+
+
+def _lines_first(question: Question, steps: Steps) -> tuple[Memory, Memory]:
+    """Return the operand with its second axis first, of halves in f32, and as much scratch."""
+    turned = question.layout(0).permute((1, 0, 2))
+    made = widened(steps.operands[0], turned, steps)
+    return made, steps.scratch(made.size, made.dtype)
+
+
+def _compose_cumsum(question: Question, steps: Steps) -> None:
+    """Add elements 1, 2, 4, … apart, until each has met all before it (Hillis and Steele, 1986)."""
+    left, length, right = question.shape
+    made, other = _lines_first(question, steps)
+    apart = 1
+    while apart < length:
+        kept, added = apart * left * right, (length - apart) * left * right
+        few, rest = Layout.contiguous((kept,)), Layout.contiguous((added,))
+        steps.run(COPY, [(made[:kept], few)], (other[:kept], few))
+        steps.run(ADD, [(made[kept:], rest), (made[:added], rest)], (other[kept:], rest))
+        made, other = other, made
+        apart *= 2
+    back = Layout.contiguous((length, left, right)).permute((1, 0, 2))
+    converted(made, back, steps.result, steps)
+
+
+def _compose_prod(question: Question, steps: Steps) -> None:
+    """Multiply one half of the elements by the other, until one is left."""
+    left, length, right = question.layout(0).shape
+    made, other = _lines_first(question, steps)
+    size = left * right
+    line = Layout.contiguous((size,))
+    while length > 1:
+        half = length // 2
+        many = Layout.contiguous((half * size,))
+        parts = [(made[: half * size], many), (made[half * size : 2 * half * size], many)]
+        steps.run(MULTIPLY, parts, (other[: half * size], many))
+        if length % 2:
+            last = made[2 * half * size : length * size]
+            steps.run(MULTIPLY, [(other[:size], line), (last, line)], (other[:size], line))
+        made, other = other, made
+        length = half
+    converted(made[:size], line, steps.result, steps)
+
+
 SUM = define("sum", REDUCTION, "fast_sum", ORDERED, "sum", np.sum)
 MIN = define("min", REDUCTION, "fast_min", ORDERED, "minimum", np.min, accuracy=EXACT)
 MAX = define("max", REDUCTION, "fast_max", ORDERED, "maximum", np.max, accuracy=EXACT)
@@ -108,6 +171,40 @@ LOGSUMEXP = define(
     _logsumexp,
     accuracy=ROW,
     composed=_compose_logsumexp,
+)
+CUMSUM = define(
+    "cumsum",
+    Family(
+        "scan",
+        "x",
+        "shape of x",
+        rule=_lines,
+        packed=1,
+        settings="axis dtype",
+        accuracy=OF_PRODUCT,
+    ),
+    "cumsum",
+    ORDERED,
+    "sums of the elements up to each",
+    np.cumsum,
+    composed=_compose_cumsum,
+)
+PROD = define(
+    "prod",
+    Family(
+        "fold",
+        "x",
+        "shape of x without the axes",
+        rule=_multiplied,
+        packed=1,
+        settings="axis dtype keepdims",
+        accuracy=OF_PRODUCT,
+    ),
+    "prod",
+    ORDERED,
+    "product",
+    np.prod,
+    composed=_compose_prod,
 )
 ARG_REDUCTION = Family(
     "arg_reduce",

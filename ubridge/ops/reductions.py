@@ -104,15 +104,15 @@ def plan_total(x: Value, dtype: DType, axis: Axes, keepdims: bool) -> Value:
         plan_reduction(op, plan_conversion(part, dtype), axis, keepdims)
         for part in pieces(x, axes_of(SUM.name, x._layout, axis), dtype)
     ]
-    return _plan_added(terms)
+    return plan_joined(ADD, terms)
 
 
-def _plan_added(terms: list[Value]) -> Value:
-    """Plan the sum of tensors, half by half: a chain of thousands would nest too deep."""
+def plan_joined(op: Op, terms: list[Value]) -> Value:
+    """Plan a sum or product of tensors by halves: a chain of thousands would nest too deep."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
-    return plan_binary(ADD, _plan_added(terms[:half]), _plan_added(terms[half:]))
+    return plan_binary(op, plan_joined(op, terms[:half]), plan_joined(op, terms[half:]))
 
 
 def pieces(x: Value, axes: Sequence[int], dtype: DType) -> list[Any]:

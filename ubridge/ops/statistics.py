@@ -6,9 +6,11 @@ computed in f32 and rounded once, as `mean` does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod as product_of
 
+from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import axes_of, axis_of, require_number
 from ubridge.core.operation import Op
 from ubridge.definitions.calls import named
@@ -22,15 +24,16 @@ from ubridge.definitions.elementwise import (
     SQUARE,
     SUBTRACT,
 )
-from ubridge.definitions.rows import MAX, MIN, SUM
+from ubridge.definitions.rows import CUMSUM, MAX, MIN, PROD, SUM
 from ubridge.ops.elementwise import binary, converted, plan_binary, plan_conversion, unary
-from ubridge.ops.engine import Value, filled, run
+from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, reshaped, run
 from ubridge.ops.reductions import (
     Axes,
     accumulated,
     averaged,
     cuts,
     pieces,
+    plan_joined,
     plan_reduction,
     plan_total,
     reduced,
@@ -106,7 +109,32 @@ def _variance(
     return binary(DIVIDE, total, count - ddof, None, stream)
 
 
-@named
+def plan_prod(
+    x: Value, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False
+) -> Value:
+    """Plan the product over axes, of halves and booleans in the type they are multiplied in."""
+    require_tensors(PROD.name, x)
+    shape, axes = x.shape, axes_of(PROD.name, x._layout, axis)
+    result = _summed(x, dtype)
+    left = [1 if one in axes else n for one, n in enumerate(shape) if keepdims or one not in axes]
+    if 0 in shape:
+        return filled(x, result, left, 1)
+    parts = pieces(x, axes, accumulated(result))
+    factors = [_plan_product(_operand_of(PROD, part, result), axes, left) for part in parts]
+    return plan_conversion(plan_joined(MULTIPLY, factors), result)
+
+
+def _plan_product(x: Value, axes: tuple[int, ...], shape: Sequence[int]) -> Plan:
+    """Plan the product over axes; other axes than neighbors come last."""
+    first, rank = min(axes, default=0), len(x.shape)
+    if axes == tuple(range(first, first + len(axes))):
+        return _along(PROD, x, first, first + len(axes), shape)
+    kept = [one for one in range(rank) if one not in axes]
+    turned = x._viewed(x._layout.permute((*kept, *axes)))
+    return _along(PROD, turned, len(kept), rank, shape)
+
+
+@remembered(plan_prod)
 def prod(
     x: Tensor,
     axis: Axes = None,
@@ -118,54 +146,22 @@ def prod(
 ) -> Tensor:
     """Multiply over axes.
 
-    The dtype is the tensor's unless `dtype` is given; booleans become i64.
-
-    One half of the elements is multiplied by the other until one is left: a launch or two for each
-    doubling of their number; errors grow with the number of doublings. The product of no elements
-    is 1.
+    The dtype is the tensor's unless `dtype` is given; booleans become i64. The product of no
+    elements is 1.
     """
-    require_tensors("prod", x)
-    axes = axes_of("prod", x._layout, axis)
-    result = _summed(x, dtype)
-    wide = accumulated(result)
-    kept = [one for one in range(x.ndim) if one not in axes]
-    shape = [1 if one in axes else length for one, length in enumerate(x.shape)]
-    left = [x.shape[one] for one in kept]
-    if 0 in x.shape:
-        total = reduced(SUM, converted(x, wide, stream=stream), axes, True, None, stream)
-        found: Tensor = binary(ADD, total, 1, None, stream)
-    else:
-        rows = x.permute(*kept, *axes).reshape(*left, -1)
-        factors = [
-            _folded(converted(part, wide, stream=stream), stream)
-            for part in pieces(rows, (rows.ndim - 1,), wide)
-        ]
-        found = factors[0]
-        for factor in factors[1:]:
-            found = binary(MULTIPLY, found, factor, None, stream)
-        found = found.reshape(shape)
-    if not keepdims:
-        found = found.reshape(left)
-    return run(plan_conversion(found, result), out, stream)
+    return run(plan_prod(x, axis, dtype, keepdims), out, stream)
 
 
-def _folded(x: Tensor, stream: StreamLike | None) -> Tensor:
-    """The products along the last axis, which has one element or more."""
-    if x.shape[-1] == 1:
-        return x.copy(stream=stream)
-    while x.shape[-1] > 1:
-        count = x.shape[-1]
-        half = count // 2
-        left, right = x.narrow(-1, 0, half), x.narrow(-1, half, half)
-        made: Tensor = binary(MULTIPLY, left, right, None, stream)
-        if count % 2:
-            first = made.narrow(-1, 0, 1)
-            binary(MULTIPLY, first, x.narrow(-1, count - 1, 1), first, stream)
-        x = made
-    return x
+def plan_cumsum(x: Value, axis: int | None = None, dtype: DTypeLike | None = None) -> Value | None:
+    """Plan the cumulative sums along an axis; `None` for a tensor that is converted in pieces."""
+    x, axis, result = _scanned(x, axis, dtype)
+    if cuts(x, range(len(x.shape)), accumulated(result)):
+        return None
+    plan = _along(CUMSUM, _operand_of(CUMSUM, x, result), axis, axis + 1, x.shape)
+    return plan_conversion(plan, result)
 
 
-@named
+@remembered(plan_cumsum)
 def cumsum(
     x: Tensor,
     axis: int | None = None,
@@ -176,59 +172,52 @@ def cumsum(
 ) -> Tensor:
     """Return the cumulative sums along an axis.
 
-    Without an axis, all elements form one row.
-
-    The result has the tensor's dtype unless `dtype` names another; booleans are counted as i64.
-    Sums of pairs of neighbours are summed up first. Then the elements between them are added (Brent
-    and Kung, "A regular layout for parallel adders", 1982). This takes two additions for each
-    element, and four launches for each doubling of an axis' length. Errors grow with the logarithm
-    of the length. A large tensor that is summed in a wider type is converted in pieces of 64 MiB.
+    Without an axis, all elements form one row. The result has the tensor's dtype unless `dtype`
+    names another; booleans are counted as i64. A large tensor that is summed in a wider type is
+    converted in pieces of 64 MiB.
     """
-    require_tensors("cumsum", x)
-    if axis is None:
-        x = x.reshape(-1)
-        axis = 0
-    axis = axis_of("cumsum", x._layout, axis)
-    result = _summed(x, dtype)
+    plan = plan_cumsum(x, axis, dtype)
+    if plan is not None:
+        return run(plan, out, stream)
+    x, axis, result = _scanned(x, axis, dtype)
     wide = accumulated(result)
-    parts = cuts(x, range(x.ndim), wide)
-    if not parts:
-        found = _running(x, wide, axis, stream)
-        return run(plan_conversion(found, result), out, stream)
     whole: Tensor = run(filled(x, result, x.shape, 0), None, stream)
     last: Tensor | None = None
-    for along, start, length in parts:
-        found = _running(x.narrow(along, start, length), wide, axis, stream)
+    for along, start, length in cuts(x, range(x.ndim), wide):
+        part = plan_conversion(x.narrow(along, start, length), wide)
+        found: Tensor = run(_along(CUMSUM, part, axis, axis + 1, part.shape), None, stream)
         if along == axis:
             if last is not None:
                 binary(ADD, found, last, found, stream)
             last = found.narrow(axis, length - 1, 1).copy(stream=stream)
-        target = whole.narrow(along, start, length)
-        run(plan_conversion(found, result), target, stream)
+        run(plan_conversion(found, result), whole.narrow(along, start, length), stream)
     return whole if out is None else run(whole, out, stream)
 
 
-def _running(x: Tensor, dtype: DType, axis: int, stream: StreamLike | None) -> Tensor:
-    """The sums along an axis, in new memory of a dtype."""
-    made: Tensor = converted(x, dtype, stream=stream)
-    made = x.copy(stream=stream) if made is x else made
-    _sum_up(made.swapaxes(axis, -1), stream)
-    return made
+def _scanned(x: Any, axis: int | None, dtype: DTypeLike | None) -> tuple[Any, int, DType]:
+    """The tensor, the axis of its sums and their dtype; without an axis, all form one row."""
+    require_tensors(CUMSUM.name, x)
+    if axis is None:
+        x = reshaped(x, -1)
+    axis = axis_of(CUMSUM.name, x._layout, 0 if axis is None else axis)
+    return x, axis, _summed(x, dtype)
 
 
-def _sum_up(x: Tensor, stream: StreamLike | None) -> None:
-    """Replace elements by their sums along the last axis."""
-    pairs = x.shape[-1] // 2
-    if not pairs or not x.size:
-        return
-    odd = x[..., 1::2]
-    sums: Tensor = binary(ADD, x[..., 0 : 2 * pairs : 2], odd, None, stream)
-    _sum_up(sums, stream)
-    converted(sums, sums._dtype, out=odd, stream=stream)
-    between = x[..., 2::2]
-    count = between.shape[-1]
-    if count:
-        binary(ADD, between, sums.narrow(-1, 0, count), between, stream)
+def _operand_of(op: Op, x: Value, result: DType) -> Value:
+    """The elements in the type in which an operation computes a result."""
+    if result is bool_:
+        # A sum or product of booleans that is a boolean says whether there is a True or a False.
+        return plan_conversion(plan_conversion(x, bool_), i64)
+    if x._dtype is result and result.name in op.dtypes:
+        return x
+    return plan_conversion(x, accumulated(result))
+
+
+def _along(op: Op, x: Value, first: int, last: int, shape: Sequence[int]) -> Plan:
+    """Plan an operation along axes from `first` up to `last`, seen as one axis."""
+    lengths = x.shape
+    sizes = [product_of(part) for part in (lengths[:first], lengths[first:last], lengths[last:])]
+    return ask(op, (reshaped(contiguous(x), sizes),), x._dtype, Layout.contiguous(shape))
 
 
 def _plan_judged(op: Op, of_none: Op, x: Value, axis: Axes = None, keepdims: bool = False) -> Value:

@@ -18,7 +18,7 @@ def _length(question: Question, length: int) -> int:
     return length if ("has_none", True) in question.attributes else length | EVERY_ID
 
 
-def _choose(question: Question, steps: Steps) -> None:
+def choose(question: Question, steps: Steps) -> None:
     """Add a choice by ids: of slices, or of an element for each id."""
     x, ids = steps.operands
     left, count, right = question.shape
@@ -62,8 +62,8 @@ def _change(question: Question, steps: Steps) -> None:
 
 
 LOWERINGS: Lowerings = {
-    INDEX_SELECT: Launches(_choose, BY_ID),
-    GATHER: Launches(_choose, BY_ID),
+    INDEX_SELECT: Launches(choose, BY_ID),
+    GATHER: Launches(choose, BY_ID),
     SCATTERING: Launches(_change, BY_ID),
     INDEX_ADD: Launches(_change, BY_ID),
 }

@@ -8,6 +8,7 @@ from ubridge.prepare.candle import (
     attention,
     blocks,
     elementwise,
+    host_axes,
     host_blocks,
     indexing,
     q8_1,
@@ -29,5 +30,5 @@ _ALL: Lowerings = {
 CANDLE: Lowerings = {**_ALL, **q8_1.LOWERINGS}
 """For GPUs: vectors of 8 bits are Q8_1, as Candle's kernels take them."""
 
-CANDLE_ON_CPUS: Lowerings = {**_ALL, **host_blocks.LOWERINGS}
+CANDLE_ON_CPUS: Lowerings = {**_ALL, **host_axes.LOWERINGS, **host_blocks.LOWERINGS}
 """For CPUs: vectors of 8 bits are Q8_0 and Q8_K."""

@@ -1,0 +1,268 @@
+// Along one axis of (left, length, right), for CPUs: running sums, products, and choices by ids of
+// single elements. Arrays are contiguous; grids have one dimension, of any length.
+//
+// Floats are added and multiplied in f64 and rounded once. Sums of f64 keep what each addition rounds
+// off (Knuth's two-sum), so that their errors do not grow with the length.
+#include "number.h"
+#include "vectors.h"
+
+#include <uhal/report.h>
+
+enum : u64 {
+    TOGETHER = 8, // rows whose chains of additions run side by side
+    COLUMNS = 256 // neighbors that are added together
+};
+
+// The type that sums and products of T are kept in.
+template <class T, bool integer> struct Wider {
+    typedef f64 Type;
+};
+template <class T> struct Wider<T, true> {
+    typedef T Type;
+};
+template <class T> using Wide = typename Wider<T, Number<T>::is_integer>::Type;
+
+// A float's wide value, rounded to T once: halves by the f32 that keeps what they need to know.
+template <class T> static inline T rounded(Wide<T> x)
+{
+    if constexpr (Number<T>::is_integer)
+        return x;
+    else
+        return narrow<T>(convert<T>(x));
+}
+
+template <class T> struct RunningSum {
+    // A sum of no elements adds nothing to the sign of a zero.
+    Wide<T> sum = Number<T>::is_integer ? Wide<T>(0) : Wide<T>(-0.0);
+
+    void take(T x) { sum = add(sum, Wide<T>(widen(x))); }
+    T value() const { return rounded<T>(sum); }
+};
+
+template <> struct RunningSum<f64> {
+    f64 sum = -0.0, slip = -0.0;
+
+    void take(f64 x)
+    {
+        const f64 total = sum + x;
+        const f64 back = total - sum;
+        slip += (sum - (total - back)) + (x - back);
+        sum = total;
+    }
+    f64 value() const
+    {
+        const f64 whole = sum + slip;
+        return whole == whole ? whole : sum; // an infinity slips by NaN
+    }
+};
+
+template <class T> struct RunningProduct {
+    Wide<T> product = 1;
+
+    void take(T x) { product = multiply(product, Wide<T>(widen(x))); }
+    void join(const RunningProduct &other) { product = multiply(product, other.product); }
+    T value() const { return rounded<T>(product); }
+};
+
+// Some rows of neighbors. Without `each`, only the last state of a row is written.
+template <class State, bool each, class T>
+static inline void run_rows(const T *x, T *out, u64 rows, u64 length)
+{
+    State states[TOGETHER];
+    for (u64 i = 0; i < length; ++i)
+        for (u64 row = 0; row < rows; ++row) {
+            states[row].take(x[row * length + i]);
+            if (each)
+                out[row * length + i] = states[row].value();
+        }
+    if (!each)
+        for (u64 row = 0; row < rows; ++row)
+            out[row] = states[row].value();
+}
+
+// The product of a row, by chains that run side by side: their order does not count.
+template <class T> static inline T product_of(const T *x, u64 length)
+{
+    RunningProduct<T> states[2 * LANES];
+    u64 i = 0;
+    for (; i + 2 * LANES <= length; i += 2 * LANES)
+        for (u64 lane = 0; lane < 2 * LANES; ++lane)
+            states[lane].take(x[i + lane]);
+    for (; i < length; ++i)
+        states[i % (2 * LANES)].take(x[i]);
+    for (u64 lane = 1; lane < 2 * LANES; ++lane)
+        states[0].join(states[lane]);
+    return states[0].value();
+}
+
+// Some neighboring columns, `right` from element to element.
+template <class State, bool each, class T>
+static inline void run_columns(const T *x, T *out, u64 columns, u64 length, u64 right)
+{
+    State states[COLUMNS];
+    for (u64 i = 0; i < length; ++i)
+        for (u64 column = 0; column < columns; ++column) {
+            states[column].take(x[i * right + column]);
+            if (each)
+                out[i * right + column] = states[column].value();
+        }
+    if (!each)
+        for (u64 column = 0; column < columns; ++column)
+            out[column] = states[column].value();
+}
+
+// A block's share of left * right lines.
+template <class State, bool each, class T>
+static void run_lines(const T *x, T *out, const Piece &lines, u64 length, u64 right)
+{
+    const u64 last = lines.first + lines.length;
+    for (u64 line = lines.first; line < last;) {
+        const u64 left = line / right, column = line % right;
+        const T *const from = x + left * length * right + column;
+        T *const to = each ? out + left * length * right + column : out + line;
+        if (right == 1) {
+            const u64 rows = smaller(TOGETHER, last - line);
+            if (!each && length >= 4 * LANES) {
+                if constexpr (!each)
+                    for (u64 row = 0; row < rows; ++row)
+                        to[row] = product_of(from + row * length, length);
+            } else if (rows == TOGETHER) {
+                run_rows<State, each>(from, to, TOGETHER, length);
+            } else {
+                run_rows<State, each>(from, to, rows, length);
+            }
+            line += rows;
+        } else {
+            const u64 columns = smaller(smaller(COLUMNS, right - column), last - line);
+            run_columns<State, each>(from, to, columns, length, right);
+            line += columns;
+        }
+    }
+}
+
+#define LINES(T)                                                                                   \
+    KERNEL(cumsum_##T, (const T *src, T *dst, u64 left, u64 length, u64 right))                    \
+    {                                                                                              \
+        const Piece lines(left * right, blockIdx.x, gridDim.x, TOGETHER);                          \
+        run_lines<RunningSum<T>, true>(src, dst, lines, length, right);                            \
+    }                                                                                              \
+    KERNEL(prod_##T, (const T *src, T *dst, u64 left, u64 length, u64 right))                      \
+    {                                                                                              \
+        const Piece lines(left * right, blockIdx.x, gridDim.x, TOGETHER);                          \
+        run_lines<RunningProduct<T>, false>(src, dst, lines, length, right);                       \
+    }
+
+LINES(bf16)
+LINES(f16)
+LINES(f32)
+LINES(f64)
+LINES(u8)
+LINES(u32)
+LINES(i16)
+LINES(i32)
+LINES(i64)
+
+// -- choices --------------------------------------------------------------------------------------
+
+// How ids follow each other: a copy, a copy in reverse, in any order, or some of them select nothing.
+enum Order { UPWARD, DOWNWARD, ANY_ORDER, SOME_MISSING };
+
+// The length of the axis that ids choose from. With `has_none` the highest id of its type selects
+// nothing, and is not reported.
+struct Bound {
+    u64 length;
+    bool has_none;
+
+    template <class I> bool is_none(I id) const
+    {
+        return has_none & (id == Limits<I>::highest);
+    }
+    template <class I> bool holds(I id) const { return (u64(id) < length) & !is_none(id); }
+};
+
+template <class I> static inline Order order_of(const I *ids, u64 count, Bound bound)
+{
+    bool all = true, upward = true, downward = true;
+    for (u64 i = 0; i < count; ++i)
+        all &= bound.holds(ids[i]);
+    for (u64 i = 1; i < count; ++i) {
+        upward &= u64(ids[i]) == u64(ids[i - 1]) + 1;
+        downward &= u64(ids[i]) + 1 == u64(ids[i - 1]);
+    }
+    return !all ? SOME_MISSING : upward ? UPWARD : downward ? DOWNWARD : ANY_ORDER;
+}
+
+// out[i] = from[ids[i]], and 0 for an id that selects nothing.
+template <class I, class W>
+static inline void choose(const char *entry, Order order, const I *ids, u64 count, u64 position,
+                          const W *from, W *out, Bound bound)
+{
+    switch (order) {
+    case UPWARD:
+        memcpy(out, from + u64(ids[0]), count * sizeof(W));
+        return;
+    case DOWNWARD: {
+        const W *const first = from + u64(ids[count - 1]);
+        for (u64 i = 0; i < count; ++i)
+            out[i] = first[count - 1 - i];
+        return;
+    }
+    case ANY_ORDER:
+        for (u64 i = 0; i < count; ++i)
+            out[i] = from[u64(ids[i])];
+        return;
+    case SOME_MISSING:
+        for (u64 i = 0; i < count; ++i) {
+            const bool found = bound.holds(ids[i]);
+            if (!found && !bound.is_none(ids[i]))
+                report_index(entry, position + i, i64(ids[i]), bound.length);
+            out[i] = found ? from[u64(ids[i])] : W(0);
+        }
+    }
+}
+
+// out[l, j] = inp[l, ids[j]], for elements of a number of bytes. Types of one size share the code.
+template <class I, class W>
+__attribute__((noinline)) static void choose_rows(const char *entry, const Piece &piece,
+                                                  const I *ids, u64 count, const W *inp, W *out,
+                                                  Bound bound)
+{
+    const u64 last = piece.first + piece.length;
+    // A block of several rows looks at the ids once.
+    const bool is_once = piece.length > count;
+    const Order whole = is_once ? order_of(ids, count, bound) : ANY_ORDER;
+    for (u64 i = piece.first; i < last;) {
+        const u64 row = i / count, place = i % count;
+        const u64 some = smaller(count - place, last - i);
+        const Order order = is_once ? whole : order_of(ids + place, some, bound);
+        choose(entry, order, ids + place, some, place, inp + row * bound.length, out + i, bound);
+        i += some;
+    }
+}
+
+#define CHOICE(I, T)                                                                               \
+    KERNEL(is_##I##_##T,                                                                           \
+           (const I *ids, const T *inp, T *out, u64 left, u64 src_dim, u64 ids_dim,                \
+            bool has_none))                                                                        \
+    {                                                                                              \
+        const Piece piece(left * ids_dim, blockIdx.x, gridDim.x, 64);                              \
+        if (piece.length > 0)                                                                      \
+            choose_rows("is_" #I "_" #T, piece, ids, ids_dim, words(inp), words(out),              \
+                        Bound{src_dim, has_none});                                                 \
+    }
+
+#define CHOICES(T)                                                                                 \
+    CHOICE(u8, T)                                                                                  \
+    CHOICE(u32, T)                                                                                 \
+    CHOICE(i64, T)
+
+CHOICES(bf16)
+CHOICES(f16)
+CHOICES(f32)
+CHOICES(f64)
+CHOICES(f8e4m3)
+CHOICES(u8)
+CHOICES(u32)
+CHOICES(i16)
+CHOICES(i32)
+CHOICES(i64)

@@ -1,0 +1,62 @@
+"""Lowerings along one axis for CPUs, by kernels of `axes.cpp`: running sums, products, choices."""
+
+from __future__ import annotations
+
+from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, pieces_of_lines
+from ubridge.core.lowering import Launches, Lowerings, Steps
+from ubridge.core.question import Question
+from ubridge.definitions.indexing import INDEX_SELECT
+from ubridge.definitions.rows import CUMSUM, PROD
+from ubridge.prepare.candle.indexing import BY_ID, choose
+
+_MODULE = "axes"
+_LEAST_LINES = 8
+"""Lines for a block: so many are added side by side."""
+_LEAST_CHOSEN = 4096
+"""Elements for a block that chooses some."""
+
+
+def _along(question: Question, steps: Steps) -> None:
+    """Add an operation along the middle axis."""
+    left, length, right = question.layout(0).shape
+    steps.launch(
+        (left * right, _LEAST_LINES, left * length * right),
+        src=steps.operands[0],
+        dst=steps.result,
+        left=left,
+        length=length,
+        right=right,
+    )
+
+
+def _choose(question: Question, steps: Steps) -> None:
+    """Add a choice by ids; of single elements, which Candle's kernel moves one by one."""
+    x, ids = steps.operands
+    left, count, right = question.shape
+    if right > 1:
+        choose(question, steps)
+        return
+    size = left * count
+    steps.launch(
+        (size, _LEAST_CHOSEN, size),
+        x.dtype,
+        ids.dtype,
+        _CHOICES,
+        ids=ids,
+        inp=x,
+        out=steps.result,
+        left=left,
+        src_dim=question.layout(0).shape[1],
+        ids_dim=count,
+        has_none=("has_none", True) in question.attributes,
+    )
+
+
+_LINES = KernelDef(_MODULE, PLAIN, pieces_of_lines)
+_CHOICES = KernelDef(_MODULE, BY_IDS, pieces_of_lines)
+
+LOWERINGS: Lowerings = {
+    CUMSUM: Launches(_along, _LINES),
+    PROD: Launches(_along, _LINES),
+    INDEX_SELECT: Launches(_choose, BY_ID),
+}
