@@ -52,7 +52,8 @@ template <> struct RunningSum<f64> {
     f64 value() const
     {
         const f64 whole = sum + slip;
-        return whole == whole ? whole : sum; // an infinity slips by NaN
+        // An infinity slips by NaN, and a zero keeps its sign.
+        return slip != 0.0 && whole == whole ? whole : sum;
     }
 };
 

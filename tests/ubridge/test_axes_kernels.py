@@ -1,0 +1,79 @@
+"""The host's kernels along one axis: running sums, products and choices of single elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ubridge as ub
+from tests.sampling import rounds
+from ubridge import OPS
+from uhal import Device, as_dtype
+
+NEAR = {"f64": 2e-16, "f32": 1.2e-7, "f16": 9.8e-4, "bf16": 7.8e-3}
+DTYPES = OPS["cumsum"].dtypes
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_axes_of_every_length(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Rows and columns more and fewer than go side by side; errors do not grow with the length."""
+    for _ in range(rounds(6, 100)):
+        lengths = [1, 7, 8, 9, 60, 300, int(rng.integers(1, 3000))]
+        shape = [int(rng.choice(lengths[:count])) for count in (5, 7, 6)]
+        kind = as_dtype(dtype).dtype
+        drawn = rng.standard_normal(shape) if dtype in NEAR else rng.integers(-9, 9, shape)
+        array = np.asarray(drawn).astype(kind)
+        wide = array.astype(np.longdouble) if dtype in NEAR else array
+        x = ub.asarray(array, device=host)
+        out = ub.full(shape, np.nan if dtype in NEAR else 77, dtype=dtype, device=host)
+        assert ub.cumsum(x, 1, out=out) is out
+        sums = np.cumsum(wide, 1, dtype=wide.dtype)
+        # A value of 1 or near it: products of others leave the range.
+        factors = (1 + wide / 64).astype(kind) if dtype in NEAR else array
+        products = ub.prod(ub.asarray(factors, device=host), 1).to_numpy()
+        exact = np.prod(factors.astype(wide.dtype), 1, dtype=wide.dtype)
+        if dtype not in NEAR:
+            np.testing.assert_array_equal(out.to_numpy(), sums)
+            np.testing.assert_array_equal(products, exact)
+            continue
+        slip = 2.0**-50 * np.cumsum(abs(wide), 1)
+        bound = NEAR[dtype] * abs(sums) + (slip / shape[1] if dtype == "f64" else slip)
+        assert (abs(out.to_numpy().astype(np.longdouble) - sums) <= bound + 2.0**-26).all(), shape
+        bound = (NEAR[dtype] + 2.0**-52 * shape[1]) * abs(exact) + 2.0**-24
+        with np.errstate(over="ignore"):
+            limit = abs(exact) < 6e4
+        assert (abs(products.astype(np.longdouble) - exact) <= bound)[limit].all(), shape
+
+
+def test_infinities_and_zeros_of_running_sums(host: Device) -> None:
+    for dtype in NEAR:
+        row = np.array([-0.0, -0.0, 1, np.inf, 2, -np.inf, 3]).astype(as_dtype(dtype).dtype)
+        with np.errstate(invalid="ignore"):
+            exact = np.cumsum(row.astype(np.float64))
+        got = ub.cumsum(ub.asarray(row, device=host)).to_numpy().astype(np.float64)
+        np.testing.assert_array_equal(got, exact)
+        assert np.signbit(got[:2]).all()
+
+
+@pytest.mark.parametrize("ids_dtype", ["u8", "u32", "i64"])
+@pytest.mark.parametrize("dtype", OPS["index_select"].dtypes)
+def test_choices_along_the_last_axis(
+    host: Device, rng: np.random.Generator, dtype: str, ids_dtype: str
+) -> None:
+    """Upward, downward and in any order, of few and many rows, in several blocks."""
+    for _ in range(rounds(4, 60)):
+        left, length = (int(one) for one in rng.integers(1, (70, 200)))
+        array = rng.integers(0, 100, (left, length)).astype(as_dtype(dtype).dtype)
+        start, stop = sorted(int(one) for one in rng.integers(0, length, 2))
+        for ids in (
+            np.arange(start, stop + 1),
+            np.arange(start, stop + 1)[::-1],
+            rng.integers(0, length, int(rng.integers(1, 300))),
+        ):
+            chosen = ub.asarray(ids.astype(as_dtype(ids_dtype).dtype), device=host)
+            got = ub.take(ub.asarray(array, device=host), chosen, 1).to_numpy()
+            assert got.tobytes() == np.take(array, ids, 1).tobytes(), (left, length, ids)
+        assert (
+            ub.flip(ub.asarray(array, device=host)).to_numpy().tobytes()
+            == array[::-1, ::-1].tobytes()
+        )
