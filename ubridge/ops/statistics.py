@@ -194,7 +194,7 @@ def cumsum(
     return whole if out is None else run(whole, out, stream)
 
 
-def _scanned(x: Any, axis: int | None, dtype: DTypeLike | None) -> tuple[Any, int, DType]:
+def _scanned(x: Value, axis: int | None, dtype: DTypeLike | None) -> tuple[Value, int, DType]:
     """The tensor, the axis of its sums and their dtype; without an axis, all form one row."""
     require_tensors(CUMSUM.name, x)
     if axis is None:
