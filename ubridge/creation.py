@@ -197,7 +197,8 @@ def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
     """Anything numpy makes an array of; DLPack covers dtypes that numpy lacks."""
     try:
         return np.asarray(values, dtype)
-    except TypeError as error:
+    except (RuntimeError, TypeError) as error:
+        # Tensors of torch raise RuntimeError when they have gradients or other signs in memory.
         if not hasattr(values, "__dlpack__"):
             raise ArgumentTypeError(f"asarray: {error}") from None
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from ubridge.ops import choices, elementwise, products, reductions, results, sta
 from ubridge.ops.elementwise import wrapped
 from ubridge.ops.engine import Value, bits_of, change, write
 from ubridge.ops.printing import text_of
-from ubridge.ops.refusals import formatted, pickled, refuse_ufunc
+from ubridge.ops.refusals import formatted, of_numpy, pickled, refuse_ufunc
 from ubridge.ops.remembering import remembered
 from ubridge.ops.strided import Index, StridedTensor, indexed
 from uhal.dtypes import bool_
@@ -105,6 +105,11 @@ class DeviceTensor(StridedTensor):
         ):
             return elementwise.binary(op, left, inputs[1])
         return refuse_ufunc(ufunc, method, inputs)
+
+    def __array_function__(
+        self, function: Any, types: Any, given: tuple[Any, ...], settings: dict[str, Any]
+    ) -> Any:
+        return of_numpy(type(self), function, given, settings)
 
     # -- elements --------------------------------------------------------------------------------
 
@@ -192,8 +197,14 @@ class DeviceTensor(StridedTensor):
     def __pos__(self) -> DeviceTensor:
         return self.copy()
 
-    __eq__ = _comparison(EQUAL)
-    __ne__ = _comparison(NOT_EQUAL)
+    if TYPE_CHECKING:  # of a number or elements; None and texts give a bool, as in Python
+
+        def __eq__(self, other: Any) -> DeviceTensor: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> DeviceTensor: ...  # type: ignore[override]
+
+    else:
+        __eq__ = _comparison(EQUAL)
+        __ne__ = _comparison(NOT_EQUAL)
 
     # Comparing gives a tensor, so that tensors are no keys of dictionaries, as with numpy.
     __hash__ = None  # type: ignore[assignment]

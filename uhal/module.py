@@ -308,7 +308,10 @@ def _merged_sidecar(
             )
 
     def signature(entry: str) -> Signature:
-        return merge(image.get(entry), sidecar[entry]) or sidecar[entry]
+        try:
+            return merge(image.get(entry), sidecar[entry]) or sidecar[entry]
+        except ArgumentValueError as error:
+            raise ArgumentValueError(f"{path}.sig: {error}") from None
 
     return LazySignatures(sidecar, signature)
 

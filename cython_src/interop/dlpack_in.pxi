@@ -9,6 +9,7 @@ cdef class _ForeignTensor:
     cdef uhal_dl_versioned *versioned
     cdef uhal_dl_managed *unversioned
     cdef uhal_dl_tensor *tensor   # the one of either
+    cdef bint is_immutable
 
     def __dealloc__(self):
         if self.versioned != NULL and self.versioned.deleter != NULL:
@@ -81,7 +82,8 @@ cdef DeviceBuffer buffer_over(
         size,
         dtype_of(tensor),
         int(<uintptr_t>tensor.data) + tensor.byte_offset if size else 0,
-        foreign.versioned != NULL and foreign.versioned.flags & UHAL_DLPACK_READ_ONLY,
+        foreign.is_immutable
+        or (foreign.versioned != NULL and foreign.versioned.flags & UHAL_DLPACK_READ_ONLY),
         foreign,
         core if context.dl_device_type == DL_CUDA else None,
     )
@@ -89,8 +91,15 @@ cdef DeviceBuffer buffer_over(
 
 cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
     """The tensor taken from its producer, whose work comes before ours in `core`."""
-    cdef uhal_dl_exchange *exchange = exchange_of(type(source)).table
+    cdef _Exchange kind = exchange_of(type(source))
+    cdef uhal_dl_exchange *exchange = kind.table
     cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
+    require_signs(kind, source)
+    if kind.has_gradients and source.requires_grad:
+        raise BufferError(
+            "it requires gradients, which would miss what is computed here; give tensor.detach()"
+        )
+    foreign.is_immutable = kind.is_immutable
     if exchange != NULL:
         exchange.take(<void *>source, &foreign.versioned)
         if context.dl_device_type == DL_CUDA:

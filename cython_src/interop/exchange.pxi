@@ -19,6 +19,9 @@ cdef class _Exchange:
 
     cdef Offer offer
     cdef uhal_dl_exchange *table   # null: by Python calls
+    cdef object is_negated         # torch's question whether memory has the opposite signs, or None
+    cdef bint has_gradients        # torch's: an object may be part of a calculation of gradients
+    cdef bint is_immutable         # JAX's: nobody may write, though DLPack is not told
 
 
 cdef dict exchanges = {}
@@ -43,6 +46,9 @@ cdef _Exchange find_exchange(object kind):
         found.table = uhal_dl_exchange_of_major(
             <uhal_dl_exchange *>PyCapsule_GetPointer(offered, b"dlpack_exchange_api")
         )
+    found.is_negated = getattr(kind, "is_neg", None)
+    found.has_gradients = hasattr(kind, "requires_grad")
+    found.is_immutable = str(kind.__module__).partition(".")[0] in ("jax", "jaxlib")
     if str(kind.__module__).startswith("cuda.core") and hasattr(kind, "memory_resource"):
         found.offer = OFFERS_RAW_MEMORY
     elif found.table != NULL or hasattr(kind, "__dlpack__"):
@@ -50,6 +56,15 @@ cdef _Exchange find_exchange(object kind):
     elif hasattr(kind, "__cuda_array_interface__"):
         found.offer = OFFERS_ARRAY_INTERFACE
     return found
+
+
+cdef int require_signs(_Exchange exchange, object value) except -1:
+    """BufferError for a tensor whose memory has the opposite signs, as torch's views may."""
+    if exchange.is_negated is not None and exchange.is_negated(value):
+        raise BufferError(
+            "its memory has the opposite signs (torch's negative bit); give tensor.resolve_neg()"
+        )
+    return 0
 
 
 cdef uintptr_t current_stream(Context context, uhal_dl_exchange *exchange) except? 0:
@@ -73,7 +88,7 @@ cdef int take_foreign(
         return 0
     try:
         if exchange.table != NULL and exchange.table.look != NULL:
-            look_at_tensor(function, exchange.table, value, slot, out, packed)
+            look_at_tensor(function, exchange, value, slot, out, packed)
         else:
             pack_described(function, exchange, value, slot, out, packed)
     except (BufferError, TypeError, ValueError, RuntimeError) as failure:
@@ -82,19 +97,20 @@ cdef int take_foreign(
 
 
 cdef int look_at_tensor(
-    Function function, uhal_dl_exchange *exchange, object value, Slot *slot, unsigned char *out,
+    Function function, _Exchange exchange, object value, Slot *slot, unsigned char *out,
     Packed *packed
 ) except -1:
     cdef Context context = function.context
     cdef uhal_dl_tensor tensor
     cdef object stream = None
-    exchange.look(<void *>value, &tensor)
+    exchange.table.look(<void *>value, &tensor)
+    require_signs(exchange, value)
     require_device_of(context, &tensor)
     require_element(slot, dtype_of(&tensor))
     contiguous_elements_of(&tensor)
     (<uint64_t *>out)[0] = <uint64_t><uintptr_t>tensor.data + tensor.byte_offset
     if context.dl_device_type == DL_CUDA:
-        stream = current_stream(context, exchange)
+        stream = current_stream(context, exchange.table)
     remember(packed, value, stream)
     return 0
 

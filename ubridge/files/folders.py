@@ -13,6 +13,8 @@ from uhal.errors import NotFoundError, NotSupportedError
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _INDEX = ".index.json"
+_LONGEST_NAME = 255
+"""Bytes that file systems give a name."""
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
@@ -94,12 +96,21 @@ def _is_of_llama2_c(head: bytes) -> bool:
     return all(0 < one < 1 << 20 for one in sizes) and width % heads == heads % kv_heads == 0
 
 
+def _is_name(text: str) -> bool:
+    """Whether a folder can have a file of this name."""
+    try:
+        raw = os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return 0 < len(raw) <= _LONGEST_NAME and b"\0" not in raw and Path(text).name == text
+
+
 def _parts_of_index(path: Path) -> list[Path]:
     files = Settings.read(path).section("weight_map")
     names = dict.fromkeys(files.text(tensor) for tensor in files)
     for name in names:
         require_valid(
-            Path(name).name == name,
+            _is_name(name),
             path,
             f"weight_map: expected names of files beside it, got {shown(name)}",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -32,6 +33,27 @@ def refuse_ufunc(ufunc: Any, method: str, inputs: Sequence[Any]) -> NoReturn:
     if ours in OPS and method == "__call__":
         advice = f"ubridge.{ours}(x) computes on the device, {advice}"
     raise ArgumentTypeError(f"np.{name}: expected numpy arrays, got a DeviceTensor; {advice}")
+
+
+_ASKING = (np.shape, np.ndim, np.size, np.iscomplexobj, np.isrealobj)
+"""Functions of numpy that read no element."""
+
+
+def of_numpy(kind: type, function: Any, given: tuple[Any, ...], settings: dict[str, Any]) -> Any:
+    """Return what a function of numpy says of a tensor's axes; raise for all that compute.
+
+    numpy would copy the tensors to the host and return an array.
+    """
+    if function in _ASKING:
+        return function._implementation(*given, **settings)
+    path = f"{function.__module__}.{function.__name__}".replace("numpy", "np", 1)
+    name, ours = function.__name__, sys.modules[__name__.partition(".")[0]]
+    advice = f"{path}(x.to_numpy()) computes on the host"
+    if name in ours.__all__:
+        advice = f"ubridge.{name}(x) computes on the device, {advice}"
+    elif hasattr(kind, name):
+        advice = f"x.{name} is of the device, {advice}"
+    raise ArgumentTypeError(f"{path}: expected numpy arrays, got a DeviceTensor; {advice}")
 
 
 def formatted(tensor: StridedTensor, specification: str) -> str:

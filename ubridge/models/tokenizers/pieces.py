@@ -48,9 +48,8 @@ class PieceTokenizer(WordsTokenizer):
             token = tokens.get(piece)
             if token is not None:
                 yield token
-            elif own:
-                for byte in piece.encode("utf-8"):
-                    yield own[byte]
+            elif own and all(byte in own for byte in piece.encode("utf-8")):
+                yield from map(own.__getitem__, piece.encode("utf-8"))
             elif not unknown and self._words.unknown is not None:
                 yield self._words.unknown
             unknown = token is None

@@ -97,6 +97,13 @@ def require_in(where: object, vocabulary: Vocabulary) -> Vocabulary:
             where,
             f"expected {what} of {count} tokens, got {len(values)}",
         )
+    try:
+        "".join(vocabulary.texts).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidFileError(
+            f"{where}: expected tokens of UTF-8, got the surrogate "
+            f"U+{ord(error.object[error.start]):04X}"
+        ) from None
     for what in ("begin", "end", "unknown"):
         token = getattr(vocabulary, what)
         if token is not None and not 0 <= token < count:
