@@ -59,6 +59,10 @@ def _require_booleans(buffer: DeviceBuffer, layout: Layout) -> None:
         )
 
 
+_DLPACK_HOST = (1, 0)
+"""DLPack's device of memory of the host."""
+
+
 class StridedTensor(TensorData):
     """A tensor without operations: the base of `DeviceTensor`."""
 
@@ -315,14 +319,20 @@ class StridedTensor(TensorData):
     ) -> Any:
         """Export the memory with its strides; the capsule keeps it alive.
 
-        It is copied only with `copy`, or for a consumer on the host. `stream` is the consumer's, as
-        in `DeviceBuffer.__dlpack__`; it waits for every use that uhal knows of.
+        It is copied only with `copy`, for a consumer on the host, and where DLPack has no type for
+        the device, as with OpenCL: the copy is on the host. `stream` is the consumer's, as in
+        `DeviceBuffer.__dlpack__`; it waits for every use that uhal knows of.
         """
         if copy is False and dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(
                 f"the tensor is on DLPack device {self.__dlpack_device__()}, not {dl_device}: "
                 "copy=False cannot be had"
             )
+        if copy is not False and not self._is_shared_by_dlpack:
+            if dl_device not in (None, _DLPACK_HOST):
+                raise BufferError(f"the tensor can be copied to the host, not to {dl_device}")
+            array = self.to_numpy()
+            return array.__dlpack__(max_version=max_version) if max_version else array.__dlpack__()
         exported = self.copy() if copy else self
         layout = exported._layout
         buffer = exported._buffer[layout.start_offset : layout.extent]
@@ -338,8 +348,17 @@ class StridedTensor(TensorData):
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's (device type, device id)."""
-        return self._buffer.__dlpack_device__()
+        """Return DLPack's (device type, device id): the host's where DLPack has none."""
+        return self._buffer.__dlpack_device__() if self._is_shared_by_dlpack else _DLPACK_HOST
+
+    @property
+    def _is_shared_by_dlpack(self) -> bool:
+        """Whether DLPack has a type for the device."""
+        try:
+            self._buffer.__dlpack_device__()
+        except BufferError:
+            return False
+        return True
 
     def item(self) -> Any:
         """Return the only element as a Python number; waits for it."""

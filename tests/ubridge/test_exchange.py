@@ -1,0 +1,160 @@
+"""The table of docs/guide/interop.md: each cell is tried where the library is installed."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ubridge as ub
+from tests.children import ROOT
+from tests.ubridge.exchange import ASPECTS, LIBRARIES
+from uhal import Device, DeviceBuffer
+from uhal.errors import ArgumentTypeError
+
+
+def table() -> dict[str, dict[str, str]]:
+    """The cells by library and column."""
+    text = (ROOT / "docs" / "guide" / "interop.md").read_text("utf-8")
+    lines = re.findall(r"^\| .* \|$", text.partition("<!-- exchange -->")[2], re.MULTILINE)
+    (_, *columns), *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines[: len(LIBRARIES) + 2]
+    ]
+    return {row[0]: dict(zip(columns, row[1:], strict=True)) for row in rows}
+
+
+@pytest.mark.parametrize("aspect", ASPECTS)
+@pytest.mark.parametrize("library", [*LIBRARIES, "cuda.core"])
+def test_the_cell_says_what_happens(host: Device, library: str, aspect: str) -> None:
+    said = table()[library][aspect]
+    if library == "cuda.core":
+        pytest.skip("its memory is CUDA's: tests/unit/test_lane_interop.py has a model of it")
+    used = LIBRARIES[library]
+    if find_spec(used.module) is None:
+        pytest.skip(f"{used.module} is not installed")
+    if used.module == "numpy" and aspect == "bf16" and find_spec("ml_dtypes") is None:
+        pytest.skip("ml_dtypes is not installed")
+    with warnings.catch_warnings():
+        # Of exporters from before DLPack 1.0.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert ASPECTS[aspect](used) == said
+
+
+def test_the_table_has_every_library_and_column() -> None:
+    found = table()
+    assert list(found) == [*LIBRARIES, "cuda.core"]
+    assert all(list(cells) == list(ASPECTS) for cells in found.values())
+
+
+# -- tensors that are not what their memory is -----------------------------------------------------
+
+
+class Negated:
+    """As torch's tensors with the negative bit are: their memory has the opposite signs."""
+
+    def __init__(self, array: Any, negated: bool = True, requires_grad: bool = False) -> None:
+        self.array, self.negated, self.requires_grad = array, negated, requires_grad
+
+    def is_neg(self) -> bool:
+        return self.negated
+
+    def __array__(self, *asked: Any, **more: Any) -> Any:
+        raise RuntimeError("Can't call numpy() on it")
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self.array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+Immutable = type("ArrayImpl", (Negated,), {"__module__": "jaxlib._jax"})
+"""As JAX's arrays are: DLPack is not told that nobody may write."""
+
+
+def test_signs_and_gradients_of_a_tensor_are_respected(host: Device) -> None:
+    exp = ub.load_module("unary").get_function("uexp_f32")
+    array, out = np.ones(4, np.float32), DeviceBuffer.zeros(4, "f32")
+    for take in (ub.from_dlpack, DeviceBuffer.from_dlpack, ub.asarray):
+        with pytest.raises((BufferError, ArgumentTypeError), match=r"opposite signs .*resolve_neg"):
+            take(Negated(array))
+        with pytest.raises((BufferError, ArgumentTypeError), match=r"gradients, .*detach\(\)"):
+            take(Negated(array, False, True))
+    with pytest.raises(ArgumentTypeError, match=r"opposite signs .*resolve_neg"):
+        exp[1, 32](4, 1, None, Negated(array), out)
+    assert ub.from_dlpack(Negated(array, False)).sum().item() == 4
+
+
+def test_arrays_of_jax_are_read_only(host: Device) -> None:
+    exp = ub.load_module("unary").get_function("uexp_f32")
+    array, out = np.ones(4, np.float32), DeviceBuffer.zeros(4, "f32")
+    given = Immutable(array, False)
+    tensor = ub.from_dlpack(given)
+    assert tensor.buffer.readonly
+    with pytest.raises(ArgumentTypeError, match="read-only"):
+        tensor.fill(7)
+    with pytest.raises(ArgumentTypeError, match="read-only"):
+        exp[1, 32](4, 1, None, out, given)
+    assert (array == 1).all()
+
+
+# -- numpy's functions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (lambda x: np.sort(x), r"np\.sort: .*ubridge\.sort\(x\) computes on the device"),
+        (lambda x: np.mean(x), r"np\.mean: .*ubridge\.mean\(x\) computes on the device"),
+        (lambda x: np.concatenate([x, x]), r"np\.concatenate: .*ubridge\.concatenate\(x\)"),
+        (lambda x: np.where(x > 1, x, x), r"np\.where: .*ubridge\.where\(x\)"),
+        (lambda x: np.transpose(x), r"np\.transpose: .*x\.transpose is of the device"),
+        (lambda x: np.linalg.norm(x), r"np\.linalg\.norm: .*np\.linalg\.norm\(x\.to_numpy\(\)\)"),
+        (lambda x: np.copyto(np.zeros(3), x), r"np\.copyto: expected numpy arrays"),
+    ],
+)
+def test_functions_of_numpy_are_refused(host: Device, call: Any, advice: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=advice):
+        call(ub.arange(3))
+
+
+def test_functions_that_read_no_element_are_answered(host: Device) -> None:
+    x = ub.zeros((2, 3))
+    assert (np.shape(x), np.ndim(x), np.size(x)) == ((2, 3), 2, 6)
+    assert not np.iscomplexobj(x)
+
+
+# -- devices without a type of DLPack --------------------------------------------------------------
+
+
+def test_without_a_type_of_dlpack_the_host_gets_a_copy(
+    host: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As OpenCL's memory is."""
+    x = ub.arange(6).reshape(2, 3).T
+    expected = x.to_numpy()
+    monkeypatch.setattr(type(x), "_is_shared_by_dlpack", False)
+    assert x.__dlpack_device__() == (1, 0)
+    for array in (np.from_dlpack(x), np.from_dlpack(x, device="cpu")):
+        assert (array == expected).all()
+    x.fill(7)
+    assert (array == expected).all()
+    with pytest.raises(BufferError, match=r"copied to the host, not to \(2, 0\)"):
+        x.__dlpack__(dl_device=(2, 0))
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def test_text_of_closed_and_empty_tensors(host: Device) -> None:
+    assert repr(ub.zeros((0, 3))) == "DeviceTensor([], shape=(0, 3), dtype=f32, device='host:0')"
+    assert repr(ub.zeros(0)) == "DeviceTensor([], dtype=f32, device='host:0')"
+    x = ub.arange(3)
+    x.buffer.close()
+    assert repr(x) == "DeviceTensor(<closed>, shape=(3,), dtype=i64, device='host:0')"
+    assert str(x) == "<closed>, shape=(3,)"
