@@ -17,6 +17,7 @@ from ubridge.definitions.calls import named
 from ubridge.definitions.products import BLOCK_ELEMENTS
 from ubridge.ops.blocks import blocks_of, launch_dequantize, plan_block_elements
 from ubridge.ops.engine import run
+from ubridge.ops.refusals import device_named, name_of
 from ubridge.ops.selection import take
 from ubridge.quantizing import quantize
 from ubridge.tensor import DeviceTensor
@@ -38,6 +39,7 @@ class QuantizedWeight:
 
     # With texts, as `help` and `inspect.getdoc` find them.
     __slots__ = {
+        "__weakref__": "Weak references to it.",
         "buffer": "The blocks, row after row, as bytes.",
         "columns": "Elements of a row.",
         "format": "What a block is.",
@@ -184,5 +186,17 @@ class QuantizedWeight:
         """Return the elements as f32. Waits for the device."""
         return self.dequantize().to_numpy()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As a tensor: its blocks on the host, and the device's name.
+        told = (self.blocks.to_numpy(), self.format.name, tuple(self.shape), name_of(self.device))
+        return _unpickled, (type(self), *told)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.format.name} of {tuple(self.shape)}>"
+
+
+def _unpickled(
+    kind: type[QuantizedWeight], blocks: Array, format: str, shape: tuple[int, ...], device: str
+) -> QuantizedWeight:
+    buffer = DeviceBuffer.from_numpy(blocks, device=device_named(device, "QuantizedWeight"))
+    return kind(buffer, format, prod(shape[:-1]), shape[-1], shape=shape)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import warnings
+import weakref
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,10 +14,11 @@ import numpy as np
 import pytest
 
 import ubridge as ub
+import uhal
 from tests.children import ROOT
 from tests.ubridge.exchange import ASPECTS, LIBRARIES
-from uhal import Device, DeviceBuffer
-from uhal.errors import ArgumentTypeError
+from uhal import Device, DeviceBuffer, HostBuffer
+from uhal.errors import ArgumentTypeError, NoDeviceError
 
 
 def table() -> dict[str, dict[str, str]]:
@@ -56,6 +60,8 @@ def test_the_table_has_every_library_and_column() -> None:
 
 class Negated:
     """As torch's tensors with the negative bit are: their memory has the opposite signs."""
+
+    requires_grad = False
 
     def __init__(self, array: Any, negated: bool = True, requires_grad: bool = False) -> None:
         self.array, self.negated, self.requires_grad = array, negated, requires_grad
@@ -158,3 +164,45 @@ def test_text_of_closed_and_empty_tensors(host: Device) -> None:
     x.buffer.close()
     assert repr(x) == "DeviceTensor(<closed>, shape=(3,), dtype=i64, device='host:0')"
     assert str(x) == "<closed>, shape=(3,)"
+
+
+# -- pickles and copies ----------------------------------------------------------------------------
+
+
+def test_a_quantized_weight_is_pickled_and_copied(host: Device, rng: np.random.Generator) -> None:
+    weight = ub.QuantizedWeight.from_numpy(rng.standard_normal((2, 3, 64)), "q8_0")
+    for again in (pickle.loads(pickle.dumps(weight)), copy.deepcopy(weight), weight[1]):
+        expected = weight[1] if again.shape != weight.shape else weight
+        assert again.format is weight.format and again.shape == expected.shape
+        assert (again.to_numpy() == expected.to_numpy()).all()
+    assert weakref.ref(weight)() is weight
+    elsewhere = pickle.dumps(weight).replace(b"host:0", b"tops:0")
+    with pytest.raises(NoDeviceError, match=r"unpickling a QuantizedWeight: it was on tops:0"):
+        pickle.loads(elsewhere)
+
+
+def test_memory_of_this_process_is_not_pickled_but_says_what_is(host: Device) -> None:
+    for held, advice in (
+        (DeviceBuffer.zeros(3, "f32"), r"Send to_numpy\(\), or ipc_handle\(\)"),
+        (HostBuffer(3, "f32"), r"Send array\.copy\(\)"),
+    ):
+        for way in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(TypeError, match=advice):
+                way(held)
+
+
+@pytest.mark.parametrize("module", [ub, uhal], ids=lambda one: one.__name__)
+def test_public_names_are_pickled_copied_and_referred_to(module: Any) -> None:
+    for name in module.__all__:
+        found = getattr(module, name)
+        if callable(found):
+            assert pickle.loads(pickle.dumps(found)) is found, name
+            assert copy.deepcopy(found) is found, name
+            assert weakref.ref(found)() is found, name
+
+
+def test_what_is_no_number_is_not_equal(host: Device) -> None:
+    x = ub.arange(3)
+    for other in (None, "a", object(), {}):
+        assert (x == other) is False
+        assert (x != other) is True

@@ -11,7 +11,7 @@ import numpy as np
 from ubridge.definitions.elementwise import ABS, MOD
 from ubridge.definitions.table import OPS
 from ubridge.ops.strided import StridedTensor
-from uhal.device import as_device
+from uhal.device import Device, as_device
 from uhal.errors import ArgumentTypeError, NoDeviceError
 
 _Made = TypeVar("_Made", bound=StridedTensor)
@@ -70,16 +70,24 @@ def formatted(tensor: StridedTensor, specification: str) -> str:
 
 def pickled(tensor: StridedTensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return the pickled state: the elements on the host, and the device's name."""
-    device = f"{tensor.device.backend}:{tensor.device.ordinal}"
-    return _unpickled, (type(tensor), tensor.to_numpy(), device)
+    return _unpickled, (type(tensor), tensor.to_numpy(), name_of(tensor.device))
 
 
 def _unpickled(kind: type[_Made], array: Any, device: str) -> _Made:
+    return kind.from_numpy(array, device=device_named(device, "DeviceTensor"))
+
+
+def name_of(device: Device) -> str:
+    """Return the device's name in pickles."""
+    return f"{device.backend}:{device.ordinal}"
+
+
+def device_named(device: str, what: str) -> Device:
+    """Return the device of a pickled object. Raises `NoDeviceError` where it is not here."""
     try:
-        chosen = as_device(device)
+        return as_device(device)
     except NoDeviceError as error:
         raise NoDeviceError(
-            f"unpickling a DeviceTensor: it was on {device}, which is not here; before pickling "
-            f"take tensor.to_numpy(), or a copy on the host backend: {error}"
+            f"unpickling a {what}: it was on {device}, which is not here; before pickling take "
+            f"its to_numpy(), or a copy on the host backend: {error}"
         ) from None
-    return kind.from_numpy(array, device=chosen)
