@@ -235,6 +235,9 @@ class DeviceTensor(StridedTensor):
     def __repr__(self) -> str:
         device = f"{self.device.backend}:{self.device.ordinal}"
         text = text_of(self, "DeviceTensor(")
+        # As numpy's: brackets without elements do not show the axes.
+        if self.buffer.closed or (not self.size and self.ndim != 1):
+            text += f", shape={tuple(self.shape)}"
         return f"DeviceTensor({text}, dtype={self._dtype}, device={device!r})"
 
     def __str__(self) -> str:

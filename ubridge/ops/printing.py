@@ -14,14 +14,9 @@ _EDGE = 3
 
 
 def text_of(tensor: StridedTensor, prefix: str) -> str:
-    """Return the elements as numpy prints them; lines after the first are indented for `prefix`.
-
-    Without elements it tells the shape, and of closed memory that it is closed.
-    """
+    """Return the elements as numpy prints them; lines after the first are indented for `prefix`."""
     if tensor.buffer.closed:
-        return f"<closed>, shape={tuple(tensor.shape)}"
-    if not tensor.size:
-        return f"[], shape={tuple(tensor.shape)}" if tensor.ndim > 1 else "[]"
+        return "<closed>"
     if tensor.size <= _MOST_PRINTED:
         return np.array2string(tensor.to_numpy(), separator=", ", prefix=prefix)
     edges: Any = tensor.to_numpy() if tensor.ndim == 0 else _edges(tensor, 0)
