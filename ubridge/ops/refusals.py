@@ -45,7 +45,7 @@ def of_numpy(kind: type, function: Any, given: tuple[Any, ...], settings: dict[s
     numpy would copy the tensors to the host and return an array.
     """
     if function in _ASKING:
-        return function._implementation(*given, **settings)
+        return function.__wrapped__(*given, **settings)
     path = f"{function.__module__}.{function.__name__}".replace("numpy", "np", 1)
     name, ours = function.__name__, sys.modules[__name__.partition(".")[0]]
     advice = f"{path}(x.to_numpy()) computes on the host"
