@@ -130,7 +130,7 @@ class _Ring:
             if int(message["number"]) != (number + 1) & 0xFFFFFFFF:
                 continue  # still being written, by work that was not waited for
             if message["kind"] == _ASSERTION:
-                stream, launch = _place(message)
+                stream, launch = _origin(message)
                 failed.setdefault(stream, []).append((launch, _words(message)))
             else:
                 lines.append(_words(message))
@@ -186,7 +186,7 @@ def _end(context: Context, ring: _Ring) -> None:
         ring.close()
 
 
-def _place(message: np.void) -> tuple[int | None, int]:
+def _origin(message: np.void) -> tuple[int | None, int]:
     """The stream's native handle and the launches before there, if the kernel knew them."""
     if int(message["thread"]) != _IN_STREAM:
         return None, 0

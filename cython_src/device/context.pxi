@@ -144,9 +144,9 @@ cdef class Context:
         It sets the word to 0 and returns triples: an exception or a warning, the native handle of
         the stream whose kernel reported it, and the number of launches before in this stream. A
         graph is one launch. The stream raises such an exception once, and so does a stream that
-        waits for the launch. With None for the handle, each stream does that ran kernels of modules
-        that report, or with `asserts` that assert, since the host last waited for it. The word
-        stays, and `report` is held, until `unwatch_reports`.
+        waits for the launch. With None for the handle, each stream does that may have met it. Such
+        a stream ran kernels of modules that report, or with `asserts` that assert, since the host
+        last waited for it. The word stays, and `report` is held, until `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word

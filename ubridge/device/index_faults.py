@@ -105,8 +105,8 @@ class IndexFaults:
         record["state"] = _NONE
         for fault in memory[_RECORD.itemsize :].view(_STREAM_FAULT):
             if fault["record"]["state"] == _WRITTEN:
-                place = int(fault["stream"]), int(fault["launch"])
-                reports.append((_error(fault["record"]), *place))
+                origin = int(fault["stream"]), int(fault["launch"])
+                reports.append((_error(fault["record"]), *origin))
                 fault["record"]["state"] = _NONE
         return reports
 
