@@ -52,7 +52,7 @@ EVERYTHING = ("tests/unit/test_imports.py", "tests/unit/test_guide.py")
 """Tests that read the whole of the sources, or run what pages say."""
 
 _STARTED = re.compile(
-    r"""(?:-m["', ]+|import |from )"""
+    r"""(?:-m["', ]+|run_module\(["']|import |from )"""
     r"""((?:uhal|ubridge|simulators|benchmarks|build_support|tests)[\w.]*)"""
 )
 _QUOTED_NAME = re.compile(r"""["']([a-z_]\w*(?:\.\w+)*)["']""")

@@ -9,9 +9,9 @@ import os
 import subprocess
 import sys
 
-from uhal_conformance.children import ROOT, check_child, run_child
+from uhal_conformance.children import ROOT, check_child, run_child, run_module
 
-__all__ = ["ROOT", "check_child", "run_child", "run_program", "untold"]
+__all__ = ["ROOT", "check_child", "run_child", "run_module", "run_program", "untold"]
 
 
 def untold() -> dict[str, str]:

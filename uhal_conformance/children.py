@@ -25,28 +25,54 @@ def run_child(
 ) -> subprocess.CompletedProcess[str]:
     """Call `function(*arguments)` in a process of its own; arguments must have a literal repr.
 
-    With options of the interpreter, and in a soak, which counts the lines that run, the interpreter
-    is a fresh one. Else it is a fork that has imported numpy and pytest.
+    It runs as `run_text` runs a program, with the variables of this process and `environment`.
     """
     module = ".".join(Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
     call = f"{function.__name__}({', '.join(map(repr, arguments))})"
     program = f"from {module} import {function.__name__}; {call}"
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    reported = {**inherited, **(environment or {})}
-    forker = _forker(inherited)
-    if not options and not SOAK and forker is not None and forker.suits(reported):
-        done = forker.run(program, reported, timeout)
+    inherited = {**os.environ, **_paths(), **(environment or {})}
+    return run_text(program, inherited, options, timeout)
+
+
+def run_text(
+    program: str,
+    environment: Mapping[str, str],
+    options: Sequence[str] = (),
+    timeout: float = rounds(120, 1200),
+) -> subprocess.CompletedProcess[str]:
+    """Run the text of a program in a process of its own, with these variables alone.
+
+    With options of the interpreter, and in a soak, which counts the lines that run, the interpreter
+    is a fresh one. Else it is a fork that has imported numpy and pytest.
+    """
+    forker = _forker({**os.environ, **_paths()})
+    if not options and not SOAK and forker is not None and forker.suits(environment):
+        done = forker.run(program, environment, timeout)
         if done is not None:
             return done
     return subprocess.run(
         [sys.executable, *options, "-c", program],
         cwd=ROOT,
-        env=reported,
+        env=dict(environment),
         capture_output=True,
         text=True,
         timeout=timeout,
     )
+
+
+def run_module(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m module arguments`, as `run_text` runs a program."""
+    program = f"import runpy, sys; sys.argv = {[module, *arguments]!r}; "
+    program += f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    return run_text(program, {**_paths(), **environment}, timeout=rounds(300, 3000))
+
+
+def _paths() -> dict[str, str]:
+    """The variable by which a process finds the tests' own modules."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 _forkers: dict[int, Forker] = {}

@@ -21,7 +21,7 @@ import safetensors
 import safetensors.numpy
 
 import ubridge as ub
-from tests.children import check_child
+from tests.children import check_child, run_module
 from tests.ubridge.block_data import Array, elements, random_blocks
 from ubridge.files.__main__ import main
 from ubridge.quantized import ENCODED, FORMATS, QuantizedWeight, block_format
@@ -525,11 +525,7 @@ def test_saving_leaves_what_is_there_when_it_fails(host: Device, tmp_path: Path)
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ubridge.files", *map(str, arguments)],
-        capture_output=True,
-        encoding="utf-8",
-    )
+    return run_module("ubridge.files", [*map(str, arguments)], os.environ)
 
 
 def test_the_command_line(host: Device, tmp_path: Path, rng: np.random.Generator) -> None:

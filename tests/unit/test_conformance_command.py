@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 import uhal
 from build_support import conformance_images
+from tests.children import run_module
 from tests.conformance.rows import ROOT, compile_for_host, prepare_skeleton
 from tests.sampling import rounds
 from uhal_conformance import images, report
@@ -25,13 +25,8 @@ from uhal_conformance.running import Run, TestResult
 
 
 def conformance(*arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "uhal", "conformance", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
+    told = ["conformance", *map(str, arguments)]
+    return run_module("uhal", told, {**os.environ, **environment})
 
 
 def test_a_run_writes_its_report(tmp_path: Path) -> None:

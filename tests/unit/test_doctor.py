@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.children import untold
+from tests.children import run_module, untold
 from tests.fake_libcuda import build
 from uhal import __version__, _simulators, doctor
 from uhal.__main__ import main
@@ -31,13 +31,7 @@ def uhal_command(
     *arguments: str, status: int | None = 0, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m uhal` with no UHAL_ variable but those given."""
-    result = subprocess.run(
-        [sys.executable, "-m", "uhal", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**untold(), **environment},
-    )
+    result = run_module("uhal", arguments, {**untold(), **environment})
     assert status is None or result.returncode == status, result.stdout + result.stderr
     return result
 
