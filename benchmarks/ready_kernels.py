@@ -153,10 +153,10 @@ def works() -> Iterator[Work]:
         "attention 4x128x128 d64 f32",
         4 * 128 * 128 * 64,
         ready.attention(f32, 64),
-        (128, 4),
-        32,
+        (8, 4),
+        128,
         lambda: (128, 128, 1, 0.125, *(made(4 * 128 * 64) for _ in range(4))),
         "triton attention 4x128x128 d64",
         "ubridge attention 4x128x128 d64 f16",
-        gates=(Gate("coalescing", least=0.95),),
+        gates=(Gate("instructions", most=4), Gate("moved", most=3.5), WIDE),
     )

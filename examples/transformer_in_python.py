@@ -107,7 +107,7 @@ class PythonKernels(ub.LaunchingDispatch):
         """Launch the attention of one query."""
         self.launched += 1
         query, key, value = call.inputs[:3]
-        run = ready.attention(f32, WIDTH)[(1, HEADS), 32, 0, call.stream]
+        run = ready.attention(f32, WIDTH)[(1, HEADS), 128, 0, call.stream]
         run(1, POSITIONS, 1, WIDTH**-0.5, query, key, value, call.out)
 
     def dispatch_softmax(self, call: Any) -> None:

@@ -162,14 +162,14 @@ def test_rope(of: Type, launch: Launch, rng: np.random.Generator) -> None:
 
 @pytest.mark.drawn(1)
 def test_attention(of: Type, launch: Launch, rng: np.random.Generator) -> None:
-    width, group = 32 * int(rng.integers(1, 4)), int(rng.integers(1, 3))
-    kv_heads, queries = int(rng.integers(1, 3)), int(rng.integers(1, 9))
-    heads, keys = kv_heads * group, queries + int(rng.integers(0, 20))
+    width, group = 32 * int(rng.integers(1, 5)), int(rng.integers(1, 3))
+    kv_heads, queries = int(rng.integers(1, 3)), int(rng.integers(1, 40))
+    heads, keys = kv_heads * group, queries + int(rng.integers(0, 40))
     q = drawn(rng, of, heads, queries, width)
     k, v = drawn(rng, of, kv_heads, keys, width), drawn(rng, of, kv_heads, keys, width)
     scale = width**-0.5
     given = (queries, keys, group, scale, q.ravel(), k.ravel(), v.ravel(), poisoned(of, q.size))
-    got = launch(ready.attention(of, width), *given, grid=(queries, heads), block=32)
+    got = launch(ready.attention(of, width), *given, grid=(-(-queries // 16), heads), block=128)
     wide_k, wide_v = (np.repeat(one.astype("f8"), group, 0) for one in (k, v))
     scores = q.astype("f8") @ wide_k.swapaxes(1, 2) * scale
     scores[:, ~np.tri(queries, keys, keys - queries, dtype=bool)] = -np.inf

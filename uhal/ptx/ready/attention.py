@@ -1,15 +1,16 @@
-"""Causal attention, the softmax computed along with the sums."""
+"""Causal attention by tiles of keys, the softmax computed along with the sums."""
 
 from __future__ import annotations
 
 import functools
-import math
-import operator
 from typing import Any
 
 from uhal import ptx
-from uhal.ptx import f32, fast_exp, fma, loop, maximum, u64, variable
+from uhal.ptx import f32, fast_exp, if_, loop, maximum, minimum, select, shared, u64, variable
 from uhal.ptx.ready.blocks import warp_reduce
+from uhal.ptx.ready.tiles import add_rows, fetch, row_products
+
+OWN, ROWS, KEYS, NEVER = 4, 16, 32, float("-inf")  # queries of a warp, of a block; keys of a tile
 
 
 @functools.cache
@@ -17,36 +18,43 @@ def attention(of: ptx.Type = f32, width: int = 64) -> ptx.Kernel:
     """Return `attention(u32 queries, u32 keys, u32 group, f32 scale, const T* q, const T* k, ...)`.
 
     The others are `const T* v, T* out`. q and out are (heads, queries, width), k and v (heads /
-    group, keys, width), width a multiple of 32; the last query sees all keys. Grid (queries,
-    heads), block 32.
+    group, keys, width), at multiples of 16 bytes; width is 32, 64, 96 or 128. The last query sees
+    all keys. Grid (⌈queries / 16⌉, heads), block 128.
     """
-    parts = width // 32
-
     signature = f"u32 queries, u32 keys, u32 group, f32 scale, const {of}* q, const {of}* k"
 
-    @ptx.kernel(f"{signature}, const {of}* v, {of}* out", max_threads=32)
+    @ptx.kernel(f"{signature}, const {of}* v, {of}* out", max_threads=128)
     def attention(
         queries: Any, keys: Any, group: Any, scale: Any, q: Any, k: Any, v: Any, out: Any
     ) -> None:
-        lane, query, head = ptx.thread_index(), ptx.block_index("x"), ptx.block_index("y")
-        own = u64(head * queries + query) * width + u64(lane)
-        of_keys = u64(head // group) * u64(keys) * width + u64(lane)
-        asked = [f32(q[own + 32 * part]) * scale for part in range(parts)]
-        largest, total = variable(f32, -math.inf), variable(f32, 0)
-        sums = [variable(f32, 0) for _ in range(parts)]
-        for j in loop(keys - queries + query + 1):
-            at = of_keys + u64(j) * width
-            score = variable(f32, 0)
-            for part, one in enumerate(asked):
-                score.set(fma(one, f32(k[at + 32 * part]), score))
-            dot = warp_reduce(score.copy(), operator.add)
-            most = maximum(largest, dot)
-            kept, weight = fast_exp(largest - most), fast_exp(dot - most)
-            total.set(fma(total, kept, weight))
-            for part, one in enumerate(sums):
-                one.set(fma(one, kept, weight * f32(v[at + 32 * part])))
-            largest.set(most)
-        for part, one in enumerate(sums):
-            out[own + 32 * part] = of(one / total)
+        lane, own = ptx.lane_index(), (ptx.thread_index() >> 5) * OWN
+        first, head = ptx.block_index("x") * ROWS, ptx.block_index("y")
+        asked, weights = shared(f32, ROWS, width), shared(f32, ROWS, KEYS)
+        key, value = shared(f32, KEYS, width + 4), shared(f32, KEYS, width)
+        fetch(asked, q.at(u64(head * queries) * width), first, queries)
+        initial, of_keys = (NEVER, 0, *[0] * (width // 32)), u64(head // group * keys) * width
+        states = [[variable(f32, one) for one in initial] for _ in range(OWN)]
+        for start in loop(0, keys - queries + minimum(first + ROWS, queries), KEYS):
+            ptx.barrier()
+            fetch(key, k.at(of_keys), start, keys)
+            fetch(value, v.at(of_keys), start, keys)
+            ptx.barrier()
+            scores = row_products(key.at(lane * (width + 4)), asked.at(own * width), width, OWN)
+            for one, (largest, total, *sums) in enumerate(states):
+                is_seen = start + lane + queries <= first + own + one + keys
+                seen = select(is_seen, scores[one] * scale, NEVER)
+                most = maximum(largest, warp_reduce(seen, maximum))
+                kept, weight = fast_exp(largest - most), fast_exp(seen - most)
+                for x in (total, *sums):
+                    x *= kept
+                largest.set(most)
+                total += weight
+                weights.at(own * KEYS + lane)[one * KEYS] = weight
+            add_rows([sums for _, _, *sums in states], weights.at(own * KEYS), value)
+        for one, (_, total, *sums) in enumerate(states):
+            whole, row = warp_reduce(total.copy()), first + own + one
+            with if_(row < queries):
+                for part, x in enumerate(sums):
+                    out.at(u64(head * queries + row) * width + u64(lane))[32 * part] = of(x / whole)
 
     return attention

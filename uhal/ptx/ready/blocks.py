@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 
-from uhal.ptx import Value, barrier, f32, fast_exp, if_, shared, shuffle, thread_index
+from uhal.ptx import Value, barrier, f32, fast_exp, fma, if_, shared, shuffle, thread_index
 
 Combine = Callable[[Value, Value], Value]
 
 
-def warp_reduce(value: Value, combine: Combine, lanes: int = 32) -> Value:
+def warp_reduce(value: Value, combine: Combine = operator.add, lanes: int = 32) -> Value:
     """Combine the values of so many neighbouring lanes; each of them gets the result."""
     while lanes > 1:
         lanes //= 2
@@ -29,6 +30,13 @@ def block_reduce(value: Value, combine: Combine, threads: int) -> Value:
         partial[t >> 5] = own
     barrier()
     return warp_reduce(partial[t & (warps - 1)], combine, warps)
+
+
+def dot(first: Sequence[Value], second: Sequence[Value], total: Value) -> Value:
+    """Add the products of f32 values to a sum, each rounded with it."""
+    for one, other in zip(first, second, strict=True):
+        total = fma(one, other, total)
+    return total
 
 
 def silu(x: Value) -> Value:

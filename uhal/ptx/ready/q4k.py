@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 from uhal import ptx
@@ -53,7 +52,7 @@ def q4k_gemv() -> ptx.Kernel:
                     weight = d * f32(scale >> 8 * upper & 255) * f32(dot)
                     offset = least * f32(minimum >> 8 * upper & 255) * f32(summed)
                     total.set(fma(weight - offset, factor, total))
-            whole = warp_reduce(total.copy(), operator.add)
+            whole = warp_reduce(total.copy())
             with if_(lane == 0):
                 out[row] = whole
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 from uhal.ptx import (
@@ -49,7 +48,7 @@ def swiglu_gemv(of: Type = f16) -> Kernel:
                     for word, other in zip(matrix.at(start).load(i, 4), given, strict=True):
                         for w, v in zip(unpack(word, of), unpack(other, of), strict=True):
                             total.set(fma(f32(w), f32(v), total))
-            gated, upped = (warp_reduce(one.copy(), operator.add) for one in sums)
+            gated, upped = (warp_reduce(one.copy()) for one in sums)
             with if_(lane == 0):
                 out[row] = of(silu(gated) * upped)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from uhal import ptx
 from uhal.ptx import block_index, f32, if_, select, thread_index, u32, u64, variable
-from uhal.ptx.ready.vectors import swizzled
+from uhal.ptx.ready.tiles import swizzled
 
 TILE, DEPTH, MATRIX = 64, 32, 64 * 32  # rows of a block; of a turn the part of k, the elements
 

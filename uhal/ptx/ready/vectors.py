@@ -44,11 +44,3 @@ def store(pointer: Pointer, index: Any, values: Sequence[Value]) -> None:
     else:
         words = [pack(*made[i : i + 2]) for i in range(0, len(made), 2)]
         replace(pointer.at(index), of=u32).store(0, words)
-
-
-def swizzled(row: Any, chunk: Any) -> Any:
-    """Return where 8 elements of 16 bits lie in a tile with rows of 32, in shared memory.
-
-    The four chunks of a row are permuted, so that 8 rows share no banks.
-    """
-    return row * 32 + (chunk ^ (row >> 1 & 3)) * 8
