@@ -271,6 +271,14 @@ def reduce(t: Trial) -> Iterator[Outcome]:
     yield Outcome(got, reference(t.op, wide(x), axis=axis), magnitude, x.array.shape[axis])
 
 
+@run("clip")
+def clip(t: Trial) -> Iterator[Outcome]:
+    x = t.x(t.shape())
+    bounds = sorted(float(one) for one in t.rng.uniform(-2, 2, 2))
+    held = np.array(bounds).astype(as_dtype(t.dtype).dtype).astype(Wide)
+    yield Outcome(ub.clip(x.tensor, *bounds).to_numpy(), np.clip(wide(x), *held))
+
+
 @run("scan", "fold")
 def along_an_axis(t: Trial) -> Iterator[Outcome]:
     """Running sums, and products: as many additions or multiplications as the axis has elements."""

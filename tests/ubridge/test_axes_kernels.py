@@ -39,7 +39,8 @@ def test_axes_of_every_length(host: Device, rng: np.random.Generator, dtype: str
         slip = 2.0**-50 * np.cumsum(abs(wide), 1)
         bound = NEAR[dtype] * abs(sums) + (slip / shape[1] if dtype == "f64" else slip)
         assert (abs(out.to_numpy().astype(np.longdouble) - sums) <= bound + 2.0**-26).all(), shape
-        bound = (NEAR[dtype] + 2.0**-52 * shape[1]) * abs(exact) + 2.0**-24
+        computed = 2.0**-52 if dtype == "f64" else 2.0**-24
+        bound = (NEAR[dtype] + computed * shape[1]) * abs(exact) + 2.0**-24
         with np.errstate(over="ignore"):
             limit = abs(exact) < 6e4
         assert (abs(products.astype(np.longdouble) - exact) <= bound)[limit].all(), shape
@@ -77,3 +78,17 @@ def test_choices_along_the_last_axis(
             ub.flip(ub.asarray(array, device=host)).to_numpy().tobytes()
             == array[::-1, ::-1].tobytes()
         )
+
+
+@pytest.mark.parametrize("dtype", OPS["clip"].dtypes)
+def test_bounds_of_elements(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """In any order of the bounds, of NaN and infinities among elements and bounds."""
+    kind = as_dtype(dtype).dtype
+    for count in (1, 17, 5000, int(rng.integers(1, 100_000))):
+        array = (3 * rng.standard_normal(count)).astype(kind)
+        array[rng.integers(0, count, 3)] = [np.nan, np.inf, -np.inf]
+        for bounds in ((-1.5, 2), (2, -1.5), (np.nan, 1), (0, np.nan), (-np.inf, np.inf)):
+            got = ub.clip(ub.asarray(array, device=host), *bounds).to_numpy()
+            low, high = (np.array(one).astype(kind).astype(np.float64) for one in bounds)
+            exact = np.minimum(np.maximum(array.astype(np.float64), low), high)
+            np.testing.assert_array_equal(got.astype(np.float64), exact, f"{count} {bounds}")

@@ -9,9 +9,11 @@ import numpy as np
 
 from ubridge.core.accuracy import EXACT, FUNCTION, PARTS, ROUNDED, SHARE
 from ubridge.core.fits import same, shapes
-from ubridge.core.layout import Shape
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.lowering import Steps
 from ubridge.core.operation import ALL, CAST_ONLY, FLOATS, REALS, Array, Family, define
 from ubridge.core.question import Question
+from ubridge.definitions import memory
 from uhal.errors import ArgumentValueError
 
 
@@ -246,4 +248,27 @@ SILU_MUL = define(
     REALS,
     "silu(x) times y",
     lambda x, y: x * _sigmoid(x) * y,
+)
+
+
+def _compose_clip(question: Question, steps: Steps) -> None:
+    """Take the maximum with one bound, and the minimum with the other."""
+    (x,), layout = steps.operands, question.layout(0)
+    whole, one = Layout.contiguous(layout.shape), Layout.contiguous((1,))
+    spread = Layout(layout.shape, (0,) * layout.rank)
+    for index, op in enumerate((MAXIMUM, MINIMUM)):
+        bound = steps.scratch(1, x.dtype)
+        steps.run(memory.FILL, [], (bound, one), steps.number(index))
+        steps.run(op, [(x, layout), (bound, spread)], (steps.result, whole))
+        x, layout = steps.result, whole
+
+
+CLIP = define(
+    "clip",
+    Family("clip", "x", "shape of x", rule=_each, packed=1, replaces=1, numbers="min max"),
+    "clip",
+    REALS,
+    "x limited to two numbers",
+    np.clip,
+    composed=_compose_clip,
 )

@@ -1,8 +1,9 @@
 // Along one axis of (left, length, right), for CPUs: running sums, products, and choices by ids of
-// single elements. Arrays are contiguous; grids have one dimension, of any length.
+// single elements; and elements between two bounds. Arrays are contiguous; grids have one dimension,
+// of any length.
 //
-// Floats are added and multiplied in f64 and rounded once. Sums of f64 keep what each addition rounds
-// off (Knuth's two-sum), so that their errors do not grow with the length.
+// Floats are added in f64 and rounded once. Sums of f64 keep what each addition rounds off (Knuth's
+// two-sum), so that their errors do not grow with the length. Halves are multiplied in f32.
 #include "number.h"
 #include "vectors.h"
 
@@ -13,7 +14,7 @@ enum : u64 {
     COLUMNS = 256 // neighbors that are added together
 };
 
-// The type that sums and products of T are kept in.
+// The type that sums of T are kept in.
 template <class T, bool integer> struct Wider {
     typedef f64 Type;
 };
@@ -58,11 +59,11 @@ template <> struct RunningSum<f64> {
 };
 
 template <class T> struct RunningProduct {
-    Wide<T> product = 1;
+    Compute<T> product = 1;
 
-    void take(T x) { product = multiply(product, Wide<T>(widen(x))); }
+    void take(T x) { product = multiply(product, widen(x)); }
     void join(const RunningProduct &other) { product = multiply(product, other.product); }
-    T value() const { return rounded<T>(product); }
+    T value() const { return narrow<T>(product); }
 };
 
 // Some rows of neighbors. Without `each`, only the last state of a row is written.
@@ -162,6 +163,38 @@ LINES(u32)
 LINES(i16)
 LINES(i32)
 LINES(i64)
+
+// -- bounds ---------------------------------------------------------------------------------------
+
+// Elements below `low` become `low`, then those above `high` become `high`. NaN stays NaN, and a bound
+// of NaN makes everything NaN.
+template <class T>
+static inline void clip(const T *from, T *to, u64 count, Compute<T> low, Compute<T> high)
+{
+    if (low != low || high != high) {
+        for (u64 i = 0; i < count; ++i)
+            to[i] = narrow<T>(low + high);
+        return;
+    }
+    for (u64 i = 0; i < count; ++i) {
+        Compute<T> x = widen(from[i]);
+        x = x < low ? low : x;
+        to[i] = narrow<T>(x > high ? high : x);
+    }
+}
+
+#define CLIP(T)                                                                                    \
+    KERNEL(clip_##T, (u64 numel, const T *inp, T *out, f64 min, f64 max))                          \
+    {                                                                                              \
+        const Piece piece(numel, blockIdx.x, gridDim.x, 64);                                       \
+        clip(inp + piece.first, out + piece.first, piece.length,                                   \
+             widen(narrow<T>(convert<T>(min))), widen(narrow<T>(convert<T>(max))));                \
+    }
+
+CLIP(bf16)
+CLIP(f16)
+CLIP(f32)
+CLIP(f64)
 
 // -- choices --------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from ubridge.core.promotion import (
     with_number,
 )
 from ubridge.definitions.calls import named
-from ubridge.definitions.elementwise import COPY, MAXIMUM, MINIMUM, NOT_EQUAL, WHERE
-from ubridge.ops.elementwise import binary, plan_conversion, unary
-from ubridge.ops.engine import Plan, Value, constant, of_each, run
+from ubridge.definitions.elementwise import CLIP, COPY, MAXIMUM, MINIMUM, NOT_EQUAL, WHERE
+from ubridge.ops.elementwise import binary, plan_binary, plan_conversion, plan_unary
+from ubridge.ops.engine import Plan, Value, ask, constant, contiguous, of_each, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
@@ -64,7 +64,22 @@ def where(
     return run(plan_where(condition, x, y), out, stream)
 
 
-@named
+def plan_clip(x: Value, min: Any = None, max: Any = None) -> Value:
+    """Plan a limit from below, then one from above; two numbers take one launch."""
+    require_tensors(CLIP.name, x)
+    if min is None and max is None:
+        return plan_unary(COPY, x)
+    if min is None or max is None:
+        return plan_binary(MAXIMUM, x, min) if max is None else plan_binary(MINIMUM, x, max)
+    if not (hasattr(min, "_layout") or hasattr(max, "_layout")):
+        dtype = with_number(CLIP.name, with_number(CLIP.name, x._dtype, min), max)
+        if dtype.name in CLIP.dtypes:
+            bounds = tuple([float(checked_number(CLIP.name, dtype, one)) for one in (min, max)])
+            return ask(CLIP, (contiguous(plan_conversion(x, dtype)),), dtype, numbers=bounds)
+    return plan_binary(MINIMUM, plan_binary(MAXIMUM, x, min), max)
+
+
+@remembered(plan_clip)
 def clip(
     x: Tensor,
     min: Any = None,
@@ -79,14 +94,7 @@ def clip(
 
     Either may be None, which bounds nothing. NaN stays NaN.
     """
-    require_tensors("clip", x)
-    if min is None and max is None:
-        return unary(COPY, x, None, out, stream)
-    if min is None:
-        return binary(MINIMUM, x, max, out, stream)
-    if max is None:
-        return binary(MAXIMUM, x, min, out, stream)
-    return binary(MINIMUM, binary(MAXIMUM, x, min, None, stream), max, out, stream)
+    return run(plan_clip(x, min, max), out, stream)
 
 
 @named

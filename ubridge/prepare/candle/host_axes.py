@@ -1,10 +1,11 @@
-"""Lowerings along one axis for CPUs, by kernels of `axes.cpp`: running sums, products, choices."""
+"""Lowerings for CPUs by kernels of `axes.cpp`: running sums, products, choices and bounds."""
 
 from __future__ import annotations
 
 from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, pieces_of_lines
 from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
+from ubridge.definitions.elementwise import CLIP
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.rows import CUMSUM, PROD
 from ubridge.prepare.candle.indexing import BY_ID, choose
@@ -13,7 +14,7 @@ _MODULE = "axes"
 _LEAST_LINES = 8
 """Lines for a block: so many are added side by side."""
 _LEAST_CHOSEN = 4096
-"""Elements for a block that chooses some."""
+"""Elements for a block that chooses or bounds some."""
 
 
 def _along(question: Question, steps: Steps) -> None:
@@ -26,6 +27,19 @@ def _along(question: Question, steps: Steps) -> None:
         left=left,
         length=length,
         right=right,
+    )
+
+
+def _clip(question: Question, steps: Steps) -> None:
+    """Add a choice between two bounds for each element."""
+    size = question.shape.size
+    steps.launch(
+        (size, _LEAST_CHOSEN, size),
+        numel=size,
+        inp=steps.operands[0],
+        out=steps.result,
+        min=steps.number(0),
+        max=steps.number(1),
     )
 
 
@@ -58,5 +72,6 @@ _CHOICES = KernelDef(_MODULE, BY_IDS, pieces_of_lines)
 LOWERINGS: Lowerings = {
     CUMSUM: Launches(_along, _LINES),
     PROD: Launches(_along, _LINES),
+    CLIP: Launches(_clip, _LINES),
     INDEX_SELECT: Launches(_choose, BY_ID),
 }
