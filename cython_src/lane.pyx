@@ -22,7 +22,6 @@ One translation unit, a file for each idea:
 
 import atexit as _atexit
 import operator as _operator
-import os as _os
 import sys as _sys
 import threading as _threading
 import time as _time
@@ -35,6 +34,7 @@ import numpy as _numpy
 cimport numpy as _cnumpy
 
 from uhal import dtypes as _dtypes
+from uhal import environment as _environment
 from uhal import errors as _errors
 from uhal import records as _records
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from host_backend._errors import ADVICE, CLASS_OF, DETAILED, LOST, STICKY
+from uhal import environment
 from uhal._lane import HotTable
 from uhal.abi import Header, Library, LibrarySearch, find_library
 from uhal.contract import (
@@ -128,6 +129,10 @@ class HostBackend(OwnGraphVerbs):
                 f"unset {LIBRARY_VARIABLE}" if _overridden(search) else _BUILD_ADVICE,
                 search.attempts,
             )
+        try:
+            environment.check("UHAL_HOST_")
+        except DeviceError as error:
+            return BackendRecord(cls.name, "refused", str(error), "", search.attempts, search.path)
         try:
             opened = cls._over(search)
         except DeviceError as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from opencl_backend._library import header
+from uhal import environment
 from uhal.abi import Library
 from uhal.errors import ArgumentValueError, LibraryNotFoundError
 
@@ -194,7 +194,7 @@ def _memories(
 
 
 def _chosen_memory(memories: tuple[str, ...], what: str) -> str:
-    wanted = os.environ.get(MEMORY_VARIABLE, "")
+    wanted = environment.read(MEMORY_VARIABLE)
     if not wanted:
         return memories[0]
     if wanted not in memories:

@@ -7,10 +7,10 @@ table's, as `runtime.h` declares them.
 from __future__ import annotations
 
 import ctypes
-import os
 from functools import cache
 from pathlib import Path
 
+from uhal import environment
 from uhal.abi import Check, Header, Library, open_own_library
 
 FUNCTION_OF_SLOT = {
@@ -49,13 +49,8 @@ FUNCTION_OF_SLOT = {
     "graph_update_kernel": "uhalHsaGraphExecKernelNodeSetParams",
 }
 
-QUEUES_VARIABLE = "UHAL_ROCM_QUEUES"
-DEADLINE_VARIABLE = "UHAL_ROCM_DEADLINE"
-
 _FOLDER = Path(__file__).resolve().parent
 _LIBRARY = _FOLDER / "libuhal_hsa.so"
-_DEFAULT_QUEUES = 4
-"""Same limit as HIP: a device has few hardware queues, and further queues take turns."""
 
 
 @cache
@@ -80,8 +75,8 @@ def hand_over(runtime: Library, hsa: Library, frequency: int, agents: list[int])
     addresses = [hsa.address(name) for name in _function_names(runtime)]
     settings = runtime_header().ctype("uhalHsaSettings")()
     settings.timestamp_frequency = frequency
-    settings.deadline_ns = int(_number(DEADLINE_VARIABLE, 0.0) * 1e9)
-    settings.queues = int(_number(QUEUES_VARIABLE, _DEFAULT_QUEUES))
+    settings.deadline_ns = int(float(environment.read("UHAL_ROCM_DEADLINE")) * 1e9)
+    settings.queues = int(environment.read("UHAL_ROCM_QUEUES"))
     settings.agent_count = len(agents)
     settings.agents[: len(agents)] = agents
     array = (ctypes.c_void_p * len(addresses))(*addresses)
@@ -95,18 +90,3 @@ def _function_names(runtime: Library) -> list[str]:
     while ask(name, len(names)) == 0:
         names.append((name.value or b"").decode())
     return names
-
-
-def _number(variable: str, default: float) -> float:
-    text = os.environ.get(variable, "")
-    if not text:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    whole = variable != QUEUES_VARIABLE or value == int(value)
-    if not 0 <= value < 1e9 or not whole:
-        kind = "a number of queues" if variable == QUEUES_VARIABLE else "seconds"
-        raise ValueError(f"{variable}: expected {kind}, got {text!r}")
-    return value

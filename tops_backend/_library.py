@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tops_backend._errors import MISSING_FUNCTION
+from uhal import environment
 from uhal.abi import Check, Header, Library, LibrarySearch
 from uhal.adapters import SlotAdapters
-from uhal.errors import ArgumentValueError
 
 LIBRARY_VARIABLE = "UHAL_TOPS_LIBRARY"
 CONFIG_VARIABLE = "UHAL_TOPS_LAUNCH_CONFIG"
@@ -131,10 +130,8 @@ class LaunchForms:
     @classmethod
     def told(cls, *, sub_threads: bool) -> LaunchForms:
         """Read the variables. `ArgumentValueError` for a value that means nothing."""
-        config = _one_of(CONFIG_VARIABLE, "72", "64")
-        return cls(
-            int(config), _one_of(PARAMETERS_VARIABLE, "pointers", "block") == "block", sub_threads
-        )
+        config = int(environment.read(CONFIG_VARIABLE))
+        return cls(config, environment.read(PARAMETERS_VARIABLE) == "block", sub_threads)
 
     def functions(self) -> dict[str, str]:
         """Return the runtime's function behind each slot."""
@@ -157,10 +154,3 @@ class LaunchForms:
         if self.sub_threads:
             adapters["launch"] = f"tops_launch_{self.config_bytes}"
         return adapters
-
-
-def _one_of(variable: str, usual: str, other: str) -> str:
-    told = os.environ.get(variable, "").strip() or usual
-    if told not in (usual, other):
-        raise ArgumentValueError(f"{variable}: expected {usual} or {other}, got {told!r}")
-    return told

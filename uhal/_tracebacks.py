@@ -6,25 +6,20 @@ faults of this package.
 
 from __future__ import annotations
 
-import os
 import sys
 from types import TracebackType
 
+from uhal import environment
 from uhal._refusal import is_frame_of_ours
 from uhal.errors import DeviceError
-
-VARIABLE = "UHAL_TRACEBACK"
 
 
 def install_from_environment() -> None:
     """Shorten the tracebacks of uncaught errors if the variable says so.
 
-    Raises `ValueError` for another value than `full` and `short`.
+    Raises `ArgumentValueError` for another value than `full` and `short`.
     """
-    value = os.environ.get(VARIABLE) or "full"
-    if value not in ("full", "short"):
-        raise ValueError(f"{VARIABLE}: expected full or short, got {value!r}")
-    if value == "full":
+    if environment.read("UHAL_TRACEBACK") == "full":
         return
     previous = sys.excepthook
 

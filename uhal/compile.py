@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from uhal import environment
 from uhal._refusal import describe
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
 from uhal.images import cpu_level
@@ -91,7 +92,7 @@ def host(
     if isinstance(options, str) or not all(isinstance(option, str) for option in options):
         raise ArgumentTypeError(f"options: expected a sequence of str, got {describe(options)}")
     if checked is None:
-        checked = os.environ.get(cpu_level.CHECK) == "1"
+        checked = environment.read("UHAL_HOST_CHECK") == "1"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernels.cpp") if isinstance(source, str) else Path(source)
         if isinstance(source, str):

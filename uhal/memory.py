@@ -5,11 +5,10 @@ The lane keeps the books; this module reads the environment and makes sentences 
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 
-from uhal import _lane
+from uhal import _lane, environment, registry
 from uhal._refusal import describe
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.faults import describe_site
@@ -102,27 +101,27 @@ def limit_from_environment(backend: str, ordinal: int) -> int | None:
     """Return the bytes `UHAL_MEMORY_LIMIT` leaves a device; `None` when it says nothing of it.
 
     The value is `4G` for every device, or a list like `cuda:0=4G,cuda=8G,host=512M`, in which the
-    most particular entry counts. K, M, G and T are powers of 1024. ValueError for another value,
-    and for one of 2**63 bytes or more, which no pool counts.
+    most particular entry counts. K, M, G and T are powers of 1024. `ArgumentValueError`
+    for another value, another backend, and 2**63 bytes or more, which no pool counts.
     """
-    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    text = environment.read(LIMIT_VARIABLE)
+    variable = environment.VARIABLES[LIMIT_VARIABLE]
     best: tuple[int, int] | None = None
     for part in text.split(",") if text else ():
         entry = _ENTRY.fullmatch(part.strip())
         digits = "" if entry is None else entry["size"].lstrip("0")
         if entry is None or not digits:
-            raise ValueError(
-                f"{LIMIT_VARIABLE}: expected bytes such as 512M or 4G, for one device "
-                f"cuda:0=4G, several separated by commas, got {text!r}"
-            )
+            raise ArgumentValueError(variable.message(text))
         # Digits are counted first: Python refuses to read some thousands of them.
         size = int(digits) << _UNITS[entry["unit"]] if len(digits) < 20 else 1 << 63
         if size >= 1 << 63:
-            raise ValueError(
-                f"{LIMIT_VARIABLE}: expected less than 2**63 bytes (8388608T), got "
-                f"{part.strip()[:80]!r}; unset it for no limit"
-            )
+            values = "less than 2**63 bytes (8388608T)"
+            raise ArgumentValueError(variable.message(part.strip(), values))
         if entry["backend"] not in (None, backend):
+            # Another distribution's backend is known by its entry point only.
+            if entry["backend"] not in registry.names():
+                values = f"one of the backends {', '.join(registry.names())} before each ="
+                raise ArgumentValueError(variable.message(text, values))
             continue
         if entry["ordinal"] is not None and int(entry["ordinal"]) != ordinal:
             continue

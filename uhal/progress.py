@@ -8,7 +8,6 @@ line names the current work.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from uhal import _lane, _terminal
+from uhal import _lane, _terminal, environment
 
 Progress: TypeAlias = bool | Callable[[int, int], object] | None
 """What a load takes: True for a line and a bar, a function for bytes done and bytes in all; None as
@@ -131,7 +130,7 @@ def _tqdm(total: int) -> Any:
     return tqdm.tqdm(total=total, unit="B", unit_scale=True)
 
 
-if os.environ.get("UHAL_PROGRESS", "") not in ("", "0"):
+if environment.read("UHAL_PROGRESS") == "1":
     show()
 
 __all__ = ["Bar", "Progress", "is_shown", "show", "slow"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from dataclasses import dataclass
 from typing import Any
 
+from uhal import environment
 from uhal.abi import Library
 from uhal.contract import DeviceSummary
 from webgpu_backend._library import header
@@ -78,7 +78,7 @@ def look(runtime: Library) -> Found:
     """List the adapters. Creates nothing on any."""
     count = ctypes.c_uint()
     runtime.uhalWgAdapterCount(ctypes.byref(count))
-    software = os.environ.get(SOFTWARE_VARIABLE, "") == "1"
+    software = environment.read(SOFTWARE_VARIABLE) == "1"
     adapters: list[Adapter] = []
     refused: list[str] = []
     for index in range(count.value):

@@ -78,8 +78,8 @@ cdef class Context:
         # DLPack knows one CPU: every host device is memory of this process
         self.dl_device_id = 0 if self.dl_device_type == DL_CPU else ordinal
         self.peers = frozenset()
-        self.launch_marks = _launch_marks()
-        blocking = _environment_flag("UHAL_LAUNCH_BLOCKING")
+        self.launch_marks = int(_environment.read("UHAL_LAUNCH_MARKS"))
+        blocking = _environment.read("UHAL_LAUNCH_BLOCKING") == "1"
         self.pool = Pool(
             _pool_mode(), memory_words().limit_from_environment(self.backend_name, ordinal)
         )

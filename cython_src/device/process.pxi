@@ -100,20 +100,6 @@ def set_initialization_site(str site not None):
     init_site = site
 
 
-cdef bint _environment_flag(str name):
-    value = _os.environ.get(name, "")
-    if value not in ("", "0", "1"):
-        raise ValueError(f"{name}: expected 0 or 1, got {value!r}")
-    return value == "1"
-
-
-cdef unsigned int _launch_marks() except? 0:
-    value = _os.environ.get("UHAL_LAUNCH_MARKS", "") or "0"
-    if not value.isdigit() or int(value) > 2**31:
-        raise ValueError(f"UHAL_LAUNCH_MARKS: expected a number of launches, got {value!r}")
-    return int(value)
-
-
 cdef int _drain_at_exit() except -1:
     global exit_hook_set
     if not exit_hook_set:

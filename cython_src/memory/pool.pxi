@@ -64,12 +64,9 @@ cdef class Pool:
 
 cdef int _pool_mode() except -1:
     # Checked kernels know allocations, not the buffers that lie in one.
-    checked = _os.environ.get("UHAL_HOST_CHECK") == "1"
-    value = _os.environ.get("UHAL_POOL", "") or ("direct" if checked else "caching")
+    usual = "direct" if _environment.read("UHAL_HOST_CHECK") == "1" else "caching"
     modes = {"caching": POOL_CACHING, "direct": POOL_DIRECT, "guard": POOL_GUARD}
-    if value not in modes:
-        raise ValueError(f"UHAL_POOL: expected caching, direct or guard, got {value!r}")
-    return modes[value]
+    return modes[_environment.read("UHAL_POOL") or usual]
 
 
 # -- handing out -----------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ FOR_BACKENDS = {
     "uhal.emulation",
     "uhal.python_slots",
     "uhal.library_graphs",
+    "uhal.environment",
     "uhal.errors",
     "uhal.contract",
     "uhal.images",

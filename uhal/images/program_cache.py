@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from uhal import environment
 from uhal.images.private_folder import private_folder, read_own, user_cache
 
 MAX_BYTES = 256 << 20
@@ -53,7 +54,7 @@ class ProgramCache:
         the user's cache.
         """
         variable = f"UHAL_{backend.upper()}_CACHE"
-        given = os.environ.get(variable, "")
+        given = environment.read(variable)
         if given == "off":
             return cls._refused(f"{variable}=off")
         try:
