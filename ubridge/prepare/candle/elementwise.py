@@ -102,10 +102,11 @@ def _fill(question: Question, steps: Steps) -> None:
     steps.launch((layout.size,), **_walk(layout), value=steps.number(), out=steps.result)
 
 
-def _copy2d(question: Question, steps: Steps) -> None:
+def copy_rows(question: Question, steps: Steps, *least: int) -> None:
+    """Add a copy of rows; `least` follows the number of elements in what its geometry takes."""
     rows, columns = question.shape
     steps.launch(
-        (rows * columns,),
+        (rows * columns, *least),
         src=steps.operands[0],
         dst=steps.result,
         d1=rows,
@@ -145,6 +146,6 @@ LOWERINGS: Lowerings = {
     MASKED_FILL: Launches(_masked_fill, KernelDef("fused", PLAIN, strided)),
     SILU_MUL: Launches(_gated, KernelDef("fused", PLAIN, strided)),
     FILL: Launches(_fill, KernelDef("fill", PLAIN, strided)),
-    COPY2D: Launches(_copy2d, KernelDef("fill", PLAIN, covering)),
+    COPY2D: Launches(copy_rows, KernelDef("fill", PLAIN, covering)),
     RANDOM: Launches(_random, KernelDef("random", PLAIN, strided)),
 }

@@ -1,4 +1,4 @@
-"""Lowerings for CPUs by kernels of `axes.cpp`: running sums, products, choices and bounds."""
+"""Lowerings for CPUs alone: running sums, products, choices, bounds and copies of rows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions.elementwise import CLIP
 from ubridge.definitions.indexing import INDEX_SELECT
+from ubridge.definitions.memory import COPY2D
 from ubridge.definitions.rows import CUMSUM, PROD
+from ubridge.prepare.candle.elementwise import copy_rows
 from ubridge.prepare.candle.indexing import BY_ID, choose
 
 _MODULE = "axes"
 _LEAST_LINES = 8
 """Lines for a block: so many are added side by side."""
 _LEAST_CHOSEN = 4096
-"""Elements for a block that chooses or bounds some."""
+"""Elements for a block that chooses, bounds or copies some."""
 
 
 def _along(question: Question, steps: Steps) -> None:
@@ -28,6 +30,11 @@ def _along(question: Question, steps: Steps) -> None:
         length=length,
         right=right,
     )
+
+
+def _copy_rows(question: Question, steps: Steps) -> None:
+    """Add a copy of rows in few long pieces: each is moved at once."""
+    copy_rows(question, steps, _LEAST_CHOSEN, question.shape.size)
 
 
 def _clip(question: Question, steps: Steps) -> None:
@@ -73,5 +80,6 @@ LOWERINGS: Lowerings = {
     CUMSUM: Launches(_along, _LINES),
     PROD: Launches(_along, _LINES),
     CLIP: Launches(_clip, _LINES),
+    COPY2D: Launches(_copy_rows, KernelDef("fill", PLAIN, pieces_of_lines)),
     INDEX_SELECT: Launches(_choose, BY_ID),
 }
