@@ -44,7 +44,12 @@ MISTAKES = (
         "window == 0 || own < window ? 0 : own - window + 1",
         "test_decode_kernels",
     ),
-    _kernel("indexing.cu", "bool(ids[k] != Limits<I>::highest)", "true", "test_indexing_kernels"),
+    _kernel(
+        "indexing.cu",
+        "has_none & (id == Limits<I>::highest)",
+        "id == Limits<I>::highest",
+        *("test_indexing_kernels", "test_selection"),
+    ),
     _kernel("random.cu", "(quarter + 1) & 2", "quarter & 2", "test_random_kernels"),
     _kernel(
         "rope.h",
