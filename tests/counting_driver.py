@@ -8,7 +8,8 @@ counts native objects, so a leak, a double free or the use of a destroyed handle
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ LIMITS = DeviceLimits(
 )
 
 _ALIGNMENT = 256
+_DISTANCE = 0x100000
+"""From a handle to the next."""
 _LARGEST_REAL_ALLOCATION = 64 << 20
 
 # Which argument of a slot is a handle of which kind; a used one must be alive.
@@ -196,8 +199,15 @@ class CountingDriver(Backend):
 
     # -- the slots ---------------------------------------------------------------------------------
 
+    @contextmanager
+    def next_handle(self, handle: int) -> Iterator[None]:
+        """Give an object that is made within the block a handle that another had."""
+        before, self._next = self._next, handle - _DISTANCE
+        yield
+        self._next = before
+
     def _fresh(self, kind: str | None) -> int:
-        self._next += 0x100000
+        self._next += _DISTANCE
         if kind is not None:
             self.live[kind].add(self._next)
         return self._next

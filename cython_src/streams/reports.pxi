@@ -201,14 +201,15 @@ cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:
 
 
 cdef int begin_reports(Context context, StreamCore core) except -1:
-    """A new stream may have the handle of an ended one, whose reports go out first."""
+    """A new stream may have the handle of a closed one, whose reports go out first."""
     cdef StreamCore one
     cdef uintptr_t handle = <uintptr_t>core.handle
     cdef list earlier = [one for one in context.streams.values() if is_behind(one, handle)]
     if earlier:
         spread_reports(context)
     for one in earlier:
-        if one.closed:
+        # Some drivers give the handle away while work of the closed stream is pending.
+        if one.closed and core_is_idle(context, one):
             forget_core(context, one)
         if one.follows is not None:
             one.follows = {

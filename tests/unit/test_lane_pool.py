@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Callable
 from itertools import pairwise
@@ -91,6 +92,29 @@ def test_nobody_waits_for_work_that_is_done(bench: Bench) -> None:
     bench.quiet()
     function[1, 1](second)
     assert bench.driver.slots() == ["stream_query", "launch"]
+
+
+@pytest.mark.parametrize("reports", [False, True])
+def test_a_closed_stream_s_work_is_waited_for_though_another_has_its_handle(
+    bench: Bench, reports: bool
+) -> None:
+    """HSA's runtime gives a handle away while work of the closed stream is pending."""
+    word = ctypes.c_uint32(0)
+    if reports:
+        bench.context.watch_reports(ctypes.addressof(word), list)
+    closed = bench.busy_stream()
+    buffer = bench.buffer(10)
+    use(bench, closed, buffer)
+    handle = closed.handle
+    closed.close()
+    with bench.driver.next_handle(handle):
+        another = Stream()
+    assert another.handle == handle
+    bench.quiet()
+    buffer.to_numpy()
+    assert bench.driver.slots(*QUESTIONS)[0] == "stream_wait_event"
+    bench.driver.busy.clear()
+    bench.context.unwatch_reports(ctypes.addressof(word))
 
 
 @pytest.mark.parametrize("maker", ["from_numpy", "zeros"])
