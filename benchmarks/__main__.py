@@ -46,7 +46,7 @@ def main() -> int:
     for name, command in BENCHMARKS.items():
         gates = _gates(command, options.peers)
         for gate in gates:
-            good &= _told(name, gate)
+            good &= _report(name, gate)
         if options.record:
             spelled = f"python -m benchmarks.{' '.join(command)}"
             figures.record("gates", figures.of_gates(name, gates, machine(), spelled))
@@ -73,7 +73,7 @@ def _gates(command: tuple[str, ...], peers: str) -> list[dict[str, Any]]:
     return found
 
 
-def _told(name: str, gate: dict[str, Any]) -> bool:
+def _report(name: str, gate: dict[str, Any]) -> bool:
     """Print a line; return whether the gate holds. What a missing peer leaves open is no miss."""
     least, most, value = gate.get("least"), gate.get("at_most"), gate["is"]
     what = f"{gate['backend']}, {gate['what']}" if "backend" in gate else gate["what"]

@@ -71,7 +71,7 @@ def main() -> int:
                 path = made(folder / f"{name}-{kind}.gguf", kind, SHAPES[name])
                 for gate in _gates(path, name, kind, options):
                     gates.append(gate)
-                    print(_told(gate), file=sys.stderr if options.json else sys.stdout, flush=True)
+                    print(_text(gate), file=sys.stderr if options.json else sys.stdout, flush=True)
                 if options.folder is None:
                     path.unlink()
     if options.json:
@@ -241,7 +241,7 @@ def _is_missed(gate: Gate) -> bool:
     )
 
 
-def _told(gate: Gate) -> str:
+def _text(gate: Gate) -> str:
     value = "-" if gate["is"] is None else f"{gate['is']:.2f}"
     wanted = f"≥ {gate['least']:.2f}" if "least" in gate else f"≤ {gate['at_most']:.2f}"
     note = f" ({gate['note']})" if "note" in gate else ""

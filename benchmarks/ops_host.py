@@ -218,11 +218,11 @@ def tables(result: Result) -> str:
     """The gates, means by family and size, and every row, as Markdown."""
     text = ["| speed | at least | is |", "|---|---:|---:|"]
     for gate in GATES:
-        text.append(f"| {gate.what} | {gate.least:.2f} | {_told(gate.speed(result))} |")
+        text.append(f"| {gate.what} | {gate.least:.2f} | {_text(gate.speed(result))} |")
     text += ["", f"| geometric means | {' | '.join(f'{size:,}' for size in COLUMNS)} |"]
     text.append("|---|" + "---:|" * len(COLUMNS))
     for family, speeds in means(result).items():
-        text.append(f"| {family} | {' | '.join(map(_told, speeds.values()))} |")
+        text.append(f"| {family} | {' | '.join(map(_text, speeds.values()))} |")
     for size in (*COLUMNS, FEW):
         text += ["", *_table(result, f"{size:,} elements", OPERATIONS, size)]
     text += ["", *_table(result, "matrix products", PRODUCTS, 0)]
@@ -249,12 +249,12 @@ def _table(result: Result, title: str, operations: Iterable[str], size: int) -> 
     for operation in operations:
         found = [result.nanoseconds(operation, size, (one,)) for one in (OURS, *PEERS)]
         reported = ["" if one is None else f"{one / 1e3:,.1f}" for one in found]
-        speed = _told(result.speed(operation, size))
+        speed = _text(result.speed(operation, size))
         text.append(f"| {operation} | {' | '.join(reported)} | {speed} |")
     return text
 
 
-def _told(speed: float | None) -> str:
+def _text(speed: float | None) -> str:
     return "not measured" if speed is None else f"{speed:.2f}"
 
 

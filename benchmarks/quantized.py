@@ -78,7 +78,7 @@ def main() -> int:
                     continue
                 rows.append(row)
                 if not options.json:
-                    print(_told(row), flush=True)
+                    print(_text(row), flush=True)
         if worker.returncode:
             return worker.returncode
     missed = [said for row in rows for said in misses(row)]
@@ -101,7 +101,7 @@ def misses(row: dict[str, Any]) -> list[str]:
     return found
 
 
-def _told(row: dict[str, Any]) -> str:
+def _text(row: dict[str, Any]) -> str:
     over = "" if row["over_ggml"] is None else f"{row['over_ggml']:5.2f} of ggml's speed"
     return (
         f"{row['format']:>5} {row['rows']:>5} x {row['columns']:<5} {row['vectors']:>3} vectors "

@@ -28,12 +28,12 @@ def main() -> None:
             messages.append({"role": "user", "content": question})
             answer = session.chat(messages, max_tokens=12, temperature=0.8, seed=1)
             print(">", question)
-            told = []
+            pieces = []
             # Pieces are printed at once, whole characters each.
             for piece in answer:
-                told.append(piece)
+                pieces.append(piece)
                 print(repr(piece)[1:-1], end="", flush=True)
-            messages.append({"role": "assistant", "content": "".join(told)})
+            messages.append({"role": "assistant", "content": "".join(pieces)})
             # The second question's prompt begins with the whole earlier conversation.
             print(f"\n{answer.reused_tokens} of {answer.prompt_tokens} tokens were known")
 

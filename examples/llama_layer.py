@@ -162,20 +162,20 @@ def _sizes(config: Path) -> Model:
 
 def _rope(said: dict[str, Any]) -> Rope:
     """From `rope_parameters`, or as before transformers 5 `rope_scaling` and `rope_theta`."""
-    told = {**(said.get("rope_parameters") or {}), **(said.get("rope_scaling") or {})}
-    kind = told.get("rope_type", told.get("type", Rope.kind))
+    scaling = {**(said.get("rope_parameters") or {}), **(said.get("rope_scaling") or {})}
+    kind = scaling.get("rope_type", scaling.get("type", Rope.kind))
     if kind not in ("default", "linear", "llama3"):
         raise ValueError(f"rope_type: expected default, linear or llama3, got {kind!r}")
-    trained = told.get(
+    trained = scaling.get(
         "original_max_position_embeddings",
         said.get("max_position_embeddings", Rope.trained),
     )
     return Rope(
-        base=told.get("rope_theta", said.get("rope_theta", Rope.base)),
+        base=scaling.get("rope_theta", said.get("rope_theta", Rope.base)),
         kind=kind,
-        factor=told.get("factor", Rope.factor),
-        low=told.get("low_freq_factor", Rope.low),
-        high=told.get("high_freq_factor", Rope.high),
+        factor=scaling.get("factor", Rope.factor),
+        low=scaling.get("low_freq_factor", Rope.low),
+        high=scaling.get("high_freq_factor", Rope.high),
         trained=said.get("original_max_position_embeddings", trained),
     )
 

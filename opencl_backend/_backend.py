@@ -181,9 +181,9 @@ class OpenClBackend(ModuleVerbs, Backend):
     def device_uuid(self, ordinal: int) -> str:
         """Return the device's own identifier, else one made of its place in this machine."""
         device = self._found.devices[ordinal]
-        told = _devices.raw(self._library, device.handle, "CL_DEVICE_UUID_KHR")
-        if "cl_khr_device_uuid" in device.extensions and any(told) and len(told) == 16:
-            return str(uuid.UUID(bytes=told))
+        raw = _devices.raw(self._library, device.handle, "CL_DEVICE_UUID_KHR")
+        if "cl_khr_device_uuid" in device.extensions and any(raw) and len(raw) == 16:
+            return str(uuid.UUID(bytes=raw))
         try:
             machine = Path("/etc/machine-id").read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
@@ -194,18 +194,18 @@ class OpenClBackend(ModuleVerbs, Backend):
         """Return the limits of a launch."""
         device = self._found.devices[ordinal]
 
-        def told(attribute: str) -> int:
+        def limit(attribute: str) -> int:
             return _devices.number(self._library, device.handle, attribute)
 
         block = _devices.numbers(self._library, device.handle, "CL_DEVICE_MAX_WORK_ITEM_SIZES")
         return DeviceLimits(
             max_grid=(_MOST_BLOCKS, _MOST_BLOCKS, _MOST_BLOCKS),
             max_block=(block[0], block[1], block[2]),
-            max_threads_per_block=told("CL_DEVICE_MAX_WORK_GROUP_SIZE"),
-            max_shared_bytes_per_block=told("CL_DEVICE_LOCAL_MEM_SIZE"),
+            max_threads_per_block=limit("CL_DEVICE_MAX_WORK_GROUP_SIZE"),
+            max_shared_bytes_per_block=limit("CL_DEVICE_LOCAL_MEM_SIZE"),
             warp_size=self._sub_group(device),
-            processors=told("CL_DEVICE_MAX_COMPUTE_UNITS"),
-            max_parameter_bytes=told("CL_DEVICE_MAX_PARAMETER_SIZE"),
+            processors=limit("CL_DEVICE_MAX_COMPUTE_UNITS"),
+            max_parameter_bytes=limit("CL_DEVICE_MAX_PARAMETER_SIZE"),
         )
 
     def _sub_group(self, device: ClDevice) -> int:

@@ -127,17 +127,17 @@ def _device_handles(library: Library, platform: int) -> list[int]:
 def _describe(library: Library, platform: int, handle: int) -> ClDevice | str:
     """The device, or why uhal does not use it."""
 
-    def told(attribute: str) -> int:
+    def info(attribute: str) -> int:
         return number(library, handle, attribute, 0)
 
     name = text(library, handle, "CL_DEVICE_NAME")
     platform_version = _platform_text(library, platform, "CL_PLATFORM_VERSION")
     what = f"{name} ({_platform_text(library, platform, 'CL_PLATFORM_NAME')}, {platform_version})"
-    if not told("CL_DEVICE_AVAILABLE"):
+    if not info("CL_DEVICE_AVAILABLE"):
         return f"{what} is not available"
-    if told("CL_DEVICE_ADDRESS_BITS") != 64:
-        return f"{what} has addresses of {told('CL_DEVICE_ADDRESS_BITS')} bits, 64 are needed"
-    if not told("CL_DEVICE_ENDIAN_LITTLE"):
+    if info("CL_DEVICE_ADDRESS_BITS") != 64:
+        return f"{what} has addresses of {info('CL_DEVICE_ADDRESS_BITS')} bits, 64 are needed"
+    if not info("CL_DEVICE_ENDIAN_LITTLE"):
         return f"{what} is big-endian"
     il_versions = _il_versions(text(library, handle, "CL_DEVICE_IL_VERSION"))
     if not il_versions:
@@ -150,12 +150,12 @@ def _describe(library: Library, platform: int, handle: int) -> ClDevice | str:
             "shared virtual memory nor cl_ext_buffer_device_address"
         )
     version = text(library, handle, "CL_DEVICE_VERSION")
-    generic = told("CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT")
+    generic = info("CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT")
     return ClDevice(
         platform,
         handle,
         name,
-        told("CL_DEVICE_TYPE"),
+        info("CL_DEVICE_TYPE"),
         version,
         text(library, handle, "CL_DRIVER_VERSION"),
         text(library, handle, "CL_DEVICE_VENDOR"),
@@ -164,7 +164,7 @@ def _describe(library: Library, platform: int, handle: int) -> ClDevice | str:
         il_versions,
         _chosen_memory(memories, what),
         memories,
-        bool(told("CL_DEVICE_DOUBLE_FP_CONFIG")),
+        bool(info("CL_DEVICE_DOUBLE_FP_CONFIG")),
         # Every OpenCL 2 has them; since 3.0 they are asked about.
         bool(generic) or version.startswith("OpenCL 2."),
     )
@@ -267,14 +267,14 @@ def _bytes(library: Library, function: str, handle: int, attribute: str) -> byte
     return b"" if ask(handle, key, needed.value, buffer, None) else buffer.raw
 
 
-def _decoded(told: bytes) -> str:
-    return told.partition(b"\0")[0].decode("utf-8", "replace").strip()
+def _decoded(text: bytes) -> str:
+    return text.partition(b"\0")[0].decode("utf-8", "replace").strip()
 
 
-def _il_versions(told: str) -> frozenset[tuple[int, int]]:
+def _il_versions(text: str) -> frozenset[tuple[int, int]]:
     """`SPIR-V_1.0 SPIR-V_1.2` as numbers; other languages are passed over."""
     found = set()
-    for word in told.split():
+    for word in text.split():
         name, _, version = word.rpartition("_")
         major, dot, minor = version.partition(".")
         if name == "SPIR-V" and dot and major.isdigit() and minor.isdigit():

@@ -81,7 +81,7 @@ class Programs:
 
     def _log(self, program: int) -> str:
         about = (program, self._device.handle, "CL_PROGRAM_BUILD_LOG")
-        return _decoded(self._told("clGetProgramBuildInfo", *about)).strip()[-_MAX_LOG:]
+        return _decoded(self._info("clGetProgramBuildInfo", *about)).strip()[-_MAX_LOG:]
 
     def _binary(self, program: int) -> bytes:
         """Binary that the driver built; empty if the driver keeps none."""
@@ -119,14 +119,14 @@ class Programs:
         """Return the SPIR-V of a program, its text, and the options it was built with."""
         device = self._device.handle
         return (
-            self._told("clGetProgramInfo", program, "CL_PROGRAM_IL"),
-            _decoded(self._told("clGetProgramInfo", program, "CL_PROGRAM_SOURCE")),
+            self._info("clGetProgramInfo", program, "CL_PROGRAM_IL"),
+            _decoded(self._info("clGetProgramInfo", program, "CL_PROGRAM_SOURCE")),
             _decoded(
-                self._told("clGetProgramBuildInfo", program, device, "CL_PROGRAM_BUILD_OPTIONS")
+                self._info("clGetProgramBuildInfo", program, device, "CL_PROGRAM_BUILD_OPTIONS")
             ),
         )
 
-    def _told(self, function: str, *about: int | str) -> bytes:
+    def _info(self, function: str, *about: int | str) -> bytes:
         """A driver's answer about a program; empty if it has none."""
         ask = self._library.unchecked(function)
         key = header().constants[str(about[-1])]
@@ -161,7 +161,7 @@ class Programs:
         self._library.clReleaseProgram(program)
 
     def _kernel_names(self, program: int) -> list[str]:
-        names = _decoded(self._told("clGetProgramInfo", program, "CL_PROGRAM_KERNEL_NAMES"))
+        names = _decoded(self._info("clGetProgramInfo", program, "CL_PROGRAM_KERNEL_NAMES"))
         return [name for name in names.split(";") if name]
 
 

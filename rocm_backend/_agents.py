@@ -111,8 +111,8 @@ def told_attributes(library: Library, agent: int) -> Mapping[str, int | str]:
         value = of()
         status = ask(handle, library.header.constants[name], ctypes.byref(value))
         if status == 0:
-            told = value.value
-            found[name] = told.decode("utf-8", "replace").strip() if of is _Text else int(told)
+            raw = value.value
+            found[name] = raw.decode("utf-8", "replace").strip() if of is _Text else int(raw)
     return found
 
 

@@ -15,13 +15,13 @@ import pytest
 from uhal import Device, Module, diagnostics
 from uhal_conformance.gate import Gate
 from uhal_conformance.images import KERNELS
-from uhal_conformance.row import Row, in_place
+from uhal_conformance.row import DeviceRow, in_place
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         row = getattr(item, "callspec", None) and item.callspec.params.get("row")  # type: ignore[attr-defined]
-        if isinstance(row, Row):
+        if isinstance(row, DeviceRow):
             for pattern, reason in row.skipped.items():
                 if fnmatch.fnmatch(item.name, pattern):
                     item.add_marker(pytest.mark.skip(reason=f"{row.name}: {reason}"))
@@ -34,9 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[Row]:
+def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[DeviceRow]:
     """The row under test, its environment set. Scope module: no other module sees a row."""
-    found: Row = request.param
+    found: DeviceRow = request.param
     with in_place(found, folder):
         yield found
 
@@ -50,14 +50,14 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def image(row: Row, folder: Path) -> Callable[[str], Path]:
+def image(row: DeviceRow, folder: Path) -> Callable[[str], Path]:
     """Name of a source in `kernels/` → its image for this row."""
     # Finding out that an image is up to date takes longer than most tests.
     return functools.cache(lambda name: row.compile(KERNELS / f"{name}.cu", folder))
 
 
 @pytest.fixture
-def device(row: Row) -> Iterator[Device]:
+def device(row: DeviceRow) -> Iterator[Device]:
     """The device, current on this thread; every object made on it is gone at the end."""
     device = Device(row.ordinal, row.backend)
     with device:

@@ -19,7 +19,7 @@ from uhal import registry
 
 
 @dataclass(frozen=True)
-class Row:
+class DeviceRow:
     """One device under test."""
 
     name: str
@@ -48,7 +48,7 @@ class Row:
 
 
 @contextlib.contextmanager
-def in_place(row: Row, folder: Path) -> Iterator[None]:
+def in_place(row: DeviceRow, folder: Path) -> Iterator[None]:
     """Set a row's environment, and install its distribution, for as long as this lasts."""
     prepared = row.prepare(folder) if row.prepare is not None else {}
     with pytest.MonkeyPatch.context() as patch:

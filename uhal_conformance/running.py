@@ -15,7 +15,7 @@ import pytest
 from uhal_conformance import fixtures, sampling, seeds
 from uhal_conformance.gaps import UNSUPPORTED, UNSUPPORTED_FIXTURES, Gaps
 from uhal_conformance.images import SUITE, NoImageError, image_for
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 
 Outcome = Literal["passed", "failed", "gap", "skipped"]
 
@@ -40,7 +40,7 @@ class TestResult:
 class Run:
     """All of them."""
 
-    row: Row
+    row: DeviceRow
     results: tuple[TestResult, ...]
     seed: int
     seconds: float
@@ -71,7 +71,7 @@ def run(
     `pytest -k`. `cache` keeps compiled kernels, `options` are pytest's.
     """
     gaps = gaps or Gaps()
-    row = Row(
+    row = DeviceRow(
         f"{backend}:{ordinal}",
         backend,
         partial(_image, backend, ordinal, images),
@@ -117,7 +117,7 @@ def _image(backend: str, ordinal: int, images: Path | None, source: Path, folder
 class _Told:
     """The plugin: puts the row into the tests and collects their outcomes."""
 
-    def __init__(self, row: Row, seed: int | None) -> None:
+    def __init__(self, row: DeviceRow, seed: int | None) -> None:
         self.row = row
         self.seed = 0
         self.results: dict[str, TestResult] = {}

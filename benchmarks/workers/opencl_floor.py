@@ -50,7 +50,7 @@ class Opened:
             *(ctypes.c_size_t, ctypes.c_uint32, ctypes.c_void_p),
         )
         alloc = kinds(find(platform, b"clDeviceMemAllocINTEL"))
-        self.x, self.out, self._told = (
+        self.x, self.out, self._output = (
             int(alloc(self.context, device, None, PAGE, 0, None)) for _ in range(3)
         )
         self.set_pointer = find(platform, b"clSetKernelArgMemPointerINTEL")
@@ -59,13 +59,13 @@ class Opened:
 
     def tell(self) -> tuple[int, int]:
         point = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p)
-        point(self.set_pointer)(self.kernels["tell"], 0, self._told)
+        point(self.set_pointer)(self.kernels["tell"], 0, self._output)
         one = (ctypes.c_size_t * 1)(1)
         self.cl.clEnqueueNDRangeKernel(
             self.queue, self.kernels["tell"], 1, None, one, one, 0, None, None
         )
         self.cl.clFinish(self.queue)
-        found = (ctypes.c_uint64 * 2).from_address(self._told)
+        found = (ctypes.c_uint64 * 2).from_address(self._output)
         return found[0], found[1]
 
 

@@ -30,7 +30,7 @@ Handler = Callable[[Any, Instruction], None]
 
 
 @dataclass(frozen=True)
-class Row:
+class InstructionRow:
     """What a key's forms do here."""
 
     handler: Handler
@@ -38,7 +38,7 @@ class Row:
     """Whether a thread waits in it for others."""
 
 
-ROWS: dict[str, Row] = {}
+ROWS: dict[str, InstructionRow] = {}
 """By the keys of the product's table."""
 
 
@@ -47,13 +47,13 @@ def instruction(*keys: str, suspends: bool = False) -> Callable[[Handler], Handl
 
     def enter(handler: Handler) -> Handler:
         for key in keys:
-            ROWS[key] = Row(handler, suspends)
+            ROWS[key] = InstructionRow(handler, suspends)
         return handler
 
     return enter
 
 
-def find(one: Instruction) -> Row:
+def find(one: Instruction) -> InstructionRow:
     """The handler of an instruction. Raises `UnsupportedPtxError` that names line and section."""
     form = instructions.find(one.spelling)
     if form is not None:

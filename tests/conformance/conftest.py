@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.rows import rows_with
 from uhal_conformance import fixtures
 from uhal_conformance.fixtures import basic, device, folder, gate, image, row
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 
 __all__ = ["basic", "device", "folder", "gate", "image", "row"]
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         callspec = getattr(item, "callspec", None)
         row = callspec.params.get("row") if callspec is not None else None
-        prepared = isinstance(row, Row) and row.prepare is not None
+        prepared = isinstance(row, DeviceRow) and row.prepare is not None
         if prepared and item.get_closest_marker("drawn") is None:
             item.add_marker(pytest.mark.drawn(DRAWN_PART))
 

@@ -23,7 +23,7 @@ from uhal import Device, registry
 from uhal.images.amd_target import TargetId
 from uhal_conformance.gaps import HELD, UNSUPPORTED, UNSUPPORTED_FIXTURES, read_gaps
 from uhal_conformance.images import IMAGES, KERNELS, compile_for_host, digest_of
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -214,14 +214,14 @@ _ONE_AT_A_TIME = (
 SKELETON_GAPS = read_gaps(ROOT / "tests" / "skeleton_backend" / "gaps.json")
 
 ROWS = (
-    Row(
+    DeviceRow(
         "host",
         "host",
         compile_for_host,
         two_devices={"UHAL_HOST_DEVICES": "2"},
         unsupported=UNSUPPORTED["host"],
     ),
-    Row(
+    DeviceRow(
         "cuda-sim",
         "cuda",
         compile_for_cuda,
@@ -233,7 +233,7 @@ ROWS = (
             f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
         },
     ),
-    Row(
+    DeviceRow(
         "rocm-sim",
         "rocm",
         compile_for_rocm,
@@ -250,7 +250,7 @@ ROWS = (
         },
         compile_on=compile_on_rocm,
     ),
-    Row(
+    DeviceRow(
         "tops-sim",
         "tops",
         compile_for_tops,
@@ -263,14 +263,14 @@ ROWS = (
             f"test_{name}[[]*": _NOT_BY_ITSELF for name in _UNWAITED if SCHEDULE != "eager"
         },
     ),
-    Row(
+    DeviceRow(
         "opencl",
         "opencl",
         compile_for_opencl,
         prepare=prepare_opencl,
         unsupported=UNSUPPORTED["opencl"],
     ),
-    Row(
+    DeviceRow(
         "webgpu",
         "webgpu",
         compile_for_opencl,
@@ -282,7 +282,7 @@ ROWS = (
             for dtype in ("f16", "f64")
         },
     ),
-    Row(
+    DeviceRow(
         "skeleton",
         "skeleton",
         compile_for_host,
@@ -293,7 +293,7 @@ ROWS = (
 )
 
 
-def real_device(text: str) -> Row:
+def real_device(text: str) -> DeviceRow:
     """The row of a device named on the command line: `cuda` or `cuda:1`.
 
     It has the backend's gaps, without the simulated device's gaps.
@@ -315,7 +315,7 @@ def real_device(text: str) -> Row:
     raise ValueError(f"--device {text}: no row compiles images for {backend!r}")
 
 
-def rows_with(devices: Sequence[str]) -> list[Row]:
+def rows_with(devices: Sequence[str]) -> list[DeviceRow]:
     """The rows of a run with these real devices.
 
     A process has one library for each backend: a real device's replaces the simulated one.

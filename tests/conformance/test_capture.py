@@ -14,7 +14,7 @@ from uhal import Device, DeviceBuffer, HostBuffer, Module, Stream, diagnostics, 
 from uhal.errors import ArgumentRangeError, ArgumentTypeError, InvalidHandleError
 from uhal_conformance import faults
 from uhal_conformance.children import check_child
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 from uhal_conformance.sampling import rounds
 
 BLOCK = 128
@@ -259,7 +259,9 @@ def test_a_plan_that_is_abandoned_leaves_nothing(
     assert np.array_equal(buffer.to_numpy(stream=stream), stepped(expected, factor))
 
 
-def test_a_plan_that_faults_names_its_launches(row: Row, image: Callable[[str], Path]) -> None:
+def test_a_plan_that_faults_names_its_launches(
+    row: DeviceRow, image: Callable[[str], Path]
+) -> None:
     check_child(
         faults.fault_in_a_plan,
         row.backend,

@@ -18,10 +18,10 @@ from uhal.errors import (
     NoDeviceError,
 )
 from uhal_conformance.children import check_child
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 
 
-def test_a_device_says_what_it_is(device: Device, row: Row) -> None:
+def test_a_device_says_what_it_is(device: Device, row: DeviceRow) -> None:
     assert (device.backend, device.ordinal) == (row.backend, row.ordinal)
     assert device.name
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", device.uuid)

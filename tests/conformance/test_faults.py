@@ -9,7 +9,7 @@ import pytest
 
 from uhal_conformance import faults
 from uhal_conformance.children import check_child
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from uhal_conformance.row import Row
     ids=["suspects", "blocking", "marks"],
 )
 def test_faults(
-    row: Row,
+    row: DeviceRow,
     image: Callable[[str], Path],
     check: Callable[[str, str], None],
     environment: dict[str, str],
@@ -33,7 +33,7 @@ def test_faults(
     )
 
 
-def test_another_device_works_on(row: Row, image: Callable[[str], Path]) -> None:
+def test_another_device_works_on(row: DeviceRow, image: Callable[[str], Path]) -> None:
     if row.two_devices is None:
         pytest.skip(f"{row.name} has one device")
     environment = {**row.environment, **row.two_devices}

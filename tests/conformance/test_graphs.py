@@ -18,7 +18,7 @@ from uhal.errors import DeviceError
 from uhal.registry import backend as opened_backend
 from uhal_conformance import faults
 from uhal_conformance.children import check_child
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 from uhal_conformance.sampling import rounds
 from uhal_conformance.slots import KernelCall, Slots, launch_graph, update_kernel
 
@@ -255,7 +255,7 @@ def test_a_graph_is_not_made_of_a_spoilt_capture(
     chain.check()
 
 
-def test_a_graph_that_faults(row: Row, image: Callable[[str], Path]) -> None:
+def test_a_graph_that_faults(row: DeviceRow, image: Callable[[str], Path]) -> None:
     check_child(
         faults.fault_in_a_graph,
         row.backend,

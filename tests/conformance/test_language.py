@@ -20,7 +20,7 @@ import pytest
 from uhal import Device, DeviceBuffer, Function, HostBuffer, Module, Stream
 from uhal.errors import DeviceWarning, KernelAssertionError
 from uhal_conformance.counting_sort import sort
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -363,7 +363,7 @@ def test_a_constant_table(device: Device, language: Module, rng: np.random.Gener
 
 
 def test_fast_mathematics(
-    row: Row, device: Device, language: Module, rng: np.random.Generator
+    row: DeviceRow, device: Device, language: Module, rng: np.random.Generator
 ) -> None:
     size = 500
     x = rng.uniform(0.1, 10, size).astype("f4")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from uhal_conformance.children import check_child
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 from uhal_conformance.two_devices import CHECKS
 
 
 @pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_two_devices(
-    row: Row, image: Callable[[str], Path], check: Callable[[str, str], None]
+    row: DeviceRow, image: Callable[[str], Path], check: Callable[[str, str], None]
 ) -> None:
     if row.two_devices is None:
         pytest.skip(f"{row.name} has one device")

@@ -26,7 +26,7 @@ from uhal import Device, DeviceBuffer, Event, EventFlags, HostBuffer, Module, St
 from uhal.errors import InvalidHandleError
 from uhal_conformance.children import check_child, run_child
 from uhal_conformance.gate import Gate
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 from uhal_conformance.sampling import rounds
 
 LARGE = 1 << 21
@@ -165,7 +165,7 @@ def interrupt(name: str, wait: Callable[[], object], gate: Gate) -> None:
 
 
 @pytest.mark.drawn(2, among_backends=True)
-def test_ctrl_c_ends_every_wait(row: Row, image: Callable[[str], Path], seed: int) -> None:
+def test_ctrl_c_ends_every_wait(row: DeviceRow, image: Callable[[str], Path], seed: int) -> None:
     assert check_child(interrupt_each, str(image("basic")), row.backend, seed) == ""
 
 
@@ -219,7 +219,7 @@ def close_all(closing: list[Any], flag: np.ndarray[Any, Any], begun: threading.B
 
 
 @pytest.mark.drawn(2, among_backends=True)
-def test_closing_what_others_wait_for(row: Row, image: Callable[[str], Path]) -> None:
+def test_closing_what_others_wait_for(row: DeviceRow, image: Callable[[str], Path]) -> None:
     """Threads that waited come back when the work is done; everything is refused from then on."""
     count = rounds(3, 100)
     assert check_child(close_under_waits, str(image("basic")), row.backend, count) == ""
@@ -250,7 +250,7 @@ def leave_work_behind(image: str, backend: str) -> None:
 
 
 @pytest.mark.drawn(2, among_backends=True)
-def test_ctrl_c_ends_the_wait_at_exit(row: Row, image: Callable[[str], Path]) -> None:
+def test_ctrl_c_ends_the_wait_at_exit(row: DeviceRow, image: Callable[[str], Path]) -> None:
     """Work that never ends does not keep the process, and the process says that it left it."""
     left = run_child(leave_work_behind, str(image("basic")), row.backend, timeout=60)
     assert (left.returncode, left.stdout) == (0, "leaves\n")

@@ -20,7 +20,7 @@ from tests.sampling import rounds
 from uhal_conformance import images, report
 from uhal_conformance.gaps import UNSUPPORTED, Gaps, read_gaps
 from uhal_conformance.images import IMAGES, KERNELS, NoImageError, image_for
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 from uhal_conformance.running import Run, TestResult
 
 
@@ -154,7 +154,7 @@ def test_shipped_images_are_of_todays_sources(backend: str) -> None:
 
 
 def test_only_a_whole_run_without_failures_conforms() -> None:
-    row = Row("npu:0", "npu", lambda source, folder: source)
+    row = DeviceRow("npu:0", "npu", lambda source, folder: source)
     passed = TestResult("streams", "test_a[npu:0]", "passed", 0.1, "")
     gap = TestResult("streams", "test_b[npu:0]", "gap", 0.0, "it cannot")
     failed = TestResult("streams", "test_c[npu:0]", "failed", 0.0, "E   nothing came\nmore")

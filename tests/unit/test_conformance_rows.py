@@ -6,10 +6,10 @@ import fnmatch
 
 import pytest
 
-from tests.conformance.rows import ROWS, Row, real_device, rows_with
+from tests.conformance.rows import ROWS, DeviceRow, real_device, rows_with
 
 
-def skipped(row: Row, test: str) -> bool:
+def skipped(row: DeviceRow, test: str) -> bool:
     return any(fnmatch.fnmatch(test, pattern) for pattern in row.skipped)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import ubridge as ub
 from ubridge.files.settings import Settings
 from ubridge.models.positions import MOST, MOST_BASE, Rope
-from ubridge.models.table import Row
+from ubridge.models.table import ArchitectureRow
 from uhal.dtypes import f32
 from uhal.errors import NotSupportedError
 
@@ -74,7 +74,9 @@ def settings_of_gguf(weights: ub.Weights, kind: str, where: object) -> Settings:
     )
 
 
-def axes_of_gguf(weights: ub.Weights, kind: str, config: Settings, row: Row) -> dict[str, Any]:
+def axes_of_gguf(
+    weights: ub.Weights, kind: str, config: Settings, row: ArchitectureRow
+) -> dict[str, Any]:
     """Return the fields of `Architecture` that the file decides by itself.
 
     The tensors' names show the head, joined queries and biases; the metadata has angles and ends.
@@ -107,7 +109,7 @@ def axes_of_gguf(weights: ub.Weights, kind: str, config: Settings, row: Row) -> 
     return axes
 
 
-def _rope(weights: ub.Weights, kind: str, config: Settings, row: Row) -> Rope:
+def _rope(weights: ub.Weights, kind: str, config: Settings, row: ArchitectureRow) -> Rope:
     """The angles, as llama.cpp computes them: a factor counts unless the type is none."""
     width = config.integer("head_dim", least=1)
     context = config.integer("max_position_embeddings", least=1)

@@ -40,7 +40,7 @@ NAMES = {
     "channel_r": "feed_forward.receptance",
     "channel_v": "feed_forward.value",
 }
-"""Same as `table.Row.names`."""
+"""Same as `table.ArchitectureRow.names`."""
 _HEAD_EPSILON = 1e-5
 """Epsilon of the norm of each head; configurations do not have it."""
 

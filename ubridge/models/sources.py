@@ -41,7 +41,7 @@ class Source:
     design: Architecture
     weights: ub.Weights
     names: Mapping[str, str]
-    """Name of each part, as in `table.Row.names`."""
+    """Name of each part, as in `table.ArchitectureRow.names`."""
     is_gguf: bool
     ignored: Callable[[str], bool] = field(repr=False, default=lambda name: False)
     """Whether a tensor that nothing asks for may be there."""

@@ -33,7 +33,7 @@ Axes = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Row:
+class ArchitectureRow:
     """Properties of one architecture."""
 
     gguf: str
@@ -200,15 +200,15 @@ def _context(positions: int, **more: Any) -> dict[str, Any]:
     return {"max_position_embeddings": positions, **more}
 
 
-ROWS: Mapping[str, Row] = {
-    "llama": Row(
+ROWS: Mapping[str, ArchitectureRow] = {
+    "llama": ArchitectureRow(
         "llama",
         LLAMA,
         {"epsilon": 1e-6},
         _biased(attention_bias="qkv output", mlp_bias="mlp"),
         gguf_axes={"is_interleaved": True},
     ),
-    "mistral": Row(
+    "mistral": ArchitectureRow(
         "llama",
         LLAMA,
         {"epsilon": 1e-6},
@@ -216,7 +216,7 @@ ROWS: Mapping[str, Row] = {
         _context(131072),
         gguf_axes={"is_interleaved": True},
     ),
-    "mixtral": Row(
+    "mixtral": ArchitectureRow(
         "llama",
         MIXTRAL,
         {},
@@ -224,24 +224,24 @@ ROWS: Mapping[str, Row] = {
         _context(131072, rope_theta=1e6, num_experts=8, num_experts_per_tok=2),
         gguf_axes={"is_interleaved": True},
     ),
-    "qwen2": Row(
+    "qwen2": ArchitectureRow(
         "qwen2", LLAMA, {"biases": frozenset({"qkv"}), "epsilon": 1e-6}, _qwen, _context(32768)
     ),
-    "qwen3": Row(
+    "qwen3": ArchitectureRow(
         "qwen3",
         LLAMA,
         {"qk_norm": "rms", "epsilon": 1e-6, "width": 128},
         lambda config: {**_qwen(config), **_biased(attention_bias="qkv output")(config)},
         _context(32768),
     ),
-    "qwen3_moe": Row(
+    "qwen3_moe": ArchitectureRow(
         "qwen3moe",
         LLAMA,
         {"qk_norm": "rms", "epsilon": 1e-6},
         _qwen3_moe,
         _context(32768, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768),
     ),
-    "phi": Row(
+    "phi": ArchitectureRow(
         "phi2",
         PHI,
         {
@@ -254,31 +254,31 @@ ROWS: Mapping[str, Row] = {
         _phi,
         partial=0.5,
     ),
-    "phi3": Row(
+    "phi3": ArchitectureRow(
         "phi3",
         LLAMA,
         {"qkv": "rows", "mlp": "fused"},
         _windowed,
         _context(4096, original_max_position_embeddings=4096),
     ),
-    "stablelm": Row(
+    "stablelm": ArchitectureRow(
         "stablelm", STABLELM, {"norm": "layer"}, _stablelm, _context(4096), partial=0.25
     ),
-    "gpt_bigcode": Row(
+    "gpt_bigcode": ArchitectureRow(
         "starcoder",
         BIGCODE,
         {**_PLAIN, "biases": _ALL, "has_learned_positions": True, "is_tied": True},
         _bigcode,
         _context(1024),
     ),
-    "starcoder2": Row(
+    "starcoder2": ArchitectureRow(
         "starcoder2",
         {**LLAMA, "up": "mlp.c_fc", "down": "mlp.c_proj"},
         {**_PLAIN, "is_tied": True},
         lambda config: {**_windowed(config), **_biased(use_bias="qkv output mlp")(config)},
         _context(4096, use_bias=True),
     ),
-    "falcon": Row(
+    "falcon": ArchitectureRow(
         "falcon",
         FALCON,
         {"norm": "layer", "mlp": "plain", "activation": "gelu", "qkv": "groups", "is_tied": True},
@@ -286,7 +286,7 @@ ROWS: Mapping[str, Row] = {
         gguf_axes={"qkv": "rows"},
         gguf_names={"attention_norm": "attn_norm_2 attn_norm", "mlp_norm": "ffn_norm attn_norm"},
     ),
-    "chatglm": Row(
+    "chatglm": ArchitectureRow(
         "chatglm",
         CHATGLM,
         {**_GLM, "qkv": "rows", "biases": frozenset({"qkv"}), "epsilon": 1e-5},
@@ -301,7 +301,7 @@ ROWS: Mapping[str, Row] = {
         },
         partial=0.5,
     ),
-    "glm": Row(
+    "glm": ArchitectureRow(
         "",
         LLAMA,
         {**_GLM, "width": 128},
@@ -309,7 +309,7 @@ ROWS: Mapping[str, Row] = {
         _context(131072, attention_bias=True),
         partial=0.5,
     ),
-    "glm4": Row(
+    "glm4": ArchitectureRow(
         "glm4",
         GLM4,
         {**_GLM, "width": 128, "residual": "sandwich"},
@@ -317,8 +317,10 @@ ROWS: Mapping[str, Row] = {
         _context(131072, attention_bias=True),
         partial=0.5,
     ),
-    "gemma": Row("gemma", LLAMA, _GEMMAS, _gemma, _context(8192), gguf_axes={"norm": "rms"}),
-    "gemma2": Row(
+    "gemma": ArchitectureRow(
+        "gemma", LLAMA, _GEMMAS, _gemma, _context(8192), gguf_axes={"norm": "rms"}
+    ),
+    "gemma2": ArchitectureRow(
         "gemma2",
         GEMMA2,
         {**_GEMMAS, "residual": "sandwich"},
@@ -371,7 +373,7 @@ _ACTIVATIONS = {
 """Names of activations in files, and of functions here."""
 
 
-def row_of(config: Settings) -> tuple[str, Row]:
+def row_of(config: Settings) -> tuple[str, ArchitectureRow]:
     """Return `model_type` and its row; `NotSupportedError` lists those there are."""
     name = config.text("model_type", "")
     if name not in ROWS:

@@ -22,10 +22,10 @@ from tests.host_kernels import INCLUDE
 from uhal import Device, Module
 from uhal_conformance.counting_sort import sort
 from uhal_conformance.images import KERNELS
-from uhal_conformance.row import Row
+from uhal_conformance.row import DeviceRow
 
 
-def plain_image(row: Row, folder: Path) -> bytes:
+def plain_image(row: DeviceRow, folder: Path) -> bytes:
     """A compiler's output for the source and the header, without other files."""
     source = KERNELS / "language.cu"
     if row.backend in ("host", "skeleton"):
@@ -52,7 +52,7 @@ _host_image = cache(uhal.compile.host)
 
 @pytest.mark.drawn(1, among_backends=True)
 def test_one_source_tells_its_types_everywhere(
-    row: Row, device: Device, tmp_path: Path, rng: np.random.Generator
+    row: DeviceRow, device: Device, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     """Atomics, scans and shared memory, called with plain numbers: no sidecar, no sized scalar."""
     with Module.from_bytes(plain_image(row, tmp_path)) as module:

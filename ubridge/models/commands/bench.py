@@ -22,7 +22,7 @@ _RUNS = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class Speed:
     """One length."""
 
     length: int
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     model = loaded(options, options.model, None)
     rows = [measured(model, length, options.decode, options.runs) for length in options.lengths]
     if options.json:
-        print(json.dumps({**_described(model), "rows": [_told(row) for row in rows]}))
+        print(json.dumps({**_described(model), "rows": [_record(row) for row in rows]}))
         return 0
     print(f"{'tokens':>8} {'read/s':>12} {'written/s':>12} {'ms a token':>12}")
     for row in rows:
@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def measured(model: Model, length: int, decode: int, runs: int) -> Row:
+def measured(model: Model, length: int, decode: int, runs: int) -> Speed:
     """Read random tokens at once, then write the most probable ones; return the fastest of runs."""
     cache = model.cache(length + decode)
     tokens = np.random.default_rng(length).integers(0, model.vocabulary, length).tolist()
@@ -88,7 +88,7 @@ def measured(model: Model, length: int, decode: int, runs: int) -> Row:
             token = _best(model.logits([token], cache))
         prefill.append(read - start)
         written.append(time.perf_counter() - read)
-    return Row(length, length, min(prefill[1:]), decode, min(written[1:]))
+    return Speed(length, length, min(prefill[1:]), decode, min(written[1:]))
 
 
 def _best(logits: ub.DeviceTensor) -> int:
@@ -99,7 +99,7 @@ def _lengths(text: str) -> list[int]:
     return [int(one) for one in text.split(",")]
 
 
-def _told(row: Row) -> dict[str, float]:
+def _record(row: Speed) -> dict[str, float]:
     return {**asdict(row), "prefill_rate": row.prefill_rate, "decode_rate": row.decode_rate}
 
 
