@@ -18,6 +18,7 @@ version = release = __version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "build_support.site",
 ]
@@ -48,7 +49,9 @@ toc_object_entries_show_parents = "hide"
 # -- look ------------------------------------------------------------------------------------------
 
 html_theme = "furo"
-html_title = "uhal"
+html_title = f"uhal {version}"
+html_logo = "_static/logo.svg"
+html_search_scorer = str(ROOT / "docs" / "_static" / "scorer.js")
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 html_copy_source = False

@@ -108,10 +108,10 @@ def search(browser: Browser, address: str, site: Path) -> list[str]:
     found = []
     view = browser.new_page(viewport=WIDE)
     for words, expected in (
-        ("DeviceBuffer", "reference/uhal.html"),
-        ("uhal.launch", "reference/uhal.html"),
+        ("DeviceBuffer", "reference/names/uhal.DeviceBuffer.html"),
+        ("uhal.launch", "reference/names/uhal.launch.html"),
         ("pinned", "guide/memory.html"),
-        ("softmax", "reference/ubridge.html"),
+        ("softmax", "reference/names/ubridge.softmax.html"),
         ("qzxqzx", ""),
     ):
         view.goto(f"{address}/index.html")

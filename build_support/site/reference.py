@@ -1,4 +1,8 @@
-"""Writes out the blocks of public names on pages of the reference, for autodoc to describe."""
+"""Writes the reference: a page for each public name, and tables that lead to them.
+
+A block of names on a page becomes a table with links. The pages of the names exist in `docs/` only
+while the site is built, because Sphinx reads no other folder.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ import ast
 import functools
 import importlib
 import inspect
+import os
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -16,10 +23,18 @@ from sphinx.pycode import ModuleAnalyzer
 from build_support.site import compiled
 from build_support.site.names import BLOCK, home, public_names, shown
 
+NAMES = Path("reference", "names")
+"""Folder of the names' pages, in the folder of pages."""
+EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LONGEST_EXAMPLE = 30
+"""Lines of an example on a name's page."""
+
 
 def connect(app: Sphinx) -> None:
-    """Write the blocks out before a page is parsed."""
-    app.connect("source-read", lambda app, page, source: _write_out(Path(app.srcdir), source))
+    """Write the names' pages, and the tables before a page is parsed."""
+    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir)))
+    app.connect("source-read", lambda app, page, source: _write_out(Path(app.srcdir), page, source))
+    app.connect("build-finished", lambda app, error: remove_pages(Path(app.srcdir)))
     app.connect("autodoc-process-bases", _without_object)
 
 
@@ -30,11 +45,59 @@ def _without_object(
         bases[:] = []
 
 
-def _write_out(pages: Path, source: list[str]) -> None:
-    source[0] = BLOCK.sub(functools.partial(_written_out, pages), source[0])
+def _write_out(pages: Path, page: str, source: list[str]) -> None:
+    source[0] = BLOCK.sub(functools.partial(_written_out, pages, page), source[0])
 
 
-def _written_out(pages: Path, block: re.Match[str]) -> str:
+def write_pages(pages: Path) -> None:
+    """Write a page for each name that a block shows."""
+    remove_pages(pages)
+    blocks = [
+        block
+        for path in sorted(pages.rglob("*.md"))
+        for block in BLOCK.finditer(path.read_text(encoding="utf-8"))
+    ]
+    examples = list(_examples(pages))
+    (pages / NAMES).mkdir()
+    for block in blocks:
+        module = block[2]
+        for name in _wanted(pages, block)[0]:
+            path = pages / NAMES / f"{module}.{name}.md"
+            path.write_text(_page(module, name, examples), encoding="utf-8")
+
+
+def remove_pages(pages: Path) -> None:
+    """Remove the names' pages."""
+    shutil.rmtree(pages / NAMES, ignore_errors=True)
+
+
+def _examples(pages: Path) -> Iterator[tuple[Path, str]]:
+    """Blocks of Python on the guide's pages, which tests run, with their pages."""
+    for folder in ("guide", "tutorial"):
+        for path in sorted((pages / folder).glob("*.md")):
+            for code in EXAMPLE.findall(path.read_text(encoding="utf-8")):
+                if code.count("\n") <= LONGEST_EXAMPLE:
+                    yield path.relative_to(pages), code
+
+
+def _page(module: str, name: str, examples: list[tuple[Path, str]]) -> str:
+    """The page of a name: its description, and the shortest example of the guide that uses it."""
+    lines = ["---", "orphan: true", "---", f"# {module}.{name}", ""]
+    lines += ["````{eval-rst}", *_described(module, name), "````", ""]
+    used = re.compile(rf"\b{re.escape(name)}\b")
+    fitting = [(path, code) for path, code in examples if used.search(code)]
+    if fitting:
+        path, code = min(fitting, key=lambda one: one[1].count("\n"))
+        lines += [
+            f"## Example\n\nFrom [the guide](../../{path.as_posix()}), where all of it runs:",
+            "",
+        ]
+        lines += ["```python", code.rstrip("\n"), "```", ""]
+    return "\n".join(lines)
+
+
+def _wanted(pages: Path, block: re.Match[str]) -> tuple[list[str], list[str]]:
+    """A block's names that have their page here, and those that another module's page has."""
     rest, module, names = block.groups()
     have = public_names(module)
     if rest:
@@ -46,13 +109,31 @@ def _written_out(pages: Path, block: re.Match[str]) -> str:
         if unknown:
             raise ExtensionError(f"{module} has no public name {', '.join(unknown)}")
     again = [name for name in wanted if rest and home(module, name) is not None]
-    lines = [
-        line for name in wanted if name not in again for line in (*_described(module, name), "")
+    return [name for name in wanted if name not in again], again
+
+
+def _written_out(pages: Path, page: str, block: re.Match[str]) -> str:
+    module = block[2]
+    folder = os.path.relpath(NAMES, Path(page).parent)
+    own, again = _wanted(pages, block)
+    lines = ["| name | |", "|---|---|"] if own else []
+    lines += [
+        f"| [`{name}`]({folder}/{module}.{name}.md) | {_summary(module, name)} |" for name in own
     ]
     if again:
-        said = ", ".join(f":py:obj:`{home(module, name)}`" for name in again)
-        lines += [f"Also here: {said}.", ""]
-    return "\n".join(["````{eval-rst}", *lines, "````"]) if lines else ""
+        said = ", ".join(f"{{py:obj}}`{home(module, name)}`" for name in again)
+        lines += ["", f"Also here: {said}."]
+    return "\n".join(lines)
+
+
+def _summary(module: str, name: str) -> str:
+    """The first line of a name's text, for a cell."""
+    found = getattr(importlib.import_module(module), name)
+    if callable(found) or inspect.ismodule(found):
+        line = _first_line(found)
+    else:
+        line = next(iter(_text_of_data(module, name)), "")
+    return line.replace("|", "\\|")
 
 
 def _described(module: str, name: str) -> list[str]:

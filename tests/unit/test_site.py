@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -70,6 +71,29 @@ def test_a_compiled_class_is_described_with_all_it_has(name: str) -> None:
     assert set(told) == {attribute for attribute, _ in attributes(COMPILED[name])} - UNSTATED
     assert len(told) == len(set(told)), "overloads are signatures of one entry"
     assert "_Self" not in lines
+
+
+def test_every_name_has_a_page_and_a_link_to_it(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="the site is not built here")
+    from build_support.site import reference
+
+    pages = tmp_path / "docs"
+    for folder in ("reference", "guide", "tutorial"):
+        shutil.copytree(DOCS / folder, pages / folder, ignore=shutil.ignore_patterns("names"))
+    reference.write_pages(pages)
+    names = {path.name for path in (pages / reference.NAMES).iterdir()}
+    assert {f"uhal.{name}.md" for name in uhal.__all__} <= names
+    linked = set()
+    for page in (pages / "reference").glob("*.md"):
+        source = [page.read_text(encoding="utf-8")]
+        reference._write_out(pages, f"reference/{page.stem}", source)
+        linked |= set(re.findall(r"\(names/(\S+\.md)\)", source[0]))
+    assert linked == names
+    text = (pages / reference.NAMES / "uhal.bench.md").read_text(encoding="utf-8")
+    assert ".. autofunction:: uhal.bench" in text
+    assert "[the guide](../../guide/profiling.md)" in text and "uhal.bench(ubridge.add" in text
+    reference.remove_pages(pages)
+    assert not (pages / reference.NAMES).exists()
 
 
 def test_every_link_of_the_side_bar_is_by_pattern_or_there() -> None:
