@@ -99,7 +99,7 @@ def _uses() -> dict[str, set[str]]:
     """Files of tests, and the modules that each can reach."""
     arrows = graph_of({name: ROOT / path for name, path in _modules().items()})
     arrows[LANE] |= _imports_of_the_lane()
-    # What uhal loads by name (backends, commands) lies above it: words find those tests.
+    # Modules that uhal loads by name (backends, commands) lie above it: words find those tests.
     for name in [name for name in arrows if not name.startswith("uhal.")]:
         arrows[name] |= _loaded(_text(_modules()[name]))
     programs = {

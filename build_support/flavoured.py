@@ -20,7 +20,7 @@ from build_support.native import FLAVOURS, Flavour
 ROOT = Path(__file__).resolve().parents[1]
 
 SANITIZER_OPTIONS = {
-    # Python never frees all it allocates. What it links was not built for these checks.
+    # Python never frees all it allocates. Its libraries were not built for these checks.
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:detect_odr_violation=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "second_deadlock_stack=1:die_after_fork=0",

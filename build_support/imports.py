@@ -1,4 +1,4 @@
-"""What the product's Python imports, read from its sources; imports for types count like others."""
+"""Imports of the product's Python, read from its sources; imports for types count like others."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _candidates(minors: list[int]) -> Iterator[Path]:
         on_path = shutil.which(f"python3.{minor}")
         if on_path:
             yield Path(on_path)
-    # What pyenv installed need not be on the path.
+    # pyenv's interpreters need not be on the path.
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     yield from sorted(versions.glob("3.*/bin/python"))
 

@@ -1,4 +1,4 @@
-"""What the compilers of committed kernels share: only what changed is compiled, and the command."""
+"""Common parts of kernels' compilers: only what changed is compiled, and the command."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def build_module(name: str, destination: Path, root: Path) -> dict[str, object]:
 
 
 def _signatures(source: Path, objects: Mapping[str, bytes], root: Path) -> dict[str, Signature]:
-    """What the source declares, the same for every target."""
+    """The source's declarations, the same for every target."""
     found: dict[str, Signature] = {}
     for target, image in objects.items():
         expanded = preprocess(source, target, root=root)

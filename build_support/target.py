@@ -34,7 +34,7 @@ OLDEST_GLIBC = "2.28"
 """The glibc zig links against: RHEL 8's, the oldest with `manylinux` images."""
 # zig links its C++ library into everything, with symbols for debuggers.
 _WITHOUT_SYMBOLS = ("-Wl,-s",)
-# What zig calls -march is a CPU; the triple means the first one of the architecture.
+# zig's -march is a CPU; the triple means the first one of the architecture.
 _OF_ZIG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "-march=armv8-a": (),

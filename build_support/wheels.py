@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _of_this_interpreter() -> Path:
-    """The wheel that setuptools makes. What it copied before may hold files that are gone since."""
+    """The wheel that setuptools makes. An earlier copy may hold files that no longer exist."""
     for stale in (ROOT / "build").glob("lib*"):
         shutil.rmtree(stale)
     folder = WORK / "base"

@@ -26,7 +26,7 @@ MISSING_TEXT = "this driver library has no such function"
 # A code that is not here is a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
     MISSING_NAME: NotSupportedError,
-    # What the interface should have refused before the driver saw it.
+    # Errors that the interface should have prevented.
     "CUDA_ERROR_INVALID_VALUE": ArgumentValueError,
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": ArgumentValueError,
     "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE": ArgumentValueError,

@@ -24,7 +24,7 @@ class ModuleVerbs(Backend):
 
     @abstractmethod
     def _target(self, ordinal: int) -> DeviceTarget:
-        """What images are judged for."""
+        """Target that images are judged for."""
 
     @abstractmethod
     def _bound(self, ordinal: int) -> AbstractContextManager[None]:

@@ -57,7 +57,7 @@ _TARGET = re.compile(r"(?:sm|compute)_(\d{1,3})(\d)([af]?)$")
 
 @dataclass(frozen=True)
 class Target:
-    """What code was compiled for."""
+    """Target of compiled code."""
 
     capability: Version
     suffix: str

@@ -136,7 +136,7 @@ class HostBackend(OwnGraphVerbs):
         try:
             opened = cls._over(search)
         except DeviceError as error:
-            # What the runtime itself refuses ends with its advice; another build would not help.
+            # Refusals of the runtime itself end with its advice; another build would not help.
             advice = _BUILD_ADVICE if error.code is None else ""
             return BackendRecord(
                 cls.name, "refused", str(error), advice, search.attempts, search.path

@@ -29,7 +29,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "UHAL_HOST_ERROR_INVALID_HANDLE": InvalidHandleError,
     "UHAL_HOST_ERROR_NOT_FOUND": NotFoundError,
     "UHAL_HOST_ERROR_NOT_SUPPORTED": NotSupportedError,
-    # What a stream cannot record.
+    # Calls that a stream cannot record.
     "UHAL_HOST_ERROR_STREAM_CAPTURE_UNSUPPORTED": NotSupportedError,
 }
 

@@ -21,7 +21,7 @@ from uhal.errors import (
 
 # A code that is not here is a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
-    # What the interface should have refused before the runtime saw it.
+    # Errors that the interface should have prevented.
     "CL_INVALID_VALUE": ArgumentValueError,
     "CL_INVALID_WORK_DIMENSION": ArgumentValueError,
     "CL_INVALID_WORK_GROUP_SIZE": ArgumentValueError,

@@ -174,7 +174,7 @@ class ModuleVerbs(Backend):
             return found
 
     def _module_unload(self, handle: int) -> None:
-        """The slot `module_unload`. What is launched still runs."""
+        """The slot `module_unload`. Pending launches still run."""
         module = self._modules.pop(handle)
         for function in module.functions.values():
             self._attributes.pop(function, None)
@@ -193,7 +193,7 @@ class ModuleVerbs(Backend):
         native = _arguments(kernel.local, kernel.signature, f"{module.what}, kernel {name!r}")
         opened = module.opened
         program = opened.programs.retain(module.program)
-        # What it reaches, only its source would tell.
+        # Only its source would tell which memory it reaches.
         function = self._kernel(opened, program, name, native, indirect=True)
         self._attributes[function] = self._facts(function, None)
         return function

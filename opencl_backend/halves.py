@@ -278,7 +278,7 @@ class _Rewriting:
         self._functions.extend((2 << 16 | _RETURN_VALUE, body.result, 1 << 16 | OP_FUNCTION_END))
 
     def _widen(self) -> _Body:
-        """Bits of f16 → f32. What is below 2⁻¹⁴ is a number of 2⁻²⁴, exactly."""
+        """Bits of f16 → f32. A value below 2⁻¹⁴ is an exact multiple of 2⁻²⁴."""
         body = _Body(self._id)
         word, real, constant = self._int, self._float, self._constant
         all_bits = body.add(_U_CONVERT, word, body.argument)

@@ -22,7 +22,7 @@ from uhal.errors import (
 
 # A code that is not here is a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
-    # What the interface should have refused before the runtime saw it.
+    # Errors that the interface should have prevented.
     "HSA_STATUS_ERROR_INVALID_ARGUMENT": ArgumentValueError,
     "HSA_STATUS_ERROR_INVALID_INDEX": ArgumentValueError,
     "HSA_STATUS_ERROR_OUT_OF_REGISTERS": ArgumentValueError,
@@ -49,7 +49,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "HSA_STATUS_ERROR_INVALID_QUEUE_CREATION": NotSupportedError,
 }
 
-# What libuhal_hsa answers for a device that is lost. Every later call on it answers the same.
+# Status that libuhal_hsa returns for a lost device. Every later call on it answers the same.
 STICKY_PREFIX = "UHAL_HSA_LOST_"
 
 LOST_TEXT: dict[str, str] = {
@@ -57,7 +57,7 @@ LOST_TEXT: dict[str, str] = {
     "UHAL_HSA_LOST_PEER": "work of the device waits for another device, and that is lost",
     "UHAL_HSA_LOST_DEADLINE": "the device did nothing for as long as UHAL_ROCM_DEADLINE allows",
 }
-"""What the codes mean that are not a status of the runtime."""
+"""Meanings of codes that are no status of the runtime."""
 
 CAPTURE_TEXT: dict[str, str] = {
     "UHAL_HSA_ILLEGAL_STATE": "the stream is not in a state for this",

@@ -20,7 +20,7 @@ FLAGS = (
     "-std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fvisibility-inlines-hidden -Wall -Wextra "
     "-Werror=return-type"
 ).split()
-# What the do-nothing drivers take is part of what benchmarks measure.
+# Benchmarks measure the time of the do-nothing drivers, too.
 NULL_FLAGS = ("-O2",)
 INCLUDE = f"-I{ROOT / 'uhal' / 'include'}"
 C_COMPILER = os.environ.get("CC", "cc")
@@ -77,7 +77,7 @@ def build_drivers(destination: Path) -> None:
         subprocess.run([one, "--version"], capture_output=True, text=True, check=False).stdout
         for one in (COMPILER, C_COMPILER)
     )
-    # What benchmarks need stays in the checkout.
+    # Drivers of benchmarks stay in the checkout.
     wanted = {
         name: folders
         for name, folders in DRIVERS.items()

@@ -25,7 +25,7 @@ MISSING_TEXT = "this runtime library has no such function"
 # A code that is not here is a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
     MISSING_NAME: NotSupportedError,
-    # What the interface should have refused before the runtime saw it.
+    # Errors that the interface should have prevented.
     "topsErrorInvalidValue": ArgumentValueError,
     "topsErrorInvalidConfiguration": ArgumentValueError,
     "topsErrorLaunchOutOfResources": ArgumentValueError,

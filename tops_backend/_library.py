@@ -82,7 +82,7 @@ def header() -> Header:
 
 
 class TopsLibrary(Library):
-    """libtopsrt. What only the newer generation has is looked up like everything else."""
+    """libtopsrt. Functions of the newer generation alone are looked up like all others."""
 
     def __init__(self, search: LibrarySearch, check: Check) -> None:
         """Bind an opened library."""

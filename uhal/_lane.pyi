@@ -366,11 +366,11 @@ class PlanSlot:
     def name(self) -> str: ...
     @property
     def value(self) -> Any:
-        """What the last replay gave, or the capture."""
+        """Value of the last replay, or of the capture."""
 
 @final
 class Plan:
-    """What a capture recorded, run as a whole by `replay`."""
+    """Recorded work of a capture; `replay` runs it as a whole."""
 
     @property
     def name(self) -> str: ...
@@ -840,7 +840,7 @@ class ProfileSession:
         """
     @property
     def subject_list(self) -> list[Any]:
-        """What records are about, by `what`: Functions and names; the first is None."""
+        """Subjects of records, by `what`: Functions and names; the first is None."""
     @property
     def range_list(self) -> list[Any]:
         """(enclosing range's number, name) by `range`; the first is None."""

@@ -25,7 +25,7 @@ MESSAGES = b"uhal_messages"
 """The variable of images whose kernels print or assert: `LoadedModule.has_messages`."""
 
 Report: TypeAlias = tuple[Exception, int | None, int]
-"""What `Context.watch_reports` takes: an exception, its stream, and the launches before there."""
+"""Parameter of `Context.watch_reports`: an exception, its stream, and the launches before there."""
 Reports: TypeAlias = tuple[int, Callable[[], Iterable[Report]]]
 """The address of a word that is not 0 while there are reports, and what takes them.
 
@@ -246,7 +246,7 @@ class Backend(ABC):
     def function_layout(self, function: int) -> Sequence[tuple[int, int]] | None:
         """(offset, size) of each parameter, in bytes, where the driver tells; `None` otherwise.
 
-        The device is current. What it tells is compared with the signature before any launch.
+        The device is current. The layout is compared with the signature before any launch.
         """
         return None
 

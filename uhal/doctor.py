@@ -234,7 +234,7 @@ class _Row:
 
 
 def _lines(report: Report, verbose: bool) -> list[str]:
-    # What works comes first; within that the order in which backends are tried.
+    # Working devices come first; within that the order in which backends are tried.
     records = sorted(report.records, key=lambda record: record.verdict != "ok")
     rows = {record.name: _rows(record, report) for record in records}
     widths = [len(row.facts) for found in rows.values() for row in found]

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from uhal import _lane, _terminal, environment
 
 Progress: TypeAlias = bool | Callable[[int, int], object] | None
-"""What a load takes: True for a line and a bar, a function for bytes done and bytes in all; None as
+"""Time of a load: True for a line and a bar, a function for bytes done and bytes in all; None as
 `show` says, False for nothing."""
 
 _SLOW = 0.5

@@ -14,7 +14,7 @@ from webgpu_backend._runtime import runtime_header
 # A code that is not here is a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
     "UHAL_WG_OUT_OF_MEMORY": OutOfMemoryError,
-    # What the interface should have refused.
+    # Errors that the interface should have prevented.
     "UHAL_WG_INVALID_VALUE": ArgumentValueError,
     # naga, or the driver's compiler, refused a translated kernel.
     "UHAL_WG_INVALID_SHADER": InvalidImageError,
@@ -34,7 +34,7 @@ TEXT: dict[str, str] = {
     "UHAL_WG_BEYOND_BINDING": "a kernel cannot be given so much memory behind one pointer",
     "UHAL_WG_NO_MAPPED_MEMORY": "no page-locked memory begins at this address",
 }
-"""What a code means, where wgpu said nothing."""
+"""Meaning of a code for which wgpu gives no message."""
 
 ADVICE: dict[str, str] = {
     "UHAL_WG_OUT_OF_MEMORY": (

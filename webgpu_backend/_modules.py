@@ -145,7 +145,7 @@ class ModuleVerbs(Backend):
             return found
 
     def _module_unload(self, handle: int) -> None:
-        """The slot `module_unload`. What is launched still runs."""
+        """The slot `module_unload`. Pending launches still run."""
         module = self._modules.pop(handle)
         for function in module.functions.values():
             self._attributes.pop(function, None)

@@ -21,7 +21,7 @@ from build_support.site.names import PACKAGES
 
 @dataclass
 class Page(HTMLParser):
-    """What a page has and refers to."""
+    """Anchors and links of a page."""
 
     places: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)

@@ -148,7 +148,7 @@ def _described(module: str, name: str) -> list[str]:
         kind = "autoexception" if issubclass(found, BaseException) else "autoclass"
         return [f".. {kind}:: {full}", *(f"   {option}" for option in options)]
     if inspect.ismodule(found):
-        # What follows on the page is not in that module.
+        # The rest of the page is not about that module.
         back = ["", f".. py:currentmodule:: {module}"]
         return [f".. py:module:: {full}", "", f"``{name}``: {_first_line(found)}", *back]
     if callable(found) and hasattr(found, "__name__") and not hasattr(found, "__origin__"):

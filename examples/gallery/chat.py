@@ -38,7 +38,7 @@ Weights = dict[str, npt.NDArray[Any]]
 
 
 def answers() -> dict[str, str]:
-    """What each public class and function says of itself, by its name."""
+    """First lines of docstrings, by the name of the public class or function."""
     public = {name: getattr(uhal, name) for name in uhal.__all__}
     callables = {name: inspect.getdoc(one) or "" for name, one in public.items() if callable(one)}
     return {name: text.partition("\n\n")[0].replace("\n", " ") for name, text in callables.items()}

@@ -67,7 +67,7 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
 
 
 def describe(text: str) -> dict[str, Any]:
-    """What a driver has to know before it runs anything.
+    """Facts that a driver needs before it runs anything.
 
     `variables` lie in one area at their offsets; `data` is hexadecimal and `references` are the
     words of it that hold the address of another variable.

@@ -34,7 +34,7 @@ NUMERICS = RUNTIME / "numerics.c"
 LIMIT_VARIABLE = "UHAL_SIM_CACHE_LIMIT"
 USUAL_LIMIT = "1G"
 RECENT_SECONDS = 3600
-"""What was used since stays: a module that is loaded may still need its text."""
+"""Files that were used since stay: a module that is loaded may still need its text."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _OURS = re.compile(r"[0-9a-f]{40}\.(so|ptx|module)|(runtime|numerics)-[0-9a-f]{32}\.(so|o)")
 

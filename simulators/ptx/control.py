@@ -98,7 +98,7 @@ def call(e: Emitter, i: Instruction) -> None:
 def _call_through(e: Emitter, i: Instruction, target: Operand | None, pointers: list[str]) -> None:
     """Branch to a call of each function the address may be of; any other address ends the run."""
     address = e.read(target, U64)
-    # What waits is inlined, and cannot be within itself.
+    # A function that waits is inlined, so it cannot call itself.
     names = [
         name
         for name in e.unit.possible_callees(e.function, i)

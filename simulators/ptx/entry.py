@@ -35,7 +35,7 @@ METADATA = """\
 
 
 def metadata(unit: Unit) -> str:
-    """What the lines of a module refer to."""
+    """Names that the lines of a module refer to."""
     extent = max(unit.function(unit.entry).parameter_bytes, 1)
     return f"{METADATA}!6 = !{{i64 {extent}}}\n!7 = !{{i64 8}}\n"
 
@@ -72,7 +72,7 @@ def _emitter(unit: Unit, turns: Turns | None) -> Emitter:
 
 
 def _body(e: Emitter) -> tuple[list[str], list[str]]:
-    """What finds the parameters, and the statements."""
+    """Code that finds the parameters, and the statements."""
     function = e.unit.function(e.unit.entry)
     e.body(function, {slot.name: f'%"a.{slot.name}"' for slot in function.parameters}, "done")
     statements = e.lines

@@ -1,4 +1,4 @@
-"""What goes wrong with a PTX text, in words that name the line."""
+"""Errors in a PTX text, with messages that name the line."""
 
 from __future__ import annotations
 

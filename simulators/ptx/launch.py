@@ -280,7 +280,7 @@ class Prepared:
         self._arguments = (ctypes.byref(kernel), ctypes.byref(launch))
         self._uptx_run = _runtime().uptx_run
         self.counts: dict[str, Any] = {}
-        """What the last run of a module with `count` asked of the device, of all its blocks."""
+        """Memory accesses of the last run of a module with `count`, of all its blocks."""
 
     def count(self, counted: ctypes.c_uint32) -> None:
         """Count the runs from now on; `counted` is the kernel's table."""

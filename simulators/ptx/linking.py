@@ -22,7 +22,7 @@ PACKAGE = "ziglang"
 INSTALL = 'pip install "uhal-py[kernels]"'
 _LOADERS = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")
 LIBRARIES = ("libm.so.6", "libgcc_s.so.1", "libc.so.6", *_LOADERS)
-"""What kernels call: mathematics, conversions of halves that a processor lacks, variables of
+"""Called functions: mathematics, conversions of halves that a processor lacks, variables of
 threads, which are the loader's."""
 
 

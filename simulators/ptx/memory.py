@@ -98,7 +98,7 @@ def _synchronizes(i: Instruction) -> bool:
 
 
 def _ordering(i: Instruction, strong: str) -> tuple[str, str]:
-    """What LLVM writes before the type and after the address of an access.
+    """LLVM's text before the type and after the address of an access.
 
     Also `volatile` is for other threads to see, and those are threads of this process.
     """
@@ -151,7 +151,7 @@ def is_in_space(e: Emitter, i: Instruction) -> None:
         is_local = e.value(f"icmp ne i32 {answer}, 0")
         truth = e.value(f"or i1 {truth}, {is_local}") if truth else is_local
     if space == "global":
-        # What is neither.
+        # All other spaces.
         truth = e.value(f"xor i1 {truth}, true")
     e.write_predicate(i.operands[0], truth)
 
@@ -212,7 +212,7 @@ def _copy_part(e: Emitter, source: Operand | None, target: str, given: str, size
 
 @instruction("createpolicy")
 def create_policy(e: Emitter, i: Instruction) -> None:
-    """What a policy says of caches is not looked at."""
+    """Cache policies are ignored."""
     e.write(i.operands[0], "0", BITS[64])
 
 

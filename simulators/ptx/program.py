@@ -127,7 +127,7 @@ class Instruction:
 
     @property
     def modifiers(self) -> tuple[str, ...]:
-        """What follows the opcode, dots removed."""
+        """Modifiers after the opcode, without dots."""
         return tuple(self.spelling.split(".")[1:])
 
     @property
@@ -178,7 +178,7 @@ class Variable:
     """Bytes; 0 for an array whose extent is left open (dynamic shared memory)."""
     line: int
     data: bytes = b""
-    """What it starts with; the rest is zero."""
+    """Its initial value; the rest is zero."""
     references: tuple[Reference, ...] = ()
     functions: tuple[str, ...] = ()
     """Functions whose addresses are in `data`."""
@@ -196,7 +196,7 @@ class ParameterSlot:
 
 @dataclass(frozen=True)
 class Prototype:
-    """What a call through a register gives and gets: bytes of each parameter and result."""
+    """Arguments and results of a call through a register: bytes of each parameter and result."""
 
     results: tuple[int, ...]
     parameters: tuple[int, ...]
@@ -228,7 +228,7 @@ class Function:
 
     @property
     def prototype(self) -> Prototype:
-        """What its callers give and get."""
+        """Its callers' arguments and results."""
         results, parameters = (
             tuple(slot.size for slot in slots) for slots in (self.results, self.parameters)
         )

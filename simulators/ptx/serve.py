@@ -35,7 +35,7 @@ IDLE_SECONDS = 30
 
 def serve() -> None:
     """Answer until standard input ends or nobody asks."""
-    # What the driver's process had open is not ours.
+    # Files of the driver's process do not belong to this process.
     os.closerange(3, 4096)
     pending = b""
     while select.select([0], [], [], IDLE_SECONDS)[0]:

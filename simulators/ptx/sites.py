@@ -9,7 +9,7 @@ from .layout import ACCESSES, SPACES
 
 Check = Literal["off", "on", "strict", "trace", "count"]
 Kind = Literal["load", "store", "atomic", "branch"]
-"""What an instruction of the text does; a branch is a site of counting kernels only."""
+"""Effect of an instruction of the text; a branch is a site of counting kernels only."""
 
 LOCAL_ALIGNMENT = 16
 """Least alignment of a thread's own variables, for the widest vector access."""

@@ -31,7 +31,7 @@ Handler = Callable[[Any, Instruction], None]
 
 @dataclass(frozen=True)
 class InstructionRow:
-    """What a key's forms do here."""
+    """Handler of an instruction's forms."""
 
     handler: Handler
     suspends: bool

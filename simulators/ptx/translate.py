@@ -115,7 +115,7 @@ def _machine() -> llvm.TargetMachine:
 
 
 def cpu_features() -> str:
-    """What LLVM calls the features of the processor this runs on."""
+    """LLVM's names of this processor's features."""
     return str(llvm.get_host_cpu_features().flatten())
 
 

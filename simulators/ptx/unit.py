@@ -1,4 +1,4 @@
-"""What is compiled together: a kernel, the functions it reaches and its variables' offsets."""
+"""A unit of compilation: a kernel, the functions it reaches and its variables' offsets."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def symbols(operands: object) -> Iterator[str]:
 
 
 def callee(call: Instruction) -> Operand | None:
-    """What a call names: a function, or a register that holds the address of one."""
+    """Target of a call: a function, or a register that holds the address of one."""
     return next((one for one in call.operands if not isinstance(one, Group)), None)
 
 

@@ -48,7 +48,7 @@ def _clamped(e: Emitter, value: str, width: int, kind: PtxType, llvm: str = "i64
 
 
 def _computed(e: Emitter, i: Instruction, operation: str, first: str, second: str) -> str:
-    """What an operation makes of two i64."""
+    """Result of an operation on two i64."""
     if operation == "set":
         compare = i.one_of("eq", "ne", "lt", "le", "gt", "ge")
         sign = "" if compare in ("eq", "ne") else "s"

@@ -45,7 +45,7 @@ class Listener(ABC):
     def observed(self, kind: str, *details: Any) -> None:
         """Hear of other work before it is enqueued, as `Context.observe_work` tells it.
 
-        What it raises refuses the work.
+        An exception from it refuses the work.
         """
 
     def hears(self, device: Device) -> bool:

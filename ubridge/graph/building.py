@@ -38,7 +38,7 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         """Leaves and operations, in the order they were added; a node's number is its index."""
         self.calls: list[Call | None] = []
-        """What each operation enqueues, once its inputs are there."""
+        """Launches of each operation, once its inputs exist."""
         self.booleans: set[int] = set()
         """Leaves whose u8 are booleans: 0 or 1."""
         self.storages = Storages()
@@ -255,7 +255,7 @@ class GraphBuilder:
 
     @property
     def executor(self) -> DeviceExecutor:
-        """What launches on the graph's device; `DeviceError` in an empty graph."""
+        """Executor on the graph's device; `DeviceError` in an empty graph."""
         return self._describing.real
 
     def is_result(self, storage: int) -> bool:

@@ -440,7 +440,7 @@ def architecture_of(name: str, config: Settings, changes: Axes | None = None) ->
 
 def unread_of(config: Settings) -> str:
     """Return a line that names unread keys that may matter; empty where there is none."""
-    # What is off, zero or empty turns nothing on.
+    # A setting that is off, zero or empty turns nothing on.
     kept = [
         f"{key} = {shown(value)}"
         for key, value in config.unread()

@@ -88,7 +88,7 @@ def read_fatbin(image: bytes) -> tuple[FatbinEntry, ...]:
     view = memoryview(image)
     position = 0
     regions = 0
-    # What follows the last region, padding mostly, belongs to no region.
+    # Bytes after the last region, mostly padding, belong to no region.
     while is_fatbin(image[position : position + 4]):
         regions += 1
         if regions > MAX_REGIONS:

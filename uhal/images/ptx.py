@@ -255,7 +255,7 @@ def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
         if reported or not (names or untyped):
             return stated
         uses = classify_words(names, raw.body)
-        # What a declaration says of a number counts more: bits may be worked on as another type's.
+        # A number's declaration takes precedence: bits may be worked on as another type's.
         numbers = classify_numbers(
             {
                 name: index

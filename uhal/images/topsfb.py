@@ -35,7 +35,7 @@ _TARGET = re.compile(r"gcu\d{3,4}[a-z]?\Z")
 _HOST_ID = b"host-x86_64-unknown-linux"
 _ENTRY = struct.Struct("<QQQ")
 
-# What TopsCC has beside C's own names.
+# TopsCC's names beside those of C.
 _TYPES_OF_TOPSCC = {
     "tops::half": dtypes.f16,
     "tops::bfloat": dtypes.bf16,

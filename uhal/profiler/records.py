@@ -98,7 +98,7 @@ def read(session: _lane.ProfileSession) -> Records:
     """Read the records of an ended session. Kernels' modules may be unloaded afterwards."""
     lines = ["", *(describe_site(*found) for found in session.lines()[1:])]
     rows = session.columns()
-    # What a row is called by those whose parent it is.
+    # Number by which child rows name their parent.
     rows = append_fields(rows, "number", np.arange(1, len(rows) + 1, dtype="u4"), usemask=False)
     rows = rows[rows["state"] == 1]
     begun = session.begun or 0
@@ -106,7 +106,7 @@ def read(session: _lane.ProfileSession) -> Records:
         rows[name] -= begun
     timed = rows["device_end"] != 0
     for name in ("device_begin", "device_end"):
-        # What no device timed keeps 0 in both.
+        # A row without device times keeps 0 in both.
         rows[name] = np.where(timed, rows[name] - begun, 0)
     _move_behind_calls(rows, timed)
     found = session.subject_list

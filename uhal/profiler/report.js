@@ -221,7 +221,7 @@ events.kind.forEach((number, index) => {
       lane: lane(key, `${device} · stream ${events.stream[index]}`, `1${key}`) });
   }
 });
-// What lies within another is drawn below it.
+// A nested range is drawn below its parent.
 bars.sort((a, b) => a.begin - b.begin || b.end - a.end);
 const open = new Map();
 for (const bar of bars) {

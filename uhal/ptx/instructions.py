@@ -127,7 +127,7 @@ MODIFIERS: dict[str, tuple[int, Version]] = {
     "e4m3x2": (89, (8, 1)),
     "e5m2x2": (89, (8, 1)),
 }
-"""What a modifier needs beyond its form, wherever it stands."""
+"""Requirements of a modifier beyond its form, in every position."""
 
 _ORDER = {
     modifier: rank

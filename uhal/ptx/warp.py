@@ -67,7 +67,7 @@ def lane_index() -> Value:
 def barrier(number: int = 0, threads: int | None = None) -> None:
     """Wait for all threads of the block, or at a barrier of a number for that many threads.
 
-    `threads` is a multiple of 32. What they wrote to memory before is seen behind it.
+    `threads` is a multiple of 32. Their earlier writes to memory are visible after it.
     """
     current("barrier").emit("bar.sync", *_barrier(number, threads, "barrier"))
 

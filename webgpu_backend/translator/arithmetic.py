@@ -1,4 +1,4 @@
-"""What instructions compute, as expressions."""
+"""Results of instructions, as expressions."""
 
 from __future__ import annotations
 

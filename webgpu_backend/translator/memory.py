@@ -20,7 +20,7 @@ _MASKS = {1: "0xffu", 2: "0xffffu"}
 
 
 class Memory(Names):
-    """What reads and writes memory."""
+    """Instructions that read and write memory."""
 
     @staticmethod
     def alignment(words: Words, at: int) -> int:

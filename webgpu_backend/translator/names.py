@@ -25,7 +25,7 @@ class Names:
         self.narrow_parts: set[int] = set()
         """Aggregates of integers of 64 bits whose parts have 32: the built-in variables."""
         self.offset_names: dict[int, str] = {}
-        """What pointers among the parameters are called."""
+        """Names of the parameters that are pointers."""
         self.tag_names: dict[Root, str] = {}
         self.numbers: dict[Root, int] = {}
         """The tag of each root; 0 is the null pointer's."""

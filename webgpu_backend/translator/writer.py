@@ -115,7 +115,7 @@ class Writer(Arithmetic):
         self._words = GRID_WORDS
         self._prologue: list[str] = []
         self._copies: list[tuple[Root, list[str]]] = []
-        """What brings a structure that is passed by value into its variable."""
+        """Statements that copy a structure passed by value into its variable."""
         self._arguments: list[Argument] = []
         self._tables: list[bytes] = []
         self._loops: dict[str, None] = {}
@@ -218,7 +218,7 @@ class Writer(Arithmetic):
         return [*listed, ("", words[2])]
 
     def _moves(self, source: int, target: int) -> list[str]:
-        """What the phis of a block become when another goes there, all at once."""
+        """Simultaneous assignments to a block's phis, on an edge from another block."""
         moves: list[tuple[str, str]] = []
         for opcode, words in self.analysis.blocks[target]:
             if opcode != PHI:
@@ -566,7 +566,7 @@ class Writer(Arithmetic):
         self._keep_parts(words, parts, out)
 
     def _each(self, opcode: int, words: Words, kind: Kind) -> list[str]:
-        """What an instruction computes of vectors, element by element."""
+        """Result of an instruction on vectors, element by element."""
         first = 5 if opcode == EXTENDED else 3
         found: list[str] = []
         for at in range(kind.length):
@@ -697,7 +697,7 @@ _LOOPS = {
     "smallest": "bitcast<u32>(min(bitcast<i32>(old), bitcast<i32>(value)))",
     "largest": "bitcast<u32>(max(bitcast<i32>(old), bitcast<i32>(value)))",
 }
-"""What a word becomes that is `old`. WGSL's own exchange may fail for no reason."""
+"""New value of a word that is `old`. WGSL's own exchange may fail for no reason."""
 
 
 def _loop_function(name: str) -> str:
