@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,10 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     # Kernels of every level are in it, and the simulated drivers.
     assert wheel.stat().st_size <= 25_000_000
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"LICENSE", "licenses/ggml.txt"} <= {
+        name.partition(".dist-info/licenses/")[2] for name in names
+    }
     python = tmp_path / "environment" / "bin" / "python"
     venv = [sys.executable, "-m", "venv", "--without-pip", str(python.parents[1])]
     subprocess.run(venv, check=True)
