@@ -4,6 +4,8 @@
 
 #include "block_products.h"
 
+#include <uhal/warp.h>
+
 // sum + the product of four bytes with signs and four others.
 DEVICE_FUNCTION i32 dot4(u32 a, u32 b, i32 sum)
 {
@@ -43,29 +45,29 @@ constexpr bool needs_total =
 
 #if KERNEL_ON_GPU
 
-template <class Block> struct Span {
-    Level level;
-    u32 words[span_of<Block> / 4];
-
-    DEVICE_METHOD Span(const Block &block, u32 first) : level(block.level(first))
-    {
-        for (u32 i = 0; i < span_of<Block> / 4; ++i)
-            words[i] = block.template packed<u32>(first + 4 * i);
-    }
-};
-
-// The dot product of a span that begins at element `first` with y's elements from `first % 32` on.
+// The dot product of four elements, from `first` on, with y's at the same places. A span's first four
+// take y's sum for the whole span where blocks keep it.
 template <class Block, Sums sums>
-DEVICE_FUNCTION f32 dot(const Span<Block> &span, u32 first, const BlockQ8_1 &y)
+DEVICE_FUNCTION f32 dot(Level level, u32 word, u32 first, const BlockQ8_1 &y)
 {
-    i32 product = 0, total = 0;
-    for (u32 i = 0; i < span_of<Block> / 4; ++i) {
-        const u32 word = y.packed<u32>(first % 32 + 4 * i);
-        product = dot4(span.words[i], word, product);
-        if constexpr (needs_total<Block, sums>)
-            total = dot4(0x01010101, word, total);
-    }
-    return scaled<Block, sums>(span.level, product, total, f32(y.d), f32(y.s));
+    const u32 other = y.packed<u32>(first % 32);
+    const i32 product = dot4(word, other, 0);
+    const i32 total = needs_total<Block, sums> ? dot4(0x01010101, other, 0) : 0;
+    const bool takes_sum = sums == Sums::kept && first % span_of<Block> == 0;
+    return scaled<Block, sums>(level, product, total, f32(y.d), takes_sum ? f32(y.s) : 0);
+}
+
+// Calls visit(i, first) for a work-item's words of a row: four elements of block i, from `first` on.
+// Neighbors have neighboring words. As many work-items as make whole blocks take turns with blocks, so
+// that each keeps its place in all of them.
+template <class Block, class Visit>
+DEVICE_FUNCTION void each_word(u32 t, u32 threads, u32 blocks, Visit visit)
+{
+    constexpr u32 WORDS = Block::ELEMENTS / 4;
+    const u32 together = threads < WORDS ? 1 : threads / WORDS;
+    ROLLED for (u32 word = t; word < together * WORDS; word += threads)
+        ROLLED for (u32 i = word / WORDS; i < blocks; i += together)
+            visit(i, 4 * (word % WORDS));
 }
 
 #else
@@ -128,37 +130,55 @@ template <class Block, Sums sums, u32 ROWS, u32 COLUMNS>
 DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const BlockQ8_1 *y, f32 *dst,
                                    u64 first_row, u32 columns, u64 rows, u64 y_blocks, u64 dst_rows)
 {
-    const u64 blocks = columns / Block::ELEMENTS;
+    const u32 blocks = columns / Block::ELEMENTS;
 #if KERNEL_ON_GPU
-    constexpr u32 SPAN = span_of<Block>;
-    const u64 spans = columns / SPAN;
     constexpr u32 MOST_THREADS = 128, COUNT = ROWS * COLUMNS;
-    SHARED(f32, partial, COUNT, MOST_THREADS);
     const u32 threads = blockDim.x * blockDim.y * blockDim.z;
-    THREADS_OF(block, t) {
-        // The sums lie in shared memory: in registers every loop would have to be unrolled, and the
-        // eighty kernels would be most of all images.
-        for (u32 n = 0; n < COUNT; ++n)
-            partial[n][t] = 0;
-        for (u64 i = t; i < spans; i += threads) {
-            const u64 at = i * SPAN / Block::ELEMENTS;
-            const u32 first = u32(i * SPAN % Block::ELEMENTS);
-            ROLLED for (u32 r = 0; r < ROWS; ++r) {
-                if (first_row + r >= rows)
-                    continue;
-                const Span<Block> span(weight[(first_row + r) * blocks + at], first);
-                ROLLED for (u32 c = 0; c < COLUMNS; ++c)
-                    partial[r * COLUMNS + c][t] +=
-                        dot<Block, sums>(span, first, y[c * y_blocks + i * SPAN / 32]);
-            }
+    const u32 blocks_here = first_row < rows ? blocks : 0;
+    if constexpr (COUNT == 1) {
+        REGISTER_OF(block, f32, sum, MOST_THREADS);
+        THREADS_OF(block, t) {
+            f32 own = 0;
+            const Block *const row = weight + first_row * blocks;
+            each_word<Block>(t, threads, blocks_here, [&](u32 i, u32 first) {
+                own += dot<Block, sums>(row[i].level(first), row[i].template packed<u32>(first),
+                                        first, y[i * (Block::ELEMENTS / 32) + first / 32]);
+            });
+            sum(t) = own;
         }
-    }
-    BARRIER();
-    ADD_LANES(block, partial, COUNT, threads)
-    THREADS_OF(block, t) {
-        for (u32 n = t; n < COUNT; n += threads)
-            if (first_row + n / COLUMNS < rows)
-                dst[n % COLUMNS * dst_rows + first_row + n / COLUMNS] = partial[n][0];
+        const f32 total = block_reduce(block, sum, Add());
+        THREADS_OF(block, t) {
+            if (t == 0 && first_row < rows)
+                dst[first_row] = total;
+        }
+    } else {
+        SHARED(f32, partial, COUNT, MOST_THREADS);
+        THREADS_OF(block, t) {
+            // The sums lie in shared memory: in registers every loop would have to be unrolled, and
+            // the eighty kernels would be most of all images.
+            for (u32 n = 0; n < COUNT; ++n)
+                partial[n][t] = 0;
+            each_word<Block>(t, threads, blocks_here, [&](u32 i, u32 first) {
+                const BlockQ8_1 *const other = y + i * (Block::ELEMENTS / 32) + first / 32;
+                ROLLED for (u32 r = 0; r < ROWS; ++r) {
+                    if (first_row + r >= rows)
+                        continue;
+                    const Block &here = weight[(first_row + r) * blocks + i];
+                    const Level level = here.level(first);
+                    const u32 word = here.template packed<u32>(first);
+                    for (u32 c = 0; c < COLUMNS; ++c)
+                        partial[r * COLUMNS + c][t] +=
+                            dot<Block, sums>(level, word, first, other[c * y_blocks]);
+                }
+            });
+        }
+        BARRIER();
+        ADD_LANES(block, partial, COUNT, threads)
+        THREADS_OF(block, t) {
+            for (u32 n = t; n < COUNT; n += threads)
+                if (first_row + n / COLUMNS < rows)
+                    dst[n % COLUMNS * dst_rows + first_row + n / COLUMNS] = partial[n][0];
+        }
     }
 #else
     (void)block;
