@@ -5,11 +5,15 @@ from __future__ import annotations
 from math import prod
 
 from ubridge.core.kernel_def import PLAIN, KernelDef, block_per_part, strided, wide_block_per_row
-from ubridge.core.lowering import Launches, Lowerings, Steps
+from ubridge.core.lowering import Given, Launches, Lowerings, Memory, Steps
+from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
 from ubridge.definitions.attention import ATTENTION, CACHED_ATTENTION, KV_APPEND, KV_CONCAT, ROPE_AT
+from ubridge.device.images import load_module
 from ubridge.prepare.candle.packing import packs
+from uhal import Device
 from uhal.dtypes import f32, f64
+from uhal.errors import InvalidImageError, NotFoundError
 
 _MERGE = KernelDef("attention", "sdpa_merge_{dtype}", wide_block_per_row)
 PACKED_ATTENTION = "attention_packed"
@@ -19,6 +23,14 @@ _WORK_ITEMS = 256
 """Work-items of a block of packed attention: the runtime tells short launches by their number."""
 SPLIT = 256
 """Keys of a cache that a block takes where one token has them all to itself."""
+TENSOR_ATTENTION = "attention_tensor"
+_TENSOR_DTYPES = ("bf16", "f16")
+_TENSOR_WIDTHS = (64, 128)
+"""Widest heads of the kernels for tensor cores."""
+_TENSOR_ROWS = 16
+"""Rows of an instruction; as few are shared by all warps of a block, which take other keys each."""
+_TENSOR_TILE = 64
+"""Rows of a block where there are more."""
 
 
 def _attention(question: Question, steps: Steps) -> None:
@@ -48,6 +60,24 @@ def _attention(question: Question, steps: Steps) -> None:
             mask_batch=mask_batch,
             mask_head=mask_head,
             scale=steps.number(),
+            causal=question.attribute("causal"),
+        )
+        return
+    if _fits_tensor_cores(question, batch * kv_heads, steps):
+        _tensor_attention(
+            steps,
+            (batch, heads, kv_heads, queries, keys, width),
+            heads_first=True,
+            # What one query sees is a full cache.
+            last=Elements("i64", max(keys - 1, 0).to_bytes(8, "little")) if queries == 1 else None,
+            mask=masks[0] if masks else None,
+            mask_batch=mask_batch,
+            mask_head=mask_head,
+            bias=None,
+            position=None,
+            window=0,
+            scale=steps.number(),
+            cap=0.0,
             causal=question.attribute("causal"),
         )
         return
@@ -133,6 +163,23 @@ def _cached_attention(question: Question, steps: Steps) -> None:
     if is_enough and packs(PACKED_ATTENTION, query.dtype, steps.device.device):
         _packed_attention(question, steps)
         return
+    if _fits_tensor_cores(question, kv_heads, steps):
+        _tensor_attention(
+            steps,
+            (1, heads, kv_heads, tokens, capacity, width),
+            heads_first=False,
+            last=position,
+            mask=None,
+            mask_batch=0,
+            mask_head=0,
+            bias=biases[0] if biases else None,
+            position=position,
+            window=question.attribute("window"),
+            scale=steps.number(0),
+            cap=steps.number(1),
+            causal=False,
+        )
+        return
     splits = -(-capacity // SPLIT) if tokens == 1 else 1
     wide = f64 if query.dtype is f64 else f32
     parts = steps.scratch(heads * splits * (width + 2), wide) if splits > 1 else None
@@ -156,27 +203,106 @@ def _cached_attention(question: Question, steps: Steps) -> None:
         cap=steps.number(1),
     )
     if splits > 1:
-        steps.launch(
-            (heads, width),
-            None,
-            None,
-            _MERGE,
-            position=position,
-            out=out,
-            parts=parts,
-            heads=heads,
-            head_dim=width,
-            capacity=capacity,
-            split=SPLIT,
-            window=window,
-            splits=splits,
-        )
+        _merge(steps, parts, position, (heads, heads, width, capacity), window, splits)
+
+
+def _merge(
+    steps: Steps,
+    parts: Memory | None,
+    position: Given,
+    sizes: tuple[int, int, int, int],
+    window: int,
+    splits: int,
+) -> None:
+    """Add the launch that merges parts; sizes are rows, heads, width and capacity."""
+    rows, heads, width, capacity = sizes
+    steps.launch(
+        (rows, width),
+        None,
+        None,
+        _MERGE,
+        position=position,
+        out=steps.result,
+        parts=parts,
+        heads=heads,
+        head_dim=width,
+        capacity=capacity,
+        split=SPLIT,
+        window=window,
+        splits=splits,
+    )
+
+
+def _fits_tensor_cores(question: Question, blocks: int, steps: Steps) -> bool:
+    """Whether the device has the kernels for tensor cores, and they take the heads."""
+    dtype, width = question.dtype, question.shape[-1]
+    if dtype.name not in _TENSOR_DTYPES or width > _TENSOR_WIDTHS[-1]:
+        return False
+    return blocks <= steps.limits.max_grid[2] and _has(TENSOR_ATTENTION, steps.device.device)
+
+
+def _tensor_attention(
+    steps: Steps,
+    sizes: tuple[int, int, int, int, int, int],
+    /,
+    *,
+    heads_first: bool,
+    last: Given,
+    window: int,
+    **given: Given,
+) -> None:
+    """Add attention on tensor cores; one query's keys are split, and the parts merged.
+
+    Sizes are batch, heads, heads of keys, queries, keys and width; `last` the last key's position.
+    """
+    batch, heads, kv_heads, queries, keys, width = sizes
+    rows = heads // kv_heads * queries
+    is_shared = rows <= _TENSOR_ROWS
+    splits = max(1, -(-keys // SPLIT)) if queries == 1 else 1
+    parts = steps.scratch(batch * heads * splits * (width + 2), f32) if splits > 1 else None
+    query, key, value = steps.operands[:3]
+    widest = next(one for one in _TENSOR_WIDTHS if width <= one)
+    steps.launch_entry(
+        TENSOR_ATTENTION,
+        f"sdpa_tensor{'_shared' if is_shared else ''}{widest}_{query.dtype}",
+        (
+            (-(-rows // (_TENSOR_ROWS if is_shared else _TENSOR_TILE)), splits, batch * kv_heads),
+            128,
+            0,
+        ),
+        q=query,
+        k=key,
+        v=value,
+        out=steps.result,
+        parts=parts,
+        heads=heads,
+        kv_heads=kv_heads,
+        q_len=queries,
+        kv_len=keys,
+        head_dim=width,
+        head_step=queries * width if heads_first else width,
+        query_step=width if heads_first else heads * width,
+        window=window,
+        split=SPLIT,
+        **given,
+    )
+    if splits > 1:
+        _merge(steps, parts, last, (batch * heads, heads, width, keys), window, splits)
 
 
 def _tiles(heads: int, kv_heads: int, tokens: int, batch: int) -> tuple[int, tuple[int, int, int]]:
     """Tokens of a block, and the grid of blocks: a head of keys and some tokens each."""
     tile = max(1, PACKED_ROWS * kv_heads // heads)
     return tile, (kv_heads, -(-tokens // tile), batch)
+
+
+def _has(module: str, device: Device) -> bool:
+    """Whether the device has a module, and runs it."""
+    try:
+        load_module(module, device=device)
+    except (NotFoundError, InvalidImageError):
+        return False
+    return True
 
 
 def _packed_attention(question: Question, steps: Steps) -> None:

@@ -1,0 +1,488 @@
+// Scaled dot product attention on tensor cores, for NVIDIA's devices from compute capability 8.0 on:
+// sdpa_tensor<width>_<type> and sdpa_tensor_shared<width>_<type>, for f16 and bf16. They compute what
+// `sdpa_<type>` and `sdpa_cached_<type>` of attention.cu do, for head_dim up to <width>.
+//
+// Rows are the queries of all heads that share a head of k and v: row r is head r % group of query
+// r / group, so that keys are read once for all of them. Heads of q and out lie `head_step` apart,
+// queries `query_step`. Without `position`, a query sees what sdpa_<type> says; with it, what
+// sdpa_cached_<type> says of a cache of kv_len keys. The grid is (row tiles, splits, batch * kv_heads).
+//
+// sdpa_tensor: blocks of 128 take 64 rows, a warp 16, and all warps the same 32 keys at a time.
+// sdpa_tensor_shared: blocks of 128 take 16 rows, and each warp 16 of 64 keys at a time; the warps'
+// results are merged at the end. With several blocks along y, each takes `split` keys and leaves its
+// part in `parts`, for sdpa_merge_<type>.
+//
+// Scores stay in registers (online softmax). A weight is the sum of two or three numbers of the
+// tensor cores' type, so that results are as near as with weights of f32.
+#include "fragments.h"
+
+#include <uhal/fast_math.h>
+#include <uhal/vector.h>
+
+enum : u32 { WARPS = 4, THREADS = WARPS * WARP, CHUNK = 8, ROWS = 16 };
+
+// What a query sees, and where its mask and bias lie.
+template <class T> struct Query {
+    u64 begin;
+    u64 end;
+    const T *mask;
+    const f32 *bias;
+};
+
+// A tile of LINES lines of WIDTH elements in shared memory. Chunks of a line are permuted, so that the
+// eight lines that ldmatrix reads at once lie in different banks.
+template <u32 WIDTH> struct Tile {
+    static constexpr u32 CHUNKS = WIDTH / CHUNK;
+    DEVICE_METHOD static u32 place(u32 line, u32 chunk)
+    {
+        return line * CHUNKS + (chunk ^ (line % 8));
+    }
+};
+
+// Eight elements to shared memory, the first `count` of them, then zeros.
+DEVICE_FUNCTION void copy_chunk(u32x4 *target, const u16 *source, u32 count, bool aligned)
+{
+    if (aligned) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)),
+                     "l"(source), "r"(2 * count)
+                     : "memory");
+        return;
+    }
+    u32x4 words = {};
+    for (u32 i = 0; i < CHUNK; ++i)
+        if (i < count)
+            words[i / 2] |= u32(source[i]) << 16 * (i % 2);
+    *target = words;
+}
+
+// Lines `first` to `first + LINES - 1` of a matrix, zeros from line `end` on.
+template <u32 LINES, u32 WIDTH>
+DEVICE_FUNCTION void load_lines(u32x4 *tile, const u16 *matrix, u64 first, u64 end, u32 head_dim,
+                                bool aligned)
+{
+    for (u32 n = 0; n < LINES * WIDTH / CHUNK / THREADS; ++n) {
+        const u32 i = threadIdx.x + n * THREADS;
+        const u32 line = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK);
+        const bool inside = first + line < end && chunk * CHUNK < head_dim;
+        const u32 left = head_dim - chunk * CHUNK;
+        copy_chunk(tile + Tile<WIDTH>::place(line, chunk),
+                   inside ? matrix + (first + line) * head_dim + chunk * CHUNK : matrix,
+                   !inside ? 0 : left < CHUNK ? left : u32(CHUNK), aligned);
+    }
+}
+
+DEVICE_FUNCTION void commit_copies()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <u32 left> DEVICE_FUNCTION void wait_for_copies()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+
+// Two numbers of T in a word.
+DEVICE_FUNCTION u32 packed(f32 first, f32 second, f16)
+{
+    u32 word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+}
+DEVICE_FUNCTION u32 packed(f32 first, f32 second, bf16)
+{
+    u32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+}
+DEVICE_FUNCTION f32 low(u32 word, f16)
+{
+    f32 value;
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, a;}" : "=f"(value) : "r"(word));
+    return value;
+}
+DEVICE_FUNCTION f32 high(u32 word, f16)
+{
+    f32 value;
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, b;}" : "=f"(value) : "r"(word));
+    return value;
+}
+DEVICE_FUNCTION f32 low(u32 word, bf16) { return __uint_as_float(word << 16); }
+DEVICE_FUNCTION f32 high(u32 word, bf16) { return __uint_as_float(word & 0xFFFF0000U); }
+
+// Numbers of T that add up to a weight of f32.
+template <class T> constexpr u32 parts_of_weight = 2;
+template <> constexpr u32 parts_of_weight<bf16> = 3;
+
+DEVICE_FUNCTION f32 over_four(f32 value, bool adds)
+{
+    for (u32 mask = 1; mask < 4; mask *= 2) {
+        const f32 other = __shfl_xor_sync(~0U, value, mask);
+        value = adds ? value + other : fmaxf(value, other);
+    }
+    return value;
+}
+
+// The results of 16 rows over some keys, in a warp's registers: as fragments, and for the lane's rows,
+// lane / 4 and 8 behind it, the largest score and the lane's share of the sum of weights.
+template <class T, u32 WIDTH> struct Rows {
+    f32 sums[WIDTH / 8][4];
+    f32 largest[2];
+    f32 total[2];
+
+    DEVICE_METHOD void clear()
+    {
+#pragma unroll
+        for (u32 j = 0; j < WIDTH / 8; ++j)
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i)
+                sums[j][i] = 0;
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+            largest[half] = -INFINITY;
+            total[half] = 0;
+        }
+    }
+
+    // Makes `above` the largest score; returns what scores are counted from.
+    DEVICE_METHOD f32 raise(u32 half, f32 above)
+    {
+        // So far only masked keys: their scores must not become NaN.
+        const f32 base = above == -INFINITY ? 0 : above;
+        const f32 kept = weight(largest[half] - base);
+        total[half] *= kept;
+#pragma unroll
+        for (u32 j = 0; j < WIDTH / 8; ++j) {
+            sums[j][2 * half] *= kept;
+            sums[j][2 * half + 1] *= kept;
+        }
+        largest[half] = above;
+        return base;
+    }
+
+    static DEVICE_METHOD f32 weight(f32 score) { return uhal_fast_exp2(score * 1.44269504F); }
+
+    // Adds KEYS keys, of which the first is `first`; k_tile and v_tile begin with them.
+    template <u32 KEYS>
+    DEVICE_METHOD void add(const u32 (*query)[4], const u32x4 *k_tile, const u32x4 *v_tile,
+                           u32 first_line, u64 first, bool all_seen, const Query<T> *rows, f32 scale,
+                           f32 cap)
+    {
+        const u32 lane = threadIdx.x % WARP;
+        f32 scores[KEYS / 8][4] = {};
+#pragma unroll
+        for (u32 depth = 0; depth < WIDTH / 16; ++depth)
+#pragma unroll
+            for (u32 j = 0; j < KEYS / 16; ++j) {
+                u32 keys[4];
+                load_fragments<true>(
+                    keys, k_tile + Tile<WIDTH>::place(first_line + 16 * j + lane / 16 * 8 + lane % 8,
+                                                      2 * depth + lane / 8 % 2));
+                multiply_add(scores[2 * j], query[depth], keys, T());
+                multiply_add(scores[2 * j + 1], query[depth], keys + 2, T());
+            }
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+            const Query<T> &row = rows[half];
+            f32 above = largest[half];
+#pragma unroll
+            for (u32 j = 0; j < KEYS / 8; ++j)
+#pragma unroll
+                for (u32 i = 0; i < 2; ++i) {
+                    f32 &score = scores[j][2 * half + i];
+                    const u64 key = first + 8 * j + lane % 4 * 2 + i;
+                    const bool seen = all_seen || (key >= row.begin && key < row.end);
+                    score *= scale;
+                    if (cap != 0)
+                        score = cap * tanhf(score / cap);
+                    if (row.mask != nullptr && seen)
+                        score += f32(row.mask[key]);
+                    if (row.bias != nullptr && seen)
+                        score += row.bias[key];
+                    if (!seen)
+                        score = -INFINITY;
+                    above = fmaxf(above, score);
+                }
+            const f32 base = raise(half, over_four(above, false));
+#pragma unroll
+            for (u32 j = 0; j < KEYS / 8; ++j)
+#pragma unroll
+                for (u32 i = 0; i < 2; ++i) {
+                    f32 &score = scores[j][2 * half + i];
+                    score = weight(score - base);
+                    total[half] += score;
+                }
+        }
+#pragma unroll
+        for (u32 j = 0; j < KEYS / 16; ++j) {
+            u32 weights[parts_of_weight<T>][4];
+#pragma unroll
+            for (u32 n = 0; n < 4; ++n) {
+                f32 *const two = scores[2 * j + n / 2] + n % 2 * 2;
+#pragma unroll
+                for (u32 part = 0; part < parts_of_weight<T>; ++part) {
+                    weights[part][n] = packed(two[0], two[1], T());
+                    two[0] -= low(weights[part][n], T());
+                    two[1] -= high(weights[part][n], T());
+                }
+            }
+#pragma unroll
+            for (u32 column = 0; column < WIDTH / 16; ++column) {
+                u32 values[4];
+                load_fragments<false>(
+                    values, v_tile + Tile<WIDTH>::place(first_line + 16 * j + lane % 16,
+                                                        2 * column + lane / 16));
+#pragma unroll
+                for (u32 part = 0; part < parts_of_weight<T>; ++part) {
+                    multiply_add(sums[2 * column], weights[part], values, T());
+                    multiply_add(sums[2 * column + 1], weights[part], values + 2, T());
+                }
+            }
+        }
+    }
+
+    // The same rows over other keys, which lie in shared memory for each lane.
+    DEVICE_METHOD void merge(const f32 *other, u32 lane)
+    {
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+            const f32 its_largest = other[half * WARP + lane];
+            const f32 base = raise(half, fmaxf(largest[half], its_largest));
+            const f32 kept = weight(its_largest - base);
+            total[half] += kept * other[(2 + half) * WARP + lane];
+#pragma unroll
+            for (u32 j = 0; j < WIDTH / 8; ++j)
+#pragma unroll
+                for (u32 i = 2 * half; i < 2 * half + 2; ++i)
+                    sums[j][i] += kept * other[(4 + 4 * j + i) * WARP + lane];
+        }
+    }
+
+    DEVICE_METHOD void leave(f32 *target, u32 lane) const
+    {
+#pragma unroll
+        for (u32 half = 0; half < 2; ++half) {
+            target[half * WARP + lane] = largest[half];
+            target[(2 + half) * WARP + lane] = total[half];
+        }
+#pragma unroll
+        for (u32 j = 0; j < WIDTH / 8; ++j)
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i)
+                target[(4 + 4 * j + i) * WARP + lane] = sums[j][i];
+    }
+};
+
+template <class T> struct Problem {
+    const T *mask;
+    const f32 *bias;
+    const i64 *position;
+    u32 group, q_len, head_dim;
+    u64 kv_len, mask_head, window, head_step, query_step;
+    u32 head;
+    bool causal;
+    f32 scale, cap;
+
+    DEVICE_METHOD u32 rows() const { return group * q_len; }
+    DEVICE_METHOD u64 at(u32 row) const
+    {
+        return (head + row % group) * head_step + row / group * query_step;
+    }
+    // Rows past the end see nothing.
+    DEVICE_METHOD Query<T> query(u32 row) const
+    {
+        if (row >= rows())
+            return {0, 0, nullptr, nullptr};
+        const u32 place = row / group;
+        const u64 own_head = head + row % group;
+        const T *const own_mask =
+            mask == nullptr ? mask : mask + own_head * mask_head + place * kv_len;
+        const f32 *const own_bias = bias == nullptr ? bias : bias + own_head * kv_len;
+        i64 end = i64(kv_len);
+        if (position != nullptr)
+            end = *position + place + 1;
+        else if (causal)
+            end += i64(place) + 1 - i64(q_len);
+        end = end < 0 ? 0 : end;
+        const u64 begin = window == 0 || u64(end) < window ? 0 : u64(end) - window;
+        return {begin, u64(end) < kv_len ? u64(end) : kv_len, own_mask, own_bias};
+    }
+};
+
+template <class T, u32 WIDTH, bool shared_rows>
+DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, const T *v, T *out,
+                            f32 *parts, u64 split)
+{
+    constexpr u32 KEYS = shared_rows ? 64 : 32, STAGES = shared_rows ? 1 : 2;
+    constexpr u32 ROWS_HERE = shared_rows ? ROWS : WARPS * ROWS;
+    constexpr u32 SIZE = KEYS * WIDTH / CHUNK;
+    static_assert(2 * STAGES * SIZE >= ROWS_HERE * WIDTH / 4, "results pass through it, too");
+    SHARED(u32x4, held, 2 * STAGES * SIZE);
+    const u32 head_dim = problem.head_dim;
+    const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const u32 first_row = blockIdx.x * ROWS_HERE;
+    const u32 own_row = first_row + (shared_rows ? 0 : warp * ROWS);
+    const u32 last_row = first_row + ROWS_HERE < problem.rows() ? first_row + ROWS_HERE : problem.rows();
+    const bool aligned = ((reinterpret_cast<u64>(q) | reinterpret_cast<u64>(k) |
+                           reinterpret_cast<u64>(v) |
+                           (head_dim | problem.head_step | problem.query_step) * sizeof(T)) %
+                          16) == 0;
+
+    // The keys of any of the rows, and those of all.
+    const Query<T> least = problem.query(first_row), most = problem.query(last_row - 1);
+    const u64 split_begin = blockIdx.y * split;
+    const u64 split_end = gridDim.y == 1 ? most.end : split_begin + split;
+    const u64 begin = least.begin > split_begin ? least.begin : split_begin;
+    const u64 end = most.end < split_end ? most.end : split_end;
+    if (gridDim.y != 1 && begin >= end)
+        return;
+    const u64 all_begin = most.begin, all_end = least.end < end ? least.end : end;
+    Query<T> rows[2] = {problem.query(own_row + lane / 4), problem.query(own_row + lane / 4 + 8)};
+    for (u32 half = 0; half < 2; ++half)
+        rows[half].end = rows[half].end < end ? rows[half].end : end;
+
+    // Queries pass through shared memory to be read by ldmatrix.
+    for (u32 i = threadIdx.x; i < ROWS_HERE * WIDTH / CHUNK; i += THREADS) {
+        const u32 line = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK);
+        const bool inside = first_row + line < last_row && chunk * CHUNK < head_dim;
+        const u32 left = head_dim - chunk * CHUNK;
+        const u16 *const source = reinterpret_cast<const u16 *>(q);
+        copy_chunk(held + Tile<WIDTH>::place(line, chunk),
+                   inside ? source + problem.at(first_row + line) + chunk * CHUNK : source,
+                   !inside ? 0 : left < CHUNK ? left : u32(CHUNK), aligned);
+    }
+    commit_copies();
+    wait_for_copies<0>();
+    BARRIER();
+    u32 query[WIDTH / 16][4];
+#pragma unroll
+    for (u32 depth = 0; depth < WIDTH / 16; ++depth)
+        load_fragments<true>(query[depth], held + Tile<WIDTH>::place(own_row - first_row + lane % 16,
+                                                                     2 * depth + lane / 16));
+    BARRIER();
+
+    const auto load = [&](u64 first, u32 stage) {
+        if (first < end) {
+            load_lines<KEYS, WIDTH>(held + 2 * stage * SIZE, reinterpret_cast<const u16 *>(k), first,
+                                    end, head_dim, aligned);
+            load_lines<KEYS, WIDTH>(held + (2 * stage + 1) * SIZE, reinterpret_cast<const u16 *>(v),
+                                    first, end, head_dim, aligned);
+        }
+        commit_copies();
+    };
+    Rows<T, WIDTH> results;
+    results.clear();
+    load(begin, 0);
+    u32 stage = 0;
+    ROLLED for (u64 first = begin; first < end; first += KEYS) {
+        if (STAGES == 2)
+            load(first + KEYS, stage ^ 1);
+        wait_for_copies<STAGES - 1>();
+        BARRIER();
+        const bool all_seen = first >= all_begin && first + KEYS <= all_end;
+        const u32x4 *const tile = held + 2 * stage * SIZE;
+        const u32 line = shared_rows ? warp * 16 : 0;
+        results.template add<shared_rows ? 16 : KEYS>(query, tile, tile + SIZE, line, first + line,
+                                                      all_seen, rows, problem.scale, problem.cap);
+        BARRIER();
+        if (STAGES == 1)
+            load(first + KEYS, 0);
+        else
+            stage ^= 1;
+    }
+    wait_for_copies<0>();
+    BARRIER();
+    f32 *const floats = reinterpret_cast<f32 *>(held);
+    if (shared_rows) {
+        constexpr u32 LEFT = (4 + WIDTH / 2) * WARP;
+        if (warp != 0)
+            results.leave(floats + (warp - 1) * LEFT, lane);
+        BARRIER();
+        if (warp != 0)
+            return;
+        for (u32 other = 0; other < WARPS - 1; ++other)
+            results.merge(floats + other * LEFT, lane);
+        __syncwarp();
+    }
+    // Through shared memory, so that neighbors write neighboring elements.
+    f32 *const own = floats + (shared_rows ? 0 : warp * ROWS * WIDTH);
+#pragma unroll
+    for (u32 half = 0; half < 2; ++half) {
+        const u32 row = lane / 4 + 8 * half;
+        const f32 total = over_four(results.total[half], true);
+        const f32 factor = gridDim.y != 1 ? 1 : total == 0 ? 0 : 1 / total;
+#pragma unroll
+        for (u32 j = 0; j < WIDTH / 8; ++j)
+            reinterpret_cast<f32x2 *>(own + row * WIDTH)[(j ^ (row % 4)) * 4 + lane % 4] = {
+                {results.sums[j][2 * half] * factor, results.sums[j][2 * half + 1] * factor}};
+        if (gridDim.y != 1 && own_row + row < last_row && lane % 4 == 0) {
+            const u64 place = (problem.head + own_row + row) * gridDim.y + blockIdx.y;
+            parts[place * (head_dim + 2) + head_dim] = total;
+            parts[place * (head_dim + 2) + head_dim + 1] = results.largest[half];
+        }
+    }
+    __syncwarp();
+    ROLLED for (u32 i = lane; i < ROWS * WIDTH / 4; i += WARP) {
+        const u32 row = i / (WIDTH / 4), four = i % (WIDTH / 4);
+        if (own_row + row >= last_row)
+            break;
+        const f32x4 values = reinterpret_cast<const f32x4 *>(
+            own + row * WIDTH)[((four / 2) ^ (row % 4)) * 2 + four % 2];
+        if (gridDim.y != 1) {
+            f32 *const part = parts + ((problem.head + own_row + row) * gridDim.y + blockIdx.y) *
+                                          u64(head_dim + 2);
+            for (u32 n = 0; n < 4; ++n)
+                if (4 * four + n < head_dim)
+                    part[4 * four + n] = values[n];
+            continue;
+        }
+        T *const line = out + problem.at(own_row + row) + 4 * four;
+        if (aligned && reinterpret_cast<u64>(out) % 8 == 0) {
+            if (4 * four < head_dim)
+                *reinterpret_cast<u32x2 *>(line) = {
+                    {packed(values[0], values[1], T()), packed(values[2], values[3], T())}};
+            continue;
+        }
+        for (u32 n = 0; n < 4; ++n)
+            if (4 * four + n < head_dim)
+                line[n] = T(values[n]);
+    }
+}
+
+#define SDPA(name, T, WIDTH, shared_rows)                                                          \
+    KERNEL_BOUNDED(name##WIDTH##_##T, 128,                                                         \
+                   (const T *q, const T *k, const T *v, const T *mask, const f32 *bias,            \
+                    const i64 *position, T *out, f32 *parts, u32 heads, u32 kv_heads, u32 q_len,   \
+                    u64 kv_len, u32 head_dim, u64 head_step, u64 query_step, u64 mask_batch,       \
+                    u64 mask_head, u64 window, u64 split, f64 scale, f64 cap, bool causal))        \
+    {                                                                                              \
+        const u32 kv = blockIdx.z % kv_heads, group = heads / kv_heads;                            \
+        const u64 batch = blockIdx.z / kv_heads;                                                   \
+        const u64 queries = batch * heads * q_len * head_dim;                                      \
+        const u64 keys = u64(blockIdx.z) * kv_len * head_dim;                                      \
+        const Problem<T> problem = {mask == nullptr ? mask : mask + batch * mask_batch,            \
+                                    bias,                                                          \
+                                    position,                                                      \
+                                    group,                                                         \
+                                    q_len,                                                         \
+                                    head_dim,                                                      \
+                                    kv_len,                                                        \
+                                    mask_head,                                                     \
+                                    window,                                                        \
+                                    head_step,                                                     \
+                                    query_step,                                                    \
+                                    kv * group,                                                    \
+                                    causal,                                                        \
+                                    f32(scale),                                                    \
+                                    f32(cap)};                                                     \
+        attend<T, WIDTH, shared_rows>(                                                             \
+            problem, q + queries, k + keys, v + keys, out + queries,                               \
+            parts + batch * heads * gridDim.y * (head_dim + 2), split);                            \
+    }
+#define SDPA_OF(T)                                                                                 \
+    SDPA(sdpa_tensor, T, 64, false)                                                                \
+    SDPA(sdpa_tensor, T, 128, false)                                                               \
+    SDPA(sdpa_tensor_shared, T, 64, true)                                                          \
+    SDPA(sdpa_tensor_shared, T, 128, true)
+
+SDPA_OF(bf16)
+SDPA_OF(f16)
