@@ -57,17 +57,21 @@ DEVICE_FUNCTION f32 dot(Level level, u32 word, u32 first, const BlockQ8_1 &y)
     return scaled<Block, sums>(level, product, total, f32(y.d), takes_sum ? f32(y.s) : 0);
 }
 
-// Calls visit(i, first) for a work-item's words of a row: four elements of block i, from `first` on.
-// Neighbors have neighboring words. As many work-items as make whole blocks take turns with blocks, so
-// that each keeps its place in all of them.
-template <class Block, class Visit>
-DEVICE_FUNCTION void each_word(u32 t, u32 threads, u32 blocks, Visit visit)
+// A loop over a work-item's words of a row: four elements of block `i`, from `first` on. Neighbors have
+// neighboring words. As many work-items as make whole blocks take turns with blocks, so that each keeps
+// its place in all of them. WebGPU takes no pointer that a function object keeps, hence the macro.
+#define EACH_WORD(Block, t, threads, blocks, i, first)                                             \
+    ROLLED for (u32 word = (t); word < round_of<Block>(threads); word += (threads))                \
+        ROLLED for (u32 i = word / (Block::ELEMENTS / 4),                                          \
+                        first = 4 * (word % (Block::ELEMENTS / 4)),                                \
+                        step = round_of<Block>(threads) / (Block::ELEMENTS / 4);                   \
+                    i < (blocks); i += step)
+
+// Words of a row that work-items take together: of one block or more.
+template <class Block> DEVICE_FUNCTION u32 round_of(u32 threads)
 {
     constexpr u32 WORDS = Block::ELEMENTS / 4;
-    const u32 together = threads < WORDS ? 1 : threads / WORDS;
-    ROLLED for (u32 word = t; word < together * WORDS; word += threads)
-        ROLLED for (u32 i = word / WORDS; i < blocks; i += together)
-            visit(i, 4 * (word % WORDS));
+    return threads < WORDS ? WORDS : threads / WORDS * WORDS;
 }
 
 #else
@@ -140,10 +144,9 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
         THREADS_OF(block, t) {
             f32 own = 0;
             const Block *const row = weight + first_row * blocks;
-            each_word<Block>(t, threads, blocks_here, [&](u32 i, u32 first) {
-                own += dot<Block, sums>(row[i].level(first), row[i].template packed<u32>(first),
-                                        first, y[i * (Block::ELEMENTS / 32) + first / 32]);
-            });
+            EACH_WORD(Block, t, threads, blocks_here, i, first)
+            own += dot<Block, sums>(row[i].level(first), row[i].template packed<u32>(first), first,
+                                    y[i * (Block::ELEMENTS / 32) + first / 32]);
             sum(t) = own;
         }
         const f32 total = block_reduce(block, sum, Add());
@@ -158,19 +161,19 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
             // the eighty kernels would be most of all images.
             for (u32 n = 0; n < COUNT; ++n)
                 partial[n][t] = 0;
-            each_word<Block>(t, threads, blocks_here, [&](u32 i, u32 first) {
+            EACH_WORD(Block, t, threads, blocks_here, i, first) {
                 const BlockQ8_1 *const other = y + i * (Block::ELEMENTS / 32) + first / 32;
                 ROLLED for (u32 r = 0; r < ROWS; ++r) {
                     if (first_row + r >= rows)
                         continue;
                     const Block &here = weight[(first_row + r) * blocks + i];
                     const Level level = here.level(first);
-                    const u32 word = here.template packed<u32>(first);
+                    const u32 packed = here.template packed<u32>(first);
                     for (u32 c = 0; c < COLUMNS; ++c)
                         partial[r * COLUMNS + c][t] +=
-                            dot<Block, sums>(level, word, first, other[c * y_blocks]);
+                            dot<Block, sums>(level, packed, first, other[c * y_blocks]);
                 }
-            });
+            }
         }
         BARRIER();
         ADD_LANES(block, partial, COUNT, threads)

@@ -27,6 +27,19 @@ template <class T> struct Query {
     u64 end;
     const T *mask;
     const f32 *bias;
+
+    // The score of a key, from its scaled product.
+    DEVICE_METHOD f32 of(u64 key, f32 product, f32 cap) const
+    {
+        if (key < begin || key >= end)
+            return -INFINITY;
+        f32 score = cap == 0 ? product : cap * tanhf(product / cap);
+        if (mask != nullptr)
+            score += f32(mask[key]);
+        if (bias != nullptr)
+            score += bias[key];
+        return score;
+    }
 };
 
 // A tile of LINES lines of WIDTH elements in shared memory. Chunks of a line are permuted, so that the
@@ -39,15 +52,15 @@ template <u32 WIDTH> struct Tile {
     }
 };
 
-// Eight elements to shared memory, the first `count` of them, then zeros.
-DEVICE_FUNCTION void copy_chunk(u32x4 *target, const u16 *source, u32 count, bool aligned)
+// The first `count` of eight elements to shared memory, then zeros: by 16 bytes, or one by one.
+DEVICE_FUNCTION void copy_aligned(u32x4 *target, const u16 *source, u32 count)
 {
-    if (aligned) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)),
-                     "l"(source), "r"(2 * count)
-                     : "memory");
-        return;
-    }
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)),
+                 "l"(source), "r"(2 * count)
+                 : "memory");
+}
+DEVICE_FUNCTION void copy_elements(u32x4 *target, const u16 *source, u32 count)
+{
     u32x4 words = {};
     for (u32 i = 0; i < CHUNK; ++i)
         if (i < count)
@@ -55,19 +68,28 @@ DEVICE_FUNCTION void copy_chunk(u32x4 *target, const u16 *source, u32 count, boo
     *target = words;
 }
 
-// Lines `first` to `first + LINES - 1` of a matrix, zeros from line `end` on.
-template <u32 LINES, u32 WIDTH>
-DEVICE_FUNCTION void load_lines(u32x4 *tile, const u16 *matrix, u64 first, u64 end, u32 head_dim,
-                                bool aligned)
+// LINES lines, of which at(line) is the first element of a line, or null for a line of zeros.
+template <u32 LINES, u32 WIDTH, class At>
+DEVICE_FUNCTION void load_lines(u32x4 *tile, const void *anywhere, u32 head_dim, bool aligned, At at)
 {
-    for (u32 n = 0; n < LINES * WIDTH / CHUNK / THREADS; ++n) {
-        const u32 i = threadIdx.x + n * THREADS;
-        const u32 line = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK);
-        const bool inside = first + line < end && chunk * CHUNK < head_dim;
-        const u32 left = head_dim - chunk * CHUNK;
-        copy_chunk(tile + Tile<WIDTH>::place(line, chunk),
-                   inside ? matrix + (first + line) * head_dim + chunk * CHUNK : matrix,
-                   !inside ? 0 : left < CHUNK ? left : u32(CHUNK), aligned);
+    constexpr u32 CHUNKS = WIDTH / CHUNK, STEP = THREADS / CHUNKS;
+    static_assert(STEP % 8 == 0, "a work-item's chunks lie at one place of their lines");
+    const u32 chunk = threadIdx.x % CHUNKS, first = threadIdx.x / CHUNKS;
+    const u32 left = head_dim > chunk * CHUNK ? head_dim - chunk * CHUNK : 0;
+    const u32 count = left < CHUNK ? left : u32(CHUNK);
+    u32x4 *const target = tile + Tile<WIDTH>::place(first, chunk);
+    const auto copy = [&](u32 line, auto by) {
+        const u16 *const source = at(line);
+        const bool inside = source != nullptr && count != 0;
+        by(target + (line - first) * CHUNKS,
+           inside ? source + chunk * CHUNK : static_cast<const u16 *>(anywhere), inside ? count : 0);
+    };
+    if (aligned) {
+        ROLLED for (u32 line = first; line < LINES; line += STEP)
+            copy(line, [](auto... given) { copy_aligned(given...); });
+    } else {
+        ROLLED for (u32 line = first; line < LINES; line += STEP)
+            copy(line, [](auto... given) { copy_elements(given...); });
     }
 }
 
@@ -122,6 +144,42 @@ DEVICE_FUNCTION f32 over_four(f32 value, bool adds)
     return value;
 }
 
+template <class T> struct Problem {
+    const T *mask;
+    const f32 *bias;
+    const i64 *position;
+    u32 group, q_len, head_dim;
+    u64 kv_len, mask_head, window, head_step, query_step;
+    u32 head;
+    bool causal;
+    f32 scale, cap;
+
+    DEVICE_METHOD u32 rows() const { return group * q_len; }
+    DEVICE_METHOD u64 at(u32 row) const
+    {
+        return (head + row % group) * head_step + row / group * query_step;
+    }
+    // Rows past the end see nothing.
+    DEVICE_METHOD Query<T> query(u32 row) const
+    {
+        if (row >= rows())
+            return {0, 0, nullptr, nullptr};
+        const u32 place = row / group;
+        const u64 own_head = head + row % group;
+        const T *const own_mask =
+            mask == nullptr ? mask : mask + own_head * mask_head + place * kv_len;
+        const f32 *const own_bias = bias == nullptr ? bias : bias + own_head * kv_len;
+        i64 end = i64(kv_len);
+        if (position != nullptr)
+            end = *position + place + 1;
+        else if (causal)
+            end += i64(place) + 1 - i64(q_len);
+        end = end < 0 ? 0 : end;
+        const u64 begin = window == 0 || u64(end) < window ? 0 : u64(end) - window;
+        return {begin, u64(end) < kv_len ? u64(end) : kv_len, own_mask, own_bias};
+    }
+};
+
 // The results of 16 rows over some keys, in a warp's registers: as fragments, and for the lane's rows,
 // lane / 4 and 8 behind it, the largest score and the lane's share of the sum of weights.
 template <class T, u32 WIDTH> struct Rows {
@@ -164,8 +222,8 @@ template <class T, u32 WIDTH> struct Rows {
     // Adds KEYS keys, of which the first is `first`; k_tile and v_tile begin with them.
     template <u32 KEYS>
     DEVICE_METHOD void add(const u32 (*query)[4], const u32x4 *k_tile, const u32x4 *v_tile,
-                           u32 first_line, u64 first, bool all_seen, const Query<T> *rows, f32 scale,
-                           f32 cap)
+                           u32 first_line, u64 first, bool is_plain, const Problem<T> &problem,
+                           u32 first_row, u64 end)
     {
         const u32 lane = threadIdx.x % WARP;
         f32 scores[KEYS / 8][4] = {};
@@ -182,26 +240,28 @@ template <class T, u32 WIDTH> struct Rows {
             }
 #pragma unroll
         for (u32 half = 0; half < 2; ++half) {
-            const Query<T> &row = rows[half];
             f32 above = largest[half];
+            if (is_plain) {
 #pragma unroll
-            for (u32 j = 0; j < KEYS / 8; ++j)
+                for (u32 j = 0; j < KEYS / 8; ++j)
 #pragma unroll
-                for (u32 i = 0; i < 2; ++i) {
-                    f32 &score = scores[j][2 * half + i];
-                    const u64 key = first + 8 * j + lane % 4 * 2 + i;
-                    const bool seen = all_seen || (key >= row.begin && key < row.end);
-                    score *= scale;
-                    if (cap != 0)
-                        score = cap * tanhf(score / cap);
-                    if (row.mask != nullptr && seen)
-                        score += f32(row.mask[key]);
-                    if (row.bias != nullptr && seen)
-                        score += row.bias[key];
-                    if (!seen)
-                        score = -INFINITY;
-                    above = fmaxf(above, score);
-                }
+                    for (u32 i = 2 * half; i < 2 * half + 2; ++i) {
+                        scores[j][i] *= problem.scale;
+                        above = fmaxf(above, scores[j][i]);
+                    }
+            } else {
+                Query<T> row = problem.query(first_row + lane / 4 + 8 * half);
+                row.end = row.end < end ? row.end : end;
+#pragma unroll
+                for (u32 j = 0; j < KEYS / 8; ++j)
+#pragma unroll
+                    for (u32 i = 0; i < 2; ++i) {
+                        f32 &score = scores[j][2 * half + i];
+                        score = row.of(first + 8 * j + lane % 4 * 2 + i, score * problem.scale,
+                                       problem.cap);
+                        above = fmaxf(above, score);
+                    }
+            }
             const f32 base = raise(half, over_four(above, false));
 #pragma unroll
             for (u32 j = 0; j < KEYS / 8; ++j)
@@ -272,42 +332,6 @@ template <class T, u32 WIDTH> struct Rows {
     }
 };
 
-template <class T> struct Problem {
-    const T *mask;
-    const f32 *bias;
-    const i64 *position;
-    u32 group, q_len, head_dim;
-    u64 kv_len, mask_head, window, head_step, query_step;
-    u32 head;
-    bool causal;
-    f32 scale, cap;
-
-    DEVICE_METHOD u32 rows() const { return group * q_len; }
-    DEVICE_METHOD u64 at(u32 row) const
-    {
-        return (head + row % group) * head_step + row / group * query_step;
-    }
-    // Rows past the end see nothing.
-    DEVICE_METHOD Query<T> query(u32 row) const
-    {
-        if (row >= rows())
-            return {0, 0, nullptr, nullptr};
-        const u32 place = row / group;
-        const u64 own_head = head + row % group;
-        const T *const own_mask =
-            mask == nullptr ? mask : mask + own_head * mask_head + place * kv_len;
-        const f32 *const own_bias = bias == nullptr ? bias : bias + own_head * kv_len;
-        i64 end = i64(kv_len);
-        if (position != nullptr)
-            end = *position + place + 1;
-        else if (causal)
-            end += i64(place) + 1 - i64(q_len);
-        end = end < 0 ? 0 : end;
-        const u64 begin = window == 0 || u64(end) < window ? 0 : u64(end) - window;
-        return {begin, u64(end) < kv_len ? u64(end) : kv_len, own_mask, own_bias};
-    }
-};
-
 template <class T, u32 WIDTH, bool shared_rows>
 DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, const T *v, T *out,
                             f32 *parts, u64 split)
@@ -336,20 +360,12 @@ DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, c
     if (gridDim.y != 1 && begin >= end)
         return;
     const u64 all_begin = most.begin, all_end = least.end < end ? least.end : end;
-    Query<T> rows[2] = {problem.query(own_row + lane / 4), problem.query(own_row + lane / 4 + 8)};
-    for (u32 half = 0; half < 2; ++half)
-        rows[half].end = rows[half].end < end ? rows[half].end : end;
 
     // Queries pass through shared memory to be read by ldmatrix.
-    for (u32 i = threadIdx.x; i < ROWS_HERE * WIDTH / CHUNK; i += THREADS) {
-        const u32 line = i / (WIDTH / CHUNK), chunk = i % (WIDTH / CHUNK);
-        const bool inside = first_row + line < last_row && chunk * CHUNK < head_dim;
-        const u32 left = head_dim - chunk * CHUNK;
+    load_lines<ROWS_HERE, WIDTH>(held, q, head_dim, aligned, [&](u32 line) {
         const u16 *const source = reinterpret_cast<const u16 *>(q);
-        copy_chunk(held + Tile<WIDTH>::place(line, chunk),
-                   inside ? source + problem.at(first_row + line) + chunk * CHUNK : source,
-                   !inside ? 0 : left < CHUNK ? left : u32(CHUNK), aligned);
-    }
+        return first_row + line < last_row ? source + problem.at(first_row + line) : nullptr;
+    });
     commit_copies();
     wait_for_copies<0>();
     BARRIER();
@@ -360,12 +376,17 @@ DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, c
                                                                      2 * depth + lane / 16));
     BARRIER();
 
+    const auto load_tile = [&](u32x4 *tile, const T *matrix, u64 first) {
+        const u16 *const source = reinterpret_cast<const u16 *>(matrix) + first * head_dim;
+        const u32 lines = end - first < KEYS ? u32(end - first) : KEYS;
+        load_lines<KEYS, WIDTH>(tile, matrix, head_dim, aligned, [&](u32 line) {
+            return line < lines ? source + line * u64(head_dim) : nullptr;
+        });
+    };
     const auto load = [&](u64 first, u32 stage) {
         if (first < end) {
-            load_lines<KEYS, WIDTH>(held + 2 * stage * SIZE, reinterpret_cast<const u16 *>(k), first,
-                                    end, head_dim, aligned);
-            load_lines<KEYS, WIDTH>(held + (2 * stage + 1) * SIZE, reinterpret_cast<const u16 *>(v),
-                                    first, end, head_dim, aligned);
+            load_tile(held + 2 * stage * SIZE, k, first);
+            load_tile(held + (2 * stage + 1) * SIZE, v, first);
         }
         commit_copies();
     };
@@ -378,11 +399,12 @@ DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, c
             load(first + KEYS, stage ^ 1);
         wait_for_copies<STAGES - 1>();
         BARRIER();
-        const bool all_seen = first >= all_begin && first + KEYS <= all_end;
+        const bool is_plain = first >= all_begin && first + KEYS <= all_end &&
+                              problem.mask == nullptr && problem.bias == nullptr && problem.cap == 0;
         const u32x4 *const tile = held + 2 * stage * SIZE;
         const u32 line = shared_rows ? warp * 16 : 0;
         results.template add<shared_rows ? 16 : KEYS>(query, tile, tile + SIZE, line, first + line,
-                                                      all_seen, rows, problem.scale, problem.cap);
+                                                      is_plain, problem, own_row, end);
         BARRIER();
         if (STAGES == 1)
             load(first + KEYS, 0);
@@ -438,8 +460,8 @@ DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, c
         T *const line = out + problem.at(own_row + row) + 4 * four;
         if (aligned && reinterpret_cast<u64>(out) % 8 == 0) {
             if (4 * four < head_dim)
-                *reinterpret_cast<u32x2 *>(line) = {
-                    {packed(values[0], values[1], T()), packed(values[2], values[3], T())}};
+                *reinterpret_cast<u64 *>(line) = packed(values[0], values[1], T()) |
+                                                 u64(packed(values[2], values[3], T())) << 32;
             continue;
         }
         for (u32 n = 0; n < 4; ++n)
