@@ -287,6 +287,16 @@ def test_the_cache_must_be_writable(opened: Opener, tmp_path: Path) -> None:
         load(driver, MODULE)
 
 
+def test_folders_of_the_cache_are_made_for_this_user_alone(opened: Opener, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        load(opened(CACHE=str(tmp_path / "made" / "here")), MODULE)
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "made", tmp_path / "made" / "here"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_libraries_of_others_are_not_loaded(opened: Opener, tmp_path: Path) -> None:
     driver = opened()
     assert read_three(driver, load(driver, MODULE))[0] == 17
