@@ -21,7 +21,10 @@ ARGUMENTS: tuple[tuple[Any, ...], ...] = (
     (None, None, None),
     (0, 0, "x", "f32* x", None),
 )
-LEFT_OUT = {"__new__", "__class__", "__init__", "__init_subclass__", "__subclasshook__"}
+LEFT_OUT = {
+    *("__new__", "__class__", "__init__", "__init_subclass__", "__subclasshook__"),
+    "__array_ufunc__",  # numpy calls it, with a function of its own
+}
 
 
 def classes() -> list[type]:
