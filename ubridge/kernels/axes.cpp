@@ -23,13 +23,10 @@ template <class T> struct Wider<T, true> {
 };
 template <class T> using Wide = typename Wider<T, Number<T>::is_integer>::Type;
 
-// A float's wide value, rounded to T once: halves by the f32 that keeps what they need to know.
+// A wide value as T. Halves are rounded to f32 on the way, which shifts them by no more than that does.
 template <class T> static inline T rounded(Wide<T> x)
 {
-    if constexpr (Number<T>::is_integer)
-        return x;
-    else
-        return narrow<T>(convert<T>(x));
+    return narrow<T>(Compute<T>(x));
 }
 
 template <class T> struct RunningSum {
@@ -58,12 +55,21 @@ template <> struct RunningSum<f64> {
     }
 };
 
-template <class T> struct RunningProduct {
-    Compute<T> product = 1;
+// The type that products of T are kept in.
+template <class T, bool integer> struct Factor {
+    typedef Compute<T> Type;
+};
+template <class T> struct Factor<T, true> {
+    typedef Modular<T> Type;
+};
 
-    void take(T x) { product = multiply(product, widen(x)); }
-    void join(const RunningProduct &other) { product = multiply(product, other.product); }
-    T value() const { return narrow<T>(product); }
+template <class T> struct RunningProduct {
+    typedef typename Factor<T, Number<T>::is_integer>::Type Product;
+    Product product = 1;
+
+    void take(T x) { product *= Product(widen(x)); }
+    void join(const RunningProduct &other) { product *= other.product; }
+    T value() const { return T(product); }
 };
 
 // Some rows of neighbors. Without `each`, only the last state of a row is written.
