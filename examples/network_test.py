@@ -198,7 +198,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="network_test", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="network_test", description=(__doc__ or "").partition("\n")[0]
+    )
     option = parser.add_argument
     option("--backend", metavar="NAME", help="cuda, rocm, tops, host; default: the first with one")
     option("--device", type=int, default=0, metavar="I", help="ordinal of the device (default 0)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
 
@@ -13,6 +14,11 @@ def check_installation() -> None:
     both.
     """
     folder = os.path.dirname(os.path.abspath(__file__))
+    if not os.path.isdir(folder):
+        raise ImportError(
+            f"uhal cannot run from an archive ({folder}), because the system's loader opens its "
+            "compiled parts as files: install it with pip beside the zipapp"
+        )
     names = os.listdir(folder)
     for name in names:
         if name.startswith("_core") and name.endswith(".so"):
@@ -28,4 +34,22 @@ def check_installation() -> None:
         )
 
 
+def require_first_import(module: str) -> None:
+    """Raise `ImportError` when this process imported a module of uhal before.
+
+    Objects of the first import live on in the compiled part. A second import would make other
+    classes of the same names, which the first refuses.
+    """
+    # Kept where deleting uhal's modules does not reach.
+    imported = sys.__dict__.setdefault("_uhal_imported", set())
+    if module in imported:
+        raise ImportError(
+            f"{module} was imported before in this process; its compiled part cannot be loaded "
+            "twice. Start a new process, or restart the notebook's kernel, instead of "
+            "importlib.reload or deleting modules from sys.modules"
+        )
+    imported.add(module)
+
+
 check_installation()
+require_first_import(__name__.rpartition(".")[0])

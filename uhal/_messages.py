@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from uhal import _terminal
+from uhal import terminal
 from uhal._lane import Context, HostBuffer
 from uhal.errors import DeviceError, DeviceWarning, KernelAssertionError, NotFoundError
 
@@ -94,7 +94,7 @@ class _Ring:
         with self._lock:
             lines, failed, lost = self._new()
         try:
-            _terminal.write(sys.stdout, "".join(lines))
+            terminal.write(sys.stdout, "".join(lines))
         except Exception:
             if not failed:
                 raise

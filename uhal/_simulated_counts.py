@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from uhal import terminal
+
 if TYPE_CHECKING:
     from uhal.profiler.counts import KernelCounts
 
@@ -58,7 +60,7 @@ def show_resources(options: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         print(f"{options.image}: {error}", file=sys.stderr)
         return 1
-    print(resources_table.text(found, options.block), end="")
+    terminal.write(sys.stdout, resources_table.text(found, options.block))
     return 0
 
 
@@ -99,7 +101,7 @@ def _tell(
     from uhal.profiler import counts, counts_table
 
     resources = None if target is None else counts.resources_of(found, target)
-    print(counts_table.text(found, lines, resources), end="", file=to)
+    terminal.write(to, counts_table.text(found, lines, resources))
     if output is not None:
         reported = counts.as_dict(found, resources)
         Path(output).write_text(json.dumps(reported, indent=1) + "\n", "utf-8")

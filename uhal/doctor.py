@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uhal import _terminal, registry
+from uhal import registry, terminal
 from uhal._lane import DeviceBuffer, Function, Stream
 from uhal._version import __version__
 from uhal.contract import BackendRecord, DeviceSummary
@@ -98,7 +98,9 @@ def run(*, verbose: bool = False, as_json: bool = False) -> int:
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        _terminal.write(sys.stdout, "\n".join([*_lines(report, verbose), ""]))
+        terminal.write(
+            sys.stdout, "".join(f"{terminal.one_line(line)}\n" for line in _lines(report, verbose))
+        )
     return 0 if report.chosen_computes else 1
 
 

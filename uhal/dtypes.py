@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 import numpy as np
 
+from uhal._installation import require_first_import
+
+require_first_import(__name__)
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from uhal import _lane, _terminal, environment
+from uhal import _lane, environment, terminal
 
 Progress: TypeAlias = bool | Callable[[int, int], object] | None
 """Time of a load: True for a line and a bar, a function for bytes done and bytes in all; None as
@@ -49,7 +49,7 @@ class Bar:
         self._told = progress if callable(progress) else None
         self._bar: Any = None
         if progress is True or (progress is None and _shown):
-            _terminal.write(sys.stderr, f"{words}\n")
+            terminal.write(sys.stderr, f"{words}\n")
             self._bar = _tqdm(total)
 
     def add(self, nbytes: int) -> None:
@@ -81,7 +81,7 @@ def slow(words: str) -> Iterator[None]:
         yield
         return
     begun = time.monotonic()
-    said = threading.Timer(_SLOW, lambda: _terminal.write(sys.stderr, f"{words} …\n"))
+    said = threading.Timer(_SLOW, lambda: terminal.write(sys.stderr, f"{words} …\n"))
     said.daemon = True
     with suppress(RuntimeError):  # no thread is left: the end is told all the same
         said.start()
@@ -91,7 +91,7 @@ def slow(words: str) -> Iterator[None]:
         said.cancel()
         spent = time.monotonic() - begun
         if spent >= _SLOW:
-            _terminal.write(sys.stderr, f"{words}: {spent:.1f} s\n")
+            terminal.write(sys.stderr, f"{words}: {spent:.1f} s\n")
 
 
 def in_units(nbytes: int) -> str:

@@ -19,7 +19,7 @@ from ubridge.files.saving import SUFFIXES, Saved, save
 from ubridge.files.weights import Weights, load
 from ubridge.quantized import ENCODED, QuantizedWeight
 from ubridge.recipes import MIXTURES, Recipe, recipe_of
-from uhal import Device
+from uhal import Device, terminal
 from uhal.errors import DeviceError
 
 _SHOWN = 72
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             weights = load(given.file)
             if given.command == "ls":
                 for line in described(weights):
-                    print(line)
+                    terminal.write(sys.stdout, f"{line}\n")
             elif given.command == "convert":
                 save(given.out, _Lazily(weights, _as_is), metadata=_metadata(weights, given.out))
             else:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe; nothing is left to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (DeviceError, OSError, re.error) as error:
-        print(f"ubridge.files: {error}", file=sys.stderr)
+        terminal.write(sys.stderr, f"ubridge.files: {error}\n")
         return 1
     return 0
 
@@ -70,9 +70,11 @@ def described(weights: Weights) -> Iterator[str]:
     """Yield a line for each value of the metadata, then one for each tensor."""
     for key in weights.metadata:
         text = repr(_plain(weights.metadata[key]))
-        yield f"{key}: {text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}"
-    width = max(map(len, weights), default=0)
-    for name, entry in weights.entries.items():
+        shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+        yield f"{terminal.one_line(key)}: {shown}"
+    names = {terminal.one_line(name): entry for name, entry in weights.entries.items()}
+    width = max(map(len, names), default=0)
+    for name, entry in names.items():
         shape = "x".join(map(str, entry.shape)) or "()"
         yield f"{name:{width}}  {entry.kind_name:8} {shape:>16} {entry.nbytes:>14} bytes"
     yield f"{len(weights)} tensors, {weights.nbytes} bytes"

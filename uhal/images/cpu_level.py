@@ -161,6 +161,8 @@ def refusal(level: Level) -> str:
     `ValueError` when `UHAL_HOST_LEVEL` names no level of this machine.
     """
     missing = level.cpu_flags - cpu_flags()
+    if missing and not cpu_flags():
+        return "the system does not tell this CPU's instructions: /proc/cpuinfo cannot be read"
     if missing:
         return f"this CPU lacks {', '.join(sorted(missing))}"
     if level in _above_limit():

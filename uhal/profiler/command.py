@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from uhal import terminal
 from uhal.profiler.session import Profile, profile
 
 _HELP = """\
@@ -83,7 +84,7 @@ def _execute(program: str, arguments: Sequence[str], is_module: bool) -> int:
 
 
 def _write(found: Profile, options: argparse.Namespace) -> None:
-    print(found.table(options.rows), file=sys.stderr, end="")
+    terminal.write(sys.stderr, found.table(options.rows))
     for path, export in (
         (options.trace, found.export_chrome_trace),
         (options.json, found.export_json),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from uhal.profiler.results import Results
 from uhal.profiler.summary import Work
+from uhal.terminal import one_line
 
 _NAME = 44
 
@@ -128,8 +129,8 @@ def _devices(profile: Results) -> str:
             if gap.host_part * 2 < gap.length:
                 why = "of the device's own"
             lines.append(
-                f"  {time(gap.length)} between {gap.after} and {gap.before}, {why}"
-                f"{f' [{gap.line}]' if gap.line else ''}"
+                f"  {time(gap.length)} between {one_line(gap.after)} and {one_line(gap.before)}, "
+                f"{why}{f' [{one_line(gap.line)}]' if gap.line else ''}"
             )
     return "\n".join(lines)
 
@@ -160,12 +161,12 @@ def section(
     last_left: bool = False,
 ) -> str:
     """Return a table under its title: the first column to the left, the others to the right."""
-    lines = [list(head), *(list(row) for row in rows)]
+    lines = [list(head), *(list(map(one_line, row)) for row in rows)]
     for line in lines[1:]:
         if len(line[0]) > name_most:
             line[0] = line[0][: name_most - 1] + "…"
     widths = [max(len(line[at]) for line in lines if any(line[1:])) for at in range(len(head))]
-    reported = [f"\n{title}"]
+    reported = [f"\n{one_line(title)}"]
     for line in lines:
         first, *rest = line
         cells = [first.ljust(widths[0])]

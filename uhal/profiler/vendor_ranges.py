@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from uhal import _terminal
+from uhal import terminal
 
 _ENCODED_MOST = 1024
 
@@ -91,7 +91,7 @@ def _open(kind: _Kind) -> RangeLibrary | None:
             push, pop = getattr(library, kind.push), getattr(library, kind.pop)
         except (OSError, AttributeError) as failure:
             if given:
-                _terminal.write(sys.stderr, f"uhal: {kind.variable}={given}: {failure}\n")
+                terminal.write(sys.stderr, f"uhal: {kind.variable}={given}: {failure}\n")
             continue
         push.argtypes, push.restype = [ctypes.c_char_p], ctypes.c_int
         pop.argtypes, pop.restype = [], ctypes.c_int

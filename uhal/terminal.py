@@ -5,6 +5,16 @@ from __future__ import annotations
 from typing import TextIO
 
 
+def one_line(text: str) -> str:
+    """Return text on one line: control characters, such as a newline or ESC, become escapes.
+
+    Names in files, of devices and of ranges are anyone's text: a terminal must not obey them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def write(stream: TextIO | None, text: str) -> None:
     """Write text; escape characters that the stream's encoding lacks. None writes nothing."""
     if stream is None or not text:
@@ -15,3 +25,6 @@ def write(stream: TextIO | None, text: str) -> None:
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
+
+
+__all__ = ["one_line", "write"]

@@ -1,0 +1,86 @@
+"""Text from files and devices on terminals: names cannot command them, encodings lose nothing."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ubridge
+import uhal
+from tests.children import ROOT
+from uhal import terminal
+from uhal.doctor import run
+
+EVIL = "\x1b[2Jé漢\nname\r\x7f\u202e\udcff"
+ESCAPED = "\\x1b[2Jé漢\\nname\\r\\x7f\\u202e\\udcff"
+
+
+def test_a_name_stays_on_its_line() -> None:
+    assert terminal.one_line(EVIL) == ESCAPED
+    assert terminal.one_line("plain é 漢") == "plain é 漢"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_every_command_writes_every_name(
+    encoding: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("UHAL_HOST_LIBRARY", f"{tmp_path}/\x1b[2J漢.so")
+    assert run() in (0, 1)
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "stdout", out)
+    from ubridge.files.__main__ import main
+
+    path = tmp_path / "x.safetensors"
+    with uhal.Device("host"):
+        ubridge.save(path, {"a\x1b[2J漢\nb": ubridge.full((2,), 1.0, "f32")})
+    assert main(["ls", str(path)]) == 0
+    with uhal.Device("host"), uhal.profile() as found, uhal.annotate(EVIL.rstrip("\udcff")):
+        ubridge.full((2,), 1.0, "f32")
+    terminal.write(out, found.table())
+    out.flush()
+    assert isinstance(out.buffer, io.BytesIO)
+    written = out.buffer.getvalue().decode(encoding)
+    assert "\x1b" not in written and "\r" not in written
+    assert written.count("\\x1b[2J") >= 3
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        "for name in [one for one in sys.modules if one.split('.')[0] == 'uhal']:\n"
+        "    del sys.modules[name]\nimport uhal",
+        "import importlib; importlib.reload(uhal.dtypes)",
+        "del sys.modules['uhal.dtypes']; import uhal.dtypes; from uhal.dtypes import F32",
+    ],
+)
+def test_a_second_import_is_refused(again: str) -> None:
+    done = python("-c", f"import sys, uhal\n{again}")
+    assert done.returncode == 1
+    assert "was imported before in this process" in done.stderr
+    assert "Start a new process" in done.stderr
+
+
+def test_examples_run_without_docstrings() -> None:
+    for name in ("network_test", "graph_decoder"):
+        done = python("-OO", "-m", "uhal", name, "--help")
+        assert done.returncode == 0, done.stderr
+
+
+def test_an_unreadable_proc_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from uhal.images import cpu_level
+
+    monkeypatch.setattr(cpu_level, "cpu_flags", frozenset)
+    level = next(one for one in cpu_level.ALL_LEVELS["x86_64"] if one.cpu_flags)
+    assert "/proc/cpuinfo cannot be read" in cpu_level.refusal(level)
