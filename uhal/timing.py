@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,6 +93,8 @@ def bench(
         if collects:
             gc.enable()
     device = [sample[0] for sample in samples]
+    import statistics  # it loads decimals and fractions, which programs seldom need
+
     lower, median, upper = statistics.quantiles(device, n=4)
     return Timing(
         device_time=median,
