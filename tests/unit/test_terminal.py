@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,14 @@ def test_an_unreadable_proc_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_level, "cpu_flags", frozenset)
     level = next(one for one in cpu_level.ALL_LEVELS["x86_64"] if one.cpu_flags)
     assert "/proc/cpuinfo cannot be read" in cpu_level.refusal(level)
+
+
+def test_an_import_from_an_archive_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "program.pyz"
+    with zipfile.ZipFile(archive, "w") as written:
+        for name in ("__init__.py", "_installation.py"):
+            written.write(ROOT / "uhal" / name, f"uhal/{name}")
+    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import uhal"
+    done = python("-c", code)
+    assert done.returncode == 1
+    assert "uhal cannot run from an archive" in done.stderr and "install it with pip" in done.stderr
