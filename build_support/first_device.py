@@ -1,8 +1,8 @@
 """Tries everything on the GPU of this machine: `make device`, offline, within nine minutes.
 
-Each step is a program with a limit of its own; what is left of the time is the next one's. A step
+Each step is a program with a limit of its own; the next step gets the time that it leaves. A step
 that fails or takes too long keeps no other from running. The result is JSON and a page, written
-after each step, so that a machine that goes away leaves what was found.
+after each step, so that results remain if the machine goes away.
 
     python -m build_support.first_device [--out build/device] [--seconds 540]
 

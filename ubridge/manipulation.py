@@ -249,8 +249,8 @@ def diff(
 ) -> DeviceTensor:
     """Return the differences of neighbours along an axis.
 
-    It does so `n` times in a row. `prepend` and `append` are joined to x first. Of booleans it
-    says where neighbours differ.
+    It does so `n` times in a row. `prepend` and `append` are joined to x first. The
+    result for booleans is true where neighbours differ.
     """
     joined = [one for one in (prepend, x, append) if one is not None]
     require_tensors("diff", *joined)

@@ -29,7 +29,7 @@ class UniqueAll(NamedTuple):
 
     values: DeviceTensor
     indices: DeviceTensor
-    """Of the first element with each value, in row-major order."""
+    """The index of the first element with each value, in row-major order."""
     inverse_indices: DeviceTensor
     """For each element of x the index of its value."""
     counts: DeviceTensor

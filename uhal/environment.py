@@ -25,7 +25,7 @@ class Variable:
     """The values in words, for messages and for the table."""
     effect: str
     otherwise: str = ""
-    """The effect of an unset variable, in words; empty where nothing is to be said."""
+    """The effect of an unset variable, in words; empty if it has none."""
     default: str = ""
     """The value that `read` returns for an unset or empty variable."""
     choices: tuple[str, ...] = ()

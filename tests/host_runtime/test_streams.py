@@ -27,7 +27,7 @@ def test_query_and_synchronize(driver: Driver) -> None:
 
 
 def test_a_wait_that_its_caller_ends_is_not_ready(driver: Driver) -> None:
-    """Of streams and of events. A wait that goes on returns once the work is done."""
+    """Waits for streams and events end so; one that goes on returns once the work is done."""
     not_ready = HEADER.constants["UHAL_HOST_ERROR_NOT_READY"]
     go_on = HEADER.ctype("uhal_go_on")
     answers: list[int] = []

@@ -44,7 +44,7 @@ def test_the_cell_says_what_happens(host: Device, library: str, aspect: str) -> 
     if used.module == "numpy" and aspect == "bf16" and find_spec("ml_dtypes") is None:
         pytest.skip("ml_dtypes is not installed")
     with warnings.catch_warnings():
-        # Of exporters from before DLPack 1.0.
+        # Exporters from before DLPack 1.0 warn.
         warnings.simplefilter("ignore", DeprecationWarning)
         assert ASPECTS[aspect](used) == said
 

@@ -422,14 +422,14 @@ def test_a_converted_operand_is_never_whole_in_memory(
     host.reset_peak_memory_stats()
     getattr(ubridge, function)(x, **({"dtype": "i64"} if function == "sum" else {})).item()
     used = host.pool_statistics()["peak_bytes_in_use"] - before
-    # Two operands of a piece at a time, of which the whole has four.
+    # Two converted pieces at a time; the whole operand has four.
     assert used < 2.5 * reductions.PIECE_BYTES < x.size * 8
 
 
 def test_a_converted_operand_is_scanned_in_pieces(
     op_row: OpRow, device: Device, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums go on from piece to piece, and are those of memory apart where `out` is the operand."""
+    """Sums go on from piece to piece, also where `out` is the operand."""
     if device.backend == "tops":
         pytest.skip("the device has no such casts")
     monkeypatch.setattr(reductions, "PIECE_BYTES", int(rng.integers(64, 512)))

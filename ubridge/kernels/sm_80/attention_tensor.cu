@@ -219,7 +219,7 @@ template <class T, u32 WIDTH> struct Rows {
 
     static DEVICE_METHOD f32 weight(f32 score) { return uhal_fast_exp2(score * 1.44269504F); }
 
-    // Adds KEYS keys, of which the first is `first`; k_tile and v_tile begin with them.
+    // Adds KEYS keys from `first` on; k_tile and v_tile begin with them.
     template <u32 KEYS>
     DEVICE_METHOD void add(const u32 (*query)[4], const u32x4 *k_tile, const u32x4 *v_tile,
                            u32 first_line, u64 first, bool is_plain, const Problem<T> &problem,
@@ -351,7 +351,7 @@ DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, c
                            (head_dim | problem.head_step | problem.query_step) * sizeof(T)) %
                           16) == 0;
 
-    // The keys of any of the rows, and those of all.
+    // The keys that any row uses, then the keys that all rows use.
     const Query<T> least = problem.query(first_row), most = problem.query(last_row - 1);
     const u64 split_begin = blockIdx.y * split;
     const u64 split_end = gridDim.y == 1 ? most.end : split_begin + split;

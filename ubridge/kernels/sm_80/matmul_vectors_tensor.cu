@@ -105,7 +105,7 @@ DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vecto
     ROLLED for (; length > 0; length -= PART)
         add_part(length, AtEnd());
     BARRIER();
-    // Sums of a warp, a line after the other: the lane's pair of columns is that of its number.
+    // Sums of a warp, a line after the other: lane n has pair n of the columns.
     f32x2 *const pairs = reinterpret_cast<f32x2 *>(shared) + warp * (SUMS / 2);
     pairs[lane] = {{sums[0], sums[1]}};
     pairs[WARP + lane] = {{sums[2], sums[3]}};

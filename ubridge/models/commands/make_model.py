@@ -17,7 +17,7 @@ from ubridge.models.making import CONFIGS, make_model
 from uhal import Device
 
 _MOST_BYTES = 1 << 30
-"""Of the text that trains a tokenizer."""
+"""Largest size of the text that trains a tokenizer."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -33,7 +33,7 @@ ANSWERS = {
     "memory": b"m",
     "time": b"l",
 }
-"""First byte of an answer. The last is said of a process that the timer ended."""
+"""First byte of an answer. The last means that the timer ended the process."""
 _MESSAGES = 16
 """Bytes of objects for each byte of a request."""
 

@@ -96,13 +96,13 @@ class _Process:
             child = self._child if self._child is not None else self._started()
             try:
                 assert child.stdin is not None
-                # A template that ended the process may have done so while it was told more.
+                # A template may have ended the process before it read the whole request.
                 with suppress(BrokenPipeError):
                     child.stdin.write(LENGTH.pack(len(request)) + request)
                     child.stdin.flush()
                 answer = _answer(child.stdout)
             except BaseException:
-                # Ctrl-C: the answer would be taken for that of the next question.
+                # Ctrl-C: the next question would read this answer.
                 self.end()
                 raise
             if answer is None:
@@ -170,7 +170,7 @@ def _answer(stream: IO[bytes] | None) -> bytes | None:
 
 
 def _plain(name: str, value: Any, depth: int = 0) -> Any:
-    """A value of Python's own types, which another process can be told."""
+    """A value of Python's own types, which can be sent to another process."""
     if depth > _MOST_DEPTH:
         raise ArgumentValueError(f"{name}: expected at most {_MOST_DEPTH} levels of lists")
     if value is None or type(value) in (str, int, float, bool):
