@@ -19,7 +19,7 @@ SECONDS: defaultdict[str, float] = defaultdict(float)
 
 
 def known_seconds(config: pytest.Config) -> dict[str, float]:
-    """Return seconds by file; a worker gets them from the run that it belongs to."""
+    """Return seconds by file; an xdist worker gets them from the process that started it."""
     given: dict[str, float] | None = getattr(config, "workerinput", {}).get("uhal_seconds")
     if given is not None:
         return given

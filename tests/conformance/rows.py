@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def compile_for_cuda(source: Path, folder: Path) -> Path:
-    """Compile to PTX with nvcc unless the same was compiled before; without it take what ships."""
+    """Compile to PTX with nvcc, or reuse an earlier result; without nvcc return the shipped PTX."""
     if shutil.which("nvcc") is None:
         return committed_ptx(source)
     digest = digest_of(source, cuda_kernels.compiler())
@@ -42,7 +42,7 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
 
 
 def committed_ptx(source: Path) -> Path:
-    """The PTX that ships, made of this source."""
+    """Return the shipped PTX, if it was built from this source."""
     folder = IMAGES / "cuda"
     made_of = json.loads((folder / "sources.json").read_text("utf-8"))
     if made_of.get(source.name) != conformance_images.source_digests().get(source.name):
@@ -98,7 +98,7 @@ def compile_for_opencl(source: Path, folder: Path) -> Path:
 def compile_for_tops(source: Path, folder: Path) -> Path:
     """Assemble a container of the host build, which simulated GCUs run, and its sidecar.
 
-    Unless it was assembled before: another process of the run may be reading it.
+    An existing container is reused: another process of the run may be reading it.
     """
     library = compile_for_host(source, folder)
     assembler = Path(of_host.__file__).parent.glob("*.py")
@@ -123,7 +123,7 @@ def prepare_skeleton(folder: Path) -> Mapping[str, str]:
     if not site.exists():
         unfinished = site.with_suffix(f".{os.getpid()}")
         pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install"]
-        # A copy: the build leaves folders beside its sources.
+        # Build from a copy, because the build leaves folders beside its sources.
         shutil.copytree(source, unfinished / "source")
         options = ["--no-deps", "--no-build-isolation", "--no-index"]
         target = unfinished / "site"
@@ -133,7 +133,7 @@ def prepare_skeleton(folder: Path) -> Mapping[str, str]:
         with contextlib.suppress(OSError):  # another process of the run was first
             target.rename(site)
         shutil.rmtree(unfinished)
-    # The row's fixture puts it on the path of this process; those that tests start find it, too.
+    # The row's fixture extends this process's path; child processes read this variable.
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))}
 
 
@@ -177,7 +177,7 @@ def _host_builds(folder: Path) -> Mapping[str, str]:
     digest = hashlib.sha256(" ".join(path.name for path in built.values()).encode()).hexdigest()
     kernels = folder / f"simulated-{digest[:16]}"
     if not kernels.is_dir():
-        # made aside: another run of the tests may be looking for it
+        # build in a separate folder: another run of the tests may be looking for this folder
         unfinished = folder / f"simulated-{os.getpid()}"
         unfinished.mkdir()
         for name, path in built.items():
@@ -190,14 +190,14 @@ def _host_builds(folder: Path) -> Mapping[str, str]:
 
 
 ROCM_TARGET = "gfx90a"
-"""What the simulated row compiles for: the default of its device."""
+"""Target of the simulated row's code objects: the default of its device."""
 
 SCHEDULE = os.environ.get("UHAL_SIM_SCHEDULE", "lazy")
 """When simulated drivers run queued work. One process has one: they read it once."""
 
 _NOT_BY_ITSELF = f"under the schedule {SCHEDULE!r} nothing has to run before something waits for it"
 
-# Tests in which work goes on although nothing waits for it.
+# Tests in which work must run although nothing waits for it.
 _UNWAITED = (
     "a_callback_may_use_the_device",
     "a_failing_callback_is_reported_and_the_next_one_runs",

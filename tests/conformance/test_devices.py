@@ -128,7 +128,7 @@ def close_and_open_again(backend: str, ordinal: int) -> None:
 
 
 def close_and_open_twice(backend: str, ordinal: int) -> None:
-    """Nothing of the closed device is left but that this thread had it current."""
+    """Close and open a device; no contents or objects of the closed device remain."""
     for _ in range(3):
         device = Device(ordinal, backend)
         buffer = DeviceBuffer.zeros(10, "i64", device=device)

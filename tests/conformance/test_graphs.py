@@ -36,7 +36,8 @@ def backend(device: Device) -> Iterator[Backend]:
 
 
 def graphs_alive(backend: Backend) -> list[int]:
-    """Graphs and executable graphs, which our own runtimes and a simulated library count."""
+    """Return the counts of graphs and executable graphs, from the runtime or the simulated
+    library."""
     counts = backend.live_counts()
     if "graphs" in counts:
         return [counts["graphs"], counts["executable graphs"]]
@@ -63,7 +64,8 @@ class Chain:
         self.factors = [self.draw() for _ in range(3)]
 
     def use_on(self, stream: Stream) -> None:
-        """Launch once: the stream then has waited for what filled the buffer elsewhere.
+        """Launch once, so that the stream waits for the copy that filled the buffer on another
+        stream.
 
         During a capture it could not: that work is not part of the graph.
         """
@@ -192,7 +194,7 @@ def test_a_graph_takes_other_parameters(
 def test_a_graph_keeps_what_a_stream_recorded_that_is_gone(
     backend: Backend, stream: Stream, chains: Callable[[], Chain]
 ) -> None:
-    """One that joined the capture may be destroyed; uhal's own captures hold theirs."""
+    """A stream that joined the capture may be destroyed; the graph keeps its work."""
     chain = chains()
     slots = Slots(backend)
     other, event = ctypes.c_void_p(), ctypes.c_void_p()

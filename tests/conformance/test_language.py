@@ -29,7 +29,7 @@ WARP = 32
 
 
 def blocks_of(kernel: Function) -> list[int]:
-    """Those sizes that a device has registers for; each has them for more than a warp's."""
+    """Return the block sizes that the kernel's registers allow; a warp always fits."""
     most = kernel.attributes.max_threads_per_block
     assert most >= 128
     return [threads for threads in BLOCKS if threads <= most]
@@ -76,7 +76,8 @@ def test_atomics_lose_nothing(
 
 
 def test_atomics_lose_nothing_where_blocks_meet(device: Device, language: Module) -> None:
-    """Several launches of a million: the first wakes a CPU's threads, which then all take part."""
+    """Launch a million atomics several times: all CPU threads take part only after the first
+    launch."""
     blocks, threads, times = 64, 64, 250
     contended = language.get_function("contended")
     for _ in range(5):
@@ -89,8 +90,8 @@ def test_atomics_lose_nothing_where_blocks_meet(device: Device, language: Module
 def test_atomics_return_what_was_there(
     device: Device, language: Module, name: str, rng: np.random.Generator
 ) -> None:
-    """Each on a word of its own, so its final value is known, too. A NaN gives way to any
-    number."""
+    """Each atomic has its own word, so the word's final value is known, too. Any number replaces a
+    NaN."""
     dtype = "u32" if name in ("block", "system") else name
     numpy_type = np.dtype(dtype[0] + str(int(dtype[1:]) // 8))
     size = 200
@@ -376,9 +377,9 @@ def test_fast_mathematics(
         *(np.exp(b), np.exp2(b), np.log(a), np.log2(a), np.sin(b), np.cos(b), np.tanh(b)),
         *(np.sqrt(a), 1 / np.sqrt(a), 1 / a, b / a, a**b),
     ]
-    # The worst of the header's bounds: tanh of CUDA's, and logarithms near 1. OpenCL gives none;
-    # Intel's runtime for CPUs was seen to be wrong by 2e-4, and by 1.2e-3 in tanh near 0, which is
-    # a difference of such exponentials.
+    # The header's largest bounds: for CUDA's tanh, and for logarithms near 1. OpenCL gives no
+    # bounds. Intel's runtime for CPUs had errors of 2e-4, and of 1.2e-3 in tanh near 0, which
+    # subtracts two inexact exponentials.
     tanh, other = (3e-3, 1e-3) if row.backend == "opencl" else (1e-3, 2e-5)
     for number, (got, exact) in enumerate(
         zip(out.to_numpy().reshape(12, -1), expected, strict=True)
@@ -473,7 +474,8 @@ def test_a_failed_assertion_is_raised_by_whatever_waits(
 def test_a_failed_assertion_is_raised_by_streams_that_may_have_met_it(
     device: Device, language: Module
 ) -> None:
-    """Once by each of them, whoever waits first, and never by others or by their copies."""
+    """Each such stream raises it once, whoever waits first; other streams and their copies never
+    do."""
     asserts = language.get_function("asserts")
     x, y, z = DeviceBuffer.from_numpy(np.full(64, 12, "u4")), *zeros(2)
     other = DeviceBuffer.zeros(64, "u32")
@@ -501,7 +503,8 @@ def test_a_failed_assertion_is_raised_by_streams_that_may_have_met_it(
             y.to_numpy()
         with pytest.raises(KernelAssertionError):
             guilty.synchronize()
-        # A stream that waits for work before does not raise it.
+        # A stream that only waits for an earlier event of the failed stream does not raise its
+        # error.
         plain.wait_event(guilty.record_event())
         asserts[1, 64, 0, guilty](10, x, y)
         guilty_is_done = guilty.record_event()
@@ -535,7 +538,7 @@ def test_an_assertion_names_kernel_line_and_values(
     assert said.endswith(": x[t] = 12, bound = 10")
     if "thread" in said:
         assert f"block (0, 0, 0), thread {wrong}" in said
-    # The device lives on, and the kernel did.
+    # The device remains usable, and the kernel ran to its end.
     expected = np.ones(64, "u4")
     expected[wrong] = 0
     assert np.array_equal(y.to_numpy(), expected)

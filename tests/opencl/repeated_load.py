@@ -37,7 +37,7 @@ PLACES = {"local": "of_block", "global": "shared_by_all"}
 
 
 def main(memory: str) -> bool:
-    """Launch it on one block."""
+    """Launch the kernel on one block."""
     image = opencl_backend.compile.opencl_c(TEXT, f"-DMEMORY={memory} -DPLACE={PLACES[memory]}")
     with Device(0, "opencl"), Module.from_bytes(image) as module:
         x = np.arange(64, dtype="i4")

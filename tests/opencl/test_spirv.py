@@ -141,7 +141,7 @@ def test_each_slice_is_a_module_of_one_kernel(
 def test_variables_that_cannot_be_arguments_leave_the_module_whole() -> None:
     for text in (
         "__attribute__((device)) u32 begins[2] = {4, 5};",
-        # used in a function that stays one
+        # the variable is used in a function that is not inlined
         "__attribute__((device)) u32 begins[2];\n"
         "__attribute__((device, noinline)) u32 first() { return begins[0]; }",
     ):
@@ -153,7 +153,7 @@ def test_variables_that_cannot_be_arguments_leave_the_module_whole() -> None:
 
 
 def test_what_is_damaged_is_refused_or_read(image: bytes, rng: np.random.Generator) -> None:
-    """Any bytes are refused, and quickly."""
+    """Random damage is refused, and quickly."""
     words = np.frombuffer(image, "<u4")
     refused = 0
     for _ in range(rounds(300, 20_000)):
@@ -194,7 +194,8 @@ def test_what_is_no_module_is_refused_in_words(image: bytes) -> None:
 def test_slices_of_every_kernel_are_valid(
     packages: Path, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """Those of the shipped images, or some of them; Khronos's validator is the judge."""
+    """Khronos's validator accepts a slice for each kernel of the shipped images, or for a
+    sample."""
     folder = KERNELS.parents[2] / "ubridge" / "kernels" / "images" / "opencl"
     for path in sorted(folder.glob("*.spv.gz")):
         module = SpirvModule(gzip.decompress(path.read_bytes()), path.name)
@@ -223,14 +224,15 @@ ATOMICS = ["atomics_i32", "atomics_u64", "atomics_f64", "atomics_block", "last_b
 
 @pytest.mark.parametrize("kernel", ATOMICS)
 def test_a_kernel_asks_at_one_place_where_a_pointer_points(kernel: str) -> None:
-    """PoCL 7.1 and Intel's of 2022 end the process where there are two."""
+    """PoCL 7.1 and Intel's runtime of 2022 abort the process when there are two such
+    instructions."""
     module = SpirvModule(LANGUAGE.read_bytes())
     found = opcodes(Cutter(module).cut(module.entries[kernel]).image)
     assert found[OP_GENERIC_CAST_TO_PTR_EXPLICIT] == 1
 
 
 def test_drivers_may_inline_what_the_compiler_had_to_keep() -> None:
-    """A call for each atomic operation took four times as long on Intel's."""
+    """On Intel's runtime, a call for each atomic operation took four times as long."""
     module = SpirvModule(LANGUAGE.read_bytes())
 
     def kept(one: SpirvModule) -> int:

@@ -46,7 +46,7 @@ LEFT_OUT = {
     "mad.float": "without rounding for sm_1x only",
     "hint": "setmaxnreg is for sm_90a, pmevent takes a number or a mask",
 }
-"""Keys that ptxas is not asked of, with the reason."""
+"""Keys that the tests do not try with ptxas, each with its reason."""
 NAMES = re.compile(r"pred|[busf]\d+|bf16|tf32")
 
 
@@ -125,7 +125,7 @@ FIRST_TARGETS = {75: (6, 3), 80: (7, 0), 89: (7, 8), 90: (7, 8), 100: (8, 6)}
 def test_ptxas_takes_forms_from_their_first_target_and_version(
     target: int, seed: int, tmp_path: Path
 ) -> None:
-    """A drawn spelling, without optional parts, of every form whose first device this is."""
+    """ptxas accepts a random spelling of each form whose first target is this one."""
     rng = random.Random(seed)
     by_version: dict[tuple[int, int], list[str]] = {}
     for form in FORMS:

@@ -114,7 +114,7 @@ def doctor() -> dict[str, Any]:
 
 
 def probe_and_open() -> None:
-    """In whatever order and however often, there is one initialisation."""
+    """Probe and open repeatedly: the runtime is initialised once."""
     backend = registry._backend_class("rocm")
     assert backend.probe().verdict == "ok"
     opened = backend.open()
@@ -123,7 +123,7 @@ def probe_and_open() -> None:
 
 
 def fork() -> list[str]:
-    """The errors in a child of a process that used devices, or of one that opened one."""
+    """Return the errors in the child of a process that used devices, or opened a device."""
     told = []
     for step in (lambda: registry.record("rocm"), lambda: Api.quick_init(backend="rocm")):
         step()
@@ -189,7 +189,7 @@ def memory(seed: int) -> None:
 
 
 def copies(sizes: Sequence[int], seed: int) -> int:
-    """What goes up comes down, from pageable and from pinned memory; returns unknown packets.
+    """Copy to the device and back, with pageable and pinned memory; return the unknown packets.
 
     Copies within the device are kernels of the runtime, which nothing executes here.
     """
@@ -237,7 +237,7 @@ def missing(path: str, name: str) -> list[str]:
 
 
 def launches(paths: Sequence[str], seed: int) -> int:
-    """Every argument of launches arrives where a stranger reads the layout; returns how many."""
+    """Check each argument at its place in the layout that other readers see; return how many."""
     Api.quick_init(backend="rocm")
     rng = np.random.default_rng(seed)
     return sum(_launch(path, rng) for path in paths)
@@ -280,7 +280,8 @@ def check_arguments(
     block: Sequence[int],
     shared: int,
 ) -> None:
-    """Explicit ones in order, hidden ones as LLVM's guide says of each kind."""
+    """Check explicit arguments in order, and hidden arguments by kind as LLVM's guide defines
+    them."""
     hidden: dict[str, int] = {"hidden_grid_dims": 3, "hidden_dynamic_lds_size": shared}
     for axis, letter in enumerate("xyz"):
         hidden[f"hidden_block_count_{letter}"] = grid[axis]

@@ -51,8 +51,8 @@ GPUS = (
 NO_MODEL = {"gfx90a": "gfx942", "gfx1030": "gfx1100"}
 """Targets without a model in ROCr 7.2, and a substitute for each.
 
-On devices before gfx942 and gfx11 the runtime hands the driver a trap handler. Its own substitute
-for the driver lacks that call: it ends the process.
+On devices before gfx942 and gfx11 the runtime installs a trap handler in the driver. The runtime's
+model of the driver lacks that call and ends the process.
 """
 
 # Bits of a node's capability, as in hsakmttypes.h.
@@ -61,7 +61,8 @@ _DOORBELLS_OF_64_BITS = 2 << 12
 _SRAM_ECC = 1 << 26
 _SHARED_VIRTUAL_MEMORY = 1 << 27
 _DEBUG_FIRMWARE = 1 << 29
-"""Without it the runtime does not come up a second time, with it it ends the process then."""
+"""Without this bit a second start of the runtime fails; with it the second start ends the
+process."""
 
 _SYSTEM_MEMORY, _PUBLIC_DEVICE_MEMORY = 0, 1
 _PCI_EXPRESS = 2
@@ -83,7 +84,7 @@ def write(folder: Path, gpu: Gpu) -> None:
     _write_node(
         folder,
         1,
-        # The runtime's model counts its devices from 1 and wants the number of the next.
+        # The runtime's model counts devices from 1 and expects the id of the next device.
         gpu_id=2,
         properties=_properties(gpu),
         heap=_PUBLIC_DEVICE_MEMORY,

@@ -53,7 +53,7 @@ def open_hsa(
 
     yield open_one
     for instance in instances:
-        # What a test left running must not call into Python later.
+        # Work that a test left running must not call into Python later.
         while instance.status("hsa_shut_down") == 0:
             pass
 

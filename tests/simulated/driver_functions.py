@@ -17,14 +17,14 @@ class Form(NamedTuple):
     symbol: str
     since: int
     suffix: str
-    """Suffix of the symbol in which a null stream is the calling thread's own; empty without
-    one."""
+    """Suffix of the symbol in which a null stream means the thread's default stream; empty if there
+    is no such symbol."""
     reason: str
-    """Why it refuses; empty where it is simulated."""
+    """Reason of its refusal; empty if the function is simulated."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """What the library exports for it."""
+        """Return the symbols that the library exports for this form."""
         return (self.symbol, self.symbol + self.suffix) if self.suffix else (self.symbol,)
 
 

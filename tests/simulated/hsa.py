@@ -68,7 +68,7 @@ class Failure(Exception):
 
 
 class AnyHsa:
-    """A runtime, whoever made it."""
+    """An HSA runtime of any vendor."""
 
     def __init__(self, path: Path) -> None:
         self.dll = ctypes.CDLL(str(path))
@@ -232,7 +232,7 @@ class AnyHsa:
         return data
 
     def message(self) -> str:
-        """What the runtime has to say of its last refusal, beyond the status."""
+        """Return the runtime's text about its last refusal, in addition to the status."""
         return ""
 
     def on_event(self) -> list[tuple[int, int, int, int]]:

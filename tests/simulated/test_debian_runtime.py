@@ -22,7 +22,7 @@ FOUND = "runtime found, no device"
 
 @pytest.fixture(scope="module")
 def environment(request: pytest.FixtureRequest) -> Mapping[str, str]:
-    """Where a program finds the runtime, and that finds its own libraries."""
+    """Environment in which a program finds the runtime, and the runtime its own libraries."""
     if Path("/dev/kfd").exists():
         pytest.skip("there is a driver for AMD devices here: tests with --device rocm use it")
     cache = request.config.cache
@@ -40,7 +40,7 @@ def test_doctor_finds_the_runtime(environment: Mapping[str, str]) -> None:
         encoding="utf-8",
         timeout=120,
     )
-    # An abort would be a negative status; the host computes.
+    # The status of an aborted process is negative. The command succeeds because the host computes.
     assert done.returncode == 0, done.stderr
     (record,) = (found for found in json.loads(done.stdout)["records"] if found["name"] == "rocm")
     assert record["verdict"] == "absent" and record["reason"].startswith(FOUND)
@@ -49,7 +49,7 @@ def test_doctor_finds_the_runtime(environment: Mapping[str, str]) -> None:
 
 
 def ask_for_a_device() -> None:
-    """Twice: the runtime is as ready to be asked again as it was before."""
+    """Try to open a device twice: the first failure leaves the runtime usable."""
     for _ in range(2):
         with pytest.raises(NoDeviceError, match=FOUND):
             Api.quick_init(0, "rocm")

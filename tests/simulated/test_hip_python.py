@@ -41,5 +41,5 @@ def test_hip_python(request: pytest.FixtureRequest, tmp_path: Path) -> None:
         "ROCM_PATH": str(tmp_path),
         "LD_LIBRARY_PATH": str(library.parent),
     }
-    # The program of each is given back.
+    # Each compilation destroys its program.
     assert check_child(compile_twice, environment=environment) == "destroyed\n" * 2

@@ -159,7 +159,7 @@ def test_variables_start_as_the_text_says(opened: Opener) -> None:
     ]
     assert all(second == first + 4 for first, second in addresses)
     assert addresses[0][0] != addresses[1][0]
-    # Past its end there is nothing, though its neighbor is near.
+    # Access past the variable's end is refused, although its neighbor is near.
     with refused("CUDA_ERROR_INVALID_VALUE"):
         driver.upload(address, np.zeros(6, np.float32))
     with refused("CUDA_ERROR_NOT_FOUND"):
@@ -234,7 +234,7 @@ def test_what_is_in_the_cache_needs_no_translator(opened: Opener) -> None:
     with refused("CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "/nonexistent/python cannot be started"):
         load(warm, other)
     with refused("CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "cannot be started"):
-        # With other checks it is another kernel.
+        # Other checks need another translation of the kernel, which is not cached.
         strict = opened(PYTHON="/nonexistent/python", CHECK="strict")
         driver.function(load(strict, MODULE), "read")
         strict.function(load(strict, MODULE), "read")
@@ -324,7 +324,7 @@ def test_libraries_of_others_are_not_loaded(opened: Opener, tmp_path: Path) -> N
 def test_a_damaged_library_is_translated_again(opened: Opener, tmp_path: Path) -> None:
     driver = opened()
     assert read_three(driver, load(driver, MODULE))[0] == 17
-    # In another folder: the loader knows this one's libraries already.
+    # Use another folder: the loader has already loaded the libraries of this folder.
     copied = shutil.copytree(tmp_path / "cache", tmp_path / "copied")
     libraries = list(copied.glob("*.so"))
     for library in libraries:

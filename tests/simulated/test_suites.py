@@ -40,7 +40,8 @@ def check_numba_cuda(files: list[str], request: pytest.FixtureRequest, folder: P
     python = third_party.make_environment(packages, third_party.NVIDIA)
     (folder / "conftest.py").write_text(NUMBA_CUDA_SETTINGS)
     for file in files:
-        # Imported by its own name: its tests start processes, which must find pickled functions.
+        # Import the module by its own name: child processes of its tests must find pickled
+        # functions.
         module = file.removesuffix(".py").replace("/", ".")
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_text(f"from numba.cuda.tests.{module} import *\n")

@@ -16,7 +16,7 @@ OLDER = BUILD / "libtopsrt.so.2"
 
 SETTINGS = {
     "UHAL_SIM_SCHEDULE": "lazy",
-    # What other tests of this process set is not for the child.
+    # Clear the settings that other tests set in this process.
     "UHAL_SIM_KERNELS": "",
     "UHAL_SIM_TOPS_BLOCK_THREADS": "",
 }

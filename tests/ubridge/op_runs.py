@@ -24,7 +24,7 @@ from uhal import Device, as_dtype
 
 Wide = np.longdouble
 VIEWS = LAYOUTS[:5]
-"""Layouts that a shape of any lengths can have."""
+"""Layouts that support shapes of any lengths."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Trial:
     dtype: str
     layout: str
     blocks: str | None = None
-    """A format of blocks, of operations that take weights of blocks."""
+    """Format of the blocks, for operations that take block-quantized weights."""
 
     def shape(self, rank: int | None = None) -> tuple[int, ...]:
         return shape_of(self.rng, self.layout, rank)
@@ -73,7 +73,7 @@ class Trial:
         return int(self.rng.integers(1, most + 1))
 
     def format(self) -> str:
-        """A format of blocks that this run draws, or the one it was made for."""
+        """Return the trial's format of blocks, or a random format if it has none."""
         return self.blocks or str(self.rng.choice(list(FORMATS)))
 
     @property
@@ -82,7 +82,7 @@ class Trial:
 
 
 def wide(x: Operand | Array) -> Array:
-    """In a precision beyond the device's; integers unchanged."""
+    """Return the array in a precision beyond the device's; integers are unchanged."""
     array = x.array if isinstance(x, Operand) else x
     return array if array.dtype.kind in "iub" else array.astype(Wide)
 
@@ -120,7 +120,8 @@ def unary_scalar(t: Trial) -> Iterator[Outcome]:
     x = t.x(t.shape())
     for parameter in (0.5, 3.0):
         got = getattr(ub, t.op.name)(x.tensor, parameter).to_numpy()
-        # What e to the x is of, less 1.
+        # `elu` subtracts 1 from e^x and multiplies by the parameter: errors scale with the
+        # parameter.
         size = parameter if t.op.name == "elu" and t.is_float else 0
         yield Outcome(got, reference(t.op, wide(x), Wide(parameter)), size)
 
@@ -139,7 +140,7 @@ def binary(t: Trial) -> Iterator[Outcome]:
     x = t.x(t.shape())
     y = t.other(x.array.shape)
     if t.op.name == "divide" and not t.is_float:
-        # Tensors of integers have an f64 quotient: the kernel's is the floor's.
+        # `ub.divide` of integers gives f64; only the kernel itself divides with floor.
         three = ub.full((), 3, t.dtype, device=t.device).broadcast_to(x.array.shape)
         buffers = (x.tensor.buffer, x.tensor.layout, three.buffer, three.layout)
         got = ub.launch_binary(t.op, *buffers).to_numpy().reshape(x.array.shape)
@@ -229,7 +230,7 @@ def gather(t: Trial) -> Iterator[Outcome]:
 
 @run("scatter", "index_add")
 def scatter(t: Trial) -> Iterator[Outcome]:
-    """No id twice: then the sums are of two numbers, and every element has one writer."""
+    """Each id occurs once, so each sum has two terms and each element has one writer."""
     x = t.x(t.shape(t.length(3)))
     if x.tensor.layout.may_alias:
         return
@@ -350,7 +351,7 @@ def rope(t: Trial) -> Iterator[Outcome]:
 
 @run("random")
 def random(t: Trial) -> Iterator[Outcome]:
-    """The numbers that a seed says, wherever they are made."""
+    """The numbers depend on the seed and the position alone, not on the device."""
     seed, position = (int(one) for one in t.rng.integers(0, 2**64, 2, np.uint64))
     shape = t.shape()
     made = getattr(ub, t.op.name)(shape, t.dtype, seed=ub.Generator(seed, position))
@@ -361,7 +362,7 @@ def random(t: Trial) -> Iterator[Outcome]:
 
 @run("sort")
 def sort(t: Trial) -> Iterator[Outcome]:
-    """The elements in the order of the indices are sorted, and every index is there once."""
+    """The indices are a permutation that sorts the elements."""
     x = t.x(t.shape(t.length(3)))
     descending = t.op.name == "argsort_descending"
     indices = ub.argsort(x.tensor, descending=descending).to_numpy().astype(np.int64)

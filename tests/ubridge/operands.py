@@ -27,7 +27,7 @@ LAYOUTS = (
 )
 
 TOLERANCE = {"f64": 1e-13, "f32": 3e-6, "f16": 1e-3, "bf16": 8e-3, "f8e4m3": 0.13}
-"""Tolerance relative to a result: a few units in the last place; halves and f8 one."""
+"""Tolerance relative to a result: a few units in the last place, for f16, bf16 and f8 one unit."""
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 

@@ -76,7 +76,7 @@ def weights(values: Array) -> Array:
 
 def least_kept(values: Array, sampling: Sampling) -> float:
     """The least score that top-k, top-p and min-p keep."""
-    made = weights(values).astype(object)  # ints without an end
+    made = weights(values).astype(object)  # ints of unlimited size
     least = -math.inf
     if sampling.top_k is not None and sampling.top_k < values.size:
         least = float(np.sort(values)[-sampling.top_k])

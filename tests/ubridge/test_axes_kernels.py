@@ -16,7 +16,8 @@ DTYPES = OPS["cumsum"].dtypes
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_axes_of_every_length(host: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Rows and columns more and fewer than go side by side; errors do not grow with the length."""
+    """Rows and columns outnumber the kernel's lanes or do not; errors do not grow with the
+    length."""
     for _ in range(rounds(6, 100)):
         lengths = [1, 7, 8, 9, 60, 300, int(rng.integers(1, 3000))]
         shape = [int(rng.choice(lengths[:count])) for count in (5, 7, 6)]
@@ -82,7 +83,7 @@ def test_choices_along_the_last_axis(
 
 @pytest.mark.parametrize("dtype", OPS["clip"].dtypes)
 def test_bounds_of_elements(host: Device, rng: np.random.Generator, dtype: str) -> None:
-    """In any order of the bounds, of NaN and infinities among elements and bounds."""
+    """The bounds have any order, and NaN and infinities are among elements and bounds."""
     kind = as_dtype(dtype).dtype
     for count in (1, 17, 5000, int(rng.integers(1, 100_000))):
         array = (3 * rng.standard_normal(count)).astype(kind)

@@ -28,7 +28,7 @@ assert tests.ubridge.op_runs_decoding and tests.ubridge.op_runs_windows
 
 
 _OF_BLOCKS = ("quantized_matvec", "quantized_product", "indexed_product", "block_elements")
-"""Operations on weights of blocks: a case for each format, of which simulated devices draw some."""
+"""Operations on block-quantized weights: one case per format; simulated devices run a sample."""
 CASES = [
     pytest.param(op, name, id=f"{op.name} {name}", marks=[pytest.mark.entries(drawn=12)])
     if name

@@ -32,7 +32,7 @@ def test_there_is_a_rule_for_each_family() -> None:
 
 
 def test_rules_refuse_other_types_and_gaps(device: Device, rng: np.random.Generator) -> None:
-    """A question of each family fits; with a type or a stride changed it is refused."""
+    """Each family's rule accepts a traced call and refuses another dtype or another stride."""
     for call in traced(rng).calls:
         if call is None or call.op.family.rule is None:
             continue
@@ -101,7 +101,8 @@ def test_a_graph_built_by_hand_is_saved_as_what_it_launches(
 def test_a_file_says_whether_the_highest_id_is_none(
     host: Device, rng: np.random.Generator, tmp_path: Path
 ) -> None:
-    """`launch_*` take it so, functions on tensors do not; other flags are refused."""
+    """`launch_*` treat the highest id as none, functions on tensors do not; other flags are
+    refused."""
     x = ub.asarray(rng.standard_normal(3).astype("f4"))
     ids = ub.asarray(np.array([2, 2**32 - 1], "u4"))
     with ub.trace(host) as graph:

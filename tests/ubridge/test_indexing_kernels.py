@@ -29,7 +29,7 @@ pytestmark = pytest.mark.entries
 TYPES = (*FLOATS, *INTEGERS)
 IDS = ("u8", "u32", "i64")
 BY_IDS = [(kind, dtype) for kind in IDS for dtype in TYPES]
-# With these ids Candle has f8 alone, and no kernel that stores.
+# With ids of i16 and i32, Candle has kernels for f8 alone, and none that stores.
 BY_MORE_IDS = [*BY_IDS, ("i16", "f8_e4m3"), ("i32", "f8_e4m3")]
 
 
@@ -186,7 +186,7 @@ def test_a_bad_id_is_told_once_and_skipped(
     device: Device, rng: np.random.Generator, operation: str, wrong: int
 ) -> None:
     channel = ubridge.load_module("indexing", device=device).get_global("uhal_fault", "u64")
-    # Operations of this process may have given the module a record of their own.
+    # Earlier operations of this process may have set the module's fault record.
     before = channel.to_numpy()
     told = HostBuffer(ctypes.sizeof(FaultRecord), "u8", device=device, mapped=True)
     told.array[...] = 0
@@ -221,7 +221,7 @@ def test_a_bad_id_is_told_once_and_skipped(
         assert_same(launched(), expected)
         assert (record.state, record.value) == (2, wrong)
         assert (record.bound, record.entry) == (7, entry.encode())
-        # Work-items come in no order: either of the two may be the first.
+        # Work-items run in any order: either wrong id may be reported first.
         assert record.position in (1, 3)
         # Written once: later faults do not change it.
         record.position = 99
@@ -270,7 +270,7 @@ def test_runs_are_sorted_and_joined(
     run_length = 1024
     for cols in (1025, 3 * run_length, 4 * run_length + 3):
         values = random_values(rng, dtype, 2 * cols).reshape(2, cols)
-        # Many equal ones, also of different runs.
+        # Many elements are equal, within a run and between runs.
         values[1] = rng.choice(values[1, :40], cols)
         given = DeviceBuffer.from_numpy(values.ravel())
         output, length = Output("u32", values.size), run_length

@@ -36,7 +36,7 @@ def random_shape(rng: np.random.Generator, rank: int | None = None) -> tuple[int
 def random_step(
     rng: np.random.Generator, layout: Layout, array: Array
 ) -> tuple[str, Layout | None, Array]:
-    """A random view of both, of any kind."""
+    """Return a random view of any kind, of the layout and of the array."""
     rank = layout.rank
     kind = rng.choice(["narrow", "slice", "permute", "transpose", "broadcast", "reshape", "select"])
     axis = int(rng.integers(-rank, rank)) if rank else 0
@@ -72,7 +72,7 @@ def random_step(
 
 
 def divided(rng: np.random.Generator, size: int) -> list[int]:
-    """Random lengths with a product of `size`, a one among them at times."""
+    """Return random lengths with a product of `size`, sometimes with a length of 1 among them."""
     lengths = []
     factor = 2
     while size > 1:
@@ -101,7 +101,7 @@ def test_chains_of_views_agree_with_numpy(rng: np.random.Generator) -> None:
             step, following, array_after = random_step(rng, layout, array)
             steps.append(step)
             if following is None:
-                # numpy had to copy as well
+                # numpy had to copy, too
                 assert not np.shares_memory(array, array_after), steps
                 refused += 1
                 continue
@@ -153,7 +153,8 @@ def test_a_reshape_is_a_view_whenever_numpys_is(rng: np.random.Generator) -> Non
 def test_contiguity_is_candles(
     shape: tuple[int, ...], strides: tuple[int, ...], contiguous: bool
 ) -> None:
-    """An axis of at most one element may have any stride; else it is the running product."""
+    """Each stride is the product of the later lengths; an axis of length 0 or 1 may have any
+    stride."""
     assert Layout(shape, strides).is_contiguous == contiguous
 
 

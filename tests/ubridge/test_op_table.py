@@ -74,7 +74,8 @@ def test_every_kernel_promised_is_there(device: Device) -> None:
 
 
 def test_every_kernel_there_is_promised(device: Device) -> None:
-    """But another spelling of f8, other ids, the steps of a long sort, and two that none calls."""
+    """Exempt are another spelling of f8, other ids, the steps of a long sort, and two unused
+    kernels."""
     entries = {entry for _, _, entry in promised()}
     forgotten = []
     for module in MODULES:
@@ -145,7 +146,7 @@ def test_an_unsupported_dtype_says_what_there_is(device: Device) -> None:
 
 def test_operations_are_named_by_their_objects() -> None:
     """Only definitions and lowerings spell an operation's name as a literal."""
-    # Words of the configurations of models.
+    # These folders also use such words as keys of model configurations.
     exempt = ("definitions", "kernels", "prepare", "models")
     others = {
         ("launching.py", "cos"),  # operands

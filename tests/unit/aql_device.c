@@ -65,7 +65,7 @@ static hsa_signal_value_t load_signal(hsa_signal_t signal) {
     return atomic_load_explicit(value_of(signal), memory_order_acquire);
 }
 
-/* Only ever asked to wait for less than 1. */
+/* The writer only waits for a value less than 1. */
 static hsa_signal_value_t wait_signal(hsa_signal_t signal, hsa_signal_condition_t condition,
                                       hsa_signal_value_t compared, uint64_t timeout,
                                       hsa_wait_state_t state) {

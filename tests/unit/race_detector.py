@@ -44,7 +44,7 @@ class RaceDetector:
             self._finish(self._events[arguments[0]][1])
 
     def finish(self, stream: int) -> None:
-        """Everything in the stream is done, as the host knows, and so is all it waited for."""
+        """Note that the host saw `stream` finish, and with it all work that it waited for."""
         self._finish({**self._clocks[stream], stream: self._counts[stream]})
 
     def _finish(self, clock: Clock) -> None:
@@ -52,7 +52,8 @@ class RaceDetector:
             self._finished[stream] = max(self._finished[stream], count)
 
     def uses(self, stream: int, owner: int, addresses: Iterable[int]) -> None:
-        """Note the operation just put into `stream` on memory of buffers `owner` tells apart."""
+        """Note the operation just put into `stream`, which uses `addresses` on behalf of
+        `owner`."""
         operation = self._advance(stream)
         for address in addresses:
             for other, before, count in self._uses[address]:

@@ -308,7 +308,7 @@ def test_a_batch_rings_once(open_device: Any) -> None:
     assert library.device_doorbells() == 0
     library.uhal_aql_end_batch(device.writer)
     assert (library.device_doorbells(), library.device_doorbell()) == (1, 9)
-    # An empty one tells nothing.
+    # An empty batch rings no doorbell.
     library.uhal_aql_begin_batch(device.writer)
     library.uhal_aql_end_batch(device.writer)
     assert library.device_doorbells() == 1

@@ -20,7 +20,7 @@ from uhal.images.offload_bundle import is_offload_bundle, read_offload_bundle
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "rocm"
 NEEDS_ZSTD = {"zstd.hipfb"}
-"""It has the contents of `plain.hipfb`, and not every Python can read it."""
+"""The file has the contents of `plain.hipfb`; some Python versions cannot decompress it."""
 FILES = [
     path
     for folder in (ROOT / rocm_kernels.IMAGES, DATA)
@@ -50,7 +50,7 @@ def looked_up(image: bytes) -> set[str]:
 
 
 def check(image: bytes) -> int:
-    """Every kernel of the metadata can be looked up, which our reader says, too."""
+    """Check that each kernel in the metadata can be looked up, and that our reader says so."""
     contents = read_hsaco(image)
     assert contents.kernels
     assert {kernel.symbol for kernel in contents.kernels} <= looked_up(image)

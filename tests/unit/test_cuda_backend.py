@@ -301,7 +301,7 @@ def test_what_a_device_says(opened: CudaBackend) -> None:
     assert limits.max_grid == (1005, 1006, 1007)
     attributes = opened.device_attributes(0)
     assert attributes["CU_DEVICE_ATTRIBUTE_WARP_SIZE"] == 1010
-    # One that the driver does not know is left out.
+    # An attribute that the driver does not know is left out.
     assert "CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED" not in attributes
 
 

@@ -124,7 +124,7 @@ def test_callbacks_run_when_their_own_stream_gets_there() -> None:
 
 
 def until(reached: Callable[[], bool]) -> None:
-    """Wait for another thread; half a minute means that it will not get there."""
+    """Wait until `reached()` is true; fail after half a minute."""
     deadline = time.monotonic() + 30
     while not reached():
         assert time.monotonic() < deadline

@@ -149,7 +149,7 @@ def test_a_limit_that_no_pool_counts_is_refused(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("UHAL_MEMORY_LIMIT", text)
     with pytest.raises(ValueError, match="UHAL_MEMORY_LIMIT: expected"):
         limit_from_environment("cuda", 0)
-    # The most there is, and zeros before it, are fine.
+    # The largest value is accepted, and so are leading zeros.
     monkeypatch.setenv("UHAL_MEMORY_LIMIT", "0" * 5000 + str((1 << 63) - 1))
     assert limit_from_environment("cuda", 0) == (1 << 63) - 1
 

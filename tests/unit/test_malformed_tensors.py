@@ -187,7 +187,7 @@ def test_a_malformed_tensor_of_the_c_exchange_is_refused(
 ) -> None:
     tensor = FastTensor(bench.buffer(4), **changes)
     if changes in ({"byte_offset": 2**64 - 1}, {"byte_offset": 2**64 - 2**12}, {"data": 2**64 - 4}):
-        return  # an address the driver judges: a launch computes nothing with it
+        return  # the driver judges this address; an empty launch does not use it
     with pytest.raises(ArgumentTypeError, match="expected memory of f32"):
         passed(bench, (bench.buffer(4), tensor))
 

@@ -285,7 +285,7 @@ def test_wrong_kinds_are_refused(device: Device, act: object, words: str) -> Non
     ],
 )
 def test_parameters_that_cannot_be_passed_are_refused(signature: str, words: str) -> None:
-    # Its images have no names of their contents.
+    # This driver's images do not list their kernels.
     context = CountingDriver().open_context()
     module = Module.from_bytes(b"", device=context.device)
     assert module.kernels == ()

@@ -22,7 +22,7 @@ VENDOR = [os.environ.get("UHAL_TEST_HSA_INCLUDE", ""), "/opt/rocm/include", "/us
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 needs_c = needed(CC, "no C compiler")
 
-# Bytes, then the offset of members, as "HSA Runtime Programmer's Reference Manual" and AMD say.
+# Size and member offsets in bytes, from "HSA Runtime Programmer's Reference Manual" and AMD.
 LAYOUTS: dict[str, tuple[int, dict[str, int]]] = {
     "hsa_agent_t": (8, {"handle": 0}),
     "hsa_signal_t": (8, {"handle": 0}),
@@ -138,7 +138,7 @@ def test_the_compiler_agrees(language: str, tmp_path: Path) -> None:
 @needs_c
 @pytest.mark.skipif(vendor_include() is None, reason="no HSA headers here")
 def test_amds_header_agrees(tmp_path: Path) -> None:
-    """Every name their release has means the same; ours may have newer ones."""
+    """Each name that AMD's release has means the same here; our header may have newer names."""
     folder = vendor_include()
     assert folder is not None
     theirs = "".join(path.read_text("utf-8") for path in Path(folder, "hsa").glob("hsa*.h"))
@@ -156,7 +156,7 @@ def test_amds_header_agrees(tmp_path: Path) -> None:
 @needs_c
 @pytest.mark.skipif(vendor_include() is None, reason="no HSA headers here")
 def test_amds_prototypes_agree(tmp_path: Path) -> None:
-    """Declared once more beside theirs: a compiler refuses another type for the same name."""
+    """Our prototypes follow AMD's header: a compiler rejects two different types for one name."""
     assert CC is not None
     statements = re.findall(r"^[a-z][^;{}]*\([^;{}]*\);", PATH.read_text("utf-8"), re.MULTILINE)
     source = tmp_path / "k.c"

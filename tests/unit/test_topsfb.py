@@ -116,7 +116,7 @@ def test_types_the_reader_does_not_know() -> None:
     for one in args:
         one["TypeName"] = "Unknown"
     found = read_gcu(Gcu({"k": []}, args={"k": args}).elf())
-    # An I16 may be a half.
+    # The type name does not tell an integer of 16 bits from an f16.
     assert found.signatures["k"].declaration == "u64, unknown[2]"
     args[0]["ValueKind"] = "Sampler"
     found = read_gcu(Gcu({"k": []}, args={"k": args}).elf())

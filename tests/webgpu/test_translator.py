@@ -34,7 +34,7 @@ def test_most_kernels_translate(rng: np.random.Generator) -> None:
             assert str(reason).endswith(REFUSED), f"{entry}: {reason}"
             assert entry.endswith("_f64")
             refused.append(entry)
-    # 93 % of all; of a few more may be refused by chance.
+    # 7 % of all entries are refused. A sample may contain a larger share by chance.
     assert len(refused) <= len(drawn) * (0.07 if SOAK else 0.2), refused
 
 

@@ -36,7 +36,8 @@ class Gcu:
         launch(kernel, blocks, 12, arguments, shared=self.device.limits.shared_bytes_for(shared))
 
     def got(self, buffer: DeviceBuffer, size: int, dtype: str, written: int | None = None) -> Array:
-        """The result, after a look that exactly `written` elements are no longer poison."""
+        """Return the result, after a check that exactly `written` elements have lost their
+        poison."""
         bits = buffer.view("u16" if dtype == "bf16" else dtype).to_numpy()
         rest = bits[size if written is None else written :]
         assert (rest.view("u1") == POISON).all()

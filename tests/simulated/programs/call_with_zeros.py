@@ -27,7 +27,7 @@ def found_by_name(name: str, version: int, flags: int) -> object:
 
 
 def words(code: int) -> str:
-    """The driver's, for this thread's last answer."""
+    """Return the driver's text for this thread's last status."""
     text = ctypes.c_char_p()
     library.cuGetErrorString(code, ctypes.byref(text))
     return (text.value or b"?").decode()

@@ -29,7 +29,7 @@ extern "C" __global__ void apply(int *data, unsigned size) {
     }
 }
 """
-# Names of its own that the kernel's text has, too.
+# The file-local names `shift` and `twice` occur in the kernel's text, too.
 SCALED = """
 static __device__ int shift = 4;
 static __device__ int twice(int value) { return 20 * value; }
@@ -58,7 +58,7 @@ arch = f"sm_{device.arch}"
 
 def check(code: ObjectCode) -> None:
     kernel = code.get_kernel("apply")
-    assert kernel.attributes.num_regs > 0  # which only the compiler knows
+    assert kernel.attributes.num_regs > 0  # only the compiler knows this
     buffer = LegacyPinnedMemoryResource().allocate(values.nbytes)
     data = np.from_dlpack(buffer).view(np.int32)
     data[:] = values
@@ -89,7 +89,7 @@ optimized = [compiled(one, "ltoir", link_time_optimization=True) for one in (KER
 check(linked(optimized, link_time_optimization=True))
 check(linked([optimized[0], parts[1]], link_time_optimization=True))
 
-# The functions themselves: the sizes announced are those written.
+# Call NVRTC directly: each function writes as many bytes as its size function returns.
 program = succeeded(nvrtc.nvrtcCreateProgram(WHOLE.encode(), b"whole.cu", 0, None, None))
 options = [f"-arch={arch}".encode(), b"-rdc=true"]
 succeeded(nvrtc.nvrtcCompileProgram(program, len(options), options))

@@ -127,7 +127,7 @@ assert np.array_equal(found, expected())
 assert seen == [77]
 assert driver.cuEventQuery(event)[0] == CU.CUDA_SUCCESS
 
-# What it is made of can be asked for.
+# The driver lists the graph's nodes and edges.
 nodes, number = done(driver.cuGraphGetNodes(graph, len(chain)))
 assert (handles(nodes), number) == (handles(chain), len(chain))
 assert done(driver.cuGraphGetNodes(graph))[1] == len(chain)
@@ -184,7 +184,7 @@ assert np.array_equal(found, expected())
 run(graph)
 assert np.array_equal(found, expected(again))
 done(driver.cuGraphDestroyNode(twin))
-run(clone)  # nothing orders the copy back any more, but it takes part
+run(clone)  # the copy back has no dependencies any more, but still runs
 missing = driver.cuGraphNodeFindInClone(fill, clone)[0]
 assert missing == CU.CUDA_ERROR_INVALID_VALUE
 done(driver.cuGraphDestroy(clone))

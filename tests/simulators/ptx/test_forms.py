@@ -200,7 +200,7 @@ def test_reductions_in_memory(kind: str) -> None:
     bits = int(kind[1:])
     letter = {"f32": "%f", "f64": "%d"}.get(kind, "%r" if bits == 32 else "%d")
     names = {"b": ["and", "or", "xor"], "f": ["add"]}.get(kind[0], ["add", "min", "max"])
-    names = names if kind != "s64" else names[1:]  # of PTX too
+    names = names if kind != "s64" else names[1:]  # PTX has no `red.and.s64` either
     names += ["inc", "dec"] if kind == "u32" else []
     body = "mov.u32 %r1, %tid.x; add.u32 %r1, %r1, 5;"
     body += f"cvt{'.rn' if kind[0] == 'f' else ''}.{kind.replace('b', 'u')}.u32 {letter}2, %r1;"
@@ -320,7 +320,7 @@ def test_vectors_of_atomics(form: str, kind: str, one: int, four: int) -> None:
 
 
 def test_votes(rng: np.random.Generator) -> None:
-    """Each mode, of a whole warp and of some lanes; lanes that do not vote count for nothing."""
+    """Test each mode with a whole warp and with some lanes; lanes that do not vote do not count."""
     every = 0xFFFFFFFF
     some, mixed = (int(one) | 1 for one in rng.integers(1 << 20, 1 << 31, 2))
     asked = [

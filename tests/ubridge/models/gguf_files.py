@@ -25,11 +25,11 @@ ARCHITECTURES = {
     "gemma2": "GEMMA2",
 }
 Choice = Callable[[str, Array], str]
-"""From a tensor's name in GGUF, and itself, to its type."""
+"""Function that chooses the GGUF type of a tensor by its name and values."""
 
 
 def all_of(kind: str) -> Choice:
-    """Matrices of one type, everything else F32."""
+    """Store matrices in one type, everything else in F32."""
     return lambda name, values: kind if values.ndim > 1 and "norm" not in name else "F32"
 
 
@@ -94,7 +94,7 @@ def _add(writer: Any, name: str, values: Array, choice: Choice) -> None:
 
 
 def _stacked(weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Experts, and norms of heads, in one tensor each."""
+    """Stack the experts, and the norms of heads, in one tensor each."""
     found: dict[str, Array] = {}
     several: dict[str, dict[int, Array]] = {}
     for name, values in weights.items():
@@ -189,7 +189,7 @@ def _describe(writer: Any, config: Mapping[str, Any], layers: int) -> None:
 
 
 def _factors(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors of the divisors of each pair's step."""
+    """Return the tensors of factors that divide the rotation step of each pair."""
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "longrope":
         return {

@@ -1,4 +1,4 @@
-"""Texts that go on in a cache of others: the same logits as of a model that read nothing before."""
+"""Texts that reuse the cache of an earlier text get the same logits as with an empty cache."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from uhal import Device
 DEVICES = ("host", "tops-sim")
 TOLERANCE = 1e-4
 LONGER = ("llama_dynamic", "phi3_long")
-"""Whose angles depend on the length of a text: beyond 40 and 32 tokens."""
+"""Models whose rotary angles change when a text exceeds 40 and 32 tokens."""
 
 
 def logits_of_first(session: Session, prompt: list[int], more: int) -> Any:
-    """Generate tokens, and return the logits that the first was chosen from."""
+    """Generate tokens, and return the logits of the first generated token."""
     seen: list[Any] = []
 
     def hook(logits: ub.DeviceTensor, tokens: Any) -> None:
@@ -47,7 +47,7 @@ def test_what_was_read_before_changes_nothing(
     tokenizer = WorldTokenizer({token: bytes([token]) for token in range(1, 97)})
     session = Session(model, tokenizer, 160)
     text = rng.integers(1, 97, 160).tolist()
-    # Over the border and back, by prompts and by generated tokens.
+    # Cross the length limit in both directions, by prompts and by generated tokens.
     lengths = [100, 40, 30, 10, 90, 31, 33, *rng.integers(8, 120, rounds(6, 60)).tolist()]
     for length in lengths[: 4 if device.backend == "tops" else None]:
         prompt = text[:length]

@@ -25,14 +25,14 @@ TOLERANCE = 2e-5
 """Relative to the largest logit, f32. The two forms of GELU are 1e-4 apart."""
 DECIDED = 10 * TOLERANCE
 CHUNKED = 40
-"""Tokens that are read at once before others are read one by one."""
+"""Number of tokens that one call reads; later tokens are read one at a time."""
 JUDGED_ANEW = tuple(CASES) if SOAK else ("llama",)
 
 
 def assert_near(
     got: Array, expected: Array, told: str, least: float = 0.95, tolerance: float = TOLERANCE
 ) -> None:
-    """Compare logits of a text, and at least this share of its greedy choices."""
+    """Compare logits of a text, and at least a share `least` of its greedy choices."""
     skipped = np.count_nonzero(~compared(got, expected, told, tolerance))
     print(f"{told}: {skipped} of {len(expected)} greedy choices were too close to compare")
     assert skipped <= (1 - least) * len(expected), f"{told}: {skipped} of {len(expected)} skipped"
@@ -57,13 +57,13 @@ def assert_read_alike(
     assert_near(model(tokens).to_numpy(), expected, told, tolerance=tolerance)
     rope = model.design.rope
     if rope is not None and rope.kind == "dynamic":
-        # Its angles depend on the length at which a token was read.
+        # The angles depend on the length of the text when a token is read.
         return
     with model.cache(300) as cache:
         rows = [model.logits(tokens[:CHUNKED], cache).to_numpy()]
         rows += [model.logits([one], cache).to_numpy() for one in tokens[CHUNKED:]]
         assert cache.tokens == tokens
-    # These rows are among the rows above, where close logits were counted.
+    # The check above already counted close logits of these rows.
     compared(np.stack(rows), expected[CHUNKED - 1 :], f"{told}, one by one", tolerance)
 
 
@@ -114,7 +114,7 @@ def test_models_that_transformers_does_not_have(
     tokens = prompt(seed)
     expected = getattr(equations, case)(config, wide.__getitem__, tokens)
     model = Model.load(written(tmp_path, config, weights))
-    # Where a sum that cancels is normalized, f32 loses more: as much as rounding the weights moves.
+    # f32 loses precision where a sum cancels before a norm, about as much as rounding the weights.
     moves = []
     for _ in range(3):
         rounded = {
@@ -124,7 +124,7 @@ def test_models_that_transformers_does_not_have(
         moved = getattr(equations, case)(config, rounded.__getitem__, tokens)
         moves.append(np.abs(moved - expected).max() / np.abs(expected).max())
     assert_read_alike(model, tokens, expected, case, max(TOLERANCE, 16 * max(moves)))
-    # Leaving one out must show.
+    # A model without one of its weights must give other logits.
     for name, values in weights.items():
         without = {**wide, name: np.zeros_like(wide[name])}
         if "norm" in name or ".ln" in name:
