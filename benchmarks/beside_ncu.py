@@ -1,8 +1,9 @@
 """Counts of ten works beside Nsight Compute's metrics: `python -m benchmarks.beside_ncu`.
 
 `ncu` runs the works on the GPU of this machine, the simulated driver counts the same; both have the
-same names of metrics. Instructions differ, for the counted ones are PTX's. Without `ncu` in `PATH`
-the counts are printed alone; without a simulated driver there is nothing to compare.
+same names of metrics. Counts of instructions differ, because the simulator counts PTX instructions.
+Without `ncu` in `PATH` the counts are printed alone; without a simulated driver there is nothing to
+compare.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ METRICS = (
 
 
 def measured() -> dict[str, dict[str, float]]:
-    """What `ncu` measures of each kernel of the works, by the kernel's name."""
+    """Metrics that `ncu` measures for each kernel of the works, by the kernel's name."""
     done = subprocess.run(
         [
             *("ncu", "--csv", "--metrics", ",".join(METRICS)),
@@ -62,7 +63,7 @@ def measured() -> dict[str, dict[str, float]]:
 
 
 def read_csv(lines: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Read ncu's table; lines before its head are messages. The last launch of a kernel counts."""
+    """Read ncu's table; lines before its header are messages. A kernel's last launch counts."""
     text = list(lines)
     start = next((at for at, line in enumerate(text) if line.startswith('"ID"')), len(text))
     found: dict[str, dict[str, float]] = {}

@@ -70,7 +70,7 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Figure, peer and machine: a newer record with the same key replaces this one."""
+        """Figure, peer and machine. A newer record with the same key replaces this record."""
         return self.figure, self.peer, self.machine
 
 
@@ -88,7 +88,7 @@ def read(area: str, folder: Path = FOLDER) -> list[Record]:
 
 
 def record(area: str, records: Sequence[Record], folder: Path = FOLDER) -> None:
-    """Write records to an area's file; each replaces the older one of its figure and machine."""
+    """Write records to an area's file; each replaces the older record of its figure and machine."""
     if area not in AREAS:
         raise ValueError(f"record: expected an area of {', '.join(AREAS)}, got {area!r}.")
     kept = {one.key: one for one in (*read(area, folder), *records)}
@@ -139,7 +139,7 @@ def rendered(folder: Path = FOLDER) -> str:
 
 
 def _table(records: Sequence[Record]) -> str:
-    """Return the records as Markdown; a machine they share and empty columns are left out."""
+    """Return the records as Markdown, without a shared machine and without empty columns."""
     columns = {
         "figure": [one.figure for one in records],
         "value": [" ".join(filter(None, (_shown(one.value), one.unit))) for one in records],
@@ -170,13 +170,13 @@ def _shown(number: Number | None) -> str:
 
 
 def page(text: str, folder: Path = FOLDER) -> str:
-    """Return the page with its tables rendered anew; the text before them stays."""
+    """Return the page with its tables rendered again; the text before them stays."""
     head, _, _ = text.partition(BEGIN)
     return f"{head}{BEGIN}\n\n{rendered(folder)}"
 
 
 def write_page() -> None:
-    """Render the tables of docs/measured.md anew."""
+    """Render the tables of docs/measured.md again."""
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Replaying a graph beside making its launches one by one.
+"""Cost of a graph's replay compared with its launches one by one.
 
     python -m benchmarks.graph_replay
     python -m benchmarks.graph_replay --json
@@ -18,8 +18,7 @@ builds them), which leaves only the caller's side. CUDA's driver records nothing
 Times are processor time of the calling thread, medians of rounds in which all forms take turns. The
 stream is idle when a form begins. The cost of execute_graph over a replay is wall time, of the
 fastest rounds, because the host computes small operations on the calling thread. The exit status is
-1
-is missed.
+1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ RECORDING = ("host", "rocm")
 
 @dataclass
 class Result:
-    """What one backend took, in seconds, and what arrived at its driver."""
+    """Times of a backend, in seconds, and the number of calls that reached its driver."""
 
     backend: str
     eager: float = 0
@@ -228,7 +227,7 @@ def built(stream: Stream) -> float:
 
 
 def timed(stream: Stream, *acts: Callable[[], object]) -> list[float]:
-    """Median seconds of the calling thread, of each."""
+    """Return the median seconds of the calling thread for each form."""
     spent: list[list[float]] = [[] for _ in acts]
     for turn in range(WARM_UP + ROUNDS):
         for act, found in zip(acts, spent, strict=True):
@@ -243,7 +242,7 @@ def timed(stream: Stream, *acts: Callable[[], object]) -> list[float]:
 
 
 def least_wall(stream: Stream, *acts: Callable[[], object]) -> list[float]:
-    """Fastest wall time until each has computed all; other load only adds time."""
+    """Fastest wall time until each form has finished; other load only adds time."""
     found = [float("inf")] * len(acts)
     for _ in range(ROUNDS):
         for number, act in enumerate(acts):
@@ -255,7 +254,7 @@ def least_wall(stream: Stream, *acts: Callable[[], object]) -> list[float]:
 
 
 def example(name: str) -> ModuleType:
-    """A program of examples/, which are no package."""
+    """A program of examples/, which is no package."""
     specification = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)

@@ -25,7 +25,7 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """Elements of a head."""
+        """Number of elements of a head."""
         return self.embedding // self.heads
 
     def cache_bytes(self, itemsize: int) -> int:
@@ -43,9 +43,9 @@ _FORMATS = {"Q4_K_M": "q4_K", "Q8_0": "q8_0", "BF16": None}
 
 
 def made(path: Path, kind: str, shape: Shape) -> Path:
-    """Write a model, unless it is there. Layers share their weights: they are drawn once only.
+    """Write a model unless its file exists. Layers share weights, which are drawn once.
 
-    What is read for a token is as much as if they differed: each layer has bytes of its own there.
+    A token still reads as many bytes as with different weights: each layer has its own bytes.
     """
     import ubridge as ub
     from uhal import Device

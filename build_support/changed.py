@@ -5,8 +5,8 @@ new files included, with the revision, by default `HEAD`.
 
 A change reaches a test through imports: the test's own, its helpers' and fixtures', imports in
 compiled code, and modules named in tables. It also reaches tests that name a program to start, a
-backend or a document. A file that no rule explains reaches every test: too many tests cost time,
-one too few would cost trust.
+backend or a document. A file that no rule explains reaches every test: extra tests cost time, a
+missing test hides a fault.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _IMPORT = re.compile(r"^ *((?:from [\w.]+ )?import .+)$", re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
-    """Print the files; nothing where nothing changed."""
+    """Print the files; print nothing without a change."""
     changed = changed_files(*arguments[:1])
     found = reached(changed)
     print(f"{len(changed)} files changed: {len(found)} files of tests", file=sys.stderr)
@@ -70,7 +70,8 @@ def main(arguments: list[str]) -> int:
 
 
 def changed_files(revision: str = "HEAD") -> list[str]:
-    """Return what differs from the revision, and what git does not know and does not ignore."""
+    """Return the files that differ from the revision, and untracked files that git does not
+    ignore."""
     said = [
         subprocess.run(["git", *command], cwd=ROOT, check=True, capture_output=True, text=True)
         for command in (
@@ -99,7 +100,7 @@ def _uses() -> dict[str, set[str]]:
     """Files of tests, and the modules that each can reach."""
     arrows = graph_of({name: ROOT / path for name, path in _modules().items()})
     arrows[LANE] |= _imports_of_the_lane()
-    # Modules that uhal loads by name (backends, commands) lie above it: words find those tests.
+    # Modules that uhal loads by name (backends, commands) import it: words find their tests.
     for name in [name for name in arrows if not name.startswith("uhal.")]:
         arrows[name] |= _loaded(_text(_modules()[name]))
     programs = {
@@ -140,7 +141,8 @@ def _reached_by(path: str) -> set[str]:
     is_page = path.startswith(("docs/", "examples/")) or path.endswith(".md")
     is_data = path.startswith("tests/") and (module is None or path.endswith("conftest.py"))
     if is_page or is_data or (module is not None and not by_import and not words):
-        # A page, data, or a program that nothing imports: matched by its name or its folder's.
+        # Pages, data and programs that nothing imports are matched by their names or their
+        # folders'.
         words = (PurePosixPath(path).name, PurePosixPath(path).parent.name or path)
     if not words and module is None:
         return set(_uses())  # sources that are compiled, headers, tables, settings
@@ -183,7 +185,7 @@ def _started(text: str) -> frozenset[str]:
 
 
 def _module(name: str) -> str:
-    """Return the module that a dotted name is, or lies in; nothing where it is not ours."""
+    """Return the module that a dotted name names or lies in; nothing for other packages' names."""
     while name and name not in _modules():
         name = name.rpartition(".")[0]
     return name

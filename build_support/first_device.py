@@ -1,12 +1,12 @@
 """Tries everything on the GPU of this machine: `make device`, offline, within nine minutes.
 
-Each step is a program with a limit of its own; the next step gets the time that it leaves. A step
-that fails or takes too long keeps no other from running. The result is JSON and a page, written
-after each step, so that results remain if the machine goes away.
+Each step is a program with its own time limit; unused time goes to the next step. Other steps run
+even if a step fails or takes too long. The result is JSON and a page, written after each step, so
+that results remain if the machine goes away.
 
     python -m build_support.first_device [--out build/device] [--seconds 540]
 
-`--driver FILE --smoke` tries the steps themselves on a simulated driver, with small operands.
+`--driver FILE --smoke` tests the steps themselves on a simulated driver, with small operands.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEPT = 20_000
 
 @dataclass(frozen=True)
 class Step:
-    """A program to run: arguments of Python, and what it needs of the machine."""
+    """A program to run: arguments of Python, and its requirements of the machine."""
 
     name: str
     arguments: tuple[str, ...]
@@ -99,7 +99,7 @@ class Outcome:
 
 
 def run(step: Step, left: float, environment: dict[str, str], smoke: bool) -> Outcome:
-    """Run a step within the time that is left."""
+    """Run a step within the remaining time."""
     arguments = (*step.arguments, *(step.smoke if smoke else ()))
     command = " ".join(("python", *arguments))
     if step.needs and importlib.util.find_spec(step.needs) is None:
@@ -126,7 +126,7 @@ def run(step: Step, left: float, environment: dict[str, str], smoke: bool) -> Ou
 
 
 def write(folder: Path, outcomes: Sequence[Outcome]) -> None:
-    """Write the JSON and the page of what was found so far."""
+    """Write the results so far as JSON and as a page."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",

@@ -56,10 +56,10 @@ def mirror(flavour: Flavour, root: Path = ROOT) -> Path:
 
 
 def environment(flavour: Flavour, copy: Path) -> Mapping[str, str]:
-    """Environment for a program that loads the parts built so."""
+    """Return the environment for a program that loads the flavour's libraries."""
     if not flavour.runtime:
         return os.environ
-    # The sanitizer needs libstdc++ at its start, for exceptions, and Python does not load it.
+    # The sanitizer needs libstdc++ at its start, for exceptions; Python does not load libstdc++.
     libraries = " ".join(_compiler_file(name) for name in (flavour.runtime, "libstdc++.so.6"))
     options = {
         name: f"{value}:log_path={copy / REPORTS / name.partition('_')[0].lower()}"

@@ -37,7 +37,7 @@ The entries are its folders and `__init__`; `tensor` includes the public modules
 
 
 def product_files(packages: Iterable[str] = PRODUCT) -> dict[str, Path]:
-    """Return every module of the product by its dotted name; of a compiled one its stubs."""
+    """Return the source of every module by dotted name; a compiled module's source is its stub."""
     found = {}
     for package in packages:
         for path in sorted((ROOT / package).rglob("*.py*")):
@@ -67,7 +67,7 @@ def imported(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield a tree's statements, without their expressions, which are most of it."""
+    """Yield a tree's statements. Expressions, most of the tree, are skipped."""
     pending = [tree]
     for node in pending:
         yield node
@@ -94,7 +94,7 @@ def graph_of(files: Mapping[str, Path]) -> dict[str, set[str]]:
 
 
 def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
-    """Return the groups of modules that import each other, however far around; largest first."""
+    """Return the groups of modules that import each other, directly or not; largest first."""
     numbers: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -122,7 +122,7 @@ def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def way_around(arrows: Mapping[str, set[str]], group: Iterable[str]) -> list[str]:
-    """Return a shortest circle through the first of a group, with that one at both ends."""
+    """Return a shortest cycle through a group's first module, which begins and ends it."""
     inside = set(group)
     first = min(inside)
     came_from = {first: ""}
@@ -142,7 +142,7 @@ def way_around(arrows: Mapping[str, set[str]], group: Iterable[str]) -> list[str
 
 
 def room_of(name: str) -> str:
-    """Return the room of a module of ubridge."""
+    """Return the folder of a module of ubridge."""
     _, _, rest = name.partition(".")
     room = rest.partition(".")[0]
     if not room:
@@ -151,5 +151,5 @@ def room_of(name: str) -> str:
 
 
 def is_upward(importer: str, target: str) -> bool:
-    """Return whether an import within ubridge points against the order of its rooms."""
+    """Return whether an import within ubridge points against the order of its folders."""
     return ROOMS.index(room_of(target)) < ROOMS.index(room_of(importer))

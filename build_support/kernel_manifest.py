@@ -15,7 +15,7 @@ _WITH_LINES = {"__LINE__", "ASSERT", "PRINTF"}
 
 
 def read_manifest(path: Path, compiler: str | None) -> Mapping[str, Mapping[str, Any]]:
-    """Return the modules a manifest lists; none without one, or when another compiler wrote it."""
+    """Return a manifest's modules; none without a manifest, or if another compiler wrote it."""
     try:
         manifest = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -27,13 +27,13 @@ def read_manifest(path: Path, compiler: str | None) -> Mapping[str, Mapping[str,
 def write_manifest(
     path: Path, compiler: str | None, modules: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Write what `read_manifest` reads, the same bytes for the same contents."""
+    """Write a manifest for `read_manifest`: the same bytes for the same contents."""
     manifest = {"compiler": compiler, "modules": modules}
     path.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def is_current(module: Mapping[str, Any], sources: Mapping[str, str], folder: Path) -> bool:
-    """Say whether a module was made of these sources and its images are as they were made."""
+    """Say whether a module was made from these sources and its images are unchanged."""
     return module["sources"] == sources and all(
         (folder / name).is_file() and digest(folder / name) == known
         for name, known in module["images"].items()
@@ -46,9 +46,9 @@ def digests(root: Path, paths: Iterable[Path]) -> dict[str, str]:
 
 
 def source_digest(path: Path) -> str:
-    """Return the SHA-256 of a source's tokens: other comments need no other image.
+    """Return the SHA-256 of a source's tokens: a changed comment needs no new image.
 
-    A source whose image holds line numbers is taken byte by byte.
+    The digest covers all bytes of a source whose image holds line numbers.
     """
     tokens = c_code(path.read_text("utf-8"))
     if _WITH_LINES.intersection(tokens):

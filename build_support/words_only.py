@@ -42,7 +42,7 @@ CODE_BLOCK = re.compile(r"^```.*?^```|^    .*?$", re.DOTALL | re.MULTILINE)
 
 
 class _WithoutWords(ast.NodeTransformer):
-    """Drops docstrings, and the words of messages but not the values in them."""
+    """Drops docstrings and the words of messages, but keeps the values in messages."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         """Drop a string that stands alone."""
@@ -75,7 +75,7 @@ class _WithoutWords(ast.NodeTransformer):
 
 
 class _WithoutMessages(_WithoutWords):
-    """Drops every text that is no identifier."""
+    """Drops every string that is no identifier."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """Drop a text."""
@@ -151,7 +151,7 @@ CODE_OF: dict[str, Callable[[str], list[str]]] = {
 
 
 def differences(name: str, before: str, after: str) -> Iterator[str]:
-    """Yield what differs between two versions of a file besides words."""
+    """Yield the differences between two versions of a file other than words."""
     code = CODE_OF.get(PurePath(name).suffix, str.splitlines)
     lines = difflib.unified_diff(code(before), code(after), lineterm="", n=1)
     yield from (f"{name}: {line}" for line in list(lines)[2:])

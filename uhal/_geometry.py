@@ -29,7 +29,7 @@ def refuse_geometry(function: Function, grid: object, block: object, shared: obj
 
 
 def refuse_call(function: Function) -> NoReturn:
-    """Raise: the kernel was called without a launch geometry."""
+    """Raise the error of a kernel called without a launch geometry."""
     refuse(
         f"{function.name}, geometry",
         f"expected a grid and a block: {function.name}[grid, block](…), got none",
@@ -41,7 +41,7 @@ def refuse_call(function: Function) -> NoReturn:
 def find_geometry_fault(
     function: Function, grid: object, block: object, shared: object
 ) -> tuple[str, str] | None:
-    """Return (what, problem) of the first fault, `None` when the launch may go ahead."""
+    """Return (what, problem) of the first fault, `None` for a valid launch."""
     limits = function.context.limits
     attributes = function.attributes
     return (
@@ -58,7 +58,7 @@ def find_geometry_fault(
 def read_extended(
     function: Function, config: LaunchConfig, grid: tuple[int, int, int]
 ) -> tuple[tuple[int, int, int] | None, bool, int | None]:
-    """Return (cluster, cooperative, priority) of a launch of `grid` blocks, or raise the fault."""
+    """Return (cluster, cooperative, priority) of a launch of `grid` blocks; raise on a fault."""
     cluster = None
     if config.cluster is not None:
         cluster = _read_cluster(function, config.cluster, grid)

@@ -40,7 +40,7 @@ def require_first_import(module: str) -> None:
     Objects of the first import live on in the compiled part. A second import would make other
     classes of the same names, which the first refuses.
     """
-    # Kept where deleting uhal's modules does not reach.
+    # Kept in a place that deleting uhal's modules does not affect.
     imported = sys.__dict__.setdefault("_uhal_imported", set())
     if module in imported:
         raise ImportError(

@@ -14,7 +14,7 @@ POINTER_BYTES = 8
 
 @dataclass(frozen=True)
 class Parameter:
-    """One kernel parameter. `None` is an unknown fact."""
+    """A kernel parameter. `None` stands for an unknown fact."""
 
     index: int
     name: str | None = None
@@ -47,8 +47,8 @@ class Parameter:
         """One character for the compiled lane.
 
         Returns a scalar's dtype code, `n` or `N` for integers of unknown sign of 4 or 8 bytes, or
-        `P` for a pointer. Else `V` for an aggregate, `S` for any other scalar of unknown dtype, `U`
-        if unknown.
+        `P` for a pointer. Otherwise `V` for an aggregate, `S` for other scalars of unknown dtype,
+        `U` if unknown.
         """
         if self.kind == "scalar" and self.dtype is not None:
             return self.dtype.code

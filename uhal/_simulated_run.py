@@ -39,12 +39,12 @@ _SHOWN = 8
 
 
 class ArgumentError(Exception):
-    """An argument cannot be understood; the text names the expected form."""
+    """An argument is invalid; the message names the expected form."""
 
 
 @dataclass
 class Buffer:
-    """A buffer as the command line asks for it."""
+    """A buffer requested on the command line."""
 
     dtype: DType
     start: np.ndarray[Any, Any] | None
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, library: Path) -> int:
             "UHAL_SIM_CHECK": options.check,
             "UHAL_SIM_REPORT": "stderr",
             "UHAL_SIM_SEED": str(seed),
-            # An allocation of its own for each buffer, so that leaving one shows.
+            # Each buffer is a separate allocation, so that accesses outside of it are reported.
             "UHAL_POOL": "direct",
         }
     )

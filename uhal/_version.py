@@ -1,3 +1,3 @@
-"""The version, said once. The packaging metadata reads it from here."""
+"""The version of uhal. The packaging metadata reads it from here."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Every exception and warning uhal raises, and the way a native code becomes one.
+"""All exceptions and warnings of uhal, and their construction from native codes.
 
 Each class also derives from Python's own (`ValueError`, `MemoryError`, …). The code→class tables
 live in the backends; this module knows no vendor and imports only records of `uhal`.
@@ -17,7 +17,7 @@ class DeviceError(RuntimeError):
     """Base of every uhal exception: something was refused or failed.
 
     `backend` is the backend's name, `call` the native function, `code` its result and `name` the
-    vendor's name for that code; each is `None` where there is none.
+    vendor's name for that code; each is `None` if unknown.
     """
 
     candidates: tuple[Launch, ...] = ()
@@ -39,7 +39,7 @@ class DeviceError(RuntimeError):
         self.name = name
 
     def __str__(self) -> str:
-        # KeyError would print a repr and OSError an errno; the message is always the plain text.
+        # KeyError would print a repr and OSError an errno; the message must be the plain text.
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ class NotSupportedError(DeviceError, NotImplementedError):
 
 
 class KernelAssertionError(DeviceError, AssertionError):
-    """An `ASSERT` in a kernel was false. The kernel has gone on, and the device lives."""
+    """An `ASSERT` in a kernel was false. The kernel continued, and the device stays usable."""
 
 
 class CaptureError(DeviceError):
@@ -98,9 +98,9 @@ class CaptureError(DeviceError):
 
 
 class NoDeviceError(DeviceError):
-    """No backend has the device that was asked for.
+    """No backend has the requested device.
 
-    `records` holds one `BackendRecord` per backend looked at; the message prints them one a line.
+    `records` holds a `BackendRecord` for each backend examined; the message prints one per line.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ def _from_python(backend: ErrorTable, call: str) -> DeviceError:
     if isinstance(failure, DeviceError):
         return failure
     if not isinstance(failure, Exception):
-        raise failure  # an interrupt stays one
+        raise failure  # an interrupt is raised unchanged
     error = DeviceError(
         f"{call}: {type(failure).__name__}: {_sentence(str(failure) or 'it says no more')}",
         backend=backend.name,

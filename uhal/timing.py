@@ -20,7 +20,7 @@ MOST_CALLS = 1 << 20
 
 @dataclass(frozen=True)
 class Timing:
-    """Median times of one call, in seconds. `str` gives one line."""
+    """Median times of a call, in seconds. `str` gives a line of text."""
 
     device_time: float
     """Time on the device, between events around many calls."""
@@ -58,11 +58,11 @@ def bench(
     """Time calls of `function(*arguments)`, which enqueues work on a stream.
 
     `stream` is the stream that the function uses, by default the current device's default stream.
-    Some calls warm up caches; then samples of many calls take about `seconds` in all. `nbytes` is
-    the number of bytes that a call reads and writes, for `Timing.gigabytes_per_second`.
+    The first calls warm up caches. Then samples of many calls take about `seconds` in all. `nbytes`
+    is the number of bytes that a call reads and writes, for `Timing.gigabytes_per_second`.
 
     Waits for the stream. Raises `ArgumentTypeError` and `ArgumentValueError` for wrong arguments,
-    and what the function raises. Garbage collection pauses meanwhile.
+    and any exception of the function. Garbage collection is off during the measurement.
     """
     if not callable(function):
         raise ArgumentTypeError(
@@ -93,7 +93,7 @@ def bench(
         if collects:
             gc.enable()
     device = [sample[0] for sample in samples]
-    import statistics  # it loads decimals and fractions, which programs seldom need
+    import statistics  # importing it loads decimals and fractions, which programs seldom need
 
     lower, median, upper = statistics.quantiles(device, n=4)
     return Timing(
@@ -109,7 +109,7 @@ def bench(
 def _calls_of_a_sample(
     function: Callable[..., object], arguments: tuple[Any, ...], stream: Stream, seconds: float
 ) -> int:
-    """Double the calls until a sample takes the time."""
+    """Double the number of calls until a sample takes long enough."""
     calls = 1
     while calls < MOST_CALLS:
         begun = time.perf_counter()

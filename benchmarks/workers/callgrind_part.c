@@ -1,4 +1,4 @@
-/* A part of a program that callgrind counts. What is outside of one runs many times as fast. */
+/* A part of a program that callgrind counts. The code outside of it runs many times as fast. */
 #include <valgrind/callgrind.h>
 
 void begin(void) {

@@ -1,4 +1,4 @@
-"""What a driver's calls cost from C: the floor of every other row."""
+"""Cost of a driver's calls from C: the lower bound of every other row."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def forms_of(
             queue=queue,
             **names,
         )
-        # Where a buffer lies, only the kernel knows.
+        # Only the kernel knows a buffer's address.
         counts.take()
         call(1)
         checksum = counts.take()["checksum"]

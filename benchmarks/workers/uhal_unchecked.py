@@ -1,4 +1,4 @@
-"""uhal with a `uhal._lane` without checks and ledger, to measure their cost."""
+"""uhal with a `_lane` built without checks and ledger, to measure their cost."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Page(HTMLParser):
                 continue
             if name in ("id", "name"):
                 self.places.add(value)
-            # Links of a drawing are within it.
+            # Links of a drawing lead to its own parts.
             elif name in ("href", "src") and tag in ("a", "img", "link", "script", "iframe"):
                 self.links.append(value)
 

@@ -1,4 +1,4 @@
-"""Which public names a page of the reference shows, and where the others go.
+"""Finds the public names that each page of the reference shows.
 
 A page lists them in a block of names, which is replaced by Sphinx's own directives:
 
@@ -6,8 +6,8 @@ A page lists them in a block of names, which is replaced by Sphinx's own directi
     Device Stream Event
     ```
 
-A block `{public-rest}` shows all names of a module's `__all__` that no page lists. So a new name is
-on the site before anybody has found its best place.
+A block `{public-rest}` shows all names of a module's `__all__` that no page lists. So a new name
+appears on the site before a page lists it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def public_names(module: str) -> list[str]:
 
 
 def home(module: str, name: str) -> str | None:
-    """Return the full name under which `uhal` or `ubridge` have the same object."""
+    """Return the full name under which `uhal` or `ubridge` exports the same object."""
     found = getattr(importlib.import_module(module), name)
     for package in PACKAGES:
         held = importlib.import_module(package)

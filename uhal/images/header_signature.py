@@ -40,12 +40,12 @@ def read_signature(entry: str, constant: bytes) -> Signature:
         reported = signature_of(entry, text, facts)
     except ArgumentValueError as error:
         raise InvalidImageError(f"{PREFIX}{entry}: {error}") from error
-    # Where parameters lie is the image's to say.
+    # Only the image knows the parameters' offsets.
     return Signature((replace(one, offset=None, source=SOURCE) for one in reported), entry)
 
 
 def with_header(image: Signature, constants: Mapping[str, bytes]) -> Signature:
-    """Return a kernel's signature, merged with its constant among `constants`, by entry.
+    """Return a kernel's signature, merged with its constant in `constants` (by entry).
 
     Raises `InvalidImageError` if the two contradict each other.
     """

@@ -1,4 +1,4 @@
-"""Advice about texts of kernels that compilers refuse in words of their own."""
+"""Advice about kernel sources that compilers refuse with unclear messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of one user with code that this process will run.
+"""Folders of one user, for code that this process will run.
 
 Nobody else may write to such a folder. The translator of the simulated CUDA driver imports nothing
 of uhal and has the same rules in `simulators/ptx/cache.py`.
@@ -15,7 +15,7 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def user_cache(name: str) -> Path:
-    """Return uhal's folder of this name in the user's cache. `OSError` without a home."""
+    """Return uhal's folder of this name in the user's cache. `OSError` without a home folder."""
     base = os.environ.get("XDG_CACHE_HOME") or ""
     try:
         cache = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
@@ -48,7 +48,7 @@ def private_folder(folder: Path) -> Path:
 
 
 def read_own(path: Path, most: int) -> bytes | None:
-    """Return the contents of this user's file, `None` for anything else and for more bytes.
+    """Return the contents of this user's file; `None` for any other file or a longer one.
 
     Links are not followed; a FIFO or a device in its place is not waited for.
     """

@@ -1,12 +1,13 @@
-"""Tells pointers from integers among the 64-bit parameters of a PTX kernel, by how they are used.
+"""Classifies the 64-bit parameters of a PTX kernel by use, as pointers or integers.
 
 A parameter is followed through moves, `cvta`, additions and selections. One that arrives where an
 instruction takes a memory address is a pointer; one that is multiplied, shifted left, converted to
-a float, compared with a plain number or added to a known pointer is an integer. Whatever shows
-neither stays unknown: nothing here guesses.
+a float, compared with a plain number or added to a known pointer is an integer. A parameter without
+such a use stays unknown: nothing here guesses.
 
-What a register may hold is a set of *sums*; a sum is the set of parameters added up in it. Order
-of statements is ignored, so a register that a loop assigns twice holds the sums of both.
+A register may hold any of a set of *sums*; a sum is the set of parameters added up in it. The order
+of statements is ignored, so a register that a loop assigns twice holds the sums of both
+assignments.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ class _Evidence:
 
 
 def classify_words(words: Mapping[str, int], body: Sequence[str]) -> dict[int, AddressUse]:
-    """Say of the 64-bit parameters `words` (name to index) which are pointers, which integers.
+    """Classify the 64-bit parameters `words` (name to index) as pointers or integers.
 
-    `body` is the kernel's statements without comments. Indices that are not in the answer show
-    no use that tells.
+    `body` is the kernel's statements without comments. Indices missing from the result have no
+    decisive use.
     """
     if not words or len(body) > MAX_STATEMENTS:
         return {}
@@ -80,7 +81,7 @@ def classify_words(words: Mapping[str, int], body: Sequence[str]) -> dict[int, A
 
 
 def parse_instruction(text: str) -> Instruction | None:
-    """Read a statement; `None` for a directive, or for one too long to be followed."""
+    """Read a statement; `None` for a directive or a statement too long to follow."""
     found = _STATEMENT.match(text) if len(text) <= MAX_CHARACTERS else None
     if found is None:
         return None
@@ -108,7 +109,7 @@ class _Registers:
         self._fixed = set(opaque)
 
     def follow(self, instructions: Iterable[Instruction]) -> bool:
-        """Collect the sums until nothing new turns up. False when that takes too long."""
+        """Collect sums until a pass adds none. False if that takes too many passes."""
         followed = [one for one in instructions if one.name not in ("st", "red")]
         for _ in range(MAX_PASSES):
             changed = False
@@ -217,7 +218,7 @@ def _conclude(evidence: _Evidence) -> dict[int, AddressUse]:
     pointers.update(one for held in evidence.addresses if len(held) == 1 for one in held)
     integers = set(evidence.calculated)
     for held in evidence.addresses:
-        # An address has one pointer in it; the other summands are numbers.
+        # An address contains one pointer; the other summands are numbers.
         if held & pointers:
             integers |= held - pointers
     integers -= pointers

@@ -1,4 +1,4 @@
-"""Devices over time: when each worked, why it did not, and what memory was in use."""
+"""Timeline of devices: busy times, reasons for idle times, and memory in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LISTED = 10
 
 @dataclass(frozen=True)
 class Gap:
-    """A device that had begun to work and had nothing to do, in nanoseconds."""
+    """An idle interval of a device after its first work, in nanoseconds."""
 
     begin: int
     length: int
@@ -63,10 +63,10 @@ class Memory:
 
 
 def uses(records: Records) -> list[Use]:
-    """Return how each device that did something spent its time."""
+    """Return busy and idle times of each device that did any work."""
     rows = records.of("launch", "work", "replay", *COPIES)
     rows = rows[rows["device_end"] != 0]
-    # A replay whose parts have times of their own is their sum.
+    # A replay is the sum of its parts if these have times.
     whole = rows["kind"] == KINDS.index("replay")
     parts = np.unique(rows["parent"])
     rows = rows[~(whole & np.isin(rows["number"], parts))]
@@ -83,7 +83,7 @@ def _use(records: Records, device: int, rows: Columns, waits: Columns) -> Use:
     reached = np.maximum.accumulate(rows["device_end"])
     lengths = rows["device_begin"][1:] - reached[:-1]
     at = np.flatnonzero(lengths > 0)
-    # Work whose call returned late was given late; the call itself is the host's time.
+    # Work counts as enqueued when its call returned; the call itself is the host's time.
     given = np.minimum(rows["host_end"][1:][at], rows["device_begin"][1:][at])
     host = np.clip(given - reached[at], 0, None)
     lengths = lengths[at]

@@ -2,8 +2,8 @@
 
 The format is described in "Trace Event Format" (Google, 2016): complete events `X`, counters `C`,
 names `M`, and flows `s` → `f` from the call on the host to the work on the device. Times are
-microseconds with three decimals. A process stands for the host, one for each device; a thread of
-those is a stream.
+microseconds with three decimals. The host and each device are processes; the threads of a device
+are its streams.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CALLS = {
 
 
 def write(profile: Results, path: Path) -> Path:
-    """Write the trace; compressed where the name ends in `.gz`."""
+    """Write the trace, compressed if the name ends in `.gz`."""
     with _opened(path) as file:
         file.write('{"displayTimeUnit":"ns","otherData":')
         json.dump({"producer": f"uhal {__version__}"}, file)
@@ -99,7 +99,7 @@ def _named(what: str, pid: int, tid: int, name: str) -> Event:
 
 
 def _thread(ident: int) -> int:
-    """An id of a thread as the format has them: 32 bits."""
+    """A thread id of the format, with 32 bits."""
     return int(ident ^ (ident >> 32)) & 0x7FFFFFFF
 
 

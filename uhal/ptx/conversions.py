@@ -34,7 +34,7 @@ def convert(value: object, to: Type) -> Value:
 
 
 def _of_bfloat(value: Value, to: Type) -> Value:
-    """By way of f32, of which bf16 is the upper half; older devices have nothing else."""
+    """Through f32, whose upper half is a bf16; older devices have no direct conversion."""
     if to is bf16:
         return unary("cvt.rn.bf16.f32", convert(value, f32), bf16)
     wide = unary("cvt.u32.u16", value, u32)
@@ -42,7 +42,7 @@ def _of_bfloat(value: Value, to: Type) -> Value:
 
 
 def bits_as(value: Value, to: Type) -> Value:
-    """Return the same bits as a value of another type of that width."""
+    """Return the same bits as a value of another type of equal width."""
     expect(value, "bits_as", "a number", NUMBERS, "Use `select` of a predicate.")
     if not isinstance(to, Type) or to.register != value.type.register or to.value_type is not to:
         hint = f"Convert with {value.type}(…)."
@@ -53,7 +53,7 @@ def bits_as(value: Value, to: Type) -> Value:
 
 
 def rounded(value: Value, how: str, operation: str) -> Value:
-    """Round a float to a whole number, kept as a float; `how` is PTX's `rni`, `rmi`, …."""
+    """Round a float to an integral float; `how` is PTX's `rni`, `rmi`, …."""
     expect(value, operation, "f16, f32 or f64", (f16, f32, f64))
     return unary(f"cvt.{how}.{value.type.ptx}.{value.type.ptx}", value)
 

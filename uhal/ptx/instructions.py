@@ -3,8 +3,8 @@
 A pattern spells an opcode with its modifiers. Braces hold alternatives; an empty alternative makes
 the modifier optional: `add{.rn,.rz,}{.ftz,}.f32`. The builder checks and types instructions by this
 table, the reference page lists it, and the simulated driver attaches its handlers to the keys.
-The PTX ISA manual, version 9.0, has the sections. This module imports nothing of uhal, so that
-the simulator's translator can load it alone.
+Section numbers are from the PTX ISA manual, version 9.0. This module imports nothing of uhal, so
+that the simulator's translator can load it alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Form:
         return ("".join(choice) for choice in product(*self.parts()))
 
     def allows(self, spelling: str) -> bool:
-        """Say whether a spelling is one of the form's."""
+        """Say whether the form allows a spelling."""
         # Compiling an expression for each form would take longer than building a kernel.
         reached = {0}
         for choices in self.parts():
@@ -74,7 +74,7 @@ _BY_NAME: dict[str, list[Form]] = {}
 
 @functools.lru_cache(maxsize=4096)
 def find(spelling: str) -> Form | None:
-    """Return the form an instruction is of, `None` when the table has none."""
+    """Return an instruction's form, `None` if the table has none."""
     name = spelling.partition(".")[0]
     if name in ("atom", "red"):
         spelling = _in_order(spelling)

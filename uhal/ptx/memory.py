@@ -24,7 +24,7 @@ Index = Any
 
 @dataclass(frozen=True)
 class Pointer:
-    """An address of elements of one type in one space of memory. Made by arrays and parameters."""
+    """Pointer to elements of one type in one memory space. Made by arrays and parameters."""
 
     of: Type
     space: str
@@ -46,7 +46,7 @@ class Pointer:
         self.store(index, value)
 
     def __add__(self, elements: Index) -> Pointer:
-        """Return the pointer that many elements further."""
+        """Return the pointer advanced by a number of elements."""
         return self.at(elements)
 
     def __iter__(self) -> NoReturn:
@@ -59,7 +59,7 @@ class Pointer:
         return moved if value is None else replace(moved, base=self._moved(value))
 
     def load(self, index: Index = 0, count: int = 1, how: str = "") -> Any:
-        """Load an element, or a tuple of `count` that lie side by side.
+        """Load an element, or a tuple of `count` adjacent elements.
 
         `how` is PTX's word for order or cache: `volatile`, `relaxed.gpu`, `cg`, `nc`.
         """
@@ -70,7 +70,7 @@ class Pointer:
         return emitted_list(builder, of, count, spelling, self.address(index))
 
     def store(self, index: Index, value: Operand | Sequence[Operand], how: str = "") -> None:
-        """Store an element, or a sequence of 2 or 4 side by side.
+        """Store an element, or 2 or 4 adjacent elements.
 
         `how` is PTX's word for order or cache: `volatile`, `relaxed.gpu`, `release.gpu`, `cs`.
         """
@@ -90,10 +90,10 @@ class Pointer:
         compare: Operand | None = None,
         how: str = "",
     ) -> Value:
-        """Change an element by one atomic operation; return its value from before.
+        """Change an element by one atomic operation; return its previous value.
 
         Operations: `add min max and or xor exch inc dec`, and `cas`, which stores `value` where
-        the element equals `compare`. `how` is PTX's order and scope, as `relaxed.cta`.
+        the element equals `compare`. `how` is PTX's order and scope, for example `relaxed.cta`.
         """
         builder = check(self.base, "atomic")
         self._require_writable("atomic")
@@ -114,7 +114,7 @@ class Pointer:
         return emitted(builder, self.of.value_type, spelling, self.address(index), *texts)
 
     def generic(self) -> Pointer:
-        """Return the same address as one of any space, which device functions take."""
+        """Return the generic address of the pointer, which device functions take."""
         if self.space == "generic":
             return self
         builder, base = check(self.base, "generic"), self.base
@@ -234,10 +234,10 @@ def named_array(
 
 
 def shared(of: Type, *extents: int) -> Pointer:
-    """Make an array in the block's shared memory, of extents known now.
+    """Make an array in the block's shared memory, with extents fixed at compile time.
 
-    At most 48 KiB in all arrays of a kernel; `dynamic_shared` has more. Its content is undefined
-    when the block begins.
+    All shared arrays of a kernel have at most 48 KiB; `dynamic_shared` has more. Its content is
+    undefined when the block begins.
     """
     builder = current("shared")
     kind, nbytes = _elements(of, extents, "shared")
@@ -252,7 +252,7 @@ def shared(of: Type, *extents: int) -> Pointer:
 
 
 def dynamic_shared(of: Type) -> Pointer:
-    """Return the shared memory whose bytes each launch gives: `f[grid, block, shared](…)`."""
+    """Return the shared memory whose size each launch sets: `f[grid, block, shared](…)`."""
     builder = current("dynamic_shared")
     kind, _ = _elements(of, (), "dynamic_shared")
     line = ".extern .shared .align 16 .b8 uhal_dynamic_shared[];"
@@ -263,7 +263,7 @@ def dynamic_shared(of: Type) -> Pointer:
 
 
 def local(of: Type, *extents: int) -> Pointer:
-    """Make an array of each thread's own, in local memory; undefined until it is written."""
+    """Make an array for each thread, in local memory; undefined until it is written."""
     builder = current("local")
     kind, nbytes = _elements(of, extents, "local")
     symbol = builder.symbol("local")
@@ -272,7 +272,7 @@ def local(of: Type, *extents: int) -> Pointer:
 
 
 def constant(of: Type, values: Sequence[float] | np.ndarray[Any, Any]) -> Pointer:
-    """Make a table of constants in constant memory: 64 KiB in all tables of a module."""
+    """Make a table in constant memory; all tables of a module have at most 64 KiB."""
     builder = current("constant")
     table = np.asarray(values)
     kind, nbytes = _elements(of, table.shape or (1,), "constant")
@@ -308,8 +308,8 @@ def module_variable(of: Type, count: int, name: str) -> Pointer:
 def copy_async(to: Pointer, source: Pointer, nbytes: int = 16, used: Operand | None = None) -> None:
     """Begin to copy 4, 8 or 16 bytes from global to shared memory.
 
-    Only the first `used` bytes are read; zeros fill up the others. Done after `copies_wait`, for
-    other threads after a `barrier` too.
+    Only the first `used` bytes are read; zeros fill up the others. The copy is done after
+    `copies_wait`; other threads also need a `barrier`.
     """
     builder = current("copy_async")
     require(to, "copy_async", "shared")
@@ -321,10 +321,10 @@ def copy_async(to: Pointer, source: Pointer, nbytes: int = 16, used: Operand | N
 
 
 def copies_commit() -> None:
-    """Make the copies begun since the last call one group."""
+    """Group the copies begun since the last call."""
     current("copies_commit").emit("cp.async.commit_group")
 
 
 def copies_wait(pending: int = 0) -> None:
-    """Wait until at most that many of this thread's latest groups are still under way."""
+    """Wait until at most `pending` of this thread's latest groups are unfinished."""
     current("copies_wait").emit("cp.async.wait_group", str(pending))

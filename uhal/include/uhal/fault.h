@@ -1,14 +1,11 @@
-/* How a kernel tells that it was given an index out of bounds: a record that it writes and the host
- * reads after synchronizing. Plain C, the same bytes for the kernel and for whoever reads them.
- *
- * A module that reports defines a pointer `uhal_fault`, null until somebody stores the address of a
- * record there: memory of the host that the device reaches under that address, all zeros. Without a
- * record nothing is reported. The first faulty work-item writes the record, once; all skip the
- * element. To arm the channel again, set its state to UHAL_FAULT_NONE.
- *
- * A kernel of the host knows its stream. There each faulty stream writes a record of its own behind
- * the first record, whose `streams` counts them, and marks the first record UHAL_FAULT_IN_STREAMS.
- */
+/* Report of an index out of bounds: a record that a kernel writes and the host reads after
+ * synchronizing. Plain C, so that the kernel and its readers use the same bytes. A module that
+ * reports defines a pointer `uhal_fault`, null until somebody stores the address of a record there:
+ * memory of the host that the device reaches under that address, all zeros. Without a record
+ * nothing is reported. The first faulty work-item writes the record, once; all skip the element. To
+ * arm the channel again, set its state to UHAL_FAULT_NONE. A kernel of the host knows its stream.
+ * On the host each faulty stream writes its own record behind the first record and marks the first
+ * record UHAL_FAULT_IN_STREAMS. `streams` of the first record counts the others. */
 #ifndef UHAL_FAULT_H
 #define UHAL_FAULT_H
 
@@ -23,7 +20,7 @@
 struct uhal_fault_record {
     uint32_t state; /* UHAL_FAULT_…; the other fields count once it is UHAL_FAULT_WRITTEN */
     uint32_t streams;  /* number of uhal_stream_fault behind this record; kernels only read it */
-    uint64_t position; /* of the index in the array of indices, row-major */
+    uint64_t position; /* position of the index in the array of indices, row-major */
     int64_t value;     /* the index */
     uint64_t bound;    /* indices are 0 … bound - 1 */
     char entry[UHAL_FAULT_ENTRY_BYTES]; /* the kernel, ended by a zero */
@@ -32,7 +29,7 @@ struct uhal_fault_record {
 struct uhal_stream_fault {
     struct uhal_fault_record record;
     uint64_t stream; /* its native handle */
-    uint64_t launch; /* number of launches before in the stream; a graph is one */
+    uint64_t launch; /* number of earlier launches in the stream; a graph counts as one */
     uint64_t unused[6];
 };
 

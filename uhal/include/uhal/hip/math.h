@@ -1,8 +1,7 @@
-/* <math.h> for device code compiled without a C library and without AMD's device libraries. What
- * the compiler itself makes code of rounds to nearest as IEEE 754 asks, but for the exponentials
- * and logarithms of f32, which it makes for the three ulp that OpenCL allows; the
- * rest of what there is stands in the headers included below.
- */
+/* <math.h> for device code compiled without a C library and without AMD's device libraries.
+ * Functions that the compiler expands round to nearest as IEEE 754 asks. Its f32 exponentials and
+ * logarithms have the three ulp that OpenCL allows. The headers included below have all other
+ * functions. */
 #ifndef UHAL_HIP_MATH_H
 #define UHAL_HIP_MATH_H
 
