@@ -70,8 +70,7 @@ def main(arguments: list[str]) -> int:
 
 
 def changed_files(revision: str = "HEAD") -> list[str]:
-    """Return the files that differ from the revision, and untracked files that git does not
-    ignore."""
+    """Return files that differ from the revision, and untracked files that are not ignored."""
     said = [
         subprocess.run(["git", *command], cwd=ROOT, check=True, capture_output=True, text=True)
         for command in (
