@@ -1,4 +1,4 @@
-// What `dlsym` asks of the rest.
+// Functions that the replaced `dlsym` needs.
 #pragma once
 
 #ifdef __cplusplus
@@ -11,7 +11,7 @@ void *uhal_loader_lookup(void *handle, const char *name);
 // Whether a function of this name may be replaced.
 int uhal_is_replaced(const char *name);
 
-// Ours, which will call `found`; `found` itself when it belongs to no library that we know.
+// Returns our function, which calls `found`; returns `found` itself if its library is unknown.
 void *uhal_replacement(void *found, const char *name);
 
 #ifdef __cplusplus

@@ -30,12 +30,12 @@ enum : int { input_ltoir = 3 };
 
 struct Input {
     int kind;
-    std::string content; // with a zero behind it, which the library counts on where it is text
+    std::string content; // ends with a zero byte, which the library expects of text
     std::string name;
 
     sim::Bytes bytes() const { return {content.data(), content.size()}; }
     bool is_ltoir() const {
-        // As NVRTC 13.5 writes it: a caller may call it "any" kind of input.
+        // The start of NVRTC 13.5's LTO-IR; a caller may declare it as the kind "any".
         constexpr unsigned char magic[] = {0xED, 0x43, 0x4E, 0x7F};
         return kind == input_ltoir || (content.size() > sizeof magic &&
                                        std::memcmp(content.data(), magic, sizeof magic) == 0);
@@ -60,7 +60,7 @@ template <class Change> void with_link(void *handle, Change change) {
     }
 }
 
-// The library takes a cubin as it was made.
+// The library gets a cubin without its attached PTX.
 int add_data(const Library &nvjitlink, void *handle, const Input &input) {
     const auto add = nvjitlink.function<AddData>("nvJitLinkAddData");
     sim::AttachedPtx attached;

@@ -35,13 +35,13 @@ class Call {
 
 CUresult to_result(sim::Status status);
 
-// Answers `code` with words: they are what cuGetErrorString says next on this thread.
+// Returns `code` and keeps `words` for this thread's next cuGetErrorString.
 CUresult refuse(CUresult code, const std::string &words);
 
-// Answers the code of a device's fault; every thread that asks gets its words.
+// Returns the code of a device's fault; every thread that asks gets its words.
 CUresult refuse_fault(CUresult code, const std::string &words);
 
-// Words of this thread's last refusal if it was with this code, else of a fault.
+// Words of this thread's last refusal if it had this code, else of a fault.
 std::string words_for(CUresult code);
 
 template <class Body> CUresult initialized(const char *name, Body body) {
@@ -57,7 +57,7 @@ template <class Body> CUresult in_context(const char *name, Body body) {
 // The stack of contexts of this thread; its last one is current.
 std::vector<CUcontext> &context_stack();
 
-// While one lives, a null stream means this thread's own and not the legacy one.
+// While an instance lives, a null stream means this thread's own stream, not the legacy stream.
 class PerThreadDefault {
   public:
     PerThreadDefault();

@@ -135,7 +135,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     return with_stream(__func__, hStream, [&](Call &call, Stream &stream) {
-        // A capture into a graph of the program needs no output for the graph.
+        // A capture into the program's own graph needs no output parameter.
         const bool into_given = stream.capture != nullptr && stream.capture->into_given;
         if (phGraph == nullptr && !into_given) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -215,7 +215,7 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dep
         }
         std::vector<size_t> &ends = stream.capture_ends;
         if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
-            // What is taken out of the set need not be joined; the manual says so.
+            // The manual says that nodes taken out of the set need not be joined.
             capture.excused.insert(capture.excused.end(), ends.begin(), ends.end());
             ends.clear();
         }

@@ -9,7 +9,7 @@ using namespace cuda_sim;
 
 namespace {
 
-// What a query of the copy's node answers.
+// Parameters that a query of the copy's node returns.
 std::shared_ptr<NodeDetails> details_of(const Side &destination, const Side &source,
                                         const Extent &extent) {
     const auto details = std::make_shared<NodeDetails>();
@@ -76,7 +76,7 @@ CUresult copy(Call &call, const std::shared_ptr<Stream> &stream, Side destinatio
     return wait_for(call, {{stream->queue, stream->queue->submitted}});
 }
 
-// The sides a call names as device memory must be that, or page-locked memory mapped there.
+// Checks an address that the call names as device memory. Mapped page-locked memory passes too.
 CUresult check_device(Call &call, uint64_t address) {
     const AddressInfo info = info_of(call.driver, address, 1);
     const bool fits =
@@ -167,7 +167,7 @@ CUresult between_contexts(const char *name, const CUDA_MEMCPY3D_PEER *what, CUst
     if (what != nullptr) {
         Driver &driver = Driver::get();
         const sim::Lock lock(driver.scheduler.mutex);
-        // The contexts stand where the other form has nothing.
+        // This form has the contexts in the other form's reserved fields.
         if (driver.contexts.find(static_cast<CUcontext>(what->reserved0)) == nullptr ||
             driver.contexts.find(static_cast<CUcontext>(what->reserved1)) == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;

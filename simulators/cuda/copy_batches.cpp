@@ -7,7 +7,7 @@ using namespace cuda_sim;
 
 namespace {
 
-// When the source may be read: in the stream's order, before the call is back, or at any time.
+// Time at which the source may be read: in stream order, before the call returns, or any time.
 enum class Reading { in_order, in_the_call, any_time };
 
 struct Copy {
@@ -23,11 +23,11 @@ struct Batch {
     const size_t *sizes;
     size_t count;
     const CUmemcpyAttributes *attributes;
-    const size_t *first; // of the copies that each of the attributes is for
+    const size_t *first; // index of the first copy of each attribute
     size_t attributes_count;
 };
 
-// Whether all of it can be understood; `attributes` are for copies in their order, from the first.
+// Whether the batch is well-formed. Its attributes cover the copies in order, from the first.
 bool well_formed(const Batch &batch) {
     if (batch.destinations == nullptr || batch.sources == nullptr || batch.sizes == nullptr ||
         batch.count == 0 || batch.attributes == nullptr || batch.first == nullptr ||
@@ -46,7 +46,7 @@ bool well_formed(const Batch &batch) {
     return std::find(batch.sizes, batch.sizes + batch.count, 0) == batch.sizes + batch.count;
 }
 
-// All copies of a batch, in their order; false when an address of one is wrong.
+// Reads all copies of a batch, in order; returns false when an address is wrong.
 bool read_batch(Driver &driver, const Batch &batch, std::vector<Copy> &copies) {
     for (size_t index = 0; index < batch.count; ++index) {
         const size_t *const kind =
@@ -120,7 +120,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
     const CUresult result =
         copy_batch(__func__, {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}, hStream);
     if (result != CUDA_SUCCESS && failIdx != nullptr) {
-        *failIdx = SIZE_MAX; // the manual's word for a mistake that no single copy made
+        *failIdx = SIZE_MAX; // the manual's value for an error of no single copy
     }
     return result;
 }

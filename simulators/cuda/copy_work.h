@@ -1,4 +1,4 @@
-// What copies are made of: two sides, and how much lies between them.
+// The parts of a copy: two sides and an extent.
 #pragma once
 
 #include "operations.h"
@@ -12,7 +12,7 @@ struct Side {
     uint64_t pitch = 0; // bytes from one row to the next
     uint64_t slice = 0; // and from one slice to the next
     AddressInfo info = {AddressInfo::Kind::invalid, nullptr};
-    std::shared_ptr<std::vector<char>> staged; // rows without gaps, when already read
+    std::shared_ptr<std::vector<char>> staged; // packed rows, if already read
 };
 
 struct Extent {
@@ -26,10 +26,10 @@ struct Extent {
 Side device_side(uint64_t address);
 Side host_side(const void *pointer);
 
-// Finds out what memory a side is; false when it is none, or its rows overlap.
+// Finds the memory of a side; returns false if there is none, or if its rows overlap.
 bool locate(Driver &driver, Side &side, const Extent &extent);
 
-// Reads a source that the host can read, so that the copy does not look at it again.
+// Reads a host-readable source now, so that the copy does not read it again.
 void read_now(Side &side, const Extent &extent);
 
 std::function<sim::Status()> copy_work(Side destination, Side source, Extent extent,

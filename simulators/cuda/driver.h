@@ -63,14 +63,14 @@ class Driver {
     sim::PtxKernels ptx_kernels;
     // First address and serial number of memory on which synchronous operations always wait.
     std::set<std::pair<uint64_t, uint64_t>> synchronous;
-    uint64_t access_changes = 0; // of which device may touch whose memory
+    uint64_t access_changes = 0; // count of changes to peer access
     std::vector<std::unique_ptr<DeviceState>> devices;
 
     Handles<CUcontext, Context> contexts{0x10};
     Handles<CUstream, Stream> streams{0x11};
     Handles<CUevent, Event> events{0x12};
     Handles<CUmodule, Module> modules{0x13};
-    // Modules that are gone for the program, and the work that may still use them.
+    // Modules that the program unloaded, and the work that may still use them.
     std::vector<std::pair<std::shared_ptr<Module>, std::vector<sim::Point>>> unloaded;
     Handles<CUfunction, Function> functions{0x14};
     Handles<CUlibrary, Library> libraries{0x15};

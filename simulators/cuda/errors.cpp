@@ -140,7 +140,7 @@ CUresult cuGetErrorName(CUresult error, const char **pStr) {
 }
 
 CUresult cuGetErrorString(CUresult error, const char **pStr) {
-    // Lives until this thread asks again; programs copy it.
+    // Valid until this thread's next call; programs copy it.
     thread_local std::string text;
     const auto found = names.find(error);
     if (pStr == nullptr) {

@@ -23,7 +23,7 @@ CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes, s
     return CUDA_SUCCESS;
 }
 
-// The same with the data of the dependencies.
+// Copies a list of nodes as above, and the data of their dependencies.
 CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes,
                     CUgraphEdgeData *edges, size_t *count) {
     if (nodes == nullptr && edges != nullptr) {
@@ -223,7 +223,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
                 return refuse(CUDA_ERROR_INVALID_VALUE, "a stream is capturing into this graph");
             }
             forget_step(call.driver, step);
-            // It keeps its index, by which nodes and executable graphs name steps.
+            // The step keeps its index, by which nodes and executable graphs refer to it.
             step.operation = {};
             step.after.clear();
             step.removed = true;

@@ -58,7 +58,7 @@ CUresult launch(Call &call, const std::shared_ptr<Function> &function, sim::Laun
     if (stream == nullptr) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    // Other than copies and waits, a launch wants everything in the current context.
+    // Unlike copies and waits, a launch needs all its objects in the current context.
     if (stream->context != call.context || function->module->context != call.context) {
         return refuse(CUDA_ERROR_INVALID_HANDLE, "stream and function are of different contexts");
     }
@@ -305,7 +305,7 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
     });
 }
 
-// For the launches of CUDA 3, which are not simulated; PyCUDA sets it before every kind of launch.
+// Only launches of CUDA 3 use it, which are not simulated. PyCUDA calls it before every launch.
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
     const bool fits = x > 0 && y > 0 && z > 0;
     return with_function(__func__, hfunc, [&](Call &, const std::shared_ptr<Function> &) {

@@ -5,12 +5,12 @@
 
 namespace cuda_sim {
 
-// At once: `pool` is null, or one of managed memory.
+// Allocates immediately; `pool` is null or a pool of managed memory.
 CUresult allocate_managed(Call &call, CUdeviceptr *address, size_t bytes,
                           const std::shared_ptr<Pool> &pool);
 
-// What starts at the address, which is managed: after all work of the devices, or in the order of a
-// stream.
+// Frees the managed memory that starts at the address: after all work of the devices, or in stream
+// order.
 CUresult free_managed(Call &call, CUdeviceptr address);
 CUresult free_managed(Call &call, CUdeviceptr address, Stream &stream);
 

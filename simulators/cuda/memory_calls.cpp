@@ -67,7 +67,7 @@ CUresult free_now(Call &call, CUdeviceptr address) {
     }
     const uint64_t serial = allocation->serial;
     if (!allocation->stream_ordered) {
-        // What the device still does may use it; the program may rely on this wait.
+        // Pending work may use the memory, and the program may rely on this wait.
         call.driver.scheduler.wait(call.lock, call.driver.scheduler.pending(owner->device));
         allocation = call.driver.find_allocation(address, 1, nullptr);
         if (allocation == nullptr || allocation->serial != serial) {

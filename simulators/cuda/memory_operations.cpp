@@ -1,4 +1,4 @@
-// Streams that write a word of memory, or wait until one has a value that somebody else writes.
+// Stream operations that write a word of memory, or wait until a word has a given value.
 #include <chrono>
 #include <thread>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A wait or a write of one word, once it is known where the word lies.
+// A wait or a write of one word, after its memory has been located.
 struct WordOperation {
     bool waits;
     bool wide; // 64 bits
@@ -45,7 +45,7 @@ template <class Word> bool try_word(const WordOperation &what, char *view) {
     return true;
 }
 
-// Does it, or tries to: `done` says whether a wait is over.
+// Tries the operation; `done` says whether a wait is over.
 sim::Status attempt(const WordOperation &what, DeviceState &device, bool &done) {
     Driver &driver = Driver::get();
     const sim::Lock lock(driver.scheduler.mutex);
@@ -57,7 +57,7 @@ sim::Status attempt(const WordOperation &what, DeviceState &device, bool &done) 
     done = what.wide ? try_word<uint64_t>(what, view) : try_word<uint32_t>(what, view);
     done = done || device.device.fault != sim::Status::ok;
     if (!done) {
-        // The writer of the value may be on any stream, and be queued only later.
+        // The write may be queued later, on any stream.
         driver.scheduler.make_all_due();
     }
     return sim::Status::ok;

@@ -1,4 +1,4 @@
-// Waits for and writes of words of memory, as streams and the nodes of graphs do them.
+// Waits for words of memory and writes of them, for streams and graph nodes.
 #pragma once
 
 #include "operations.h"

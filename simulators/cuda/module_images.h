@@ -5,18 +5,18 @@
 
 namespace cuda_sim {
 
-// Bytes of an image whose length its own headers tell; 0 for something that is none.
+// Size of an image in bytes, from its headers; 0 when it is no image.
 size_t image_bytes(const void *image);
 
 // "sm_90a", say.
 std::string target_name(const sim::Image &image);
 
-// What of `data` fits the device and this driver; with words in `why` when nothing does.
+// Reads the part of `data` that fits the device and this driver; `why` says why nothing fits.
 CUresult read_image(Driver &driver, const Profile &profile, const void *data, sim::Image &image,
                     std::string &why);
 
-// A file's bytes, with zeros behind them: headers are read before their length is known, and PTX
-// ends with a zero byte. False when it cannot be read.
+// Reads a file and appends zeros: headers are read before their length is known, and PTX ends with
+// a zero byte. Returns false if the file cannot be read.
 bool read_file(const char *path, std::vector<char> &bytes);
 
 } // namespace cuda_sim

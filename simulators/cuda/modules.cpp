@@ -29,7 +29,7 @@ std::string words_of(const sim::TranslatorAnswer &problem) {
     return line + problem.words;
 }
 
-// Said once: counts of a program would lack what nobody counted.
+// Printed once: the program's counts would lack these kernels.
 void advise_on_uncounted_cubins() {
     static bool said = false;
     if (!said) {
@@ -41,7 +41,7 @@ void advise_on_uncounted_cubins() {
     said = true;
 }
 
-// What runs the module's kernels: PTX itself, and for machine code the host build of its source.
+// Makes the executor of the module's kernels: PTX itself, or for machine code the host build.
 CUresult make_executable(Driver &driver, Module &module, JitLog &log) {
     if (module.image.kind == sim::Image::Kind::cubin) {
         std::vector<std::string> entries;
@@ -95,7 +95,7 @@ void unload_module(Call &call, const std::shared_ptr<Module> &module) {
     module->functions.clear();
     module->loaded = false;
     call.driver.modules.remove(module->handle);
-    // Kernels on the way may use its variables.
+    // Queued kernels may still use its variables.
     call.driver.unloaded.emplace_back(
         module, call.driver.scheduler.pending(module->context->device->device));
     release_unloaded(call.driver);
@@ -127,7 +127,7 @@ void release_variables(Module &module) {
 
 namespace {
 
-// Said once, for a program that compiles to cubins gets no further; a report need not be asked for.
+// Printed once, even without a report, because a program that compiles to cubins cannot continue.
 void advise_on_cubins(const sim::Image &image) {
     static bool said = false;
     if (said) {
@@ -163,7 +163,7 @@ CUresult make_kernel(Module &module, const sim::KernelDescription &kernel,
     return refuse(CUDA_ERROR_NOT_SUPPORTED, refused + why);
 }
 
-// Where a variable of a cubin is: in the host build, which gets a device address.
+// Finds a cubin's variable in the host build and gives it a device address.
 CUresult borrow_variable(Module &module, const sim::ImageVariable &variable, uint64_t &address) {
     const auto known = module.variables.find(variable.name);
     if (known != module.variables.end()) {

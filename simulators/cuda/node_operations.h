@@ -17,13 +17,13 @@ CUresult make_operation(Call &call, const CUDA_BATCH_MEM_OP_NODE_PARAMS &what,
                         Operation &operation);
 CUresult make_operation(Call &call, const CUgraphNodeParams &what, Operation &operation);
 
-// For those the program gives a pointer to.
+// For parameters that the program passes by pointer.
 template <class Parameters>
 CUresult make_operation_of(Call &call, const Parameters *what, Operation &operation) {
     return what == nullptr ? CUDA_ERROR_INVALID_VALUE : make_operation(call, *what, operation);
 }
 
-// Whether the context exists; a copy's or fill's own context comes from its addresses.
+// Whether the context exists. Copies and fills take their own context from their addresses.
 bool is_context(CUcontext context);
 
 } // namespace cuda_sim

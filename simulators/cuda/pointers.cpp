@@ -6,7 +6,7 @@ namespace cuda_sim {
 
 namespace {
 
-// Answers one attribute; `data` has the attribute's own type.
+// Writes one attribute to `data`, which has the attribute's own type.
 CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdeviceptr address) {
     DeviceState *owner = nullptr;
     const sim::Allocation *device = driver.find_allocation(address, 1, &owner);
@@ -70,7 +70,7 @@ CUresult answer(Driver &driver, void *data, CUpointer_attribute attribute, CUdev
     }
 }
 
-// What cuPointerGetAttributes writes for memory it knows nothing of.
+// Bytes that cuPointerGetAttributes clears for an attribute of unknown memory.
 size_t attribute_bytes(CUpointer_attribute attribute) {
     switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:

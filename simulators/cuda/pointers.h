@@ -1,4 +1,4 @@
-// What an address is: device memory of which device, page-locked host memory, or the program's own.
+// Facts about addresses: memory of a device, page-locked host memory, or the program's own.
 #pragma once
 
 #include "call.h"
@@ -17,10 +17,10 @@ struct AddressInfo {
     DeviceState *device; // of device memory
 };
 
-// Facts of all of address … address + bytes - 1; memory pinned only in part is pageable.
+// Describes the range address … address + bytes - 1; memory pinned only in part is pageable.
 AddressInfo info_of(Driver &driver, uint64_t address, uint64_t bytes);
 
-// Where the engine finds memory that info_of knows. Null when it is gone by now.
+// Host address of memory known to info_of. Null when the memory is gone by now.
 char *view_of(Driver &driver, uint64_t address, uint64_t bytes, AddressInfo::Kind expected);
 
 // Whether an allocation of managed memory holds the address.
@@ -29,7 +29,7 @@ bool is_managed(Driver &driver, uint64_t address);
 // Whether a program asked that synchronous operations on this memory always wait.
 bool is_synchronous(Driver &driver, uint64_t address);
 
-// Takes a stream-ordered allocation off its pool's books.
+// Subtracts a stream-ordered allocation from its pool's counts.
 void release_from_pool(Driver &driver, const sim::Allocation &allocation);
 
 } // namespace cuda_sim

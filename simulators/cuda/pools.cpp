@@ -1,4 +1,4 @@
-// Memory pools: which one a device uses, their settings, and which other devices may reach their memory.
+// Memory pools: the current pool of a device, pool settings, and access by other devices.
 #include "call.h"
 
 using namespace cuda_sim;
@@ -24,7 +24,7 @@ CUresult put(const std::shared_ptr<Pool> &pool, CUmemoryPool *out) {
     return CUDA_SUCCESS;
 }
 
-// Where memory of this kind is preferred; CU_DEVICE_INVALID for nowhere, which only managed is.
+// Reads the preferred location of memory. Only managed memory may have none: CU_DEVICE_INVALID.
 CUresult read_location(Call &call, const CUmemLocation &location, CUmemAllocationType type,
                        CUdevice &ordinal) {
     const bool managed = type == static_cast<int>(CU_MEM_ALLOCATION_TYPE_MANAGED);
@@ -43,7 +43,7 @@ CUresult read_location(Call &call, const CUmemLocation &location, CUmemAllocatio
                         "only pools of device memory and managed memory are simulated");
 }
 
-// The pools of a location: the default one, and the one in use.
+// Calls `body` with a location's default pool and its current pool.
 template <class Body>
 CUresult with_pools(const char *name, const CUmemLocation *location, CUmemAllocationType type,
                     Body body) {

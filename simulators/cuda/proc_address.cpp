@@ -14,7 +14,7 @@ namespace cuda_sim {
 
 namespace {
 
-// The form of an entry point in which a null stream is the calling thread's own.
+// Form of an entry point for which a null stream is the calling thread's own stream.
 template <auto function> struct PerThread;
 
 template <class... Arguments, CUresult (*function)(Arguments...)> struct PerThread<function> {
@@ -28,8 +28,8 @@ struct EntryPoint {
     const char *name;
     const char *symbol;
     unsigned since;
-    void *function;   // null where it refuses
-    void *per_thread; // null where it makes no difference
+    void *function;   // null: not simulated
+    void *per_thread; // null: no separate form
 };
 
 #define SIMULATED(name, symbol, since)                                                             \
@@ -58,7 +58,7 @@ void *function_of_entry(const EntryPoint &entry, bool per_thread) {
     return per_thread && entry.per_thread != nullptr ? entry.per_thread : entry.function;
 }
 
-// Functions hidden by name, to show what becomes of a program on a driver that lacks one.
+// Functions hidden by name, to test programs on a driver that lacks them.
 bool hidden(const std::string &symbol) {
     static const std::vector<std::string> symbols = sim::Settings::list("CUDA_HIDE", ',');
     return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
@@ -114,7 +114,7 @@ unsigned since(const std::string &symbol) {
     static const std::map<std::string, unsigned> versions = [] {
         std::map<std::string, unsigned> all;
         for (const EntryPoint &entry : entry_points) {
-            // A hidden one is as missing as one that comes in a later version.
+            // A hidden function counts as a function of a later version.
             all[entry.symbol] = hidden(entry.symbol) ? UINT32_MAX : entry.since;
         }
         return all;
@@ -139,8 +139,8 @@ int refuse_unsimulated(const char *symbol, const char *reason) {
 
 using namespace cuda_sim;
 
-// The forms for a thread's own null stream, by their own symbols. What each does is known by its
-// type alone, which a template can say and a function with C's name cannot.
+// The forms for a thread's own null stream, exported under their own symbols. A template derives
+// each body from the function's type, and an ifunc gives it the symbol with C's name.
 extern "C" {
 #define PER_THREAD(name, symbol, since, suffix)                                                    \
     static decltype(&symbol) find_##symbol##suffix() {                                             \
@@ -166,12 +166,12 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
     if (symbolStatus != nullptr && result != CUDA_ERROR_INVALID_VALUE) {
         *symbolStatus = status;
     }
-    // This form answers by the pointer and the status.
+    // This form reports a missing function by the pointer and the status.
     return result == CUDA_ERROR_NOT_FOUND ? CUDA_SUCCESS : result;
 }
 
-// Tables of functions that NVIDIA's libraries share among themselves and do not document. NVRTC
-// asks for one and does without when told that there is none.
+// NVIDIA's libraries share undocumented tables of functions. NVRTC asks for a table and works
+// without it.
 CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId) {
     if (ppExportTable == nullptr || pExportTableId == nullptr) {
         return CUDA_ERROR_INVALID_VALUE;

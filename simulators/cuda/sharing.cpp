@@ -1,4 +1,4 @@
-// Memory shared with other processes. The handle says where the other one's memory file is.
+// Memory shared with other processes. A handle names the owner's process and its memory file.
 #include <unistd.h>
 
 #include <cstring>

@@ -15,8 +15,8 @@ struct Device {
 
     const int ordinal;
     DeviceMemory memory;
-    std::set<const Device *> peers; // whose memory its kernels may touch
-    Status fault = Status::ok;      // once set, for good
+    std::set<const Device *> peers; // devices whose memory its kernels may touch
+    Status fault = Status::ok;      // never cleared once set
     std::string fault_text;
 };
 

@@ -47,8 +47,8 @@ bool has_variables(const uhal_host_module &module) {
                        [](const uhal_host_global *global) { return global != nullptr; });
 }
 
-// A second copy of a library in the process, with variables of its own: the loader tells libraries
-// apart by file, so the copy gets a new one.
+// Loads a second copy of a library, with variables of its own. The loader tells libraries apart by
+// file, so the copy gets a new file.
 void *load_copy(const std::string &path) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)), {});
@@ -58,9 +58,9 @@ void *load_copy(const std::string &path) {
     }
     void *library = nullptr;
     if (write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size())) {
-        // dlopen takes a name it has seen for the library it had then, and descriptor numbers
-        // recur; so each name is spelled differently: the "./" in it are the bits of a counter and
-        // of its address, for a process may hold several simulated drivers.
+        // dlopen returns the earlier library for a known name, and descriptor numbers recur. So
+        // each name is spelled differently: its "./" parts encode the bits of a counter and of the
+        // counter's address, because a process may hold several simulated drivers.
         static std::atomic<uint64_t> counter{0};
         std::string name = "/proc/self/fd/";
         for (uint64_t word : {reinterpret_cast<uint64_t>(&counter), counter.fetch_add(1)}) {

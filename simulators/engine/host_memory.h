@@ -12,14 +12,15 @@ struct HostRange {
     uint64_t address;
     uint64_t bytes;
     unsigned flags;
-    bool registered; // the program's own memory, not ours to free
+    bool registered; // the program's memory: never freed here
     uint64_t mapped_bytes;
     uint64_t serial;
 };
 
 class HostMemory {
   public:
-    // Page-locked memory, followed by a page nobody may touch. Null when the system has no more.
+    // Returns page-locked memory with an inaccessible page behind it. Null if the system has no
+    // more.
     void *allocate(uint64_t bytes, unsigned flags);
     void release(uint64_t address);
 

@@ -14,19 +14,19 @@ class Instruments {
     // Calls named in UHAL_SIM_FAIL, `call:nth:code` separated by commas.
     explicit Instruments(std::string &complaint);
 
-    // The nth call of that name from now on answers `code`, once; several may be planned. A code of
-    // 0 takes all of them back.
+    // Makes the nth later call of that name return `code` once; several failures may be planned. A
+    // code of 0 cancels the failures planned for that name.
     void fail(const std::string &call, unsigned nth, int code);
 
-    // Counts one call; the code it must answer with, 0 to go on.
+    // Counts one call; returns the code that the call must return, or 0 to go on.
     int on_call(const char *call);
 
     // Words for the last refusal on this thread. Kept until the next one.
     static void say(const std::string &text);
     static const std::string &said();
 
-    // Words for the latest fault of a device, by its code. Any thread may ask: a program may wait in
-    // one and ask in another.
+    // Words for the latest fault of a device, by its code, for every thread: a program may wait on
+    // one thread and ask on another.
     static void say_fault(int code, const std::string &text);
     static std::string fault_said(int code);
 

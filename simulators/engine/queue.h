@@ -25,16 +25,16 @@ struct Point {
 struct Task {
     // Called without the lock. Anything but ok is a fault: the device is lost.
     std::function<Status()> work;
-    // It may not start before all of these are reached.
+    // The task starts after all of these points are reached.
     std::vector<Point> after;
-    // Calls the program back, on a thread of its own so that a slow one holds up only its queue.
+    // Calls the program back on a separate thread, so that a slow call delays only its queue.
     bool calls_back = false;
 };
 
 // Only the scheduler changes it, under its lock.
 class Queue {
   public:
-    // Tasks a queue holds before whoever adds one more has to wait.
+    // Tasks that a queue holds; adding another one waits.
     static constexpr uint64_t capacity = 1024;
 
     explicit Queue(Device &owner) : device(owner) {}

@@ -1,4 +1,4 @@
-// All the memory a kernel may touch, as the PTX run time wants to know it.
+// All memory a kernel may touch, in the form that the PTX run time reads.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class ReachBuilder {
     void add(const Allocation &allocation);
     void add(const HostMemory &memory);
 
-    // For the kernels of a device with that window.
+    // Returns the ranges, for kernels of a device with that window.
     Reach finish(const Window &window);
 
   private:

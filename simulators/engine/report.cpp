@@ -11,7 +11,7 @@ namespace {
 
 std::string target;
 
-// -1 when it cannot be opened, or nobody wants to read.
+// Returns -1 if the file cannot be opened, or if no report is wanted.
 int open_report() {
     if (target == "stderr") {
         return STDERR_FILENO;

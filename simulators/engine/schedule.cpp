@@ -29,7 +29,7 @@ Schedule Schedule::parse(const std::string &text, std::string &complaint) {
 }
 
 unsigned Schedule::due_on_submit() {
-    // Mostly nothing, so that queues grow, and now and then a burst.
+    // Mostly no tasks, so that queues grow, and sometimes a burst.
     static constexpr unsigned steps[] = {0, 0, 0, 0, 1, 1, 2, 8};
     return steps[random_() % std::size(steps)];
 }

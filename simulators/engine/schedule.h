@@ -11,8 +11,8 @@ namespace sim {
 class Schedule {
   public:
     enum class Kind {
-        eager,  // at once
-        lazy,   // only what somebody waits for, and of that the newest first
+        eager,  // immediately
+        lazy,   // only work that somebody waits for, the newest first
         random, // a seeded mixture
     };
 
@@ -24,7 +24,7 @@ class Schedule {
     // How many tasks of randomly chosen queues become due when one more is submitted.
     unsigned due_on_submit();
 
-    // Which of `count` things, listed oldest first, goes next.
+    // Chooses the next of `count` items, which are listed oldest first.
     size_t choose(size_t count);
 
   private:

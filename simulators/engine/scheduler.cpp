@@ -21,7 +21,8 @@ bool Scheduler::calling_back() {
 Point Scheduler::submit(Lock &lock, const std::shared_ptr<Queue> &queue, Task task) {
     start();
     while (queue->submitted - queue->finished >= Queue::capacity) {
-        // More than the one entry needed: waking the other thread for each task would be slow.
+        // Makes a quarter of the queue due, because waking the other thread for each task would be
+        // slow.
         make_due({queue, queue->finished + Queue::capacity / 4});
         progress_.wait(lock);
     }
@@ -106,7 +107,7 @@ void Scheduler::work_forever() {
     }
 }
 
-// Has a relief look after the tasks that are being run: something else is due.
+// Asks a relief thread to watch the running tasks while other work is due.
 void Scheduler::watch() {
     if (running_ == 0 || watching_) {
         return;
@@ -126,7 +127,7 @@ void Scheduler::start_relief() {
 }
 
 void Scheduler::relieve_forever() {
-    // A task that takes longer may be waiting for another one.
+    // A task that takes longer may be waiting for another task.
     constexpr std::chrono::milliseconds patience{5};
     Lock lock(mutex);
     for (;;) {
@@ -171,7 +172,7 @@ bool Scheduler::run_next(Lock &lock) {
 }
 
 std::shared_ptr<Queue> Scheduler::next_queue() {
-    // What a due task waits for is due too; that may make more tasks due, queue by queue.
+    // Predecessors of a due task become due too, one queue at a time.
     for (size_t round = 0; round < active_.size(); ++round) {
         std::vector<std::shared_ptr<Queue>> ready;
         for (const auto &queue : active_) {
@@ -207,7 +208,8 @@ void Scheduler::run(Lock &lock, const std::shared_ptr<Queue> &queue) {
         if (!lost) {
             status = task.work();
         }
-        // What the task held goes before the lock is taken: it may need it.
+        // The task's captured objects are destroyed before the lock is taken: they may need the
+        // lock.
     }
     lock.lock();
     finish(queue, status);
@@ -222,7 +224,7 @@ void Scheduler::finish(const std::shared_ptr<Queue> &queue, Status status) {
     Device &device = queue->device;
     if (status != Status::ok && device.fault == Status::ok) {
         device.fault = status;
-        // Nothing more runs there; the queues empty themselves and nobody waits in vain.
+        // No more tasks run on this device. Its queues empty themselves, so no wait hangs.
         for (const Point &point : pending(device)) {
             make_due(point);
         }

@@ -14,7 +14,7 @@ namespace {
 // Host builds of kernels keep a block's shared memory and registers on the stack.
 constexpr size_t kernel_stack = size_t{64} << 20;
 
-// Where a kernel that recurses without end is caught: on its own stack there is no room left.
+// Signal stack for endless recursion, which leaves no room on the kernel's own stack.
 constexpr size_t handler_stack = size_t{64} << 10;
 
 void *run(void *argument) {

@@ -1,12 +1,12 @@
-// Threads of a simulated driver. They are never joined: a driver library has no moment at which its
-// program is surely done.
+// Threads of a simulated driver. They are never joined, because a driver library cannot know when
+// its program is done.
 #pragma once
 
 #include <functional>
 
 namespace sim {
 
-// Runs `body` on a thread with room on its stack for kernels; it must not throw.
+// Runs `body`, which must not throw, on a thread with a stack large enough for kernels.
 void start_thread(std::function<void()> body);
 
 } // namespace sim

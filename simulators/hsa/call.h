@@ -22,16 +22,16 @@ class Call {
     hsa_status_t refusal_;
 };
 
-// A text that may hold names out of a file, fit for a message: ASCII, the rest as '?'.
+// Makes text from a file fit for a message: ASCII only, with '?' for other bytes.
 std::string printable(std::string text);
 
-// Answers `code` with words: they are what hsa_status_string says next on this thread.
+// Returns `code` and keeps `words` for this thread's next hsa_status_string.
 hsa_status_t refuse(hsa_status_t code, const std::string &words);
 
-// Words of this thread's last refusal if it was with this code.
+// Words of this thread's last refusal if it had this code.
 const std::string &words_for(hsa_status_t code);
 
-// True in a process forked from the one that loaded the library: it has none of the threads.
+// True in a fork of the process that loaded the library: a fork has none of the threads.
 bool forked();
 
 // For functions that cannot answer with a status: prints the error and ends the process, where

@@ -37,7 +37,7 @@ void Callbacks::serve_forever() {
             calling_about_ = call.about;
             lock.unlock();
             call.make();
-            // What it held goes before the lock is taken.
+            // The call's captured objects are destroyed before the lock is taken.
         }
         lock.lock();
         calling_ = false;

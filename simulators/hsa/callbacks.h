@@ -18,8 +18,8 @@ class Callbacks {
     // Runs `call` soon, without the lock; the caller holds it. `about` is the key to withdraw it.
     void post(const void *about, std::function<void()> call);
 
-    // Takes back the calls about something, of everything when it is null, and waits for one that
-    // is being made, unless by the call itself.
+    // Withdraws the calls about `about`; null stands for all calls. Waits for a call in progress,
+    // unless that call itself withdraws.
     void withdraw(Lock &lock, const void *about);
 
   private:

@@ -9,12 +9,12 @@ using namespace hsa_sim;
 
 namespace {
 
-// The agent whose memory an address must be, as the program says.
+// Checks that an address belongs to the agent that the program names.
 hsa_status_t check_owner(Runtime &runtime, const Agent &told, uint64_t address) {
     const Range *range = runtime.ranges.find(address);
     const Agent &owner = range == nullptr ? runtime.cpu() : *range->owner;
     if (runtime.ranges.device_only(address) && range == nullptr) {
-        return HSA_STATUS_SUCCESS; // whose it is nobody knows: the copy meets a fault
+        return HSA_STATUS_SUCCESS; // owner unknown: the copy itself faults
     }
     return &owner == &told ? HSA_STATUS_SUCCESS
                            : refuse(HSA_STATUS_ERROR_INVALID_ARGUMENT,
@@ -177,7 +177,7 @@ hsa_status_t hsa_amd_memory_fill(void *pointer, uint32_t value, size_t count) {
         const bool by_device = range->owner->gpu() || range->allowed.size() > 1;
         const sim::Outcome outcome = sim::run_guarded([&] {
             if (!by_device) {
-                // The real runtime's shortcut for memory that no GPU uses: the lowest byte, each.
+                // For memory that no GPU uses, the real runtime repeats the value's lowest byte.
                 std::memset(filled, static_cast<int>(value & 0xFF), bytes);
                 return;
             }

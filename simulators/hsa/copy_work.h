@@ -14,13 +14,13 @@ struct CopyWork {
     uint64_t fault = 0; // the address behind HSA_STATUS_ERROR_MEMORY_FAULT
 };
 
-// For an engine: memory it may reach. A CPU agent reaches all that the program reaches.
+// Prepares an engine's copy within its reach; a CPU agent reaches all that the program reaches.
 Refusal prepare_copy(Runtime &runtime, const Agent &engine, const CopyShape &shape, CopyWork &work);
 
-// For the program itself, which may reach every allocation and its own memory.
+// Prepares the program's own copy, which may reach every allocation and the program's memory.
 Refusal prepare_program_copy(Runtime &runtime, const CopyShape &shape, CopyWork &work);
 
-// Moves the bytes, without the lock. `ok`, or the memory's error.
+// Moves the bytes without the lock; returns `ok` or the memory's error.
 sim::Outcome move_bytes(const CopyWork &work);
 
 } // namespace hsa_sim

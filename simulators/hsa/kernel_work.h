@@ -1,5 +1,5 @@
-// A kernel's packet made ready to run: its arguments, taken from the kernarg segment where the code
-// object's metadata says they lie, and checked.
+// Prepares a kernel's packet to run. Reads its arguments from the kernarg segment, at the offsets
+// in the code object's metadata, and checks them.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace hsa_sim {
 
-// Addresses as the kernels of an agent may use them.
+// Translates addresses for the kernels of an agent.
 class AgentAddresses : public sim::AddressMap {
   public:
     AgentAddresses(Ranges &ranges, const Agent &agent) : ranges_(ranges), agent_(agent) {}

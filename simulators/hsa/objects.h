@@ -22,7 +22,7 @@
 
 namespace hsa_sim {
 
-// AMD's codes are of another enum, and answered like the rest.
+// AMD's codes belong to another enum; functions return them like the others.
 constexpr auto invalid_memory_pool =
     static_cast<hsa_status_t>(HSA_STATUS_ERROR_INVALID_MEMORY_POOL);
 constexpr auto memory_fault = static_cast<hsa_status_t>(HSA_STATUS_ERROR_MEMORY_FAULT);
@@ -79,7 +79,7 @@ struct Signal {
     hsa_signal_value_t value = 0;
     std::weak_ptr<Queue> rings;      // the queue whose doorbell it is
     std::condition_variable changed; // for the program's waits
-    unsigned waits = 0;              // by the program, its handlers included
+    unsigned waits = 0;              // count of the program's waits and handlers
     bool demanded = false;           // something due waits for it
     std::vector<Producer> producers; // known so far, oldest first
     std::vector<SignalHandler> handlers;
@@ -93,7 +93,7 @@ struct CodeObjectReader {
     hsa_code_object_reader_t handle = {};
     const void *data = nullptr;
     uint64_t bytes = 0;
-    std::vector<unsigned char> file; // where it was read from one
+    std::vector<unsigned char> file; // content, if read from a file
 };
 
 struct Executable;
@@ -105,7 +105,7 @@ struct Symbol {
     std::weak_ptr<Executable> executable;
     Agent *agent = nullptr;
     const sim::HsacoKernel *kernel = nullptr; // null: a variable
-    std::vector<size_t> explicit_arguments;   // indices in the kernel's, in order
+    std::vector<size_t> explicit_arguments;   // indices in the kernel's arguments, in order
     std::shared_ptr<sim::ExecutableModule> module;
     std::shared_ptr<sim::Executable> code; // null until asked for; `refusal` says why not
     std::string refusal;

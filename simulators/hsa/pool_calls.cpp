@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t pcie_link = 2;
 constexpr uint32_t xgmi_link = 4;
 
-// Whether an agent may use memory of a pool, and whether it must be granted access first.
+// Access of an agent to memory of a pool: by default, on request, or never.
 hsa_amd_memory_pool_access_t access_of(const Agent &agent, const Pool &pool) {
     if (&agent == pool.agent) {
         return HSA_AMD_MEMORY_POOL_ACCESS_ALLOWED_BY_DEFAULT;

@@ -31,12 +31,12 @@ struct Dispatch {
     Packet packet = {};
     uint64_t index = 0;
     uint64_t announcement = 0;
-    QueueFences acquired; // the queue's when it was launched
+    QueueFences acquired; // the queue's acquires at the launch
     std::shared_ptr<Symbol> kernel;
 };
 
 struct Queue {
-    hsa_queue_t *abi = nullptr; // what the program sees; never freed, so never another queue's
+    hsa_queue_t *abi = nullptr; // the program's view; never freed, so its address stays unique
     Agent *agent = nullptr;
     hsa_queue_callback_t callback = nullptr;
     void *data = nullptr;
@@ -46,19 +46,19 @@ struct Queue {
 
     // Indices of packets: each is the first packet that has not reached the state.
     uint64_t written = 0;   // reserved by the program
-    uint64_t announced = 0; // told by the doorbell
+    uint64_t announced = 0; // announced by the doorbell
     uint64_t seen = 0;      // complete in memory, completion signal noted
     uint64_t due = 0;       // the schedule lets it start
     uint64_t taken = 0;     // started; its slot is free
 
-    std::deque<uint64_t> announcements; // `announced` after each ring, those not taken through
+    std::deque<uint64_t> announcements; // `announced` after each ring, until the packets are taken
     std::vector<std::shared_ptr<Dispatch>> started;
     QueueFences fences;
 
     Packet *slot(uint64_t index) const {
         return static_cast<Packet *>(abi->base_address) + index % abi->size;
     }
-    // The slot's content, its header first: the program may be writing there.
+    // Reads a slot, its header first, because the program may still be writing it.
     Packet read(uint64_t index) const {
         Packet packet;
         const uint32_t start = __atomic_load_n(&slot(index)->start, __ATOMIC_ACQUIRE);
@@ -68,7 +68,7 @@ struct Queue {
     }
 };
 
-// The packets' memory: page-aligned, and gone when the queue is, so that late writes fault.
+// Memory of the packets: page-aligned, and inaccessible without the queue, so late writes fault.
 bool make_ring(Queue &queue);
 void free_ring(Queue &queue);
 
@@ -86,7 +86,7 @@ struct CopyShape {
     uint64_t height = 1;
     uint64_t depth = 1;
 
-    // From the first byte of a side to its last.
+    // Bytes from the first byte of a side to its last.
     uint64_t extent(const Side &side) const {
         return (depth - 1) * side.slice + (height - 1) * side.pitch + width;
     }
@@ -94,7 +94,7 @@ struct CopyShape {
 
 struct Copy {
     CopyShape shape;
-    Agent *engine = nullptr; // whose engine does it
+    Agent *engine = nullptr; // its copy engine does the work
     std::vector<std::shared_ptr<Signal>> dependencies;
     std::shared_ptr<Signal> completion;
     bool due = false;

@@ -21,7 +21,7 @@ bool make_ring(Queue &queue) {
 }
 
 void free_ring(Queue &queue) {
-    // The addresses stay taken, so that a late write meets no other memory.
+    // The addresses stay reserved, so a late write never reaches other memory.
     mmap(queue.abi->base_address, queue.abi->size * sizeof(Packet), PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }

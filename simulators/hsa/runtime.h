@@ -52,7 +52,7 @@ class Runtime {
     long live(const std::string &kind);
 
   private:
-    // First, because members that come later report to it.
+    // Declared first, because later members report to it.
     std::string complaint_;
 
   public:
@@ -68,7 +68,7 @@ class Runtime {
     const bool integrated; // the GPUs have no memory of their own
     std::vector<EventHandler> event_handlers;
     bool copies_profiled = false;
-    std::string fault_words; // behind the latest queue error or memory fault
+    std::string fault_words; // text of the latest queue error or memory fault
 
     Handles<Signal> signals{0x21};
     Handles<CodeObjectReader> readers{0x22};

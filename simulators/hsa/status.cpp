@@ -63,7 +63,7 @@ const std::map<int, std::string> names = {
 } // namespace
 
 hsa_status_t hsa_status_string(hsa_status_t status, const char **text) {
-    // Lives until this thread asks again; programs copy it.
+    // Valid until this thread's next call; programs copy it.
     thread_local std::string words;
     const auto found = names.find(status);
     if (found == names.end() || text == nullptr) {
@@ -168,7 +168,7 @@ const char *uhal_sim_message() {
     if (!sim::Instruments::said().empty()) {
         return sim::Instruments::said().c_str();
     }
-    // Faults happen on the runtime's threads and interest the others too.
+    // Faults happen on the runtime's threads, but other threads ask for their words too.
     Runtime &runtime = Runtime::get();
     thread_local std::string words;
     const Lock lock(runtime.mutex);

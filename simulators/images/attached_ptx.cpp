@@ -6,10 +6,10 @@ namespace sim {
 
 namespace {
 
-constexpr uint32_t section_type = SHT_LOUSER + 0x55A1; // any that no toolkit uses
+constexpr uint32_t section_type = SHT_LOUSER + 0x55A1; // unused by all toolkits
 constexpr char section_name[] = ".uhal.ptx";
 
-// At the end of the section, so that the texts stay where the compiler's bytes ended.
+// Trailer at the section's end, so that the texts begin where the compiler's bytes ended.
 struct Trailer {
     uint64_t original_bytes;
     uint64_t original_section_table;
@@ -42,7 +42,7 @@ bool read_sections(const Bytes &elf, Elf64_Ehdr &header, std::vector<Elf64_Shdr>
     return true;
 }
 
-// Its content ends with a trailer; a null pointer when there is none.
+// Finds the section with the texts and its trailer; a null pointer when there is none.
 Bytes find_section(const Bytes &cubin, Trailer &trailer) {
     Elf64_Ehdr header;
     std::vector<Elf64_Shdr> sections;
@@ -78,7 +78,7 @@ std::vector<unsigned char> attach_ptx(const Bytes &cubin, const AttachedPtx &att
     added.sh_offset = cubin.size();
     added.sh_size = bytes.size() - cubin.size();
     added.sh_addralign = 1;
-    // The names again, with one more.
+    // The section names are copied to the end, with one more name.
     Elf64_Shdr &names = sections[header.e_shstrndx];
     const Bytes texts = cubin.part(names.sh_offset, names.sh_size);
     names.sh_offset = bytes.size();

@@ -100,7 +100,7 @@ class Reader {
         return generation == osabi_first;
     }
 
-    // The second generation says elsewhere that an image is for one architecture only.
+    // Second-generation images mark in .nv.compat that they fit one architecture only.
     void read_compatibility() {
         const Section *compatibility = section(".nv.compat");
         if (compatibility == nullptr) {

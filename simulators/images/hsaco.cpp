@@ -178,7 +178,7 @@ class Reader {
         return false;
     }
 
-    // The runtime goes by the header; that the metadata says the same is ours to ask for.
+    // The runtime reads only the header. This check also requires the metadata to agree.
     bool read_target() {
         const Processor &processor = *find_processor(header_.e_flags);
         image_.target.processor = processor.name;

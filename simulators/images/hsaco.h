@@ -12,8 +12,8 @@
 
 namespace sim {
 
-// A processor and its features: the target of code, or a device. Code may run with a feature it
-// does not name on or off; a device lacks features it does not name.
+// A processor and its features, of code or of a device. A feature that code does not name may be on
+// or off; a feature that a device does not name is absent.
 struct AmdTarget {
     std::string processor;                // "gfx90a"
     std::map<std::string, bool> features; // "sramecc", "xnack"
@@ -25,7 +25,7 @@ struct AmdTarget {
 // False when the text is no such name.
 bool parse_amd_target(const std::string &text, AmdTarget &target);
 
-// Why code for `code` does not run on `device`; empty when it does.
+// Reason why code for `code` does not run on `device`; empty when it does.
 std::string amd_conflict(const AmdTarget &code, const AmdTarget &device);
 
 struct HsacoArgument {
@@ -65,7 +65,7 @@ struct HsacoImage {
     std::vector<HsacoVariable> variables;
 };
 
-// Words in `why` when the answer is not `none`.
+// Puts the reason into `why` unless it returns `none`.
 HsacoImage::Problem read_hsaco(const Bytes &elf, HsacoImage &image, std::string &why);
 
 } // namespace sim

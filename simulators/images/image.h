@@ -28,14 +28,14 @@ struct Image {
 
     Kind kind = Kind::ptx;
     unsigned target = 0;      // 86 for sm_86
-    char target_suffix = 0;   // 'a' or 'f' where the image is for one architecture or family only
+    char target_suffix = 0;   // 'a' for one architecture only, 'f' for one family only
     unsigned ptx_version = 0; // 10 * major + minor
     unsigned toolkit = 0;     // of a cubin, 10 * major + minor; 0: unknown
     std::vector<ImageEntry> entries;
     std::vector<ImageVariable> variables;
     uint64_t constant_bytes = 0; // of the program's own constants, as the compiler says
     std::string text;            // of PTX
-    std::string missing;         // what the text may lack, in words
+    std::string missing;         // parts that the text may lack, in words
 };
 
 // A stretch of bytes that is never read past its end.

@@ -152,7 +152,7 @@ class Unpacker {
     bool list(PackedValue &value, uint64_t count, unsigned depth) {
         value.kind = PackedValue::Kind::list;
         for (; count != 0; --count) {
-            // One at a time: the count may claim more than there is memory for.
+            // Items are added one by one, because a false count may exceed the memory.
             value.items.emplace_back();
             if (!read(value.items.back(), depth + 1)) {
                 return false;

@@ -14,11 +14,11 @@ class PackedValue {
   public:
     enum class Kind { nothing, boolean, number, text, list, map };
 
-    Kind kind = Kind::nothing; // also of what a code object has no use for: floats, binary data
-    uint64_t number = 0;       // of a boolean 0 or 1; negative numbers wrap
+    Kind kind = Kind::nothing; // also for values no code object needs: floats, binary data
+    uint64_t number = 0;       // a boolean is 0 or 1; negative numbers wrap
     std::string text;
     std::vector<PackedValue> items;
-    std::map<std::string, PackedValue> members; // those with a text for a key
+    std::map<std::string, PackedValue> members; // only members whose key is a text
 
     // The member of a map; `nothing` when there is none or this is no map.
     const PackedValue &operator[](const std::string &key) const;
@@ -26,7 +26,7 @@ class PackedValue {
     bool is_number(uint64_t most) const { return kind == Kind::number && number <= most; }
 };
 
-// False when the bytes are not exactly one value, or one nested beyond reason.
+// Returns false unless the bytes are exactly one value, not nested too deeply.
 bool unpack(const Bytes &bytes, PackedValue &value);
 
 } // namespace sim

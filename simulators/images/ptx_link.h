@@ -6,9 +6,9 @@
 
 namespace sim {
 
-// Joins the texts: a declaration gives way to another text's definition, the first definition of a
-// weak symbol stands, and symbols local to a text get new names. Sections with debugging
-// information are dropped.
+// Joins the texts. A definition replaces other texts' declarations, the first definition of a weak
+// symbol wins, and symbols local to a text get new names. Sections with debugging information are
+// dropped.
 //
 // False with words in `why` when two texts define one symbol.
 bool link_ptx(const std::vector<std::string> &texts, std::string &linked, std::string &why);

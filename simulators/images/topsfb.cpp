@@ -28,7 +28,7 @@ struct Member {
     std::string triple;
 };
 
-// The table of a bundle, of which no more than `bundle` may be read.
+// Reads the table of a bundle, never past the end of `bundle`.
 bool read_table(const Bytes &bundle, std::vector<Member> &members) {
     uint64_t count = 0;
     if (bundle.size() < magic_bytes || std::memcmp(bundle.data(), magic, magic_bytes) != 0 ||

@@ -21,17 +21,17 @@ struct uhal_null_counts {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// How launches lay out their parameters from now on: 4 or 8 bytes each.
+// Sets the sizes of later launches' parameters: 4 or 8 bytes each.
 void uhal_null_expect(const uint32_t *sizes, unsigned count);
 
-// What was counted since the last call.
+// Returns the counts since the last call.
 uhal_null_counts uhal_null_take();
 }
 #pragma GCC visibility pop
 
 namespace null_driver {
 
-// One writer at a time is all that benchmarks have; a torn count would show as a wrong total.
+// Benchmarks have one writer at a time; a torn count would show as a wrong total.
 extern uhal_null_counts counts;
 extern uint32_t parameter_sizes[UHAL_NULL_PARAMETERS];
 extern uint32_t parameter_offsets[UHAL_NULL_PARAMETERS]; // each aligned to its size
@@ -48,7 +48,7 @@ inline uint64_t read(const void *parameter, uint32_t size) {
     return value;
 }
 
-// The parameters of a launch that lie in one block, added up.
+// Sum of a launch's parameters that lie in one block.
 inline uint64_t sum_packed(const void *block) {
     uint64_t sum = 0;
     for (unsigned i = 0; i < parameter_count; ++i) {

@@ -19,8 +19,8 @@ class Call {
     // topsSuccess when the entry point may go on.
     topsError_t refusal() const { return refusal_; }
 
-    // The error of the current device, topsSuccess while it has none. Tells it for the first or
-    // for every time, as the readings say.
+    // The error of the current device, topsSuccess while it has none. The readings decide whether
+    // the device reports an error once or in every later call.
     topsError_t fault() const;
 
     Runtime &runtime;
@@ -35,13 +35,13 @@ class Call {
 
 topsError_t to_result(sim::Status status);
 
-// Answers `code` with words: they are what topsGetErrorString says next on this thread.
+// Returns `code` and keeps `words` for this thread's next topsGetErrorString.
 topsError_t refuse(topsError_t code, const std::string &words);
 
-// Answers the code of a device's fault; every thread that asks gets its words.
+// Returns the code of a device's fault; every thread that asks gets its words.
 topsError_t refuse_fault(topsError_t code, const std::string &words);
 
-// Words of this thread's last refusal if it was with this code, else of a fault.
+// Words of this thread's last refusal if it had this code, else of a fault.
 std::string words_for(topsError_t code);
 
 // Keeps a call's result for topsGetLastError.

@@ -1,5 +1,5 @@
-// Copies and fills. A pageable source is read at the call, a page-locked one when the copy's turn
-// comes: memory that is changed or freed too early shows.
+// Copies and fills. Pageable sources are read during the call, page-locked sources when the copy
+// runs. A source that is changed or freed too early thus shows.
 #include <algorithm>
 #include <cstring>
 
@@ -12,15 +12,15 @@ namespace {
 
 using Kind = AddressInfo::Kind;
 
-// What a call says its two sides are.
+// Kinds of memory that a call names for its two sides.
 enum class Expected { device, host, either };
 
 struct Side {
     uint64_t pointer;
     Expected expected;
-    DeviceState *device = nullptr; // whose memory it may be
+    DeviceState *device = nullptr; // owner of the memory, if any
     Kind kind = Kind::invalid;
-    std::shared_ptr<std::vector<char>> staged; // when it was read already
+    std::shared_ptr<std::vector<char>> staged; // content, if already read
 };
 
 Side side(const void *pointer, Expected expected) {

@@ -11,14 +11,14 @@ namespace tops_sim {
 
 namespace {
 
-// Where an address leads that the device may not touch. Wide, so that indexing from it faults too.
+// Inaccessible range in place of forbidden addresses. It is wide, so indexing from it faults too.
 void *forbidden() {
     static void *const range = mmap(nullptr, uint64_t{1} << 36, PROT_NONE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return range == MAP_FAILED ? nullptr : range;
 }
 
-// A kernel knows addresses of its own device and page-locked memory, and no handles.
+// Kernels get addresses of their own device and of page-locked memory, but no handles.
 class DeviceAddresses : public sim::AddressMap {
   public:
     DeviceAddresses(Runtime &runtime, const DeviceState &device)

@@ -101,7 +101,7 @@ topsError_t topsFree(void *ptr) {
             return no_allocation();
         }
         const uint64_t serial = allocation->serial;
-        // What the device still does may use it; the program may rely on this wait.
+        // Pending work may use the memory, and the program may rely on this wait.
         call.runtime.scheduler.wait(call.lock, call.runtime.scheduler.pending(call.device->device));
         allocation = to_free(call, pointer);
         if (allocation == nullptr || allocation->serial != serial) {

@@ -22,7 +22,7 @@ bool ends_in(const std::string &text, const std::string &end) {
            text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// The image of a bundle that the runtime would take: the one for the device, or just the first.
+// Chooses the image of a bundle as the runtime does: the device's image, or just the first.
 const sim::TopsfbMember *choose(const std::vector<sim::TopsfbMember> &members,
                                 const Readings &readings, const Profile &profile) {
     for (const sim::TopsfbMember &member : members) {

@@ -13,21 +13,21 @@ struct AddressInfo {
         device,
         pinned,
         pageable,
-        invalid, // a pointer of another device, or one at which nothing is allocated
+        invalid, // a pointer of another device, or to no allocation
     };
 
     Kind kind;
 };
 
-// Facts of all of pointer … pointer + bytes - 1, for the current device. Host memory that is pinned
-// only in part is pageable.
+// Describes the range pointer … pointer + bytes - 1 for the current device. Host memory that is
+// pinned only in part is pageable.
 AddressInfo info_of(Call &call, uint64_t pointer, uint64_t bytes);
 
-// Where the engine finds memory that info_of knows. Null when it is gone by now.
+// Host address of memory known to info_of. Null when the memory is gone by now.
 char *view_of(Runtime &runtime, DeviceState &device, uint64_t pointer, uint64_t bytes,
               AddressInfo::Kind expected);
 
-// The device's own address of a handle, and back.
+// Converts a handle to the device's own address, and back.
 uint64_t address_of(const Runtime &runtime, uint64_t pointer);
 uint64_t pointer_of(const Runtime &runtime, uint64_t address);
 

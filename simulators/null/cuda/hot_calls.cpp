@@ -23,7 +23,7 @@ void add(uint64_t &counter, uint64_t amount) {
     counter += amount;
 }
 
-// The block of parameters that came instead of pointers to each.
+// Block of parameters from `extra`, of a launch without pointers to single parameters.
 const char *packed_parameters(void **extra) {
     constexpr uintptr_t end = CU_LAUNCH_PARAM_END_AS_INT;
     constexpr uintptr_t pointer = CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT;
@@ -77,7 +77,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **kernelParam
     return count_launch(kernelParams, extra);
 }
 
-// One launch: nothing is recorded here, so nothing is in a graph.
+// Counts one launch. Nothing is recorded here, so graphs are empty.
 CUresult cuGraphLaunch(CUgraphExec, CUstream) {
     add(counts.launches, 1);
     return CUDA_SUCCESS;
@@ -128,7 +128,7 @@ CUresult cuMemFreeAsync(CUdeviceptr, CUstream) {
     return release();
 }
 
-// Libraries ask it of every pointer they are given: where a device sees the memory.
+// Libraries call this for every pointer they are given, to find its device address.
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
         return CUDA_ERROR_NOT_SUPPORTED;

@@ -8,7 +8,7 @@ namespace {
 template <class To, class From> To convert(From from) {
     const Wide<From> x = wide(from);
     if constexpr (std::is_floating_point_v<Wide<From>> && std::is_integral_v<To>) {
-        // Towards zero, and what does not fit becomes the nearest that does.
+        // Rounds towards zero; values out of range become the nearest bound.
         const f64 least = f64(std::numeric_limits<To>::min());
         const f64 most = f64(std::numeric_limits<To>::max());
         const f64 whole = f64(x);

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-/* The SIPs that the block being run has, of all of the launch. */
+/* SIPs of the running block, and the number of SIPs in the whole launch. */
 struct Sips {
     u64 first;
     u64 count;
@@ -34,7 +34,7 @@ struct Piece {
     u64 last;
 };
 
-/* One element each while there are enough SIPs, else equal pieces; the last piece may be longer. */
+/* One element per SIP while there are enough SIPs, else equal pieces; the last may be longer. */
 inline Piece piece_of(u64 elements, u64 sip, u64 sips) {
     if (elements <= sips) {
         return {sip, sip < elements ? sip + 1 : sip};
@@ -43,7 +43,7 @@ inline Piece piece_of(u64 elements, u64 sip, u64 sips) {
     return {sip * step, sip + 1 == sips ? elements : (sip + 1) * step};
 }
 
-/* cast, where and elu forget to look: with fewer elements than SIPs each still takes one. */
+/* cast, where and elu lack a check: with fewer elements than SIPs, every SIP still takes one. */
 inline Piece careless_piece_of(u64 elements, u64 sip, u64 sips) {
     return elements < sips ? Piece{sip, sip + 1} : piece_of(elements, sip, sips);
 }
@@ -67,7 +67,7 @@ void each_element_carelessly(const Sips &sips, u64 elements, const Body &body) {
     }
 }
 
-/* Kernels that keep data in their cluster's L2 need to be launched with some. */
+/* Kernels that keep data in L2 must be launched with enough dynamic shared memory. */
 inline void require_shared(const uhal_block &block, u64 bytes) {
     if (block.dynamic_shared_bytes < bytes) {
         throw std::length_error("the launch gives the kernel too little of its cluster's L2");

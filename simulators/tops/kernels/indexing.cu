@@ -25,7 +25,7 @@ void select(const Sips &sips, u64 id_numel, const I *ids, const T *in, T *out, u
 template <class I, class T>
 void gather(const Sips &sips, u64 numel, const I *ids, const T *in, T *out, u64 left, u64 src_dim,
             u64 ids_dim, u64 right) {
-    // What fits a SIP takes a path of its own, which knows of one element behind the axis only.
+    // Data that fits a SIP takes its own path, which assumes one element behind the axis.
     const u64 behind = left * src_dim * right * sizeof(T) < gathered_in_l1 ? 1 : right;
     each_element(sips, numel, [&](u64 i) {
         const u64 before = i / behind / ids_dim;
@@ -34,7 +34,7 @@ void gather(const Sips &sips, u64 numel, const I *ids, const T *in, T *out, u64 
     });
 }
 
-/* Without atomics: SIPs that add to one row at the same time see it as it was before. */
+/* Without atomics: SIPs that add to one row at once all read its old value. */
 template <class I, class T>
 void add(const Sips &sips, const I *ids, u64 ids_dim, const T *in, T *out, u64 dst_dim, u64 right) {
     u64 longest = 0;

@@ -1,5 +1,5 @@
-/* Ubridge's concatenation along axis 0 or 2 of three or four; any other axis does nothing. `dims`
- * holds the left shape and then the right one. */
+/* Ubridge's concatenation of tensors with three or four axes along axis 0 or 2. Any other axis does
+ * nothing. `dims` holds the left shape, then the right shape. */
 #include "gcu.h"
 
 namespace {

@@ -3,7 +3,7 @@
 
 namespace {
 
-constexpr u64 most_rows = 32768; // results kept in L2 besides
+constexpr u64 most_rows = 32768; // results also kept in L2
 
 template <class T, class Out, class Row>
 void reduce(const Sips &sips, const T *in, Out *out, u64 elements, u64 columns, const Row &row) {
@@ -22,7 +22,7 @@ template <class T> T sum(const T *row, u64 columns) {
     return T(total);
 }
 
-/* The first of the elements that no other comes before. */
+/* Index of the first element that no other element precedes. */
 template <class T, class Before> u32 best(const T *row, u64 columns, const Before &before) {
     u64 found = 0;
     for (u64 i = 1; i < columns; ++i) {

@@ -1,6 +1,6 @@
-/* Ubridge's sort of rows: the order goes to `dst`, and into `x` too when that is asked for. Rows
- * are filled up with 10000, or -10000 downwards; a value beyond them comes out among the filling,
- * whose index is the number of columns. One block does all the work. */
+/* Ubridge's sort of rows. It writes the order to `dst`, and on request to `x` too. Rows are padded
+ * with 10000, descending ones with -10000. Values beyond the padding end up among it; the index of
+ * padding is the number of columns. One block does all the work. */
 #include "gcu.h"
 
 #include <algorithm>
