@@ -36,8 +36,8 @@ class KernelDef:
 
     module: str
     entry: str
-    """The entry's name, with `{root}`, `{dtype}`, of ids or a cast's result `{other}`, and names of
-    the question's attributes."""
+    """The entry's name as a pattern of `{root}`, `{dtype}`, `{other}` (the dtype of ids or of a
+    cast's result) and names of the question's attributes."""
     geometry: Geometry
 
 
@@ -163,18 +163,18 @@ def lines_by_vectors(lines: int, vectors: int) -> Geometry:
 
 @_geometry
 def warp_for_each_row(limits: DeviceLimits, rows: int, vectors: int) -> Configuration:
-    """Blocks of four warps: a warp for each row.
-
-    Rows are the weight's; vectors lie along y.
+    """Blocks of four warps, a warp for
+    each row of the weight. Vectors lie
+    along y.
     """
     return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
 
 
 @_geometry
 def pieces_of_lines(limits: DeviceLimits, lines: int, least: int, steps: int) -> Configuration:
-    """Pieces of lines for a CPU's threads: several each, for other programs take turns with them.
-
-    Their work-items stand for so many `steps` of all: the runtime tells short launches by that.
+    """Pieces of lines for a CPU's threads: several each, as other programs use the
+    CPU too. Work-items represent `steps`, so that the runtime recognizes short
+    launches.
     """
     most = 1 if limits.processors == 1 else 16 * limits.processors
     pieces = max(1, min(most, lines // least))
@@ -186,7 +186,7 @@ def _threads(limits: DeviceLimits, elements: int) -> int:
 
 
 def norm_threads(columns: int) -> int:
-    """Return the threads of a block for the norm of a row: the kernels know these two sizes."""
+    """Return the threads of a block for the norm of a row; the kernels support two sizes."""
     return 32 if columns < 1024 else 1024
 
 

@@ -21,7 +21,7 @@ REALS = "bf16 f16 f32 f64"
 INTEGERS = "u8 u32 i16 i32 i64"
 ALL = f"{FLOATS} {INTEGERS}"
 CAST_ONLY = "i8 u16 u64"
-"""Integers that operations take after `astype` alone."""
+"""Integer types that operations take only after `astype`."""
 ORDERED = f"{REALS} {INTEGERS}"
 CONVOLVED = f"{REALS} u8 u32"
 
@@ -93,14 +93,14 @@ class Op:
     accuracy: Accuracy
     """Bound on the error of the results."""
     composed: Callable[[Any, Any], None] | None
-    """Adds the steps of a `Question` to `Steps` by other operations.
-
-    For devices without a lowering of the operation.
+    """Function that adds the steps of a `Question` to `Steps` by
+    other operations, for devices without a lowering of this
+    operation.
     """
     called: str
-    """The function on tensors that asks it."""
+    """The function on tensors that uses it."""
     settings: Mapping[str, Any]
-    """Keywords by which that function asks this operation, and not another one."""
+    """Keywords with which that function selects this operation."""
 
     @cached_property
     def is_of_floats(self) -> bool:

@@ -88,7 +88,7 @@ class Question:
         return self.op.family.is_in_place
 
     def for_capture(self) -> Question:
-        """Return the same question with an answer that can be captured."""
+        """Return the same question, restricted to lowerings that can be captured."""
         if self.is_capturable:
             return self
         return Question(

@@ -18,12 +18,12 @@ from ubridge.core.question import Question
 
 
 def slices_of(x: Shape, ids: Sequence[int], axis: int) -> Shape:
-    """Return the shape of slices at ids of an axis, which the axes of the ids replace."""
+    """Return the shape of slices at ids of an axis; the axes of the ids replace that axis."""
     return Shape((*x[:axis], *ids, *x[axis + 1 :]))
 
 
 def elements_of(name: str, x: Shape, ids: Shape, axis: int) -> Shape:
-    """Return the shape of ids for elements of an axis; the other axes must equal those in x."""
+    """Return the shape of ids for elements of an axis; the other axes must have x's lengths."""
     require(
         len(ids) == len(x) and slices_of(ids, (), axis) == slices_of(x, (), axis),
         f"{name}: expected ids of the tensor's shape but for axis {axis}, got {ids} for {x}",

@@ -118,14 +118,14 @@ def _lines(question: Question) -> Shape:
 
 
 def _lines_first(question: Question, steps: Steps) -> tuple[Memory, Memory]:
-    """Return the operand with its second axis first, of halves in f32, and as much scratch."""
+    """Return the operand with its second axis first (f16 and bf16 as f32), and as much scratch."""
     turned = question.layout(0).permute((1, 0, 2))
     made = widened(steps.operands[0], turned, steps)
     return made, steps.scratch(made.size, made.dtype)
 
 
 def _compose_cumsum(question: Question, steps: Steps) -> None:
-    """Add elements 1, 2, 4, … apart, until each has met all before it (Hillis and Steele, 1986)."""
+    """Add elements 1, 2, 4, … apart until each includes all before it (Hillis and Steele, 1986)."""
     left, length, right = question.shape
     made, other = _lines_first(question, steps)
     apart = 1

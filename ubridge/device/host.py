@@ -1,4 +1,4 @@
-"""The host as a device, and whether the memory of a device is the host's."""
+"""The host as a device, and the test for devices that share its memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from uhal import Device, DeviceBuffer
 from uhal.dtypes import u8
 
 HOST = "host"
-"""The backend of the CPU, for work that must be done there. Elsewhere no backend is named."""
+"""The backend of the CPU, for work that must run there. Other modules name no backend."""
 _CPU = 1
 """`kDLCPU` of DLPack."""
 

@@ -1,10 +1,10 @@
 """Ids out of bounds that kernels report: an `IndexError` once the host waits for the kernels.
 
-Modules that check ids define a pointer `uhal_fault`; it is set to a record in host memory that the
-device reaches (`uhal/fault.h`). A kernel writes the first wrong id there and goes on without it:
-a selection gives 0 for it, a write skips it, and the device stays usable. Kernels of the host know
-their stream, which raises the error once. Others do not: every stream that ran such kernels since
-the host last waited for it raises the error once.
+Modules that check ids define a pointer `uhal_fault`; it is set to a record in host memory mapped
+for the device (`uhal/fault.h`). A kernel writes the first wrong id there and goes on without it:
+a selection gives 0 for it, a write skips it, and the device stays usable. Kernels on the host know
+their stream, which raises the error once. Kernels on other devices do not: each stream that ran
+such kernels since its last wait raises the error once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uhal.errors import DeviceError, NotFoundError, NotSupportedError
 
 _NONE, _WRITING, _WRITTEN = 0, 1, 2
 _LONGEST_WRITE = 1.0
-"""Seconds after which a kernel that began a report is not waited for any more."""
+"""Seconds to wait for a kernel that has begun a report."""
 _RECORD = np.dtype(
     [
         ("state", np.uint32),
@@ -36,9 +36,9 @@ _RECORD = np.dtype(
 _STREAM_FAULT = np.dtype(
     [("record", _RECORD), ("stream", np.uint64), ("launch", np.uint64), ("unused", "6u8")]
 )
-"""`uhal_stream_fault` of it."""
+"""`uhal_stream_fault` of `uhal/fault.h`."""
 _STREAMS = 64
-"""Streams of the host whose faults are kept apart between two waits."""
+"""Number of host streams with separate records between two waits."""
 
 
 def _operation(entry: str) -> str:
@@ -67,7 +67,7 @@ class IndexFaults:
         self._memory: HostBuffer | None = None
 
     def attach(self, module: Module) -> None:
-        """Let a module report here; nothing changes for one that does not check ids."""
+        """Let a module report here; a module that does not check ids is left unchanged."""
         with contextlib.suppress(NotFoundError):
             module.write_global("uhal_fault", bytes(8))
             with contextlib.suppress(NotSupportedError):
@@ -83,16 +83,16 @@ class IndexFaults:
             memory.array[:] = 0
             memory.array[: _RECORD.itemsize].view(_RECORD)["streams"] = _STREAMS
             self._memory = memory
-            # The context then holds this, and this the context, until `close`.
+            # This object and the context now refer to each other, until `close`.
             self._device.context.watch_reports(memory.array.ctypes.data, self._taken)
         return self._memory
 
     def _taken(self) -> list[Report]:
-        """Take the reports that kernels wrote, with streams and launches that are known."""
+        """Take the reports that kernels wrote, with stream and launch where known."""
         assert self._memory is not None
         memory = self._memory.array
         record = memory[: _RECORD.itemsize].view(_RECORD)[0]
-        # A kernel that found the record taken may have ended: its stream raises this report.
+        # A kernel that found the record in use may have ended; its stream then raises this report.
         deadline = time.monotonic() + _LONGEST_WRITE
         while record["state"] == _WRITING and time.monotonic() < deadline:
             time.sleep(0)
@@ -101,7 +101,7 @@ class IndexFaults:
         reports: list[Report] = []
         if record["state"] == _WRITTEN:
             reports.append((_error(record), None, 0))
-        # Before the records of streams: one that is written from here on is looked for again.
+        # Reset before reading the records of streams: a later report is found by the next call.
         record["state"] = _NONE
         for fault in memory[_RECORD.itemsize :].view(_STREAM_FAULT):
             if fault["record"]["state"] == _WRITTEN:
@@ -111,7 +111,7 @@ class IndexFaults:
         return reports
 
     def close(self) -> None:
-        """Give the memory back once nothing can write to it any more."""
+        """Free the memory once no kernel can write to it any more."""
         if self._memory is not None:
             self._device.context.unwatch_reports(self._memory.array.ctypes.data)
             with contextlib.suppress(DeviceError):

@@ -1,4 +1,4 @@
-"""Which files a path stands for: a folder's weights, all parts of a split model."""
+"""Weight files of a path: those of a folder, or all parts of a split model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uhal.errors import NotFoundError, NotSupportedError
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _INDEX = ".index.json"
 _LONGEST_NAME = 255
-"""Bytes that file systems give a name."""
+"""Most bytes of a file's name."""
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
@@ -53,7 +53,7 @@ def weights_in(folder: Path) -> list[Path]:
 
 
 def expanded(path: Path) -> Path:
-    """Return a path with `~` replaced. `NotFoundError` for a user that there is not."""
+    """Return a path with `~` replaced. Raises `NotFoundError` for an unknown user."""
     try:
         return path.expanduser()
     except RuntimeError as error:
@@ -67,7 +67,7 @@ _SIZES = struct.Struct("<7i")
 
 
 def pickled(path: Path) -> NotSupportedError:
-    """Return the refusal of a file that torch, or else llama2.c, has written."""
+    """Return the error for a file that torch, or else llama2.c, has written."""
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(_SIZES.size)
@@ -88,7 +88,7 @@ def pickled(path: Path) -> NotSupportedError:
 
 
 def _is_of_llama2_c(head: bytes) -> bool:
-    """Whether a file begins with the sizes of a model, as older files of llama2.c do."""
+    """Return whether a file begins with the sizes of a model, as older files of llama2.c do."""
     if len(head) < _SIZES.size:
         return False
     width, inner, layers, heads, kv_heads, tokens, length = _SIZES.unpack(head)

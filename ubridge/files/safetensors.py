@@ -1,7 +1,7 @@
 """Files of safetensors: a header of JSON, then the tensors, one after the other.
 
-The format is described at https://github.com/huggingface/safetensors. Files that its
-package refuses are refused here: tensors may not overlap, and have no gaps between them.
+The format is described at https://github.com/huggingface/safetensors. As in its package, tensors
+may not overlap or have gaps between them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _BITS = {
     "F8_E5M2FNUZ": 8,
     "C64": 64,
 }
-"""Types of elements that ubridge does not have."""
+"""Element types that ubridge does not support."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def is_safetensors(file: MappedFile) -> bool:
-    """Say whether a file may be one of safetensors: its header begins with a brace."""
+    """Return whether a file may be safetensors: its header begins with a brace."""
     return file.size > _LENGTH.size and file.pages[_LENGTH.size] == ord("{")
 
 

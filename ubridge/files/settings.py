@@ -1,7 +1,7 @@
 """`Settings`: reads named values from files and checks each.
 
 A loader asks for a value by name, type and range, and gets it or an `InvalidFileError` that names
-the file and the key. A value of null counts as none.
+the file and the key. A null counts as a missing value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Settings:
 
     Methods take a name, a default for files without the value (`REQUIRED`: there is none) and a
     range. They raise `InvalidFileError` for a value of another type or out of range, and
-    `NotSupportedError` for a text that is not among those known.
+    `NotSupportedError` for an unknown text.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Settings:
         bounds: Mapping[str, tuple[int, str]] | None = None,
         prefix: str = "",
     ) -> None:
-        """Take the values of a file, which messages call `where`.
-
-        `names` gives the keys that a name may have in the file, the first found counts; without an
-        entry the key is the name. `defaults` override the defaults of callers. `bounds` gives the
+        """Take the values of a file, which messages call `where`. `names` maps a name
+        to its possible keys in the file, of which the first found counts; the default
+        key is the name. `defaults` override the defaults of callers. `bounds` gives
+        the
         largest integer a name may have, and why. `prefix` stands before keys in messages.
         """
         self.where = where
@@ -79,7 +79,7 @@ class Settings:
     ) -> Settings:
         """Return the same values by other names, with more defaults and bounds.
 
-        Both record in one place which values were read.
+        Both objects share the record of the values that were read.
         """
         found = Settings(
             self.where,
@@ -132,7 +132,7 @@ class Settings:
     def text(
         self, name: str, default: _T = REQUIRED, among: Collection[str] | None = None
     ) -> str | _T:
-        """Return a text, of those in `among`."""
+        """Return a text that is in `among`."""
         return self._one(name, default, lambda key, value: self._text(key, value, among))
 
     # -- several ---------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Settings:
     def one_or_more(
         self, name: str, default: _T = REQUIRED, least: int = 0, most: int = MOST
     ) -> tuple[int, ...] | _T:
-        """Return the integers of a list, or the only one."""
+        """Return the integers of a list, or a single integer as a list."""
         if isinstance(self.value(name), list):
             return self.integers(name, default, least, most)
         only = self.integer(name, default, least, most)
@@ -176,11 +176,11 @@ class Settings:
     def texts(
         self, name: str, default: _T = REQUIRED, among: Collection[str] | None = None
     ) -> tuple[str, ...] | _T:
-        """Return the texts of a list, each of those in `among`."""
+        """Return the texts of a list, each in `among`."""
         return self._list(name, default, "texts", lambda key, value: self._text(key, value, among))
 
     def section(self, name: str) -> Settings:
-        """Return the values of an object, of an empty one where there is none."""
+        """Return the values of an object, which is empty if the file has none."""
         key, value = self._found(name)
         if key not in self._sections:
             inside = {} if value is None else self._of(key, value, dict, "an object")
@@ -194,15 +194,15 @@ class Settings:
         return self._found(name)[1]
 
     def __contains__(self, name: str) -> bool:
-        """Say whether the file has a value of a name."""
+        """Return whether the file has a value for a name."""
         return any(self._values.get(key) is not None for key in self._keys(name))
 
     def is_null(self, name: str) -> bool:
-        """Say whether the file has a key of a name, and null there."""
+        """Return whether the file has a null for a name."""
         return name not in self and any(key in self._values for key in self._keys(name))
 
     def ignore(self, *names: str) -> None:
-        """Record values as read that decide nothing here."""
+        """Record values without any effect as read."""
         for name in names:
             self._asked.update(self._keys(name))
 
@@ -233,7 +233,7 @@ class Settings:
         return self._names.get(name, (name,))
 
     def _found(self, name: str) -> tuple[str, Any]:
-        """The key that the file has, the first where it has none, and the value."""
+        """The key in the file and its value; the first key if the file has none."""
         keys = self._keys(name)
         self._asked.update(keys)
         for key in keys:

@@ -44,7 +44,7 @@ Graph = TypeVar("Graph", bound=GraphBuilder)
 
 
 def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
-    """Write a graph as JSON. It names leaves and weights, which callers must give to `load`."""
+    """Write a graph as JSON, with only the names of leaves and weights; pass them to `load`."""
     order = graph.order()
     names = {number: name for name, number in leaf_names(graph).items()}
     storages = [
@@ -110,8 +110,8 @@ def load(
 ) -> Graph:
     """Read a graph that `save` wrote, over the given leaves.
 
-    Raises `ArgumentValueError` for a file that is none or whose parts do not fit together, and
-    `NotFoundError` for a leaf that is not given.
+    Raises `ArgumentValueError` for another kind of file or inconsistent parts, and `NotFoundError`
+    for a missing leaf.
     """
     wanted = None if device is None else as_device(device)
     require_file(path, ArgumentValueError)
@@ -123,7 +123,7 @@ def load(
     try:
         return _read(kind, json.loads(text.decode("utf-8")), buffers, wanted)
     except InvalidHandleError:
-        # The leaves are wrong, not the file.
+        # Here the leaves are wrong, not the file.
         raise
     except NotFoundError as error:
         raise NotFoundError(f"{path}: {error}") from None
@@ -180,7 +180,7 @@ def _read(
 
 @dataclass(frozen=True)
 class _Storage:
-    """A storage as the file describes it."""
+    """The storage that the file describes."""
 
     bytes: int
     leaf: str | None
@@ -245,7 +245,7 @@ def _require_undisturbed(graph: GraphBuilder) -> None:
     require(len(names) == len(slots), "expected a name of its own for each slot")
 
     def memory(view: StorageView) -> int:
-        """The same for all that may share memory."""
+        """Return the same number for all storages that may share memory."""
         buffer = graph.storages[view.storage].buffer
         return -1 - view.storage if buffer is None else id(buffer.base)
 
@@ -255,7 +255,7 @@ def _require_undisturbed(graph: GraphBuilder) -> None:
 
 
 def _require_slot(slot: ScalarSlot, call: Call, storages: Storages) -> None:
-    """Refuse a slot that shares its memory: its range is trusted for every read of it."""
+    """Refuse a slot that shares its memory: readers rely on its range."""
     written = call.written
     storage = storages[written.storage]
     numbers = (slot.value, slot.low, slot.high)
@@ -288,7 +288,7 @@ def _require_kind(what: str, kind: Any, value: object) -> None:
 
 
 def _call(call: Call) -> dict[str, Any]:
-    """A question and its memory; values that are no numbers are written with their kind."""
+    """A question and its memory; other values than numbers are written with their kind."""
     question = call.question
     return {
         "operands": [*map(_operand, question.operands, call.operands)],

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 ALIGNMENT = 256
-"""Bytes; what device allocators align to, and more than any kernel's widest load."""
+"""Alignment in bytes: that of device allocators, and more than any kernel's widest load."""
 
 
 class Lifetime(NamedTuple):
-    """When a storage is used, in steps of the order the operations run in."""
+    """First and last step that use a storage; steps count operations in the order they run."""
 
     storage: int
     nbytes: int
@@ -43,7 +43,7 @@ def plan_memory(lifetimes: Iterable[Lifetime]) -> MemoryPlan:
     Steps run one after the other, so memory read last in one step may be written in the next. Each
     storage gets the smallest gap that holds it.
     """
-    # First byte, end and last step, by the first byte; bytes and start, by the bytes.
+    # Entries (first byte, end, last step), sorted; gaps (bytes, start), sorted.
     alive: list[tuple[int, int, int]] = []
     gaps: list[tuple[int, int]] = []
     lasts: list[int] = []

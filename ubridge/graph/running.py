@@ -1,4 +1,4 @@
-"""A graph that can be run: its results' memory is planned, its operations have buffers."""
+"""A graph that can run: memory is planned, and operations have buffers."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class RunnableGraph(GraphBuilder):
         return self._tensor_at(node)
 
     def keep(self, node: int) -> int:
-        """Give a result memory of its own, and return the node.
-
-        So it can be read after a run.
+        """Give a result its own memory,
+        readable after a run; return the
+        node.
         """
         self.order()
         node = self._checked_node("keep", node)
@@ -70,7 +70,7 @@ class RunnableGraph(GraphBuilder):
     # -- running ---------------------------------------------------------------------------------
 
     def prepared(self) -> list[Step]:
-        """Return every operation with its buffers, in the order they run in."""
+        """Return every operation with its buffers, in the order of execution."""
         if self._program is None:
             self._plan()
             assert self._memory is not None
@@ -109,9 +109,9 @@ class RunnableGraph(GraphBuilder):
         return self._enqueuing
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Return a value for every slot: a checked one, or its own.
-
-        Raises `NotFoundError` for a name that is none, `ArgumentTypeError` and
+        """Return a value for every slot: the given value, checked, or the
+        declared one. Raises `NotFoundError` for an unknown name,
+        `ArgumentTypeError` and
         `ArgumentValueError` for values of another kind or out of the slot's range.
         """
         slots = self.slots

@@ -18,7 +18,7 @@
 // (heads, capacity), is added behind that. With several blocks along y, each takes `split` keys and
 // leaves its sums, their total and the largest score in `parts`. `sdpa_merge_<type>` combines them in
 // order; blocks behind the end of the text return at once.
-// order: where the text is shorter, blocks return at once.
+// order; blocks behind the end of the text return at once.
 #include "number.h"
 
 #include <math.h>
@@ -109,7 +109,7 @@ template <class T> struct Whole {
     }
 };
 
-// What a query has of some keys, for `merge`.
+// The partial result of a query over some keys, for `merge`.
 template <class C> struct Part {
     C *out;
     u32 head_dim;
@@ -151,7 +151,7 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
             }
         }
         BARRIER();
-        // Every work-item finds the same numbers: they are few.
+        // Every work-item computes the same maximum itself, since there are few scores.
         C above = largest;
         for (u32 i = 0; i < count; ++i)
             above = maximum(above, scores[i]);

@@ -1,8 +1,8 @@
 // Matrix product of the demo network: out = a b in f32, row-major, any size, any launch geometry.
 //
-// The product is cut into strips, short runs of values of one row (strip.h); a work-item owns one
-// and keeps it in registers. The work-items of a block own strips below each other, so all of them
-// need the same columns of b: these come through shared memory, a tile of 16 rows at a time.
+// The product is cut into strips, short runs of values of one row (strip.h); each work-item keeps
+// one strip in registers. The strips of a block lie below each other, so all need the same columns
+// of b. These pass through shared memory in tiles of 16 rows.
 #include "strip.h"
 
 // Rows of a tile of b.

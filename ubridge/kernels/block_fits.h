@@ -1,7 +1,7 @@
-// The scales that lose least of sixteen groups of numbers at once: a lane has a group of its own.
+// Scales of least error for sixteen groups of numbers at once, one group a lane.
 //
-// For each of some candidates the numbers are rounded, and then the scale, and the minimum, that
-// suit the integers best follow by least squares; the candidate with the least error is taken.
+// Each candidate scale rounds the numbers to integers. Least squares then give the best scale and
+// minimum for these integers. The candidate with the least error wins.
 #ifndef UBRIDGE_BLOCK_FITS_H
 #define UBRIDGE_BLOCK_FITS_H
 
@@ -32,8 +32,8 @@ DEVICE_FUNCTION Floats16 inverse_of(Floats16 values)
     return values != 0 ? 1 / values : Floats16{};
 }
 
-// x = scale * q - minimum, with q in 0 … most and a minimum of at least 0. Candidates divide the
-// range in `most + from` steps, and each in a tenth of a step more.
+// x = scale * q - minimum, with q in 0 … most and a minimum of at least 0. The first candidate
+// divides the range into `most + from` steps, each next one into 0.1 more.
 template <u32 COUNT>
 DEVICE_FUNCTION Fit fit_with_minimum(const Floats16 *x, f32 most, f32 from, u32 candidates)
 {
@@ -85,7 +85,7 @@ template <u32 COUNT> DEVICE_FUNCTION Floats16 furthest_of(const Floats16 *x)
     return furthest;
 }
 
-// Keeps the scale that takes most off the sum of squares.
+// Keeps the scale with the largest reduction of the sum of squares.
 DEVICE_FUNCTION void keep_better(Floats16 of_xq, Floats16 of_qq, Floats16 &most, Floats16 &scale)
 {
     const Floats16 found = of_xq * inverse_of(of_qq);
@@ -116,7 +116,7 @@ template <u32 COUNT> DEVICE_FUNCTION Floats16 fit_of_integers(const Floats16 *x,
 constexpr f32 IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                 1,    13,   25,  38,  53,  69,  89,  113};
 
-// The nearest of them, or its index.
+// The nearest of these sixteen values, or its index.
 template <bool index> DEVICE_FUNCTION Floats16 nearest_iq4(Floats16 values)
 {
     Floats16 found = everywhere(index ? 0 : IQ4_VALUES[0]);

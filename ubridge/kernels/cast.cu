@@ -3,7 +3,7 @@
 // info is null for a contiguous inp, otherwise its dims and strides.
 #include "elementwise.h"
 
-// The types computed in f32 are converted alike.
+// All types computed in f32 share this conversion.
 template <bool itself, class To> struct AlikeType {
     typedef To Type;
 };
@@ -40,7 +40,7 @@ template <class To> struct Convert {
     CAST(name, From, u16, u16)                                                                     \
     CAST(name, From, u64, u64)
 
-// f8e4m3 under the name Candle asks for, and under the one its kernels have.
+// f8e4m3 under the name that Candle requests, and under the name in its kernels.
 #define CAST_TO_F8(name, From)                                                                     \
     CAST(name, From, f8e4m3, f8e4m3)                                                               \
     CAST(name, From, f8_e4m3, f8e4m3)

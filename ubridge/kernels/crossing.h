@@ -1,6 +1,6 @@
 // For CPUs: operands that lie across the result, as a transposed matrix does. Read in the result's
 // order, each of their cache lines would be fetched once for every element it holds. So the result
-// is made in tiles that use whole cache lines, and a tile is turned in the nearest cache.
+// is made in tiles that use whole cache lines, and a tile is transposed in the nearest cache.
 #ifndef UBRIDGE_CROSSING_H
 #define UBRIDGE_CROSSING_H
 
@@ -52,7 +52,7 @@ struct Crossing {
                 pitch = apart;
             }
         }
-        // Dims that follow one another in both.
+        // Join dims that are adjacent in both the operand and the result.
         while (found-- > 0 && outer.strides[found] == step * lines)
             lines *= outer.dims[found];
     }
@@ -70,8 +70,8 @@ class Tiles {
     // Elements first … last, in tiles of one line.
     Tiles(u64 first, u64 last, u64 width) : next_(first), last_(last), width_(width) {}
 
-    // Instead of those: the block's share of `numel` elements, in tiles along the crossing of an
-    // operand if that has one and is the first with one.
+    // The block's share of `numel` elements instead, in tiles along the crossing of this operand,
+    // if it is the first operand with a crossing.
     __attribute__((noinline)) void cross(BLOCK block, u64 numel, const Rows &rows)
     {
         const Crossing found(rows);
@@ -137,7 +137,7 @@ class Tiles {
     u64 across_ = 1;
 };
 
-// Sides of the squares that are turned in registers.
+// Sides of the squares that are transposed in registers.
 template <class W> constexpr u64 SQUARE = sizeof(W) == 8 ? 8 : 16;
 
 // turned[c][r] = source[r][c]; rows are `stride` apart in `source`, `width` in `turned`. Each

@@ -1,5 +1,5 @@
-// What generating one token after the other does besides: places are read from device memory, so
-// that neither the arguments nor the geometry of a launch depends on them.
+// Kernels for generating tokens one by one. They read positions from device memory, so neither the
+// arguments nor the geometry of a launch depend on the position.
 #include "elementwise.h"
 
 #include <uhal/report.h>
@@ -30,7 +30,7 @@ DEVICE_FUNCTION void append(BLOCK block, const char *entry, u64 numel, const i64
     }
 }
 
-// Turns one pair of a head by its angle.
+// Rotates one pair of a head by its angle.
 template <class T>
 DEVICE_FUNCTION void turn(const T *inp, T *out, u64 first, u64 second, f32 cos, f32 sin)
 {
@@ -48,7 +48,7 @@ DEVICE_FUNCTION void rope_at(BLOCK block, const char *entry, u64 rows, const i64
 {
     const i64 first = *position;
 #if KERNEL_ON_GPU
-    // A work-item for each pair and for each element that stays.
+    // One work-item for each pair and for each element that is not rotated.
     const u64 each = width - turned / 2;
     GRID_STRIDE_OF(block, i, rows * each) {
         u64 own = i;

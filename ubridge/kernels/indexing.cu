@@ -112,7 +112,7 @@ DEVICE_FUNCTION void gather(BLOCK block, const char *entry, u64 numel, const I *
         out[i] = found ? inp[(before * dim.length + u64(id)) * right + column] : T(0);
     }
 #else
-    // Runs in which only ids and columns change: of a row, or where rows have one element, of a j.
+    // Runs in which only ids and columns change: a row, or all rows of one j if right is 1.
     const u64 last = block.uhal_last(numel);
     for (u64 i = block.uhal_first(numel); i < last;) {
         u64 column = i;
@@ -187,7 +187,7 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
 }
 
 // info of is_: dims and strides of ids, null when they are contiguous. ids_dim of ia_ is the indexed
-// dim of inp too. What a kernel does not need is there because Candle passes it.
+// dim of inp too. Unused parameters are present because Candle passes them.
 #define INDEXING_WITHOUT_STORE(I, name, T)                                                         \
     KERNEL(is_##I##_##name, (u64 numel, u64 num_dims, const u64 *info, const I *ids, const T *inp, \
                              T *out, u64 left, u64 src_dim, u64 ids_dim, u64 right))               \
@@ -244,7 +244,7 @@ INDEXING_EACH_TYPE(i64)
 INDEXING_EACH_TYPE(u32)
 INDEXING_EACH_TYPE(u8)
 
-// As Candle built for compute capability 8.9 has them: ids of these types for f8 alone.
+// As in Candle's build for compute capability 8.9, only f8 has ids of these types.
 INDEXING_WITHOUT_STORE(i32, f8_e4m3, f8e4m3)
 INDEXING_WITHOUT_STORE(i16, f8_e4m3, f8e4m3)
 

@@ -24,7 +24,7 @@ struct Layout {
     const u64 *dims;
     const u64 *strides;
 
-    // Dims of one element lie anywhere.
+    // The stride of a dim of one element does not matter.
     DEVICE_METHOD bool is_contiguous() const
     {
         u64 expected = 1;

@@ -12,7 +12,7 @@
 #include "packed_product.h"
 
 enum : u64 {
-    AHEAD = 8 * LANES, // words that memory is asked for before they are needed
+    AHEAD = 8 * LANES, // words by which prefetches run ahead
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
     FEW = 2 * STRIP, // rows up to which the right operand is not packed, as measured with AVX-512
 #else
@@ -31,7 +31,7 @@ static inline void multiply_lines(const Operand<T> &x, u64 line, const u32 *stri
     for (u64 word = 0; word < words; word += LANES) {
         alignas(LaneWords) u32 left[ROWS][LANES];
         const bool is_whole = are_whole<Scheme>(x, line, ROWS, word);
-        // So many lines are more than a CPU foresees. Behind their ends come the next ones.
+        // A CPU cannot prefetch so many lines by itself. Lines follow one another in memory.
         const u64 ahead = word + AHEAD;
         const T *const soon = ahead < words
                                   ? x.data + line * x.line_step + ahead * Scheme::PER_WORD

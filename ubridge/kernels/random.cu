@@ -103,7 +103,7 @@ DEVICE_FUNCTION Pair cos_sin_of_turns(f64 x)
 }
 
 // Two independent normal numbers (Box and Muller, "A note on the generation of random normal
-// deviates", 1958). 1 - u is above 0, whose logarithm is finite.
+// deviates", 1958). 1 - u is above 0, so its logarithm is finite.
 DEVICE_FUNCTION Pair normal(const Philox &random)
 {
     const f64 radius = sqrt(-2.0 * logarithm(1.0 - even(random.word[0], random.word[1])));
@@ -148,7 +148,7 @@ template <class T> DEVICE_FUNCTION void store(const f64 *made, u64 count, T *out
 #endif
 }
 
-// A counter for every four numbers, or for two of f64; of the last one what there is room for.
+// A counter for every four numbers, or for two of f64; the last one may be used in part.
 #define RAND(T)                                                                                    \
     KERNEL(rand_##T, (u64 numel, u64 seed, u64 position, T *out))                                  \
     {                                                                                              \

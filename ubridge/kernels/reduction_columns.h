@@ -33,7 +33,7 @@ template <class T> struct ColumnGroups {
                step() < reduced.strides[reduced.num_dims - 1];
     }
 
-    // `columns` values of reduced row `row`, from the one at `place` on.
+    // `columns` values of reduced row `row`, beginning at `place`.
     const Compute<T> *read(u64 place, u64 row, u64 columns, Compute<T> *buffer) const
     {
         const T *values = src + place + reduced.at(row);
@@ -71,7 +71,7 @@ inline void merge_rows(State *states, u64 columns, u64 first, u64 rows, Read rea
     }
 }
 
-// Results of this block, which is the index-th of `blocks`.
+// Results of this block, number `index` of `blocks`.
 template <class State, class T, class Out>
 inline void reduce_columns(const ColumnGroups<T> &groups, u64 index, u64 blocks, u64 results,
                            u64 count, u64 last_dim, Out *dst)

@@ -7,7 +7,7 @@
 
 enum : u64 { LANES = 32, FEW_LANES = 8 };
 
-// For fewer than LANES values: filling and joining wide lanes would take most of the time.
+// For fewer than LANES values; filling and joining wide lanes would take most of the time.
 template <class C> inline C sum_of_few(u64 count, const C *values)
 {
     C lanes[FEW_LANES] = {};
@@ -61,7 +61,7 @@ template <class Order, class C> __attribute__((noinline)) C best_of_run(u64 coun
 template <class C, bool compensated>
 inline SumOf<C, compensated> state_of_run(SumOf<C, compensated> *, u64 count, const C *values, u64)
 {
-    // Short rows come by the million: theirs is no call.
+    // Inlined, since there may be millions of short rows.
     return {count < LANES ? sum_of_few(count, values) : sum_of_run(count, values), C(0)};
 }
 
@@ -80,7 +80,7 @@ inline Place<C, Order> state_of_run(Place<C, Order> *best, u64 count, const C *v
     found.merge({value, index});
     if (found.index != index)
         return Place<C, Order>::initial();
-    // Whole groups without it are passed over.
+    // Skip whole groups that do not contain it.
     const bool nan = is_nan(value);
     u64 i = 0;
     for (; i + LANES <= count; i += LANES) {
@@ -99,7 +99,7 @@ template <class State, class T, class Function>
 inline State reduce_runs(Reader<T> &reader, u64 first, u64 count, Function function)
 {
     State state = State::initial();
-    // One run has nothing to be merged with.
+    // A single run needs no merging.
     if constexpr (same_type<Function, Same>)
         if (count > 0 && count <= RUN)
             return state_of_run(&state, count, reader.read(first, count), 0);
@@ -116,7 +116,7 @@ inline State reduce_runs(Reader<T> &reader, u64 first, u64 count, Function funct
     return state;
 }
 
-// Raises `row` above `base`, divides by the sum of it all, and needs each exponential only once.
+// Softmax of a row: computes each exponential above the base once, then divides by their sum.
 template <class C, class Function>
 inline void store_shares(u64 count, const C *row, C *out, Function exponential_above)
 {

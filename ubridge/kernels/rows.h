@@ -1,4 +1,4 @@
-// For CPUs: strided arrays as the lines their innermost dims make.
+// For CPUs: strided arrays as lines, each along the innermost dims.
 #ifndef UBRIDGE_ROWS_H
 #define UBRIDGE_ROWS_H
 
@@ -27,7 +27,7 @@ struct Rows {
         }
     }
 
-    // The place of element `index`, and how many from there on lie on one line.
+    // The place of element `index`; `left` is the number of elements from it to its line's end.
     u64 at(u64 index, u64 &left) const
     {
         u64 column = index;

@@ -4,8 +4,8 @@
 // On a GPU a bitonic network in shared memory: the launch gives ncols_pad * 4 bytes, ncols_pad being
 // the next power of two. A CPU merges in dst itself and needs none.
 //
-// Rows too long for that: asort_runs_ sorts runs of each row, one block a run, and each launch of
-// asort_merge_ joins pairs of neighbouring runs to runs of twice the length.
+// For longer rows asort_runs_ sorts runs of each row, one block a run; each launch of asort_merge_
+// joins pairs of neighbouring runs to runs of twice the length.
 #include "number.h"
 
 #include <uhal/kernel.h>
@@ -82,7 +82,7 @@ DEVICE_FUNCTION void sort_row(BLOCK block, const T *row, u32 *dst, u32 first, u3
 #endif
 }
 
-// What one work-item merges: a power of two, so that every run is a multiple of it.
+// Elements that a work-item merges: a power of two that divides the length of every run.
 #define MERGED (KERNEL_ON_GPU ? u64(8) : u64(1024))
 
 // Elements begin … end of the merge of two sorted runs of a row. All indices of the left run are

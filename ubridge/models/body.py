@@ -21,7 +21,7 @@ class Tables:
 
     cos: Tensor | None = None
     sin: Tensor | None = None
-    """(positions, half of what turns): of rotary angles."""
+    """Of rotary angles, (positions, half of the rotated elements)."""
     bias: Tensor | None = None
     """(H, positions): what ALiBi adds to scores of a key."""
 
@@ -46,20 +46,20 @@ class Body(Protocol):
     """Whether the state of a text cannot be truncated."""
 
     def state(self, capacity: int) -> dict[str, Tensor]:
-        """Return room for what layers keep of a text of so many tokens."""
+        """Return memory for the layers' state of a text of `capacity` tokens."""
 
     def tables(self, positions: int, length: int | None = None) -> Tables:
-        """Return tables of positions in a text of `length`; unless given, it grows with each."""
+        """Return tables of positions in a text of `length`, by default each position's own."""
 
     def __call__(self, chunk: Chunk, state: Mapping[str, Tensor]) -> Tensor:
         """Run (tokens,) ids through all layers and the last norm: (tokens, E)."""
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return (tokens, V) of f32 of what `__call__` returned."""
+        """Return the logits of a result of `__call__`: (tokens, V) of f32."""
 
 
 def products(x: Tensor, weights: Sequence[Weight]) -> tuple[Tensor, ...]:
-    """Return `ub.linear` of x and each weight; for those quantized x is rounded once."""
+    """Return `ub.linear` of x and each weight; x is rounded once for all quantized weights."""
     blocks = [one for one in weights if isinstance(one, ub.QuantizedWeight)]
     if len(blocks) == len(weights):
         return ub.quantized_matmul(x, blocks, activations="q8")

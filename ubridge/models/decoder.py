@@ -39,12 +39,12 @@ class Decoder:
         self._layers = layers
         self._activation = _ACTIVATIONS[design.activation]
         self.device: Device = embedding.device
-        # With a half, the factor is rounded like the weights.
+        # If weights are f16 or bf16, the factor is rounded to the same dtype.
         scale = np.asarray(design.embedding_scale, dtype.dtype)
         self._embedding_scale = float(scale)
 
     def state(self, capacity: int) -> dict[str, Tensor]:
-        """Return room for the keys and values of `capacity` tokens."""
+        """Return zeroed memory for the keys and values of `capacity` tokens."""
         design = self.design
         shape = (1, design.kv_heads, capacity, design.width)
         return {
@@ -54,7 +54,7 @@ class Decoder:
         }
 
     def tables(self, positions: int, length: int | None = None) -> Tables:
-        """Return tables of positions in a text of `length`; unless given, it grows with each."""
+        """Return tables of positions in a text of `length`, by default each position's own."""
         design = self.design
         if design.alibi:
             bias = alibi_bias(design.heads, design.width, positions)
@@ -85,7 +85,7 @@ class Decoder:
         return self._normed(x, self._outside, "norm")
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return (tokens, V) of f32 of what `__call__` returned."""
+        """Return the logits of a result of `__call__`: (tokens, V) of f32."""
         design = self.design
         found = self._product(x, self._outside, "head").astype(f32, copy=False)
         if design.logit_cap:
@@ -202,7 +202,7 @@ class Decoder:
     def _head_normed(self, x: Tensor, weights: Part, part: str) -> Tensor:
         if self.design.qk_norm != "heads":
             return self._normed(x, weights, part)
-        # Each head has a weight of its own: one and nothing here, then theirs.
+        # Each head has its own weight: normalize with weight 1 and bias 0, then multiply.
         plain = {f"{part}.weight": self._outside["ones"], f"{part}.bias": self._outside["zeros"]}
         weight = weights[f"{part}.weight"]
         assert isinstance(weight, Tensor)

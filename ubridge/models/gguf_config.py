@@ -42,7 +42,7 @@ _NO_TOKENS = (-1, 0xFFFFFFFF)
 _HARMLESS = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout")
 """Keys that change no logits."""
 _ANGLES = ("rope.dimension_count", "rope.freq_base")
-"""Keys that files of models with learned positions have, too."""
+"""Keys that files of models with learned positions contain as well."""
 
 
 def settings_of_gguf(weights: ub.Weights, kind: str, where: object) -> Settings:
@@ -77,9 +77,9 @@ def settings_of_gguf(weights: ub.Weights, kind: str, where: object) -> Settings:
 def axes_of_gguf(
     weights: ub.Weights, kind: str, config: Settings, row: ArchitectureRow
 ) -> dict[str, Any]:
-    """Return the fields of `Architecture` that the file decides by itself.
-
-    The tensors' names show the head, joined queries and biases; the metadata has angles and ends.
+    """Return the fields of `Architecture` that the file itself determines. Tensor
+    names show the head, joined queries and biases; the metadata holds angles and end
+    tokens.
     """
     names = weights.entries
     axes: dict[str, Any] = {"is_tied": "output.weight" not in names}
@@ -96,7 +96,7 @@ def axes_of_gguf(
             f"got {values}"
         )
     if kind == "gemma2":
-        # The scale of 27b follows E / H, as in llama.cpp.
+        # In 27b models the scale depends on E / H, as in llama.cpp.
         is_largest = config.integer("num_hidden_layers") == 46
         share = config.integer("hidden_size") / config.integer("num_attention_heads")
         axes["scale"] = (share if is_largest else width) ** -0.5
@@ -137,7 +137,7 @@ def _rope(weights: ub.Weights, kind: str, config: Settings, row: ArchitectureRow
         "factor": factor,
     }
     if short in weights or long in weights:
-        # A longrope has no factor for its steps here, so the tables absorb it.
+        # `Rope` has no step factor for longrope, so the divisors include it.
         tables = [_divisors(weights, name, pairs, config.where, factor) for name in (short, long)]
         return Rope(kind="longrope", short=tables[0], long=tables[1], magnitude=magnitude, **common)
     divisors = _divisors(weights, one, pairs, config.where) if one in weights else ()
@@ -171,7 +171,7 @@ def _divisors(
 
 
 def _plain(where: object, key: str, value: Any) -> Any:
-    """A value as JSON would have it; one number where a file has the same for all layers."""
+    """A value in JSON's types; a list of equal numbers, one a layer, becomes one number."""
     several = getattr(value, "tolist", lambda: value)()
     if not isinstance(several, list) or not several:
         return several

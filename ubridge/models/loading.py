@@ -1,4 +1,4 @@
-"""From files to the decoder's weights: every tensor found, checked, brought over, put in order."""
+"""From files to the decoder's weights: tensors are found, checked, copied and put in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from uhal.progress import Bar, Progress, in_units
 Weight: TypeAlias = ub.DeviceTensor | ub.QuantizedWeight
 Parts: TypeAlias = dict[str, Weight]
 _SHOWN = 6
-"""Wrong tensors that an error names."""
+"""Most wrong tensors that an error lists."""
 _SAMPLES, _SAMPLED = 4, 1024
 """Parts of a tensor that a fingerprint takes, and the bytes of each."""
 
@@ -39,13 +39,13 @@ class Wanted:
     part: str
     shape: tuple[int, ...]
     names: tuple[str, ...]
-    """One, or several that are stacked: of experts, of heads' norms, gate before up."""
+    """A tensor, or several to stack: experts, norms of heads, or gate before up."""
 
 
 def wanted_of(source: Source) -> list[Wanted]:
-    """Find every part among the tensors of the files.
-
-    Raises `InvalidFileError` that names missing tensors, unknown tensors and wrong shapes, each
+    """Find every part among the tensors of the files. Raises
+    `InvalidFileError`, which names missing tensors, unknown tensors and wrong
+    shapes, each
     with the shape the architecture expects.
     """
     entries, found, wrong = source.weights.entries, [], []
@@ -77,7 +77,7 @@ def wanted_of(source: Source) -> list[Wanted]:
 
 
 def _names(source: Source, layer: int, part: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Tensors of a part: the existing tensors, else the expected tensors."""
+    """Names of a part's tensors: existing ones, else expected ones."""
     entries = source.weights.entries
     spellings = list(source.spellings(layer, part))
     if part.startswith("expert_") and not source.is_gguf:
@@ -121,15 +121,15 @@ def _shape(source: Source, part: str, names: tuple[str, ...]) -> tuple[int, ...]
 
 
 class Loader:
-    """Brings the parts of one model to a device."""
+    """Copies the parts of one model to a device."""
 
     def __init__(
         self, source: Source, device: Device, dtype: DType | None, quantize: str | None
     ) -> None:
-        """`dtype` applies to activations and dense weights; by default the files' own.
-
-        Raises `ArgumentValueError` for a format that is not written, `NotSupportedError` where the
-        device has no products of blocks.
+        """`dtype` applies to activations and dense weights; by default it is
+        the files'. Raises `ArgumentValueError` for a format that cannot be
+        written, `NotSupportedError` where the device has no products of
+        blocks.
         """
         self.source = source
         self.device = device
@@ -143,7 +143,7 @@ class Loader:
         self.dtype = dtype or self._usual_dtype()
 
     def _usual_dtype(self) -> DType:
-        """The element type of most of the model, where kernels compute in it; else f32."""
+        """The element type of most weights if kernels compute in it, else f32."""
         sizes: dict[object, int] = {}
         for one in self.source.weights.entries.values():
             sizes[one.kind] = sizes.get(one.kind, 0) + one.nbytes
@@ -152,7 +152,7 @@ class Loader:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Notes for the user about matrices that keep another format than requested."""
+        """Notes for the user about matrices in another format than requested."""
         if self.recipe is None:
             return ()
         kinds = Counter(self._format_of(one) for one in self.wanted if self._is_quantizable(one))
@@ -204,7 +204,7 @@ class Loader:
         return isinstance(kind, DType) and _is_matrix(one)
 
     def _format_of(self, one: Wanted) -> BlockFormat | None:
-        """The format that a part is quantized to while it is read, if any."""
+        """The format to which a part is quantized while it is read, if any."""
         if self.recipe is None or not self._is_quantizable(one):
             return None
         design = self.source.design
@@ -273,7 +273,7 @@ class Loader:
         return outside, layers
 
     def _brought(self, one: Wanted) -> Weight:
-        """A part in the order and the type the decoder takes it in."""
+        """A part in the order and type that the decoder expects."""
         design, weights = self.source.design, self.source.weights
         tensors = [weights[name] for name in one.names]
         weight = tensors[0]
@@ -291,18 +291,18 @@ class Loader:
         if one.part.startswith("qkv") and design.qkv == "groups":
             found = _by_kind(found, design)
         if self._is_summed(one):
-            # Its sum with one is no half: it stays f32, and so does the norm.
+            # The weight plus 1 is no f16 or bf16, so it stays f32, and so does the norm.
             return found.astype(f32, copy=False) + 1.0
         kind = self._kind_of(one)
         if isinstance(kind, DType):
-            # As it lies in its file where it can.
+            # Use the file's pages directly where possible.
             return found.astype(kind, copy=False)
         values = found.astype(f32, copy=False).to_numpy()
         return ub.QuantizedWeight.from_numpy(values, kind, device=self.device)
 
     @property
     def _multiplies_blocks(self) -> bool:
-        """Whether the device has products of quantized weights: GCUs have another kind."""
+        """Return whether the device has ggml's quantized products; GCUs have another kind."""
         return ub.DeviceExecutor.of(self.device).has(QUANTIZED_PRODUCT)
 
     def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:
@@ -314,7 +314,7 @@ class Loader:
 
 
 def _is_matrix(one: Wanted) -> bool:
-    """Whether the decoder multiplies by a part, so that it may be of blocks."""
+    """Return whether the decoder multiplies by a part, which may then be quantized."""
     axes = 3 if one.part.startswith("expert_") else 2
     is_other = one.part.startswith(("router", "positions", "q_", "k_"))
     return len(one.shape) == axes and one.part.endswith("weight") and not is_other

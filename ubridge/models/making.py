@@ -1,4 +1,4 @@
-"""Tiny random models of every architecture, in a folder as Hugging Face's are.
+"""Tiny random models of every architecture, in folders of Hugging Face's form.
 
 They test every code path in seconds, without a download. Each has the files of a downloaded model:
 a configuration, weights, a tokenizer and a chat template.
@@ -115,9 +115,9 @@ def make_model(
 ) -> Made:
     """Write a random model of a row of the table, with a tokenizer trained on `text`.
 
-    `changes` are fields of its `config.json`; without `text` it is trained on what Python's own
-    modules say of themselves. Raises `ArgumentValueError` for an architecture that is not known, a
-    configuration that cannot be, and a folder that holds a model already; `ImportError` without the
+    `changes` are fields of its `config.json`; the default `text` is documentation of Python's own
+    modules. Raises `ArgumentValueError` for an unknown architecture, an impossible configuration,
+    and a folder that already holds a model; `ImportError` without the
     `tokenizers` library.
     """
     target = Path(folder)
@@ -147,7 +147,7 @@ def make_model(
     tokenizer.save(str(target / "tokenizer.json"))
     told = {"bos_token": BEGIN, "eos_token": END, "chat_template": CHAT_TEMPLATE}
     _write(target / "tokenizer_config.json", told)
-    # The last, so that an unfinished folder is none.
+    # Written last, so that an unfinished folder is no model.
     _write(target / "config.json", config)
     elements = sum(one.size for one in weights.values())
     return Made(
@@ -158,7 +158,8 @@ def make_model(
 def trained(text: str, size: int) -> Any:
     """Return a tokenizer of byte pairs of the `tokenizers` library, of at most `size` tokens.
 
-    Raises `ArgumentValueError` where that is less than one for each byte and three special ones.
+    Raises `ArgumentValueError` if `size` is less than a token for each byte and three special
+    tokens.
     """
     try:
         import tokenizers
@@ -214,7 +215,7 @@ def _weights(
 
 
 def _usual_text() -> str:
-    """Prose that every Python comes with."""
+    """Prose that comes with every Python."""
     modules = (argparse, statistics, textwrap)
     return "\n".join(Path(str(one.__file__)).read_text("utf-8") for one in modules)
 

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 CHUNK = 512
-"""The most tokens of a prompt in the layers at once: it limits the memory of activations."""
+"""Most tokens of a prompt in the layers at once, which limits the memory of activations."""
 _USUAL_CAPACITY = 4096
 _FIRST_ROOM = 256
 """Tokens in a cache's first memory, on devices whose steps score all of its memory."""
 
 
 class Model:
-    """A language model whose weights are on a device. Made by `Model.load`::
+    """A language model whose weights are on a device. `Model.load` makes it::
 
         model = Model.load("TinyLlama-1.1B")
         cache = model.cache()
@@ -261,10 +261,10 @@ class Model:
         return [rope.stretch(length)] * (length - first)
 
     def _rightly_turned(self, rope: Rope, cache: Cache, length: int) -> int:
-        """Number of keys in a cache whose angles fit a text of `length`.
-
-        Dynamic angles grow with each appended token, and earlier keys keep their angles. A new text
-        has the angles of its own length, even if other text was read before.
+        """Number of keys in a cache whose angles fit a text of `length`. Dynamic
+        angles change with each appended token, but earlier keys keep theirs. A new
+        text needs the angles of its own length, even if other text was read
+        before.
         """
         goes_on = rope.kind == "dynamic" or cache.turned[:1] == [rope.stretch(length)]
         if goes_on and not cache.is_cut:
@@ -274,7 +274,7 @@ class Model:
         return sum(1 for _ in same)
 
     def _read(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
-        """Read ids behind those that layers have kept; logits of the last, or the `every` last."""
+        """Read ids after the cached ones; return logits of the last, or of the `every` last."""
         if cache.kept == 0 and self._body.is_recurrent:
             for one in cache.tensors.values():
                 one.fill(0)
@@ -299,7 +299,7 @@ class Model:
         return found if every else found.reshape(self.vocabulary)
 
     def _one_by_one(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
-        """The same with a captured step for each."""
+        """As `_read`, with a captured step for each id."""
         rows: list[ub.DeviceTensor] = []
         for position, token in enumerate(ids, cache.kept):
             found = cache.read_one(token, position)
@@ -315,7 +315,7 @@ class Model:
 
 
 def _tokens(name: str, given: int | None) -> int | None:
-    """A number of tokens that a caller may leave out."""
+    """An optional number of tokens, or its default."""
     return None if given is None else whole_number(name, given, 1)
 
 

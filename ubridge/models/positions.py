@@ -1,8 +1,8 @@
 """Rotary positions: the angle of each pair of a head's elements at a position.
 
 The formulas come from transformers' `modeling_rope_utils.py`, which follows YaRN (Peng et al.,
-2023), LongRoPE (Ding et al., 2024) and the readme of LLaMA 3.1. They are computed in f32 as there,
-because at position 100,000 the rounding of an angle shows in the result.
+2023), LongRoPE (Ding et al., 2024) and the readme of LLaMA 3.1. They are computed in f32 as in
+transformers, because at position 100,000 the rounding of an angle shows in the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ubridge.files.settings import Settings
 Angles = npt.NDArray[np.float32]
 
 MOST, MOST_BASE = 1e6, 1e18
-"""Larger factors and bases are of no model, and their powers are of no f32."""
+"""No model has larger factors and bases, and their powers do not fit an f32."""
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 
@@ -29,7 +29,7 @@ class Rope:
     """The angles of one model."""
 
     width: int
-    """Elements of a head that turn: its first ones, in pairs."""
+    """Number of leading elements of a head that are rotated, in pairs."""
     context: int
     """Positions the model was made for."""
     base: float = 10000.0
@@ -44,9 +44,9 @@ class Rope:
     is_rounded: bool = True
     """Whether YaRN's bounds are integers."""
     short: tuple[float, ...] = ()
-    """Divisor of each pair's step; empty: 1."""
+    """Divisor of each pair's step; empty for no division."""
     long: tuple[float, ...] = ()
-    """For longrope, the same in a text of more than `trained` positions."""
+    """longrope's divisors in a text of more than `trained` positions."""
     magnitude: float = 1.0
     """Factor of cosines and sines."""
 
@@ -54,9 +54,9 @@ class Rope:
     def of(cls, config: Settings, width: int, context: int, partial: float) -> Rope:
         """Read a `config.json`: `rope_parameters`, or as before `rope_scaling` and `rope_theta`.
 
-        `partial` is the share of a head's `width` that turns where the file says none. Raises
-        `NotSupportedError` for a kind that is not known, `InvalidFileError` for values that cannot
-        be.
+        `partial` is the default for the rotated fraction of a head's `width`. Raises
+        `NotSupportedError` for an unknown kind, `InvalidFileError` for impossible
+        values.
         """
         newer = config.section("rope_parameters")
         if "full_attention" in newer:
@@ -118,7 +118,7 @@ class Rope:
         return self.kind in ("dynamic", "longrope")
 
     def stretch(self, length: int) -> int:
-        """Return a number that is equal for lengths of a text in which all angles are equal."""
+        """Return a number that is equal for all text lengths with equal angles."""
         if self.kind == "dynamic":
             return max(length, self.context)
         return int(self.kind == "longrope" and length > self.trained)
@@ -167,7 +167,7 @@ class Rope:
         return _single(steps)
 
     def _ramp(self) -> Angles:
-        """0 for pairs that turn often in a text as trained with, 1 for those that do not."""
+        """Ramp from 0, for pairs of many turns in the trained context, to 1, for few."""
         low, high = (
             self.width * math.log(self.trained / (turns * 2 * math.pi)) / (2 * math.log(self.base))
             for turns in (self.fast, self.slow)
@@ -227,8 +227,8 @@ def _magnitude(
 def alibi_bias(heads: int, width: int, positions: int) -> Angles:
     """Return what ALiBi (Press et al., 2021) adds to scores, (heads, positions) of keys.
 
-    As Falcon has it: slopes and products are rounded to bf16, and divided by the root of a head's
-    width as scores are. That the query's own position is not subtracted changes no softmax.
+    As in Falcon, slopes and products are rounded to bf16, then divided like scores by the root of a
+    head's width. Subtracting the query's own position would not change the softmax.
     """
     below = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * one / below) for one in range(1, below + 1)]

@@ -99,7 +99,7 @@ def clip(
 
 @named
 def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = None) -> Tensor:
-    """Return, as bool, where the elements are NaN."""
+    """Return True for each element that is NaN, else False."""
     require_tensors("isnan", x)
     return binary(NOT_EQUAL, x, x, out, stream)
 

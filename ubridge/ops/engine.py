@@ -33,14 +33,14 @@ Result = TypeVar("Result")
 """The class of tensors that a function returns."""
 _UNTOLD = Layout.contiguous(())
 MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
-"""Types as which kernels copy and fill elements of types that they do not compute with."""
+"""Element types used to copy and fill elements of types without arithmetic in kernels."""
 
 
 class Plan(TensorData):
     """A question about tensors, and its future result.
 
-    It has the layout, the dtype and the executor of that tensor, so it may be an operand of another
-    plan, and views of it are plans.
+    It has the layout, dtype and executor of that tensor. It may therefore be an operand of another
+    plan, and its views are plans.
     """
 
     __slots__ = ("kind", "numbers", "operands", "question")
@@ -153,7 +153,7 @@ def reshaped(x: Value, shape: int | Sequence[int]) -> Value:
 
 
 def filled(like: Value, dtype: DType, shape: Sequence[int], number: float) -> Plan:
-    """Plan a new tensor of one number, for results that no element is read for."""
+    """Plan a new tensor filled with one number, for results without input elements."""
     return ask(FILL, (), dtype, Layout.contiguous(shape), (number,), like=like)
 
 
@@ -179,7 +179,8 @@ def _spread(shape: Shape) -> Layout:
 def run(plan: Value, out: Result | None = None, stream: StreamLike | None = None) -> Result:
     """Launch a plan; return the resulting tensor, which is `out` if that is given.
 
-    The result is as if `out` were memory of its own. Raises as `require_out` does.
+    The result is the same whether or not `out` shares memory with operands. Raises as `require_out`
+    does.
     """
     if not isinstance(plan, Plan):
         if out is None:
@@ -257,7 +258,7 @@ def change(
 
 
 def write(source: TensorData, target: TensorData, stream: StreamLike | None) -> None:
-    """Copy elements to memory of the same shape and dtype, strided or not, that lies apart.
+    """Copy elements to other memory of the same shape and dtype, strided or not.
 
     Kernels read strides but write rows, so a strided target takes a launch for each of its outer
     elements. Raises `ArgumentValueError` where both share memory.
@@ -280,7 +281,7 @@ def write(source: TensorData, target: TensorData, stream: StreamLike | None) -> 
 
 
 def bits_of(x: TensorData) -> TensorData:
-    """Return the tensor as elements of the same size that kernels copy and fill."""
+    """Return the tensor viewed as an element type of the same size that kernels copy and fill."""
     kind = MOVED_AS.get(x._dtype.name)
     return x if kind is None else make(type(x), x._buffer.view(kind), x._layout, kind, x._executor)
 

@@ -1,15 +1,15 @@
 """`launch_*`: operations on buffers with layouts, for frameworks that have tensors of their own.
 
-Each function enqueues one operation and returns the buffer its result will be in. Buffers hold
-elements and layouts say which; kernels handle strides and broadcasts. Dtypes are the buffers';
-nothing is promoted, cast or broadcast unless the caller asks for it.
+Each function enqueues one operation and returns the buffer its result will be in. A layout selects
+elements of a buffer; kernels handle strides and broadcasts. A buffer has the dtype; nothing is
+promoted, cast or broadcast unless the caller asks for it.
 
 `out` is a buffer that the result is written to from its first element, in row-major order; without
-it one is allocated. An operation element by element may write over its operands, and one of rows
-over its first, where both begin together and have one layout and item size. With any other overlap
-the result is written through a temporary. `stream` is by default the device's default stream. An
-operation is named as in `OPS`, or is an `Op`. Wrong dtypes, sizes and devices are refused
-before anything is launched.
+it one is allocated. An elementwise operation may overwrite its operands, and an operation on rows
+its first. Both must begin at the same address, with the same layout and item size. With any other
+overlap the result is written through a temporary. `stream` is by default the device's default
+stream. An operation is named as in `OPS`, or is an `Op`. Wrong dtypes, sizes and devices are
+refused before anything is launched.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def named_op(kernel: Op | str) -> Op:
 def tensor_of(
     op: Op, name: str, buffer: DeviceBuffer, layout: Layout, executor: Executor | None
 ) -> Value:
-    """The elements as a tensor; refuse a buffer that is too short."""
+    """Return the elements as a tensor; refuse a buffer that is too short."""
     require_size(op, name, buffer, layout.extent)
     at = executor or DeviceExecutor.of(buffer.device)
     return make(StridedTensor, buffer, layout, buffer.dtype, at)
@@ -64,7 +64,7 @@ def tensor_of(
 def operands_of(
     op: Op, executor: Executor | None, *given: tuple[DeviceBuffer, Layout]
 ) -> list[Value]:
-    """The operands as tensors; refuse a buffer that is too short by the operand's own name."""
+    """Return the operands as tensors; an error for a short buffer names its operand."""
     names = op.family.operands.split()
     return [tensor_of(op, name, *one, executor) for name, one in zip(names, given, strict=False)]
 
@@ -105,7 +105,7 @@ def launch_binary(
 ) -> DeviceBuffer:
     """Apply `kernel` to pairs of elements of two layouts.
 
-    Both layouts have one shape; broadcast them first.
+    Both layouts must have the same shape; broadcast them first.
 
     A comparison's result is of u8.
     """
@@ -212,7 +212,7 @@ def launch_masked_fill(
 ) -> DeviceBuffer:
     """Return `value` where a mask is not 0, else `x`.
 
-    The mask is of u8; both have one shape.
+    The mask is u8; both have the same shape.
     """
     given = operands_of(MASKED_FILL, executor, (buffer, layout), (mask, mask_layout))
     return run_into(of_each(MASKED_FILL, given, buffer.dtype, (value,)), out, stream)

@@ -26,13 +26,13 @@ from uhal.interop import StreamLike
 Axes = int | Iterable[int] | None
 
 PIECE_BYTES = 1 << 26
-"""Most bytes of an operand that is converted to be reduced; a larger one is in several pieces."""
+"""Most bytes converted at once for a reduction; a larger operand is converted in pieces."""
 
 
 def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """Plan a reduction over axes, over all of them by default, in the tensor's dtype.
 
-    Indices are of u32 and along one axis; without an axis they count in row-major order.
+    Indices are u32, along one axis; without an axis they count elements in row-major order.
     """
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
@@ -64,7 +64,7 @@ def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) 
 def _reduced(
     layout: Layout, axes: tuple[int, ...], keepdims: bool
 ) -> tuple[Layout, Layout, Layout, int]:
-    """The layout with the axes last, the result's, the question's, and elements of a result."""
+    """Layouts: with the axes last, of the result, of the question; elements per result."""
     kept = [axis for axis in range(layout.rank) if axis not in axes]
     lengths = [layout.shape[axis] for axis in kept]
     spread = [1 if axis in axes else length for axis, length in enumerate(layout.shape)]
@@ -97,8 +97,8 @@ def plan_sum(
 
 
 def plan_total(x: Value, dtype: DType, axis: Axes, keepdims: bool) -> Value:
-    """Plan the sum of a converted tensor, of which one piece at a time is in memory."""
-    # A sum of booleans that is a boolean says whether there is a True.
+    """Plan the sum of a converted tensor; only one converted piece is in memory at a time."""
+    # A boolean sum of booleans is True if any element is True.
     op = MAX if dtype is bool_ and x._layout.size else SUM
     terms = [
         plan_reduction(op, plan_conversion(part, dtype), axis, keepdims)
@@ -116,9 +116,9 @@ def plan_joined(op: Op, terms: list[Value]) -> Value:
 
 
 def pieces(x: Value, axes: Sequence[int], dtype: DType) -> list[Any]:
-    """Return views of a tensor along one of the axes that are reduced: each is converted by itself.
-
-    A tensor that is small, computed first or not widened is one piece.
+    """Return views of a tensor along a reduced axis; each view is converted
+    separately. A tensor that is small, computed first or not widened is a single
+    piece.
     """
     found = cuts(x, axes, dtype)
     return [x._viewed(x._layout.narrow(*cut)) for cut in found] if found else [x]
@@ -150,7 +150,7 @@ def sum(  # numpy's name
 
     The dtype is the tensor's unless `dtype` is given; booleans are counted.
 
-    With a `dtype` of bool the result says whether an element is not 0.
+    With a `dtype` of bool the result is True if any element is not 0.
     """
     return run(plan_sum(x, axis, dtype, keepdims), out, stream)
 

@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _NeedsMemory(Exception):
-    """A plan read the elements of a tensor, for example to print it, or takes a part of them."""
+    """Planning read the elements of a tensor, for example to print it, or took a part of them."""
 
 
 class _Given:
@@ -47,9 +47,9 @@ _GIVEN = tuple(_Given(index) for index in range(8))
 
 
 def answering(plan: Callable[..., Value]) -> Callable[..., Answer | None]:
-    """Return what says how a call is launched, by a plan that is made once for equal arguments.
-
-    `None` where the function has to be called: for arguments that are neither tensors nor
+    """Return the launch of a call, from a plan that is made once for equal arguments.
+    Return `None` where the function has to be called: for arguments that are neither
+    tensors nor
     constants, and for calls that launch nothing.
     """
 
@@ -78,7 +78,7 @@ def _note(key: list[Any], given: Any) -> bool:
     """Add a constant to a key; return whether it is one."""
     kind = type(given)
     if kind is float:
-        # 0 == 0.0 == -0.0, but their results differ.
+        # These compare equal, but their results differ: 0, 0.0 and -0.0.
         key += (kind, given, copysign(1, given))
     elif kind in (int, bool, str, type(None), DType) or isinstance(given, type):
         key += (kind, given)
@@ -116,7 +116,7 @@ def _planned(
 
 
 def _answer(executor: Executor, planned: Plan, tensors: int) -> Answer:
-    """The answer of a plan: one launch if it takes the call's tensors in their order."""
+    """The answer of a plan: one launch if its operands are the call's tensors, in this order."""
     layout, dtype, numbers = planned._layout, planned._dtype, planned.numbers
     sources = tuple([one if type(one) is Plan else _memory_of(one) for one in planned.operands])
     if sources == _GIVEN[:tensors]:
@@ -132,7 +132,7 @@ def _answer(executor: Executor, planned: Plan, tensors: int) -> Answer:
 
 
 def _memory_of(operand: TensorData) -> Any:
-    """The memory of an operand; a call passes that of a tensor from its first element on."""
+    """The memory of an operand; a call passes a tensor's memory from its first element on."""
     memory: Any = operand._buffer
     if operand._layout.start_offset and type(memory) is _Given:
         raise _NeedsMemory("a part of a tensor")

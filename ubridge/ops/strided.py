@@ -37,17 +37,17 @@ Index = int | slice | EllipsisType | None
 
 
 def _plan_of_bits(x: Any) -> Any:
-    """Plan a copy, but of types that kernels copy as others."""
+    """Plan a copy; types that kernels cannot copy are viewed as another type of that size."""
     return None if x._dtype.name in MOVED_AS else plan_copy(x)
 
 
 def bytes_of_booleans(array: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-    """Return 1 where an element is true, else 0: views of other arrays may hold other bytes."""
+    """Return 1 for each true element, else 0: views of other arrays may hold other bytes."""
     return np.asarray(array.view(np.uint8) != 0).view(np.uint8)
 
 
 def _require_booleans(buffer: DeviceBuffer, layout: Layout) -> None:
-    """Refuse elements of u8 that are neither 0 nor 1: kernels compute with booleans' bytes."""
+    """Refuse u8 elements other than 0 and 1: kernels compute with the bytes of booleans."""
     if layout.size == 0:
         return
     span = buffer[layout.start_offset : layout.extent].to_numpy()
@@ -281,10 +281,10 @@ class StridedTensor(TensorData):
         device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> Tensor:
-        """Take over another library's tensor without copying; both see each other's writes.
-
-        It keeps its strides. Raises `BufferError` for one that is not on `device`, or the current
-        one, and for negative strides. Booleans are read, as by `DeviceTensor(...)`.
+        """Take over another library's tensor without copying; both see each other's writes. It
+        keeps its strides. Raises `BufferError` for a tensor that is not on `device` (by default
+        the current device), and for negative strides. Booleans are read, as by
+        `DeviceTensor(...)`.
         """
         buffer, shape, strides = strided_dlpack(source, device, stream)
         return cls(buffer, Layout(Shape(shape), strides))
@@ -406,7 +406,7 @@ def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
     axis = 0
     for part in parts:
         if part is Ellipsis:
-            # The axes left of it and the new ones stand before `axis` already.
+            # `axis` already counts the axes left of the ellipsis and the new axes.
             axis += layout.rank - axis - _axes_after(parts)
         elif part is None:
             layout = layout.expanded(axis)

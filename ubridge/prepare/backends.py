@@ -1,4 +1,4 @@
-"""The kernels of our backends that have Candle's parameters; GCUs' are in `gcu.backend`."""
+"""The kernels with Candle's parameters, for all backends but GCUs' (`gcu.backend`)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@
 
 enum : u32 { DEPTH = 32, STAGES = 3, CHUNK = 8 };
 
-// What a work-item moves at once: 16 bytes.
+// A work-item moves 16 bytes at once.
 struct alignas(16) Chunk {
     u16 values[CHUNK];
 };
@@ -33,7 +33,7 @@ template <u32 OUTER, bool deep> struct Tile {
 
     DEVICE_METHOD static u32 place(u32 line, u32 chunk)
     {
-        // Lines of four chunks share the banks with every second one, longer ones with every one.
+        // Two lines of four chunks fill all banks; a longer line fills them alone.
         return line * CHUNKS + (chunk ^ (CHUNKS == 4 ? line / 2 % 4 : line % 8));
     }
 };
@@ -165,7 +165,7 @@ DEVICE_FUNCTION void multiply(const Lines &a, const Lines &b, T *out, u64 m, u64
         load(stage);
     ROLLED for (u64 step = 0; step < steps; ++step) {
         wait_for_copies();
-        // All see this step's tiles, and have done with the ones that are overwritten next.
+        // Now all see this step's tiles and no longer read the tiles that are overwritten next.
         BARRIER();
         load(step + STAGES - 1);
         const Chunk *const a_tile = a_tiles[step % STAGES];

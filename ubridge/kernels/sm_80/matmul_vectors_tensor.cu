@@ -39,7 +39,7 @@ DEVICE_FUNCTION u32x4 eight_at(const u16 *line, u32 place, i64 length, bool alig
     return words;
 }
 
-// A part of the depth: inside and read by 16 bytes throughout, or not.
+// A part of the depth; the fast form is inside the matrix and reads 16 bytes at a time.
 struct Inside {
     static constexpr bool whole = true;
 };

@@ -28,12 +28,12 @@ INTERRUPTED = 130
 def any_characters() -> Iterator[None]:
     """Keep standard input and output usable in any encoding.
 
-    A character that the terminal lacks is written as an escape. Input bytes that are no text become
-    halves of surrogate pairs, as in `sys.argv`, so that messages can name them.
+    A character that the terminal lacks is written as an escape. Undecodable input bytes become lone
+    surrogates, as in `sys.argv`, so that messages can show them.
     """
     changed = []
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
-        # A stream that was read from cannot be changed any more.
+        # A stream cannot be reconfigured after it was read from.
         if isinstance(stream, TextIOWrapper):
             with suppress(UnsupportedOperation):
                 usual = stream.errors
@@ -48,14 +48,14 @@ def any_characters() -> Iterator[None]:
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
-    """Run a command; 1 and a sentence on standard error when it cannot be done."""
+    """Run a command; on failure return 1 and write a sentence to standard error."""
     try:
         with any_characters():
             if command in SEEDS:
                 return int(import_module("ubridge.models.commands.by_name").run(command, arguments))
             return int(import_module(_MODULES[command]).run(arguments))
     except BrokenPipeError:
-        # The reader has seen enough; the program's end sees to it.
+        # The reader closed the pipe; the exit of the program handles it.
         raise
     except (DeviceError, ImportError, MemoryError, OSError) as error:
         print(f"{command}: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`Sampler`: chooses the tokens of a text from logits, where those are."""
+"""`Sampler`: chooses the tokens of a text from logits, on their device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from uhal.dtypes import f32, i64, u32, u64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 Hook = Callable[[ub.DeviceTensor, Sequence[int]], ub.DeviceTensor | None]
-"""Called with the logits and all tokens before them; returns others, or none to keep them."""
+"""Called with the logits and all earlier tokens; returns new logits, or None to keep them."""
 _MODULE = "sampling"
 _LEAST_FACTOR, _MOST = 2.0**-126, float(np.finfo(np.float32).max)
 """Bounds of f32 factors: a product of 0 and infinity would be NaN."""
@@ -29,13 +29,13 @@ _TOKENS_OF_A_WORK_ITEM = 8
 class Sampler:
     """Chooses one token after another for one text. One thread at a time may use it.
 
-    The device chooses, and one number crosses to the host.
+    The device samples, and only the chosen token is copied to the host.
     """
 
     def __init__(
         self, sampling: Sampling, prompt: Sequence[int] = (), hook: Hook | None = None
     ) -> None:
-        """Begin behind a prompt, which counts as seen but not as generated."""
+        """Begin after a prompt, which counts as seen but not as generated."""
         self._sampling = sampling
         self._generator = ub.Generator(sampling.seed)
         self._hook = hook
@@ -52,8 +52,8 @@ class Sampler:
     def choose(self, logits: ub.DeviceTensor) -> int:
         """Return the next token: f32 logits, one for each token of the vocabulary.
 
-        Raises `ArgumentValueError` where all are -infinity, or one is no number, and where the
-        hook returns another number of logits.
+        Raises `ArgumentValueError` if all are -infinity or any is NaN, and if the hook returns
+        another number of logits.
         """
         if self._hook is not None:
             changed = self._hook(logits, self.tokens)
@@ -84,8 +84,8 @@ class Sampler:
 class Selection:
     """Arguments of `sample_f32` for token after token. One thread may use it.
 
-    It is on the device of the logits, from where one number crosses to the host; for devices that
-    have no such kernel (GCUs) it is on the host, and gets copies.
+    It runs on the device of the logits and copies only the chosen token to the host. For devices
+    without the kernel (GCUs) it runs on the host, on copies.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Selection:
         tokens: Sequence[int],
         generated: Mapping[int, int],
     ) -> None:
-        """Begin behind tokens, of which those generated occurred as often as that says."""
+        """Begin after `tokens`; `generated` counts the generated ones among them."""
         is_there = _has_kernel(logits.device.backend)
         self._device: Device = logits.device if is_there else as_device(HOST)
         self._sampling = sampling
@@ -113,14 +113,14 @@ class Selection:
     def __call__(self, logits: ub.DeviceTensor, length: int, seed: int, position: int) -> int:
         """Return the token behind a text of some length, by the draw of a position.
 
-        Raises `ArgumentValueError` where all logits are -infinity, or one is no number.
+        Raises `ArgumentValueError` if all logits are -infinity or any is NaN.
         """
         given = self._placed(logits)
         start = given.layout.start_offset
         sampling = self._sampling
         window = sampling.repetition_window
         draws = not sampling.is_greedy
-        # Without a temperature nothing but the largest is kept.
+        # Without a temperature only the largest is kept.
         top_k, top_p, min_p = (
             (sampling.top_k or 0, sampling.top_p, sampling.min_p) if draws else (0, 1.0, 1.0)
         )
@@ -150,7 +150,7 @@ class Selection:
         return token
 
     def _placed(self, logits: ub.DeviceTensor) -> ub.DeviceTensor:
-        """The logits as the kernel takes them."""
+        """The logits in the form that the kernel expects."""
         if logits.size != self._size:
             raise ArgumentValueError(
                 f"sample: expected as many logits each time, {self._size}, got {logits.size}"
@@ -179,11 +179,11 @@ def _largest(logits: ub.DeviceTensor) -> int:
     flat = logits if len(logits.shape) == 1 else logits.reshape(-1)
     if _has_kernel(flat.device.backend):
         token = int(ub.argmax(flat).to_numpy())
-        # One number of the buffer: a view as a tensor takes ten times as long.
+        # Read one number of the buffer: a view as a tensor takes ten times as long.
         at = flat.layout.start_offset + token * flat.layout.strides[0]
         value = float(flat.buffer[at : at + 1].to_numpy()[0])
     else:
-        # The largest of GCUs passes over NaN; numpy's is NaN.
+        # GCUs' maximum ignores NaN; numpy's is NaN.
         values = flat.to_numpy()
         token = int(values.argmax())
         value = float(values[token])

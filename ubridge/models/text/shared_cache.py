@@ -1,4 +1,4 @@
-"""`SharedCache`: one cache for the texts of a session; the last text that began has it."""
+"""`SharedCache`: one cache for the texts of a session; the latest text uses it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SharedCache:
 
     @property
     def cache(self) -> CacheLike:
-        """The cache, whatever text uses it."""
+        """The cache, without a check of its current user."""
         if self._cache is None:
             self._cache = self.another()
         return self._cache

@@ -28,7 +28,7 @@ def read(path: Path) -> Tokenizer:
         literal, _, length = rest.rpartition(" ")
         try:
             value = ast.literal_eval(literal)
-            # Not `bytes(value)`: of a number it would make as many.
+            # `bytes(value)` would turn a number n into n zero bytes.
             raw = value.encode("utf-8") if isinstance(value, str) else b"".join([value])
             token, count = int(head), int(length)
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
@@ -37,7 +37,7 @@ def read(path: Path) -> Tokenizer:
             ) from error
         if len(raw) != count:
             raise InvalidFileError(f"{path}:{number}: expected {count} bytes, got {len(raw)}")
-        # A list of all tokens is made: there are no more than characters in the file.
+        # This bounds the list of tokens: there are at most as many as characters in the file.
         if not 0 <= token <= len(text):
             raise InvalidFileError(
                 f"{path}:{number}: expected a number of 0 to {len(text)}, got {token}"
@@ -63,13 +63,13 @@ def unescaped(text: str) -> bytes:
 
 
 class WorldTokenizer(Tokenizer):
-    """Takes the longest token wherever it stands. Token 0 ends a text."""
+    """Takes the longest matching token at each place of the text. Token 0 ends a text."""
 
     begin = None
     end = 0
 
     def __init__(self, tokens: Mapping[int, bytes]) -> None:
-        """Take the bytes of each token; 0 stands for none."""
+        """Take the bytes of each token; token 0 has none."""
         self.vocabulary = max(tokens, default=0) + 1
         self._bytes = [
             b"" if token == 0 else tokens.get(token, b"") for token in range(self.vocabulary)

@@ -1,4 +1,4 @@
-"""Tokens that stand for themselves in a text, and tokens that stand for bytes."""
+"""Special tokens, which are found by their text, and tokens of bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SpecialTexts:
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if tokens else None
 
     def split(self, text: str) -> list[str | int]:
-        """Return texts between special tokens, and those."""
+        """Return the special tokens of a text and the texts between them, in order."""
         if self._pattern is None:
             return [text] if text else []
         found: list[str | int] = []
@@ -40,7 +40,7 @@ class SpecialTexts:
 
 
 _LONGEST_CHARACTER = 4
-"""Bytes of UTF-8, and so the most tokens that a character is made of."""
+"""Most bytes of a character in UTF-8, and so its most tokens."""
 
 
 class ByteStream(Stream):
@@ -58,7 +58,7 @@ class ByteStream(Stream):
         self._skipped = skipped
         self._strips = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        # The last of them may have begun a character.
+        # The last of these tokens may have begun a character.
         for token in after[-_LONGEST_CHARACTER:]:
             self.push(token)
         self._strips = strips

@@ -21,9 +21,9 @@ CONTROL_LOOKING = frozenset(
         "<\uff5cend\u2581of\u2581sentence\uff5c>",
     )
 )
-"""Tokens that end a text even where the file calls them ordinary text, as llama.cpp has it."""
+"""Tokens that end a text, as in llama.cpp, even if the file marks them as ordinary text."""
 ENDS = (*CONTROL_LOOKING, "<eos>", "</s>", "<|user|>", "<|observation|>")
-"""Special tokens after which models stop, besides the end of text in their files."""
+"""Special tokens after which models stop, in addition to the end token in their files."""
 _READERS = {
     "tokenizer.json": "ubridge.models.tokenizers.huggingface",
     "tokenizer.model": "ubridge.models.tokenizers.sentencepiece",
@@ -46,7 +46,7 @@ class Stream(ABC):
 
 
 class Tokenizer(ABC):
-    """Texts to tokens and back. It keeps nothing of either; any thread may use it."""
+    """Converts texts to tokens and back. It keeps no state; any thread may use it."""
 
     vocabulary: int
     """Number of tokens: ids are 0…vocabulary-1."""
@@ -59,16 +59,16 @@ class Tokenizer(ABC):
     chat_templates: Mapping[str, str] = {}
     """Templates for other purposes, such as tools, by their names."""
     template_names: Mapping[str, Any] = {}
-    """Texts of special tokens by the names that templates have for them, such as `pad_token`."""
+    """Texts of special tokens by their names in templates, such as `pad_token`."""
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Tokenizer:
         """Read a tokenizer from a model's folder, a GGUF file, or a tokenizer file.
 
-        Files of their own are `tokenizer.json` (read by the `tokenizers` library, of the extra
-        `llm`), SentencePiece's `tokenizer.model` and RWKV's `rwkv_vocab_v20230424.txt`; a folder's
-        first of these is taken. Raises `FileNotFoundError`, `InvalidFileError` for a file that is
-        damaged, and `ArgumentValueError` for a kind of tokenizer that is not known.
+        Tokenizer files are `tokenizer.json` (read by the `tokenizers` library, of the extra `llm`),
+        SentencePiece's `tokenizer.model` and RWKV's `rwkv_vocab_v20230424.txt`. In a folder, the
+        first existing file in this order counts. Raises `FileNotFoundError`, `InvalidFileError` for
+        a damaged file, and `ArgumentValueError` for an unknown kind of tokenizer.
         """
         found = _file_of(Path(path))
         is_gguf = found.suffix == ".gguf" or begins_as_gguf(found)
@@ -86,7 +86,7 @@ class Tokenizer(ABC):
         text of a special token, such as `<|im_end|>`, is that token. Without it, it is text like
         any other, as is right for users' input.
 
-        Raises `ArgumentValueError` for a text with half a surrogate pair, which no UTF-8 has.
+        Raises `ArgumentValueError` for a text with a lone surrogate, which UTF-8 cannot encode.
         """
         if not isinstance(text, str):
             raise ArgumentTypeError(f"encode: expected a text, got {type(text).__name__}")
@@ -119,14 +119,14 @@ class Tokenizer(ABC):
 
     @cached_property
     def end_tokens(self) -> tuple[int, ...]:
-        """Tokens after which a model stops: its end, and those that other models are known for."""
+        """Tokens after which a model stops: its own and other models' known end tokens."""
         found = {self.special[text] for text in ENDS if text in self.special}
         found |= {token for text in CONTROL_LOOKING if (token := self.token_of(text)) is not None}
         found |= self._ends()
         return tuple(sorted(found if self.end is None else found | {self.end}))
 
     def require_token(self, token: int) -> int:
-        """Return a token. Raises `ArgumentValueError` for one that is not in the vocabulary."""
+        """Return a token. Raises `ArgumentValueError` if the vocabulary lacks it."""
         if isinstance(token, bool) or not hasattr(token, "__index__"):
             raise ArgumentTypeError(f"token: expected an int, got {type(token).__name__}")
         number = token.__index__()
@@ -163,7 +163,7 @@ class Tokenizer(ABC):
         """As `special`."""
 
     def _ends(self) -> frozenset[int]:
-        """Tokens besides `end` that a file says end a text."""
+        """Further tokens, besides `end`, that end a text according to the file."""
         return frozenset()
 
     def _decode(self, tokens: list[int], skip_special: bool) -> str:
@@ -177,7 +177,7 @@ def require_utf8(what: str, text: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         wrong = ord(text[error.start])
-        # How Python hands on a byte of a command line or file that is no UTF-8.
+        # Python's form of an undecodable byte in a command line or file.
         is_byte = 0xDC80 <= wrong <= 0xDCFF
         got = f"the byte 0x{wrong - 0xDC00:02X}" if is_byte else f"the surrogate U+{wrong:04X}"
         raise ArgumentValueError(
@@ -189,7 +189,7 @@ def require_utf8(what: str, text: str) -> str:
 def require_one_text(what: str, tokens: Iterable[Any]) -> list[Any]:
     """Return the tokens of one text. Raises `ArgumentTypeError` for several texts, and for bytes.
 
-    Whether each is a token is left to the caller.
+    The caller checks that each is in the vocabulary.
     """
     if isinstance(tokens, (str, bytes, Mapping)) or not isinstance(tokens, Iterable):
         raise ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""Tokenizers over a vocabulary: special tokens first, the text between by each kind's rule."""
+"""Tokenizers over a vocabulary: special tokens first, then the text between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary
 
 
 class WordsTokenizer(Tokenizer):
-    """Shared part of tokenizers by score of pieces and by rank of byte pairs."""
+    """Base of tokenizers that merge pieces by score or byte pairs by rank."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Take a vocabulary."""
@@ -22,7 +22,7 @@ class WordsTokenizer(Tokenizer):
 
     @abstractmethod
     def _between(self, text: str, begins: bool) -> Iterable[int]:
-        """Tokens of a text without special tokens; `begins`: text starts here."""
+        """Tokens of a text without special tokens; `begins`: it starts the whole text."""
 
     @abstractmethod
     def _bytes_of(self, token: int) -> bytes:

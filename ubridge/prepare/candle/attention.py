@@ -18,19 +18,19 @@ from uhal.errors import InvalidImageError, NotFoundError
 _MERGE = KernelDef("attention", "sdpa_merge_{dtype}", wide_block_per_row)
 PACKED_ATTENTION = "attention_packed"
 PACKED_ROWS = 64
-"""Queries that share keys once they are packed."""
+"""Queries of a block, which share its packed keys."""
 _WORK_ITEMS = 256
 """Work-items of a block of packed attention: the runtime tells short launches by their number."""
 SPLIT = 256
-"""Keys of a cache that a block takes where one token has them all to itself."""
+"""Keys of a cache per block when a launch has a single token."""
 TENSOR_ATTENTION = "attention_tensor"
 _TENSOR_DTYPES = ("bf16", "f16")
 _TENSOR_WIDTHS = (64, 128)
 """Widest heads of the kernels for tensor cores."""
 _TENSOR_ROWS = 16
-"""Rows of an instruction; as few are shared by all warps of a block, which take other keys each."""
+"""Rows of an instruction. With so few rows, all warps of a block share them and split the keys."""
 _TENSOR_TILE = 64
-"""Rows of a block where there are more."""
+"""Rows of a block for larger launches."""
 
 
 def _attention(question: Question, steps: Steps) -> None:
@@ -68,7 +68,7 @@ def _attention(question: Question, steps: Steps) -> None:
             steps,
             (batch, heads, kv_heads, queries, keys, width),
             heads_first=True,
-            # What one query sees is a full cache.
+            # A single query sees all keys, as in a full cache.
             last=Elements("i64", max(keys - 1, 0).to_bytes(8, "little")) if queries == 1 else None,
             mask=masks[0] if masks else None,
             mask_batch=mask_batch,
@@ -133,7 +133,7 @@ def _kv_append(question: Question, steps: Steps) -> None:
 
 
 def _rope_at(question: Question, steps: Steps) -> None:
-    """Add a rotation of (x, cos, sin, position); work-items take a pair each, or more."""
+    """Add a rotation of (x, cos, sin, position); each work-item takes one pair or more."""
     x, cos, sin, position = steps.operands
     tokens, heads, width = question.shape
     positions, half = question.layout(1).shape
@@ -154,11 +154,11 @@ def _rope_at(question: Question, steps: Steps) -> None:
 
 
 def _cached_attention(question: Question, steps: Steps) -> None:
-    """Add attention over a cache; of one token in parts of so many keys, which are then merged."""
+    """Add attention over a cache; parts of `SPLIT` keys for one token, which are then merged."""
     query, keys, values, position, *biases = steps.operands
     tokens, heads, width = question.shape
     kv_heads, capacity, _ = question.layout(1).shape
-    # A block is a head of keys: there have to be enough of them for all processors.
+    # A block takes one head of keys, so all processors need enough heads.
     is_enough = tokens > 1 or kv_heads >= steps.limits.processors
     if is_enough and packs(PACKED_ATTENTION, query.dtype, steps.device.device):
         _packed_attention(question, steps)
@@ -234,7 +234,7 @@ def _merge(
 
 
 def _fits_tensor_cores(question: Question, blocks: int, steps: Steps) -> bool:
-    """Whether the device has the kernels for tensor cores, and they take the heads."""
+    """Return whether the device has kernels for tensor cores that take these heads."""
     dtype, width = question.dtype, question.shape[-1]
     if dtype.name not in _TENSOR_DTYPES or width > _TENSOR_WIDTHS[-1]:
         return False
@@ -253,7 +253,8 @@ def _tensor_attention(
 ) -> None:
     """Add attention on tensor cores; one query's keys are split, and the parts merged.
 
-    Sizes are batch, heads, heads of keys, queries, keys and width; `last` the last key's position.
+    Sizes are batch, heads, heads of keys, queries, keys and width; `last` is the last key's
+    position.
     """
     batch, heads, kv_heads, queries, keys, width = sizes
     rows = heads // kv_heads * queries
@@ -291,13 +292,13 @@ def _tensor_attention(
 
 
 def _tiles(heads: int, kv_heads: int, tokens: int, batch: int) -> tuple[int, tuple[int, int, int]]:
-    """Tokens of a block, and the grid of blocks: a head of keys and some tokens each."""
+    """Tokens of a block, and the grid; each block takes one head of keys and some tokens."""
     tile = max(1, PACKED_ROWS * kv_heads // heads)
     return tile, (kv_heads, -(-tokens // tile), batch)
 
 
 def _has(module: str, device: Device) -> bool:
-    """Whether the device has a module, and runs it."""
+    """Return whether the device has a module and can run it."""
     try:
         load_module(module, device=device)
     except (NotFoundError, InvalidImageError):
@@ -306,7 +307,7 @@ def _has(module: str, device: Device) -> bool:
 
 
 def _packed_attention(question: Question, steps: Steps) -> None:
-    """Add attention of several tokens: a block is a head of keys and some tokens."""
+    """Add attention of several tokens; each block takes one head of keys and some tokens."""
     query, keys, values, position, *biases = steps.operands
     tokens, heads, width = question.shape
     kv_heads, capacity, _ = question.layout(1).shape

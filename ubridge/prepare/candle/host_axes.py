@@ -14,9 +14,9 @@ from ubridge.prepare.candle.indexing import BY_ID, choose
 
 _MODULE = "axes"
 _LEAST_LINES = 8
-"""Lines for a block: so many are added side by side."""
+"""Lines for a block, which are added side by side."""
 _LEAST_CHOSEN = 4096
-"""Elements for a block that chooses, bounds or copies some."""
+"""Elements for a block of a choice, a clamp or a copy."""
 
 
 def _along(question: Question, steps: Steps) -> None:
@@ -33,7 +33,7 @@ def _along(question: Question, steps: Steps) -> None:
 
 
 def _copy_rows(question: Question, steps: Steps) -> None:
-    """Add a copy of rows in few long pieces: each is moved at once."""
+    """Add a copy of rows in a few long pieces, each moved at once."""
     copy_rows(question, steps, _LEAST_CHOSEN, question.shape.size)
 
 
@@ -51,7 +51,7 @@ def _clip(question: Question, steps: Steps) -> None:
 
 
 def _choose(question: Question, steps: Steps) -> None:
-    """Add a choice by ids; of single elements, which Candle's kernel moves one by one."""
+    """Add a choice of single elements by ids; Candle's kernel moves these one by one."""
     x, ids = steps.operands
     left, count, right = question.shape
     if right > 1:

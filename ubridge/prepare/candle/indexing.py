@@ -10,11 +10,11 @@ from ubridge.definitions.indexing import GATHER, INDEX_ADD, INDEX_SELECT, SCATTE
 BY_ID = KernelDef("indexing", BY_IDS, strided)
 """The kernels that take ids."""
 EVERY_ID = 1 << 63
-"""Top bit of an axis' length: the kernel takes no id for "none"."""
+"""Top bit of an axis' length: no id means "none"."""
 
 
 def _length(question: Question, length: int) -> int:
-    """The length of the axis as the kernel takes it."""
+    """The length of the axis, with the flag that the kernel expects."""
     return length if ("has_none", True) in question.attributes else length | EVERY_ID
 
 
@@ -23,8 +23,8 @@ def choose(question: Question, steps: Steps) -> None:
     x, ids = steps.operands
     left, count, right = question.shape
     size = question.shape.size
-    # The kernel of slices takes the ids' layout, which is contiguous. Candle's kernel reads all
-    # `num_dims` axes, from null too.
+    # The kernel of slices takes the ids' layout, which is contiguous. Candle's kernel reads
+    # `num_dims` axes even from a null pointer.
     layout: dict[str, Given] = {"num_dims": 0, "info": None}
     steps.launch(
         (size,),

@@ -10,7 +10,7 @@ _DTYPES = ("bf16", "f16", "f32")
 
 
 def packs(module: str, dtype: DType, device: Device) -> bool:
-    """Return whether the device has a module of such kernels, for the dtype: CPUs do."""
+    """Return whether the device has such a module and the dtype is supported; only CPUs have it."""
     if dtype.name not in _DTYPES:
         return False
     try:

@@ -1,7 +1,7 @@
 """Lowerings of operations without a kernel on GCUs to others: attention, log-softmax, gates.
 
-Intermediate results are always f32: rounding each of them to a half would cost more bits than a
-fused kernel loses. They take memory that a fused kernel does not.
+Intermediate results are always f32: rounding each to f16 or bf16 would lose more bits than a fused
+kernel does. They take memory that a fused kernel does not need.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _rope_at(question: Question, steps: Steps) -> None:
 
 
 def _cached_attention(question: Question, steps: Steps) -> None:
-    """Add an attention to all keys in the cache's memory; keys to come are hidden."""
+    """Add an attention to all keys in the cache's memory; positions not yet written are masked."""
     tokens, heads, _ = question.shape
     kv_heads, keys, _ = question.layout(1).shape
     require_one_token(question.op.name, tokens)
@@ -179,7 +179,7 @@ def _attend(
     """Add two products with a softmax of all scores between them.
 
     `sizes` are products, the queries of each, and keys; `line` is the layout of the scores.
-    `change` is called with the scores and as much memory besides.
+    `change` is called with the scores and with scratch memory of the same size.
     """
     products, rows, keys = sizes
     width = steps.question.shape[-1]
@@ -225,7 +225,7 @@ def _unseen(position: Memory, keys: int, window: int, steps: Steps) -> list[Memo
 
 
 def _hidden(queries: int, keys: int, steps: Steps) -> Memory:
-    """1 for each key that a query does not see; the last query sees all. Uploaded once."""
+    """1 for each key hidden from a query; the last query sees all keys. Uploaded once."""
     seen = np.tri(queries, keys, keys - queries, dtype=np.uint8)
     hidden = steps.scratch(seen.size, u8)
     copy_kept(Elements("u8", (1 - seen).tobytes()), hidden, steps)
@@ -247,7 +247,7 @@ def _wide(x: Memory, size: int, steps: Steps) -> Memory:
 
 
 def _as(x: Memory, dtype: DType, size: int, steps: Steps) -> Memory:
-    """The elements themselves if they are of a type, else converted."""
+    """The elements themselves if they have the requested type, else converted."""
     if x.dtype is dtype:
         return x
     out = steps.scratch(size, dtype)

@@ -1,8 +1,8 @@
-"""Copies for Ubridge's kernels on GCUs: of strided operands, and of operands that are too short.
-
-Most kernels take no strides, so strided operands are first copied to row-major order by the one
-kernel that does. Some always read or write an element for each thread, so short operands are given
-room for that.
+"""Copies of strided and of short operands, for Ubridge's kernels
+on GCUs. Most kernels take no strides, so `ucopy` first copies
+strided operands to row-major order. Some kernels read or write an
+element for each thread, so short operands get memory for all
+threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_AXES = 5
 _COPIED_AS = {1: u8, 2: f16, 4: u32, 8: f64}
 """Bytes of an element to a type whose kernel moves the same bits."""
 _GENERIC = 0
-"""The operation of `ucopy` that takes any strides."""
+"""Code of `ucopy`'s operation for any strides."""
 
 
 def threads_of(steps: Steps) -> int:
@@ -47,7 +47,7 @@ def copy_strided(x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
     inner = axes[-_MOST_AXES:]
     shape = tuple(length for length, _ in inner)
     strides = tuple(stride for _, stride in inner)
-    # Shape, strides, axis order and the operand's own shape; the walk needs the first two.
+    # Shape, strides, axis order and the operand's own shape; the kernel uses the first two.
     info = Words((*shape, *strides, *range(len(shape)), *shape))
     size = Layout.contiguous(shape).size
     taken = 0
@@ -57,7 +57,7 @@ def copy_strided(x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
 
 
 def copy_kept(kept: Elements, out: Memory, steps: Steps) -> None:
-    """Add a copy of bytes that are kept on the device to where kernels take an operand."""
+    """Add a copy of bytes that are kept on the device to an operand's memory."""
     _launch(steps, kept, out, out.size, Words((out.size, 1, 0, out.size)), 1)
 
 
@@ -81,7 +81,7 @@ def _launch(
 
 
 def roomy(x: Memory, size: int, steps: Steps) -> Memory:
-    """Return few elements with memory for all threads: each takes one."""
+    """Return a few elements in memory large enough for one element per thread."""
     threads = threads_of(steps)
     if size >= threads:
         return x
@@ -91,7 +91,7 @@ def roomy(x: Memory, size: int, steps: Steps) -> Memory:
 
 
 def room_for(out: Memory, size: int, steps: Steps) -> Memory:
-    """Return memory with room for an element for each thread to write."""
+    """Return memory for at least one element per thread, for writing."""
     threads = threads_of(steps)
     return out if size >= threads else steps.scratch(threads, out.dtype)
 

@@ -1,8 +1,8 @@
-"""Lowerings of choices by ids on GCUs: their kernels check no id, and are right in few cases only.
+"""Lowerings of choices by ids on GCUs: the kernels check no id, and few cases are correct.
 
 Ids are read back and checked on the host: one out of bounds is an `IndexError` before anything is
-launched. The waiting that costs is the price of kernels that would read anywhere. Only ids whose
-range the host knows, as of a graph's slots, are not read.
+launched. The wait is needed because the kernels would read out of bounds. Ids of a range known to
+the host, such as a graph's slots, are not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from uhal.dtypes import f16, i16, i32, i64, u16, u32, u64
 from uhal.interop import StreamLike
 
 _MOST_IDS = 40960
-"""Ids that index_select keeps."""
+"""Most ids that index_select supports."""
 _MOVED_AS = {i16: f16, u16: f16, i32: u32, u64: i64}
 
 Ids = npt.NDArray[Any]

@@ -1,7 +1,7 @@
 """Finds the BLAS that multiplies matrices on the host.
 
 It is looked for at the first product, never at import: in the wheel `scipy-openblas32`, or in the
-file that `UHAL_BLAS_LIBRARY` names. Without one ubridge's own kernel multiplies.
+file that `UHAL_BLAS_LIBRARY` names. Without a BLAS, ubridge's own kernel multiplies.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Blas:
 def find_blas() -> Blas:
     """Return the BLAS of this process; only the first call looks for it.
 
-    OpenBLAS is set to start no threads of its own, in the whole process: the host's threads share a
-    product out. numpy and scipy carry copies of their own, which are not touched. Raises
+    OpenBLAS is set to start no threads, for the whole process: the host runtime's threads divide a
+    product. The separate copies of OpenBLAS in numpy and scipy are not changed. Raises
     `LibraryNotFoundError` if the file in `UHAL_BLAS_LIBRARY` is no BLAS library.
     """
     candidates = _wheel_libraries()

@@ -1,6 +1,6 @@
-"""Kernels that multiply matrices: their products, and their launches.
-
-They compute the same, and differ in the operands they take and in speed. `table` puts them in
+"""Kernels that multiply matrices: the products they support, and their launches. All
+compute the same; they differ in supported operands and in speed. `table` puts them
+in
 order.
 """
 
@@ -27,7 +27,7 @@ _TENSOR_KERNELS = {
     for tile, block in ((128, 256), (64, 128))
     for layouts in ("nn", "nt", "tn", "tt")
 }
-"""By rows and columns of a tile, and by the layouts of a and b."""
+"""Keys are the rows and columns of a tile, and the layouts of a and b."""
 VECTORS = KernelDef("matmul", "matmul_vectors_{dtype}", lines_by_vectors(8, 8))
 _TENSOR_VECTORS = KernelDef(
     TENSOR_VECTORS_MODULE, f"{TENSOR_VECTORS_MODULE}_{{dtype}}", lines_by_vectors(16, 8)
@@ -35,7 +35,7 @@ _TENSOR_VECTORS = KernelDef(
 _TENSOR_DTYPES = ("bf16", "f16")
 _VECTOR_DTYPES = ("bf16", "f16", "f32", "f64")
 _MOST_VECTORS = 16
-"""Vectors that one matrix is multiplied by without tiles."""
+"""Most vectors for which a matrix is multiplied without tiles."""
 _LEAST_OF_TENSOR_TILES = 16
 """Rows, columns and summed elements of one instruction."""
 
@@ -44,21 +44,21 @@ class ProductKernel(MatmulKernel):
     """One line of the table; it adds the launches of its products."""
 
     is_library = False
-    """Whether it calls a library: not capturable, and for any number of products."""
+    """Whether it calls a library, which cannot be captured and takes any number of products."""
 
     @abstractmethod
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add the steps of a product it takes.
-
-        Operands begin with their first element.
+        """Add the steps of a supported
+        product. Operands begin with their
+        first element.
         """
 
     def close(self) -> None:
-        """Release its objects besides memory. The device is still open."""
+        """Release its objects other than memory. The device is still open."""
 
 
 class TiledProducts(ProductKernel):
-    """ubridge's kernel for every device: tiles of 64 x 64, any strides and numbers."""
+    """ubridge's kernel for every device: tiles of 64 x 64, any strides and dtypes."""
 
     name = "tiled"
     reason = "takes any sizes, strides and numbers"
@@ -137,7 +137,7 @@ class TensorProducts(ProductKernel):
 
 
 class VectorProducts(ProductKernel):
-    """ubridge's kernel for every GPU: lines of a matrix by few vectors, a warp a line."""
+    """ubridge's kernel for every GPU: a matrix by few vectors, one warp per line."""
 
     name = "vectors"
     reason = "reads a matrix once for eight vectors"
@@ -183,7 +183,7 @@ class VectorProducts(ProductKernel):
 
 
 class TensorVectorProducts(VectorProducts):
-    """The same on tensor cores: halves."""
+    """A matrix of f16 or bf16 by few vectors on tensor cores."""
 
     name = "tensor_vectors"
     reason = "tensor cores, a matrix once for eight vectors"
@@ -203,7 +203,7 @@ class TensorVectorProducts(VectorProducts):
 
 
 def _missing(module: str, executor: DeviceExecutor) -> str:
-    """Why the device cannot load a module; empty if it can."""
+    """Return why the device cannot load a module; an empty text if it can."""
     try:
         load_module(module, device=executor.device)
     except InvalidImageError as error:

@@ -41,17 +41,17 @@ def cuda_products(executor: DeviceExecutor) -> Sequence[ProductKernel]:
 
 
 def host_products(executor: DeviceExecutor) -> Sequence[ProductKernel]:
-    """Return the kernels of CPUs: a BLAS, then ours."""
+    """Return the kernels of CPUs: a BLAS, then ubridge's own."""
     return BlasProducts(executor), PackedProducts(executor)
 
 
 class MatmulLowering(Lowering):
-    """Products of matrices; on a device it holds the kernels there are."""
+    """Lowering of matrix products; `on` gives it the kernels of a device."""
 
     kernel = TILED
 
     def __init__(self, choices: Sequence[ProductKernel] = (), most: int = 0) -> None:
-        """Made without arguments; `on` sets a device's kernels and longest grid."""
+        """Create without arguments; `on` sets a device's kernels and longest grid."""
         self._choices = tuple(choices)
         self._most = most
 
@@ -70,9 +70,9 @@ class MatmulLowering(Lowering):
         return self._choices
 
     def explain(self, question: Question) -> MatmulChoice:
-        """Say which kernel a product goes to.
-
-        The next one takes it if a library then has no algorithm for operands that lie askew.
+        """Say which kernel a product goes to. The next kernel takes it
+        if a library then has no algorithm for the alignment of the
+        operands.
         """
         product = _product(question.dtype, *_as_multiplied(question))
         passed_over: list[tuple[str, str]] = []
@@ -93,10 +93,10 @@ class MatmulLowering(Lowering):
     def multiply(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the steps of a product. Operands begin with their first element."""
         kernel = self._taker(product, steps.question.is_capturable)
-        # A library may refuse the addresses at each call, so it counts its products itself.
+        # A library may refuse the addresses of any call, so its line counts its products itself.
         steps.taken_by = "" if kernel.is_library else kernel.name
         results = product.m * product.n
-        # Only grids of kernels can be too long.
+        # Only ubridge's kernels have a grid, which can be too long.
         most = product.batch if kernel.is_library else self._most
         for first in range(0, product.batch, most):
             part = product
@@ -113,7 +113,7 @@ class MatmulLowering(Lowering):
         )
 
     def close(self) -> None:
-        """Release the kernels' objects besides memory. The device is still open."""
+        """Release the kernels' objects other than memory. The device is still open."""
         for kernel in self._choices:
             kernel.close()
 
@@ -126,7 +126,7 @@ def _checked(brought: Sequence[MatmulKernel]) -> Iterator[ProductKernel]:
 
 
 def _one_batch_stride(x: Memory, layout: Layout, steps: Steps) -> Memory:
-    """The operand, copied if it has several strides from matrix to matrix."""
+    """The operand, copied if the strides between its matrices differ."""
     if _batch_stride(layout) is not None:
         return x
     out = steps.scratch(layout.size, x.dtype)
@@ -145,7 +145,7 @@ def _as_multiplied(question: Question) -> tuple[Layout, Layout]:
 
 @lru_cache(maxsize=4096)
 def _batch_stride(layout: Layout) -> int | None:
-    """The stride from one matrix to the next; `None` if there are several."""
+    """The stride from one matrix to the next; `None` if strides differ."""
     merged = merged_axes(layout.shape[:-2], layout.strides[:-2])
     if len(merged) > 1:
         return None
