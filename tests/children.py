@@ -15,7 +15,7 @@ __all__ = ["ROOT", "check_child", "run_child", "run_module", "run_program", "unt
 
 
 def untold() -> dict[str, str]:
-    """The environment without uhal's variables: fixtures set some for a whole process."""
+    """Return the environment without uhal's variables, which fixtures set for the whole process."""
     return {name: value for name, value in os.environ.items() if not name.startswith("UHAL_")}
 
 

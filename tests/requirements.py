@@ -15,14 +15,15 @@ import pytest
 
 
 def missing(reason: str) -> NoReturn:
-    """Fail in CI, where the project's own scripts bring it; tell a developer why it is skipped."""
+    """Fail in CI, where the project's scripts install everything; elsewhere skip with the
+    reason."""
     if os.environ.get("CI"):
         pytest.fail(f"in CI this must be there: {reason}", pytrace=False)
     pytest.skip(reason, allow_module_level=True)
 
 
 def needed(present: object, reason: str) -> pytest.MarkDecorator:
-    """Mark tests that need something, for the reason `missing`; in CI they run and fail."""
+    """Mark tests that need something: skipped with `reason` if missing, but run in CI."""
     return pytest.mark.skipif(not present and not os.environ.get("CI"), reason=reason)
 
 

@@ -112,7 +112,8 @@ def test_a_stream_waits_for_the_events_of_others(
 def test_waiting_is_for_the_record_that_was_made_before(
     device: Device, steps: Callable[[], Steps], gate: Gates
 ) -> None:
-    """A wait on an event is for its last record, also when it is recorded again later."""
+    """A wait is for the event's last record before it, even if the event is recorded again
+    later."""
     chain = steps()
     first, second, third = (Stream(StreamFlags.NON_BLOCKING) for _ in range(3))
     event = Event()
@@ -180,7 +181,7 @@ def test_closing_a_stream_lets_its_work_finish(
         with pytest.raises(InvalidHandleError, match="closed"):
             act()
     barrier.open()
-    # the buffer knows of the closed stream's launches
+    # the buffer still orders its reads after the closed stream's launches
     chain.check()
 
 
@@ -304,7 +305,7 @@ def test_a_failing_callback_is_reported_and_the_next_one_runs(
 
 
 def test_a_callback_may_use_the_device(device: Device, steps: Callable[[], Steps]) -> None:
-    """Also launch into the very stream: nothing waits for anything here."""
+    """The callback may even launch into its own stream, because a launch does not wait."""
     chain = steps()
     done = threading.Event()
     with Stream() as stream:
@@ -463,7 +464,7 @@ def test_streams_of_other_libraries(
     wrapped.synchronize()
     assert np.array_equal(chain.buffer.to_numpy(stream=owner), chain.expected)
     wrapped.close()
-    # closing the wrapper leaves the stream to its owner
+    # closing the wrapper does not destroy the owner's stream
     chain.launch(owner)
     owner.synchronize()
     chain.check()

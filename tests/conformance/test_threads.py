@@ -160,7 +160,7 @@ def test_each_thread_has_its_own_current_device(device: Device) -> None:
 def test_a_buffer_closed_by_one_thread_while_others_launch_on_it(
     device: Device, basic: Module
 ) -> None:
-    """A program that does so is wrong: it gets refusals, never a crash or harm elsewhere."""
+    """Closing a buffer in use is an error of the program: it raises, and never crashes."""
     fill = basic.get_function("fill")
     bystander = DeviceBuffer.zeros(1000, "u32")
     for _ in range(rounds(30, 1000)):
@@ -190,7 +190,7 @@ def test_a_buffer_closed_by_one_thread_while_others_launch_on_it(
 def test_a_stream_and_an_event_closed_while_others_wait_for_them(
     device: Device, basic: Module, gate: Callable[[], Gate]
 ) -> None:
-    """The waiting threads come back when the work is done; the work is done right."""
+    """The waiting threads return when the work is done, and the results are correct."""
     fill = basic.get_function("fill")
     for _ in range(rounds(3, 100)):
         barrier = gate()
@@ -206,9 +206,9 @@ def test_a_stream_and_an_event_closed_while_others_wait_for_them(
             event.close()
             barrier.open()
             for wait in waits:
-                # A wait that came too late gets an error.
+                # A wait that begins after the close raises an error.
                 failure = wait.exception(60)
                 assert failure is None or isinstance(failure, InvalidHandleError)
         assert (buffer.to_numpy() == 5).all()
-        # while the next gate is shut, freeing might wait for it
+        # freeing might wait for work behind the next gate, so free the buffer now
         buffer.close()

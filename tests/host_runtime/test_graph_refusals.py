@@ -185,7 +185,7 @@ def test_a_stream_must_be_joined_again(driver: Driver, module: ctypes.c_void_p, 
         assert refusal.value.name == "STREAM_CAPTURE_UNJOINED"
         assert status(driver, other) == status(driver, stream) == 0
         buffer.check()
-        # One that has joined without work of its own needs nothing.
+        # A stream that joined the capture without work of its own need not be joined back.
         begin(driver, stream)
         api.uhalHostEventRecord(event, stream)
         api.uhalHostStreamWaitEvent(other, event, 0)
@@ -253,7 +253,7 @@ def test_a_capturing_stream_may_be_destroyed(driver: Driver, first: bool) -> Non
 def test_what_a_destroyed_stream_recorded_stays(
     driver: Driver, module: ctypes.c_void_p, seed: int, joined: bool
 ) -> None:
-    """As with CUDA: it runs, and is missed at the end where nobody waits for it."""
+    """As with CUDA, the work runs. If no stream waits for it, ending the capture reports it."""
     api = driver.api
     other = ctypes.c_void_p()
     api.uhalHostStreamCreateWithPriority(other, 0, 0)

@@ -92,7 +92,7 @@ def test_pinned_copies_are_queued(driver: Driver) -> None:
         with driver.held(stream):
             driver.write(address, source, stream)
             driver.read(target, address, stream)
-            source[:] = 2  # read at execution
+            source[:] = 2  # the copy reads the source when it runs
             assert not target.any()
         assert (target == 2).all()
 
@@ -151,7 +151,7 @@ def test_device_copies_may_overlap(driver: Driver, seed: int) -> None:
 
 
 def test_memsets(driver: Driver) -> None:
-    # One element more than is set, of the widest type.
+    # The memory is one element of the widest type larger than the memset.
     with driver.stream() as stream, driver.memory(4 * 100_001) as address:
         for dtype, call in (
             (np.uint8, driver.api.uhalHostMemsetD8Async),

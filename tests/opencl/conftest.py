@@ -1,4 +1,4 @@
-"""What tests of the OpenCL backend share: a device of a vendor's runtime, and Debian's tools."""
+"""Fixtures of the OpenCL tests: a device of a vendor's runtime, and Debian's tools."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LAYERS = {
 
 @pytest.fixture(scope="session")
 def layer(folder: Path) -> Callable[..., Mapping[str, str]]:
-    """Makes the environment of a device that says less, or more, than Intel's: see `layer.c`."""
+    """Makes the environment of a device with fewer or more features than Intel's: see `layer.c`."""
     source = Path(__file__).with_name("layer.c")
     below = Path(candidates()[-1])
     if below.name != "libintelocl.so":
@@ -58,7 +58,7 @@ def layer(folder: Path) -> Callable[..., Mapping[str, str]]:
         unfinished = built.with_suffix(f".{os.getpid()}")
         command = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-Wall", "-Werror"]
         command += ["-shared", "-fPIC", "-pthread", f"-I{ROOT / 'opencl_backend'}", str(source)]
-        # A build linked with the library below, which has the missing functions.
+        # Link with Intel's library, which provides the functions that the layer lacks.
         command += ["-Wl,--no-as-needed", str(below), f"-Wl,-rpath,{below.parent}", "-ldl"]
         subprocess.run([*command, "-o", str(unfinished)], check=True)
         unfinished.replace(built)
@@ -80,7 +80,7 @@ def packages(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(folder: Path) -> Iterator[None]:
-    """The environment of conformance's row."""
+    """Set the environment of the conformance suite's row."""
     assert ROW.prepare is not None
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**ROW.environment, **ROW.prepare(folder)}.items():

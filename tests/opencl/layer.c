@@ -116,7 +116,7 @@ static struct {
     void *memory;
 } buffers[MOST_BUFFERS];
 
-/* The place of a buffer of ours, of `NULL` a free one; -1: there is none. */
+/* The index of a buffer, or for `NULL` of a free entry; -1 if there is none. */
 static int place_of(cl_mem buffer) {
     for (int i = 0; i < MOST_BUFFERS; ++i)
         if (buffers[i].buffer == buffer)
@@ -170,8 +170,8 @@ cl_status clReleaseMemObject(cl_mem buffer) {
     return status;
 }
 
-/* Not by a blocking write of Intel's: into a buffer over shared memory it was seen at the wrong time,
- * as wrong layers of network_test, where the same command that is waited for was right. */
+/* Intel's blocking write is avoided: into a buffer over shared memory it ran at the wrong time and
+ * gave wrong layers in network_test; a non-blocking write and a wait gave right layers. */
 cl_status clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
                                size_t offset, size_t bytes, const void *source, cl_uint count,
                                const cl_event *events, cl_event *event) {
@@ -200,7 +200,7 @@ cl_status clSetKernelExecInfo(cl_kernel kernel, cl_uint name, size_t bytes, cons
     return BELOW(clSetKernelExecInfo)(kernel, name, bytes, value);
 }
 
-/* A pointer of the host's is no address of a buffer: with those alone, these have nothing to do. */
+/* A device that only has buffer addresses does not accept host pointers, so these calls fail. */
 cl_status clEnqueueSVMMemcpy(cl_command_queue queue, cl_bool blocking, void *destination,
                              const void *source, size_t bytes, cl_uint count,
                              const cl_event *events, cl_event *event) {

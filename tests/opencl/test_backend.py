@@ -53,7 +53,7 @@ def say_record() -> None:
 
 
 def test_the_loader_is_asked_first(runtime: None, packages: Path) -> None:
-    """Debian's loader goes by its own variable, as for every OpenCL program."""
+    """Debian's loader obeys OCL_ICD_VENDORS, as in every OpenCL program."""
     loader = packages / "usr" / "lib" / "x86_64-linux-gnu"
     wheel = candidates()[-1]
     environment = {"LD_LIBRARY_PATH": str(loader), "OCL_ICD_VENDORS": wheel}
@@ -352,7 +352,7 @@ def test_a_second_process_builds_nothing(runtime: None, tmp_path: Path) -> None:
     check_child(load_everything, names, environment=environment)
     kept = {path: path.stat().st_ino for path in tmp_path.glob("uhal/opencl/*.bin")}
     assert len(kept) == 4
-    # As if built long ago: a found file is marked as used, a built file is new.
+    # Make the files look old: a file that is used gets a new time, and none is rewritten.
     for path in kept:
         os.utime(path, (1, 1))
     check_child(load_everything, names, environment=environment)
@@ -361,7 +361,7 @@ def test_a_second_process_builds_nothing(runtime: None, tmp_path: Path) -> None:
 
 
 def test_a_program_the_driver_refuses_is_built_anew(device: Device, tmp_path: Path) -> None:
-    """Whole by its digest, but no program for this driver."""
+    """The digest of the cached file is right, but the driver rejects its program."""
     backend = registry.backend("opencl")
     opened = backend._opened[0]  # type: ignore[attr-defined]
     before = opened.programs._cache

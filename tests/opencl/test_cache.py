@@ -87,7 +87,7 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
         for path in tmp_path.glob(f"{key}*"):
             os.utime(path, (age, age))
         if age == 5:
-            assert cache.find(keys[0]) is not None  # which makes it the newest
+            assert cache.find(keys[0]) is not None  # a use makes it the newest
     assert sum(path.stat().st_size for path in tmp_path.glob("*.bin")) <= 10_000
     found = [key for key in keys if cache.find(key) is not None]
     assert keys[0] in found and keys[-1] in found
@@ -147,7 +147,7 @@ def test_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_process_builds_what_several_ask_for(tmp_path: Path) -> None:
-    """Each looks, and builds a missing program: with the lock only the first does."""
+    """Each process looks for the program and builds it if missing; a lock lets only one build."""
     program = f"""
 import sys, time
 from pathlib import Path

@@ -84,7 +84,7 @@ def same(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> None:
 
 
 def compute_in_halves(path: str, seed: int, count: int) -> None:
-    """Every f16, and numbers that lie between two: beside numpy."""
+    """Compare f16 arithmetic with numpy on every f16, and on numbers between neighbors."""
     rng = np.random.default_rng(seed)
     halves = np.arange(1 << 16, dtype="u2").view("f2")
     with Device(0, "opencl") as device, np.errstate(all="ignore"):
@@ -105,7 +105,7 @@ def compute_in_halves(path: str, seed: int, count: int) -> None:
 
         same(run("widen", halves.size, "f4", halves), halves.astype("f4"))
         same(run("widen_twice", halves.size, "f8", halves), halves.astype("f8"))
-        # beside each number that is half-way between two
+        # the numbers half-way between two neighbors, and the doubles next to them
         exact = halves.astype("f8")
         middle = exact + 0.5 * (np.roll(exact, -1) - exact)
         beside = np.concatenate([middle, *(np.nextafter(middle, to) for to in (-np.inf, np.inf))])
@@ -171,7 +171,7 @@ def test_every_kernel_of_ours_can_do_without(
 ) -> None:
     """Modules without f16 and without features after SPIR-V 1.0. Khronos's validator checks some.
 
-    A quarter of them is tried, in a soak all.
+    A run tries a quarter of the modules, a soak all.
     """
     folder = KERNELS.parents[2] / "ubridge" / "kernels" / "images" / "opencl"
     for path in sorted(folder.glob("*.spv.gz")):
@@ -201,7 +201,7 @@ def ask_for(source: str) -> None:
 
 
 def test_what_has_no_counterpart_is_refused(plain: Mapping[str, str]) -> None:
-    """In words, and before the driver is asked."""
+    """uhal raises an error, and does not call the driver."""
     source = """
     typedef f16 two __attribute__((ext_vector_type(2)));
     KERNEL(asks, (two *y)) { THREADS(t) { y[t] = y[t] + y[t]; } }

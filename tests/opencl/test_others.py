@@ -18,15 +18,15 @@ HOURS = 3600.0
 CONFORMANCE = ("tests/conformance",)
 EVERYTHING = ("tests/conformance", "tests/ubridge")
 BUT_2022 = "not log_softmax"
-"""No kernel gets as much private memory there as that one takes."""
+"""On Intel's runtime of 2022, kernels cannot have as much private memory as log_softmax needs."""
 NO_MESSAGES = "not kernels_print and not kept_is_counted and not assertion_names"
-"""Without memory of the host's that devices reach nobody hears what kernels say; a warning says so
-when their module is loaded."""
+"""Without host memory that devices can write, kernels cannot send messages; a warning says so when
+their module is loaded."""
 BUT_RACE = "not make_and_close_everything"
-"""An assertion of PoCL 7.1 about overlapping addresses ends the process, once in a hundred runs of
-that test; likely it forgets the address of freed memory too late."""
+"""An assertion of PoCL 7.1 about overlapping addresses ends the process in one of a hundred runs of
+this test; likely PoCL removes a freed address from its table too late."""
 NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not bad_id"
-"""Nor is anybody told of an index out of bounds."""
+"""Without such memory, an index out of bounds is not reported either."""
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +81,8 @@ def test_every_kind_of_memory_on_pocl_7(debian: Path, tmp_path: Path, memory: st
 
 @pytest.mark.parametrize("memory", ["local", "global"])
 def test_pocl_7_repeats_loads_behind_barriers(debian: Path, memory: str) -> None:
-    """In OpenCL C, where nothing is done about it; when this fails, `loads.py` may go."""
+    """The bug exists in OpenCL C, where uhal has no workaround; if this test fails, delete
+    `loads.py`."""
     script = str(Path(__file__).parent / "repeated_load.py")
     done = pocl_7(debian).run(script, memory, UHAL_OPENCL_CACHE="off")
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
@@ -98,7 +99,7 @@ def test_everything_on_intels_of_2022(debian: Path, tmp_path: Path) -> None:
 def test_intels_of_2022_takes_no_time_of_markers(
     debian: Path, command: str, takes_times: bool
 ) -> None:
-    """OpenCL's own calls, without uhal: the reason for events by a fill of a few bytes."""
+    """Markers have no times even without uhal, so uhal's events fill a few bytes instead."""
     done = intel_2022(debian).run(str(Path(__file__).parent / "marker_times.py"), command)
     assert done.returncode == 0, done.stderr
     assert (int(done.stdout) != 0) is takes_times
@@ -111,7 +112,7 @@ def test_intels_of_2022_takes_no_time_of_markers(
 def test_conformance_with_every_kind_of_memory(
     layer: Callable[..., Mapping[str, str]], tmp_path: Path, memory: str
 ) -> None:
-    """On a device that has that kind alone, no f16, and takes SPIR-V 1.0."""
+    """Run on a device that has this kind of memory alone, no f16, and only SPIR-V 1.0."""
     environment = layer(memory=memory, UHAL_LAYER_IL="SPIR-V_1.0 ")
     hidden = f"{environment['UHAL_LAYER_HIDES']} cl_khr_fp16"
     here = Runtime([sys.executable], {**environment, "UHAL_LAYER_HIDES": hidden})

@@ -24,7 +24,7 @@ from tests.sampling import SOAK
 from uhal import ptx
 
 TOGETHER = 5
-"""Programs of one kernel, a block each: five cost half of what five texts do."""
+"""Programs in one kernel, one per block: five programs in a kernel take half the time."""
 KERNELS = 2000 if SOAK else 40
 
 

@@ -328,7 +328,7 @@ def converted(a: Array, of: Type, to: Type) -> Array:
     if to.is_integer:
         return wrapped(a.astype(object), to)
     with np.errstate(over="ignore"):
-        # By way of f32, as documented: bf16 is its upper half.
+        # As documented, numbers become bf16 through f32, whose upper half bf16 is.
         return (a.astype("f4") if to is ptx.bf16 else a).astype(kind)
 
 

@@ -51,7 +51,8 @@ def payload(path: Path, target: str) -> bytes:
 
 
 def for_processor(image: bytes, processor: str) -> bytes:
-    """The code object with another processor in its header, which decides for a loader."""
+    """Return the code object with another processor in its header; loaders only check the
+    header."""
     (number,) = (number for number, name in PROCESSORS.items() if name == processor)
     flags = int.from_bytes(image[_FLAGS_OFFSET : _FLAGS_OFFSET + 4], "little")
     changed = (flags & ~_PROCESSOR_MASK | number).to_bytes(4, "little")
@@ -100,7 +101,7 @@ def _symbol_name(hsa: AnyHsa, symbol: Any) -> str:
 
 
 def _kernel(hsa: AnyHsa, executable: Any, name: str) -> dict[str, Any] | str:
-    """The runtime's facts of a kernel and its descriptor in memory, or why it finds none."""
+    """Return the runtime's facts about a kernel and its descriptor, or the lookup's error."""
     try:
         symbol = hsa.symbol(executable, f"{name}.kd")
     except Failure as failure:
@@ -149,7 +150,7 @@ class Stranger:
         raise AssertionError("it has no metadata")
 
     def at(self, address: int, count: int) -> bytes:
-        """Bytes by the address they are linked for."""
+        """Return the bytes at an address, as the code object was linked."""
         for segment in self._elf.iter_segments("PT_LOAD"):
             inside = address - segment["p_vaddr"]
             if 0 <= inside < segment["p_filesz"]:

@@ -48,7 +48,7 @@ def pools(seed: int) -> None:
 
 
 def owner(hsa: AnyHsa, address: int) -> int | None:
-    """The agent of the memory at an address, `None` where the runtime does not know it."""
+    """Return the agent of the memory at an address, or `None` if the runtime does not know it."""
     info = HEADER.ctype("hsa_amd_pointer_info_t")()
     info.size = ctypes.sizeof(info)
     nothing = HEADER.argtypes("hsa_amd_pointer_info")[2]()
@@ -106,7 +106,7 @@ def queues() -> int:
     for _ in range(200):
         first.barrier()
     first.drain()
-    # They are not destroyed: over a model the runtime now and then waits for ever for its own
+    # The queues are not destroyed: over a model the runtime sometimes waits forever for its own
     # handler of the queue's errors.
     assert not first.errors and not second.errors
     for signal in (held, early, late, either, never):

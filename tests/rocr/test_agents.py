@@ -18,12 +18,12 @@ from tests.simulated.hsa import LIBRARY
 
 MODELS = [gpu for gpu in GPUS if gpu.processor not in NO_MODEL]
 
-# Answers that may differ: of the machine, of the product, or handles.
+# Attributes that may differ between the two: they depend on the machine or product.
 OF_ITS_OWN = (
     *("CACHE_SIZE", "ISA", "MAX_CLOCK_FREQUENCY", "BDFID", "MEMORY_WIDTH", "MEMORY_MAX_FREQUENCY"),
     *("PRODUCT_NAME", "HDP_FLUSH", "UUID", "MEMORY_AVAIL", "TIMESTAMP_FREQUENCY"),
     *("DRIVER_UID", "NEAREST_CPU"),
-    # Since ROCm 7 what HIP allows along each axis, before 2³² - 1: the simulated one is the older.
+    # The simulated runtime answers 2³² - 1, as before ROCm 7; now it is HIP's limit for each axis.
     "GRID_MAX_DIM",
 )
 
@@ -37,7 +37,7 @@ def test_there_is_a_description_of_every_target() -> None:
 def test_devices_of_which_this_release_takes_no_model(
     machine_with: Callable[[str], Machine], processor: str
 ) -> None:
-    """When this fails a newer release can, and their images need no stand-in."""
+    """If this fails, a newer release has models of these devices: remove their substitutes."""
     done = machine_with(processor).start(agents.describe)
     assert done.returncode < 0
     assert "model: Unimplemented KFD ioctl" in done.stderr
@@ -54,7 +54,7 @@ def test_the_simulated_runtime_says_the_same(
     environment = {"UHAL_SIM_ROCM_PROFILE": gpu.processor}
     simulated = json.loads(check_child(print_agents, str(LIBRARY), environment=environment))
     assert common(simulated["gpu"]) == common(real["gpu"])
-    # In any order: programs choose by flags. Not every device has the extended kind.
+    # The order of pools may differ, and some devices lack the extended kind.
     for agent in ("cpu", "gpu"):
         assert pools(real[agent]) <= pools(simulated[agent]), agent
         assert pools(simulated[agent]) - pools(real[agent]) <= {("", "08", "01", "0010", "")}

@@ -67,7 +67,7 @@ def loaded(machine_with: Callable[[str], Machine]) -> Callable[[str], Loaded]:
 
 
 def check(image: bytes, ours: HsacoImage, told: Mapping[str, Any]) -> int:
-    """Every kernel is found, and three readers agree on each; returns how many there are."""
+    """Check that every kernel is found and that three readers agree on it; return their number."""
     stranger = Stranger(image)
     assert {one.name for one in ours.kernels} == told["kernels"].keys() == stranger.kernels.keys()
     assert {name for name in told["symbols"] if name.endswith(".kd")} == {
@@ -88,7 +88,7 @@ def check_sizes(
     sizes = (kernel.kernarg_bytes, kernel.group_bytes, kernel.private_bytes)
     assert sizes == (theirs["kernarg"], theirs["group"], theirs["private"]), kernel.name
     assert kernel.dynamic_stack == theirs["dynamic"], kernel.name
-    # The runtime does not know a kernel's alignment, and answers one that suits all.
+    # The runtime does not know a kernel's alignment; its answer is 16, enough for all.
     assert kernel.kernarg_alignment <= theirs["alignment"] == 16, kernel.name
     of_metadata = (".kernarg_segment_size", ".group_segment_fixed_size")
     assert sizes[:2] == tuple(metadata[key] for key in of_metadata), kernel.name
@@ -105,7 +105,7 @@ def check_layout(kernel: HsacoKernel, metadata: Mapping[str, Any]) -> None:
     end = 0
     for one in kernel.signature:
         assert one.offset is not None and one.size is not None
-        # As in a C struct; of an aggregate the file tells the size, not the alignment.
+        # Offsets follow a C struct. For an aggregate the file has the size, not the alignment.
         if one.size in (1, 2, 4, 8):
             assert one.offset == -(-end // one.size) * one.size or one.kind == "aggregate"
         end = one.offset + one.size
@@ -146,7 +146,7 @@ def test_objects_of_clang_19(loaded: Callable[[str], Loaded], path: Path) -> Non
 
 @pytest.fixture(scope="session")
 def stripped(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
-    """An object of the linker with all symbols removed, and one of `hsaco_writer` like it."""
+    """Write an object that the linker stripped of all symbols, and its like by `hsaco_writer`."""
     folder = tmp_path_factory.mktemp("stripped")
     linked = folder / "linked.hsaco"
     if hip_compiler.toolchain() is None:

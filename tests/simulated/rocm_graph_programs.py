@@ -24,7 +24,7 @@ BACKEND = "rocm"
 
 @contextmanager
 def recorded(stream: Stream, record: Callable[[], object]) -> Iterator[ExecutableGraph]:
-    """What `record` gives to the stream, ready to be launched."""
+    """Yield an executable graph of the work that `record` enqueues on the stream."""
     verbs = opened_backend(BACKEND)
     verbs.begin_capture(stream.handle)
     record()
@@ -118,7 +118,7 @@ def pending_launches_keep_their_values(image: str, seed: int, rounds: int) -> No
 
 
 def destroyed_while_pending(image: str, seed: int) -> None:
-    """What was launched runs, and then everything it needed is gone."""
+    """A launched graph runs to its end; its resources are freed afterwards."""
     bench = Bench(image, seed)
     values = bench.values(100)
     x = DeviceBuffer.from_numpy(values)
@@ -154,7 +154,7 @@ def two_threads_two_graphs(image: str, seed: int, launches: int) -> None:
     bench = Bench(image, seed)
     verbs = opened_backend(BACKEND)
     failures: list[BaseException] = []
-    # A stream captures on one thread at a time; so that no packet of another's is missed here.
+    # Both threads finish their captures before either launches, so that no packet is missed.
     ready = threading.Barrier(2)
 
     def work(own: int) -> None:
@@ -189,7 +189,7 @@ def two_threads_two_graphs(image: str, seed: int, launches: int) -> None:
 
 
 def as_many_streams_as_a_capture_takes(image: str, most: int) -> None:
-    """One stream more is refused in words, and the next capture goes on."""
+    """One stream more raises an error, and the next capture works."""
     bench = Bench(image, 0)
     x = DeviceBuffer.zeros(most + 1, "u32")
     first, *others = (Stream() for _ in range(most + 1))
@@ -251,7 +251,7 @@ def progress(handle: int) -> tuple[int, int]:
 
 
 def lose_in_a_graph(image: str, seed: int, packet: int) -> None:
-    """A graph counts as one launch: the one that was under way when the queue stopped."""
+    """A graph counts as one launch; the error names the graph running when the queue stopped."""
     bench = Bench(image, seed)
     x = DeviceBuffer.from_numpy(bench.values(100))
     with Stream() as stream:
@@ -281,7 +281,7 @@ def lose_in_a_graph(image: str, seed: int, packet: int) -> None:
                 assert error.name == "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION"
             else:
                 raise AssertionError("the loss was not reported")
-            # `replay` is the library's own call: uhal hears of it now
+            # `replay` bypasses uhal, so uhal finds the fault only now
             with contextlib.suppress(DeviceError):
                 stream.synchronize()
             done = 2 + (packet - 1) // 3
@@ -289,7 +289,7 @@ def lose_in_a_graph(image: str, seed: int, packet: int) -> None:
 
 
 def survive_failures(image: str, seed: int, calls: int) -> None:
-    """Each call may fail at one of its times: nothing is lost and nothing leaks."""
+    """Let each call fail at each of its first `calls` times: nothing is lost and nothing leaks."""
     bench = Bench(image, seed)
     values = bench.values(100)
     x = DeviceBuffer.from_numpy(values)

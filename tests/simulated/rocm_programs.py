@@ -63,11 +63,11 @@ KERNEL(one, (u32 bits, u32 *out)) {
 }
 """
 LARGE = 3 << 20
-"""Bytes of a pageable copy that is pinned for its time."""
+"""Size of a pageable copy that the runtime pins temporarily."""
 
 
 def simulated() -> ctypes.CDLL:
-    """The library the backend has open."""
+    """Return the simulated library that the backend has opened."""
     library = ctypes.CDLL(os.environ["UHAL_ROCM_LIBRARY"])
     library.uhal_sim_live.restype = ctypes.c_long
     return library
@@ -230,7 +230,7 @@ def lose_by_a_fault(image: str, seed: int) -> None:
 
 
 def lose_by_a_copy(image: str, seed: int) -> None:
-    """A copy that fails leaves its signal negative; nobody waits for it for ever."""
+    """A failed copy sets its signal to a negative value; no wait hangs."""
     bench = Bench(image, seed)
     x = DeviceBuffer.from_numpy(bench.values(1000))
     bench.device.synchronize()
@@ -262,7 +262,7 @@ def give_up_at_the_deadline(image: str) -> None:
     began = time.monotonic()
     error = expect_loss(event.synchronize)
     assert error.name == "UHAL_HSA_LOST_DEADLINE" and time.monotonic() - began < 20
-    watched[0] = 1  # lets the simulated device end with the process
+    watched[0] = 1  # lets the simulated device shut down when the process ends
 
 
 def storm(image: str, seed: int, launches: int) -> None:
@@ -312,7 +312,7 @@ def storm(image: str, seed: int, launches: int) -> None:
 
 
 def permuted(images: list[str], seed: int) -> None:
-    """Where the metadata puts the arguments is where they go."""
+    """Arguments go to the offsets in the metadata."""
     Api.quick_init(0, "rocm")
     rng = np.random.default_rng(seed)
     for image in images:
@@ -325,7 +325,7 @@ def permuted(images: list[str], seed: int) -> None:
 
 
 def geometry(images: list[str]) -> None:
-    """Hidden arguments and none, of two versions of code objects."""
+    """Kernels see their geometry with and without hidden arguments, in two code object versions."""
     Api.quick_init(0, "rocm")
     for image in images:
         where: Function = Module.from_file(image).get_function("where")
@@ -335,7 +335,7 @@ def geometry(images: list[str]) -> None:
 
 
 def untyped_scalars(image: str, typed: str) -> None:
-    """4 bytes of which nothing is known take neither an int nor a float; a sidecar tells more."""
+    """An argument of 4 bytes without a type refuses ints and floats; a sidecar gives its type."""
     Api.quick_init(0, "rocm")
     one = Module.from_file(image).get_function("one")
     out = DeviceBuffer.zeros(1, "u32")
@@ -398,7 +398,8 @@ def use_after_fork(image: str, seed: int) -> None:
 
 
 def run_images(images: list[str], seed: int) -> None:
-    """Kernels of conformance/kernels/basic.cu, whoever compiled it and to which version."""
+    """Run the kernels of conformance/kernels/basic.cu from each compiler and code object
+    version."""
     Api.quick_init(0, "rocm")
     rng = np.random.default_rng(seed)
     for image in images:

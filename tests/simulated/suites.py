@@ -19,13 +19,13 @@ LISTS = ROOT / "tests" / "data" / "suites"
 LONGEST = 1200
 """Seconds a file of tests may take."""
 
-# Some of their kernels do much; a machine that tests is busy.
+# Some kernels of the suites run long, and a machine that tests is busy.
 _SETTINGS = {"UHAL_SIM_LAUNCH_SECONDS": "900"}
 
 
 @dataclass
 class Suite:
-    """What a list says."""
+    """Contents of a list."""
 
     passing: dict[str, int] = field(default_factory=dict)
     short: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ def read(name: str) -> Suite:
 
 
 def check(suite: Suite, files: list[str], command: list[str], folder: Path, **env: str) -> None:
-    """Run these files in one process; fails unless the list's number of tests pass.
+    """Run these files in one process; fail unless as many tests pass as the list says.
 
     `folder` holds the files; `command` is extended by pytest's arguments.
     """

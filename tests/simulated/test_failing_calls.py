@@ -14,14 +14,14 @@ from tests.simulated.process import PROGRAMS, needs_simulator, run_freely, run_p
 pytestmark = needs_simulator
 
 CALLS = set(FUNCTION_OF_SLOT.values())
-# What is called when something goes: most of it by destructors, which warn.
+# Calls that free objects, mostly in destructors, which warn instead of raising.
 LETTING_GO = {
     *("cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeHost", "cuStreamDestroy_v2"),
     *("cuEventDestroy_v2", "cuModuleUnload"),
 }
-# The pool has all the memory it needs by then.
+# The pool no longer allocates when this call fails.
 NOT_CALLED_AGAIN = {"cuMemAlloc_v2"}
-# Where nothing is done before it is waited for, every wait reaches the driver.
+# In a lazy schedule work runs only during waits, so every wait reaches the driver.
 SETTINGS = {"UHAL_SIM_SCHEDULE": "lazy", "UHAL_SIM_CUDA_DEVICES": "2"}
 
 
@@ -36,7 +36,7 @@ def test_every_call_may_fail_once(code: int, seed: int) -> None:
     calls = drawn_calls(seed)
     told = ("once", str(code), str(rounds(2, 8)), *calls)
     out = run_program("failing_calls.py", *told, **SETTINGS)
-    # A full device is asked again once the pool has released unused memory.
+    # When the device is full, the pool releases unused memory and tries again.
     survived = {"cuMemAlloc_v2", "cuMemAllocAsync"} if code == 2 else set()
     assert calls - LETTING_GO - survived <= set(out.split())
 

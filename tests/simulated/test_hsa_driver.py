@@ -109,7 +109,7 @@ def test_a_profile_says_what_it_is(
 def test_every_attribute_of_the_header_has_an_answer(open_hsa: OpenHsa) -> None:
     hsa = open_hsa()
     buffer = ctypes.create_string_buffer(256)
-    sized = ("HSA_AMD_AGENT_INFO_HDP_FLUSH",)  # registers that no simulation has
+    sized = ("HSA_AMD_AGENT_INFO_HDP_FLUSH",)  # a simulation has no such registers
     pool = hsa.pool(hsa.cpu, FINE)
     queries = [
         ("hsa_system_get_info", (), ("HSA_SYSTEM_INFO_", "HSA_AMD_SYSTEM_INFO_")),
@@ -482,7 +482,7 @@ def test_two_gpus_reach_each_other_when_allowed(
     queue.dispatch(kernel, arguments)
     queue.error()
     assert events[0][1:3] == (hsa.gpus[1].handle, memory)
-    # The other device goes on.
+    # The other device continues.
     queue = hsa.queue(gpu=0)
     queue.dispatch(hsa.kernel(hsa.load(), "add_one"), hsa.kernarg(add_one(64, memory)))
     queue.drain()

@@ -50,7 +50,7 @@ def test_the_barrier_bit_waits_for_everything_before_it(open_hsa: OpenHsa) -> No
         kernel = hsa.kernel(hsa.load(), "add_one")
         queue = hsa.queue()
         hsa.call.hsa_amd_profiling_set_profiler_enabled(queue.pointer, 1)
-        # None starts before all are there, or those rung first would always be first.
+        # No packet starts before all are written; otherwise the first rung would always run first.
         gate = hsa.signal()
         queue.barrier(after=[gate])
         signals = [hsa.signal() for _ in range(4)]
@@ -118,7 +118,7 @@ def test_and_waits_for_all_signals_and_or_for_one(open_hsa: OpenHsa, schedule: s
     assert hsa.wait(all_of, seconds=0.01) == 1
     hsa.call.hsa_signal_subtract_screlease(gates[2], 1)
     hsa.finish(all_of)
-    # One without signals passes at once.
+    # A barrier without signals passes at once.
     nothing = hsa.signal()
     second.barrier(nothing, start=header(BARRIER_OR))
     hsa.finish(nothing)
@@ -301,7 +301,7 @@ def test_handlers_run_once_or_as_long_as_they_say(open_hsa: OpenHsa, schedule: s
         seen.append((value, data or 0))
         if len(seen) == 3:
             three.set()
-        # Not satisfied any more, so that it waits for the next.
+        # The condition is false again, so the handler waits for the next change.
         hsa.call.hsa_signal_store_relaxed(done, 1)
         return len(seen) < 3
 
@@ -382,7 +382,7 @@ def test_producers_may_ring_out_of_order(open_hsa: OpenHsa, schedule: str) -> No
     call = hsa.call
     first = call.hsa_queue_add_write_index_screlease(queue.pointer, 1)
     queue.dispatch(double, arguments, done=done)
-    # The processor stands before the packet that is not written, and does not turn.
+    # The processor sleeps at the packet that is not written; it does not poll.
     assert hsa.wait(done, seconds=0.01) == 1
     wakes = hsa.dll.uhal_sim_wakes()
     time.sleep(0.05)
@@ -393,7 +393,7 @@ def test_producers_may_ring_out_of_order(open_hsa: OpenHsa, schedule: str) -> No
     ctypes.c_uint32.from_address(slot).value = header(DISPATCH) | 3 << 16
     queue.ring(first)
     hsa.finish(done)
-    # Nor does it mind one that comes when the packet is done.
+    # A doorbell for a finished packet does no harm.
     queue.ring(first)
     queue.drain()
     assert hsa.download(address, 1)[0] == 2
@@ -449,11 +449,11 @@ def test_arguments_need_an_acquire_from_the_system(open_hsa: OpenHsa) -> None:
     address = zeros(hsa, 8)
     near = header(DISPATCH, acquire=AGENT)
     queue = hsa.queue()
-    # A packet announced together with an acquiring packet may rely on that.
+    # A packet announced together with an acquiring packet may rely on its acquire.
     queue.barrier(ring=False)
     queue.dispatch(kernel, hsa.kernarg(add_one(8, address)), start=near)
     queue.drain()
-    # A packet announced later may not: the arguments could have been written in between.
+    # A packet announced later may not, because the arguments could have been written in between.
     queue.dispatch(kernel, hsa.kernarg(add_one(8, address)), start=near)
     status, words = queue.error()
     assert status == CONSTANT["HSA_STATUS_ERROR_EXCEPTION"]
@@ -476,7 +476,7 @@ def test_a_copy_needs_a_release_to_the_system(open_hsa: OpenHsa) -> None:
     assert "not released to the system" in hsa.message()
     with pytest.raises(Failure, match="EXCEPTION: a copy may read what is old"):
         hsa.download(memory, 64)
-    # What the copy does not read does not matter, and a barrier makes it good.
+    # Stale bytes outside the copy do not matter, and a barrier packet releases them.
     hsa.finish(hsa.copy(host, hsa.cpu, memory, gpu, 64))
     queue.drain()
     hsa.finish(hsa.copy(host, hsa.cpu, memory, gpu, 256))
@@ -491,7 +491,7 @@ def test_a_kernel_needs_an_acquire_after_a_copy(open_hsa: OpenHsa, acquire: int)
     data[:] = 5
     queue = hsa.queue()
     passed, gate, done = hsa.signal(), hsa.signal(), hsa.signal()
-    # Announced together, so that the arguments are good; the acquire comes before the copy.
+    # The packets are announced together, so the arguments are valid; the acquire precedes the copy.
     queue.barrier(passed, ring=False)
     queue.barrier(after=[gate], start=header(BARRIER_AND, acquire=NONE), ring=False)
     arguments = hsa.kernarg(struct.pack("<QQQ", 64, source, target))

@@ -12,7 +12,7 @@ from tests.simulated.process import IMAGES, needs_simulator, run_program
 pytestmark = needs_simulator
 
 EVERYTHING = "everything after it"
-# Without one of these there is no device, no stream, no memory or no kernel at all.
+# Without one of these functions there is no device, stream, memory or kernel.
 NEEDED_BY_ALL = {
     *("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
     *("cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain"),

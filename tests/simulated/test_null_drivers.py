@@ -56,7 +56,7 @@ def test_packets_are_counted(seed: int) -> None:
 
 
 def launch_through_hip(library: str, seed: int) -> None:
-    """Both ways to hand arguments over: a pointer to each, and a block of them."""
+    """Pass arguments in both ways: by a pointer to each, and in one block."""
     rng = np.random.default_rng(seed)
     hip = ctypes.CDLL(library)
     driver = NullDriver(library)

@@ -34,7 +34,7 @@ def run(script: str, seed: int, schedule: str) -> str:
 
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 def test_a_missing_wait_shows(schedule: str, seed: int) -> None:
-    """Two unordered streams: at least one round in twenty reads stale data."""
+    """With two unordered streams, at least one round in twenty reads stale data."""
     out = run(
         """
         launches, reads = Stream(), Stream()
@@ -59,7 +59,7 @@ def test_a_missing_wait_shows(schedule: str, seed: int) -> None:
 
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 def test_a_source_may_be_reused_at_once_and_a_pinned_one_may_not(schedule: str, seed: int) -> None:
-    """A pageable source is uhal's to save; a pinned one is read when the copy runs."""
+    """uhal copies a pageable source at once; a pinned source is read when the copy runs."""
     out = run(
         """
         stream = Stream(StreamFlags.NON_BLOCKING)
@@ -101,7 +101,7 @@ def test_a_host_read_of_a_device_address_is_a_fault() -> None:
 
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 def test_a_queue_filled_behind_a_python_callback_goes_on(schedule: str, seed: int) -> None:
-    """A callback that wants the interpreter, and three queues of launches behind it."""
+    """A callback waits for the GIL while three queues of launches fill up behind it."""
     out = run(
         """
         import time

@@ -17,7 +17,7 @@ import pytest
 
 from tests.requirements import missing
 
-# Their dependencies too, because pip installs without dependencies: numpy is ours.
+# The list includes dependencies, because pip installs without them; numpy is already there.
 NVIDIA = (
     *("cuda-core==1.2.2", "cuda-bindings==13.5.0", "cuda-pathfinder==1.9.0"),
     *("nvidia-cuda-nvrtc==13.5.37", "nvidia-nvjitlink==13.5.37"),
@@ -83,7 +83,7 @@ def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path
 
 
 def _published(unfinished: Path, place: Path) -> Path:
-    """Give a folder that is whole its name, unless another worker was the first to make one."""
+    """Rename a complete folder to its final name, unless another worker did it first."""
     try:
         unfinished.replace(place)
     except OSError:
@@ -94,7 +94,7 @@ def _published(unfinished: Path, place: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file at once: others may read it."""
+    """Replace a file atomically, because other processes may read it."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as unfinished:
         unfinished.write(text)
     Path(unfinished.name).replace(path)
@@ -103,7 +103,7 @@ def _write(path: Path, text: str) -> None:
 def make_environment(folder: Path, packages: tuple[str, ...]) -> Path:
     """Make an environment with exactly these packages, and ours behind them; return its Python.
 
-    What looks for its libraries in the interpreter's own folders needs this; numba-cuda is one.
+    Packages such as numba-cuda need this: they look for libraries in the interpreter's own folders.
     """
     site = install(folder, packages)
     environment = folder / f"{site.name}-environment"

@@ -12,7 +12,7 @@ from uhal import Device
 
 
 class BigramCache:
-    """Its tokens, and as tensors all that it was given."""
+    """The tokens read so far, and the tensors of the cache."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

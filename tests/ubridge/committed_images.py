@@ -37,7 +37,7 @@ def check_every_module_was_compiled(kernels: ModuleType, modules: Sequence[str])
 def check_as_new_as_their_sources(
     kernels: ModuleType, made: Mapping[str, Any], *sources: str
 ) -> None:
-    """The images of a module were made of the current sources, `sources` among them."""
+    """Check that a module's images were made of the current sources, including `sources`."""
     changed = [
         path for path, known in made["sources"].items() if source_digest(ROOT / path) != known
     ]

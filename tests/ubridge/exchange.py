@@ -1,4 +1,4 @@
-"""How tensors of other libraries come in and go out, found out by trying: a cell of the table.
+"""Import and export of other libraries' tensors, tried out: a cell of the table.
 
 An outcome is a word of `docs/guide/interop.md`: shared (a write on either side is seen on the
 other), read-only (the same, and writes are refused), copied, or refused.
@@ -34,7 +34,7 @@ class Numpy:
         return np.from_dlpack(tensor)
 
     def values(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return the values of an array now."""
+        """Return the current values of an array."""
         return np.array(array)
 
     def bf16(self) -> Any:
@@ -109,7 +109,7 @@ class Arrow(Numpy):
 
 
 class Numba(Numpy):
-    """Its arrays on the host are numpy's; a compiled function reads and writes them."""
+    """Numba's host arrays are numpy's; a compiled function reads and writes them."""
 
     module = "numba"
 
@@ -134,7 +134,7 @@ LIBRARIES: dict[str, Numpy] = {
 
 
 def came_in(source: Any, library: Numpy, expected: np.ndarray[Any, Any]) -> Outcome:
-    """How a tensor over an array behaves; its elements must be right."""
+    """Return whether a tensor over an array shares its memory; check its elements."""
     expected = expected.copy()
     tensor = ub.from_dlpack(source)
     assert tensor.shape == expected.shape
@@ -156,7 +156,7 @@ def went_out(tensor: ub.DeviceTensor, library: Numpy) -> Outcome:
 
 
 def written(tensor: ub.DeviceTensor, seen: Callable[[], Any], before: Any) -> Outcome:
-    """Whether the other side sees what is written into a tensor."""
+    """Return "shared" if the other side sees a write to the tensor, else "copied"."""
     if not tensor.size:
         return "shared"
     tensor.fill(0 if before.astype(bool).all() else 1)
@@ -165,7 +165,7 @@ def written(tensor: ub.DeviceTensor, seen: Callable[[], Any], before: Any) -> Ou
 
 
 def outcome(way: Callable[[], Outcome]) -> Outcome:
-    """Return a way's outcome; an error of a documented kind is a refusal."""
+    """Return the outcome of `way`; an error of a documented kind is a refusal."""
     try:
         return way()
     except REFUSALS:
@@ -173,7 +173,7 @@ def outcome(way: Callable[[], Outcome]) -> Outcome:
 
 
 def both(library: Numpy, values: np.ndarray[Any, Any], dtype: str | None = None) -> Outcome:
-    """Try the same elements in and out."""
+    """Import and export the same elements; return both outcomes."""
     inward = outcome(lambda: came_in(library.make(values), library, values))
     outward = outcome(lambda: went_out(ub.asarray(values), library))
     return f"{inward}, {outward}"
@@ -211,7 +211,7 @@ def read_only(library: Numpy) -> Outcome:
 
 
 def lifetimes(library: Numpy) -> Outcome:
-    """Whether memory outlives its first owner, on either side."""
+    """Return whether memory outlives its first owner, on either side."""
     values = np.arange(1, 5000, dtype=np.float32)
     source = library.make(values.copy())
     tensor = ub.from_dlpack(source)

@@ -93,13 +93,13 @@ def traced(rng: np.random.Generator) -> ComputeGraph:
 
 
 def families_beside(graph: ComputeGraph) -> list[str]:
-    """Families that a graph has no operation of."""
+    """Return the families without an operation in the graph."""
     held = {call.op.family.name for call in graph.calls if call is not None}
     return [name for name, family in FAMILIES.items() if family.rule and name not in held]
 
 
 def windows(image: DeviceTensor, signal: DeviceTensor) -> list[DeviceTensor]:
-    """The floor's own windows: as rows, and back."""
+    """Launch the kernels that turn windows into rows, and rows into windows."""
     rows, shape = ub.launch_im2col(image.buffer, image.layout, (2, 2))
     flat, _ = ub.launch_im2col(signal.buffer, signal.layout, (3,))
     parts = signal.reshape(1, 7, 2, 2)
@@ -172,7 +172,7 @@ class Mutants:
         return text
 
     def _somewhere(self, whole: Any) -> tuple[Any, Any]:
-        """A container and a key of it, mostly deep inside of a node."""
+        """Return a random container and a key of it, mostly deep inside a node."""
         deep = "nodes" in whole and self._rng.random() < 0.8
         at, key = whole, "nodes" if deep else self._rng.choice(list(whole))
         while isinstance(at[key], (dict, list)) and at[key] and self._rng.random() < 0.9:
@@ -187,7 +187,8 @@ class Mutants:
         elif kind < 0.08 and isinstance(parent, list):
             parent.insert(key, copy.deepcopy(value))
         elif kind < 0.35:
-            # Something of the same kind from elsewhere: another dtype, view, layout, operation.
+            # Copy a value of the same kind from elsewhere: another dtype, view, layout or
+            # operation.
             like = self._parts[_kind(value)]
             parent[key] = copy.deepcopy(rng.choice(like)) if like else None
         elif kind < 0.4:
@@ -231,7 +232,7 @@ class Bystanders:
 def run_mutants(seed: int, count: int, backend: str, folder: str) -> None:
     """Load `count` mutants and run those that load; print how many did.
 
-    `folder/mutant.json` is the one at hand, to see what ended the process.
+    `folder/mutant.json` is the current mutant, which shows the cause if the process ends.
     """
     warnings.simplefilter("error")
     with Device(0, backend=backend):
@@ -271,7 +272,7 @@ def _run_mutants(seed: int, count: int, path: Path) -> int:
 
 
 def _elements(graph: ComputeGraph) -> int:
-    """The most elements that a layout of the graph spans."""
+    """Return the size of the largest layout of the graph."""
     spans = [
         one.size
         for call in graph.calls
@@ -288,8 +289,8 @@ def _run(graph: ComputeGraph) -> None:
         execute_graph(graph)
         graph.executor.synchronize()
     except (DeviceError, IndexError) as error:
-        # Operands of other dtypes, memory that does not fit the device, ids out of bounds: all of
-        # them refused. What a driver says of a kernel that ran is a finding.
+        # Refusals are expected for other dtypes, too much memory and ids out of bounds. A driver's
+        # error from a kernel that ran is a bug.
         refused = getattr(error, "call", None) is None or isinstance(error, OutOfMemoryError)
         if not refused:
             raise

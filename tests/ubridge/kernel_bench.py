@@ -27,7 +27,7 @@ INTEGERS = ("u8", "u32", "i16", "i32", "i64")
 LAYOUTS = ("contiguous", "offset", "transposed", "broadcast", "stepped", "one", "empty", "prime")
 
 GUARDS = itertools.cycle((64, 67))
-"""Elements before and after a result: kernels take results that begin askew in another way."""
+"""Guard elements before and after a result; with 67 the result is not aligned."""
 MOST_THREADS = 1 << 16
 """Threads of all rows together, where each row has barriers."""
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, np.nan, np.inf, -np.inf)
@@ -40,7 +40,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def random_values(
     rng: np.random.Generator, name: str, count: int, *, special: bool = True
 ) -> Array:
-    """Numbers of every size a type has, and with `special` NaN, infinities and zeros among them."""
+    """Return random numbers over a type's whole range; `special` adds NaN, infinities and zeros."""
     kind = as_dtype(name)
     if kind.kind in ("int", "uint"):
         assert kind.min is not None and kind.max is not None
@@ -223,7 +223,7 @@ def assert_same(got: Array, expected: Array) -> None:
 
 
 def row_block(rng: np.random.Generator, rows: int = 1) -> tuple[int, ...]:
-    """A block of a kernel whose blocks take rows: Candle's, and sizes of all kinds.
+    """Return a random block shape for a kernel that takes rows: Candle's shape or another size.
 
     Many rows get small ones, because a simulated device takes its time at every barrier.
     """

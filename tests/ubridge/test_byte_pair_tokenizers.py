@@ -66,7 +66,7 @@ def test_long_runs_are_split_in_time_that_grows_with_them(name: str) -> None:
 
 
 def test_a_word_that_is_a_token_is_taken_whole(tmp_path: Path) -> None:
-    """Though its merges would make other tokens of it, where its kind of tokenizer says so."""
+    """Some kinds of tokenizer take a whole word as a token, although its merges differ."""
     for name, expected in (("llama-bpe", [256]), ("gpt-2", [ord(one) for one in "fox"])):
         path = write_gguf(
             tmp_path / f"{name}.gguf",
@@ -81,7 +81,7 @@ def test_a_word_that_is_a_token_is_taken_whole(tmp_path: Path) -> None:
 
 
 def test_special_tokens_within_a_character(tmp_path: Path) -> None:
-    """An omitted token leaves the bytes around it one character, as in `decode`."""
+    """An omitted token does not split a character whose bytes surround it, as in `decode`."""
     tokenizer = of_kind("json", tmp_path)
     first, second = (tokenizer.token_of(WRITTEN[byte]) for byte in "é".encode())
     end = tokenizer.token_of("<|im_end|>")

@@ -21,7 +21,7 @@ from uhal.images.fatbin import read_fatbin
 
 TARGETS = ("sm_75", "sm_80")
 OF_16 = ("q2_K", "q3_K", "q6_K")
-"""Formats of which 16 elements share a scale; of others 32."""
+"""Formats with 16 elements per scale; the others have 32."""
 PART = 64
 """Columns of a tile that a block multiplies at a time."""
 
@@ -90,11 +90,11 @@ def test_the_binaries_have_them(target: str, tmp_path: Path) -> None:
 @needs_simulator
 @pytest.mark.parametrize("target", TARGETS)
 def test_they_are_executed(rng: np.random.Generator, target: str) -> None:
-    """A lane is traced, so that each instruction it executes is counted."""
+    """Trace one lane, so that each instruction it executes is counted."""
     environment = {
         "UHAL_SIM_CUDA_PROFILE": target,
         "UHAL_SIM_TRACE": f"0,0,0:{rng.integers(32)},{rng.integers(4)},0",
-        # What is compiled for the device; binaries are not executed.
+        # Make uhal choose PTX: the simulator does not execute binaries.
         "UHAL_SIM_CUDA_DRIVER": "12040",
     }
     for name in rng.choice(MULTIPLIED, rounds(1, len(MULTIPLIED)), replace=False):

@@ -27,11 +27,11 @@ CANDLES = {
 NULL_IS_CONTIGUOUS = {"affine", "binary", "cast", "fill", "unary"}
 """Modules whose kernels compare `info` with null."""
 READS_ITS_DIMENSIONS = {"conv", "indexing", "reduce", "ternary"}
-"""Modules whose kernels always read it: `num_dims` entries, or all."""
+"""Modules whose kernels always read `info`: `num_dims` entries, or all."""
 
 
 def test_null_is_given_only_where_candle_takes_it(host: Device, rng: np.random.Generator) -> None:
-    """Over an operation of every family, contiguous where that is possible."""
+    """Prepare an operation of every family, with contiguous operands where that is possible."""
     executor = DeviceExecutor.of(host)
     seen = set()
     for call in traced(rng).calls:
@@ -51,6 +51,6 @@ def test_null_is_given_only_where_candle_takes_it(host: Device, rng: np.random.G
 
 
 def candles(entry: str) -> str | None:
-    """The entry of Candle's that one stands for, if there is one."""
+    """Return the name of Candle's entry that `entry` replaces, if any."""
     spelled = [entry, *(re.sub("f8e4m3", one, entry) for one in ("f8_e4m3", "fp8_e4m3"))]
     return next((one for one in spelled if one in CANDLES), None)

@@ -232,7 +232,8 @@ SCALED = {
 def test_configurations_of_either_form(
     program: ModuleType, options: list[str], tmp_path: Path, seed: int, says: dict[str, Any]
 ) -> None:
-    """Angles of transformers up to version 5: by the rule for one pair at a time."""
+    """Old and new configurations of rotary angles agree with a rule that computes one pair a
+    time."""
     head_width = says.get("head_dim") or 0
     a_model(program, tmp_path, seed, head_width=head_width, says=says)
     model, weights = program.local_weights(tmp_path)

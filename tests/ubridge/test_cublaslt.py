@@ -32,7 +32,7 @@ Opener = Callable[[], AbstractContextManager[Device]]
 
 @contextmanager
 def opened_afresh() -> Iterator[Device]:
-    """The simulated device, of which ubridge knows nothing before or after."""
+    """Open the simulated device; ubridge forgets it before and after the test."""
     device = Device(0, backend="cuda")
     executor._forget(device.context)
     with device:
@@ -87,7 +87,7 @@ def test_a_product_is_planned_once_and_all_is_given_back(
         x = tensor(rng, "f32", 20, 20)
         for _ in range(3):
             ubridge.matmul(x, x)
-        # One of each more is the trial.
+        # The trial is one plan and one product more.
         assert (plans.value - before[0], products.value - before[1]) == (2, 4)
         assert list(told) == [256] * 4
         flat = tensor(rng, "f32", 401)[1:].reshape(20, 20)
@@ -162,7 +162,7 @@ def test_small_products_and_captures_do_not_open_it(
 
 
 def test_the_header_is_nvidias() -> None:
-    """With an installed toolkit or wheel: values of the constants, kinds of the parameters."""
+    """Compare values of constants and kinds of parameters with an installed toolkit or wheel."""
     folders = [*Path("/usr/local").glob("cuda*/include")]
     for one in map(Path, sys.path):
         folders += one.glob("nvidia/*/include")

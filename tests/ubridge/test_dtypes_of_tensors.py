@@ -42,7 +42,7 @@ def lent(buffer: DeviceBuffer) -> DeviceBuffer:
 
 
 def imported(buffer: DeviceBuffer) -> ub.DeviceTensor:
-    """By DLPack, which has no name for OpenCL's memory that has addresses, nor for WebGPU's."""
+    """Import a buffer by DLPack, which lacks a device type for OpenCL with addresses and WebGPU."""
     if buffer.device.backend in ("opencl", "webgpu"):
         return ub.DeviceTensor(buffer)
     return ub.from_dlpack(buffer, device=buffer.device)
@@ -62,11 +62,11 @@ ROADS_OF_BYTES: tuple[Callable[[Device, Any], ub.DeviceTensor], ...] = (
     lambda device, raw: ub.DeviceTensor(lent(on_device(device, raw, "bool"))),
     lambda device, raw: ub.DeviceTensor(described(on_device(device, raw, "bool"))),
 )
-"""Constructors of boolean tensors over memory with other contents."""
+"""Constructors of boolean tensors over memory with bytes other than 0 and 1."""
 
 
 def test_booleans_are_0_and_1(device: Device, rng: np.random.Generator) -> None:
-    """By any way into a tensor."""
+    """Each way to write a boolean tensor stores 0 or 1."""
     assert ub.full(3, 5, "bool", device=device).sum().item() == 3
     x = ub.zeros(6, "bool", device=device)
     x[0] = 0.5
@@ -186,7 +186,7 @@ def test_powers_of_integers(device: Device, rng: np.random.Generator) -> None:
             found = x**exponent
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found.to_numpy(), expected)
-        if device.backend != "webgpu":  # no pow of f64
+        if device.backend != "webgpu":  # WebGPU has no pow of f64
             assert (x**0.5).dtype == np.float64
         with pytest.raises(ArgumentValueError, match=r"^power: integers to negative integer"):
             _ = x**-1
@@ -269,7 +269,7 @@ OPERANDS = (
 
 @pytest.mark.parametrize("dtype", ["bool", "u16", "f8e4m3"])
 def test_errors_name_the_function(device: Device, dtype: str) -> None:
-    """For every public function: the first step without a kernel for the dtype."""
+    """The error names the public function, not its first step without a kernel for the dtype."""
     if device.backend == "webgpu":
         pytest.skip("Mesa compiles the kernels of all functions for minutes")
     shapes: list[tuple[int, ...]] = [(4,), (4, 4), (1, 4, 4), (1, 1, 4, 4)]

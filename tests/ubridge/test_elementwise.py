@@ -47,7 +47,7 @@ def drawn(row: OpRow, rng: np.random.Generator, device: Device, layout: str, dty
 
 
 def wide(array: Array) -> Array:
-    """In the precision a reference is computed in."""
+    """Return the array in the precision of the reference."""
     if array.dtype.kind in "iu":
         return array
     return array.astype(np.longdouble if array.dtype == np.float64 else np.float64)
@@ -87,7 +87,7 @@ def test_binary(op: Op, op_row: OpRow, device: Device, rng: np.random.Generator)
         x = operand(rng, device, layout, dtype, shape, special=special)
         y = operand(rng, device, str(rng.choice(LAYOUTS[:5])), dtype, shape, special=special)
         if op.name == "divide" and as_dtype(dtype).kind != "float":
-            continue  # the quotient of integers is f64: tested with the promotions
+            continue  # the quotient of integers is f64; the tests of promotion cover it
         told = f"{op.name} {dtype} {layout} and {y.layout} {shape}"
         got = function(x.tensor, y.tensor)
         if op.family.name == "compare":
@@ -297,7 +297,7 @@ def test_few_elements_are_all_that_is_written(device: Device) -> None:
 
 def test_out_may_overlap_an_operand(device: Device, rng: np.random.Generator) -> None:
     for _ in range(5):
-        # More than kernels take at a time.
+        # The array is larger than the part that a kernel processes at a time.
         array = rng.normal(size=(150, 150)).astype(np.float32)
         x = ubridge.asarray(array, device=device)
         ubridge.add(x, x.T, out=x)

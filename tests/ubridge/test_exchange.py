@@ -22,7 +22,7 @@ from uhal.errors import ArgumentTypeError, NoDeviceError
 
 
 def table() -> dict[str, dict[str, str]]:
-    """The cells by library and column."""
+    """Return the cells of the page's table by library and column."""
     text = (ROOT / "docs" / "guide" / "interop.md").read_text("utf-8")
     lines = re.findall(r"^\| .* \|$", text.partition("<!-- exchange -->")[2], re.MULTILINE)
     (_, *columns), *rows = [
@@ -59,7 +59,7 @@ def test_the_table_has_every_library_and_column() -> None:
 
 
 class Negated:
-    """As torch's tensors with the negative bit are: their memory has the opposite signs."""
+    """Like torch's tensors with the negative bit: their memory has the opposite signs."""
 
     requires_grad = False
 
@@ -80,7 +80,7 @@ class Negated:
 
 
 Immutable = type("ArrayImpl", (Negated,), {"__module__": "jaxlib._jax"})
-"""As JAX's arrays are: DLPack is not told that nobody may write."""
+"""Like JAX's arrays: nobody may write them, but DLPack does not say so."""
 
 
 def test_signs_and_gradients_of_a_tensor_are_respected(host: Device) -> None:
@@ -141,7 +141,7 @@ def test_functions_that_read_no_element_are_answered(host: Device) -> None:
 def test_without_a_type_of_dlpack_the_host_gets_a_copy(
     host: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As OpenCL's memory is."""
+    """OpenCL's memory has no type of DLPack."""
     x = ub.arange(6).reshape(2, 3).T
     expected = x.to_numpy()
     monkeypatch.setattr(type(x), "_is_shared_by_dlpack", False)

@@ -187,7 +187,7 @@ VALUES: Mapping[str, Any] = {
 
 
 def plain(value: Any) -> Any:
-    """As Python has it."""
+    """Return a value as plain Python objects."""
     if isinstance(value, (np.ndarray, list)):
         return [plain(one) for one in value]
     return value.item() if isinstance(value, np.generic) else value
@@ -327,7 +327,7 @@ def test_what_of_gguf_is_refused(host: Device, tmp_path: Path) -> None:
     refused(good[:50], "there are")
     refused(b"", "the file is empty")
     gc.collect()
-    os.fstat(0)  # a file that was not opened closes no other one
+    os.fstat(0)  # a file that failed to open must not close another descriptor
     refused(b"GGUX" + good[4:], "expected a file of safetensors or GGUF, got one that begins with")
     second = changed(4, struct.pack("<I", 2))
     path.write_bytes(second)
@@ -362,7 +362,7 @@ def test_a_file_cut_short_is_named(device: Device, tmp_path: Path) -> None:
 
 
 def read_what_is_gone(path: str, how: str) -> None:
-    """A child's: print the error of a kernel, or a copy, that meets pages the file has no more."""
+    """In a child process: print the error of a kernel or a copy that reads truncated pages."""
     with Device(0, backend="host"):
         values = np.random.default_rng(0).standard_normal((2048, 512)).astype(np.float32)
         ub.save(path, {"dense": values, "rounded": QuantizedWeight.from_numpy(values, "q8_0")})
@@ -466,7 +466,7 @@ def test_to_a_device_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
     threads: int | None,
 ) -> None:
-    """Also where the system starts no threads, or one."""
+    """Loading also works when the system starts one thread, or none."""
     monkeypatch.setattr("ubridge.files.transfers.PIECE_BYTES", 4096)
     start, started = threading.Thread.start, []
 

@@ -71,7 +71,7 @@ def random_matrix(rng: np.random.Generator, rows: int, cols: int) -> Matrix:
 
 
 def assert_close(got: Matrix, expected: Reference, largest: float = 0.0) -> None:
-    """The same NaNs and infinities, the rest within the tolerance of the largest, or of more."""
+    """Assert equal NaNs and infinities, and an error within the tolerance of the largest value."""
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(got[~finite], expected[~finite].astype(np.float32))
     if finite.any():
@@ -88,7 +88,7 @@ def convolved(values: Reference, weight: Reference) -> Reference:
 def assert_sums(
     got: Matrix, sums: Callable[[Reference, Reference], Reference], x: Matrix, y: Matrix
 ) -> None:
-    """`sums(x, y)`, each within the tolerance of its terms: a sum alone may be next to nothing."""
+    """Assert sums within the tolerance of the sum of magnitudes: terms may cancel."""
     wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
     error, terms = abs(got - sums(wide_x, wide_y)), sums(abs(wide_x), abs(wide_y))
     assert (error <= TOLERANCE * terms).all(), f"error {(error / terms).max()} of the terms"
@@ -159,7 +159,7 @@ class TestActivation:
             data = Output(rows, cols)
             data.buffer.copy_from(values.ravel())
             activate(data.buffer, rows, cols, kind)
-            # A few values may all be near -4, where gelu is a small difference of x and x.
+            # All of a few values may be near -4, where gelu subtracts two close numbers.
             largest = float(np.abs(values).max()) if kind is Activation.GELU else 0.0
             expected = REFERENCES[kind](values.astype(np.float64))
             assert_close(data.to_numpy(), expected, largest)
@@ -168,7 +168,7 @@ class TestActivation:
     def test_each_value_to_a_few_ulps(
         self, device: Device, rng: np.random.Generator, kind: Activation
     ) -> None:
-        """Relative to each value, not to the largest; gelu where numpy's formula is exact."""
+        """Errors are relative to each value; gelu is tested where numpy's formula is exact."""
         least = -3.0 if kind is Activation.GELU else -30.0
         values = rng.uniform(least, 30.0, 10_000).astype(np.float32)
         values[:5_000] *= (10.0 ** rng.uniform(-10, 0, 5_000)).astype(np.float32)
@@ -191,7 +191,7 @@ class TestActivation:
     def test_gelu_where_exponentials_overflow(
         self, device: Device, rng: np.random.Generator
     ) -> None:
-        """Down to the last subnormal number, at -10.7; relative errors grow with the exponent."""
+        """Test to the last subnormal result, at -10.7; relative errors grow with the exponent."""
         values = -rng.uniform(8, 12, 5_000).astype(np.float32)
         data = DeviceBuffer.from_numpy(values)
         activate(data, 1, values.size, Activation.GELU)

@@ -28,7 +28,7 @@ def host() -> Device:
 
 
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script in a folder, which is where it looks for modules first."""
+    """Run a script in a folder, from which it imports modules first."""
     return subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,
@@ -55,7 +55,7 @@ def test_every_module_has_its_entries(host: Device) -> None:
 
 
 def test_a_library_exports_one_symbol(host: Device) -> None:
-    """Anything else would join what two modules have of the same name."""
+    """Other exported symbols would clash between two modules."""
     for name in ubridge.modules():
         path = HostImages().find(name, host).path
         symbols = Elf(path.read_bytes()).dynamic_symbols

@@ -47,7 +47,7 @@ def near(got: Array, x: Array, chosen: Array, dtype: str) -> None:
 def test_every_format_and_type_on_the_host(
     host: Device, rng: np.random.Generator, name: str
 ) -> None:
-    """Few products by a weight, and enough products for its rows to be unpacked."""
+    """Use few products per weight, and enough products that its rows are unpacked."""
     for dtype in ROUNDING:
         experts, rows = int(rng.integers(1, 5)), int(rng.integers(1, 80))
         columns = FORMATS[name].elements * int(rng.integers(1, 4))
@@ -70,7 +70,7 @@ def test_every_format_and_type_on_the_host(
 def test_ids_out_of_bounds_are_reported(
     device: Device, rng: np.random.Generator, name: str
 ) -> None:
-    """Rows with other ids are correct, and the device stays usable."""
+    """Rows with valid ids are correct, and the device stays usable."""
     row_of(device.backend).require_images()
     if device.backend == "tops":
         pytest.skip("GCUs multiply by dense weights")

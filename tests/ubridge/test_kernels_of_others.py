@@ -83,7 +83,7 @@ def test_its_product_kernel_comes_before_the_tiled_one(
 ) -> None:
     executor = ub.DeviceExecutor.of(skeleton)
     before = Counter(executor.matmul_launches)
-    # A matrix of one row or column would be the same transposed.
+    # Use no size of 1: such a matrix equals its transpose in memory.
     m, k, n = (int(size) for size in rng.integers(2, 150, 3))
     left, right = rng.standard_normal((m, k)), rng.standard_normal((k, n))
     for dtype, transposed, kernel in (

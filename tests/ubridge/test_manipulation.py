@@ -27,7 +27,7 @@ def images(device: Device) -> None:
 def drawn(
     device: Device, rng: np.random.Generator, shape: tuple[int, ...], dtype: str
 ) -> tuple[DeviceTensor, Array]:
-    """A tensor of small integers, strided half of the time, and its elements."""
+    """Return a tensor of small integers, strided half of the time, and its elements."""
     array = rng.integers(0, 5, shape).astype(as_dtype(dtype).dtype)
     if shape and rng.random() < 0.5:
         return ub.from_numpy(np.repeat(array, 2, -1), device=device)[..., ::2], array

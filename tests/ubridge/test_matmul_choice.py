@@ -84,7 +84,7 @@ def test_more_products_than_a_grid_takes(device: Device, rng: np.random.Generato
     out = ubridge.zeros((5, 16, 16), "f16")
     most, matmuls._most = matmuls._most, 2
     try:
-        # Nothing else asks for products that can be captured here.
+        # No other caller asks for capturable products here.
         question = Question(ubridge.OPS["matmul"], (whole, whole), whole, is_capturable=True)
         ready = executor.ready(question)
         ready.launch(None, out.buffer, x.buffer, y.buffer)

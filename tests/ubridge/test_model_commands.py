@@ -81,7 +81,7 @@ def test_a_seed_makes_the_same_model(tmp_path: Path, host: Device) -> None:
 @pytest.mark.parametrize(
     ("command", "kind", "parameters"),
     [
-        # As the models' own pages on Hugging Face count them.
+        # The counts are from the models' pages on Hugging Face.
         ("mistral", "7b-v0.1", 7_241_732_096),
         ("mistral", "7b-instruct-v0.2", 7_241_732_096),
         ("yi", "6b", 6_061_035_520),
@@ -225,7 +225,7 @@ def test_weights_and_tokenizer_from_anywhere(
     rest = ["--prompt", "def f", "--cpu", "-n", "6"]
     assert main("starcoder2", [*options, *rest]) == 1
     assert "expected the model's configuration beside its weights" in capsys.readouterr().err
-    # The command's built-in model differs from these weights.
+    # The weights do not have the shapes of the command's built-in model.
     assert main("bigcode", [*options, *rest]) == 1
     assert "expected shape (49152, 2048), got (512, 64)" in capsys.readouterr().err
     assert main("bigcode", [*options, "--config", str(bigcode / "config.json"), *rest]) == 0
@@ -320,7 +320,7 @@ def spoken(
 def test_a_terminal_of_ascii_shows_every_text(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Characters it lacks are written with a backslash, and typed ones are UTF-8 all the same."""
     options = ["--local-weights", str(llama), "--cpu", "-n", "4"]
-    # As Python hands on bytes that are no ASCII.
+    # Python passes bytes that are not ASCII as surrogate escapes.
     text = "漢é".encode()
     prompt = ["--prompt", text.decode("ascii", "surrogateescape")]
     for given, more in ((b"", prompt), (text, [])):
@@ -346,7 +346,7 @@ def test_bytes_that_are_no_text_are_named(llama: Path, monkeypatch: pytest.Monke
 def test_a_line_that_cannot_be_answered_does_not_end_the_talk(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line that is too long and bytes that are no text stay out of the chat."""
+    """The chat does not contain a line that is too long, or bytes that are not text."""
     options = [str(llama), "--cpu", "-n", "4", "--temperature", "0", "--context", "80"]
     _, alone, _ = spoken(monkeypatch, b"Hello\n", "chat", *options)
     lines = b"\n".join([b"x" * 900, b"abc\xff", b"Hello"])
@@ -360,7 +360,7 @@ def test_a_line_that_cannot_be_answered_does_not_end_the_talk(
 
 def test_ctrl_c_ends_the_answer_and_not_the_talk(llama: Path) -> None:
     program = [sys.executable, "-m", "uhal", "chat", str(llama), "--cpu", "--temperature", "0"]
-    # It goes on until the context is full, which takes a while.
+    # The answer continues until the context is full, which takes a while.
     with subprocess.Popen(
         [*program, "--context", "200000", "--repeat-penalty", "1.3"],
         stdin=subprocess.PIPE,

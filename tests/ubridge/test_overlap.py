@@ -64,7 +64,7 @@ def joined(name: str) -> Callable[..., DeviceTensor]:
 
 
 def product(x: DeviceTensor, blocks: DeviceTensor, *, out: Any = None) -> DeviceTensor:
-    """A product with a weight of blocks whose bytes are an operand."""
+    """Multiply by a block-quantized weight whose bytes are the operand `blocks`."""
     start = blocks.layout.start_offset
     weight = QuantizedWeight(blocks.buffer[start : start + blocks.size], "q8_0", 32, 32)
     return ub.quantized_matmul(x, weight, out=out)
@@ -155,7 +155,7 @@ WRITTEN = all_cases()
 
 
 def with_runs() -> dict[str, Case]:
-    """The cases above; of other operations with `out` the call that their run makes."""
+    """Return the cases above; for other operations with `out`, the calls of their runs."""
     found = dict(WRITTEN)
     untold = taking_out() - {name.partition(" ")[0] for name in WRITTEN}
     for op in OPS.values():
@@ -191,7 +191,7 @@ def cases() -> dict[str, Case]:
 def test_every_function_with_out_has_a_case(cases: dict[str, Case]) -> None:
     taking = taking_out()
     assert taking - {name.partition(" ")[0] for name in cases} == set()
-    # Methods are the functions, or call them with their `out`; `take` of weights is `take`.
+    # Each method is a function or passes its `out` to a function; `take` of weights is `ub.take`.
     methods = {
         name
         for name in dir(DeviceTensor)
@@ -226,7 +226,7 @@ def strides_of(shape: tuple[int, ...], kind: str) -> tuple[int, ...]:
 
 
 def described(buffer: DeviceBuffer, layout: Layout, dtype: DType) -> DeviceTensor:
-    """A tensor to be written: the bytes of booleans are not looked at."""
+    """Return a tensor for writing: bytes of booleans are not checked."""
     tensor = DeviceTensor(buffer, layout)
     return tensor._made(tensor._buffer, layout, dtype)
 
@@ -249,7 +249,7 @@ class Block:
         return found
 
     def tensor(self, dtype: Any, shape: Any, start: int, strides: Any, kind: str) -> DeviceTensor:
-        """A tensor over the block, in a buffer object of its own unless all share one."""
+        """Return a tensor over the block; `kind` says whether all tensors share a buffer object."""
         element = as_dtype(dtype)
         stored = as_dtype("u8") if element.kind == "bool" else element
         if kind == "one buffer":
@@ -261,7 +261,7 @@ class Block:
         return described(part, Layout(shape, strides), element)
 
     def expect(self, result: Array, start: int, strides: tuple[int, ...], what: str) -> None:
-        """The result is there, and nothing else of the block has changed."""
+        """Check that the block holds the result and is otherwise unchanged."""
         self.put(result, start, strides)
         found = self.buffer.to_numpy()
         if not np.array_equal(found, self.memory):
@@ -277,7 +277,7 @@ def overlapping(
     device: Device,
     rng: np.random.Generator,
 ) -> None:
-    """Call a function twice with `out` in the memory of one operand: the second is remembered."""
+    """Call twice with `out` in an operand's memory; the second call is a remembered call."""
     arrays = drawn(of, rng)
     try:
         expected = of.call(*map(ub.asarray, arrays)).to_numpy()
@@ -304,7 +304,7 @@ def overlapping(
 
 
 def places_of(name: str, is_host: bool, rng: np.random.Generator) -> Sequence[str]:
-    """The host has all; of functions element by element, which are alike, a few are drawn."""
+    """Return all places on the host, and a sample for the similar elementwise functions."""
     op = OPS.get(name.partition(" ")[0])
     is_alike = op is not None and op.family.name in ("unary", "binary", "compare")
     return rng.choice(PLACES, 2 if is_host else 1) if is_alike or not is_host else PLACES
@@ -399,7 +399,7 @@ ELSEWHERE = {
     "rotary_f32": "GCUs",
     "reshape_and_cache": "GCUs",
 }
-"""Operations in place that no function of tensors is named after, and where they are asked for."""
+"""In-place operations without a function of that name, and where they are tested instead."""
 
 
 def test_every_operation_in_place_has_a_case() -> None:
@@ -444,7 +444,7 @@ def test_operands_in_changed_memory_are_read_as_they_were(
             given = [ub.asarray(one) for one in arrays[1:]]
             given[number - 1] = operand
             for _ in range(2):
-                # What the operand lies in wins: ids must be ids.
+                # Write the operand last: its bytes must be valid, for example ids.
                 block.put(changed, start, whole)
                 block.put(array, START, strides)
                 block.buffer.copy_from(block.memory)
@@ -464,8 +464,8 @@ def distances(layout: Layout) -> list[tuple[int, int]]:
 def test_launches_refuse_what_functions_avoid(
     device: Device, cases: dict[str, Case], rng: np.random.Generator
 ) -> None:
-    """Every question that a function asks is refused with its result over an operand, or allowed by
-    the table, where both have one address, layout and item size."""
+    """A launch with the result over an operand is refused, or the table allows it, when both have
+    one address, layout and item size."""
     if device.backend != "host":
         return
     executor = DeviceExecutor.of(device)
@@ -512,7 +512,7 @@ def test_launches_refuse_what_functions_avoid(
 
 
 def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> None:
-    """By counting bytes: spans that the rule calls disjoint are, and parts of the same rows are."""
+    """Counting bytes confirms spans that the rule calls disjoint, as parts of the same rows are."""
 
     def bytes_of(place: Span) -> set[int]:
         starts = np.zeros(place.layout.shape, int)
@@ -547,7 +547,7 @@ def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> 
 def test_an_axis_of_one_element_has_no_distance(
     device: Device, rng: np.random.Generator, step: int
 ) -> None:
-    """Views of one element are changed in place, whatever they were cut by."""
+    """A view of one element can be changed in place, whatever its strides."""
     row_of(device.backend).require_images()
     values = rng.random((3, 5), "f4")
     x = ub.from_numpy(values, device=device)
@@ -581,7 +581,7 @@ def test_columns_that_touch_are_apart() -> None:
     rows, pitch, itemsize = 3, 6, 4
     for begin, end in itertools.combinations(range(pitch + 1), 2):
         for second, stop in itertools.combinations(range(pitch + 1), 2):
-            # the other begins in the same row, or in one of its neighbours
+            # the second span begins in the same row or in a neighboring row
             for shift in (-1, 0, 1):
                 one = Span(4096 + begin * itemsize, Layout((rows, end - begin), (pitch, 1)), 4)
                 at = 4096 + (shift * pitch + second) * itemsize

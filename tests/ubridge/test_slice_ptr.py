@@ -1,4 +1,4 @@
-"""The words of layouts for kernels."""
+"""Encoding of layouts as u64 words for kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_lengths_then_strides(cache: LayoutCache) -> None:
 
 
 def test_a_ternary_lists_condition_true_false(cache: LayoutCache) -> None:
-    """Three different layouts of one shape: lengths once, then everyone's strides in order."""
+    """Three different layouts of one shape give the lengths once, then each layout's strides."""
     condition = Layout.contiguous((4, 3, 2)).permute((2, 1, 0))
     on_true = Layout.contiguous((3, 1)).broadcast_to((2, 3, 4))
     on_false = Layout.contiguous((2, 3, 9), 3).narrow(2, 1, 4)

@@ -35,7 +35,7 @@ Wide = np.longdouble
 
 
 def each(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
-    """A function of mpmath's numbers, of 100 bits, for arrays; NaN where it is not real."""
+    """Apply an mpmath function of 100 bits to arrays; a result that is not real becomes NaN."""
 
     def call(x: Array) -> Array:
         with mpmath.workprec(100):
@@ -45,7 +45,7 @@ def each(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
     def of_one(x: float) -> np.longdouble:
         try:
             value = function(mpmath.mpf(x))
-        except ValueError:  # beyond where it is defined
+        except ValueError:  # outside the function's domain
             return Wide(np.nan)
         return Wide(np.nan if isinstance(value, mpmath.mpc) else mpmath.nstr(value, 24))
 
@@ -77,17 +77,17 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "ucos": (np.cos, 4, 4),
     "utanh": (np.tanh, 4, 4),
     "uerf": (each(mpmath.erf), 4, 5),
-    # Its last step asks erf, whose errors it has.
+    # The last step of `uerfinv` calls erf and inherits its errors.
     "uerfinv": (each(mpmath.erfinv), 4, 5),
     "uceil": (np.ceil, 0, 0),
     "ufloor": (np.floor, 0, 0),
     "uround": (rounded, 0, 0),
-    # The tail magnifies a rounding error of x / sqrt(2) by its square: none is allowed.
+    # The tail magnifies a rounding error of x / sqrt(2) by its square: no such error is allowed.
     "unormcdf": (normal, 16, 16),
     "uabs": (np.abs, 0, 0),
     "usqr": (lambda x: x * x, 0.51, 0.51),
     "usqrt": (np.sqrt, 0.51, 0.51),
-    # The exponent, up to 708, magnifies the rounding errors of its products.
+    # The exponent reaches 708 and magnifies the rounding errors of its products.
     "ugelu": (gelu, 16, 16),
     "ugelu_erf": (lambda x: x * normal(x), 16, 16),
     "urelu": (lambda x: np.where(x <= 0, 0, x), 0, 0),
@@ -97,7 +97,7 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
 }
 SLOW = {"uerf", "uerfinv", "unormcdf", "ugelu_erf"}
 """Slow references: mpmath takes a hundred times as long for a number."""
-# What numpy has itself needs no row.
+# The other references are functions of numpy.
 for op in OPS.values():
     if op.family.name == "unary" and op.dtypes and op.reference is not None:
         REFERENCES.setdefault(op.root, (op.reference, 4, 4))
@@ -130,12 +130,12 @@ def test_precision(device: Device, rng: np.random.Generator, operation: str, dty
     values = random_values(
         rng, dtype, rounds(*((503, 1 << 17) if operation in SLOW else (5003, 1 << 20)))
     )
-    # Near 0, too, where other formulas cancel.
+    # Include values near 0, where other formulas cancel.
     values[::3] *= 10.0 ** rng.uniform(-30, 0, values[::3].size)
     with np.errstate(all="ignore"):
         expected = reference(values.astype(Wide))
     got = computed(device, f"{operation}_{dtype}", values, dtype)
-    # The C library's vector functions leave subnormal results out.
+    # The C library's vector functions do not support subnormal results.
     smallest = 4 * float(np.finfo(numpy_dtype(dtype)).tiny)
     assert_within(got, expected, dtype, of_f32 if dtype == "f32" else of_f64, floor=smallest)
 
@@ -160,10 +160,10 @@ def test_where_exponentials_overflow(
     np.testing.assert_array_equal(np.isnan(got), np.isnan(nearest))
     np.testing.assert_array_equal(np.isinf(got), np.isinf(nearest))
     plain = np.isfinite(nearest)
-    # A subnormal result has fewer bits: it is off by no more than two of its steps.
+    # A subnormal result has fewer bits: allow two of its steps.
     steps = 2 * Wide(np.finfo(values.dtype).smallest_subnormal)
     if operation in ("uexp", "utanh"):
-        # What the C library's vector functions make of subnormal results is theirs.
+        # Subnormal results of the C library's vector functions are not checked.
         steps = Wide(np.finfo(values.dtype).tiny)
     ulps = of_f32 if dtype == "f32" else of_f64
     bound = ulps * np.finfo(values.dtype).eps * abs(expected[plain]) + steps

@@ -33,7 +33,7 @@ def stored(
 def check(
     device: Device, rng: np.random.Generator, module: str, entry: str, dtype: str, lines: int
 ) -> None:
-    """Check random products by a kernel whose blocks take so many lines."""
+    """Check random products by a kernel whose blocks take `lines` lines."""
     for is_aligned in rounds((True, False), (True, False) * 10):
         n, k, batch = int(rng.choice(LINES)), int(rng.choice(DEPTHS)), int(rng.integers(1, 3))
         m = int(rng.integers(1, 17))
@@ -90,7 +90,7 @@ def test_lines_by_vectors_on_tensor_cores(
 def test_few_rows_or_columns_read_the_matrix_once(
     device: Device, rng: np.random.Generator, dtype: str
 ) -> None:
-    """A weight by 1 to 16 rows, from either side, takes one of these kernels."""
+    """A product of a weight and 1 to 16 rows or columns uses one of these kernels."""
     rows = int(rng.integers(1, 17))
 
     def made(*shape: int) -> ubridge.DeviceTensor:

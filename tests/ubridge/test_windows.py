@@ -38,7 +38,7 @@ def drawn(rng: np.random.Generator, device: Device, dtype: str, shape: tuple[int
 
 
 def assert_sums(got: Array, exact: Array, magnitudes: Array, dtype: str, told: str) -> None:
-    """Sums of products: a rounding to the dtype, and f32's of the magnitudes added up.
+    """Check sums of products within a rounding to the dtype and f32's rounding of the magnitudes.
 
     Half the smallest step of f16 is more than a rounding of a value below its normal numbers.
     """

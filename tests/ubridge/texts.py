@@ -1,4 +1,4 @@
-"""Texts for tokenizers: prose, code, many scripts, and whatever random characters make."""
+"""Texts for tokenizers: prose, code, many scripts, and random characters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPTS = (
     "🦙 👩‍👩‍👧 🚀✨ e\u0301 \u200b\ufeff \u3000\u2028 \x85 \u00a0x ½²³ ①Ⅷ",
     "''''''```````\"\"\"\"......!!!!!!?????? I'm you're we'D 'S ' s' 'll",
 )
-"""A character of each kind that patterns distinguish."""
+"""Texts with characters of each kind that tokenizers' patterns distinguish."""
 
 
 def corpus() -> list[str]:

@@ -87,7 +87,7 @@ class TestJobs:
         assert elsewhere.output.read_text() == "first"
         assert os.access(elsewhere.output, os.X_OK)
         assert "copy: kept from before" in capsys.readouterr().out
-        # A copy: whoever changes a file in place does not change the cache.
+        # The output is a copy: changing the file in place does not change the cache.
         elsewhere.output.write_text("broken")
         job.output.unlink()
         build([job], tmp_path)
@@ -141,7 +141,7 @@ class TestJobs:
                 label=f"weight {weight}",
                 weight=weight,
                 output=tmp_path / str(weight),
-                tools=str(weight),  # or the others would be copies of the first
+                tools=str(weight),  # without this the outputs would be copies of the first
             )
             for weight in (1, 3, 2)
         ]
@@ -362,7 +362,7 @@ CODE = (".py", ".pyi", ".pyx", ".pxi", ".c", ".cpp", ".h", ".cu")
 
 
 class TestChanged:
-    """Tests that a change reaches: never fewer than imports or names imply."""
+    """Tests that a change reaches: at least all that imports or names imply."""
 
     def test_sources_that_are_compiled_and_settings_reach_all(self) -> None:
         every = reached(["pyproject.toml"])

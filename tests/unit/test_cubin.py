@@ -113,10 +113,10 @@ def test_what_is_no_cubin() -> None:
 
 
 def test_a_size_of_many_bytes_is_refused() -> None:
-    """Found with damaged files: Python refuses to print 5000 digits, also in an error."""
+    """A case found by fuzzing: Python refuses to print 5000 digits, also in an error."""
     image = bytearray((DATA / "sm_80.cubin").read_bytes())
     at = image.index(b"\x03\x19")
-    image[at] = 4  # the size follows, in as many bytes as the two behind say
+    image[at] = 4  # the size then follows, and its byte count is in the next two bytes
     image[at + 2 : at + 4] = (24).to_bytes(2, "little")
     with pytest.raises(InvalidImageError, match=r"size of the parameters of '.*' cannot be read"):
         read_cubin(bytes(image))

@@ -1,4 +1,4 @@
-"""Packages of Debian that tests need: pinned, unpacked once, and missed in words."""
+"""Debian packages that tests need: pinned, unpacked once, and reported when missing."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_debian_replaced_fails_and_says_what_to_do(
         f"  http://archive.invalid/pool/two_1.0_amd64.deb: {reason}\n"
         "If Debian replaced the version, bring the list up to date: python -m tests.debian_packages"
     )
-    # Nothing half done is left to be taken for the whole.
+    # A failed download leaves no incomplete folder.
     assert [path.name for path in tmp_path.iterdir()] == ["a-set.lock"]
 
 

@@ -94,7 +94,7 @@ int main(void) {{
 
 
 def test_gdb_prints_the_lanes_objects(tmp_path: Path) -> None:
-    """Fields of the lane's current classes: a debug build of the whole lane takes minutes."""
+    """Use the fields of the current classes alone: a debug build of the lane takes minutes."""
     if shutil.which("gdb") is None:
         pytest.skip("gdb is not installed: apt install gdb")
     generated = sorted((ROOT / "build" / "lane").glob("cpython-*.c"))

@@ -98,7 +98,7 @@ def test_link_time_code_is_listed_as_something_else(tmp_path: Path) -> None:
 def test_regions_one_after_another() -> None:
     both = sample("none") + sample("speed")
     assert len(read_fatbin(both)) == 6
-    # Whatever follows the last region is not looked at.
+    # Bytes after the last region are ignored.
     assert len(read_fatbin(both + b"\0" * 40)) == 6
 
 
@@ -128,7 +128,7 @@ def test_as_many_images_and_regions_as_are_read() -> None:
     assert len(read_fatbin(container(*[b""] * most))) == most
     with pytest.raises(InvalidImageError, match=f"more than {most} images"):
         read_fatbin(container(*[b""] * (most + 1)))
-    # the images of all regions count
+    # the limit is for the images of all regions together
     with pytest.raises(InvalidImageError, match=f"more than {most} images"):
         read_fatbin(container(*[b""] * (most - 1)) + container(b"", b""))
     empty = container()
@@ -170,7 +170,7 @@ def test_damaged_files_are_refused_or_read(mode: str, seed: int) -> None:
     for _ in range(rounds(200, 20_000)):
         image = bytearray(original)
         for _ in range(generator.randrange(1, 12)):
-            # Headers matter most: the first is at the start of the file.
+            # Change headers most often: the first is at the start of the file.
             limit = len(image) if generator.random() < 0.5 else 100
             image[generator.randrange(limit)] = generator.randrange(256)
         try:

@@ -79,7 +79,7 @@ def test_nvcc_and_the_header_are_enough(options: tuple[str, ...], tmp_path: Path
 
 @needed(hip_compiler.toolchain(), "no pinned clang")
 def test_code_objects(tmp_path: Path) -> None:
-    # The compiler runs in the repository, and accepts paths of other folders, too.
+    # The compiler runs in the repository, but the source may be in another folder.
     source = tmp_path / "k.cu"
     source.write_text(SOURCE)
     hip_compiler.compile_hsaco(source, "gfx1100", tmp_path / "image", tells_signatures=True)

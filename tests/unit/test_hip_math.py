@@ -67,7 +67,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("mathematics")
     source, made = folder / "k.cpp", folder / "k.so"
     source.write_text(SOURCE)
-    # The names are a C library's: without the flag the compiler takes them for its own.
+    # The functions have a C library's names; without the flag the compiler uses its built-ins.
     flags = ["-std=c++17", "-O2", "-fno-builtin", "-shared", "-fPIC", f"-I{INCLUDE}"]
     subprocess.run([*compiler(), *flags, str(source), "-o", str(made)], check=True)
     return ctypes.CDLL(str(made))
@@ -82,7 +82,7 @@ def run(library: ctypes.CDLL, name: str, x: Any, y: Any = None) -> Any:
 
 
 def inputs(seed: int, reach: float, dtype: type[Any] = np.float64) -> Any:
-    """Every bit pattern, and where the function is neither constant nor overflows."""
+    """Return random bit patterns, and numbers from the range where the function varies."""
     generator = np.random.default_rng(seed)
     bits = generator.integers(0, 256, COUNT * np.dtype(dtype).itemsize, np.uint8)
     parts = [bits.view(dtype), *(generator.uniform(-r, r, COUNT) for r in (reach, 1.0))]
@@ -92,7 +92,7 @@ def inputs(seed: int, reach: float, dtype: type[Any] = np.float64) -> Any:
 
 
 def worst(got: Any, exact: Any) -> float:
-    """The greatest error in ulp. Infinities, NaN and the sign of zeros must be the same."""
+    """Return the greatest error in ulp; infinities, NaN and the sign of zeros must agree."""
     expected = exact.astype(got.dtype)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
     infinite = np.isinf(expected)

@@ -206,7 +206,7 @@ def test_conversions_of_16_bit_floats(name: str, seed: int) -> None:
     small = np.dtype(np.float16 if name == "half" else ml_dtypes.bfloat16)
     narrow = np.arange(1 << 16, dtype=np.uint16).view(small)
     bits = rng.integers(0, 1 << 32, 1 << 18, dtype=np.uint32)
-    near = bits & np.uint32(0x8FFFFFFF) | np.uint32(0x30000000)  # where halves are subnormal
+    near = bits & np.uint32(0x8FFFFFFF) | np.uint32(0x30000000)  # the range of subnormal halves
     every = narrow.astype(np.float32)
     ties = (every.view(np.uint32) + rng.integers(-1, 2, every.size)).astype(np.uint32)
     wide = np.concatenate([every.view(np.uint32), ties, bits, near]).view(np.float32)

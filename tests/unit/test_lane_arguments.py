@@ -248,7 +248,7 @@ def test_a_kernel_without_signature_takes_typed_values(bench: Bench) -> None:
 
 @pytest.mark.parametrize("count", [1, 47, 48, 49, 200])
 def test_any_number_of_parameters(bench: Bench, count: int, rng: np.random.Generator) -> None:
-    """Few and small arguments lie on the stack, others on the heap."""
+    """Few and small arguments are stored on the stack, others on the heap."""
     names = rng.choice([dtype.name for dtype in INTEGERS], count)
     function = bench.function(", ".join(f"{name} v{i}" for i, name in enumerate(names)))
     values = [int(v) for v in rng.integers(0, 128, count)]

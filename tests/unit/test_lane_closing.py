@@ -20,7 +20,7 @@ from uhal.errors import DeviceWarning, InvalidHandleError
 
 INVALID_HANDLE = 400
 PENDING = 600
-"""More launches than a launch keeps the GIL behind."""
+"""More pending launches than the limit up to which a launch keeps the GIL."""
 
 
 def launch_behind_many(bench: Bench, stream: Stream) -> None:
@@ -83,13 +83,13 @@ def test_a_stream_closed_during_a_call_on_it_ends_after_it(bench: Bench, name: s
     assert bench.driver.misuse == []
     bench.driver.busy.clear()
     bench.driver.run_callbacks(handle)
-    # the books of the stream go too: nothing is left that its work could be waited for in
+    # the lane also drops the stream's records, so nothing can wait for its work any more
     Stream().close()
     assert bench.context.pool_statistics()["blocks_in_use"] == 0
 
 
 def test_memory_of_a_call_is_reused_only_behind_it(bench: Bench) -> None:
-    """The stream was closed before the launch took its ticket: its end counts the launch in."""
+    """The stream was closed before the launch took its ticket; its end includes that launch."""
     stream = bench.busy_stream()
     function, plain = bench.function("ptr x"), bench.function("")
     for _ in range(PENDING):
@@ -205,7 +205,7 @@ def test_an_end_that_fails_later_is_a_warning(bench: Bench, kind: str) -> None:
 
 
 def test_a_closed_device_goes_when_what_its_streams_held_is_done(bench: Bench) -> None:
-    """Held memory may hold the device in turn: the next wait on another device sees to it."""
+    """Memory held for a stream can keep its device alive: a wait on another device frees both."""
     context = bench.driver.open_context(1)
     device = context.device
     stream = Stream(device=device)

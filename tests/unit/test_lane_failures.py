@@ -25,7 +25,7 @@ def current_context() -> _lane.Context:
 
 
 class Props:
-    """Arguments of the calls, made while everything works."""
+    """Arguments of the calls, created before any call fails."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -150,7 +150,7 @@ def test_an_ordinary_failure_is_told_once_and_leaves_nothing(bench: Bench, site:
     gc.collect()
     after = _lane.live_counts()
     if (site.slot, site.name) == ("free_async", "native"):
-        # the buffer is closed; that the driver keeps its memory is the driver's doing
+        # the buffer is closed, although the driver kept its memory
         before["buffers"] -= 1
         driver.live["allocation"].discard(driver.calls[-1][1][0])
         driver.forgive()

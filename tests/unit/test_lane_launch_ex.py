@@ -268,7 +268,7 @@ def test_the_adapter_changes_a_kernel_of_a_graph_as_it_is_told() -> None:
 @pytest.mark.parametrize("has_threads", [False, True])
 @pytest.mark.parametrize("nbytes", [72, 64])
 def test_the_adapter_of_tops_speaks_either_structure(nbytes: int, has_threads: bool) -> None:
-    """A device whose SIPs have threads is told them in an attribute, as the third axis."""
+    """A device with threads in its SIPs gets the third axis of the block as an attribute."""
     header = Header.load(ROOT / "tops_backend" / "abi.h")
     config_type = header.ctype(f"uhalTopsLaunchConfig{nbytes}")
     attribute_type = header.ctype("topsLaunchAttribute")
@@ -414,7 +414,7 @@ def test_rows_between_buffers(bench: Bench, pitched: bool, rng: np.random.Genera
     assert np.array_equal(y.to_numpy().reshape(4, 10)[:, 2:7], source[:, 1:])
     x[1:].copy_2d_to(y, (3, 2), pitch=6, destination_pitch=3)
     assert np.array_equal(y.to_numpy()[:9].reshape(3, 3)[:, :2], source[:3, 1:3])
-    # rows that overlap copy as if through a temporary
+    # overlapping rows are copied as if through a temporary
     values = x.to_numpy()
     x[1:].copy_2d_from(x, (2, 6), pitch=7, source_pitch=6)
     values_after = values.copy()

@@ -186,7 +186,7 @@ def test_a_closed_buffer_is_given_back_with_the_plan(bench: Bench) -> None:
     plan.replay()
     bench.driver.busy.add(bench.stream.handle)
     plan.close()
-    # it waited for the replay
+    # closing the plan waited for the replay
     assert not bench.driver.busy
     assert bench.context.pool_statistics()["blocks_in_use"] == in_use
 
@@ -289,7 +289,7 @@ def test_slots_may_lie_next_to_each_other(bench: Bench, names: tuple[str, str]) 
         for clash in (bench.x[31:32], bench.x[32:33], bench.x[31:33]):
             with pytest.raises(ArgumentValueError, match="its memory overlaps that of slot"):
                 plan.slot("clash", clash)
-        # the last elements of one and the first of the other
+        # the last elements of a slot's buffer and the first elements of the next
         for part in (*parts.values(), bench.x[30:32], bench.x[32:34]):
             launch(bench.kernel, 1, 1, (1, 2, part), stream=bench.stream)
     bench.slots_called()

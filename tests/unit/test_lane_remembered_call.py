@@ -238,7 +238,7 @@ def test_results_are_written_where_operands_lie_as_they_do(
         assert over(x, out=wrong) == ("called", (x,), {"out": wrong})
     lying = Tensor("abcdefg", other, F32, executor)
     assert over(x, lying, out=x) == ("called", (x, lying), {"out": x})
-    for _ in range(2):  # the very memory of the result, by another layout
+    for _ in range(2):  # the result's own memory in another layout
         assert over(x, Tensor(a, other, F32, executor), out=x)[0] == "called"
         assert over(Tensor(a, other, F32, executor), out=x)[0] == "called"
     late = Layout(6, 1, start=1)
@@ -257,7 +257,7 @@ def test_results_are_written_where_operands_lie_as_they_do(
         assert over(at(whole[:6]), at(askew), out=at(one))[0] == "called"
     fresh = RememberedCall(function, Asked(), make, ("y",), True, **SLOTS)
     assert fresh(x, out=None).buffer == ("launched", None, None, a)
-    executor.table = CallTable()  # the old one holds calls, whose `asks` noted the buffers
+    executor.table = CallTable()  # drop the table: the `asks` of its calls noted the buffers
 
 
 def test_answers_have_all_their_parts(executor: Executor) -> None:

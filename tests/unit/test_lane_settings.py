@@ -135,8 +135,8 @@ def test_writes_inside_a_guarded_buffer_are_fine(bench: Bench) -> None:
     assert bench.context.pool_statistics()["bytes_reserved"] == 0
 
 
-# What these modes are not for: reuse, its figures, and freeing without a wait (the driver's own
-# free waits for the device).
+# These modes do not reuse memory, count its reuse, or free without a wait (the driver's own free
+# waits for the device).
 LEFT_OUT = "not contents_under_load and not behind_a_gate and not goes_back and not not_so_much"
 # Memory that is filled before it is handed out is not available while a gate holds a CPU's thread,
 # if the driver runs the kernels of all queues on those threads.

@@ -78,7 +78,8 @@ class PatientDriver(CountingDriver):
     """A counting driver some of whose slots are functions of `patient`."""
 
     def __init__(self, slots: dict[str, tuple[str, str, str]], **options: Any) -> None:
-        """`slots`: name to its function there, the variable of the slot it calls, and that slot."""
+        """Map each slot's name to its C function, the function's variable, and the slot put
+        there."""
         self._called = []
         instead = {}
         for slot, (function, variable, called) in slots.items():
@@ -94,7 +95,7 @@ class PatientDriver(CountingDriver):
 
 
 class AskingDriver(PatientDriver):
-    """Its waits last as long as the caller's patience, which Ctrl-C ends."""
+    """A driver whose waits poll the caller's callback, so that Ctrl-C ends them."""
 
     def __init__(self, **options: Any) -> None:
         slots = {
@@ -114,7 +115,7 @@ class AskingDriver(PatientDriver):
 
 
 class BlockingDriver(PatientDriver):
-    """Its waits end with the work, like vendors': when the test allows it."""
+    """A driver whose waits, like vendors', only end when the test lets the work end."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -168,7 +169,7 @@ def ctrl_c() -> Iterator[None]:
 
 
 def busy_stream(bench: Bench) -> Stream:
-    """With a launch that is pending."""
+    """Return a stream with a pending launch."""
     stream = bench.busy_stream()
     bench.function("")[1, 1, 0, stream]()
     return stream
@@ -197,7 +198,7 @@ def test_ctrl_c_ends_a_wait_and_the_next_one_is_a_wait(bench: Bench, kind: str, 
         WAITS[name](bench, stream)
     assert not stream.query()
     bench.driver.let_go()
-    # An abandoned event is done; the lane queries the stream.
+    # The abandoned event is done. The lane must query the stream itself.
     bench.driver.busy.add(handle)
     stream.synchronize()
     assert handle not in bench.driver.busy
@@ -223,7 +224,7 @@ def test_an_interrupted_copy_of_ordinary_memory_had_not_begun(
 
 @asking
 def test_memory_of_a_copy_that_is_still_under_way_is_kept(bench: Bench) -> None:
-    """Memory the caller registered is copied while the call returns."""
+    """The call on memory that the caller registered returns before the copy ends."""
 
     class Watched(np.ndarray[Any, Any]):
         pass
@@ -260,7 +261,7 @@ def test_other_threads_wait_in_the_driver(bench: Bench) -> None:
 
 @blocking
 def test_a_wait_that_was_left_keeps_its_event(bench: Bench) -> None:
-    """Neither is it recorded again nor destroyed before the driver's own wait is over."""
+    """The lane does not record or destroy the event before the driver's own wait ends."""
     driver: Any = bench.driver
     stream = busy_stream(bench)
     event = stream.record_event()
@@ -350,7 +351,7 @@ def test_a_handler_may_close_what_is_waited_for(bench: Bench, kind: str) -> None
 
 @asking
 def test_a_destructor_that_is_interrupted_says_so_and_passes_it_on(bench: Bench) -> None:
-    """Native objects are not freed while the work runs."""
+    """An interrupted destructor does not free native objects while the work runs."""
     driver: Any = bench.driver
     other = driver.open_context(1)
     driver.busy.update(driver.live["stream"])
@@ -418,7 +419,7 @@ class CopyingDriver(CountingDriver):
 
 @pytest.mark.bench(driver=CopyingDriver)
 def test_large_copies_of_ordinary_memory_go_in_pieces(bench: Bench) -> None:
-    """Between two of them a signal is heard."""
+    """A signal is handled between two pieces."""
     size = (256 << 20) + 100
     buffer = DeviceBuffer.uninitialized(size, "u8")
     array = np.empty(size, "u1")

@@ -34,7 +34,7 @@ VENDOR_LIBRARIES = (
 
 @pytest.fixture(scope="module")
 def image(request: pytest.FixtureRequest) -> str:
-    """kernels/basic.cu for this machine's CPU."""
+    """Return kernels/basic.cu compiled for this machine's CPU."""
     cache = request.config.cache
     assert cache is not None
     return str(compile_for_host(KERNELS / "basic.cu", cache.mkdir("kernels")))
@@ -45,7 +45,7 @@ def image(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def look_alikes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of libraries with the vendors' names; opening one leaves a file there."""
+    """A folder of fake vendors' libraries; opening one of them writes a file there."""
     folder = tmp_path_factory.mktemp("look_alikes")
     source = folder / "trap.c"
     source.write_text(
@@ -240,7 +240,7 @@ def test_a_forked_child_is_told_and_starts_afresh(image: str, pending: bool) -> 
 
 
 def fork_in_generations(image: str) -> None:
-    """A child's child is a generation of its own; nobody's exit disturbs anybody."""
+    """Each generation of forked processes works alone; the exit of a process disturbs no other."""
     world = World(image)
     world.work()
     depth = 0

@@ -50,7 +50,7 @@ def work(count: int = 5) -> ubridge.DeviceTensor:
 
 @pytest.fixture
 def found(device: uhal.Device) -> uhal.Profile:
-    work()  # what is found once is found
+    work()  # fill the caches before the profile
     with uhal.profile() as found:
         with uhal.annotate("whole"):
             work()
@@ -78,7 +78,7 @@ def test_rows_sum_up_to_what_was_done(found: uhal.Profile) -> None:
 
 
 def test_every_line_is_the_programs(device: uhal.Device, rng: np.random.Generator) -> None:
-    """First calls pass through Python of ubridge; its lines say nothing to a reader."""
+    """A first call runs Python lines of ubridge, which the profile must not name."""
     values = rng.standard_normal((6, 8), dtype=np.float32)
     with uhal.profile() as found:
         x = ubridge.asarray(values)
@@ -116,7 +116,7 @@ def test_memory_is_told_over_time_with_its_owners(device: uhal.Device) -> None:
         second = uhal.DeviceBuffer.uninitialized(1 << 18, "u8")
         first.close()
         before.close()
-    # Other tests of this process may have left devices open.
+    # Other tests of this process may still have devices open.
     (memory,) = (one for one in found.memory if one.device == "host:0")
     in_use = memory.in_use.tolist()
     steps = np.diff(in_use).tolist()
@@ -498,7 +498,7 @@ def test_a_library_that_was_asked_for_and_cannot_be_opened_is_told(
 
 
 def test_nothing_begins_on_a_device_before_it_is_asked_for(rng: np.random.Generator) -> None:
-    """The device's clock is known to half of a wait: the earliest record shows its offset."""
+    """The device's clock is only known to half of a wait; the earliest record gives its offset."""
     names = ("host_begin", "device_begin", "device_end", "device")
     rows = np.zeros(40, [(name, "i8") for name in names])
     rows["host_begin"] = np.sort(rng.integers(0, 100_000, 40))

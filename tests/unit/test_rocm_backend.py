@@ -303,7 +303,7 @@ def test_pools_are_chosen_by_their_flags_in_any_order() -> None:
     orders = itertools.product(itertools.permutations(OF_GPU), itertools.permutations(OF_HOST))
     for of_gpu, of_host in orders:
         chosen = choose_pools(LIBRARY, of_gpu, of_host)
-        # memory for kernel arguments is for nothing else where there is other memory
+        # the pool for kernel arguments is used for nothing else if there is another pool
         assert (chosen.pinned.handle, chosen.kernarg.handle) == (2, 1)
         assert (chosen.device.handle, chosen.device_is_host, chosen.group_bytes) == (
             8,

@@ -57,7 +57,7 @@ def not_in_a_soak(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_each_backend_draws_its_part(seed: int) -> None:
     kept = drawn(cases("a.py::test_one", 1 / 3), seed)
     per_device = Counter(one.callspec.params["device"] for one in kept)
-    # a third of 24, and at most a case for each dtype that it left out
+    # a third of 24, and at most one more case for each dtype without a drawn case
     assert set(per_device) == set(DEVICES) and all(8 <= n < 12 for n in per_device.values())
 
 

@@ -433,7 +433,8 @@ def test_calls_that_do_not_go_with_a_capture(opened: Opener) -> None:
 
 
 def capture_two(driver: PtxDriver) -> tuple[Any, Any, Any, Any]:
-    """A stream that captures and one that joined and launched: both, memory and an event."""
+    """Capture on a stream that a second stream joins and launches on; return both, memory,
+    event."""
     driver.open()
     function = driver.function(driver.load(), "add_one")
     address = driver.allocate(4)
@@ -469,7 +470,7 @@ def test_a_joined_stream_may_be_destroyed_while_its_capture_goes_on(
     origin, joined, address, event = capture_two(driver)
     driver.call.cuStreamDestroy_v2(joined)
     assert capture_status(driver, origin) == 1
-    # Its work is in the graph, and its event still refers to the graph.
+    # The graph contains the destroyed stream's work, and the event still refers to the graph.
     driver.call.cuStreamWaitEvent(origin, event, 0)
     graph = end_capture(driver, origin)
     executable = driver.make("cuGraphInstantiateWithFlags", "CUgraphExec", graph, 0)
@@ -752,7 +753,7 @@ def test_fresh_memory_is_nan_in_every_format(opened: Opener, rng: np.random.Gene
     for count in (1, 63, 64, 1025, *(int(n) for n in rng.integers(1, 5000, 5))):
         address = driver.allocate(count)
         assert (driver.download(address, count).view(np.uint8) == 0xFF).all()
-        # memory that was used before is as good as new
+        # reused memory is poisoned like new memory
         driver.upload(address, np.zeros(count, np.float32))
         driver.call.cuMemFree_v2(address)
 
@@ -864,7 +865,7 @@ def test_prototypes_are_the_vendors(header: str, tmp_path: Path) -> None:
     prototypes = [one for one in prototypes if one.split("(")[0].split()[-1] in theirs]
     assert len(prototypes) > 40
     source = tmp_path / "compare.c"
-    # The older forms of functions are declared only for the driver's own sources.
+    # cuda.h only declares older forms of functions if this macro is defined.
     lines = ["#define __CUDA_API_VERSION_INTERNAL", "#include <cuda.h>", *prototypes]
     source.write_text(
         "\n".join(lines).replace("CUDA_KERNEL_NODE_PARAMS *", "CUDA_KERNEL_NODE_PARAMS_v2 *")

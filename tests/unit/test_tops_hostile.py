@@ -42,7 +42,7 @@ def damaged(generator: random.Random, image: bytes) -> bytes:
 
 
 def misled(generator: random.Random, image: bytes) -> bytes:
-    """Numbers where offsets, sizes and counts are."""
+    """Overwrite words where offsets, sizes and counts may be."""
     changed = bytearray(image)
     for _ in range(generator.randrange(1, 4)):
         at = generator.randrange(len(changed) // 4 - 2) * 4
@@ -79,7 +79,7 @@ DAMAGES: tuple[Damage, ...] = (truncated, damaged, misled, spliced, made_up)
 
 
 def work_of(act: Callable[[], object]) -> int:
-    """Calls of Python functions that `act` makes."""
+    """Return the number of Python calls that `act` makes."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -97,7 +97,7 @@ def work_of(act: Callable[[], object]) -> int:
 
 
 def peak_of(act: Callable[[], object]) -> int:
-    """Bytes that `act` had allocated at most."""
+    """Return the peak of bytes that `act` allocated."""
     tracemalloc.start()
     try:
         act()
@@ -110,7 +110,7 @@ def peak_of(act: Callable[[], object]) -> int:
 
 
 def cost_of(image: bytes) -> tuple[int, int]:
-    """Calls and bytes that choosing among the images of a file takes."""
+    """Return the calls and bytes that it takes to choose an image of the file."""
 
     def act() -> object:
         return select(image, "tops:0", "gcu300")
@@ -121,7 +121,7 @@ def cost_of(image: bytes) -> tuple[int, int]:
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_hostile_containers_cost_little(damage: Damage, seed: int) -> None:
     generator = random.Random(seed)
-    select(ORIGINAL, "tops:0", "gcu300")  # what is made once does not count
+    select(ORIGINAL, "tops:0", "gcu300")  # fill the caches, so that they do not count
     refused = 0
     count = rounds(300, 100_000 // len(DAMAGES))
     for number in range(count):

@@ -22,7 +22,7 @@ from uhal.errors import NotSupportedError
 
 
 def test_copies_of_any_bytes(device: Device, rng: np.random.Generator) -> None:
-    """Between the host and two buffers, and within one, at any offset."""
+    """Copy at any offset between the host and two buffers, and within a buffer."""
     for _ in range(rounds(60, 5000)):
         size = int(rng.integers(1, 3000))
         one, two = (rng.integers(0, 256, size + 40, "u1") for _ in range(2))
@@ -49,7 +49,7 @@ def test_copies_of_any_bytes(device: Device, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("shift", [1, -1])
 def test_a_long_copy_within_a_buffer(device: Device, shift: int) -> None:
-    """Longer than one command copies, and overlapping."""
+    """The copy overlaps and is longer than the limit of one command."""
     values = np.arange((70 << 20) // 4, dtype="u4")
     with DeviceBuffer.from_numpy(values) as buffer:
         if shift > 0:
@@ -102,7 +102,7 @@ def test_parameters_in_a_uniform_buffer(device: Device, rng: np.random.Generator
         kernel = module.get_function("activationf32")
     finally:
         facts.max_immediate_bytes = before
-    # More launches than a batch, and than the buffer has parts.
+    # Launch more often than a batch holds, and than the buffer has parts.
     parts = [DeviceBuffer.from_numpy(values + number) for number in range(300)]
     for number, part in enumerate(parts):
         kernel[3, 100](part, 1, 100 + number % 200, 0)
@@ -114,7 +114,7 @@ def test_parameters_in_a_uniform_buffer(device: Device, rng: np.random.Generator
 
 
 def test_memory_beyond_what_a_binding_reaches(device: Device, rng: np.random.Generator) -> None:
-    """A pointer near the end is bound from its address on; access beyond the limit is refused."""
+    """A pointer near the end is bound from its own address; access beyond the limit is refused."""
     limit = int(device.attributes["max_binding_bytes"])
     if limit > 1 << 28:
         pytest.skip(f"a binding reaches {limit} bytes here")

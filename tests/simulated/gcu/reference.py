@@ -1,4 +1,4 @@
-"""What Ubridge's entries should compute, in double precision, and how values travel to them."""
+"""Expected results of Ubridge's entries in double precision, and conversion of their values."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NUMPY = {
     "bool": np.bool_,
 }
 TOLERANCE = {"f64": 1e-12, "f32": 3e-6, "f16": 3e-3, "bf16": 2.5e-2}
-"""Relative to the larger of the value and 1; 0 for whole numbers."""
+"""Tolerance relative to the larger of the value and 1; it is 0 for integers."""
 
 
 def encoded(values: Array, dtype: str) -> Array:
-    """Values as the bits of a dtype; bf16 as u16."""
+    """Return values as the bits of a dtype; bf16 as u16."""
     if dtype != "bf16":
         return np.asarray(values).astype(NUMPY[dtype])
     bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
@@ -35,7 +35,7 @@ def encoded(values: Array, dtype: str) -> Array:
 
 
 def decoded(bits: Array, dtype: str) -> Array:
-    """The values of bits: floats in double precision, integers unchanged."""
+    """Return the values of bits: floats in double precision, integers unchanged."""
     if dtype == "bf16":
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return bits.astype(np.float64) if dtype.startswith("f") else bits
@@ -59,7 +59,7 @@ def check(found: Array, expected: Array, dtype: str, scale: float = 1) -> None:
 
 
 def gelu(x: Array) -> Array:
-    """The tanh form."""
+    """Return gelu by its tanh formula."""
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
@@ -112,7 +112,7 @@ def softmax(x: Array) -> Array:
 
 
 def conv1d(x: Array, kernel: Array, stride: int, padding: int, dilation: int, out: int) -> Array:
-    """Candle's: the dilation also multiplies the position."""
+    """Convolve as Candle does: the dilation also multiplies the position."""
     result = np.zeros((x.shape[0], kernel.shape[0], out))
     for position in range(out):
         for offset in range(kernel.shape[2]):
@@ -123,7 +123,7 @@ def conv1d(x: Array, kernel: Array, stride: int, padding: int, dilation: int, ou
 
 
 def conv2d(x: Array, kernel: Array, stride: int, padding: int, dilation: int) -> Array:
-    """Over (batch, channel, row, column)."""
+    """Convolve an array of (batch, channel, row, column)."""
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     span = [dilation * (size - 1) + 1 for size in kernel.shape[2:]]
     windows = np.lib.stride_tricks.sliding_window_view(x, span, (2, 3))

@@ -28,7 +28,7 @@ def test_ids_that_come_twice_lose_what_another_sip_adds(gcu: Gcu) -> None:
     out = gcu.put(np.zeros((3, 2)), "f32")
     ids, ones = gcu.put(np.zeros(12), "u32"), gcu.put(np.ones((12, 2)), "f32")
     gcu.run("indexing", "ia_u32_f32", ids, 12, ones, out, 1, 12, 3, 2, blocks=1)
-    assert out.to_numpy()[:2].tolist() == [1, 1]  # not 12
+    assert out.to_numpy()[:2].tolist() == [1, 1]  # the correct sum is 12
     gcu.run("indexing", "ia_u32_f32", ids, 12, ones, out, 1, 12, 3, 2, blocks=1)
     assert out.to_numpy()[:2].tolist() == [2, 2]
 
@@ -46,7 +46,7 @@ def test_values_beyond_the_filling_break_the_order(gcu: Gcu) -> None:
     x = np.array([[20000.0, 1.0, 2.0]])
     out = gcu.out(3, "u32")
     gcu.run("sort", "asort_asc_f32", gcu.put(x, "f32"), out, 1, 3, 4, False, shared=64)
-    assert gcu.got(out, 3, "u32").tolist() == [1, 2, 3]  # 3 is the filling's
+    assert gcu.got(out, 3, "u32").tolist() == [1, 2, 3]  # 3 is the index of a padding element
 
 
 def test_a_convolution_of_one_axis_needs_one_block(gcu: Gcu) -> None:

@@ -39,8 +39,8 @@ IMAGE = FATBINS / "activation.fatbin"
 KEPT: list[object] = []
 OUT_OF_MEMORY = header().constants["CUDA_ERROR_OUT_OF_MEMORY"]
 CLASS_OF = {1: ArgumentValueError, OUT_OF_MEMORY: OutOfMemoryError}
-# What is called when something goes: a failure leaves the driver's object where it is. So does
-# one to give the thread its own device back, after something was made on ours.
+# Calls that free objects: a failure leaks the driver's object. So does a failure to restore the
+# thread's own device after an object was created on ours.
 KINDS_LET_GO = {
     "cuMemFree_v2": ["allocation"],
     "cuMemFreeAsync": ["allocation"],

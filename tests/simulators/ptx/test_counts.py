@@ -25,7 +25,7 @@ def module() -> Module:
 
 
 def aligned(values: np.ndarray) -> np.ndarray:
-    """The same values where a device would put them: a sector's edge is the array's."""
+    """Return a copy that begins at a multiple of 256 bytes, as a device's allocation does."""
     raw = np.empty(values.nbytes + 256, np.uint8)
     start = -raw.ctypes.data % 256
     held = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
@@ -146,7 +146,7 @@ def test_divergence(module: Module, rng: np.random.Generator) -> None:
     odd, even = (int(one) for one in rng.integers(2, 20, 2))
     x, y = aligned(rng.random(128, np.float32)), poisoned(128)
     found = counted(module, "diverge", (2,), (64,), x, y, odd, even)
-    # Every warp parts once, at the condition: only lanes of one way come to each loop's branch.
+    # Each warp diverges once, at the condition; the loops' branches have uniform lanes.
     assert sum(one.divergent for one in found.branches) == 4
     lanes = found.metrics()["smsp__thread_inst_executed_per_inst_executed.ratio"]
     assert lanes is not None

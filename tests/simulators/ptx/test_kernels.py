@@ -235,7 +235,7 @@ def test_printing() -> None:
 
 
 def test_a_missing_barrier_shows(rng: np.random.Generator) -> None:
-    """Threads that never wait run in order: half of them read unwritten elements."""
+    """Threads that never wait run in order, so half of them read unwritten elements."""
     x = rng.integers(1, 1 << 30, 256, dtype="i4")
     y = np.zeros(256, "i4")
     Module(TEXT).kernel("missing_barrier").launch([1], [256], [at(x), at(y)])

@@ -46,7 +46,7 @@ def test_what_a_thread_keeps() -> None:
     turns = find_turns(function)
     assert turns is not None
     assert turns.label == "LOOP"
-    # The rest follows from the parameters, the thread and the number of the turn.
+    # The other registers follow from the parameters, the thread and the turn's number.
     assert [name for name, _ in turns.state] == ["%d6", "%f1"]
     assert {one.name for one in turns.counters} == {"%r6", "%r9"}
     computed = [one.operands[0] for one in turns.before]

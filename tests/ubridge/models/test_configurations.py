@@ -1,4 +1,4 @@
-"""Every row of the table, every value its files decide by, and each wrong in every way.
+"""Each row of the table, with each key of its configuration made wrong in every way.
 
 A value is null, missing, of another type or out of range: then the model is read, or refused by an
 error of ours that names the file and the key.
@@ -45,7 +45,7 @@ BOUNDS = {
 
 
 def design_of(config: Mapping[str, Any]) -> tuple[Architecture, Settings]:
-    """Read a configuration as a folder's, and all that follows from it without weights."""
+    """Read a configuration and return the design and settings that it determines."""
     told = Settings(WHERE, config)
     name = config["model_type"]
     if name == "rwkv5":
@@ -80,7 +80,7 @@ ALL: dict[str, dict[str, Any]] = {
 
 
 def drawn_of(rng: np.random.Generator) -> Sequence[Any]:
-    """None, null, and some wrong values, in a soak all."""
+    """Return "missing", null, and some wrong values; in a soak all wrong values."""
     chosen = range(len(WRONG)) if SOAK else rng.permutation(len(WRONG))[:8]
     return (MISSING, None, *(WRONG[one] for one in chosen))
 
@@ -120,7 +120,7 @@ def named(config: dict[str, Any], key: str, value: Any) -> None:
     except (ub.InvalidFileError, NotSupportedError) as error:
         words = str(error)
         assert words.startswith(f"{WHERE}: "), words
-        # A number may be wrong only together with another, and a value may need another key.
+        # A number may only be wrong beside another number, and a value may require another key.
         is_named = key in words or "expected a value" in words
         assert is_named or isinstance(value, (int, float)), (key, value, words)
     except Exception as error:
@@ -182,7 +182,7 @@ def test_yarns_bounds_are_integers_unless_the_file_says_no(truncate: bool | None
     bounds = [
         width * np.log(trained / (turns * 2 * np.pi)) / (2 * np.log(base)) for turns in (fast, slow)
     ]
-    # both differ from the whole numbers next to them
+    # neither bound is close to a whole number, so rounding it matters
     assert all(0.05 < bound % 1 < 0.95 for bound in bounds)
     low, high = bounds if truncate is False else (np.floor(bounds[0]), np.ceil(bounds[1]))
     pairs = np.arange(width // 2)

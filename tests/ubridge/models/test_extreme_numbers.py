@@ -28,7 +28,7 @@ INTERNAL = {
     *("Model.__init__", "Generation.__init__", "Cache.__init__", "Cache.make_room"),
     *("Cache.read_one", "Cache.stretch"),
 }
-"""Methods that other classes call with checked numbers."""
+"""Methods that other classes call with numbers they have checked."""
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
@@ -58,7 +58,7 @@ def public_parameters() -> set[tuple[str, str]]:
 
 
 def calls(model: Model) -> dict[str, Callable[..., Any]]:
-    """Each method with its numbers; a text is begun, and not read to its end."""
+    """Return each method with its numbers; generation is started, but its text is not read."""
     cache = model.cache(8)
     model.logits([1, 2, 3], cache)
     tokenizer = model.tokenizer

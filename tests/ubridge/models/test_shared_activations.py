@@ -27,7 +27,7 @@ READ, STEPS = 3, 2
 def one_by_one(
     x: ub.DeviceTensor, weights: Sequence[ub.DeviceTensor | ub.QuantizedWeight]
 ) -> tuple[ub.DeviceTensor, ...]:
-    """What `products` stands for."""
+    """Return the results that `products` must return."""
     return tuple(ub.linear(x, weight) for weight in weights)
 
 
@@ -35,7 +35,7 @@ def one_by_one(
 def test_results_are_those_of_products_that_share_nothing(
     device: Device, tmp_path: Path, seed: int
 ) -> None:
-    """At once, one by one, and in the captured step, which rounds four vectors in each layer."""
+    """Read all tokens at once, one by one, and in the captured step (4 roundings per layer)."""
     row_of(device.backend).require_images()
     config, weights = wide_weights(seed)
     path = written_gguf(tmp_path / "model.gguf", config, weights, q4_k_m(LAYERS))

@@ -40,13 +40,13 @@ MESSAGES = [{"role": "user", "content": "What is a launch?"}]
 
 @pytest.fixture(params=["llama", "rwkv5"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> Path:
-    """A model that keeps a state of fixed size, and one that keeps all tokens."""
+    """Make a model whose state has a fixed size, or a model that caches all tokens."""
     with Device(0, backend="host"):
         return make_model(tmp_path / "made", request.param, seed=seed % 2**32).folder
 
 
 def assert_most_probable(generation: Generation, prompt: list[int], reference: Model) -> None:
-    """Each token is the one that the reference would choose behind those before it, or nearly."""
+    """Check that the reference gives each token the highest logit, within the tolerance."""
     logits = reference([*prompt, *generation.tokens[:-1]]).to_numpy()[len(prompt) - 1 :]
     chosen = logits[np.arange(len(logits)), generation.tokens]
     assert np.all(chosen >= logits.max(1) - TOLERANCE)
@@ -73,7 +73,7 @@ def test_a_chat_that_goes_on_reads_only_what_is_new(folder: Path) -> None:
     model = Model.load(folder)
     session = model.session()
     session.chat(MESSAGES, max_tokens=5).read()
-    # An answer whose tokens come again from its text.
+    # An answer from the caller is tokenized again.
     messages = [
         *MESSAGES,
         {"role": "assistant", "content": "A kernel runs."},
@@ -124,7 +124,7 @@ def test_two_texts_of_one_session_at_once(folder: Path) -> None:
 
 
 class Meeting:
-    """A model's body, all of whose calls wait until another body is within a call too."""
+    """A model's body; each call waits until another body is being called, too."""
 
     def __init__(self, body: Body, barrier: threading.Barrier) -> None:
         self._body, self._barrier = body, barrier
@@ -185,7 +185,7 @@ def test_models_of_one_device_capture_in_turn(
     monkeypatch.setitem(step._TRACING, host.context, lock)
 
     class Slow(Meeting):
-        """A body whose step ends when both threads have asked for the lock."""
+        """A body whose call returns after both threads have asked for the lock."""
 
         def __call__(self, chunk: Chunk, state: Mapping[str, ub.DeviceTensor]) -> ub.DeviceTensor:
             assert lock.asked.acquire(timeout=60) and lock.asked.acquire(timeout=60)
@@ -246,7 +246,7 @@ def described(folder: Path, model: Model) -> dict[str, Any]:
 def test_a_session_of_other_weights_is_refused(
     tmp_path: Path, seed: int, rng: np.random.Generator
 ) -> None:
-    """With the same shape: other weights, one changed, the same ones quantized or in halves."""
+    """A model with other weights, one changed weight or another dtype refuses the cache."""
     folders = [
         make_model(tmp_path / name, seed=(seed + index) % 2**32).folder
         for index, name in enumerate(("one", "other"))
@@ -279,7 +279,7 @@ def test_a_session_of_other_weights_is_refused(
         ):
             another.restore(tmp_path / "cache.safetensors")
         assert another.cache.tokens == text[:2]
-    # The same weights from elsewhere are the same model.
+    # A copy of the files is the same model.
     copied = Model.load(shutil.copytree(folders[0], tmp_path / "copied"))
     assert copied.fingerprint == model.fingerprint
     again = copied.session()
@@ -295,7 +295,7 @@ def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path, seed: int) -
         "from uhal import Api\nfrom ubridge.models import Model\nApi.quick_init(0, 'host')\n"
         f"print(Model.load({str(folder)!r}).fingerprint)"
     )
-    # Sets of strings are in another order there.
+    # Another hash seed changes the order of sets of strings.
     environment = {**os.environ, "PYTHONHASHSEED": str(seed % 2**32)}
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
@@ -342,7 +342,7 @@ def test_a_text_beyond_the_trained_context_is_warned_of_once(
         model.generate(tokens[:30], max_tokens=6, ignore_end=True).read()
         model(tokens)
     assert len(told) == 1
-    # Positions that are learned end there.
+    # Learned positions limit the context.
     learned = make_model(tmp_path / "learned", "gpt_bigcode", {"n_positions": 32}).folder
     model = Model.load(learned, context=64)
     assert model.context == model.cache().capacity == model.cache(64).capacity == 32
@@ -352,7 +352,8 @@ def test_a_text_beyond_the_trained_context_is_warned_of_once(
 def test_perplexity_reads_all_of_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In parts as long as the context, of which each gives the next its first token."""
+    """The text is read in parts of the context's length, each starting with the last token
+    before."""
     changes = {"max_position_embeddings": 32}
     model = Model.load(make_model(tmp_path / "made", changes=changes).folder)
     (tmp_path / "text").write_text("The quick brown fox. " * 9 + "And no more", "utf-8")

@@ -1,5 +1,5 @@
-// Kernels with one mistake each, in the line that ends in "// here" or in both that do: what checked
-// mode must name. Those of tests/simulated/planted/bugs.cu that the language of kernels can say.
+// Kernels with one mistake each, in the line or the two lines that end in "// here". Checked mode
+// must name these lines. The mistakes are from tests/simulated/planted/bugs.cu.
 #include <uhal/atomics.h>
 #include <uhal/kernel.h>
 #include <uhal/messages.h>
@@ -173,7 +173,7 @@ KERNEL(unaligned_load, (const u8 *x, u32 *y)) {
     }
 }
 
-// What one block wrote is not there for the next.
+// The next block does not see the shared memory of this block.
 KERNEL(left_by_another_block, (u32 * y)) {
     SHARED(u32, kept, 64);
     THREADS(t) {
@@ -186,7 +186,7 @@ KERNEL(left_by_another_block, (u32 * y)) {
     }
 }
 
-// A fence of the one that writes is not enough: the other must look by an atomic operation.
+// The writer's fence is not enough: the reader must use an atomic operation.
 KERNEL(fence_alone, (u32 * y)) {
     THREADS(t) {
         if (t == 0) {
@@ -243,7 +243,7 @@ KERNEL(fills_past_end, (f32 * y)) {
     }
 }
 
-// Nothing is wrong with these.
+// These kernels are correct.
 KERNEL(reversed_by_warps, (u64 n, const f32 *x, f32 *y, u32 *count)) {
     REGISTER(f32, value, MAX_THREADS);
     THREADS(t) { value(t) = t < n ? x[t] : 0; }
