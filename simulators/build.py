@@ -15,7 +15,7 @@ SIMULATORS = Path(__file__).resolve().parent
 ROOT = SIMULATORS.parent
 BUILD = SIMULATORS / "build"
 COMPILER = os.environ.get("CXX", "c++")
-# Optimized lightly: what takes time in a simulation is the kernels, and those are built elsewhere.
+# Optimized lightly: most time of a simulation goes to kernels, which are built elsewhere.
 FLAGS = (
     "-std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fvisibility-inlines-hidden -Wall -Wextra "
     "-Werror=return-type"
@@ -28,7 +28,7 @@ C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
 CUDA = ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")
 HSA = ("engine", "images", "hsa")
-# Preloaded into any program, so it brings its C++ library along: the program may want another.
+# Preloaded into any program. It contains its C++ library, because the program may use another.
 COMPILERS = "libuhal-compilers.so"
 SELF_CONTAINED = ("-static-libstdc++", "-static-libgcc")
 DRIVERS = {
@@ -42,7 +42,7 @@ DRIVERS = {
         *("null", "null/kernels", "null/tops"),
         *("engine", "images", "tops", "tops/newer"),
     ),
-    # Others launch through this one; nothing simulates the rest of it.
+    # Benchmarks launch through this library; nothing simulates the rest of HIP.
     "null/libamdhip64.so": ("null", "null/hip"),
     "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
     "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),

@@ -1,4 +1,4 @@
-// What PTX a linker's input holds, of every kind of file that nvJitLink takes.
+// Finds the PTX in a linker's input, in every kind of file that nvJitLink takes.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace compilers {
 
-// Adds the input's texts to `found`, those for the newest device up to `target` (86 for sm_86) where
-// there are several; the input's name goes to the problem where there is none.
+// Adds the input's texts to `found`; of several texts, the newest up to `target` (86 for sm_86). An
+// input without PTX adds its name to the problem.
 void add_ptx_of(const sim::Bytes &input, const std::string &name, unsigned target,
                 sim::AttachedPtx &found);
 

@@ -36,7 +36,7 @@ const Replacements *replacements_of(const std::string &name) {
     return found != nullptr ? found : nvjitlink_replacements(name);
 }
 
-// The index of the library that `function` belongs to; `most_libraries` when there is none left.
+// Index of the library that `function` belongs to; `most_libraries` when no index is free.
 size_t index_of(void *function) {
     Dl_info about;
     if (dladdr(function, &about) == 0 || about.dli_fname == nullptr) {

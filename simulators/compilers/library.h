@@ -1,4 +1,4 @@
-// The user's own libraries, as far as their functions are replaced.
+// The user's own libraries, and the functions that replace theirs.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ constexpr size_t most_libraries = 8;
 // The library of an index that `uhal_replacement` gave it.
 const Library &library(size_t index);
 
-// A replacement for each index, for a function alone does not know which library it stands for.
+// One replacement for each library index: a function alone cannot know its library.
 using Replacements = std::array<void *, most_libraries>;
 
 // `Body<index>::call` for each index.
@@ -42,7 +42,7 @@ template <template <size_t> class Body> Replacements replacements() {
     return replacements<Body>(std::make_index_sequence<most_libraries>());
 }
 
-// Those of a function by its plain name; null when it is not replaced.
+// Replacements of a function by its plain name; null when it is not replaced.
 const Replacements *nvrtc_replacements(const std::string &name);
 const Replacements *nvjitlink_replacements(const std::string &name);
 

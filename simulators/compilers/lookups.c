@@ -1,5 +1,5 @@
-// Preloaded: replaces `dlsym`, so that a program that looks up one of the few functions which hand
-// out machine code gets ours instead. All other lookups go to the loader untouched.
+// Preloaded: replaces `dlsym`. A program that looks up one of the few functions that return machine
+// code gets our function instead. All other lookups go to the loader unchanged.
 //
 // Libraries open NVRTC and nvJitLink by a full path of their own choice, so a library of the same
 // name elsewhere would not be found. The opened library stays the user's, with its own path,
@@ -16,7 +16,7 @@ typedef void *Lookup(void *handle, const char *name);
 
 static Lookup *loader_lookup(void) {
     static Lookup *found;
-    // The version it has had since it moved into libc, then the first one of x86-64 and aarch64.
+    // The version since it moved into libc, then the first version of x86-64 and of aarch64.
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     for (size_t at = 0; found == NULL && at < sizeof versions / sizeof *versions; ++at) {
         found = (Lookup *)dlvsym(RTLD_NEXT, "dlsym", versions[at]);
@@ -30,7 +30,7 @@ void *uhal_loader_lookup(void *handle, const char *name) {
 
 SHOWN void *dlsym(void *restrict handle, const char *restrict name) {
     if (!uhal_is_replaced(name)) {
-        // As the last act, so that the loader sees the caller, which RTLD_NEXT starts from.
+        // A tail call, so that the loader sees the caller, from which RTLD_NEXT starts.
         return loader_lookup()(handle, name);
     }
     return uhal_replacement(uhal_loader_lookup(handle, name), name);

@@ -1,4 +1,4 @@
-// nvJitLink: a call that asks for a linked cubin gets the PTX of the linked code.
+// nvJitLink: adds to each linked cubin the PTX of the linked code.
 //
 // The library itself links, errors included. It makes PTX only of LTO-IR, so LTO-IR is linked a
 // second time, for PTX.

@@ -1,4 +1,4 @@
-// NVRTC: where a cubin is asked for, it gets the PTX that NVRTC made on the way.
+// NVRTC: adds to each cubin the PTX that NVRTC made on the way.
 #include <cstring>
 #include <map>
 #include <vector>
@@ -27,7 +27,7 @@ int read(GetSize *get_size, Get *get, void *program, std::string &content) {
     return get(program, content.data());
 }
 
-// The cubin as the program shall see it; empty when nothing is to be added.
+// The cubin with its PTX added; empty when nothing is to be added.
 std::vector<unsigned char> cubin_of(const Library &nvrtc, void *program) {
     std::string cubin;
     std::string ptx;

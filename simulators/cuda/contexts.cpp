@@ -232,7 +232,7 @@ CUresult cuCtxSynchronize() {
     });
 }
 
-// The forms of CUDA 13 name a context, which null leaves to be the current one.
+// The forms of CUDA 13 name a context; null stands for the current one.
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
     return on_context(ctx, [] { return cuCtxSynchronize(); });
 }

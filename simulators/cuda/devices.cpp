@@ -282,7 +282,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdev
     });
 }
 
-// No profiler is attached; a program that has none may start and stop it all the same.
+// No profiler is attached. Programs may still start and stop it.
 CUresult cuProfilerStart() {
     return in_context(__func__, [](Call &) { return CUDA_SUCCESS; });
 }

@@ -19,21 +19,21 @@ struct KernelCall {
     std::vector<unsigned char> parameters;
 };
 
-// What made an operation that is neither a kernel nor a graph: a query of its node answers this.
+// Parameters that a query of a node returns, unless the node is a kernel or a graph.
 struct NodeDetails {
     CUgraphNodeParams parameters = {};
     std::vector<CUstreamBatchMemOpParams> memory_operations;
 };
 
-// An operation of a stream or a graph. Its type decides which member describes it: a kernel, an
-// event, a graph; or the work itself.
+// An operation of a stream or a graph. Its type decides which member holds it: a kernel, an event,
+// a graph or `work`.
 struct Operation {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     std::shared_ptr<KernelCall> kernel;
     std::shared_ptr<Event> event;
     std::shared_ptr<Graph> child;
     std::function<sim::Status()> work;
-    std::shared_ptr<NodeDetails> details; // of what has work
+    std::shared_ptr<NodeDetails> details; // only with `work`
     bool calls_back = false;
 };
 
@@ -47,9 +47,9 @@ struct GraphStep {
     Operation operation;
     std::vector<size_t> after; // indices of the steps it waits for
     std::shared_ptr<GraphNode> node;
-    std::vector<void *> parameter_pointers; // what a query of a kernel node answers
+    std::vector<void *> parameter_pointers; // the result of a query of a kernel node
     bool removed = false;                   // its node was destroyed
-    bool enabled = true;                    // of an executable graph
+    bool enabled = true;                    // in an executable graph
 };
 
 // A thing of the program that a graph keeps alive.
@@ -67,25 +67,25 @@ struct Graph {
     unsigned id = 0;
     std::vector<GraphStep> steps;
     UserReferences user_objects;
-    std::weak_ptr<Capture> capture;      // that adds to it
-    std::weak_ptr<const Graph> original; // that it was cloned from
-    bool embedded = false;               // in a node, which it belongs to
+    std::weak_ptr<Capture> capture;      // capture that adds to it
+    std::weak_ptr<const Graph> original; // graph that it was cloned from
+    bool embedded = false;               // belongs to a node
 };
 
 struct GraphExec {
     CUgraphExec handle = nullptr;
     unsigned id = 0;
     std::shared_ptr<Context> context;
-    std::shared_ptr<Graph> source; // the handles of its nodes name the steps
+    std::shared_ptr<Graph> source; // its nodes' handles name the steps
     std::vector<GraphStep> steps;
     UserReferences user_objects;
     cuuint64_t flags = 0;
-    sim::Point last_launch; // launches of one executable graph follow each other
+    sim::Point last_launch; // orders launches of one executable graph
 };
 
 struct Capture : sim::CaptureState<Stream, Graph> {
-    bool into_given = false;           // the graph is the program's, and stays
-    std::vector<CUgraphNode> answered; // the last answer to "after which nodes"
+    bool into_given = false;           // the graph is the program's, and stays valid
+    std::vector<CUgraphNode> answered; // result of the last query of dependencies
     std::vector<CUgraphEdgeData> answered_edges;
 };
 

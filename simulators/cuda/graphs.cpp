@@ -18,7 +18,7 @@ bool is_ready(const GraphStep &step, const std::vector<bool> &done) {
                        [&](size_t earlier) { return done[earlier]; });
 }
 
-// Whether every step comes at some time, so none waits for itself in a circle.
+// Whether the steps have an order, so that none waits for itself in a circle.
 bool has_order(const Graph &graph) {
     const std::vector<GraphStep> &steps = graph.steps;
     std::vector<bool> done(steps.size(), false);
@@ -67,7 +67,7 @@ CUresult instantiate(Call &call, CUgraphExec *handle, const std::shared_ptr<Grap
     return CUDA_SUCCESS;
 }
 
-// The copy of a graph, or of one that a node of it embeds, that lies in a clone; null without one.
+// Finds the copy of a graph, or of a graph embedded in it, inside a clone; null if there is none.
 const Graph *find_copy(const Graph &clone, const Graph *original) {
     if (clone.original.lock().get() == original) {
         return &clone;
@@ -337,7 +337,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
         const sim::Point last = exec.last_launch;
         call.driver.graph_execs.remove(hGraphExec);
         if (!references.empty()) {
-            // What launches still use is destroyed after them.
+            // Objects that launches still use are destroyed after these launches.
             call.driver.scheduler.wait(call.lock, {last});
         }
         destroy_unlocked(call, drop(call.driver, references));

@@ -1,4 +1,4 @@
-// What the driver's compiler and linker say to a program.
+// Messages of the driver's compiler and linker to a program.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace cuda_sim {
 
-// The JIT options of a load or of a link: where its words go. They stay the caller's.
+// The JIT options of a load or link, which name the message buffers. The caller owns
+// them.
 class JitLog {
   public:
     JitLog() = default;

@@ -11,13 +11,13 @@ CUresult make_kernel_call(const std::shared_ptr<Function> &function, const sim::
 
 std::function<sim::Status()> kernel_work(std::shared_ptr<KernelCall> call);
 
-// Blocks of this size that a processor holds at once; 0 when not even one fits.
+// Number of such blocks that a processor holds at once; 0 when it cannot hold one block.
 unsigned resident_blocks(const Function &function, unsigned threads, size_t dynamic_shared);
 
-// The largest block the function takes.
+// The largest block that the function takes.
 unsigned max_threads(const Function &function);
 
-// The function of a CUfunction, or of a CUkernel cast to one, which may have to be translated first.
+// The function of a CUfunction or of a CUkernel cast to a CUfunction; translates it if needed.
 CUresult function_of(Call &call, CUfunction handle, std::shared_ptr<Function> &function);
 
 } // namespace cuda_sim

@@ -1,5 +1,5 @@
-// The driver's linker. What is handed on is PTX again, where a driver makes a cubin: the simulator
-// executes no machine code.
+// The driver's linker. It returns PTX, where a driver makes a cubin, because the simulator executes
+// no machine code.
 #include "../images/ptx_link.h"
 #include "module_images.h"
 
@@ -24,7 +24,7 @@ template <class Body> CUresult with_link(const char *name, CUlinkState state, Bo
     });
 }
 
-// Why inputs of this kind cannot be linked; a null pointer when they can.
+// Reason why inputs of this kind cannot be linked; a null pointer when they can.
 const char *unlinkable(CUjitInputType type) {
     switch (type) {
     case CU_JIT_INPUT_CUBIN:

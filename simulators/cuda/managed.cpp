@@ -30,7 +30,7 @@ class Pages {
     PageAdvice *begin() const { return first_; }
     PageAdvice *end() const { return last_; }
 
-    // The device that all pages have in this member; CU_DEVICE_INVALID without one.
+    // The device that all pages name in this member; CU_DEVICE_INVALID if they differ.
     CUdevice common(CUdevice PageAdvice::*member) const {
         const CUdevice of_first = first_->*member;
         const bool same = std::all_of(
@@ -137,7 +137,7 @@ CUresult prefetch(Call &call, Stream &stream, CUdeviceptr address, size_t bytes,
     for (PageAdvice &one : pages) {
         one.prefetched = ordinal;
     }
-    return enqueue(call, stream, {}); // the stream's order is all there is to it
+    return enqueue(call, stream, {}); // an empty operation keeps the stream's order
 }
 
 CUresult prefetch_one(const char *name, CUdeviceptr address, size_t bytes,
@@ -149,7 +149,7 @@ CUresult prefetch_one(const char *name, CUdeviceptr address, size_t bytes,
     });
 }
 
-// The devices that all pages are accessed by, as far as there is room for them.
+// Lists the devices that access all pages, as many as fit.
 void answer_accessed_by(const Pages &pages, size_t devices, CUdevice *out, size_t room) {
     uint32_t common = ~uint32_t{0};
     for (const PageAdvice &one : pages) {
@@ -240,7 +240,7 @@ CUresult cuda_sim::free_managed(Call &call, CUdeviceptr address) {
         call.driver.scheduler.wait(call.lock, call.driver.scheduler.pending(device->device));
     }
     if (call.driver.managed.count(address) == 0) {
-        return freed_already(); // by another thread, while this one waited
+        return freed_already(); // another thread freed it during the wait
     }
     release(call.driver, address);
     return call.fault();
@@ -293,7 +293,7 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
         if (!known || (flags == CU_MEM_ATTACH_SINGLE && stream->is_default())) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        return enqueue(call, *stream, {}); // host and devices may touch it at any time here
+        return enqueue(call, *stream, {}); // attaching has no effect here
     });
 }
 

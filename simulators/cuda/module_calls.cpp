@@ -152,7 +152,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
         const auto *bytes = static_cast<const unsigned char *>(code);
         made->image.assign(bytes, bytes + image_bytes(code));
         made->image.insert(made->image.end(), 64, 0);
-        // Loading is for a context; without one it waits for the first use.
+        // Loading needs a context. Without a current one, the library is loaded at its first use.
         const std::vector<CUcontext> &stack = context_stack();
         call.context = stack.empty() ? nullptr : call.driver.contexts.find(stack.back());
         if (call.context != nullptr) {

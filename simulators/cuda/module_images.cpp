@@ -25,7 +25,7 @@ namespace {
 constexpr size_t longest_ptx = size_t{256} << 20;
 constexpr uint32_t wrapper_magic = 0x466243B1;
 
-// What nvcc puts into host programs in front of a fatbin.
+// Header that nvcc puts in front of a fatbin in host programs.
 struct FatbinWrapper {
     uint32_t magic;
     uint32_t version;
@@ -82,7 +82,7 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
         why = "it is neither PTX nor a cubin nor a fatbin";
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    // The version first: a newer one may hold anything further on.
+    // Checks the version first, because newer PTX may hold anything behind it.
     const bool readable = sim::read_ptx(text, image, why);
     image.text = text;
     if (image.ptx_version > newest_ptx(driver.version())) {
@@ -91,7 +91,7 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
     return readable ? check_ptx(driver, profile, image, why) : CUDA_ERROR_INVALID_PTX;
 }
 
-// PTX replaces the cubin it was made into, except for what only the compiler knows.
+// Replaces a cubin by its PTX, except for facts that only the compiler knows.
 void take_text(sim::Image &cubin, sim::Image text) {
     for (sim::ImageEntry &entry : text.entries) {
         const auto compiled =
@@ -130,7 +130,7 @@ CUresult read_elf(const Driver &driver, const Profile &profile, const sim::Bytes
     return result;
 }
 
-// Whether anything here can run its kernels, and count them where that is asked for.
+// Whether its kernels can be run here, and counted if counts are requested.
 bool is_executable(Driver &driver, const sim::Image &image) {
     std::vector<std::string> entries;
     for (const sim::ImageEntry &entry : image.entries) {
@@ -140,8 +140,8 @@ bool is_executable(Driver &driver, const sim::Image &image) {
     return image.kind == sim::Image::Kind::ptx || host_build;
 }
 
-// A machine program for this device, the newest, else the newest PTX that can be compiled for it.
-// Where nothing can run the machine program, PTX beside it does.
+// Chooses the newest machine program for this device, else the newest PTX that can be compiled. PTX
+// also replaces a machine program that nothing here can run.
 CUresult read_container(Driver &driver, const Profile &profile, const sim::Bytes &bytes,
                         sim::Image &image, std::string &why) {
     std::vector<sim::FatbinMember> members;

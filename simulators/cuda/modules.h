@@ -13,13 +13,13 @@ void unload_module(Call &call, const std::shared_ptr<Module> &module);
 // Gives back the variables of unloaded modules whose kernels have run.
 void release_unloaded(Driver &driver);
 
-// Nothing may use them any more.
+// Releases a module's variables; nothing may use them any more.
 void release_variables(Module &module);
 
-// The entry of that name; null when the image has none.
+// Returns the entry of that name; null when the image has none.
 const sim::ImageEntry *find_entry(const Module &module, const std::string &name);
 
-// Makes the function at its first use: PTX is translated then.
+// Makes the function at its first use, which translates PTX.
 CUresult find_function(Driver &driver, const std::shared_ptr<Module> &module,
                        const std::string &name, std::shared_ptr<Function> &function);
 CUresult find_variable(Driver &driver, const std::shared_ptr<Module> &module,

@@ -1,4 +1,4 @@
-// What the nodes of graphs do: changed, in graphs and in executable ones, and queried.
+// Parameters of graph nodes: changes, in graphs and in executable graphs, and queries.
 #include "node_operations.h"
 
 using namespace cuda_sim;
@@ -51,7 +51,7 @@ CUresult set_exec(const char *name, CUgraphExec exec, CUgraphNode node, Make mak
                 return refuse(CUDA_ERROR_INVALID_VALUE,
                               "the graph has other nodes or dependencies");
             }
-            changed.child = copy_of(changed.child); // the program may still change what it gave
+            changed.child = copy_of(changed.child); // the program may still change its own graph
         }
         return replace(step.operation, std::move(changed));
     });
@@ -187,7 +187,7 @@ CUresult cuGraphNodeGetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams) 
             } else if (operation.child != nullptr) {
                 describe(step, nodeParams->graph.graph);
             } else if (operation.event != nullptr) {
-                describe(step, nodeParams->eventRecord.event); // where one to wait for lies too
+                describe(step, nodeParams->eventRecord.event); // waits have it at the same offset
             }
             return CUDA_SUCCESS;
         });

@@ -27,7 +27,7 @@ struct Graph;
 
 struct Pool {
     CUmemoryPool handle = nullptr;
-    int device = 0; // of managed memory: where it is preferred, as PageAdvice says it
+    int device = 0; // of managed memory: its preferred location, as in PageAdvice
     bool managed = false;
     uint64_t used = 0;
     uint64_t used_high = 0;
@@ -50,11 +50,11 @@ struct Stream {
     std::shared_ptr<Context> context;
     std::shared_ptr<Capture> capture; // null when the stream is not capturing
     bool capture_origin = false;
-    std::vector<size_t> capture_ends; // nodes the next captured operation comes after
+    std::vector<size_t> capture_ends; // predecessors of the next captured operation
     std::map<CUstreamAttrID, CUstreamAttrValue> attributes;
 };
 
-// When an event's latest record was reached.
+// Time at which an event's latest record was reached.
 struct Stamp {
     bool reached = false;
     int64_t nanoseconds = 0;
@@ -64,7 +64,7 @@ struct Event {
     CUevent handle = nullptr;
     unsigned flags = 0;
     std::shared_ptr<Context> context;
-    std::vector<sim::Point> points; // all of them make the latest record; none: never recorded
+    std::vector<sim::Point> points; // all of them make up the latest record; none: never recorded
     std::shared_ptr<Stamp> stamp;
     std::shared_ptr<Capture> capture; // the latest record was captured, not queued
     std::vector<size_t> capture_ends;
@@ -87,7 +87,7 @@ struct Module {
     std::unique_ptr<sim::ExecutableModule> executable; // of a cubin
     std::unique_ptr<sim::PtxModule> ptx;
     std::map<std::string, std::shared_ptr<Function>> functions;
-    std::map<std::string, uint64_t> variables; // addresses given out
+    std::map<std::string, uint64_t> variables; // addresses known to the program
     bool loaded = true;
 };
 
@@ -110,11 +110,11 @@ struct Library {
 struct LinkState {
     CUlinkState handle = nullptr;
     std::vector<std::string> texts;
-    std::string linked; // what the program was handed; valid until the state is destroyed
+    std::string linked; // the program's result; valid until the state is destroyed
     JitLog log;
 };
 
-// What a program said of a page of managed memory. Locations are devices, or CU_DEVICE_CPU.
+// A program's advice for a page of managed memory. Locations are devices, or CU_DEVICE_CPU.
 struct PageAdvice {
     bool read_mostly = false;
     CUdevice preferred = CU_DEVICE_INVALID;
@@ -127,7 +127,7 @@ struct Managed {
     int ordinal = 0; // of the device that was current
     std::vector<PageAdvice> pages;
     std::shared_ptr<Pool> pool; // null without one
-    bool leaving = false;       // freed, in the order of a stream
+    bool leaving = false;       // freed in stream order, not yet released
 };
 
 struct DeviceState;
@@ -141,10 +141,10 @@ struct Context {
     unsigned flags = 0;
     std::shared_ptr<Stream> legacy;
     std::map<std::thread::id, std::shared_ptr<Stream>> per_thread;
-    std::vector<std::shared_ptr<sim::Queue>> blocking; // what the legacy stream waits for
+    std::vector<std::shared_ptr<sim::Queue>> blocking; // queues that the legacy stream waits for
     std::set<Context *> peers;
     std::map<CUlimit, size_t> limits;
-    std::shared_ptr<const sim::Reach> reach; // what kernels may touch, as of `reach_state`
+    std::shared_ptr<const sim::Reach> reach; // memory that kernels may touch, as of `reach_state`
     uint64_t reach_state = 0;
 };
 

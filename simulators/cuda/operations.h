@@ -1,4 +1,4 @@
-// Puts operations on streams: in what order they run, or into which graph they are recorded.
+// Puts operations on streams: orders them, or records them into a graph.
 #pragma once
 
 #include "call.h"
@@ -20,23 +20,23 @@ void wait_for_event(Call &call, Stream &stream, const Event &event);
 
 Operation make_host_call(const CUDA_HOST_NODE_PARAMS_v2 &what);
 
-// Everything a wait for this stream waits for: for the legacy stream, the blocking ones too.
+// The points that a wait for this stream covers: for the legacy stream, blocking streams too.
 std::vector<sim::Point> ends_of(Stream &stream);
 
-// What the operation does when it is reached.
+// Work of an operation when the stream reaches it.
 std::function<sim::Status()> work_of(const Operation &operation);
 
-// Waits, then answers with the device's fault if there is one.
+// Waits, then returns the device's fault if there is one.
 CUresult wait_for(Call &call, const std::vector<sim::Point> &points);
 
-// The error for a call that may not be made now because this thread, or in the global mode any,
-// is capturing; such a call spoils the captures it endangers. CUDA_SUCCESS when it may be made.
+// The error for a call that is forbidden while this thread (in global mode, any thread) captures.
+// Such a call spoils the captures it endangers. CUDA_SUCCESS when the call is allowed.
 CUresult check_capture_unsafe(Call &call);
 
-// The error for waiting on a stream that is capturing, which spoils the capture.
+// The error for a wait on a capturing stream, which spoils the capture.
 CUresult check_not_capturing(Stream &stream);
 
-// What a rule of captures answered, in CUDA's words.
+// Converts the answer of a capture rule to CUDA's result.
 CUresult to_result(sim::CaptureAnswer answer);
 
 // Gives handles to the nodes that have none yet.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int greatest_priority = -5;
 
-// The launch attributes that a whole stream may have too.
+// Launch attributes that streams may have too.
 bool is_stream_attribute(CUstreamAttrID attribute) {
     constexpr int access_policy_window = 1;
     constexpr int synchronization_policy = 3;
@@ -21,7 +21,7 @@ bool is_stream_attribute(CUstreamAttrID attribute) {
            attribute == synchronization_domain;
 }
 
-// Waiting and asking are allowed from any context; the stream brings its own.
+// Streams may be waited for and queried from any context.
 template <class Body> CUresult with_stream(const char *name, CUstream handle, Body body) {
     return in_context(name, [&](Call &call) {
         const std::shared_ptr<Stream> stream = stream_of(call, handle);
@@ -93,7 +93,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
         if (graph != nullptr && !into_given) {
             forget_graph(call.driver, *graph);
         }
-        // Work that is queued runs on; the queue lives until it is done.
+        // Queued work still runs; the queue lives until it is done.
         call.driver.streams.remove(hStream);
         return CUDA_SUCCESS;
     });
@@ -156,7 +156,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 }
 
 CUresult cuLaunchHostFunc_v2(CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode) {
-    constexpr unsigned known_modes = 2; // to wait by blocking, or by spinning
+    constexpr unsigned known_modes = 2; // wait by blocking, or by spinning
     return syncMode >= known_modes ? CUDA_ERROR_INVALID_VALUE
                                    : cuLaunchHostFunc(hStream, fn, userData);
 }
@@ -229,12 +229,12 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId) {
 
 CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx) {
     if (pGreenCtx != nullptr) {
-        *pGreenCtx = nullptr; // no stream is of a green context here
+        *pGreenCtx = nullptr; // green contexts are not simulated
     }
     return cuStreamGetCtx(hStream, pCtx);
 }
 
-// Attributes are hints to hardware; they are kept and answered.
+// Attributes are hints to hardware: queries return them, and they have no effect.
 CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
                               const CUstreamAttrValue *value) {
     return with_stream(__func__, hStream, [&](Call &, Stream &stream) {

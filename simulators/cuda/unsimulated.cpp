@@ -1,5 +1,5 @@
-// The driver's functions that are not simulated. No header of the driver is included here: callers
-// pass what arguments they like, and none is looked at.
+// The driver's functions that are not simulated. This file includes no header of the driver,
+// because callers pass any arguments and the functions read none.
 #include "unsimulated.h"
 
 namespace {

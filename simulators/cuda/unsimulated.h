@@ -10,11 +10,11 @@ struct Unsimulated {
     void *function;
 };
 
-// Every form that refuses. Those for a thread's own null stream are no entries of their own.
+// Every form that refuses. The forms for a thread's own null stream have no entries of their own.
 const std::vector<Unsimulated> &unsimulated();
 
-// What such a function does when it is called: refuses with CUDA_ERROR_NOT_SUPPORTED, once the call
-// itself is allowed. The reason goes to the report, the first time. A CUresult.
+// Refuses a call with CUDA_ERROR_NOT_SUPPORTED once the call itself is allowed; returns a CUresult.
+// The first refusal puts the reason into the report.
 int refuse_unsimulated(const char *symbol, const char *reason);
 
 } // namespace cuda_sim

@@ -1,10 +1,10 @@
-// The rules of stream capture, which the vendors share: which operation goes into which graph, what
-// spoils a capture, and in what order streams run that nothing captures.
+// The rules of stream capture, which the vendors share: the graph of each operation, errors that
+// spoil a capture, and the order of streams that are not captured.
 //
-// The things a vendor's handles stand for are parameters. A Stream has `capture`, `capture_origin`,
+// The vendor's classes are template parameters. A Stream has `capture`, `capture_origin`,
 // `capture_ends`, `queue`, `is_default()` and `is_blocking()`; an Event `capture` and
-// `capture_ends`; a Graph a weak `capture` and `steps`, each an `operation` and the earlier ones it
-// comes `after`. What a rule answers the vendor says in its own codes.
+// `capture_ends`; a Graph a weak `capture` and `steps`, each with an `operation` and `after`, the
+// indices of earlier steps. The vendor converts a rule's answer to its own codes.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace sim {
 
 enum class CaptureAnswer {
     ok,
-    captured_event, // of a capture that has ended
+    captured_event, // of an ended capture
     illegal_state,
     implicit, // the default stream may not take part
     invalid_value,
@@ -46,10 +46,10 @@ template <class Stream, class Graph> struct CaptureState {
     std::shared_ptr<Graph> graph;
     std::set<Stream *> streams;
     std::vector<size_t> recorded; // steps of the graph that the streams added
-    std::vector<size_t> excused;  // steps that need not be joined, nor what they come after
+    std::vector<size_t> excused;  // steps that need not be joined, nor their predecessors
 };
 
-// How strict captures are with this thread; a program may change it.
+// Strictness of captures for this thread; a program may change it.
 CaptureMode &thread_capture_mode();
 
 uint64_t next_capture_id();
@@ -74,8 +74,8 @@ template <class Stream> CaptureAnswer may_begin_capture(const Stream &stream, un
                                                               : CaptureAnswer::ok;
 }
 
-// After may_begin_capture. No other capture adds to `graph`; the first operation comes `after`
-// steps that are there.
+// Called after may_begin_capture. No other capture adds to `graph`; the first operation comes
+// `after` existing steps.
 template <class Capture, class Stream, class Graph>
 void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &graph,
                    std::vector<size_t> after = {}) {
@@ -104,7 +104,7 @@ CaptureAnswer join_capture(Stream &stream, const Event &event) {
     if (stream.capture != nullptr && stream.capture != capture) {
         return CaptureAnswer::merge;
     }
-    // After the end of a capture its events lead nowhere.
+    // Events of an ended capture cannot be waited for.
     if (capture->streams.empty()) {
         return CaptureAnswer::captured_event;
     }
@@ -119,8 +119,8 @@ CaptureAnswer join_capture(Stream &stream, const Event &event) {
     return CaptureAnswer::ok;
 }
 
-// Whether every captured operation leads to the end of the stream the capture began on, but for the
-// excused ones.
+// Whether every captured operation, except the excused ones, leads to the end of the stream on
+// which the capture began.
 template <class Stream> bool all_joined(const Stream &origin) {
     const auto &recorded = origin.capture->recorded;
     const auto &steps = origin.capture->graph->steps;
@@ -163,7 +163,7 @@ template <class Capture> void release_streams(Capture &capture) {
     capture.streams.clear();
 }
 
-// After may_end_capture: every stream leaves, and unless ok is answered the graph is worth nothing.
+// Called after may_end_capture. Every stream leaves; unless it returns ok, the graph is invalid.
 template <class Stream> CaptureAnswer end_capture(Stream &origin) {
     const auto capture = origin.capture;
     const bool joined = all_joined(origin);
@@ -174,10 +174,10 @@ template <class Stream> CaptureAnswer end_capture(Stream &origin) {
     return joined ? CaptureAnswer::ok : CaptureAnswer::unjoined;
 }
 
-// A stream that is destroyed while it captures. A stream that joined leaves the capture valid: its
-// recorded work stays in the graph, and must still be joined. If the capture began on this stream,
-// the capture ends, because nobody else can end it; the answer is then its graph, which nobody
-// gets.
+// Called for a stream destroyed while it captures. If the stream joined, the capture stays
+// valid: its recorded work stays in the graph, and must still be joined. If the capture began on
+// this stream, the capture ends, because nobody else can end it. The returned graph then goes
+// unused.
 template <class Stream> auto leave_capture(Stream &stream) -> decltype(stream.capture->graph) {
     const auto capture = stream.capture;
     if (capture == nullptr) {
@@ -208,7 +208,7 @@ CaptureAnswer record_in_capture(Stream &stream, Operation operation) {
     return CaptureAnswer::ok;
 }
 
-// For a wait on the host, which no graph can hold.
+// For a wait on the host, which no graph can contain.
 template <class Stream> CaptureAnswer check_not_capturing(Stream &stream) {
     if (stream.capture == nullptr) {
         return CaptureAnswer::ok;
@@ -217,8 +217,8 @@ template <class Stream> CaptureAnswer check_not_capturing(Stream &stream) {
     return CaptureAnswer::unsupported;
 }
 
-// For a call that endangers the captures of this thread, or of any in the global mode. `graphs` are
-// pairs whose second is a graph.
+// For a call that endangers the captures of this thread, or of any thread in the global mode.
+// `graphs` are pairs whose second is a graph.
 template <class Graphs> CaptureAnswer check_capture_unsafe(const Graphs &graphs) {
     const CaptureMode mode = thread_capture_mode();
     CaptureAnswer answer = CaptureAnswer::ok;
@@ -238,8 +238,8 @@ template <class Graphs> CaptureAnswer check_capture_unsafe(const Graphs &graphs)
     return answer;
 }
 
-// For an operation on the default stream, which would have to wait for the captures of blocking
-// ones. `streams` are pairs whose second is a stream; `beside` says which are of the same device.
+// For an operation on the default stream, which would have to wait for captures on blocking
+// streams. `streams` are pairs whose second is a stream; `beside` tells streams of the same device.
 template <class Streams, class Stream, class Beside>
 CaptureAnswer check_implicit_order(const Streams &streams, const Stream &stream, Beside beside) {
     CaptureAnswer answer = CaptureAnswer::ok;
@@ -277,7 +277,7 @@ std::vector<Point> implicit_order(const Stream &stream,
     return points;
 }
 
-// A program's pointer to a mode, exchanged for this thread's. `Mode` is the vendor's.
+// Exchanges this thread's mode with the program's. `Mode` is the vendor's type.
 template <class Mode> CaptureAnswer exchange_capture_mode(Mode *mode) {
     if (mode == nullptr ||
         static_cast<unsigned>(*mode) > static_cast<unsigned>(CaptureMode::relaxed)) {

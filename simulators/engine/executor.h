@@ -1,5 +1,5 @@
-// Executors of kernels: the interface between the drivers, which know images and queues, and code
-// that runs a kernel. This is the host build of the same source (host_kernels.h), or for PTX its
+// Executors of kernels: the interface between drivers, which know images and queues, and code that
+// runs a kernel. An executor is the host build of the same source (host_kernels.h), or for PTX its
 // own instructions (../ptx/executor).
 #pragma once
 
@@ -26,7 +26,7 @@ struct KernelDescription {
     std::string entry;
     std::vector<ParameterLayout> parameters;
     uint32_t parameter_bytes = 0;
-    bool any_order = false; // the image lays parameters out as it likes, not as C does
+    bool any_order = false; // offsets of parameters do not follow C's rules
 };
 
 struct LaunchShape {
@@ -38,13 +38,13 @@ struct LaunchShape {
     uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
 };
 
-// How a kernel's device finds the addresses it is given.
+// Translates addresses given to a kernel for its device.
 class AddressMap {
   public:
     virtual ~AddressMap() = default;
-    // Never null: an address the device may not touch becomes one whose access faults.
+    // Never null: a forbidden address becomes an address whose access faults.
     virtual void *translate(uint64_t address) const = 0;
-    // All that the device may touch; null when this device does not tell.
+    // All memory the device may touch; null when the device does not list it.
     virtual std::shared_ptr<const Reach> reach() const { return nullptr; }
 };
 
@@ -52,13 +52,13 @@ class AddressMap {
 class Executable {
   public:
     virtual ~Executable() = default;
-    // The largest block it takes.
+    // The largest block that the kernel takes.
     virtual uint32_t max_threads() const = 0;
-    // Whether a parameter is known to be an address, and one the kernel may write to.
+    // Whether a parameter is known to be an address, and whether the kernel may write to it.
     virtual bool is_pointer(size_t) const { return false; }
     virtual bool may_write(size_t) const { return false; }
-    // Makes a launch ready; called with the scheduler's lock. What it returns runs all blocks and
-    // is called without the lock.
+    // Makes a launch ready; called with the scheduler's lock. The result runs all blocks, and is
+    // called without the lock.
     virtual std::function<Outcome()> prepare(const LaunchShape &shape,
                                              const std::vector<unsigned char> &parameters,
                                              const AddressMap &map) const = 0;
@@ -69,7 +69,7 @@ struct ExecutableVariable {
     uint64_t bytes;
 };
 
-// What stands behind one loaded module. Modules share nothing, as on a device.
+// Executors of one loaded module. Modules share nothing, as on a device.
 class ExecutableModule {
   public:
     virtual ~ExecutableModule() = default;

@@ -22,7 +22,7 @@ bool installed[NSIG];
 void on_fault(int number, siginfo_t *information, void *) {
     Frame *frame = current_frame;
     if (frame == nullptr) {
-        // Not ours: the earlier handler gets it when the instruction runs again.
+        // The fault is not ours: the instruction runs again, and the earlier handler gets it.
         sigaction(number, &previous_actions[number], nullptr);
         return;
     }
@@ -31,7 +31,7 @@ void on_fault(int number, siginfo_t *information, void *) {
     siglongjmp(frame->jump, 1);
 }
 
-// Before every run, because a program may install its own handlers (faulthandler does) at any time.
+// Installed before every run, because a program may set its own handlers (faulthandler does).
 void install() {
     for (const int number : faults) {
         struct sigaction present = {};
@@ -39,7 +39,8 @@ void install() {
         if ((present.sa_flags & SA_SIGINFO) != 0 && present.sa_sigaction == &on_fault) {
             continue;
         }
-        // Kept once: of two handlers that pass on to each other, neither would end the process.
+        // Kept once, because two handlers that call each other would never end the
+        // process.
         if (!installed[number]) {
             previous_actions[number] = present;
             installed[number] = true;

@@ -13,7 +13,7 @@ namespace sim {
 struct Outcome {
     Status status;
     uint64_t address;  // of the faulting access, where there is one
-    std::string words; // what the kernel did, as they follow its name
+    std::string words; // text about the kernel's action, behind its name
 };
 
 // The body must own nothing that needs unwinding: a fault leaves it by a jump.

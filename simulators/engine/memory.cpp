@@ -13,15 +13,15 @@ namespace sim {
 namespace {
 
 constexpr uint64_t page = 4096;
-// Addresses of a device without a capacity: memory of the program that it reaches.
+// Address range of a device without a capacity: it reaches memory of the program.
 constexpr uint64_t unlimited_span = uint64_t{1} << 36;
 constexpr size_t most_freed = 256;
-// What drivers promise at least. Allocations end at the end of a page, so that a kernel that runs
-// past one meets unmapped memory after at most this many bytes.
+// The least alignment that drivers promise. Allocations end at the end of a page, so a kernel that
+// runs past the end meets unmapped memory after at most this many bytes.
 constexpr uint64_t alignment = 256;
-// NaN in every float format and -1 in every integer: whoever reads it will notice.
+// NaN in every float format and -1 in every integer, so reads of it are noticeable.
 constexpr int pattern = 0xFF;
-// Beyond this the pattern would cost more than it finds.
+// Filling larger allocations would cost more than it finds.
 constexpr uint64_t largest_fill = uint64_t{64} << 20;
 
 uint64_t round_up(uint64_t value, uint64_t multiple) {
@@ -38,22 +38,22 @@ char *reserve_range(uint64_t bytes) {
     return range == MAP_FAILED ? nullptr : static_cast<char *>(range);
 }
 
-// Room for millions of small allocations, each of which takes two pages.
+// Space for millions of small allocations, each of which takes two pages.
 constexpr uint64_t least_span = uint64_t{1} << 35;
 
-// Addresses for a device: twice its memory, so that stale ones stay invalid for a while. Reserving
-// more would leave no room for the many drivers a test process opens.
+// Address range of a device: twice its memory, so that stale addresses stay invalid for a while. A
+// larger range would leave no addresses for the many drivers of a test process.
 uint64_t span_for(uint64_t capacity) {
     return capacity == UINT64_MAX ? unlimited_span
                                   : std::max(round_up(2 * capacity, page), least_span);
 }
 
-// What devices without addresses yet will need.
+// Bytes for devices that have no addresses yet.
 uint64_t waiting_bytes = 0;
 
 } // namespace
 
-// A window and how much of it devices have taken.
+// A window, and the part of it that devices have taken.
 struct DeviceMemory::Reservation {
     explicit Reservation(uint64_t for_bytes)
         : bytes(for_bytes), addresses(reserve_range(bytes)), view(reserve_range(bytes)) {}
@@ -98,7 +98,7 @@ bool DeviceMemory::open() {
     reservation_ = newest;
     newest->taken += span_;
     waiting_bytes -= span_;
-    // The first page is never handed out: an offset of zero is a bug worth seeing.
+    // The first page is never handed out, so that an offset from zero shows as a bug.
     next_ = page;
     return true;
 }
@@ -281,7 +281,7 @@ Status DeviceMemory::import(const SharedRange &range, uint64_t &address) {
         close(descriptor);
         return Status::illegal_address;
     }
-    // Both ends begin an allocation of so many bytes at the same offset in its pages.
+    // In both processes, an allocation of this size has the same offset in its first page.
     const uint64_t first = page_of(allocation.address);
     const uint64_t bytes = round_up(allocation.address + range.bytes, page) - first;
     allocation.view = view_ + (allocation.address - base_);

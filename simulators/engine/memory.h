@@ -21,9 +21,9 @@
 namespace sim {
 
 enum class AllocationState {
-    reserved, // has an address, no memory yet: a stream-ordered allocation not reached
+    reserved, // has an address, but no memory until its stream gets there
     live,
-    leaving, // its release is on the way: no new work may use it
+    leaving, // a release is queued: no new work may use it
 };
 
 struct Allocation {
@@ -31,23 +31,23 @@ struct Allocation {
     uint64_t bytes;
     AllocationState state;
     bool stream_ordered;
-    bool borrowed; // the memory behind it is somebody else's, at `view`
+    bool borrowed; // other code owns the memory behind it, at `view`
     bool imported; // borrowed from another process
     char *view;
-    uint64_t serial; // never reused, unlike the address
+    uint64_t serial; // never reused, unlike addresses
     const void *pool;
-    bool mapped;      // there is memory behind it
+    bool mapped;      // memory lies behind the address
     bool read_only;   // for kernels
     std::string name; // of a variable, for messages
 };
 
-// Freed memory, to name the old allocation of a stale address.
+// Freed memory, so that messages about stale addresses can name it.
 struct FreedRange {
     uint64_t address;
     uint64_t bytes;
 };
 
-// A variable of a module, by its offset in the module's area.
+// A variable of a module, at its offset in the module's area.
 struct AreaPart {
     std::string name;
     uint64_t offset;
@@ -55,14 +55,14 @@ struct AreaPart {
     bool read_only;
 };
 
-// Where device addresses lie and how far their view is from them.
+// A range of device addresses, and the distance from it to the view.
 struct Window {
     uint64_t base;
     uint64_t bytes;
     uint64_t delta;
 };
 
-// Where another process finds an allocation.
+// Place of an allocation's memory, for other processes.
 struct SharedRange {
     int32_t process;
     int32_t descriptor;
@@ -80,26 +80,26 @@ class DeviceMemory {
     uint64_t capacity() const { return capacity_; }
     uint64_t used() const { return used_; }
 
-    // Live ones that were asked for; borrowed memory is not counted.
+    // Number of live allocations; borrowed memory and areas' variables are not counted.
     size_t allocations() const;
 
-    // Gives an address without memory, and later memory to it, filled with a pattern.
+    // Reserves an address without memory; `commit` adds memory, filled with a pattern.
     Status reserve(uint64_t bytes, uint64_t &address);
     Status commit(uint64_t address);
     Status allocate(uint64_t bytes, uint64_t &address);
 
-    // A device address for host memory that outlives it: the variables of a kernel library.
+    // Gives a device address to host memory that outlives it: the variables of a kernel library.
     Status borrow(char *memory, uint64_t bytes, uint64_t &address);
 
-    // Memory filled with zeros for the variables of a module. Each is an allocation of its own to
-    // whoever looks one up; nothing else in the area is.
+    // Allocates zeroed memory for the variables of a module. Each variable becomes an allocation of
+    // its own; the rest of the area belongs to no allocation.
     Status allocate_area(uint64_t bytes, const std::vector<AreaPart> &parts, uint64_t &area);
     void release_area(uint64_t area);
 
     Status share(uint64_t address, SharedRange &range) const;
     Status import(const SharedRange &range, uint64_t &address);
 
-    // The memory returns to the system and the address faults from now on.
+    // Returns the memory to the system; the address faults from now on.
     void release(uint64_t address);
 
     // The allocation that holds all of address … address + bytes - 1; null when there is none.
@@ -109,19 +109,19 @@ class DeviceMemory {
     // True for every address this device ever hands out, allocated or not.
     bool covers(uint64_t address) const { return base_ != 0 && address - base_ < span_; }
 
-    // Where the engine finds an address; mapped there only while it is allocated.
+    // Host address of a device address. The page is mapped only while it is allocated.
     char *view(uint64_t address) const;
 
     const std::map<uint64_t, Allocation> &all() const { return allocations_; }
     const std::deque<FreedRange> &freed() const { return freed_; }
 
-    // Changes whenever `all` or `freed` do.
+    // Changes whenever `all` or `freed` change.
     uint64_t generation() const { return generation_; }
 
-    // The window of this device and the devices it shares with; zeros before the first allocation.
+    // The window that this device shares with others; zeros before the first allocation.
     Window window() const;
 
-    // The device address of an address in the view, to name a fault there; 0 for any other.
+    // The device address of an address in the view, to name a fault there; 0 for other addresses.
     uint64_t address_of(uint64_t viewed) const;
 
   private:

@@ -1,5 +1,5 @@
-// What kernels print: kept until the program waits for the device, as on hardware, where a device's
-// buffer is written out then. Thread-safe.
+// Output of kernels. It is kept until the program waits for the device, as on hardware, which
+// writes its buffer out then. Thread-safe.
 #pragma once
 
 #include <cstdint>

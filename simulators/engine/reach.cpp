@@ -17,7 +17,7 @@ void ReachBuilder::add(const DeviceMemory &memory) {
 }
 
 void ReachBuilder::add(const Allocation &allocation) {
-    // A release on the way leaves the memory to the work that was queued before it.
+    // While a release is queued, earlier work may still use the memory.
     if (allocation.mapped) {
         const uint64_t called =
             allocation.name.empty() ? name("allocation") : name("variable " + allocation.name);
@@ -44,7 +44,7 @@ void ReachBuilder::add(uint64_t address, uint64_t bytes, uint32_t state, uint64_
 }
 
 uint64_t ReachBuilder::name(const std::string &text) {
-    // The few kinds of memory share a name; only variables have their own.
+    // All memory of one kind shares a name; each variable has its own.
     const auto begin = reach_.names.rbegin();
     const auto end = begin + std::min<ptrdiff_t>(4, reach_.names.rend() - begin);
     const auto known = std::find(begin, end, text);

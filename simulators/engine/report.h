@@ -1,5 +1,5 @@
-// What a simulated driver has to say beyond its interface: texts for the person who reads
-// UHAL_SIM_REPORT, a file that is appended to, or `stderr`.
+// Messages of a simulated driver beyond its interface. They are appended to the file in
+// UHAL_SIM_REPORT, or written to `stderr`.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace sim {
 // Reads the destination of reports; an error of the setting goes to `complaint`.
 void start_reporting(std::string &complaint);
 
-// Where a reader of a short message finds the report, or what to set to get one; empty when it is
-// before his eyes.
+// Tells readers of a short message where the report is, or how to get one; empty if they see
+// it.
 std::string report_hint();
 
 // Appends a text of several lines at once, so that processes may share a file.

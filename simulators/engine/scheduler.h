@@ -39,18 +39,18 @@ class Scheduler {
     // Makes the work up to the points due and waits for it.
     void wait(Lock &lock, const std::vector<Point> &points);
 
-    // Whether the point is reached. If not, one step towards it becomes due: a program that polls
-    // gets there, one that does not cannot count on it.
+    // Whether the point is reached. If not, one step towards it becomes due, so that a program that
+    // polls reaches the point.
     bool poll(const Point &point);
 
-    // Makes due all that is queued on any queue: a task that runs waits for something of it, and
-    // does not know of which.
+    // Makes all queued work due, because a running task waits for some of it and does not know for
+    // which.
     void make_all_due();
 
-    // Points at the end of all queues of a device that have work left.
+    // Points at the ends of a device's queues that have unfinished work.
     std::vector<Point> pending(const Device &device) const;
 
-    // Orders of independent things that a device may choose between, as the schedule would.
+    // Chooses among independent items, as the schedule does.
     size_t choose(size_t count) { return schedule_.choose(count); }
 
   private:
@@ -72,9 +72,9 @@ class Scheduler {
     bool started_ = false;
     std::vector<std::shared_ptr<Queue>> active_; // with unfinished tasks, oldest first
     std::deque<std::shared_ptr<Queue>> to_call_back_;
-    unsigned running_ = 0;  // tasks being run, but for calls back
-    uint64_t changes_ = 0;  // how often one of them started or ended
-    bool watching_ = false; // a relief looks whether they stand still
+    unsigned running_ = 0;  // tasks in progress, without calls to the program
+    uint64_t changes_ = 0;  // count of their starts and ends
+    bool watching_ = false; // a relief thread watches whether they make progress
     unsigned reliefs_ = 0;
     unsigned idle_reliefs_ = 0;
     std::condition_variable work_due_;

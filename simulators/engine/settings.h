@@ -1,5 +1,5 @@
-// The UHAL_SIM_* environment variables, read once. A value that cannot be understood is a reason to
-// refuse to start, never a silent default: a test must not pass because it ran something else.
+// The UHAL_SIM_* environment variables, read once. An invalid value makes the driver refuse to
+// start. A silent default could let a test pass that ran something else.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Settings {
     // A list separated by `separator`; empty items are dropped.
     static std::vector<std::string> list(const std::string &name, char separator);
 
-    // A decimal number within bounds, `otherwise` when unset. What is wrong goes to `complaint`.
+    // A decimal number within bounds, `otherwise` when unset. Errors go to `complaint`.
     static uint64_t number(const std::string &name, uint64_t least, uint64_t most,
                            uint64_t otherwise, std::string &complaint);
 };

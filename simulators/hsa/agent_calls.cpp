@@ -90,7 +90,7 @@ uint64_t free_bytes(const Agent &agent) {
     return agent.device.memory.capacity() - agent.device.memory.used();
 }
 
-// For GPUs and CPUs; properties of GPUs alone are 0 for a CPU.
+// For GPUs and CPUs. A CPU has 0 for properties that only GPUs have.
 hsa_status_t amd_info(const Runtime &runtime, const Agent &agent, int attribute, void *value) {
     static constexpr Profile none = {};
     const Profile &profile = agent.gpu() ? *agent.profile : none;
@@ -146,7 +146,7 @@ hsa_status_t amd_info(const Runtime &runtime, const Agent &agent, int attribute,
     case HSA_AMD_AGENT_INFO_NEAREST_CPU:
         return answer(value, runtime.cpu().handle);
     case HSA_AMD_AGENT_INFO_MEMORY_PROPERTIES:
-        // The lowest bit: it shares the memory of a CPU.
+        // The lowest bit: the GPU shares the memory of a CPU.
         return answer(value, std::array<uint8_t, 8>{runtime.integrated && agent.gpu()});
     default:
         return HSA_STATUS_ERROR_INVALID_ARGUMENT;

@@ -11,7 +11,7 @@ using namespace hsa_sim;
 
 namespace {
 
-constexpr uint32_t kernarg_alignment = 16; // the real runtime's answer, whatever the metadata says
+constexpr uint32_t kernarg_alignment = 16; // as in the real runtime, whatever the metadata says
 
 template <class Body>
 hsa_status_t with_executable(const char *name, hsa_executable_t handle, Body body) {
@@ -182,8 +182,8 @@ hsa_status_t hsa_executable_get_symbol_by_name(hsa_executable_t executable, cons
                 return HSA_STATUS_ERROR_INVALID_ARGUMENT;
             }
             const Agent *device = agent == nullptr ? nullptr : call.runtime.find_agent(*agent);
-            // Without an agent only symbols of whole programs are found, and none are made any
-            // more.
+            // A lookup without an agent finds only symbols of whole programs, which compilers no
+            // longer make.
             for (const auto &one : found->symbols) {
                 if (one->name == name && one->agent == device) {
                     *symbol = one->handle;

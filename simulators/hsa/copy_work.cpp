@@ -11,7 +11,7 @@ namespace {
 
 using Finder = char *(*)(Runtime &, const Agent *, uint64_t, uint64_t);
 
-// Where an engine finds an address; null where it may not go.
+// Host address of memory for an engine; null where the engine may not access it.
 char *find_for_engine(Runtime &runtime, const Agent *engine, uint64_t address, uint64_t bytes) {
     const Range *range = runtime.ranges.find(address, bytes);
     if (range != nullptr && range->allows(*engine)) {
@@ -26,7 +26,7 @@ char *find_for_program(Runtime &runtime, const Agent *, uint64_t address, uint64
     if (range != nullptr) {
         return static_cast<char *>(runtime.ranges.view(*range, address));
     }
-    // A host pool's memory is known; a copy that leaves it is wrong, even into other known memory.
+    // Host pools are known memory: a copy must not leave them, even into other known memory.
     const bool unknown = runtime.ranges.find(address) == nullptr;
     return unknown && !runtime.ranges.device_only(address) ? reinterpret_cast<char *>(address)
                                                            : nullptr;

@@ -10,7 +10,7 @@ namespace {
 
 using sim::Schedule;
 
-// Longer waits than this many ticks, a century or so, have no end.
+// Waits of more than this many ticks, about a century, never end.
 constexpr uint64_t for_ever = UINT64_MAX / 64;
 
 std::chrono::nanoseconds duration_of(uint64_t ticks) {
@@ -67,7 +67,7 @@ void Processor::ring(const std::shared_ptr<Queue> &queue, uint64_t last) {
         raise_randomly();
     }
     serve_demands();
-    // Also when nothing is new: the packet may be one that the processor stands before.
+    // Also when no packet is new: the processor may be waiting for an incomplete packet.
     work_.notify_one();
 }
 
@@ -146,8 +146,8 @@ void Processor::demand_dependencies(const Packet &packet) {
     }
 }
 
-// What counts the signal down becomes due, now or when it is submitted. Done by `serve_demands`: a
-// chain of dependencies may be longer than a stack is deep.
+// Makes the signal's producers due, now or once they are submitted. `serve_demands` does it without
+// recursion, because a chain of dependencies may exceed the stack.
 void Processor::demand(Signal &signal) {
     if (!signal.demanded) {
         signal.demanded = true;
@@ -215,7 +215,7 @@ void Processor::poll(Signal &signal) {
 
 void Processor::poll(Queue &queue) {
     if (queue.written - queue.taken >= queue.abi->size) {
-        // More than the one packet needed: waking the other thread for each packet would be slow.
+        // Makes a quarter of the queue due: waking the other thread for each packet would be slow.
         raise(queue, queue.taken + queue.abi->size / 4);
         serve_demands();
     }

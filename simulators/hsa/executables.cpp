@@ -45,7 +45,7 @@ std::shared_ptr<Symbol> add_symbol(Runtime &runtime, const std::shared_ptr<Execu
     return symbol;
 }
 
-// Puts the descriptors of the kernels into device memory: their addresses stand for the kernels.
+// Puts the kernels' descriptors into device memory; a descriptor's address names its kernel.
 hsa_status_t add_kernels(Runtime &runtime, const std::shared_ptr<Executable> &executable,
                          LoadedObject &object) {
     const auto &kernels = object.image.kernels;

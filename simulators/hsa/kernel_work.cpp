@@ -11,8 +11,8 @@ namespace hsa_sim {
 
 namespace {
 
-// Where addresses lead that the agent may not use: each into a stretch of its own where nothing
-// is mapped, wide enough that indexing from it faults too.
+// Stands for addresses that the agent may not use. Each gets its own unmapped stretch, wide enough
+// that indexing from it faults too.
 constexpr uint64_t forbidden_stretch = uint64_t{1} << 36;
 constexpr uint64_t forbidden_stretches = 16;
 
@@ -29,7 +29,7 @@ uint64_t read_number(const std::vector<unsigned char> &block, const sim::HsacoAr
     return value;
 }
 
-// What a hidden argument must be for a packet; false when any value will do.
+// Value that a hidden argument must have for a packet; false when any value is valid.
 bool expected_hidden(const std::string &kind, const Queue &queue, const Symbol &kernel,
                      const hsa_kernel_dispatch_packet_t &packet, uint64_t &expected) {
     const auto grid = grid_of(packet);
@@ -49,7 +49,7 @@ bool expected_hidden(const std::string &kind, const Queue &queue, const Symbol &
     } else if (kind == "hidden_queue_ptr") {
         expected = reinterpret_cast<uint64_t>(queue.abi);
     } else {
-        // Services that this runtime does not offer, offsets of a grid, and padding.
+        // Arguments of services that are not simulated, grid offsets, and padding must be 0.
         expected = 0;
         return kind != "hidden_none" && kind != "hidden_private_base" &&
                kind != "hidden_shared_base";

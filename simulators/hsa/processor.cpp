@@ -14,10 +14,10 @@ namespace hsa_sim {
 
 namespace {
 
-// Kernels of one queue that a device has on it at once.
+// Most kernels of one queue that a device runs at once.
 constexpr size_t most_started = 32;
 
-// What a copy that failed leaves in its completion signal.
+// Value of a failed copy's completion signal.
 constexpr hsa_signal_value_t copy_failed = -1;
 
 std::string packet_words(const Queue &queue, const Refusal &refusal) {
@@ -94,7 +94,7 @@ bool Processor::satisfied(const Packet &packet) {
             continue;
         }
         const auto signal = runtime_.signals.find(handle);
-        // A stale handle lets it start, and then it is refused.
+        // A stale handle counts as met; the packet is refused when it starts.
         const bool met = signal == nullptr || signal->value == 0;
         any = any || met;
         waiting += met ? 0 : 1;
@@ -255,7 +255,7 @@ void Processor::complete(const std::shared_ptr<Signal> &signal, bool timed, bool
     signal->timed_copy = copy;
     signal->start = start;
     signal->end = std::max(now(), start + 1);
-    // Producers that have ended are no longer of interest.
+    // Drops the producers that have ended.
     auto &producers = signal->producers;
     producers.erase(std::remove_if(producers.begin(), producers.end(),
                                    [](const Producer &producer) {

@@ -1,12 +1,12 @@
-// Plays the packet processors and copy engines of all devices, on one thread, in an order that the
-// schedule picks among those the packets allow:
+// Plays the packet processors and copy engines of all devices on one thread. The schedule picks an
+// order among those that the packets allow:
 //
 //   * packets of a queue start in order; one with the barrier bit waits for all before it to end,
 //     and nothing starts behind a barrier packet before that has ended;
 //   * launched kernels that nothing orders run in any order, and so do copies.
 //
-// Schedules other than eager let work start only when it is due: when somebody waits for a signal
-// that it counts down, for one that depends on it, or for room in its queue. Callers hold the
+// Schedules other than eager start work only when it is due. Work is due when somebody waits for
+// its signal, for a signal that depends on it, or for space in its queue. Callers hold the
 // runtime's lock.
 #pragma once
 
@@ -34,28 +34,28 @@ class Processor {
     void ring(const std::shared_ptr<Queue> &queue, uint64_t last);
     void submit(const std::shared_ptr<Copy> &copy);
 
-    // Changes a signal's value and tells whoever waits for that.
+    // Changes a signal's value and wakes the threads that wait for the change.
     void set(Signal &signal, hsa_signal_value_t value);
     void add_handler(const std::shared_ptr<Signal> &signal, const SignalHandler &handler);
 
-    // Until the condition holds or the time, in ticks, is over; returns the value seen last.
+    // Waits until the condition holds or `timeout` ticks have passed; returns the last value seen.
     hsa_signal_value_t wait(Lock &lock, const std::shared_ptr<Signal> &signal,
                             hsa_signal_condition_t condition, hsa_signal_value_t compared,
                             uint64_t timeout);
 
-    // The program looked at a signal, or at the read index of a queue: a program that polls gets
-    // there, one step at a time.
+    // The program looked at a signal, or at the read index of a queue. Each look makes one step
+    // due, so that a program that polls makes progress.
     void poll(Signal &signal);
     void poll(Queue &queue);
 
     // Stops a queue for good and tells its program why.
     void fail(const std::shared_ptr<Queue> &queue, hsa_status_t status, const std::string &reason);
 
-    // Drops a queue and its pending packets; waits for the running one.
+    // Drops a queue and its pending packets; waits for the running packet.
     void remove(Lock &lock, const std::shared_ptr<Queue> &queue);
     void remove_all(Lock &lock);
 
-    // How often the thread has woken: it does so only when there is something new.
+    // How often the thread has woken. It wakes only for new work.
     uint64_t wakes() const { return wakes_; }
 
   private:
@@ -97,8 +97,8 @@ class Processor {
     uint64_t wakes_ = 0;
     std::vector<std::shared_ptr<Queue>> queues_;
     std::vector<std::shared_ptr<Copy>> copies_;
-    std::vector<Signal *> demands_;   // signals whose producers are to become due
-    const void *busy_with_ = nullptr; // the queue or copy that is worked on without the lock
+    std::vector<Signal *> demands_;   // signals whose producers must become due
+    const void *busy_with_ = nullptr; // the queue or copy in progress, without the lock
     std::condition_variable work_;
     std::condition_variable idle_;
 };

@@ -9,7 +9,7 @@
 namespace hsa_sim {
 
 struct Profile {
-    const char *target;  // with the features it usually runs with
+    const char *target;  // with the features that it usually has enabled
     const char *generic; // the family of processors it belongs to
     const char *product;
     uint32_t chip;
@@ -33,8 +33,8 @@ constexpr uint32_t max_private_bytes = 128 * 1024;
 constexpr uint32_t min_queue_packets = 64;
 constexpr uint32_t max_queue_packets = 131072;
 
-// The profile for `gfx90a` or `gfx90a:xnack+`, with the features it names set in `target`; null
-// when there is none, or when it does not have the feature.
+// The profile for `gfx90a` or `gfx90a:xnack+`, with the named features set in `target`. Null if
+// there is no such profile, or if it lacks a named feature.
 const Profile *find_profile(const std::string &text, sim::AmdTarget &target);
 
 // All names, for messages.

@@ -1,4 +1,4 @@
-// When packets and copies began and ended.
+// Start and end times of packets and copies.
 #include "call.h"
 
 using namespace hsa_sim;

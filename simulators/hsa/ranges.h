@@ -1,8 +1,8 @@
-// The memory a program got from the runtime, and the agents that may touch it.
+// The memory that a program got from the runtime, and the agents that may touch it.
 //
-// Memory of a GPU's pool has addresses that only devices can use; of a host pool, addresses that
-// both use; a locked stretch of the program's own memory has a second address, for devices. Not
-// thread-safe: callers hold the runtime's lock, except for accesses to live memory.
+// A GPU pool's memory has addresses that only devices can use; a host pool's addresses serve both.
+// Locked memory of the program has a second address, for devices. Not thread-safe: callers hold the
+// runtime's lock, except for accesses to live memory.
 #pragma once
 
 #include <map>
@@ -39,7 +39,7 @@ class Ranges {
                       const std::set<const Agent *> &agents, void **pointer);
     hsa_status_t unlock(uint64_t program);
 
-    // A variable of a loaded code object. Its memory is the caller's, and so is its end.
+    // A variable of a loaded code object. The caller owns its memory and removes the variable.
     void add_variable(Agent &owner, uint64_t address, uint64_t bytes);
     void remove_variable(uint64_t address) { variables_ -= ranges_.erase(address); }
 
@@ -59,15 +59,15 @@ class Ranges {
     size_t locked() const { return locked_.size(); }
     void clear();
 
-    // Whose device addresses there are, for `device_only`.
+    // The memories whose addresses `device_only` checks.
     std::vector<const sim::DeviceMemory *> devices;
 
   private:
     std::map<uint64_t, Range> ranges_;         // by address
-    std::multimap<uint64_t, uint64_t> locked_; // the program's address to the devices'
+    std::multimap<uint64_t, uint64_t> locked_; // devices' addresses by the program's address
     size_t variables_ = 0;
     sim::HostMemory host_;
-    sim::DeviceMemory window_{UINT64_MAX}; // devices' addresses of locked memory
+    sim::DeviceMemory window_{UINT64_MAX}; // addresses of locked memory, for devices
 };
 
 } // namespace hsa_sim

@@ -97,7 +97,7 @@ void Runtime::add_gpus() {
     }
 }
 
-// A GPU that others are linked to has memory that they share as it changes.
+// A GPU with links to other GPUs also has fine-grained memory.
 void Runtime::add_memory_of(Agent &gpu, uint64_t bytes, bool linked) {
     if (linked) {
         add_pool(gpu, HSA_AMD_SEGMENT_GLOBAL, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED, bytes);

@@ -1,6 +1,6 @@
-// PTX that travels inside a cubin. A compiler was asked for machine code, which nothing here can
-// execute; the text it was made from goes along in a section of its own, and the rest of the
-// file stays the compiler's.
+// PTX that travels inside a cubin. Nothing here can execute the machine code that a compiler was
+// asked for. The source text is added in a section of its own, and the rest of the file is
+// unchanged.
 #pragma once
 
 #include <string>
@@ -11,17 +11,17 @@
 namespace sim {
 
 struct AttachedPtx {
-    std::vector<std::string> texts; // one for each part that was linked
-    std::string problem;            // why there is no text of some part; empty otherwise
+    std::vector<std::string> texts; // one for each linked part
+    std::string problem;            // reason why a part has no text; empty otherwise
 };
 
-// The cubin with the texts in it; empty when the bytes are no ELF file.
+// Returns the cubin with the texts added; empty when the bytes are no ELF file.
 std::vector<unsigned char> attach_ptx(const Bytes &cubin, const AttachedPtx &attached);
 
 // False when nothing is attached.
 bool read_attached_ptx(const Bytes &cubin, AttachedPtx &attached);
 
-// The cubin as the compiler made it.
+// Returns the cubin as the compiler made it.
 std::vector<unsigned char> without_attached_ptx(const Bytes &cubin);
 
 } // namespace sim

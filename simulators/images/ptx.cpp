@@ -275,7 +275,7 @@ class Reader {
         return static_cast<uint32_t>(std::min<uint64_t>(threads, UINT32_MAX));
     }
 
-    // Returns the shared memory the body declares or names.
+    // Skips the body; returns the bytes of shared memory that it declares or names.
     uint64_t read_body() {
         uint64_t shared = 0;
         unsigned depth = 0;

@@ -14,10 +14,10 @@ namespace {
 // A statement at the level of the module, with the blanks and comments before it.
 struct Statement {
     std::string text;
-    std::string name; // of the symbol; empty where it is about none
+    std::string name; // of the symbol; empty if the statement has none
     bool external = false;
     bool weak = false;
-    bool shown = false; // to other modules
+    bool shown = false; // visible to other modules
     bool defines = false;
 };
 
@@ -82,7 +82,7 @@ bool is_space(std::string_view word) {
     return word == ".global" || word == ".const" || word == ".shared";
 }
 
-// What a statement is about, from its words up to the body or the initial value.
+// Finds the symbol and linkage of a statement, from its words before the body or initial value.
 void describe(const std::vector<std::string> &words, bool has_body, Statement &statement) {
     bool function = false;
     bool variable = false;
@@ -156,7 +156,7 @@ class Splitter {
         }
     }
 
-    // These have no semicolon.
+    // These directives have no semicolon.
     static bool ends_with_line(const std::string &word) {
         return word == ".version" || word == ".target" || word == ".address_size" ||
                word == ".file" || word == "@" || word == ".loc";
@@ -201,7 +201,7 @@ class Splitter {
     bool initialized_ = false;
 };
 
-// The text with symbols renamed, and numbers of source files moved up.
+// Renames the text's symbols, and adds an offset to its numbers of source files.
 std::string rewritten(const std::string &text, const std::map<std::string, std::string> &names,
                       unsigned first_file) {
     std::string result;
@@ -212,7 +212,7 @@ std::string rewritten(const std::string &text, const std::map<std::string, std::
         if (piece[0] == '\n') {
             in_location = false;
         }
-        // What follows ", function_name" refers to sections that are dropped.
+        // The text after ", function_name" refers to sections that are dropped.
         if (in_location && piece == ",") {
             while (!piece.empty() && piece[0] != '\n') {
                 piece = scanner.next();
@@ -329,12 +329,13 @@ class Linker {
         }
         const auto found = definitions_.find(statement.name);
         if (found == definitions_.end()) {
-            // Declared only: by the device's own library, or as shared memory given at the launch.
+            // Only declared: defined by the device library, or shared memory sized at
+            // launch.
             return written_.insert(statement.name).second ? statement.text + "\n" : "";
         }
         const bool function = is_function(*found->second);
         if (&statement == found->second || (!function && !statement.defines)) {
-            // A variable is needed before it is used, so it moves to where it is declared first.
+            // A variable is needed before its use, so it moves to its first declaration.
             return written_.insert(statement.name).second ? found->second->text + "\n" : "";
         }
         if (statement.defines) {

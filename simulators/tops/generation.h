@@ -1,9 +1,9 @@
-// Which generation of TopsRuntime a library plays. Each library links its own answers.
+// Generation of TopsRuntime that a library plays. Each library links its own definitions.
 #pragma once
 
 namespace tops_sim {
 
-// What topsRuntimeGetVersion says: 1000 * major + 10 * minor.
+// Result of topsRuntimeGetVersion: 1000 * major + 10 * minor.
 int runtime_version();
 
 // The newer library's topsDeviceProp_t is larger than the published one.

@@ -14,7 +14,7 @@ struct LaunchOptions {
     unsigned sub_threads[3] = {1, 1, 1};
 };
 
-// What the configuration says, in whichever form this library reads it.
+// Content of the configuration, in the form that this library reads.
 struct Configuration {
     sim::LaunchShape shape;
     LaunchOptions options;
@@ -69,7 +69,7 @@ topsError_t launch(Call &call, topsFunction_t handle, const Configuration &wante
     if (result != topsSuccess) {
         return result;
     }
-    // Kernels see the threads of a SIP as the third axis that blocks do not have.
+    // Kernels see the threads of a SIP as a third axis, which blocks do not have.
     operation.kernel->shape.block[2] *= wanted.options.sub_threads[0] *
                                         wanted.options.sub_threads[1] *
                                         wanted.options.sub_threads[2];

@@ -10,7 +10,7 @@ constexpr unsigned host_flags =
     topsHostMallocPortable | topsHostMallocMapped | topsHostMallocWriteCombined;
 constexpr unsigned register_flags = topsHostMallocPortable | topsHostMallocMapped;
 
-// A pointer to nothing usable is still a pointer, and not null: the header says so.
+// The header says that a pointer to no bytes is not null either.
 uint64_t at_least_a_byte(size_t bytes) {
     return bytes == 0 ? 1 : bytes;
 }

@@ -41,12 +41,12 @@ struct Stream {
     std::shared_ptr<sim::Queue> queue;
     std::shared_ptr<Capture> capture; // null when the stream is not capturing
     bool capture_origin = false;
-    std::vector<size_t> capture_ends; // steps the next captured operation comes after
-    size_t limit_clusters = 0;        // of its launches; 0: none set
+    std::vector<size_t> capture_ends; // predecessors of the next captured operation
+    size_t limit_clusters = 0;        // for its launches; 0: none set
     size_t limit_sips = 0;
 };
 
-// When an event's latest record was reached.
+// Time at which an event's latest record was reached.
 struct Stamp {
     bool reached = false;
     int64_t nanoseconds = 0;
@@ -56,7 +56,7 @@ struct Event {
     topsEvent_t handle = nullptr;
     unsigned flags = 0;
     DeviceState *device = nullptr;
-    std::vector<sim::Point> points; // all of them make the latest record; none: never recorded
+    std::vector<sim::Point> points; // all of them make up the latest record; none: never recorded
     std::shared_ptr<Stamp> stamp;
     std::shared_ptr<Capture> capture; // the latest record was captured, not queued
     std::vector<size_t> capture_ends;
@@ -86,7 +86,7 @@ struct KernelCall {
 };
 
 struct Operation {
-    std::function<sim::Status()> work; // of everything but kernels
+    std::function<sim::Status()> work; // for everything but kernels
     std::shared_ptr<KernelCall> kernel;
     bool calls_back = false;
 };
@@ -98,7 +98,7 @@ struct GraphStep {
 
 struct Graph {
     topsGraph_t handle = nullptr;
-    std::vector<GraphStep> steps; // each comes after earlier ones only
+    std::vector<GraphStep> steps; // each comes after earlier steps only
     std::weak_ptr<Capture> capture;
 };
 
@@ -106,7 +106,7 @@ struct GraphExec {
     topsGraphExec_t handle = nullptr;
     DeviceState *device = nullptr;
     std::vector<GraphStep> steps;
-    sim::Point last_launch; // launches of one executable graph follow each other
+    sim::Point last_launch; // orders launches of one executable graph
 };
 
 struct Capture : sim::CaptureState<Stream, Graph> {};
@@ -125,7 +125,7 @@ struct DeviceState {
     std::shared_ptr<Pool> pool;
     std::shared_ptr<Stream> null_stream;
     std::map<std::thread::id, std::shared_ptr<Stream>> per_thread;
-    std::vector<std::shared_ptr<sim::Queue>> blocking; // what the null stream waits for
+    std::vector<std::shared_ptr<sim::Queue>> blocking; // queues that the null stream waits for
 };
 
 } // namespace tops_sim

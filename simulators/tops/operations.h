@@ -1,4 +1,4 @@
-// Puts operations on streams: in what order they run, or into which graph they are recorded.
+// Puts operations on streams: orders them, or records them into a graph.
 #pragma once
 
 #include "call.h"
@@ -8,27 +8,27 @@ namespace tops_sim {
 // The stream a handle names for this thread and the current device; null for a stale handle.
 std::shared_ptr<Stream> stream_of(Call &call, topsStream_t handle);
 
-// stream_of, but null also for a stream of another device: work goes to the current one's only.
+// Like stream_of, but null also for a stream of another device, which cannot take work.
 std::shared_ptr<Stream> own_stream_of(Call &call, topsStream_t handle);
 
 // Queues the operation, or records it when the stream is capturing.
 topsError_t enqueue(Call &call, Stream &stream, Operation operation,
                     std::vector<sim::Point> after = {});
 
-// Everything a wait for this stream waits for: for the null stream, the blocking ones too.
+// The points that a wait for this stream covers: for the null stream, blocking streams too.
 std::vector<sim::Point> ends_of(const Stream &stream);
 
-// Waits, then answers with the fault of the current device if there is one.
+// Waits, then returns the fault of the current device if there is one.
 topsError_t wait_for(Call &call, const std::vector<sim::Point> &points);
 
-// The error for a call that may not be made now because this thread, or in the global mode any,
-// is capturing; such a call spoils the captures it endangers. topsSuccess when it may be made.
+// The error for a call that is forbidden while this thread (in global mode, any thread) captures.
+// Such a call spoils the captures it endangers. topsSuccess when the call is allowed.
 topsError_t check_capture_unsafe(Call &call);
 
-// The error for waiting on a stream that is capturing, which spoils the capture.
+// The error for a wait on a capturing stream, which spoils the capture.
 topsError_t check_not_capturing(Stream &stream);
 
-// What a rule of captures answered, in TopsRuntime's words.
+// Converts the answer of a capture rule to TopsRuntime's result.
 topsError_t to_result(sim::CaptureAnswer answer);
 
 } // namespace tops_sim

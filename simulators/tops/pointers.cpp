@@ -6,7 +6,7 @@ namespace tops_sim {
 
 namespace {
 
-// Addresses differ from handles by a bit no process has: taken for the other, either faults.
+// Addresses differ from handles by a bit that no process address has, so a mix-up faults.
 constexpr uint64_t address_bit = uint64_t{1} << 62;
 
 } // namespace
@@ -53,7 +53,7 @@ using namespace tops_sim;
 
 namespace {
 
-// What is at a pointer, from every device's point of view.
+// Everything at a pointer, from every device's point of view.
 struct Found {
     const sim::Allocation *allocation = nullptr;
     const DeviceState *device = nullptr;

@@ -9,11 +9,11 @@ namespace tops_sim {
 struct Readings {
     explicit Readings(std::string &complaint);
 
-    // Bytes of the configuration of topsModuleLaunchKernelEx: is localSmemBytes a size_t?
+    // Bytes of topsModuleLaunchKernelEx's configuration: they depend on the type of localSmemBytes.
     unsigned launch_config = 72;
-    // Where the newer library's sipCount went: behind everything, or into the middle.
+    // Place of the newer library's sipCount: at the structure's end, or in the middle.
     bool properties_grew_in_the_middle = false;
-    // The SIPs of a cluster as topsDeviceProp_t tells them: the header says 0, Ubridge read 12.
+    // Whether topsDeviceProp_t has the SIPs of a cluster: the header says 0, Ubridge read 12.
     bool properties_tell_sips = true;
     // Whether kernelParams works; the published header calls it unimplemented.
     bool takes_kernel_parameters = true;
@@ -25,12 +25,12 @@ struct Readings {
     bool faults_stay = true;
     // Whether a bundle of several images loads the device's image, or just the first.
     bool chooses_in_bundles = true;
-    // Whether streams allocate.
+    // Whether memory can be allocated and freed in stream order.
     bool allocates_in_order = true;
     // Whether every attribute of a pointer is written as 8 bytes.
     bool wide_attributes = false;
     unsigned sips = 0;          // of a cluster, instead of the profile's
-    unsigned block_threads = 0; // that a block may have, instead of the SIPs of a cluster
+    unsigned block_threads = 0; // threads of a block, instead of the SIPs of a cluster
 };
 
 } // namespace tops_sim

@@ -1,4 +1,4 @@
-// Stands in for what translates PTX: every kernel is found, and does nothing.
+// Replaces the translation of PTX: every kernel is found and does nothing.
 #include "../../ptx/executor/kernels.h"
 #include "../kernels/nothing.h"
 

@@ -14,7 +14,7 @@ using null_driver::counts;
 namespace {
 
 struct Queue {
-    hsa_queue_t abi; // first: the program's pointer is ours
+    hsa_queue_t abi; // first, so the program's pointer is also a Queue's
     uint64_t written;
     uint64_t taken;
 };
@@ -44,7 +44,7 @@ void count_down(hsa_signal_t handle) {
     }
 }
 
-// Takes the packets up to an index. Totals go to memory once, not for each packet.
+// Takes the packets up to an index. Totals are written once, not for each packet.
 void take(Queue &queue, uint64_t last) {
     Packet *const slots = static_cast<Packet *>(queue.abi.base_address);
     const uint64_t mask = queue.abi.size - 1; // sizes are powers of two
@@ -149,7 +149,7 @@ void hsa_signal_store_screlease(hsa_signal_t signal, hsa_signal_value_t value) {
     store(signal, value);
 }
 
-// Whatever was announced is done, so there is nothing to wait for.
+// Announced packets are done at once, so there is nothing to wait for.
 hsa_signal_value_t hsa_signal_wait_scacquire(hsa_signal_t signal, hsa_signal_condition_t,
                                              hsa_signal_value_t, uint64_t, hsa_wait_state_t) {
     counts.waits += 1;

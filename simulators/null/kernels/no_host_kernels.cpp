@@ -1,4 +1,4 @@
-// Stands in for what finds host builds of kernels: every one is found, and does nothing.
+// Replaces the search for host builds of kernels: every kernel is found and does nothing.
 #include "nothing.h"
 
 namespace sim {

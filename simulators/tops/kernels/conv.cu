@@ -7,7 +7,7 @@ namespace {
 constexpr u64 most_input_bytes = u64{60} << 20;
 constexpr u64 most_kernel_elements = 4096;
 
-/* Whether position `at`, counted with the padding, lies in an axis of `length`; moves it there. */
+/* Whether position `at`, counted with padding, lies in an axis; subtracts the padding. */
 bool inside(u64 &at, u64 padding, u64 length) {
     const bool there = at >= padding && at < length + padding;
     at -= padding;
@@ -24,7 +24,7 @@ void conv1d(const Sips &sips, u64 l_out, u64 stride, u64 padding, u64 dilation, 
     if (!fits) {
         return;
     }
-    // The SIPs of the first block alone find the input in their L2.
+    // Only the first block's SIPs find the input in their L2.
     const bool loaded = sips.first == 0;
     each_element(sips, results, [&](u64 i) {
         const u64 l = i % l_out, c_out = i / l_out % k_shape[0], b = i / l_out / k_shape[0];

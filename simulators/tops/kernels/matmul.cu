@@ -24,7 +24,7 @@ struct Tile {
     i64 batch, row, column;
 };
 
-/* Accumulates one tile of the product in f32, tile after tile of k. */
+/* Accumulates one tile of the product in f32, over all tiles of k. */
 template <class T, class Weight>
 void product(const T *a, T *out, const Shape &shape, const Tile &tile, const Weight &weight) {
     const i64 rows = shape.m - tile.row < shape.sip_m ? shape.m - tile.row : shape.sip_m;
@@ -53,7 +53,7 @@ void product(const T *a, T *out, const Shape &shape, const Tile &tile, const Wei
 
 template <class T, class Weight>
 void multiply(const Sips &sips, const T *a, T *out, const Shape &shape, const Weight &weight) {
-    // Sizes of zero divide by zero here as they do there.
+    // Sizes of zero divide by zero, as in Ubridge's own kernels.
     const i64 row_tiles = shape.m / shape.sip_m + (shape.m % shape.sip_m > 0);
     const i64 column_tiles = shape.n / shape.sip_n + (shape.n % shape.sip_n > 0);
     const i64 steps = shape.k / shape.sip_k;

@@ -49,8 +49,8 @@ void scale_and_minimum(u64 group, const u8 *packed, u8 &scale, u8 &minimum) {
     }
 }
 
-/* Both halves of 64 values get the first one's minimum. In f32 the second 128 values of a block are
- * the first ones again. */
+/* Both halves of 64 values use the first half's minimum. In f32 the second 128 values of a block
+ * repeat the first 128. */
 template <class T> void dequantize_4k(const Sips &sips, const i8 *in, T *out, u64 numel) {
     const u64 blocks = (numel + block_4k - 1) / block_4k;
     const u8 *headers = reinterpret_cast<const u8 *>(in);
