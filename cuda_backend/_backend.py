@@ -88,7 +88,8 @@ _LARGE_PARAMETERS_CAPABILITY = (7, 0)
 _LARGE_PARAMETER_BYTES = 32764
 _SMALL_PARAMETER_BYTES = 4096
 _PORTABLE_CLUSTER_BLOCKS = 8
-"""Blocks of a cluster that every device with clusters takes (Programming Guide, "Clusters")."""
+"""Blocks per cluster, supported by every device with clusters (Programming Guide,
+"Clusters")."""
 
 
 class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
@@ -109,7 +110,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
     )
 
     def __init__(self, search: LibrarySearch) -> None:
-        """Take over an opened library and initialise it. `open` is the way in."""
+        """Initialise an opened library and own it. Callers use `open`."""
         self._library = DriverLibrary(search, self._fail)
         self._adapters = SlotAdapters(Path(__file__).resolve().parent, self.name)
         self._library.cuInit(0)
@@ -159,7 +160,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
         return self._contexts[ordinal]
 
     def release_device_context(self, ordinal: int, token: int) -> None:
-        """Give the primary context back; it lives on while other libraries hold it."""
+        """Release the primary context; it exists while other libraries retain it."""
         self._library.cuDevicePrimaryCtxRelease_v2(self._device(ordinal))
 
     def device_name(self, ordinal: int) -> str:
@@ -169,7 +170,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
         return name.value.decode("utf-8", "replace")
 
     def device_uuid(self, ordinal: int) -> str:
-        """Return the device's identifier; of a MIG instance its own."""
+        """Return the identifier of the device or MIG instance."""
         found = header().ctype("CUuuid")()
         self._library.cuDeviceGetUuid_v2(found, self._device(ordinal))
         return str(uuid.UUID(bytes=bytes(found)))
@@ -209,7 +210,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
-        """Return every attribute this driver knows of those in abi.h, and the PCI address."""
+        """Return every attribute in abi.h that this driver knows, and the PCI address."""
         ask = self._library.unchecked("cuDeviceGetAttribute")
         device = self._device(ordinal)
         value = ctypes.c_int()

@@ -2,7 +2,7 @@
 # its answer for a name or a numpy dtype is cached.
 
 cdef dict elements = {}         # str or numpy.dtype → Element
-cdef list element_dtypes = []   # Elements, one a uhal.dtypes.DType
+cdef list element_dtypes = []   # Elements, one per uhal.dtypes.DType
 
 
 @cython.final
@@ -18,7 +18,7 @@ cdef class Element:
 cdef Element element_of(object given):
     """The element type `given` names; ArgumentTypeError when it names none."""
     cdef Element element
-    # both are hashed by value; a class derived from str may hash as it likes and is asked each time
+    # both hash by value; a class derived from str may not, so its answer is not cached
     cdef bint lasting = PyUnicode_CheckExact(given) or _cnumpy.PyArray_DescrCheck(given)
     if lasting:
         found = elements.get(given)

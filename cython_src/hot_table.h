@@ -17,7 +17,7 @@
 
 typedef void (*uhal_host_function)(void *user_data);
 
-/* Whether a wait goes on; 0: it does not. */
+/* Returns whether to continue a wait; 0: stop. */
 typedef int (*uhal_go_on)(void *user_data);
 
 /* One kernel parameter as prepare_function receives it. */
@@ -101,7 +101,7 @@ struct uhal_launch_config {
     SLOT(required, event_destroy, (void *event))                                                   \
     SLOT(required, event_record, (void *event, void *stream))                                      \
     SLOT(required, event_synchronize, (void *event))                                               \
-    /* What stream_synchronize_while is to stream_synchronize. */                                  \
+    /* The counterpart of stream_synchronize_while for events. */                                  \
     SLOT(optional, event_synchronize_while, (void *event, uhal_go_on go_on, void *user_data))      \
     SLOT(required, event_query, (void *event))                                                     \
     SLOT(required, event_elapsed, (float *milliseconds, void *start, void *end))                   \

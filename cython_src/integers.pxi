@@ -1,8 +1,8 @@
-# Integers that callers give: read whole, so that one of any size is refused in words.
+# Reads callers' integers of any size, so that an error can name a value that is too large.
 
 
 cdef object read_index(str role, object value):
-    """An int of Python's or numpy's, of any size; bool is none."""
+    """A Python or numpy int of any size; bool does not count."""
     if not isinstance(value, (bool, _numpy.bool_)):
         try:
             return _operator.index(value)

@@ -87,8 +87,8 @@ FUNCTION_OF_SLOT = {
 
 _FOLDER = Path(__file__).resolve().parent
 _BLOCK_FOR_ELEMENTS = 1024
-# A block is run by one thread: some blocks per core even out, many more only cost. With this many
-# at least, the runtime can tell a short launch from a long one by the number of its blocks.
+# One thread runs a block: a few blocks per core balance the load, many more only add cost. From
+# this number on, the runtime can tell a short launch from a long one by the number of its blocks.
 _BLOCKS_PER_CORE = 8
 _BLOCKS = 128
 _ENTRY_BYTES = 128
@@ -103,7 +103,7 @@ class HostBackend(OwnGraphVerbs):
     graph_names = own_graph_names("uhalHost")
 
     def __init__(self, library: Library) -> None:
-        """Take over an opened library. `open` is the way in."""
+        """Own an opened library. Callers use `open`."""
         self._library = library
         constants = library.header.constants
         self._hot_table = HotTable(

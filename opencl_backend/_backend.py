@@ -73,7 +73,7 @@ class OpenClBackend(ModuleVerbs, Backend):
     stream_refusal = "a queue of OpenCL comes in by Stream.from_handle(its address)"
 
     def __init__(self, search: LibrarySearch) -> None:
-        """Take over an opened library. `open` is the way in."""
+        """Own an opened library. Callers use `open`."""
         self._runtime = open_runtime(self._fail)
         self._library = bind(search, self._fail)
         self._found = _devices.look(self._library)

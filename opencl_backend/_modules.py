@@ -1,7 +1,7 @@
 """The verbs about modules and functions.
 
-Loading a module reads it. A kernel is cut out (`uhal.images.spirv_slices`), built and made when it
-is asked for.
+Loading a module reads it. A kernel is cut out (`uhal.images.spirv_slices`), and built on first
+use.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ModuleVerbs(Backend):
         self._handles = itertools.count(1)
 
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
-        """Read a module, and see that the device takes its kind."""
+        """Read a module, and check that the device supports its format."""
         opened = self.opened(ordinal)
         what = "the image" if path is None else path.name
         if _source.is_source(image):
@@ -202,7 +202,7 @@ class ModuleVerbs(Backend):
         entry = module.kernels[name]
         device = module.opened.device
         what = f"{module.what}, kernel {entry.name!r}"
-        # Before the driver is asked, in words of ours.
+        # Checked before the driver does, for a clearer message.
         native = _native_arguments(module.spirv, entry, what)
         cut = module.cutter.cut(entry) if not module.cutter.whole else _uncut(module.spirv)
         image = _fitted(cut, device, what)

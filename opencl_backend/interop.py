@@ -3,13 +3,13 @@
     import pyopencl
     context = pyopencl.Context.from_int_ptr(interop.context(device))
 
-Memory, queues and programs of OpenCL belong to a context, so there is one for both: uhal's. What
-goes in from there needs no door of its own but for programs: a queue is
-`uhal.Stream.from_handle(queue.int_ptr, owner=queue)`, an allocation of shared virtual memory
-`uhal.DeviceBuffer.from_raw(address, size, dtype, owner=allocation)`.
+OpenCL's memory, queues and programs belong to a context, so both libraries use uhal's context.
+To pass a queue to uhal, call `uhal.Stream.from_handle(queue.int_ptr, owner=queue)`. For shared
+virtual memory, call `uhal.DeviceBuffer.from_raw(address, size, dtype, owner=allocation)`. Only
+programs need a function of this module: `image`.
 
-A handle is an `int` and borrowed: whoever keeps it retains it (`from_int_ptr` does) or keeps the
-object it is of. Any thread may call everything.
+A handle is a borrowed `int`: to keep it, retain it (`from_int_ptr` does) or keep the object that
+owns it. Any thread may call every function.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def program(function: Function) -> int:
 def memory(buffer: DeviceBuffer) -> ctypes.Array[ctypes.c_ubyte]:
     """Return the buffer's memory as something with an address, for `pyopencl.SVM(…)`.
 
-    Also as `hostbuf` of a `pyopencl.Buffer` with `USE_HOST_PTR`. It keeps the buffer. The host may
-    look into it only on a CPU. Raises `ArgumentValueError` for memory of the kind `buffer-address`,
+    Also as `hostbuf` of a `pyopencl.Buffer` with `USE_HOST_PTR`. The result keeps the buffer. The
+    host may read it only on a CPU. Raises `ArgumentValueError` for memory of the kind
+    `buffer-address`,
     whose addresses are the device's own.
     """
     if not isinstance(buffer, DeviceBuffer):

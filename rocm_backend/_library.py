@@ -1,4 +1,4 @@
-"""libhsa-runtime64: where it is looked for, its functions as abi.h declares them, its one start."""
+"""libhsa-runtime64: its search path, its functions as in abi.h, its initialisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory pools: which of an agent's are for what. By their flags, never by their position."""
+"""Chooses an agent's memory pools by their flags, never by their position."""
 
 from __future__ import annotations
 

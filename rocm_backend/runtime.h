@@ -84,7 +84,7 @@ typedef enum uhalHsaKind {
     UHAL_HSA_KIND_GRAPH_EXEC = 6
 } uhalHsaKind;
 
-/* What holds for every device. `agents` are all GPUs, open or not: pinned memory is theirs too. */
+/* Settings of every device. `agents` are all GPUs, open or not: each can access pinned memory. */
 typedef struct uhalHsaSettings {
     uint64_t timestamp_frequency; /* ticks a second */
     uint64_t deadline_ns;         /* longest wait of the host; 0: no limit */
@@ -96,7 +96,7 @@ typedef struct uhalHsaSettings {
 /* A GPU, and the pools to allocate from, by their handles. */
 typedef struct uhalHsaDeviceInfo {
     uint64_t agent;
-    uint64_t host_agent; /* the CPU that its copies from and to the host name */
+    uint64_t host_agent; /* the CPU agent named in copies from and to the host */
     uint64_t device_pool;
     uint64_t pinned_pool; /* host memory that the device accesses directly */
     uint64_t kernarg_pool;
@@ -112,13 +112,13 @@ typedef struct uhalHsaParameter {
     uint32_t is_pointer;
 } uhalHsaParameter;
 
-/* One that the launcher fills; `kind` is the metadata's word, such as hidden_block_count_x. */
+/* An argument that the launcher fills; `kind` is its metadata name: hidden_block_count_x. */
 typedef struct uhalHsaHidden {
     const char *kind;
     uint32_t offset;
 } uhalHsaHidden;
 
-/* A kernel as its metadata tells it. Everything is copied. */
+/* A kernel's metadata. Everything is copied. */
 typedef struct uhalHsaKernelInfo {
     const char *name;
     const char *symbol;
@@ -131,7 +131,7 @@ typedef struct uhalHsaKernelInfo {
     uint32_t private_bytes;
     uint32_t max_block_threads;
     uint32_t vector_registers; /* 0: not told */
-    uint32_t foreign;          /* 1: it takes arguments that no caller here can give */
+    uint32_t foreign;          /* 1: it has arguments that callers cannot give here */
 } uhalHsaKernelInfo;
 
 /* Process and devices. `functions` has an address for each name that uhalHsaFunctionName counts
@@ -191,7 +191,7 @@ uhalHsaResult uhalHsaMemsetD32Async(uint64_t destination, unsigned int value, si
 uhalHsaResult uhalHsaStreamCreate(void **stream, unsigned int flags, int priority);
 uhalHsaResult uhalHsaStreamDestroy(void *stream);
 uhalHsaResult uhalHsaStreamSynchronize(void *stream);
-/* The two that end in While ask every 20 ms whether to go on waiting: 0 ends them with NOT_READY. */
+/* Functions that end in While ask every 20 ms whether to continue; 0 ends them with NOT_READY. */
 uhalHsaResult uhalHsaStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data);
 uhalHsaResult uhalHsaStreamQuery(void *stream);
 uhalHsaResult uhalHsaStreamWaitEvent(void *stream, void *event, unsigned int flags);
@@ -219,7 +219,7 @@ uhalHsaResult uhalHsaEventElapsedTime(float *milliseconds, void *start, void *en
 uhalHsaResult uhalHsaStreamBeginCapture(void *stream, int mode);
 uhalHsaResult uhalHsaStreamEndCapture(void *stream, void **graph);
 uhalHsaResult uhalHsaStreamIsCapturing(void *stream, int *status);
-/* What was wrong with the capture this thread was refused something of last. */
+/* The reason for this thread's last refused call on a capture. */
 uhalHsaResult uhalHsaCaptureText(char *text, size_t bytes);
 /* The kernels in the order they were launched in. `nodes` null: only counts. */
 uhalHsaResult uhalHsaGraphGetKernels(void *graph, void **nodes, size_t *count);
@@ -227,7 +227,7 @@ uhalHsaResult uhalHsaGraphDestroy(void *graph);
 uhalHsaResult uhalHsaGraphInstantiate(void **executable, void *graph);
 uhalHsaResult uhalHsaGraphExecDestroy(void *executable);
 uhalHsaResult uhalHsaGraphLaunch(void *executable, void *stream);
-/* Launches made before keep their values and are not waited for. HSA_STATUS_ERROR_INVALID_ARGUMENT also
+/* Earlier launches keep their values and are not waited for. HSA_STATUS_ERROR_INVALID_ARGUMENT also
  * for a kernel with more bytes of arguments than the one recorded, rounded up to a multiple of 64. */
 uhalHsaResult uhalHsaGraphExecKernelNodeSetParams(void *executable, void *node, void *function,
                                                   unsigned int grid_x, unsigned int grid_y,

@@ -10,7 +10,7 @@ from uhal.images.chooser import Fit, Judgement
 
 @dataclass(frozen=True)
 class DeviceTarget:
-    """A device and its runtime, as code objects are judged for them."""
+    """A device and its runtime, for which code objects are chosen."""
 
     name: str
     """`rocm:0`."""

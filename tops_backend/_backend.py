@@ -66,7 +66,7 @@ class TopsBackend(TopsGraphVerbs):
     )
 
     def __init__(self, search: LibrarySearch) -> None:
-        """Take over an opened library and initialise it. `open` is the way in."""
+        """Initialise an opened library and own it. Callers use `open`."""
         self._library = TopsLibrary(search, self._fail)
         self._library.topsInit(0)
         self._table: HotTable | None = None

@@ -38,7 +38,7 @@ class _Candidate:
 
 
 def select(image: bytes, device: str, target: str | None) -> Selection:
-    """Choose the image for a device of the architecture `target`; `None` where it does not tell.
+    """Choose the image for a device of the architecture `target`; `None` if unknown.
 
     Raises `InvalidImageError` when the bytes are neither format or damaged, and with every image
     listed when none fits.
@@ -63,7 +63,7 @@ def _in_bundle(entry: TopsfbEntry, target: str | None) -> _Candidate:
     if not is_gcu(entry.payload):
         reason = "no ELF file for GCUs"
         return _Candidate(Judgement(f"image {entry.id}", Fit.REFUSED, reason), b"", None)
-    # Bundles of several images were never seen with the runtime: it is given one of one.
+    # The runtime was never seen with a bundle of several images, so it gets a bundle of one.
     return _gcu(entry.payload, entry.target, write_topsfb(entry), target)
 
 

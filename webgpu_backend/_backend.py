@@ -54,7 +54,7 @@ class WebGpuBackend(ModuleVerbs, LibraryBackend):
     )
 
     def __init__(self, search: LibrarySearch) -> None:
-        """Take over an opened library. `open` is the way in."""
+        """Own an opened library. Callers use `open`."""
         wgpu = bind(search, self._fail)
         refusal = refusal_of(wgpu)
         if refusal:
@@ -141,7 +141,7 @@ class WebGpuBackend(ModuleVerbs, LibraryBackend):
 
     @property
     def hot_table(self) -> HotTable:
-        """The addresses of libuhal_webgpu, two functions of Python's and an emulation."""
+        """Addresses of libuhal_webgpu's functions, two Python functions and an emulation."""
         return self._hot_table
 
     def version(self) -> str:
@@ -164,7 +164,7 @@ class WebGpuBackend(ModuleVerbs, LibraryBackend):
         return token.value or 0
 
     def release_device_context(self, ordinal: int, token: int) -> None:
-        """Close the device that was opened so."""
+        """Close the adapter's device."""
         self._runtime.uhalWgDeviceClose(token)
         opened = self._opened.get(ordinal)
         if opened is not None and opened.token == token:
@@ -175,7 +175,7 @@ class WebGpuBackend(ModuleVerbs, LibraryBackend):
         return self.adapters[ordinal].name
 
     def device_uuid(self, ordinal: int) -> str:
-        """Return an identifier made of the adapter and this machine: WebGPU tells none."""
+        """Return an identifier made of the adapter and this machine: WebGPU has none."""
         try:
             machine = Path("/etc/machine-id").read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):

@@ -40,7 +40,7 @@ FUNCTION_OF_SLOT = {
     "event_query": "uhalWgEventQuery",
     "event_elapsed": "uhalWgEventElapsedTime",
 }
-"""Finding and unloading kernels are Python's (`_modules.py`), callbacks are emulated."""
+"""Python finds and unloads kernels (`_modules.py`); callbacks are emulated."""
 
 _FOLDER = Path(__file__).resolve().parent
 _LIBRARY = _FOLDER / "libuhal_webgpu.so"

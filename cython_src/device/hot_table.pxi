@@ -56,12 +56,12 @@ cdef class HotTable:
         self.names = dict(names or {})
 
 
-# Addresses that C calls Python functions by.
+# Addresses through which C calls Python functions.
 cdef set python_slots = set()
 
 
 def note_python_slots(addresses):
-    """Tell of addresses that C calls Python functions by, before a hot table has them."""
+    """Register addresses of Python functions, before a hot table has them."""
     python_slots.update(addresses)
 
 

@@ -10,8 +10,8 @@ cdef class ModuleHandle:
 
     Unloaded with the last holder, or on close.
 
-    Backends promise that unloading is safe while launches of the module are pending. Other uses of
-    its variables are in the books of streams, which hold it.
+    Backends promise that unloading is safe while launches of the module are pending. Streams record
+    other uses of its variables and hold the module.
     """
 
     cdef readonly Context context
@@ -19,9 +19,9 @@ cdef class ModuleHandle:
     cdef void *handle_
     cdef readonly bint closed
     """Whether it was unloaded by `close`."""
-    # calls under way that another thread may close it beside, and memory of its variables in use
+    # calls in progress, during which another thread may close it, and uses of its variables
     cdef Py_ssize_t holds
-    cdef object globals_    # WeakSet of the buffers over its variables; None: there was none
+    cdef object globals_    # WeakSet of buffers over its variables; None before the first
     cdef int needs          # of each launch of its kernels: NEEDS_…
     cdef object __weakref__
 
@@ -139,7 +139,7 @@ cdef class ModuleHandle:
 @cython.final
 @cython.no_gc
 cdef class _GlobalMemory:
-    """Owner of a variable's memory: the module stays loaded until the last of these has gone."""
+    """Owner of a variable's memory: the module stays loaded until the last owner is freed."""
 
     cdef ModuleHandle module
 
@@ -192,7 +192,7 @@ cdef struct Slot:
 
 
 cdef struct KnownGeometry:
-    # The geometry read last, by the objects it was read from; they are owned.
+    # The geometry read last, and the owned objects it was read from.
     PyObject *grid
     PyObject *block
     PyObject *shared
@@ -218,7 +218,7 @@ cdef class Function:
     cdef readonly str name
     """The entry in the module."""
     cdef readonly object signature
-    """The parameters as a `Signature`; None when nothing tells them."""
+    """The parameters as a `Signature`; None when unknown."""
     cdef readonly object attributes
     """Registers, shared memory and threads a block: `uhal.contract.FunctionAttributes`."""
     cdef tuple ledger_key               # (name, signature): all the ledger keeps of a function
@@ -231,8 +231,8 @@ cdef class Function:
     cdef uint64_t max_grid_threads      # along an axis
     cdef unsigned int max_shared        # dynamic
     cdef KnownGeometry known
-    cdef uint64_t profile_session       # the last one that has it among its subjects
-    cdef uint32_t profile_subject       # its number there
+    cdef uint64_t profile_session       # the last profile with this function as a subject
+    cdef uint32_t profile_subject       # its number in that profile
     cdef object __weakref__
 
     def __init__(

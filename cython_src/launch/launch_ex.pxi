@@ -5,7 +5,7 @@ cdef bint read_extended(
     Function function, object config, const unsigned int *geometry, unsigned int shared_bytes,
     StreamCore core, uhal_launch_config *out
 ) except -1:
-    """Fill `out` when the LaunchConfig asks for more than geometry; it is checked in words."""
+    """Check the LaunchConfig, and fill `out` if it asks for more than geometry."""
     cdef int axis
     if config.is_plain:
         return False

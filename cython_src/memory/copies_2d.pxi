@@ -32,7 +32,7 @@ cdef int read_rows(
     if not height or not width:
         height = width = step = 0
     elif height == 1:
-        step = width    # there is no next row: however far it may lie
+        step = width    # a single row has no next row: any pitch is allowed
     if height and (height - 1) * step + width > size:
         raise _errors.ArgumentValueError(
             f"{role}pitch: {height} rows of {width} elements, {step} apart, reach beyond the "
@@ -46,7 +46,7 @@ cdef int read_rows(
 
 
 cdef int read_array_rows(str role, object array, object shape, object pitch, Rows *rows) except -1:
-    """Rows of a two-dimensional numpy array, which says itself how they lie."""
+    """Rows of a two-dimensional numpy array, by its strides."""
     cdef object dtype = array.dtype
     if array.ndim != 2:
         raise _errors.ArgumentValueError(
@@ -98,7 +98,7 @@ cdef int copy_rows(
         if height > 1 and native_2d(context, direction, destination, source, core):
             return 0
         while row < height and status == 0:
-            # a look for signals after as many bytes, or calls, as take the driver a moment
+            # check for signals after this many bytes or calls, which take the driver a moment
             end = row + min(height - row, max(<size_t>1, min(<size_t>4096, PIECE_BYTES // width)))
             with nogil:
                 while row < end and status == 0:

@@ -10,7 +10,7 @@ cdef enum PoolMode:
     POOL_CACHING
     POOL_DIRECT     # UHAL_POOL=direct: one driver allocation a buffer
     POOL_GUARD      # UHAL_POOL=guard: direct, with red zones and poison
-    POOL_WATCHED    # any of them, while a profile notes what is handed out and taken back
+    POOL_WATCHED    # any mode, while a profile records allocations and releases
 
 cdef enum:
     SHARED_SEGMENT_BYTES = 2 << 20    # a driver's own granule: CUDA maps memory in 2 MiB pages
@@ -29,7 +29,7 @@ cdef class Pool:
     cdef FreeList free_lists[CLASS_COUNT]
     cdef list segments
     cdef list waiting               # Blocks of the direct modes whose stamps are not complete
-    cdef Segment shared_segment     # the one small blocks are being cut from
+    cdef Segment shared_segment     # the segment that small blocks are cut from
     cdef OwnerLink owners           # the head of the blocks in use
     cdef size_t limit               # of bytes_reserved
     cdef size_t bytes_in_use
@@ -138,7 +138,7 @@ cdef inline void count_out(Pool pool, Block block) noexcept:
 cdef Block take_free(Context context, int size_class, StreamCore core, bint ask):
     """A free block of the class that may be handed out now, or None.
 
-    Prefers the youngest that `core` need not wait for, else takes the youngest of all.
+    Prefers the youngest block that `core` need not wait for, else the youngest.
     """
     cdef FreeList *free = &context.pool.free_lists[size_class]
     cdef Block block
@@ -151,7 +151,7 @@ cdef Block take_free(Context context, int size_class, StreamCore core, bint ask)
         block = <Block>free.blocks[index]
         left = drop_complete_stamps(context, block, ask)
         if free.taken != taken:
-            # what completed let go of an object whose destructor allocated from here
+            # completed work released an object whose destructor allocated here
             return take_free(context, size_class, core, ask)
         if block.exported and ask and not context.captures:
             # other threads run while this one waits: they must not find the block
@@ -218,7 +218,7 @@ cdef int pool_free(Context context, Block block) except -1:
             watch_memory(context, block, UHAL_PROFILE_FREE, 0)
         return free_native(context, block)
     if drop_complete_stamps(context, block, False) == 0 and block.ready.stream_id != 0:
-        # handed out and never used: whoever gets it next must still wait
+        # handed out and never used: its next user must still wait
         add_stamp(block, block.ready.stream_id, block.ready.ticket)
     if block.stamp_count > 1:
         for i in range(block.stamp_count):

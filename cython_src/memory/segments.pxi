@@ -98,7 +98,7 @@ cdef Py_ssize_t pool_empty_cache(Context context) except? -1:
     cdef Py_ssize_t index
     cdef Py_ssize_t freed = 0
     if context.captures:
-        return 0  # what was exported could be freed after waiting for the device, and nobody can
+        return 0  # freeing exported memory needs a wait for the device: forbidden in a capture
     release_waiting(context)
     settle_all_exported(context)
     for segment in pool.segments:

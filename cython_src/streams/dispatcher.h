@@ -37,7 +37,7 @@ static void uhal_callback_delete(uhal_callback *callback) {
     free(callback);
 }
 
-/* Runs on a driver thread: the shape stream_callback asks for. */
+/* Runs on a driver thread, with the prototype that stream_callback expects. */
 static void uhal_callback_post(void *user_data) {
     uhal_callback *callback = (uhal_callback *)user_data;
     pthread_mutex_lock(&uhal_callback_lock);

@@ -47,9 +47,9 @@ cdef class Stream:
 
     @classmethod
     def default(cls, device=None):
-        """Return the device's own stream: what `stream=None` means everywhere.
+        """Return the device's default stream, the meaning of `stream=None`.
 
-        It is a stream like any other: it waits for no other, and no other waits for it.
+        It does not wait for other streams, and they do not wait for it.
         """
         cdef Context context = context_for(cls, device)
         return wrap_core(cls, context, context.default_core)
@@ -66,7 +66,7 @@ cdef class Stream:
 
     @classmethod
     def from_handle(cls, handle, *, device=None, owner=None):
-        """Wrap a stream somebody else owns; it is never destroyed by us.
+        """Wrap another owner's stream; uhal never destroys it.
 
         `handle` is an int, or an object with `__cuda_stream__`, or torch's (`cuda_stream`), CuPy's
         (`ptr`) or HIP's (`handle`) stream. The object, or `owner`, is kept alive.
@@ -95,7 +95,7 @@ cdef class Stream:
 
     @property
     def handle(self):
-        """The native handle as an integer; it stays ours."""
+        """The native handle as an integer; the stream owns it."""
         require_stream(self.context, self.core)
         return <uintptr_t>self.core.handle
 
@@ -103,7 +103,7 @@ cdef class Stream:
     def __cuda_stream__(self):
         """CUDA's stream protocol: a method that gives (version, handle).
 
-        AttributeError on other vendors, so that `hasattr` tells.
+        AttributeError on other vendors, so that `hasattr` is False.
         """
         require_cuda_protocol(self.context, "__cuda_stream__")
         return self._cuda_stream
@@ -113,7 +113,7 @@ cdef class Stream:
 
     @property
     def id(self):
-        """A number no other stream of this process ever has."""
+        """A number that is unique among all streams of this process."""
         return made_core(self).id
 
     @property
@@ -193,9 +193,9 @@ cdef class Stream:
         return event
 
     def add_callback(self, function, *arguments):
-        """Call `function(*arguments)` on the dispatcher thread once the stream gets there.
+        """Call `function(*arguments)` on the dispatcher thread once the stream reaches this point.
 
-        The stream goes on without waiting for it. An exception goes to sys.unraisablehook.
+        The stream does not wait for it. An exception goes to sys.unraisablehook.
         """
         require_running(self.context, self.core, "Stream.add_callback", "no Python")
         if not callable(function):
@@ -283,7 +283,7 @@ cdef Stream wrap_core(object cls, Context context, StreamCore core):
 
 
 cdef bint is_same_stream(StreamCore one, StreamCore other) noexcept:
-    """Handles of streams that others own tell; one of ours may have another's after it closed."""
+    """Whether both are one native stream; an owned handle may be reused after its close."""
     if one is other:
         return True
     if one is None or other is None or one.owned or other.owned:
@@ -303,7 +303,7 @@ cdef Stream special_stream(object cls, object device, str kind):
 
 
 cdef StreamCore core_for(Context context, object stream):
-    """The core of `stream`, or the default one for None; refused when it cannot be used here."""
+    """Return the core of `stream`, the default stream's for None; refuse an unusable stream."""
     cdef StreamCore foreign
     if stream is None:
         if context.default_core.state.word & UHAL_STATE_BARRED:

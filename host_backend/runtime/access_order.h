@@ -26,7 +26,7 @@ class AccessOrder {
 
     void fence() { fences_[block_] = ++clock_; }
 
-    // Notes an access of the block that runs. `place` is of the instruction, for whoever reports it.
+    // Notes an access of the block that runs. `place` identifies the instruction in reports.
     // Returns an earlier access that conflicts with it, until the next call; null if none does.
     const Access *conflict(uintptr_t address, size_t bytes, uint32_t flags, uint16_t thread,
                            uint32_t place, bool in_shared) {
@@ -54,7 +54,7 @@ class AccessOrder {
     }
 
   private:
-    // Whether something made `before` be over when the work-item that runs now goes on.
+    // Whether `before` is ordered before the next access of the current work-item.
     bool ordered(const Access &before, const Access &now, bool in_shared) const {
         if (before.block != now.block) {
             if (in_shared) {

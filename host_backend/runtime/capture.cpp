@@ -71,7 +71,7 @@ int Capture::end(Stream &origin, std::unique_ptr<Graph> &graph) {
     return error;
 }
 
-// Empty, or which stream has steps that the capture's own has not waited for.
+// The stream with steps that the capture's own stream has not waited for; empty if none.
 std::string Capture::unjoined() const {
     Behind behind = members_.front().behind;
     for (size_t index = 1; index < members_.size(); ++index) {
@@ -128,7 +128,7 @@ Capture::Member &Capture::member(Stream &stream) {
                          [&](const Member &member) { return member.stream == &stream; });
 }
 
-// The first reason is kept, and told at the end.
+// The first reason is kept, and reported at the end.
 int Capture::spoil(int code, const std::string &words) {
     if (spoilt_.empty()) {
         spoilt_ = words;
@@ -197,7 +197,7 @@ int Capture::wait(Stream &stream, Event &event) {
                                  "a wait for an event that was recorded outside of the capture");
 }
 
-// The stream goes on behind a point in this capture.
+// The stream continues behind a point in this capture.
 int Capture::join(Stream &stream, const CapturePoint &point) {
     if (graph_ == nullptr) {
         const char *const words = "a wait for an event that was recorded in a capture now over";

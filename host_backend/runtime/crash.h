@@ -1,12 +1,13 @@
-// Words for a kernel that ends the process: a wild pointer, an illegal instruction, a division by zero.
+// Messages for a kernel that crashes the process: a wild pointer, an illegal instruction, a
+// division by zero.
 #pragma once
 
 #include "kernel.h"
 
 namespace uhal_host {
 
-// The launch whose blocks this thread runs, null when it runs none. A single word that a signal's
-// handler may read. Hidden: one look finds the words of a library that are its own.
+// The launch whose blocks this thread runs, null when it runs none. A single word that a signal
+// handler may read. Hidden: one lookup finds all of the library's own thread-local words.
 extern __thread const Launch *running __attribute__((visibility("hidden")));
 // The stream that the launch is in, for what a kernel reports.
 extern __thread const Stream *running_in __attribute__((visibility("hidden")));

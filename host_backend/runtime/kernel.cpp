@@ -9,7 +9,7 @@ namespace uhal_host {
 
 namespace {
 
-// Apart, so that launches without shared memory do not touch this much stack.
+// A separate function, so that launches without shared memory do not touch this much stack.
 __attribute__((noinline)) void run_with_shared(const Launch &launch, uhal_block &block,
                                                uint64_t count) {
     alignas(64) unsigned char scratch[UHAL_HOST_MAX_SHARED_BYTES];
@@ -22,7 +22,7 @@ __attribute__((noinline)) void run_with_shared(const Launch &launch, uhal_block 
 int check_launch(const Launch &launch) {
     const auto &grid = launch.block.gridDim;
     const auto &block = launch.block.blockDim;
-    // Per axis before the product, which may wrap around to something harmless.
+    // Checks each axis first: the product may wrap around to a valid number.
     if (launch.blocks == 0 || grid.x > max_grid[0] || grid.y > max_grid[1] ||
         grid.z > max_grid[2] || block.x > max_block[0] || block.y > max_block[1] ||
         block.z > max_block[2] || launch.block.dynamic_shared_bytes > UHAL_HOST_MAX_SHARED_BYTES) {

@@ -14,7 +14,7 @@ namespace uhal_host {
 class Module;
 class Stream;
 
-// Limits of a launch: current GPUs', so that kernels that run here fit on GPUs.
+// Launch limits of current GPUs, so that kernels that run here fit on GPUs.
 constexpr uint32_t max_grid[3] = {0x7FFFFFFF, 65535, 65535};
 constexpr uint32_t max_block[3] = {1024, 1024, 64};
 
@@ -24,24 +24,25 @@ struct Function {
     Module *module = nullptr;
     std::vector<uint32_t> offsets; // of each parameter value in a copied block
     uint32_t parameter_bytes = 0;
-    bool checked = false; // of a module that tells of its accesses
+    bool checked = false; // its module reports its accesses
 
-    // What a launch of `items` work-items will take on one thread; huge while nothing is known.
+    // Predicted time of a launch of `items` work-items on one thread; huge while unknown.
     double predict_nanoseconds(uint64_t items) const {
         const float rate = nanoseconds_per_item.load(std::memory_order_relaxed);
         return rate < 0 ? 1e18 : static_cast<double>(rate) * static_cast<double>(items);
     }
 
-    // Slower than thought, or seen at a larger size, counts at once; faster only by and by. A wrong
-    // guess on the slow side costs a queued launch, on the fast side a blocked caller. A thread that
-    // was not running for a while is no slow kernel, so a guess does not grow by more than 4 at once.
+    // A slower or larger launch replaces the estimate at once; a faster launch lowers it gradually.
+    // An estimate that is too high costs a queued launch, one that is too low a blocked caller. The
+    // thread may have been preempted, so a launch of known size raises the estimate at most
+    // fourfold.
     void learn(uint64_t items, double nanoseconds) {
         if (checked) {
-            return; // never known, so that a launch is neither run by its caller nor shared out
+            return; // stays unknown, so that a launch is neither run by its caller nor shared
         }
         const float old = nanoseconds_per_item.load(std::memory_order_relaxed);
         if (old < 0) {
-            // Page faults and cold caches, not the kernel.
+            // The first run includes page faults and cold caches.
             constexpr double first_run_nanoseconds = 20'000;
             nanoseconds = std::max(0.0, nanoseconds - first_run_nanoseconds);
         }
@@ -75,7 +76,7 @@ struct Function {
 
 struct Launch {
     Function *function;
-    uhal_block block; // blockIdx and dynamic_shared are set by whoever runs a piece of it
+    uhal_block block; // blockIdx and dynamic_shared are set by each thread that runs a part of it
     uint64_t blocks;
     uint64_t first; // blocks before this one have run
     void *const *parameters;
@@ -104,11 +105,12 @@ inline Launch make_launch(void *function, uhal_dim3 grid, uhal_dim3 block, uint3
     return launch;
 }
 
-// A code of abi.h: whether its geometry is one that a launch may ask for.
+// Checks the geometry of a launch; returns a code of abi.h.
 int check_launch(const Launch &launch);
 
-// Runs blocks first … first + count - 1 of a launch in `stream` on this thread. Passes on what the kernel throws, and throws
-// where a mapped file that it read was cut short. For a checked
+// Runs blocks first … first + count - 1 of a launch in `stream` on this thread. Passes on the
+// kernel's exceptions, and throws if the kernel read a truncated part of a mapped file. For a
+// checked
 // kernel, the range is the whole grid.
 void run_blocks(const Launch &launch, const Stream &stream, uint64_t first, uint64_t count);
 

@@ -1,5 +1,5 @@
-// A thread that waits for something short looks for it before it sleeps: to wake it would take longer,
-// 15 µs and more, on a virtual machine 100.
+// A thread that expects a short wait polls before it sleeps: waking it would take at least 15 µs,
+// on a virtual machine 100 µs.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace uhal_host {
 
 class Linger {
   public:
-    // One turn between two looks; false when it is time to sleep. At first the thread keeps its
-    // processor, which bridges the gap between two launches of a loop, then others that want it get it.
+    // One pause between two polls; false when it is time to sleep. At first the thread keeps its
+    // processor, to bridge the gap between two launches of a loop; later it yields.
     bool turn() {
         relax();
-        // Asking for the time, and giving way, takes from the other thread of the core, a look does
+        // Reading the clock and yielding slow the core's other thread; polling does
         // not.
         if (++turns_ % 32 != 0) {
             return true;

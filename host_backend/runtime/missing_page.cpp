@@ -28,12 +28,12 @@ thread_local bool copying = false;
 struct MappedFile {
     uintptr_t start = 0, end = 0;
     uint64_t offset = 0;
-    char path[512] = ""; // empty: a thread named it that met another file since
+    char path[512] = ""; // empty: another thread has noted another file since
 
     bool has(uintptr_t address) const { return address >= start && address < end; }
 };
 
-// What follows is of the last page that was missing.
+// The file and the byte of the last missing page.
 thread_local MappedFile lacking;
 thread_local uint64_t missing_byte = 0;
 
@@ -94,10 +94,10 @@ struct Mapping {
     }
 };
 
-// Several threads may meet the same page at once. One looks at a time, and finds either the file or
-// its replacement. A handler may spin, and may not wait.
+// Several threads may fault on the same page at once. One thread looks at a time, and finds either
+// the file or its replacement. A signal handler may spin, but not block.
 std::atomic_flag is_looking = ATOMIC_FLAG_INIT;
-MappedFile found_last; // by any thread; read and written by the one that looks
+MappedFile found_last; // by any thread; accessed only by the thread that looks
 
 struct Looking {
     Looking() {
@@ -109,8 +109,8 @@ struct Looking {
     Looking(const Looking &) = delete;
 };
 
-// Whether the address is in memory that nobody writes, and is of a file, which is noted, or of a page
-// that stands in for one since another thread met it.
+// Whether the address lies in read-only memory of a file, which is noted. The replacement page that
+// another thread mapped counts, too.
 bool note(uintptr_t address, const Mapping &mapping) {
     if (mapping.permissions[0] != 'r' || mapping.permissions[1] != '-') {
         return false;
@@ -125,7 +125,7 @@ bool note(uintptr_t address, const Mapping &mapping) {
     return true;
 }
 
-// With nothing that a handler must not call. A path that is too long is cut off.
+// Calls only functions that are safe in a signal handler. Cuts off a path that is too long.
 bool find_file(uintptr_t address) {
     const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (maps < 0) {

@@ -21,7 +21,7 @@
 
 namespace uhal_host {
 
-// The image as a file that dlopen can read, closed and removed when this goes.
+// The image as a file that dlopen can read, closed and removed by the destructor.
 class ImageFile {
   public:
     ImageFile(const void *image, size_t bytes)
@@ -46,7 +46,7 @@ class ImageFile {
 
     ImageFile(const ImageFile &) = delete;
 
-    // Whether a debugger has a use for it: then it has to stay as long as the library.
+    // Whether a debugger needs the file: it then stays as long as the library.
     bool debugged() const { return debugged_; }
 
     bool write_all(const void *image, size_t bytes) {
@@ -65,8 +65,8 @@ class ImageFile {
         return descriptor_ >= 0;
     }
 
-    // dlopen takes a name it has seen for the library it had then, and descriptor numbers recur;
-    // so each name is spelled differently: the bits of a counter are the "./" in it.
+    // For a known name, dlopen returns the earlier library, and descriptor numbers recur. So each
+    // name is spelled differently: the bits of a counter select the "./" in it.
     std::string name() const {
         if (!in_memory_) {
             return path_;

@@ -1,4 +1,4 @@
-// How long a caller waits: for ever, while a function of its own says so, or until a time.
+// How long a caller waits: for ever, while its function returns true, or until a deadline.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@ struct Patience {
     bool is_over() const { return deadline != 0 && monotonic_nanoseconds() > deadline; }
 };
 
-// Sleeps until the condition holds; false when the patience ended first. The lock is let go of while
-// the function is asked: it may take others.
+// Sleeps until the condition holds; false when the patience ended first. The lock is released while
+// the function runs, because it may take other locks.
 template <class Condition>
 bool wait_patiently(std::condition_variable &changed, std::unique_lock<std::mutex> &guard,
                     const Patience &patience, Condition &&condition) {

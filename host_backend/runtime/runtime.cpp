@@ -31,7 +31,7 @@ void forget_parent() {
     current_device = nullptr;
 }
 
-// Words the error for a variable: expected range, given value, next step.
+// Makes the error message for a variable: expected range, given value, next step.
 void refuse_variable(const char *name, unsigned most, const char *otherwise) {
     set_error_text("%s: expected a number from 1 to %u, got '%.80s'; unset it for %s", name, most,
                    getenv(name), otherwise);

@@ -30,22 +30,22 @@ struct Device {
 
     Runtime &runtime;
     const int ordinal;
-    std::atomic<int> error{0}; // sticky: what every later call on the device answers
+    std::atomic<int> error{0}; // sticky: the result of every later call on the device
 
-    // A kernel threw. Without memory for its own use, the launch alone has failed, which is reported;
-    // of other failures the first is kept.
+    // A kernel threw. If the launch lacked memory, only it has failed, which is reported. Of other
+    // failures, the first is kept.
     void fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
               uint64_t index);
-    // When a wait that begins now is over, by the monotonic clock in ns; 0: never. At once where the
-    // device was given up before.
+    // Deadline of a wait that begins now, on the monotonic clock in ns; 0: none. It is immediate
+    // for a device that was given up.
     int64_t deadline() const;
-    // What runs has not ended in time and is not waited for any longer.
+    // The running work missed its deadline, and nobody waits for it any longer.
     void give_up();
     bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
     std::string failure() const;
-    // Whether there are reports of launches that got no memory: a word that anyone may look at.
+    // Whether there are reports of launches that got no memory: a word that any thread may read.
     const std::atomic<uint32_t> &reported() const { return reported_; }
-    // Takes one; false when there is none.
+    // Takes a report; false when there is none.
     bool take_report(uhal_running &of, char *entry, size_t bytes);
     // Index in its graph of the kernel that threw on `stream`, 0 outside of a graph.
     // Empty for other streams.
@@ -53,9 +53,10 @@ struct Device {
 
     void add(Stream &stream);
     void remove(Stream &stream);
-    // Waits for what every stream of the device holds now.
+    // Waits for the current work of every stream of the device.
     void synchronize();
-    // From now on everything fails, by these words. A stream says where, with the number of its launch.
+    // From now on every call fails with this message. A stream adds the place: the number of its
+    // launch.
     void lose(const std::string &words, const Stream *stream, uint64_t index);
 
   private:
@@ -72,7 +73,7 @@ struct Device {
     const Stream *failed_stream_ = nullptr; // only compared with
     uint64_t failed_index_ = 0;
     Stream *streams_ = nullptr;
-    Report reports_[64]; // one a stream: memory for more may not be there
+    Report reports_[64]; // one per stream: there may be no memory for more
     size_t report_count_ = 0;
 };
 
@@ -93,10 +94,10 @@ struct Runtime {
     std::atomic<size_t> live_executables{0};
 };
 
-// Made at the first call. Null, with the words set, when the environment asks for what cannot be.
+// Made at the first call. Null, with the error text set, when an environment variable is invalid.
 Runtime *runtime();
 
-// The calling thread's device, null before one was set.
+// The calling thread's device, null before a device was set.
 extern thread_local Device *current_device;
 
 // Words for uhalHostLastErrorText on this thread.

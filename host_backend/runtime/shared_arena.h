@@ -18,7 +18,7 @@ class SharedArena {
   public:
     SharedArena();
 
-    // Forgets the variables of the block before.
+    // Forgets the variables of the previous block.
     void begin_block();
 
     // The memory of a variable; the same for the same `name` pointer in a block. Null when it is too
@@ -33,10 +33,10 @@ class SharedArena {
     // Whether all bytes that an access reads were written before. Notes those it writes.
     bool note(uintptr_t address, size_t bytes, bool reads, bool writes);
 
-    // What is at an address: `tile[3]`.
+    // Describes an address, such as `tile[3]`.
     std::string element(uintptr_t address, size_t bytes) const;
 
-    // Where an access strays to that no variable has: beside which one.
+    // Describes an address outside all variables by the variable next to it.
     std::string outside(uintptr_t address, size_t bytes) const;
 
   private:

@@ -1,5 +1,5 @@
-// In-order queues of work. No thread belongs to a stream: one with work has exactly one owner at a
-// time, which is a runner, a mark it is parked at, or a caller that runs something tiny inline.
+// In-order queues of work. A stream has no thread of its own. A stream with work has exactly one
+// owner at a time: a runner, the mark it is parked at, or a caller that runs a tiny task inline.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@ struct Device;
 class Stream {
   public:
     static constexpr uint32_t queue_depth = 1024;
-    // A caller that met a full queue goes on when it has emptied to here: one at a time, caller and
-    // runner would wake each other for every task.
+    // A caller blocked by a full queue continues once it has emptied to this size. Without the gap,
+    // caller and runner would wake each other for every task.
     static constexpr uint32_t queue_room = queue_depth - queue_depth / 4;
     static constexpr size_t snapshot_bytes = UHAL_HOST_STAGED_BYTES;
 
@@ -35,14 +35,14 @@ class Stream {
     // Whether the stream records its work. Callers check this; the stream itself runs work.
     bool capturing() const { return capturing_.load(std::memory_order_acquire); }
     void set_capturing(bool capturing) { capturing_.store(capturing, std::memory_order_release); }
-    std::shared_ptr<Capture> capture; // the capture's to read and write
+    std::shared_ptr<Capture> capture; // accessed by the capture only
     bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
     // Launches that are done; a graph is one.
     uint64_t launches_done() const { return launches_done_.load(std::memory_order_acquire); }
     // For a report of the launch that runs.
     uhal_running running() const { return {reinterpret_cast<uintptr_t>(this), launches_done()}; }
 
-    // Each returns once the work is queued, or done when it is tiny and the stream idle. A full
+    // Each returns once the work is queued, or done if it is tiny and the stream is idle. A full
     // queue makes the caller wait.
     void launch(const Launch &launch);
     void copy_pinned(const Copy &copy);
@@ -61,7 +61,7 @@ class Stream {
     // Waits for everything queued before the call; false when the patience ended first.
     bool synchronize(const Patience &patience = {});
 
-    // Tells the owner that somebody waits for the launch that runs, or ran last.
+    // Tells the owner that a thread waits for the current or last launch.
     void note_wait() {
         if (!waited_for_.load(std::memory_order_relaxed)) {
             waited_for_.store(true, std::memory_order_relaxed);
@@ -80,13 +80,13 @@ class Stream {
     friend class Scheduler;
     friend struct Device;
 
-    // A launch that is expected to take less is not worth sharing with a thread that waits for it.
+    // Launches that are expected to take less are not shared with a waiting thread.
     static constexpr double worth_of_help_nanoseconds = 10'000;
 
     // Runner of a task: a runner thread, a runner for a graph, or a thread that waits for it.
     enum class By { runner, graph, waiter };
 
-    // Result of a look at a task: it is done; the stream is parked; or others come first.
+    // Result of a task: done; the stream is parked; or other streams come first.
     enum class Outcome { done, parked, later };
 
     ~Stream();
@@ -106,7 +106,7 @@ class Stream {
     uint64_t awaited(bool waited) const;
     bool will_be_awaited(const Function &function) const;
     void note_launch(const Function &function);
-    // Runs queued tasks until `may_run` refuses one; the rest goes to a runner.
+    // Runs queued tasks until `may_run` refuses a task; a runner gets the rest.
     template <class MayRun> void run_while(By by, MayRun &&may_run);
     // For a thread that waits for a ticket: runs short tasks if no runner came. Returns whether it
     // ran any.
@@ -129,12 +129,12 @@ class Stream {
     // again.
     alignas(64) std::atomic<uint32_t> pending_{0};
     std::atomic<uint32_t> waiters_{0};       // that sleep
-    std::atomic<bool> waited_for_{false};    // since the launch that runs, or ran last, began
+    std::atomic<bool> waited_for_{false};    // when the current or last launch began
     std::atomic<uint64_t> executed_{0};      // tasks from the queue
     std::atomic<uint64_t> launches_done_{0}; // written by the stream's owner only
     std::atomic<uint32_t> references_{1};
-    // The owner's: which kernels' launches were waited for before another followed, by a few bits of
-    // their addresses, and the bit of the last.
+    // Owner only: kernels whose launches were waited for before the next launch, as a bit set
+    // hashed by address, and the last kernel's bit.
     uint64_t awaited_ = 0;
     uint64_t last_launched_ = 0;
     uint64_t last_shareable_ = 0; // ticks

@@ -1,4 +1,4 @@
-/* What is allocated, and how commands name it. */
+/* Allocations, and their names in commands. */
 #ifndef UHAL_CL_MEMORY_H
 #define UHAL_CL_MEMORY_H
 
@@ -7,8 +7,8 @@
 /* Whether all of these bytes are pinned memory. */
 bool uhal_cl_is_pinned(const void *pointer, size_t bytes);
 
-/* Where the device's own memory and the pinned memory it sees begin, for kernels that reach it
- * without an argument. The caller frees the array. Null: no room, or nothing there. */
+/* Addresses of the device's memory and of visible pinned memory, for kernels that reach it without
+ * an argument. The caller frees the array. Null: no room, or nothing there. */
 uint64_t *uhal_cl_reached(uhal_cl_device *device, size_t *count);
 
 /* Memory of the device, whose `device` is set and which is `native`, that is no caller's. */
@@ -16,7 +16,7 @@ int uhal_cl_native_allocate(uhal_cl_device *device, size_t bytes, uhal_cl_memory
 /* Waits for work that may use it: unified memory does so itself. */
 int uhal_cl_native_free(const uhal_cl_memory *memory);
 
-/* The buffer that an address of the device lies in, and how far from its start; null: none. */
+/* The buffer that holds a device address, and the offset in it; null: none. */
 cl_mem uhal_cl_buffer_at(uhal_cl_device *device, uint64_t address, size_t *offset);
 
 #endif

@@ -80,7 +80,7 @@ uhalClResult uhalClStreamDestroy(void *handle) {
 }
 
 int uhal_cl_streams_finish(uhal_cl_device *device) {
-    /* Not under the lock, which a callback of the driver's may want before it goes on. */
+    /* Without the lock: a driver's callback may need it before it returns. */
     pthread_mutex_lock(&device->lock);
     size_t count = 0;
     for (uhal_cl_stream *one = device->streams; one != NULL; one = one->next)
@@ -128,7 +128,7 @@ void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket) {
 }
 
 int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket) {
-    /* First: all work counted now was enqueued before the marker. */
+    /* Read first: all work counted here was enqueued before the marker. */
     *ticket = atomic_load(&stream->submitted);
     const int status = uhal_cl.cl.clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, event);
     return status != 0 ? status : uhal_cl.cl.clFlush(stream->queue);
@@ -169,7 +169,7 @@ static uint64_t now(void) {
     return (uint64_t)time.tv_sec * 1000000000U + (uint64_t)time.tv_nsec;
 }
 
-/* Looks at the marker, and forgets it when it is done. The lock is held. */
+/* Queries the marker, and drops it once it is done. The lock is held. */
 static int look(uhal_cl_stream *stream) {
     const int status = uhal_cl_event_status(stream->probe);
     if (status == UHAL_CL_NOT_READY)
@@ -193,7 +193,7 @@ uhalClResult uhalClStreamQuery(void *handle) {
     if (status == 0 && !uhal_cl_stream_is_idle(stream)) {
         status = uhal_cl_stream_mark(stream, &stream->probe, &stream->probe_ticket);
         if (status == 0) {
-            /* An idle queue takes a moment to get there. */
+            /* An idle queue takes a moment to reach the marker. */
             const uint64_t end = now() + PROBE_NANOSECONDS;
             do
                 status = look(stream);

@@ -35,7 +35,7 @@ __attribute__((format(printf, 2, 3))) static int tell(int code, const char *form
     return code;
 }
 
-/* The first reason is kept, and told at the end. */
+/* The first reason is kept, and reported at the end. */
 static int spoil(capture *one, int code, const char *words) {
     if (one->spoilt[0] == '\0')
         snprintf(one->spoilt, sizeof one->spoilt, "%s", words);

@@ -11,7 +11,7 @@ enum {
     UNKNOWN_SEGMENT = -1     /* hsa_queue_create: the size is not known beforehand */
 };
 
-/* So far from 0 that it is never reached. */
+/* The signal counts down from here and never reaches 0. */
 static const hsa_signal_value_t PROGRESS_START = INT64_MAX / 2;
 
 /* -- marks ------------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ void uhal_hsa_mark_drop(void *object) {
     free(mark);
 }
 
-/* Makes one behind everything submitted. The books are locked. */
+/* Makes a mark behind everything submitted. The caller holds `books`. */
 static int add_mark(uhal_hsa_queue *queue, const hsa_signal_t *dependencies, uint32_t count,
                     uhal_hsa_mark **made) {
     uhal_hsa_mark *mark = malloc(sizeof *mark);
@@ -90,7 +90,7 @@ int uhal_hsa_queue_cover(uhal_hsa_queue *queue, uint64_t upto, uhal_hsa_mark **m
 
 /* -- completed packets ------------------------------------------------------------------------- */
 
-/* Takes out the oldest thing that is held no longer. The books are locked. */
+/* Removes the oldest object whose packets are completed. The caller holds `books`. */
 static int take_released(uhal_hsa_queue *queue, uhal_hsa_held *released) {
     if (queue->held_count == 0 ||
         queue->held[queue->held_first].upto > uhal_hsa_queue_completed(queue))
@@ -114,7 +114,7 @@ void uhal_hsa_queue_reap(uhal_hsa_queue *queue) {
     }
     if (passed != NULL)
         uhal_aql_completed(&queue->writer, passed->upto);
-    /* What is released may take other locks. */
+    /* A release function may take other locks. */
     while (take_released(queue, &released)) {
         pthread_mutex_unlock(&queue->books);
         released.release(released.object);
@@ -145,7 +145,7 @@ static int grow_held(uhal_hsa_queue *queue) {
 void uhal_hsa_queue_hold(uhal_hsa_queue *queue, uint64_t upto, void (*release)(void *object),
                          void *object) {
     pthread_mutex_lock(&queue->books);
-    /* What there is no room to note is never released: better leaked than taken from the device. */
+    /* Without memory to note it, the object leaks: the device may still use it. */
     if (queue->held_count < queue->held_room || grow_held(queue)) {
         const uhal_hsa_held held = {upto, release, object};
         queue->held[(queue->held_first + queue->held_count) % queue->held_room] = held;
@@ -223,7 +223,7 @@ static hsa_status_t make_parts(uhal_hsa_queue *queue) {
     hsa_status_t status = make_signals(closed);
     if (status != HSA_STATUS_SUCCESS)
         return status;
-    /* Nobody sleeps until it changes: no interrupt for each launch. */
+    /* No thread sleeps on this signal, so a launch needs no interrupt. */
     status = uhal_hsa.hsa.hsa_amd_signal_create(PROGRESS_START, 0, NULL,
                                                 HSA_AMD_SIGNAL_AMD_GPU_ONLY, &queue->progress);
     if (status != HSA_STATUS_SUCCESS)

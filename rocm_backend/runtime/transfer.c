@@ -19,7 +19,7 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 static uint64_t address_of(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
 
-/* Whose memory an address is; `otherwise` when nobody knows. */
+/* The agent that owns an address; `otherwise` if unknown. */
 static hsa_agent_t owner_of(uint64_t address, hsa_agent_t otherwise) {
     uhal_hsa_range range;
     if (uhal_hsa_ranges_find(address, &range))
@@ -102,7 +102,7 @@ static int stage_out(uhal_hsa_stream *stream, unsigned char *destination, uint64
     return 0;
 }
 
-/* Copies memory that is pinned meanwhile, and waits. */
+/* Pins memory for the time of the copy, and waits. */
 static int copy_locked(uhal_hsa_stream *stream, int to_device, uint64_t on_device, void *host,
                        void *locked, size_t bytes) {
     uhal_hsa_copy *copy;
@@ -122,7 +122,7 @@ static int copy_locked(uhal_hsa_stream *stream, int to_device, uint64_t on_devic
     return status;
 }
 
-/* Pins host memory for a copy; 0 when the system does not let it, as for memory pinned by others. */
+/* Pins host memory for a copy; 0 when the system refuses, as for others' pinned memory. */
 static int lock_host(uhal_hsa_device *device, void *host, size_t bytes, void **locked) {
     return uhal_hsa.hsa.hsa_amd_memory_lock(host, bytes, &device->agent, 1, locked) ==
            HSA_STATUS_SUCCESS;
@@ -200,13 +200,13 @@ uhalHsaResult uhalHsaMemcpyPeerAsync(uint64_t destination, void *destination_con
         return uhal_hsa_check(to);
     if (uhal_hsa_capturing(stream))
         return uhal_hsa_capture_refuse(stream, "a copy between devices");
-    /* Either of them may be the one that copies. */
+    /* Either device may do the copy. */
     if (uhal_hsa_let_in(to, source) == HSA_STATUS_SUCCESS &&
         uhal_hsa_let_in(from, destination) == HSA_STATUS_SUCCESS) {
         const uhal_hsa_part part = {destination, source, bytes, to->agent, from->agent};
         return uhal_hsa_copy_submit(stream, &part, 1, 0, (uhal_hsa_freight){.peer = from}, NULL);
     }
-    /* No link between them: through host memory that both reach. */
+    /* Without a link, copy through host memory that both devices access. */
     void *pinned;
     const int status = (int)uhal_hsa_pinned_allocate(to, bytes, &pinned);
     if (status != 0)

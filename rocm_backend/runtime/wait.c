@@ -5,7 +5,7 @@
 #include "copy_list.h"
 #include "fault.h"
 
-enum { LOOK_NS = 1000000 /* between two looks at everything under way */ };
+enum { LOOK_NS = 1000000 /* between two checks of all pending work */ };
 
 int uhal_hsa_check_work(uhal_hsa_device *device) {
     char words[160];

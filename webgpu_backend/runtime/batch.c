@@ -48,7 +48,7 @@ int uhal_wg_command(uhal_wg_stream *stream) {
 }
 
 static void on_done(uint32_t status, WGPUStringView message, void *batch, void *userdata2) {
-    (void)status; /* also after a failure: who waits for it must not wait for ever */
+    (void)status; /* also after a failure: waiting threads must not wait for ever */
     (void)message;
     uhal_wg_device *device = userdata2;
     const uint64_t done = (uint64_t)(uintptr_t)batch;
@@ -135,7 +135,7 @@ static int submit_up_to(uhal_wg_device *device, uint64_t batch) {
     return status;
 }
 
-/* Batches that never had a command are done with those before them. */
+/* A batch without commands is done with the batch before it. */
 static bool is_done(uhal_wg_device *device, uint64_t batch) {
     return atomic_load(&device->completed) >= batch;
 }

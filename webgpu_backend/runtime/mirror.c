@@ -1,5 +1,5 @@
-/* Page-locked memory, and what devices see of it: a copy. It is renewed before a launch that is given it
- * where the host has written, and what kernels wrote is brought back when the host waits for them.
+/* Page-locked memory and the devices' copies of it. Before a launch, the host's writes go to the
+ * copies of its arguments. When the host waits for kernels, their writes are copied back.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -16,8 +16,8 @@ typedef struct pinned {
 
 static uhal_ranges page_locked = UHAL_RANGES_OF(pinned);
 
-/* What the device sees of page-locked memory. Host and device have the same bytes in it as `known`, but
- * for what either wrote since. */
+/* The device's copy of page-locked memory. `known` has the bytes that host and device last had in
+ * common; both may have written since. */
 typedef struct uhal_wg_mirror {
     struct uhal_wg_mirror *next;
     unsigned char *host;
@@ -25,8 +25,8 @@ typedef struct uhal_wg_mirror {
     size_t bytes;
     uhal_wg_buffer *buffer;
     uhal_wg_staging *staging;
-    uint64_t used; /* the last batch whose kernels were given it */
-    uint64_t read; /* the last batch of those that the host has seen */
+    uint64_t used; /* the last batch whose kernels use it */
+    uint64_t read; /* the last batch whose writes the host has */
 } uhal_wg_mirror;
 
 uhalWgResult uhalWgMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
@@ -71,8 +71,8 @@ uhalWgResult uhalWgMemFreeHost(void *pointer) {
     return 0;
 }
 
-/* With the lock: takes over what kernels of submitted batches wrote. What the host wrote meanwhile in
- * bytes that kernels did not touch stays. */
+/* With the lock: copies the writes of submitted batches' kernels to the host. The host's own writes
+ * to other bytes stay. */
 static int read_mirror(uhal_wg_device *device, uhal_wg_mirror *mirror) {
     const uint64_t batch = mirror->used;
     if (mirror->read >= batch || batch >= device->batch)
@@ -101,7 +101,7 @@ static void encode_mirrors(uhal_wg_device *device) {
     }
 }
 
-/* Without it, after one is done. */
+/* Without the lock, after a batch is done. */
 static int read_mirrors(uhal_wg_device *device) {
     int status = 0;
     if (device->mirrors == NULL)
@@ -169,7 +169,7 @@ uhalWgResult uhalWgMemHostGetDevicePointer(uint64_t *address, void *pointer) {
 int uhal_wg_renew_mirror(uhal_wg_mirror *mirror) {
     uhal_wg_device *device = mirror->buffer->device;
     if (memcmp(mirror->host, mirror->known, mirror->bytes) != 0) {
-        /* Kernels may have written since; theirs first. */
+        /* Kernels may have written since: copy their writes first. */
         int status = mirror->used == device->batch ? uhal_wg_submit(device) : 0;
         if (status == 0)
             status = read_mirror(device, mirror);

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from webgpu_backend.translator.kinds import refuse
 
 _DEEPEST = 200
-"""Most levels of nested blocks and loops: shader compilers give up beyond."""
+"""Maximum nesting of blocks and loops: shader compilers fail on deeper code."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,10 @@ class Graph:
     successors: Mapping[int, Sequence[int]]
     code: Mapping[int, Sequence[str]]
     choices: Callable[[int], Sequence[tuple[str, int]]]
-    """(condition, target) of each exit of a block; the last is taken when none holds."""
+    """(condition, target) of each exit of a block; the last is taken if no condition
+    holds."""
     moves: Callable[[int, int], Sequence[str]]
-    """Assignments on the way from a block to another."""
+    """Assignments on the edge from one block to another."""
 
 
 @dataclass
@@ -151,7 +152,7 @@ class _Structure:
             self.follows.add(block)
 
     def region(self, block: int, following: int | None, depth: int) -> list[_Node]:
-        """The tree of a block and all it dominates; `following` is the next block."""
+        """The tree of a block and all blocks it dominates; `following` is the next block."""
         if depth > _DEEPEST:
             refuse("its blocks are nested too deeply")
         found: list[_Node] = []
@@ -176,7 +177,7 @@ class _Structure:
             block = ends[-1]
 
     def _loop_body(self, header: int, depth: int) -> list[_Node]:
-        """What a loop repeats: its header's region without the follows of the loop."""
+        """The body of a loop: its header's region without the loop's follows."""
         behind = self.behind_block.get(header, [])
         ends = sorted(behind, key=self.number.__getitem__)
         inner = self._block(header, ends[0] if ends else header, depth + 1)
@@ -242,7 +243,7 @@ class _Writer:
     def _write(
         self, tree: Sequence[_Node], frames: Sequence[_Frame]
     ) -> tuple[list[str], dict[int, _Jump]]:
-        """Lines, and the jumps that leave more than the innermost frame by their numbers."""
+        """Lines, and the numbered jumps that leave more than the innermost frame."""
         found: list[str] = []
         left: dict[int, _Jump] = {}
         for one in tree:

@@ -535,7 +535,7 @@ fn math_acos(x: f32) -> f32 {
 }
 """,
     ),
-    # The driver's is a start; one step of Newton's with a fused product rounds it right.
+    # One Newton step with `fma` rounds the driver's approximation correctly.
     "sqrt": (
         ("nan", "special"),
         """
@@ -628,7 +628,7 @@ _FUNCTIONS = {**_FLOATS, **DOUBLES}
 
 
 def library(needs: Iterable[str]) -> str:
-    """Return the text of functions and of those that they need."""
+    """Return the text of functions and of their dependencies."""
     found: dict[str, str] = {}
 
     def add(name: str) -> None:
