@@ -37,7 +37,7 @@ class QuantizedWeight:
     It holds its buffer, which is of u8. Any thread may use it.
     """
 
-    # With texts, as `help` and `inspect.getdoc` find them.
+    # A dictionary, so that `help` and `inspect.getdoc` find the texts.
     __slots__ = {
         "__weakref__": "Weak references to it.",
         "buffer": "The blocks, row after row, as bytes.",
@@ -57,9 +57,9 @@ class QuantizedWeight:
         shape: Sequence[int] | None = None,
     ) -> None:
         """Take over a buffer that begins with the blocks, row after row.
-
-        `shape` is (rows, columns) where it is not given; experts of a layer have three axes. Raises
-        `ArgumentValueError` for rows of no whole blocks and for a buffer too small for them.
+        `shape` is (rows, columns) by default; experts of a layer have three
+        axes. Raises `ArgumentValueError` for rows that are no whole number of blocks and for too
+        small a buffer.
         """
         self.format = block_format(format)
         self.buffer = buffer
@@ -80,7 +80,7 @@ class QuantizedWeight:
 
         The default is the current device.
 
-        Several matrices, of three axes, become a weight with as many.
+        An array of three axes becomes a weight of several matrices.
         """
         values = np.asarray(values)
         require(
@@ -102,7 +102,7 @@ class QuantizedWeight:
         *,
         device: DeviceLike | None = None,
     ) -> QuantizedWeight:
-        """Bring blocks, as `quantize` or a file has them, to a device."""
+        """Copy blocks from a file or from `quantize` to a device."""
         raw = np.frombuffer(blocks, np.uint8)
         return cls(DeviceBuffer.from_numpy(raw, device=device), format, rows, columns)
 
@@ -187,7 +187,7 @@ class QuantizedWeight:
         return self.dequantize().to_numpy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As a tensor: its blocks on the host, and the device's name.
+        # Pickle like a tensor: its blocks on the host, and the device's name.
         told = (self.blocks.to_numpy(), self.format.name, tuple(self.shape), name_of(self.device))
         return _unpickled, (type(self), *told)
 

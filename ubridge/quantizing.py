@@ -24,8 +24,8 @@ def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
     Takes f32 and bf16 directly, other numbers as f32. Formats of 32 elements and TQ1_0, TQ2_0 get
     ggml's bytes. The others search for scales by least squares, and their root mean square error is
     at most 2 percent above ggml's. Computed on the host's CPU, by all its cores. Raises
-    `ArgumentValueError` for rows of no whole blocks, and for formats that need a search in a
-    codebook, which are read only.
+    `ArgumentValueError` for rows that are no whole number of blocks, and for formats that need a
+    search in a codebook, which are read-only.
     """
     told = block_format(format)
     require(
@@ -43,14 +43,14 @@ def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
     values = np.ascontiguousarray(values).ravel()
     is_wide = values.dtype == f32
     with Device(0, backend=HOST) as host, Stream() as stream:
-        # Where they are: copies would take as long as making blocks of 32.
+        # Use the array's memory: a copy would take as long as making blocks of 32.
         given = DeviceBuffer.from_dlpack(values if is_wide else values.view(np.uint16))
         x = given if is_wide else given.view(bf16)
         out = DeviceBuffer.from_dlpack(blocks)
         kernel = load_module("quantize_blocks", device=host).get_function(
             f"quantize_{told.name}_{x.dtype.name}"
         )
-        # A work-item is a block or some, which are many instructions.
+        # A work-item makes one block or more, which takes many instructions.
         launch(kernel, grid=min(count, _PIECES), block=1, stream=stream, args=(count, x, out))
         stream.synchronize()
     return blocks

@@ -3,11 +3,11 @@
 The generator is Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
 1, 2, 3", SC 2011), which turns a 128-bit counter and a 64-bit key into four 32-bit words. The key
 is the seed and the counter the position; there is no other state. A kernel makes the numbers on the
-device; for GCUs, which have no such kernel, the host's kernel does.
+device; for GCUs, which lack this kernel, the host's kernel makes them.
 
-A counter gives four numbers of `rand`, from the upper bits of its words, or two of f64, where the
-first word of each pair is the upper one; or two of `randn`. A counter that is used in part is not
-used again.
+A counter gives four numbers of `rand`, from the upper bits of its words. In f64 it gives two
+numbers; the first word of each pair is the upper half. For `randn` a counter gives two numbers. A
+counter that is used in part is not used again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Generator:
     }
 
     def __init__(self, seed: int | None = None, position: int = 0) -> None:
-        """Begin at a counter; without a seed, one is drawn from the operating system.
+        """Begin at a counter; the operating system provides a seed if none is given.
 
         Raises `ArgumentValueError` unless 0 <= `seed` and `position` < 2**64.
         """
@@ -84,7 +84,7 @@ class Generator:
         return self._position
 
     def skip(self, counters: int) -> int:
-        """Use up as many counters, and return the first of them."""
+        """Reserve a number of counters, and return the first."""
         counters = whole_number("Generator.skip, counters", counters)
         with self._lock:
             start = self._position
@@ -92,7 +92,7 @@ class Generator:
         return start
 
     def words(self, count: int) -> npt.NDArray[np.uint32]:
-        """Return the next `count` 32-bit words; a counter begun is used up."""
+        """Return the next `count` 32-bit words; a partly used counter is not used again."""
         counters = -(-whole_number("Generator.words, count", count) // _WORDS)
         start = self.skip(counters)
         try:
@@ -147,8 +147,8 @@ def rand(
 
     The dtype is a float type, f32 by default.
 
-    Each is a multiple of 2 to the minus bits of the type's mantissa: 24 for f32. The same seed
-    gives the same numbers on every device. In a trace they are those drawn while tracing.
+    Each is a multiple of 2 to the power -b; b is the mantissa's bits, 24 for f32. The same seed
+    gives the same numbers on every device. In a trace they are drawn once, while tracing.
     """
     element = as_dtype(dtype)
     return _made(RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
@@ -215,7 +215,7 @@ _own = Generator()
 
 
 def _start_afresh() -> None:
-    """In a forked child, which would repeat its parent's numbers."""
+    """Runs in a forked child, which would otherwise repeat its parent's numbers."""
     global _own
     _own = Generator()
 

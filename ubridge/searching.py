@@ -1,4 +1,4 @@
-"""Results whose size the elements decide: where they are, which differ, how many there are.
+"""Functions whose result's size depends on the elements: positions, unique values, counts.
 
 The functions are those of the array API standard. Except for `count_nonzero` they read the
 elements, compute on the host and bring the results to the tensor's device; so they wait, and cannot

@@ -1,7 +1,7 @@
 """`DeviceTensor`: a tensor on a device, with numpy's interface.
 
-Operations enqueue and return at once; what gives numbers to the host (`to_numpy`, `item`, printing,
-`bool`) waits.
+Operations enqueue and return at once. Methods that give numbers to the host (`to_numpy`, `item`,
+printing, `bool`) wait.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from uhal.interop import StreamLike
 
 
 def _comparison(op: Op) -> Callable[[Any, Any], Any]:
-    """The method behind `==` and `!=`: only numbers equal elements, as in Python."""
+    """The method behind `==` and `!=`; other objects than numbers are unequal, as in Python."""
 
     def plan(x: Value, other: Any) -> Value | None:
         return elementwise.plan_binary(op, x, other) if _is_comparable(other) else None
@@ -61,7 +61,7 @@ def _comparison(op: Op) -> Callable[[Any, Any], Any]:
 
 
 def _is_comparable(other: Any) -> bool:
-    """Whether it is a number or has elements; elements of lists and arrays are refused later."""
+    """Whether it is a number or has elements; wrong elements of lists are refused later."""
     return isinstance(other, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple))
 
 
@@ -93,7 +93,7 @@ class DeviceTensor(StridedTensor):
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        # An operator whose left side is a scalar of numpy comes here too, to compare as an array.
+        # Python also calls this for an operator with a numpy scalar on the left.
         left = inputs[0][()] if isinstance(inputs[0], np.ndarray) else inputs[0]
         op = OPS.get(ufunc.__name__)
         if (
@@ -206,7 +206,7 @@ class DeviceTensor(StridedTensor):
         __eq__ = _comparison(EQUAL)
         __ne__ = _comparison(NOT_EQUAL)
 
-    # Comparing gives a tensor, so that tensors are no keys of dictionaries, as with numpy.
+    # Tensors are not hashable, since `==` returns a tensor, as in numpy.
     __hash__ = None  # type: ignore[assignment]
 
     __lt__ = _operator(LESS)
@@ -235,7 +235,7 @@ class DeviceTensor(StridedTensor):
     def __repr__(self) -> str:
         device = f"{self.device.backend}:{self.device.ordinal}"
         text = text_of(self, "DeviceTensor(")
-        # As numpy's: brackets without elements do not show the axes.
+        # As in numpy: brackets without elements do not show the axes.
         if self.buffer.closed or (not self.size and self.ndim != 1):
             text += f", shape={tuple(self.shape)}"
         return f"DeviceTensor({text}, dtype={self._dtype}, device={device!r})"
@@ -269,7 +269,7 @@ def _elements(values: Any, target: DeviceTensor) -> Any:
 
 
 def _booleans(operator: str, x: DeviceTensor, y: Any) -> tuple[DeviceTensor, Any]:
-    """The operands, which must be booleans: there are no kernels of bits of integers."""
+    """Return the operands, which must be booleans: no kernel computes bitwise on integers."""
     dtype = y._dtype if isinstance(y, DeviceTensor) else bool_ if isinstance(y, bool) else None
     if x._dtype is not bool_ or dtype is not bool_:
         given = dtype or type(y).__name__

@@ -1,7 +1,7 @@
 """Positions of a tensor's elements in its buffer: `Shape`, and `Layout` of strides and an offset.
 
-Everything counts in elements. A layout is a value: every method returns another one, and none
-touches memory. Strides are never negative, because kernels read them as u64.
+Everything counts in elements. A layout is a value: methods return other layouts, and none touches
+memory. Strides are never negative, because kernels read them as u64.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REMEMBERED_LAYOUTS = 4096
 class Shape(tuple[int, ...]):
     """The lengths of a tensor's axes, outermost first.
 
-    A tuple that knows its strides.
+    A tuple with methods for its strides.
     """
 
     __slots__ = ()
@@ -89,7 +89,7 @@ class Layout:
     Immutable, compared by value. `contiguous` makes one; the other methods return views of it.
     """
 
-    # With texts, as `help` and `inspect.getdoc` find them.
+    # A dictionary, so that `help` and `inspect.getdoc` find the texts.
     __slots__ = {
         "_hash": "",
         "_reversed": "",
@@ -107,7 +107,7 @@ class Layout:
     def __init__(
         self, shape: int | Iterable[int], strides: Iterable[int], start_offset: int = 0
     ) -> None:
-        """Check and hold them; `ArgumentValueError` for a negative stride or offset."""
+        """Check and store the arguments; `ArgumentValueError` for a negative stride or offset."""
         lengths, steps = Shape(shape), _ints("strides", strides)
         start = checked_int("start offset", start_offset)
         if len(steps) != len(lengths):
@@ -207,7 +207,7 @@ class Layout:
         stride = strides[axis]
         shape[axis] = length
         strides[axis] = stride * step
-        # Nothing lies past the end, so that an empty view keeps inside its buffer.
+        # An empty view starts at its axis' begin, so that it stays inside the buffer.
         offset = self.start_offset + (start * stride if length else 0)
         return _made(shape, strides, offset)
 
@@ -302,7 +302,7 @@ class Layout:
     def reshape(self, shape: int | Iterable[int]) -> Layout | None:
         """Return the view of another shape with the same order.
 
-        It is `None` when only a copy has it.
+        It is `None` when this needs a copy.
 
         One length may be -1. `ArgumentValueError` when the number of elements differs.
         """
@@ -323,7 +323,7 @@ class Layout:
 
 
 def _made(shape: Iterable[int], strides: Iterable[int], start_offset: int) -> Layout:
-    """The layout of numbers that were checked already."""
+    """A layout without checks, for checked numbers."""
     layout = Layout.__new__(Layout)
     lengths = shape if type(shape) is Shape else tuple.__new__(Shape, shape)
     layout._hold(lengths, tuple(strides), start_offset)
@@ -343,7 +343,7 @@ def checked_int(name: str, value: object) -> int:
 
 
 def _ints(name: str, values: Iterable[int]) -> tuple[int, ...]:
-    """Several of them."""
+    """Return several such ints."""
     try:
         given = tuple(values)
     except TypeError:
@@ -429,7 +429,7 @@ def merged_axes(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int,
 def _reshaped_strides(
     shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
 ) -> list[int] | None:
-    """Strides of `wanted` over the same elements in the same order, `None` when there are none.
+    """Strides of `wanted` for the same elements in the same order, or `None` if impossible.
 
     Each merged axis must be cut into whole axes of the new shape.
     """
@@ -445,6 +445,6 @@ def _reshaped_strides(
             found.append(step)
             step *= part
             left //= part
-    # The axes left have length 1.
+    # The remaining axes have length 1.
     found.extend(0 for _ in pending)
     return list(reversed(found))

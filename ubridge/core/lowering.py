@@ -17,7 +17,7 @@ from uhal import Device, DeviceLimits, DType, Passed
 from uhal.errors import NotSupportedError
 
 _ALIGNMENT = 256
-"""Bytes; more than any kernel's widest load."""
+"""Alignment in bytes: more than any kernel's widest load."""
 _RESULT, _SCRATCH = -1, -2
 
 
@@ -86,7 +86,7 @@ class LoweringDevice(Protocol):
         """Return a kernel for elements of `dtype`, loaded."""
 
     def lowering(self, op: Op) -> Lowering:
-        """Return how the device computes an operation."""
+        """Return the device's lowering of an operation."""
 
 
 class Steps:
@@ -105,13 +105,13 @@ class Steps:
             for index, (dtype, layout) in enumerate(question.operands)
         ]
         self._numbers: Sequence[Given] | None = None
-        """Numbers that `run` was given; `None` for the call's own."""
+        """Numbers passed to `run`; `None` for the call's own."""
         self._whole = self
         self._steps: list[Launch | Work] = []
         self._scratch = 0
         self._is_beyond_launches = False
         self.taken_by = ""
-        """For a product, the kernel that takes it."""
+        """For a product, the kernel that computes it."""
 
     @property
     def limits(self) -> DeviceLimits:
@@ -142,7 +142,7 @@ class Steps:
     ) -> None:
         """Add a launch; arguments are named as the kernel's parameters.
 
-        `work` holds the sizes that the kernel's geometry takes. `dtype` is the first operand's by
+        `work` holds the sizes for the kernel's geometry. `dtype` is the first operand's by
         default. `other` is the ids' type, or a cast's target type. `kernel` is by default the one
         named after the operation.
         """
@@ -229,7 +229,7 @@ class Lowering(ABC):
     """
 
     kernel: KernelDef | None = None
-    """The kernels that are named after the operation, if there are such."""
+    """The kernels named after the operation, if any."""
 
     of_one_token = False
     """Whether a cache operation takes one token at a time."""
@@ -247,12 +247,12 @@ class Lowering(ABC):
     def prepare(self, question: Question, steps: Steps) -> None:
         """Add the steps of a question.
 
-        Raises `NotSupportedError` where there is no kernel, `ArgumentTypeError` where only the
-        element type has none.
+        Raises `NotSupportedError` if there is no kernel, `ArgumentTypeError` if only the element
+        type has none.
         """
 
     def explain(self, question: Question) -> MatmulChoice:
-        """Say which kernel a question goes to, and why not another."""
+        """Return the kernel for a question, with the reason why not another."""
         raise NotSupportedError(f"{question.op.name}: there is one kernel, so none is chosen")
 
     @property
@@ -264,7 +264,7 @@ class Lowering(ABC):
         return ()
 
     def close(self) -> None:
-        """Release its objects besides memory. The device is still open."""
+        """Release its objects other than memory. The device is still open."""
 
 
 class Launches(Lowering):
@@ -283,4 +283,4 @@ class Launches(Lowering):
 
 
 Lowerings: TypeAlias = Mapping[Family | Op, Lowering]
-"""By operation, or by family for all of its operations that have none of their own."""
+"""By operation, or by family for its operations without their own lowering."""

@@ -1,4 +1,4 @@
-"""A product of matrices from a kernel's view, and kernels that may compute it."""
+"""A product of matrices as kernels see it, and the interface of these kernels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Product:
 
     @property
     def strides(self) -> dict[str, int]:
-        """The strides, as kernels that take any call them."""
+        """The strides by their names in kernels that take any strides."""
         names = [f"{one}_{axis}" for one in "ab" for axis in ("batch", "row", "column")]
         return {name: getattr(self, name) for name in names}
 
@@ -68,12 +68,12 @@ class Product:
 
 @dataclass(frozen=True)
 class MatmulChoice:
-    """Which kernel takes a product, and why not another."""
+    """The kernel of a product, and the reason why not another."""
 
     kernel: str
     reason: str
     passed_over: tuple[tuple[str, str], ...] = ()
-    """Preferred kernels that could not take it, each with the reason."""
+    """Preferred kernels that cannot take it, each with the reason."""
 
     def __str__(self) -> str:
         others = "".join(f"; not {name}: {reason}" for name, reason in self.passed_over)
@@ -85,11 +85,11 @@ class MatmulKernel(ABC):
 
     name: str
     reason: str
-    """Why it is preferred where it can be taken."""
+    """Reason for preferring this kernel."""
 
     @abstractmethod
     def refusal(self, product: Product) -> str:
-        """Say why it cannot take a product; nothing when it can."""
+        """Say why it cannot take a product; an empty text when it can."""
 
 
 def _letter(row: int, column: int, rows: int, columns: int) -> str:

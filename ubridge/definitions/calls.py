@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _SPEAKER = re.compile(r"(\w+)(?=(?:, [^:]{1,60})?: )")
 """The operation at the beginning of a message: `operation: ...` or `operation, parameter: ...`."""
 _STEPS = set(OPS)
-"""Names that may stand there: every operation, and every function that is decorated."""
+"""Known names at that place: every operation, and every decorated function."""
 
 
 def named(function: Function, name: str | None = None) -> Function:

@@ -34,7 +34,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes that follow."""
+        """Number of remaining bytes."""
         return self.file.size - self.position
 
     def take(self, nbytes: int, what: str) -> int:
@@ -180,7 +180,7 @@ class Metadata(Mapping[str, Any]):
         kinds, start = [found.kind], found.start
         while kinds[-1] == ARRAY:
             kinds.append(_U32.unpack_from(self._file.memory, start)[0])
-            # An empty array of arrays does not say what these hold.
+            # An empty array of arrays does not give the type of inner elements.
             if kinds[-1] == ARRAY and _U64.unpack_from(self._file.memory, start + 4)[0] == 0:
                 break
             start += 12
@@ -193,7 +193,7 @@ class Metadata(Mapping[str, Any]):
         return reader.value(found.kind, key)
 
     def __contains__(self, key: object) -> bool:
-        # Without reading the value.
+        # This does not read the value.
         return key in self._values
 
     def __iter__(self) -> Iterator[str]:

@@ -66,7 +66,7 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
                 f"{file.path}: expected a file of safetensors or GGUF, got one that begins with "
                 f"{file.pages[:8].tobytes()!r}"
             )
-        # The first part of a GGUF has all metadata; the others repeat a little of it.
+        # The first part of a GGUF has all metadata; the others repeat some.
         metadata = {**{key: (told, key) for key in told}, **metadata}
         for entry in found:
             if entry.name in entries:
@@ -99,7 +99,7 @@ class _Metadata(Mapping[str, Any]):
 
 
 class Weights(Mapping[str, Weight]):
-    """A model's tensors by name, brought to the device on access.
+    """A model's tensors by name, copied to the device on access.
 
     On the host backend a tensor is a read-only view of its file's pages, which become resident on
     first use. A tensor that is not aligned for its element type is copied. A view keeps the file
@@ -162,7 +162,7 @@ class Weights(Mapping[str, Weight]):
         With `progress=True` a line names the total, and `tqdm` shows a bar if installed. A function
         as `progress` is called with bytes done and bytes in all.
 
-        Waits until everything is there.
+        Waits until all copies are done.
         """
         wanted = self.device if device is None else as_device(device)
         chosen = [self.entries[name] for name in (self.entries if names is None else names)]

@@ -1,7 +1,7 @@
-"""The launches of a graph on its device, and the memory they get, without running it.
+"""The launches of a graph on its device, and their memory, without running it.
 
-Making operations ready finds their kernels and uploads their layouts, which a capture must not do.
-Slots of a plan can stand for memory that kernels get.
+Preparing operations finds their kernels and uploads their layouts, which must not happen during a
+capture. A plan's slot can replace memory that is an argument of a kernel.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class DryRun:
     """The operations of a graph, ready on its device, and their launches."""
 
     def __init__(self, executor: DeviceExecutor, steps: Sequence[Step]) -> None:
-        """Make them ready; `NotSupportedError` for an operation that is more than launches."""
+        """Prepare all operations; `NotSupportedError` if one needs more than kernel launches."""
         self.launches: dict[int, int] = {}
         """Kernel launches of each operation, by node."""
         self.enqueuing: list[Enqueue] = []
         """A function for each operation that enqueues it."""
-        # The ranges of bytes of a buffer that kernels get.
+        # By buffer, the ranges of bytes that are arguments of kernels.
         self._given: dict[DeviceBuffer, set[tuple[int, int]]] = {}
         backend = executor.device.backend
         for step in steps:
@@ -47,7 +47,7 @@ class DryRun:
                 self._note(step, launch)
 
     def reads(self, memory: DeviceBuffer) -> bool:
-        """Return whether a launch gets the memory, or a part of it: then a slot has an effect."""
+        """Return whether the memory, or a part of it, is an argument of a launch."""
         start = memory.byte_offset
         stop = start + memory.nbytes
         given = self._given.get(memory.base, ())

@@ -61,7 +61,7 @@ class GraphPlan:
             node.name: node for node in graph.nodes if node.op is None and node.name is not None
         }
         self._memory = {name: graph.tensor(node.index) for name, node in self._leaves.items()}
-        # Only leaves that launches read: the slot of another would have no effect.
+        # Only leaves that launches read: a slot of another leaf would have no effect.
         self._followed = {
             name: tensor.buffer
             for name, tensor in self._memory.items()
@@ -161,7 +161,7 @@ class GraphPlan:
     # -- inside ----------------------------------------------------------------------------------
 
     def _checked(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """The slots that are given, with values that are in their range."""
+        """The given slots, with values checked against their ranges."""
         known = self._numbers
         for name in numbers:
             if name not in known:
@@ -170,7 +170,7 @@ class GraphPlan:
         return {name: known[name].checked(value) for name, value in numbers.items()}
 
     def _give(self, name: str, value: Any, stream: StreamLike, slots: dict[str, Any]) -> None:
-        """Note the memory that kernels are to read instead of a leaf, or copy an array into it."""
+        """Record the memory to read instead of a leaf, or copy an array into the leaf."""
         own = self._memory[name]
         if not isinstance(value, DeviceTensor):
             array = _fitting(name, np.asarray(value), own)

@@ -3,10 +3,10 @@
 // `sdpa_<type>` (attention.cu).
 //
 // A block takes the queries of some tokens that share a head of keys: its rows. It packs keys, with
-// elements of one place side by side, and values once for all of them, some at a time; so scores
-// come a vector of keys at once, and results a vector of columns. The few rows of a single token do
-// not pay for that: they read keys and values where they are, where rows of those are whole vectors.
-// The grid is (kv heads, tiles of `tile` tokens, batches).
+// elements of one place side by side, and values once for all of them, some at a time; so a vector
+// holds scores of several keys, or several columns of results. For the few rows of a single token
+// packing costs more than it saves: they read keys and values in place if rows of these are whole
+// vectors. The grid is (kv heads, tiles of `tile` tokens, batches).
 #include "packing.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 #include <new>
 
 enum : u64 {
-    KEYS = 64,   // that are packed at a time
+    KEYS = 64,   // packed at a time
     TOGETHER = 2 // rows that share a vector of packed memory
 };
 
@@ -25,8 +25,8 @@ typedef i32 Integers __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_a
 
 static inline Floats *vector_at(f32 *at) { return reinterpret_cast<Floats *>(at); }
 
-// e to the x, for x of at most 0: 2 to the whole part of x / ln 2 by its exponent, the rest by a
-// series that ends where an f32 does. Below -87 it is as at -87, some 1e-38.
+// e to the x, for x <= 0. The exponent takes the whole part of x / ln 2, a series to the precision
+// of f32 the rest. Below -87 the result is that of -87, about 1e-38.
 static inline Floats exponential(Floats x) {
     const Floats least = x * 0 - 87.0f;
     x = x > least ? x : least;
@@ -48,19 +48,19 @@ static inline Floats exponential(Floats x) {
 // The rows of a block, in f32.
 struct Rows {
     u64 count;
-    u64 first; // the token of the first one
-    u64 group; // of rows of a token
+    u64 first; // token of the first row
+    u64 group; // rows of a token
     u64 width;  // of a head
     u64 padded; // in whole vectors
     f32 *queries;
     f32 *sums;
     f32 *totals;
     f32 *largest;
-    u64 *begin; // the keys that each sees
+    u64 *begin; // first and last key of each row
     u64 *end;
 };
 
-// What is added to the scores of a head: a number for each key of a cache.
+// Bias of the scores of a head: a number for each key of a cache.
 struct Bias {
     const f32 *data; // of the block's first head
     u64 capacity;
@@ -71,7 +71,7 @@ struct Bias {
     }
 };
 
-// The same for each query, too: rows of a mask.
+// A mask: a row of numbers for each query, to add to its scores.
 template <class T> struct Mask {
     const T *data; // of the block's first head
     u64 head_step, keys;
@@ -105,7 +105,7 @@ static inline void pack(const T *k, const T *v, u64 count, const Rows &rows, Pac
 // Scores of `together` rows and all packed keys.
 template <u64 together>
 static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *scores) {
-    // More sums at a time than four vectors of a row would not stay in the registers.
+    // More than the sums of four vectors a row would not stay in the registers.
     for (u64 first = 0; first < KEYS; first += 4 * LANES) {
         Floats sums[together][4] = {};
         for (u64 i = 0; i < width; ++i)
@@ -139,7 +139,7 @@ static inline void add_values(const f32 *shares, const T *values, u64 count, u64
             *vector_at(results + row * width + part * LANES) = sums[row][part];
 }
 
-// Scores of a row become shares of the total so far; its sums are brought to the same scale.
+// Scores of a row become shares of the total so far; its sums are rescaled to match.
 template <class Addend>
 static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, f32 cap,
                              const Addend &bias) {
@@ -171,7 +171,7 @@ static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, 
     Floats total = {};
     for (u64 part = 0; part < KEYS; part += LANES) {
         const Floats own = widened(scores + part);
-        // What is not seen is nothing, not the least that the series gives.
+        // A hidden key has share 0, not the least value of the series.
         const Floats share = own < -3e38f ? Floats{} : exponential(own - above);
         *vector_at(scores + part) = share;
         total += share;
@@ -262,7 +262,7 @@ struct Released {
     void operator()(void *memory) const { free(memory); }
 };
 
-// Queries and results of a head of keys, from the first head of its group on.
+// Queries and results of a head of keys, beginning with the first head of its group.
 template <class T> struct Heads {
     const T *q;
     T *out;
@@ -271,7 +271,7 @@ template <class T> struct Heads {
     u64 at(u64 token, u64 head) const { return token * token_step + head * head_step; }
 };
 
-// Tokens first … last of a head of keys. A token sees the keys up to `place` behind its own number.
+// Tokens first … last of a head of keys. Token t sees the keys up to t + `place`.
 template <class T, class Addend>
 static inline void attend(const Heads<T> &heads, const T *k, const T *v, const Addend &bias,
                           i64 place, u64 first, u64 last, u64 group, u64 width, u64 capacity,

@@ -44,10 +44,10 @@ DEVICE_FUNCTION i32 dot16(Words bytes, const i8 *x)
 #endif
 }
 
-// What a format's vectors are quantized to.
+// Whether a format's vectors are quantized in blocks of 256, else of 32.
 template <class Block> constexpr bool in_256 = Block::ELEMENTS % 256 == 0;
 
-// The scale of element `e`, and the sum of the integers of the sixteen from there on.
+// The scale of element `e`, and the sum of the sixteen integers from `e` on.
 DEVICE_FUNCTION f32 scale_at(const Side32 *sides, u64 e) { return sides[e / 32].d; }
 DEVICE_FUNCTION f32 scale_at(const Side256 *sides, u64 e) { return sides[e / 256].d; }
 DEVICE_FUNCTION i32 sum_at(const Side32 *sides, u64 e) { return sides[e / 32].sums[e % 32 / 16]; }

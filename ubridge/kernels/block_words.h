@@ -13,7 +13,7 @@ struct Level {
 };
 
 #if !KERNEL_ON_GPU
-// A function that stays one, whatever constants it is called with: its copies would be most of a
+// A function that is never inlined or cloned for constants: its copies would be most of a
 // module.
 #if defined(__clang__)
 #define ONE_FUNCTION __attribute__((noinline)) static
@@ -52,10 +52,10 @@ DEVICE_FUNCTION f32 f32_of_bits(u32 bits)
     return value;
 }
 
-// Bit i of four becomes bit 0 of byte i.
+// Bit i of the lowest four becomes bit 0 of byte i.
 DEVICE_FUNCTION u32 bits_to_bytes(u32 bits) { return (bits & 15) * 0x00204081 & 0x01010101; }
 
-// The same of four bits for each word.
+// The same for each word of `Word`, four bits a word.
 template <class Word> DEVICE_FUNCTION Word spread(u32 bits)
 {
 #if !KERNEL_ON_GPU

@@ -1,7 +1,7 @@
-// How the 128 work-items of a block share out a tile of sums, and the products of bytes they make for
-// it: on tensor cores where the target has them for bytes, elsewhere four bytes at a time.
+// The 128 work-items of a block divide a tile of sums and its products of bytes: on tensor cores
+// where the target has them for bytes, elsewhere four bytes at a time.
 //
-// `Share` says which sums are a work-item's: row(t, i) of column(t, c). Both operands lie in shared
+// `Share` gives the sums of a work-item: row(t, i) of column(t, c). Both operands lie in shared
 // memory, a line for each row and each column of the tile, in words of four bytes.
 #ifndef UBRIDGE_BYTE_TILES_H
 #define UBRIDGE_BYTE_TILES_H
@@ -84,7 +84,7 @@ template <u32 ROWS, u32 COLUMNS> struct Share {
 
 // Neighbors have neighboring rows, warps every fourth column.
 template <u32 ROWS, u32 COLUMNS> struct Share {
-    // A word more than a row has: so rows begin in different banks.
+    // One word more than a row has, so that rows begin in different banks.
     enum : u32 { ROWS_EACH = ROWS / 32, COLUMNS_EACH = COLUMNS / 4 };
     enum : u32 { ROW_PITCH = 9, COLUMN_PITCH = 8 };
 

@@ -18,14 +18,14 @@ DEVICE_FUNCTION u32 triples_to_bytes(u32 codes)
     return (codes & 7) | (codes & 070) << 5 | (codes & 0700) << 10 | (codes & 07000) << 15;
 }
 
-// Negates the bytes, none of them 0, whose bit of four is set.
+// Negates byte i, which is not 0, if bit i of `bits` is set.
 DEVICE_FUNCTION u32 negated(u32 bytes, u32 bits)
 {
     const u32 ones = bits_to_bytes(bits);
     return (bytes ^ ones * 255) + ones;
 }
 
-// 7 signs, and an eighth that makes the number of set ones even.
+// 7 signs, and an eighth that makes the number of set signs even.
 DEVICE_FUNCTION u32 with_parity(u32 signs)
 {
     u32 parity = signs ^ signs >> 4;
@@ -124,7 +124,7 @@ struct BlockIQ3_S {
     }
 };
 
-// Eight times -1, 0 and 1, each raised or lowered by an eighth.
+// Eight times -1, 0 and 1, each plus or minus an eighth.
 DEVICE_FUNCTION u32 eightfold_of_1(u32 entry, u32 e, bool lowered)
 {
     const u32 codes = pairs_to_bytes(entry >> 2 * (e % 8) & 255);
@@ -167,7 +167,7 @@ struct BlockIQ1_M {
     }
 };
 
-// Those of blocks.h and of this file that Candle's module lacks: ROW(name, block).
+// The formats of blocks.h and of this file that Candle's module lacks: ROW(name, block).
 #define FORMATS_BESIDE(ROW)                                                                        \
     ROW(q8_1, BlockQ8_1)                                                                           \
     ROW(q8_K, BlockQ8_K)                                                                           \

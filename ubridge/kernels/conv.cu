@@ -22,7 +22,7 @@ DEVICE_FUNCTION u64 take(u64 &index, u64 extent)
     return remainder;
 }
 
-// Where a window's tap lies in a padded input; false in the padding.
+// The place of a window's tap in a padded input; false in the padding.
 DEVICE_FUNCTION bool tap(u64 out, u64 offset, u64 stride, u64 padding, u64 dilation, u64 extent,
                          u64 &place)
 {
@@ -32,7 +32,7 @@ DEVICE_FUNCTION bool tap(u64 out, u64 offset, u64 stride, u64 padding, u64 dilat
     return inside;
 }
 
-// Which element of the input a result of the transposed convolution gets through a tap, if any.
+// Input element of a tap for a result of the transposed convolution; false if there is none.
 DEVICE_FUNCTION bool transposed_tap(u64 out, u64 offset, u64 stride, u64 padding, u64 dilation,
                                     u64 extent, u64 &place)
 {
@@ -202,7 +202,7 @@ template <class T> DEVICE_FUNCTION T largest(const Window &window, const T *src)
     return narrow<T>(result);
 }
 
-// How many windows there are; none when they are larger than the input.
+// Number of windows; 0 when a window is larger than the input.
 DEVICE_FUNCTION u64 windows(u64 k_2, u64 k_3, u64 stride_2, u64 stride_3, const u64 *info)
 {
     if (k_2 > info[2] || k_3 > info[3])

@@ -1,5 +1,5 @@
-// 1 / (1 + e^-x) and its multiples, for every x: e^-x itself is infinite from -x = 88 (710 in f64)
-// on, where the results are still normal numbers.
+// 1 / (1 + e^-x) and its multiples, for every x. e^-x itself overflows for -x above 88 (710 in
+// f64), where the results are still normal numbers.
 #ifndef UBRIDGE_LOGISTIC_H
 #define UBRIDGE_LOGISTIC_H
 
@@ -16,7 +16,7 @@ DEVICE_FUNCTION f64 power_of_e(f64 x)
     return exp(x);
 }
 
-// What rounding a number to its type took from it, where nobody knows it.
+// The tail, lost when x was rounded, of an x without a known tail.
 struct NoTail {
 };
 template <class T> DEVICE_FUNCTION T times_power_of_e(T x, NoTail, bool)
@@ -28,9 +28,9 @@ template <class T> DEVICE_FUNCTION T times_power_of_e(T x, T tail, bool negative
     return x + x * (negative ? tail : -tail);
 }
 
-// factor * scale / (1 + e^-(x + tail)); the tail is too small for its square to count. For a large -x,
-// e^x is the square of a power that is still a normal number; the second one is multiplied last, so
-// that only the result is rounded to a subnormal.
+// factor * scale / (1 + e^-(x + tail)); the tail is too small for its square to count. For a large
+// -x, e^x is the square of a power that is a normal number. The second factor comes last, so that
+// only the result is rounded to a subnormal.
 template <class T, class Tail = NoTail>
 DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
 {

@@ -1,4 +1,4 @@
-// What kernels know of numbers: in which type a stored type is computed, conversions between types,
+// Numbers in kernels: the type in which each stored type is computed, conversions between types,
 // integer arithmetic that wraps, and one rule for NaN.
 //
 // f8e4m3, f16 and bf16 are computed in f32 and rounded once, when they are stored.
@@ -144,8 +144,8 @@ template <class T> DEVICE_FUNCTION T minimum(T a, T b)
     return a < b || is_nan(a) ? a : b;
 }
 
-// The f32 next to x that keeps what rounding once more needs to know: when x is no f32, the one of
-// its neighbors with an odd last bit.
+// x rounded to odd, so that a second rounding gives the same as one: when x is no f32, the result
+// is its f32 neighbor with an odd last bit.
 DEVICE_FUNCTION f32 round_to_odd(f64 x)
 {
     const f32 near = f32(x);
@@ -160,13 +160,13 @@ DEVICE_FUNCTION f32 round_to_odd(f64 x)
     return odd;
 }
 
-// An integer of any size as an f64 that rounds once more as the integer itself would.
+// An integer of any size as an f64 that later rounds exactly as the integer would.
 template <class T> DEVICE_FUNCTION f64 with_sticky_bit(T x)
 {
     if constexpr (sizeof(T) <= 4) {
         return f64(x);
     } else {
-        // Beyond 53 bits the eleven last ones become one that says whether any was set.
+        // Beyond 53 bits the last eleven bits become one sticky bit, set if any of them was.
         const bool negative = x < T(0);
         const u64 magnitude = negative ? u64(0) - u64(x) : u64(x);
         const u64 short_enough = (magnitude >> 11 | u64((magnitude & 0x7FF) != 0)) << 11;
@@ -175,9 +175,9 @@ template <class T> DEVICE_FUNCTION f64 with_sticky_bit(T x)
     }
 }
 
-// A conversion as numpy's `astype` where that is defined: integers wrap, floats go to the nearest;
-// toward an integer they are cut, beyond its range they saturate, and NaN is 0. For a type computed
-// in f32 the result is what rounds to it.
+// A conversion as numpy's `astype` where defined: integers wrap, floats round to the nearest. To an
+// integer, floats are truncated, saturate beyond its range, and NaN becomes 0. For a type computed
+// in f32 the result is an f32 that rounds to it correctly.
 template <class To, class From> DEVICE_FUNCTION Compute<To> convert(From x)
 {
     if constexpr (same_type<From, Compute<To>>) {
@@ -188,7 +188,7 @@ template <class To, class From> DEVICE_FUNCTION Compute<To> convert(From x)
         else
             return round_to_odd(f64(x));
     } else if constexpr (Number<To>::is_integer && !Number<From>::is_integer) {
-        // One above the highest is a power of two, which a float holds.
+        // The highest plus one is a power of two, so a float holds it exactly.
         const From above = From(u64(1) << (8 * sizeof(To) - 1)) * From(is_signed<To> ? 1 : 2);
         const From lowest = From(Limits<To>::lowest);
         const bool low = x < lowest;

@@ -86,13 +86,13 @@ static inline void line_of_depth(u32 *words, u64 count, const Operand<typename S
             words[i] = Scheme::word(one[0], one[(Scheme::PER_WORD - 1) * step]);
         }
     u64 done = whole;
-    if (done < count && done * Scheme::PER_WORD < left) // one of two is left
+    if (done < count && done * Scheme::PER_WORD < left) // one of the two elements remains
         words[done] = Scheme::word(from[done * Scheme::PER_WORD * step], T(0)), ++done;
     for (; done < count; ++done)
         words[done] = 0;
 }
 
-// Word `word` of lines first … first + count - 1.
+// Word number `word` of lines first … first + count - 1.
 template <class Scheme>
 static inline void line_of_lines(u32 *words, u64 count, const Operand<typename Scheme::Element> &x,
                                  u64 word, u64 first)
@@ -120,7 +120,7 @@ static inline void line_of_lines(u32 *words, u64 count, const Operand<typename S
         words[i] = 0;
 }
 
-// LANES words of one line, from `word` on; where `is_whole`, all of them are there.
+// LANES words of one line, from `word` on; with `is_whole` all are within the operand.
 template <class Scheme>
 static inline void lanes_of_depth(u32 *words, const Operand<typename Scheme::Element> &x, u64 line,
                                   u64 word, bool is_whole)
@@ -215,7 +215,7 @@ static inline void pack_right(u32 *out, const Operand<typename Scheme::Element> 
             for (u64 i = 0; i < LANES; ++i) {
                 lanes_of_depth<Scheme>(reinterpret_cast<u32 *>(block + i), x, line + i, word,
                                        is_whole);
-                // The lines lie too far apart for a CPU to foresee the next ones.
+                // The lines lie too far apart for a CPU's own prefetching.
                 __builtin_prefetch(x.data + (line + LANES + i) * x.line_step +
                                    word * Scheme::PER_WORD);
             }

@@ -7,7 +7,7 @@
 
 // -- elements -------------------------------------------------------------------------------------
 
-// A block of the grid has 256 elements, or where Candle's kernel says so 512.
+// A block of the grid has 256 elements, or 512 where Candle's kernel has 512.
 #define ELEMENTS_OF(format, T, Block, WIDTH, parameters, count)                                    \
     KERNEL(dequantize_block_##format##_##T, parameters)                                            \
     {                                                                                              \
@@ -17,7 +17,7 @@
         THREADS(t) decode<Block>(vx, yy, first, last, t, threads);                                 \
     }
 
-// Candle counts blocks of 32 here, elements there, and of blocks of 256 nothing at all.
+// Candle passes a count of 32-element blocks, a count of elements, or for 256 no count.
 #define ELEMENTS_BY_BLOCKS(format, Block)                                                          \
     ELEMENTS_OF(format, f32, Block, 256, (const void *vx, f32 *yy, i32 nb32), u64(nb32) * 32)      \
     ELEMENTS_OF(format, f16, Block, 256, (const void *vx, f16 *yy, i32 nb32), u64(nb32) * 32)
@@ -75,7 +75,7 @@ PRODUCT(dequantize_mul_mat_vec_q3_k, BlockQ3_K)
 PRODUCT(dequantize_mul_mat_vec_q4_k, BlockQ4_K)
 PRODUCT(dequantize_mul_mat_vec_q6_k, BlockQ6_K)
 
-// Candle's has no number of rows: the grid says it.
+// Candle's kernel has no number of rows; it follows from the grid.
 KERNEL(dequantize_mul_mat_vec_q5_k, (const void *vx, const f32 *y, f32 *dst, i32 ncols))
 {
     const u64 rows = u64(gridDim.x) * (blockDim.y * blockDim.z);
@@ -105,7 +105,7 @@ KERNEL_BOUNDED(quantize_q8_1, 256, (const f32 *x, void *vy, i32 kx, i32 kx_padde
     BARRIER();
     THREADS(t) {
         if (first + t < u64(kx_padded) && t % QUANTIZED_EACH == 0) {
-            // All work-items of 32 elements add them up in the same order.
+            // All 32 work-items of a block of 32 elements add these up in the same order.
             const f32 *const group = values + t / 32 * 32;
             f32 largest = 0, sum = 0;
             for (u32 i = 0; i < 32; ++i) {
@@ -127,7 +127,7 @@ KERNEL_BOUNDED(quantize_q8_1, 256, (const f32 *x, void *vy, i32 kx, i32 kx_padde
 
 // -- products with Q8_1 ---------------------------------------------------------------------------
 
-// As Candle's: with `kept` sums in the first column for vectors, in the second for matrices.
+// As in Candle: SUMS_OF_VECTORS_ for products with vectors, SUMS_OF_MATRICES_ with matrices.
 #define SUMS_OF_VECTORS_q4_0 Sums::kept
 #define SUMS_OF_VECTORS_q4_1 Sums::kept
 #define SUMS_OF_VECTORS_q5_0 Sums::kept
@@ -189,8 +189,8 @@ MATRIX_PRODUCT(q6_K, BlockQ6_K, 64, 64, Sums::of_integers)
 // -- experts --------------------------------------------------------------------------------------
 
 // For each token (along y of the grid) and each of its experts (along z): a row of the expert's
-// matrix (along x) times the token's vector. When input_dim1 is not 1, the vector is the pair's
-// own.
+// matrix (along x) times the token's vector. When input_dim1 is not 1, each pair of token and
+// expert has its own vector.
 #define EXPERTS(spelled, Block)                                                                    \
     KERNEL_BOUNDED(indexed_moe_forward_##spelled##_q8_1, 128,                                      \
                    (const void *all_weights, const void *all_inputs, const u32 *indices,           \

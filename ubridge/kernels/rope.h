@@ -1,6 +1,6 @@
 // Rotary embeddings: each pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos), computed in f32
-// for f16 and bf16. `pair` counts pairs; the three layouts differ in where a pair lies.
-//
+// for f16 and bf16. `pair` counts pairs; the three layouts differ in the places of a pair's
+// elements.
 // cos and sin have d / 2 values for each of t positions. With stride_b, the elements of a batch in
 // src, each batch has its own.
 #ifndef UBRIDGE_ROPE_H

@@ -11,7 +11,7 @@ DEVICE_FUNCTION f32 widened(const f16 &value) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(&value)));
 }
 
-// Sums of a row: of products, and of what minimums take away.
+// Sums of a row: of products, and of the minimums' shares, which are subtracted.
 struct SumsOf256 {
     WideFloats sums = {};
     __m256 taken = {};
@@ -19,7 +19,7 @@ struct SumsOf256 {
     DEVICE_METHOD void add(f32 scale, Wide words) {
         sums = sums + floats_of(scale) * floats(words);
     }
-    // By two neighbors of f16: words, and half words of the minimums times sums of y.
+    // Two neighboring f16 are the factors of the words and of the minimums times sums of y.
     DEVICE_METHOD void add(const f16 *scales, f32 d, Wide words, __m256i minimums, __m256i totals) {
         const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(scales)) * _mm_set1_ps(d);
         const __m256i products = _mm256_madd_epi16(minimums, totals);
@@ -218,7 +218,7 @@ template <class Block> struct FourRowsOf256 {
         return _mm512_maskz_permutexvar_ps(__mmask16(-1), places, from);
     }
 
-    // `six_bits` of the rows, two of them a vector.
+    // `six_bits` of the rows, two rows a vector.
     static DEVICE_METHOD void unpack(const Block *b, u64 apart, __m512i (&levels)[2]) {
         const __m512i bytes =
             load_quarters(b->scales, b[apart].scales, b[2 * apart].scales, b[3 * apart].scales)
@@ -245,7 +245,7 @@ template <class Block> struct FourRowsOf256 {
             memcpy(&pairs[row], &b[row * apart].d, sizeof pairs[row]);
         const __m256 both = _mm256_cvtph_ps(_mm_setr_epi32(pairs[0], pairs[1], pairs[2], pairs[3]));
         const __m512 scales = _mm512_castps256_ps512(both * _mm256_set1_ps(y.d));
-        // Below each row's minimums; zeros below its scales.
+        // y's sums at each row's minimums, zeros at its scales.
         const __m512i totals = _mm512_maskz_broadcast_i32x4(0xF0F0, _mm256_castsi256_si128(y.sums));
 #pragma GCC unroll 2
         for (u32 two = 0; two < 2; ++two) {
@@ -284,7 +284,7 @@ struct WayOfIQ4_XS : SumsOf256 {
         const u32 packed = load<2, u32>(b->scales_l);
         const __m128i low = _mm_cvtepu8_epi16(_mm_set_epi64x(
             0, i64((u64(packed & 0x0F0F0F0F) | u64(packed >> 4 & 0x0F0F0F0F) << 32))));
-        // Evens, then odds; in their order again:
+        // First even, then odd scales; restore their order:
         const __m128i ordered = _mm_unpacklo_epi16(low, _mm_unpackhi_epi64(low, low));
         const __m128i at =
             _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1);

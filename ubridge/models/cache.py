@@ -47,10 +47,10 @@ class Cache:
     def truncate(self, length: int) -> None:
         """Forget all tokens after the first `length`, without work on the device.
 
-        A recurrent model cannot go back: with the next tokens it reads the kept tokens again. So
-        does a model whose angles depend on the length of a text, where the angles change.
-        Raises `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for one that is
-        negative or above the text's.
+        A recurrent model cannot truncate its state, so it reads the kept tokens again with the
+        next. A model whose angles depend on a text's length does so if the angles change.
+        Raises `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for a negative
+        length or more than the text's.
         """
         length = whole_number("truncate, length", length)
         require(
@@ -79,7 +79,7 @@ class Cache:
         self.room, self._stretch = room, 0
 
     def stretch(self, stretch: int, length: int) -> None:
-        """Write the tables for a text of `length` where captured steps read them."""
+        """Write the tables for a text of `length` to the memory that captured steps read."""
         if stretch != self._stretch:
             found = self._body.tables(self.room, length)
             for table, values in ((self.tables.cos, found.cos), (self.tables.sin, found.sin)):

@@ -1,6 +1,6 @@
 """Sources of a model: a Hugging Face folder or a GGUF file, in one form.
 
-Kinds of files that are not read are refused by name, each with what to do instead.
+The error for an unsupported kind of file names the kind and an alternative.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KIND = "general.architecture"
 
 @dataclass(frozen=True)
 class Source:
-    """A model's files, opened: nothing but their headers is read."""
+    """A model's open files; only their headers are read."""
 
     path: Path
     design: Architecture
@@ -44,7 +44,7 @@ class Source:
     """Name of each part, as in `table.ArchitectureRow.names`."""
     is_gguf: bool
     ignored: Callable[[str], bool] = field(repr=False, default=lambda name: False)
-    """Whether a tensor that nothing asks for may be there."""
+    """Whether an unused tensor of this name may be in the files."""
     notices: tuple[str, ...] = ()
     """Notes for the user about these files."""
 
@@ -59,8 +59,8 @@ class Source:
 def open_source(path: Path, device: Device) -> Source:
     """Open a folder or a file.
 
-    Raises `NotFoundError` where there is no model, `NotSupportedError` for kinds of files and
-    architectures that are not read, `InvalidFileError` for damaged files.
+    Raises `NotFoundError` where there is no model, `NotSupportedError` for unsupported kinds of
+    files and architectures, `InvalidFileError` for damaged files.
     """
     path = expanded(path)
     if path.suffix in PICKLES:

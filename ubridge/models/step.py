@@ -12,7 +12,7 @@ from uhal import Stream
 from uhal.frameworks import Context
 
 _TRACING: WeakKeyDictionary[Context, threading.Lock] = WeakKeyDictionary()
-"""A lock for each opened device, for `ubridge.trace` refuses a second trace of a device."""
+"""A lock for each open device, as `ubridge.trace` refuses a second trace of a device."""
 
 
 class Step:
@@ -42,7 +42,7 @@ class Step:
             hidden = body(Chunk(*slots, tables), tensors)
             self.logits = body.logits(hidden).reshape(body.vocabulary)
         self.graph = graph
-        # The default stream serves every call, and cannot be captured.
+        # Calls use the default stream, which cannot be captured.
         self._captured, self._stream = Stream(device=body.device), Stream.default(body.device)
         self.plan = graph.instantiate(self._captured)
 

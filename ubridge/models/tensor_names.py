@@ -1,6 +1,6 @@
 """Names of tensors in safetensors by part of a model, and in GGUF files.
 
-`{}` stands for the number of a layer or an expert. Alternative spellings of a part are in one
+`{}` is the number of a layer or an expert. Alternative spellings of a part are in one
 string, separated by spaces.
 """
 

@@ -126,15 +126,15 @@ def binary(
 
 
 def _is_f64(op: Op, dtype: DType) -> bool:
-    """Whether numpy computes it in f64: a quotient of integers, or a function of floats of them.
-
-    The kernels' quotient of integers would be an integer.
+    """Return whether numpy computes in f64: for quotients and float
+    functions of integers. The kernels' quotient of integers would be an
+    integer.
     """
     return dtype.kind != "float" and (op is DIVIDE or op.is_of_floats)
 
 
 def _boolean(op: Op) -> Op:
-    """The operation on 0 and 1 that numpy's does on booleans."""
+    """The operation on 0 and 1 that equals numpy's on booleans."""
     if op is SUBTRACT:
         raise ArgumentTypeError(
             "numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the "
@@ -144,7 +144,7 @@ def _boolean(op: Op) -> Op:
 
 
 def _plan_with_number(op: Op, x: Value, number: Any, number_first: bool) -> Value:
-    """Plan a binary operation on a tensor and a number, in the order said."""
+    """Plan a binary operation on a tensor and a number, or if `number_first` in reverse order."""
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
     dtype, factors, element = _in_numbers(op, x._dtype, number, number_first)
@@ -158,9 +158,9 @@ def _plan_with_number(op: Op, x: Value, number: Any, number_first: bool) -> Valu
 def answering_pair(
     op: Op, number_first: bool = False
 ) -> Callable[[TensorData, Any], Answer | None]:
-    """Return what says how an operation on a tensor and another, or a number, is launched.
-
-    Numbers change from call to call: plans are kept for any number, and passed the one given.
+    """Return a function that answers how to launch an operation on two tensors, or one and a
+    number. Numbers change from call to call, so plans are kept for any number and get it as an
+    argument.
     """
 
     def plan(x: Value, y: Any) -> Value:
@@ -195,7 +195,7 @@ _of_factors = answering(lambda x: of_each(AFFINE, (x,), x._dtype, (1, 0)))
 
 
 def unary_function(op: Op) -> Callable[..., Any]:
-    """Return the function on a tensor of an operation, which the lane launches again."""
+    """Return an operation's function on a tensor, which the lane can launch again."""
 
     def function(x: Any, *, out: Any = None, stream: StreamLike | None = None) -> Any:
         return unary(op, x, None, out, stream)
@@ -204,7 +204,7 @@ def unary_function(op: Op) -> Callable[..., Any]:
 
 
 def binary_function(op: Op, number_first: bool = False) -> Callable[..., Any]:
-    """Return the function on a tensor and another, or a number, of an operation.
+    """Return an operation's function on two tensors, or on a tensor and a number.
 
     With `number_first` the second argument is the operation's first.
     """
@@ -220,9 +220,9 @@ def binary_function(op: Op, number_first: bool = False) -> Callable[..., Any]:
 
 
 def _presented(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
-    """The function with its name and text."""
+    """The function with the operation's name and docstring."""
     function.__name__ = function.__qualname__ = op.name
-    # The package has it under this name, by which `pickle` finds it.
+    # The package exports it; `pickle` finds it by this module name.
     function.__module__ = __name__.partition(".")[0]
     function.__doc__ = f"Return {op.summary}.\n\nIt works element by element, in `out` if given."
     return function
@@ -231,7 +231,7 @@ def _presented(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
 def _in_numbers(
     op: Op, dtype: DType, number: Any, number_first: bool
 ) -> tuple[DType, tuple[float, float] | None, bytes]:
-    # 0 == 0.0 == -0.0, but their results differ: the cache's key holds the type and the sign, too.
+    # 0 == 0.0 == -0.0, but their results differ, so the cache's key includes type and sign.
     if type(number) is float:
         return _scalar(op, dtype.name, number, copysign(1, number), number_first)
     if type(number) is int:
@@ -312,7 +312,7 @@ def affine(
 
 
 def plan_power(x: Value, exponent: Any) -> Value:
-    """Plan the elements to a power, which is a number; integers to an integer wrap."""
+    """Plan the elements to the power of a number; integers to an integer wrap."""
     require_tensors(POWER.name, x)
     if hasattr(exponent, "_layout"):
         raise ArgumentTypeError("power: expected a number as exponent, got a DeviceTensor")
@@ -352,7 +352,7 @@ def power(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the elements to a power, which is a number.
+    """Return the elements to the power of a number.
 
     The dtype is numpy's.
 
@@ -400,7 +400,7 @@ def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
 def plan_not_equal_to_zero(x: Value) -> Value:
     """Plan a bool per element: True unless it equals 0, also for NaN."""
     if x._dtype.name not in NOT_EQUAL.dtypes:
-        # A wider type of the same kind has no other zeros.
+        # Conversion to a wider type of the same kind does not change which elements are 0.
         x = plan_conversion(x, i64)
     return plan_binary(NOT_EQUAL, x, 0)
 
@@ -429,8 +429,8 @@ def astype(
     """Return a new tensor of the elements as another dtype.
 
     Without `copy` a tensor that has the dtype already is returned itself. Floats are truncated to
-    integers; a value out of range becomes the nearest in it, NaN becomes 0. As bool, every value
-    but 0 is True.
+    integers; a value out of range becomes the nearest in it, NaN becomes 0. For bool, every value
+    but 0 becomes True.
     """
     return run(_plan_astype(x, dtype, copy), out, stream)
 

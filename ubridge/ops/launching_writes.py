@@ -1,6 +1,6 @@
-"""`launch_*` of operations in place: fills, copies, writes at ids and into caches.
-
-Memory that kernels cannot change where it lies is copied first, and copied back.
+"""`launch_*` of operations in place: fills, copies, writes at ids and into
+caches. If kernels cannot change memory in place, it is copied first, then copied
+back.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def launch_copy(
     They may be strided and must not overlap.
 
     Kernels read strides but write rows, so a strided destination takes a launch for each of its
-    outer elements. Raises `ArgumentValueError` where they overlap.
+    outer elements. Raises `ArgumentValueError` if they overlap.
     """
     require_one_shape(COPY.name, [source_layout.shape, destination_layout.shape])
     if destination_layout.may_alias:

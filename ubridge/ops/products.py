@@ -49,7 +49,7 @@ def plan_product(x: Value, y: Value, dtype: DType) -> Plan:
 
 @lru_cache(maxsize=4096)
 def _matrices(x: Layout, y: Layout) -> tuple[Layout, Layout, Layout]:
-    """Both operands as matrices of one batch, and the resulting tensor's layout."""
+    """Return both operands as matrices of one batch, and the result's layout."""
     batch, m, k, n = multiplied(x.shape, y.shape)
     left = x if x.rank > 1 else x.expanded(0)
     right = y if y.rank > 1 else y.expanded(1)
@@ -110,7 +110,7 @@ def plan_attention(
 
 
 def _mask(mask: Value, scores: Shape) -> Value:
-    """The mask as kernels take it: with contiguous rows for each query and key."""
+    """The mask in the form for kernels: contiguous rows for each query and key."""
     if one_shape(ATTENTION.name, mask.shape, scores) != scores:
         raise ArgumentValueError(
             f"attention: expected a mask that broadcasts to {scores}, got {mask.shape}"
@@ -137,7 +137,7 @@ def attention(
     Queries are (batch, heads, queries, width), keys and values (batch, kv heads, keys, width), the
     mask broadcasts to (batch, heads, queries, keys). `scale` is by default 1 / sqrt(width). With
     `causal` the last query sees every key, and each query sees one key less than the next one. A
-    query that sees no key, for the mask hides them all by -inf, gets zeros.
+    query gets zeros if the mask hides all keys by -inf.
     """
     return run(plan_attention(query, key, value, mask, causal, scale), out, stream)
 

@@ -1,4 +1,4 @@
-"""Options that several commands have: a model and where it runs, how tokens are chosen."""
+"""Options shared by commands: the model, its device, and the choice of tokens."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ubridge.models.tokenizers.tokenizer import require_utf8
 from uhal import Api
 
 SEED = 299792458
-"""The speed of light in m/s, with which Candle's examples draw."""
+"""The speed of light in m/s, the seed of Candle's examples."""
 
 
 def add_loading(parser: argparse.ArgumentParser) -> None:
-    """Add where a model runs and in which element types."""
+    """Add options for a model's device and element types."""
     add = parser.add_argument
     add(
         "--backend", metavar="NAME", help="cuda, rocm, tops, opencl, host; default: the first there"
@@ -50,7 +50,7 @@ def add_sampling(
     repeat_penalty: float | None = 1.0,
     repeat_last_n: int = 64,
 ) -> None:
-    """Add how tokens are chosen; without a penalty, without its options."""
+    """Add options for sampling; without a penalty, its options are left out."""
     add = parser.add_argument
     most = "the most probable token" if temperature is None else f"{temperature}"
     add("--temperature", type=float, default=temperature, metavar="T", help=f"default: {most}")
@@ -68,7 +68,7 @@ def add_sampling(
 
 
 def sampling_of(options: argparse.Namespace) -> Sampling:
-    """Return how tokens are chosen."""
+    """Return the options for sampling."""
     return Sampling(
         temperature=options.temperature or 0.0,
         top_k=options.top_k,
@@ -85,9 +85,9 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
 def loaded(
     options: argparse.Namespace, path: Path, tokenizer: Path | None, *, out: TextIO | None = None
 ) -> Model:
-    """Open the device, load a model, and say to `out`, by default standard error, how long it took.
-
-    A tokenizer of its own takes the place of the one beside the weights.
+    """Open the device, load a model, and write the time to `out`, by default
+    standard error. A tokenizer that is given replaces the tokenizer beside the
+    weights.
     """
     backend = HOST if options.cpu else options.backend
     device = Api.quick_init(options.device, backend=backend)
@@ -116,7 +116,7 @@ def gathered(
 ) -> Iterator[Path]:
     """Yield a path with these weights and this configuration, as `Model.load` takes one.
 
-    Without a configuration that beside the weights is taken, and where none is, the published one.
+    The default configuration is the file beside the weights, or else the published one.
     """
     files = [expanded(path).absolute() for path in weights]
     for path in [*files, *([expanded(config)] if config else [])]:
@@ -169,9 +169,9 @@ def text_of(prompt: str | None) -> str:
 
 
 def text_given(what: str, text: str) -> str:
-    """Return a text from the command line or a terminal, whatever encoding that says it has.
+    """Return a text from the command line or a terminal, whatever its declared encoding.
 
-    Raises `ArgumentValueError` for bytes that are no UTF-8.
+    Raises `ArgumentValueError` for bytes that are not UTF-8.
     """
     raw = text.encode("utf-8", "surrogateescape")
     return require_utf8(what, raw.decode("utf-8", "surrogateescape"))

@@ -15,15 +15,15 @@ class Seed:
     architectures: tuple[str, ...]
     """Rows of the table of architectures."""
     kinds: tuple[str, ...] = ()
-    """Values of `--which` and `--model`; a configuration beside the weights is more precise."""
+    """Values of `--which` and `--model`; a configuration beside the weights takes precedence."""
     temperature: float | None = None
     """None for the most probable token."""
     top_p: float | None = None
     repeat_penalty: float | None = 1.1
-    """None for a command without the two options of repetitions."""
+    """None for a command without the two options of the repetition penalty."""
     repeat_last_n: int = 64
     decimals: int | None = 2
-    """Decimals of tokens/s; None: all, without the prompt and the first token."""
+    """Decimals of tokens/s; None prints all, and excludes the prompt and the first token."""
 
     def rate(self, generation: Generation) -> str:
         """Return tokens a second, as the command writes them."""

@@ -25,18 +25,18 @@ from uhal.errors import ArgumentTypeError
 
 @dataclass(frozen=True)
 class Choice:
-    """One token that was chosen, where log-probabilities were asked for."""
+    """A chosen token with its log-probabilities, if these were requested."""
 
     token: int
     log_probability: float
     """Natural logarithm of its probability by the model's own logits, before any penalty."""
     best: tuple[tuple[int, float], ...]
-    """The most probable tokens with theirs, the first the best."""
+    """The most probable tokens with their log-probabilities, the best first."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a text is over, besides the model's own end."""
+    """Conditions that end a text, in addition to the model's end token."""
 
     max_tokens: int | None = None
     """The most tokens to generate; None: until the context is full."""
@@ -48,7 +48,7 @@ class Limits:
     """The number of most probable tokens in each `Choice`; None for no log-probabilities."""
 
     def __post_init__(self) -> None:
-        """Raise `ArgumentTypeError` or `ArgumentValueError` for values that cannot be."""
+        """Raise `ArgumentTypeError` or `ArgumentValueError` for impossible values."""
         for name, least in (("max_tokens", 1), ("log_probabilities", 0)):
             value = getattr(self, name)
             if value is None:
@@ -59,7 +59,7 @@ class Limits:
                 operator.index(value) >= least,
                 f"{name}: expected at least {least}, got {value}",
             )
-        # Read once: an iterator has nothing to give a second time.
+        # Read only once, as it may be an iterator.
         object.__setattr__(self, "stop", StopStrings(self.stop).strings)
 
 
@@ -81,13 +81,13 @@ class Generation(Iterator[str]):
         sampling: Sampling,
         hook: Hook | None = None,
     ) -> None:
-        """Prepare a text; the model reads nothing before the first piece is asked for.
-
-        The text takes the shared cache then. When another text takes that cache, this text goes on
-        with a cache of its own and reads its tokens again.
-
-        Raises `ArgumentValueError` for a prompt of no tokens, and for one that the cache has no
-        room for.
+        """Prepare a text; the model reads nothing before
+        the first piece is requested. The text then takes
+        the shared cache. When another text takes that
+        cache, this text continues with its own cache and
+        reads its tokens again. Raises `ArgumentValueError`
+        for a prompt without tokens or longer than the
+        cache.
         """
         require(
             prompt,
@@ -106,28 +106,28 @@ class Generation(Iterator[str]):
         self._sampler = Sampler(sampling, prompt, hook)
         self._ends = frozenset(model.end_tokens) | frozenset(tokenizer.end_tokens)
         self._prompt = list(prompt)
-        # A strong reference would be a circle, which keeps a dropped text's cache in memory.
+        # A strong reference would be a cycle, which keeps a dropped text's cache in memory.
         self._steps: Generator[str, None, None] = Generation._pieces(weakref.proxy(self))
         self.left_out = 0
-        """The oldest messages of a chat that the context had no room for."""
+        """Number of a chat's oldest messages left out for lack of space in the context."""
         self.prompt_tokens = len(prompt)
         self.reused_tokens = 0
-        """Tokens of the prompt that the cache held already."""
+        """Tokens of the prompt that were already in the cache."""
         self.tokens: list[int] = []
         """Chosen tokens, with the final token that ended the text."""
         self.choices: list[Choice] = []
-        """The same with log-probabilities, if requested."""
+        """The chosen tokens with log-probabilities, if requested."""
         self.finish: str | None = None
-        """Why it is over: `end` by the model, `stop` by a text, `length` by `max_tokens`, `context`
-        by a full context, `closed`; None while it is not."""
+        """Reason for the end: `end` by the model, `stop` by a text, `length` by `max_tokens`,
+        `context` by a full context, `closed`; None before the end."""
         self.prompt_seconds = 0.0
-        """From the beginning to the first token."""
+        """Seconds from the beginning to the first token."""
         self.seconds = 0.0
-        """From the beginning to the last token."""
+        """Seconds from the beginning to the last token."""
 
     @property
     def seed(self) -> int:
-        """The seed of the draws, with which the same text comes again."""
+        """The seed of the draws; it reproduces the text."""
         return self._sampler.seed
 
     def __next__(self) -> str:
@@ -149,7 +149,7 @@ class Generation(Iterator[str]):
         self.finish = self.finish or "closed"
 
     def _release(self) -> None:
-        """Let go of the caches, for the text is over."""
+        """Release the caches at the end of the text."""
         self._shared = None
         if self._own is not None:
             self._own.close()
@@ -188,7 +188,7 @@ class Generation(Iterator[str]):
             return "stop"
         if len(self.tokens) == self._limits.max_tokens:
             return "length"
-        # The token that was chosen has to be read, too.
+        # The model must read the chosen token, too.
         full = len(self._sampler.tokens) > self._capacity
         return "context" if full else None
 

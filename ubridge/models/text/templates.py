@@ -1,7 +1,7 @@
 """Messages of a chat as one prompt, by a model's template in Jinja's language.
 
-A template comes with a model, from strangers: it runs in Jinja's sandbox, in a process of its own
-with bounds of time and memory. Names and filters are those that `transformers` gives templates.
+A template comes with a model and is not trusted. It runs in Jinja's sandbox, in its own process
+with limits of time and memory. Names and filters are those that `transformers` gives templates.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def render(
     seconds of processor time, and 64 MB of memory besides its messages.
 
     Raises `ArgumentTypeError` unless `messages` is a list of messages, and for other values.
-    Raises `ArgumentValueError` when the template is wrong, refuses the messages or takes more.
-    Raises `ImportError` without Jinja, `NotSupportedError` where no process can be started. Any
+    Raises `ArgumentValueError` when the template is wrong, refuses the messages or exceeds a limit.
+    Raises `ImportError` without Jinja, `NotSupportedError` if no process can be started. Any
     thread may call it; one template runs at a time.
     """
     _require_library()
@@ -84,7 +84,7 @@ def render(
 
 
 class _Process:
-    """The process of templates: started at the first, ended with this one."""
+    """The process for templates: started for the first template, ended with this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -102,13 +102,13 @@ class _Process:
                     child.stdin.flush()
                 answer = _answer(child.stdout)
             except BaseException:
-                # Ctrl-C: the next question would read this answer.
+                # After Ctrl-C the next request would read this answer, so the process ends.
                 self.end()
                 raise
             if answer is None:
                 is_late = child.wait() == -signal.SIGPROF
                 self.end()
-                # Without memory for its stack the process may end, too.
+                # The process may also end for lack of memory for its stack.
                 return ANSWERS["time" if is_late else "memory"], ""
         return answer[:1], answer[1:].decode("utf-8", "surrogatepass")
 
@@ -117,7 +117,7 @@ class _Process:
         command = [sys.executable or "", "-I", "-S", template_process.__file__, path]
         pipe = subprocess.PIPE
         try:
-            # A program that was frozen would start itself.
+            # In a frozen program `sys.executable` would start the program itself.
             frozen = getattr(sys, "frozen", False)
             child = (
                 None
@@ -146,7 +146,7 @@ class _Process:
                     pipe and pipe.close()
 
     def forget(self) -> None:
-        """Leave the process to the parent of this one, which was forked."""
+        """After a fork, leave the process to the parent."""
         self._lock = threading.Lock()
         if self._child is not None:
             self._child.returncode = 0

@@ -2,8 +2,8 @@
 
 A SIP multiplies tiles of `sip_m` by `sip_k` and `sip_k` by `sip_n` elements out of its own L1
 memory. One of three modes decides how the SIPs divide the work: by the batch, the rows of the left
-operand or the columns of the right one. The rules are Ubridge's, tile for tile; only the cache
-differs: Ubridge's forgets the weight's type, this one does not.
+operand or the columns of the right one. It gives the same tiles as Ubridge's tuner. Only the cache
+differs: its key here includes the weight's type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CACHED_SHAPES = 4096
 
 
 class DataType(IntEnum):
-    """Element types of products, by the codes that Ubridge's kernels take."""
+    """Codes of Ubridge's kernels for the element types of products."""
 
     I8 = 0
     F16 = 4
@@ -135,7 +135,7 @@ def _tile_bytes(info: AtenGemmInfo, units: _Units, m: int, n: int) -> int:
 
 
 def _widened(info: AtenGemmInfo, units: _Units, mode: Multicore) -> tuple[int, int]:
-    """Return (sip_m, sip_n): the side that is not divided among SIPs as wide as fits."""
+    """Return (sip_m, sip_n); the side that is not divided among SIPs is as wide as fits."""
     if mode is Multicore.RHS:
         return _side(info, units, info.m, units.m, units.n), units.n
     return units.m, _side(info, units, info.n, units.n, units.m)
@@ -157,7 +157,7 @@ def _side(info: AtenGemmInfo, units: _Units, size: int, unit: int, other: int) -
 
 
 def _greatest_depth(info: AtenGemmInfo, units: _Units, sip_n: int) -> int:
-    """Return the depth at which the least tile still fits; negative when N alone fills L1."""
+    """Return the largest depth for the least tile; negative when N alone fills L1."""
     elements = L1_BYTES // 2 // units.element
     return _quotient(elements - units.m * sip_n - _up(info.n, units.n), 2 * units.m + 2 * sip_n)
 

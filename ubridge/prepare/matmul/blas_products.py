@@ -18,12 +18,12 @@ _MODULE = "blas"
 _LONGEST = 2**31 - 1
 """The largest number that a BLAS with 32-bit integers can count to."""
 _PIECE = 2**19
-"""Multiplications that are worth a separate piece."""
+"""Least multiplications of a separate piece."""
 _SMALL = 2**21
 """Most multiplications for two pieces per thread: OpenBLAS has kernels for small matrices.
 Larger products have one piece each, because every piece packs one operand anew."""
 _PER_THREAD = 2**16
-"""Multiplications for each work-item: the runtime tells short launches by their number."""
+"""Multiplications of a work-item; the runtime recognizes short launches by their work-items."""
 
 
 class Operand(NamedTuple):
@@ -46,7 +46,7 @@ class BlasProducts(ProductKernel):
 
     @property
     def reason(self) -> str:  # type: ignore[override]
-        """Which library it is."""
+        """The chosen library, with the reason."""
         return find_blas().reason
 
     def refusal(self, product: Product) -> str:
@@ -59,10 +59,10 @@ class BlasProducts(ProductKernel):
         return self._behind(blas, product) if blas.gemm else blas.reason
 
     def _behind(self, blas: Blas, product: Product) -> str:
-        """Say why ubridge's own kernels are faster: by instructions that the BLAS does not use.
-
-        Small products stay with the BLAS, which packs nothing for them, and so do vectors, which
-        wait for memory.
+        """Say which instructions, unused by the BLAS, make
+        ubridge's own kernels faster. Small products stay with the
+        BLAS, which does not pack them; so do vectors, which are
+        bound by memory.
         """
         m, n, k = product.m, product.n, product.k
         if self._packed.refusal(product) or min(m, n) == 1 or m * n * k < _SMALL:
@@ -125,7 +125,7 @@ class BlasProducts(ProductKernel):
         )
 
     def _operand(self, x: Memory, layout: Layout, steps: Steps) -> tuple[Memory, Operand]:
-        """The matrices as the BLAS takes them; a matrix of several products is copied once."""
+        """The matrices in a layout for the BLAS; a matrix of several products is copied once."""
         lies = _operand(layout)
         if lies is not None:
             return x, lies
@@ -159,8 +159,8 @@ def _operand(layout: Layout) -> Operand | None:
 def _pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
     """The numbers of pieces of columns and of rows for the threads.
 
-    One cut costs the least: across the longer axis. A square is cut between rows: OpenBLAS then
-    packs the right operand for each piece, which took 3 to 6 % less time at 512 and 768.
+    A single cut, across the longer axis, costs the least. A square is cut between rows: OpenBLAS
+    then packs the right operand for each piece, which took 3 to 6 % less time at 512 and 768.
     """
     work = m * n * k
     each = 2 if work <= _SMALL else 1

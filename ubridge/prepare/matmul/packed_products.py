@@ -1,8 +1,8 @@
-"""Products of matrices on the host by ubridge's own kernels: all halves, and f32 without a BLAS.
-
-OpenBLAS's wheel multiplies no halves. The kernels take operands at any strides, pack parts of them,
-and multiply by the best instructions of the CPU. `matmul_packed` is compiled for levels that other
-kernels are not (`uhal/images/cpu_level.py`).
+"""Products of matrices on the host by ubridge's own kernels: f16, bf16, and f32 without a BLAS.
+OpenBLAS's wheel has no products of f16 and bf16. The kernels take operands at any strides, pack
+parts of them,
+and multiply by the best instructions of the CPU. `matmul_packed` is compiled for more levels than
+other kernels (`uhal/images/cpu_level.py`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MATRICES = "matmul_packed"
 VECTORS = "matvec"
 
 _PIECE = 2**20
-"""Multiplications that are worth a separate piece."""
+"""Least multiplications of a separate piece."""
 _PIECE_OF_LINES = 2**17
-"""The same for a product by a vector, which waits for memory."""
+"""The same for a product by a vector, which is bound by memory."""
 _PER_THREAD = 2**16
-"""Multiplications for each work-item: the runtime tells short launches by their number."""
+"""Multiplications of a work-item; the runtime recognizes short launches by their work-items."""
 
 
 class PackedProducts(ProductKernel):
-    """Matrices in parts that are packed for the cache; by a vector, unpacked."""
+    """Products of parts that are packed for the cache; vectors are not packed."""
 
     name = "packed"
     dtypes = ("bf16", "f16", "f32")
@@ -41,11 +41,11 @@ class PackedProducts(ProductKernel):
 
     @property
     def reason(self) -> str:  # type: ignore[override]
-        """Which instruction level it is compiled for."""
+        """The instruction level it is compiled for."""
         return f"sums in f32, {self._found[1]}"
 
     def refusal(self, product: Product) -> str:
-        """Say why the kernels cannot take a product: its dtype, or that they are not built."""
+        """Say why the kernels cannot take a product: its dtype, or a missing build."""
         if product.dtype.name not in self.dtypes:
             return f"for {', '.join(self.dtypes)}, not {product.dtype}"
         return self._found[0]
@@ -82,7 +82,7 @@ class PackedProducts(ProductKernel):
             x, vector, lines, x_batch, vector_batch = b, a, n, product.b_batch, product.a_batch
             line_step, depth_step, step = product.b_column, product.b_row, product.a_column
         if depth_step == 1:
-            # Over all batches, as many pieces as other products by a vector (`pieces_of_lines`).
+            # In all batches together, as many pieces as in `pieces_of_lines`.
             most = -(-16 * limits.processors // batch) if limits.processors > 1 else 1
             pieces = max(1, min(most, m * n * k // _PIECE_OF_LINES))
         else:
@@ -105,7 +105,7 @@ class PackedProducts(ProductKernel):
 
     @cached_property
     def _found(self) -> tuple[str, str]:
-        """Why the kernels are missing, empty if they are not, and the level they are for."""
+        """Return why the kernels are missing, else an empty text, and their instruction level."""
         try:
             chosen = load_module(MATRICES, device=self._executor.device).chosen
         except NotFoundError as error:
@@ -114,7 +114,7 @@ class PackedProducts(ProductKernel):
 
 
 def work_items(limits: DeviceLimits, multiplications: int) -> int:
-    """Return the work-items of a block that makes so many multiplications."""
+    """Return the work-items of a block that makes `multiplications`."""
     return min(max(multiplications // _PER_THREAD, 1), limits.max_threads_per_block)
 
 
@@ -122,7 +122,7 @@ def work_items(limits: DeviceLimits, multiplications: int) -> int:
 def product_pieces(threads: int, products: int, m: int, n: int, k: int) -> tuple[int, int]:
     """Return the numbers of pieces of columns and of rows for the threads.
 
-    Each piece packs the rows and columns it needs, so those pieces are taken that pack the least.
+    Each piece packs its own rows and columns, so the chosen cut packs the least.
     """
     wanted = -(-2 * threads // products) if threads > 1 else 1
     wanted = max(1, min(wanted, m * n * k // _PIECE))
