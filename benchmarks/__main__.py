@@ -55,13 +55,13 @@ def main() -> int:
 
 
 def _gates(command: tuple[str, ...], peers: str) -> list[dict[str, Any]]:
-    """The gates of one benchmark; one of no value stands for a benchmark that failed."""
+    """The gates of a benchmark; a gate without a value stands for a benchmark that failed."""
     module, *rest = command
     asked = ["--peers", peers] if module in WITH_PEERS else []
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module}", *rest, *asked, "--json"],
         cwd=ROOT,
-        # OpenBLAS would read them: half its speed is easily lost.
+        # OpenBLAS reads these variables, and they can halve its speed.
         env={name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS")},
         stdout=subprocess.PIPE,
         encoding="utf-8",
@@ -74,7 +74,7 @@ def _gates(command: tuple[str, ...], peers: str) -> list[dict[str, Any]]:
 
 
 def _report(name: str, gate: dict[str, Any]) -> bool:
-    """Print a line; return whether the gate holds. What a missing peer leaves open is no miss."""
+    """Print a line; return whether the gate holds. A missing peer is no miss."""
     least, most, value = gate.get("least"), gate.get("at_most"), gate["is"]
     what = f"{gate['backend']}, {gate['what']}" if "backend" in gate else gate["what"]
     wanted = "" if least is most is None else f"≥ {least:.2f}" if most is None else f"≤ {most:.2f}"

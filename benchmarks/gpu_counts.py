@@ -1,9 +1,9 @@
-"""Requests of our kernels to a GPU, counted without one: `python -m benchmarks.gpu_counts`.
+"""Requests of our kernels to a GPU, counted on a simulator: `python -m benchmarks.gpu_counts`.
 
 Each workload runs once on the simulated CUDA driver, which counts every block: sectors of memory,
 turns of shared memory, instructions of the PTX. Gates bound each kernel by the counts of a good
-kernel. Triton's, Candle's and llama.cpp's kernels were counted on the same instrument, on
-2026-11-25, and stand beside (gpu_counts_peers.json).
+kernel. Triton's, Candle's and llama.cpp's kernels were counted on the same simulator on 2026-11-25;
+gpu_counts_peers.json has the numbers.
 
 Instructions are counted per thread, for a multiplication or an element. `moved` is sectors
 requested over sectors touched in the launch. Nothing here is a time.
@@ -50,7 +50,7 @@ Prepare = Callable[[], Callable[[], object]]
 
 @dataclass(frozen=True)
 class Gate:
-    """A bound of one number of a piece of work."""
+    """A bound on a count of a piece of work."""
 
     number: str
     """A name in `numbers_of`."""
@@ -74,7 +74,7 @@ class Work:
 
 
 def numbers_of(kernels: Sequence[KernelCounts], work: Work) -> dict[str, float | None]:
-    """All numbers of a piece of work, which may be several launches."""
+    """All counts of a piece of work, which may be several launches."""
     memory = [one.sums("global") for one in kernels]
     shared = [one for kernel in kernels for one in _banked(kernel)]
     distinct = [one.distinct_sectors or 0 for one in kernels]
@@ -421,7 +421,7 @@ def spills() -> list[dict[str, Any]]:
 
 
 def launch(only: str) -> None:
-    """Run the works on the device there is, for a tool that watches it."""
+    """Run the works on this machine's device, for a tool that watches it."""
     import uhal
 
     device = uhal.Api.quick_init(0, "cuda")
@@ -486,7 +486,7 @@ def _line(one: dict[str, Any]) -> str:
 
 
 def verdicts(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a gate, as `python -m benchmarks` reads them."""
+    """A row for each gate, as `python -m benchmarks` reads it."""
     rows = []
     recorded = {row["work"]: row["numbers"] for row in json.loads(RECORD.read_text())}
     peers = {f"{row['peer']} {row['work']}": row for row in json.loads(PEERS.read_text())}
@@ -544,7 +544,7 @@ def in_counting_process(only: str) -> list[dict[str, Any]]:
 
 
 def record(found: Sequence[dict[str, Any]]) -> None:
-    """Keep the numbers of the works; those that were not counted now keep theirs."""
+    """Keep the numbers of the works; works that were not counted now keep their earlier numbers."""
     known = {row["work"]: row for row in json.loads(RECORD.read_text())} if RECORD.exists() else {}
     for one in found:
         numbers = {

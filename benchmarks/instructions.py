@@ -1,8 +1,8 @@
-"""Instructions the lane itself executes for a call: `python -m benchmarks.instructions`.
+"""Instructions that the lane itself executes for a call: `python -m benchmarks.instructions`.
 
 Valgrind's callgrind counts, so the result is the same on a busy machine and an idle one. Only
 instructions of the lane's own library count, not Python's or the driver's. `--write` writes the
-budget beside this file; the exit status is 1 when a call takes a tenth more than its budget. Counts
+budget beside this file; the exit status is 1 if a call exceeds its budget by a tenth. Counts
 depend on compiler and Python; a pair without a budget is not compared.
 """
 
@@ -36,11 +36,11 @@ STATEMENTS = {
     "copy 4 KiB": "x.copy_from(page, stream=s)",
     "sync": "s.synchronize()",
     "record": "event.record(s)",
-    # behind the others, which must not find the memory they free
+    # last, because the others must not reuse the memory that these free
     "sequence, with its result": "sequence(s, None, x)",
     "operation on two tensors": "a + b",
     "operation into a tensor": "add(a, b, out=a)",
-    # last: from here on a profile notes everything
+    # last: from here on a profile records everything
     "bound, 3 arguments, profiled": "bound_three(1000, x, y) # profiled",
 }
 PROGRAM = """
@@ -97,18 +97,18 @@ def over_budget(found: dict[str, int], budget: dict[str, int]) -> list[str]:
 
 
 def toolchain() -> str:
-    """What the counts depend on."""
+    """Return the versions that the counts depend on."""
     compiler = os.environ.get("CC", "cc").split()[0]
     said = subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True, check=True)
     name = "clang" if "clang" in os.path.realpath(shutil.which(compiler) or "") else "gcc"
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    # Python hands its own flags to the compiler of its extensions.
+    # Python's own compiler flags also apply to its extensions.
     flags = hashlib.sha256(str(sysconfig.get_config_var("CFLAGS")).encode()).hexdigest()[:8]
     return f"{name} {said.stdout.split('.')[0].strip()}, Python {python}, flags {flags}"
 
 
 def count() -> dict[str, int]:
-    """Instructions of the lane for one execution of each statement."""
+    """Return the lane's instructions for an execution of each statement."""
     with tempfile.TemporaryDirectory() as folder:
         output, counting = Path(folder, "callgrind"), Path(folder, "counting.so")
         compiler = os.environ.get("CC", "cc").split()

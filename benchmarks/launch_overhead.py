@@ -1,14 +1,14 @@
-"""Cost of a launch on the host, beside other libraries: `python -m benchmarks.launch_overhead`.
+"""Host cost of a launch, compared with other libraries: `python -m benchmarks.launch_overhead`.
 
 Every library runs in processes of its own, pinned to one processor. They run on a driver that does
 nothing (`make simulators` builds it), which leaves only the caller's side. The host backend has no
-driver to replace; its kernels are almost empty. The libraries take turns, several times, so that a
-disturbance of the machine affects all alike.
+driver to replace; its kernels are almost empty. The libraries run in turn, several times, so that a
+disturbance of the machine affects all of them.
 
-The exit status is 1 when a gate is missed, and when a library launched other kernels than asked or
-failed. A library that is not installed, or does not load on the do-nothing driver, is listed with
-the reason. OpenCL has no such driver: Intel's runtime for CPUs runs kernels that count, and only
-the time of the calling thread is measured.
+The exit status is 1 when a gate is missed, and when a library failed or launched the wrong kernels.
+A library that is not installed, or does not load on the do-nothing driver, is listed with the
+reason. OpenCL has no such driver: Intel's runtime for CPUs runs kernels that count, and only the
+time of the calling thread is measured.
 
     python -m benchmarks.launch_overhead --peers PYTHON   a Python that has cuda-core, pycuda, …
     python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python
@@ -48,7 +48,7 @@ SECONDS = 600  # a first run builds the lane without checks
 
 @dataclass
 class Start:
-    """What it takes to begin with a library."""
+    """Cost of starting to use a library."""
 
     import_ms: float
     """Processor time, less the import of numpy."""
@@ -60,7 +60,7 @@ class Start:
 
 @dataclass
 class Result:
-    """All that one run of the benchmark saw."""
+    """All results of a run of the benchmark."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     gaps: list[dict[str, str]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Result:
     def fastest(
         self, what: str, args: int, libraries: tuple[str, ...], form: str = ""
     ) -> dict[str, Any] | None:
-        """The cheapest of the rows that fit; `None` when there is none."""
+        """The cheapest matching row; `None` without a matching row."""
         found = [
             row
             for row in self.rows
@@ -132,7 +132,7 @@ def main() -> int:
 
 
 def run(suite: Suite, backend: str, peers: str, turns: int) -> Result:
-    """Run every worker in turn; a library that cannot take part says why."""
+    """Run every worker in turn; keep the reason of a library that cannot run."""
     result = Result()
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for _ in range(turns):
@@ -167,7 +167,7 @@ def _take_in(
     result: Result,
     rows: dict[tuple[Any, ...], dict[str, Any]],
 ) -> None:
-    """Add the rows of one turn of a library to the rows of earlier turns."""
+    """Add the rows of a library's turn to the rows of earlier turns."""
     if "absent" in answer:
         result.absent[library.name] = answer["absent"]
         return
@@ -198,7 +198,7 @@ def _summary(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _start(library: Library, python: str) -> Start:
-    """Medians of a few fresh processes."""
+    """Medians over a few new processes."""
     timed = "import time, ctypes, numpy; start = time.process_time(); "
     reported = "print(1e3 * (time.process_time() - start))"
     imported = f"import {library.module}"
@@ -224,7 +224,7 @@ def _said(command: list[str]) -> str:
         "LD_LIBRARY_PATH": str(NULL_DRIVERS),
         "OPENBLAS_NUM_THREADS": "1",
     }
-    # A program's modules are compiled once, so that is no part of a start.
+    # A program's modules are compiled only once, so a start does not include compilation.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         done = subprocess.run(
@@ -263,7 +263,7 @@ def _as_json(result: Result, outcomes: tables.Outcomes, wheel: Path | None) -> d
 
 
 def machine() -> str:
-    """The processor and how many of it, as the system names them."""
+    """The processor's name and the number of processors."""
     name = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -1,7 +1,7 @@
 """Operations, sizes, inputs and timing of `benchmarks.ops_host`.
 
-Every library gets the same arrays and reports one number, the sum of the results' magnitudes. So a
-row of the table compares the same computation.
+Every library gets the same arrays and reports the sum of the results' magnitudes. Equal sums show
+that a row of the table compares the same computation.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Inputs:
 
 
 class Library(Protocol):
-    """What a library does with the inputs: a call for each operation, which returns its result."""
+    """A library's calls on the inputs: a call for each operation, which returns its result."""
 
     name: str
 
@@ -104,7 +104,7 @@ class Timing:
 
 
 def inputs_of(size: int) -> Inputs:
-    """The same arrays in every process."""
+    """Return the inputs: the same arrays in every process."""
     rng = np.random.default_rng(size)
     columns = COLUMNS.get(size, 4)
     rows = size // columns
@@ -125,9 +125,9 @@ def inputs_of(size: int) -> Inputs:
 
 
 def run(library: Library) -> None:
-    """Time everything a library does and print it: one JSON object on standard output.
+    """Time all operations of a library; print a JSON object on standard output.
 
-    The arguments are the processors to keep to.
+    The arguments are the processors to run on.
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(map(int, sys.argv[1:])))

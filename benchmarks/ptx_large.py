@@ -32,7 +32,7 @@ WORD = (1 << 32) - 1
 
 
 class LargeModule:
-    """Kernels of random arithmetic on u32, each in a text of the same length.
+    """Kernels of random arithmetic on u32, with PTX of equal length.
 
     `kernel_N(x, y, n)` computes y[i] from x[i]; `expected` computes the same.
     """
@@ -59,14 +59,14 @@ class LargeModule:
         for index, (name, number) in enumerate(self._operations(kernel)):
             if index % STEPS_OF_A_BRANCH == 0:
                 label = f"$L_{kernel}_{index}"
-                # Never taken: no value has its lowest bit both set and clear.
+                # Never taken: the lowest bit of a value is not both set and clear.
                 lines.append("\tand.b32 \t%r8, %r1, 1;\n\tsetp.gt.u32 \t%p1, %r8, 1;")
                 lines.append(f"\t@%p1 bra \t{label};\n\txor.b32 \t%r9, %r9, %r8;\n{label}:")
             lines.append("\t" + _TEXTS[name].format(number=number, turn=number % 31 + 1))
         return "\n".join([*lines, _ENDING.format(function=kernel % FUNCTIONS)])
 
     def expected(self, kernel: int, x: np.ndarray) -> np.ndarray:
-        """What a kernel makes of u32 values."""
+        """Return a kernel's result for u32 values."""
         value = x.astype("u8")
         for name, number in self._operations(kernel):
             turn = number % 31 + 1
@@ -139,7 +139,7 @@ _ENDING = """\
 
 
 def launch_one(path: str, seed: int, kernel: int) -> dict[str, float]:
-    """Load the module and launch a kernel, in this process; returns seconds."""
+    """Load the module and launch a kernel in this process; return the seconds."""
     import uhal
 
     module = LargeModule(seed)

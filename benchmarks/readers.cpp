@@ -27,7 +27,7 @@ template <u32 STREAMS, u32 AHEAD> DEVICE_FUNCTION u64 read_in_streams(const u8 *
     return folded;
 }
 
-// `bytes` from `first` on.
+// Reads `bytes` bytes from `first` on.
 #define READER(entry, STREAMS, AHEAD)                                                              \
     KERNEL(entry, (const u8 *from, u64 first, u64 bytes, u64 *out)) {                              \
         const u64 each = bytes / gridDim.x / 4096 * 4096;                                          \

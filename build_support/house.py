@@ -1,4 +1,4 @@
-"""Numbers of how the sources are laid out: `python -m build_support.house` prints them."""
+"""Counts about the layout of the sources: `python -m build_support.house` prints them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def widest_folder(package: str) -> tuple[str, int]:
 
 
 def private_uses(package: str, of: str) -> Iterator[tuple[str, int, str]]:
-    """Yield (file, line, name) of a package's private names that another package uses.
+    """Yield (file, line, name) of private names that another package uses.
 
     Private are imports with an underscored part, and underscored attributes that no class of the
     user declares and the file does not assign to `self`. Tuples' `_replace` is public.
@@ -49,7 +49,7 @@ def _is_private(name: str) -> bool:
 
 
 def _declared(tree: ast.AST) -> Iterator[str]:
-    """Names of functions and fields, and of what modules hold."""
+    """Names of functions, fields and module-level variables."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name

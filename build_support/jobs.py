@@ -2,8 +2,8 @@
 
 A job is fresh when its output exists and the stamp beside the build holds the digest of its
 inputs' contents and of its recipe. Times of files are never compared: a checkout changes them.
-What a digest made is kept in `build/cache`, so a file that a clone and wheels for several
-interpreters have in common is compiled once.
+`build/cache` keeps outputs by digest, so a file that a clone and several wheels share is compiled
+once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CACHE_LIMIT = 512 << 20
 
 @dataclass(frozen=True)
 class Job:
-    """One file to make by running `commands` in turn; the last one writes `{output}`."""
+    """A file to make by running `commands` in turn; the last command writes `{output}`."""
 
     label: str
     output: Path
@@ -101,8 +101,8 @@ def _run(job: Job, root: Path, progress: _Progress) -> None:
     known = kept.exists()
     progress.start(f"{job.label}: kept from before" if known else f"{job.label} …")
     job.output.parent.mkdir(parents=True, exist_ok=True)
-    # A process may have the old library mapped, and a build may be interrupted: the finished file
-    # replaces the old one in one step.
+    # The finished file replaces the old file in one step: a process may have the old library
+    # mapped, and a build may be interrupted.
     descriptor, name = tempfile.mkstemp(suffix=job.output.suffix, dir=job.output.parent)
     os.close(descriptor)
     temporary = Path(name)
@@ -179,7 +179,7 @@ def _is_fresh(job: Job, root: Path) -> bool:
 
 
 def _stamp(job: Job, root: Path) -> Path:
-    # By the path in the checkout: a checkout that was moved or copied is built already.
+    # Keyed by the path in the checkout, so that a moved or copied checkout is not rebuilt.
     relative = os.path.relpath(job.output.resolve(), root.resolve())
     name = hashlib.sha256(relative.encode()).hexdigest()[:16]
     return root / "build" / "stamps" / f"{job.output.name}.{name}"

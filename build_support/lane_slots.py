@@ -1,14 +1,14 @@
-"""Writes the lane's declarations of the hot table's slots, from their one list in `hot_table.h`.
+"""Writes the lane's declarations of the hot table's slots, from the list in `hot_table.h`.
 
     python -m build_support.lane_slots cython_src build/lane
 
 `hot_table.pxi` declares the header to Cython. `slot_calls.pxi` has the native calls that sources
 make, named after the slot. `native_event_record(context, …)` makes the device current, calls the
 slot, restores the current device, and raises an error's exception. `status_of_event_query(context,
-…)` returns the status instead. With `_unlocked` behind the name the GIL is released around the
+…)` returns the status instead. Functions whose name ends in `_unlocked` release the GIL around the
 call.
 
-The header is read in the subset it is written in; anything else is an error.
+The reader knows only the subset of C that the header uses; anything else is an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MADE_BY = "# Made by build_support/lane_slots.py from cython_src/hot_table.h: c
 
 @dataclass(frozen=True)
 class Slot:
-    """One slot, its parameters as the header has them."""
+    """A slot, with its parameters as the header declares them."""
 
     name: str
     parameters: tuple[tuple[str, str], ...]
@@ -56,7 +56,7 @@ class Slot:
 
 
 class HeaderError(Exception):
-    """The header has something this does not read."""
+    """The header has a construct that this module does not read."""
 
 
 def read_slots(header: str) -> list[Slot]:

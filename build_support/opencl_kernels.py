@@ -54,7 +54,7 @@ def compiler() -> str | None:
 
 
 def build_module(name: str, destination: Path, root: Path) -> dict[str, object]:
-    """Compile one module; return its part of the manifest, but for the sources."""
+    """Compile a module; return its part of the manifest without the sources."""
     source = KERNELS / f"{name}.cu"
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, name)

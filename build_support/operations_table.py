@@ -1,4 +1,5 @@
-"""Write files that follow from the table of operations: `python -m build_support.operations_table`.
+"""Write the files generated from the table of operations: `python -m
+build_support.operations_table`.
 
 They are docs/reference/operations.md and ubridge/functions.pyi.
 """

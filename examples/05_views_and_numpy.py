@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--backend", help="a name that 01_devices.py lists")
     Api.quick_init(0, backend=parser.parse_args().backend)
 
-    # Any array goes in; one with gaps or steps is gathered on the way.
+    # Any array can be copied; an array with gaps or steps is gathered first.
     grid = np.arange(12, dtype=np.float32).reshape(3, 4)
     column = DeviceBuffer.from_numpy(grid[:, 1])
     print("column", column.to_numpy())
@@ -35,7 +35,7 @@ def main() -> None:
     data[0:2].copy_from(data[4:6])
     print("copied", data.to_numpy())
 
-    # f16 and the like come from numpy; what numpy lacks, such as bf16, from ml_dtypes.
+    # numpy has f16; ml_dtypes has the types that numpy lacks, such as bf16.
     halves = DeviceBuffer.from_numpy(np.array([0.1, 65504.0], np.float16))
     print("halves", halves.dtype, halves.nbytes, "bytes", halves.to_numpy())
 

@@ -1,6 +1,6 @@
 """Ten wrong launches and their messages. None of them reaches the device.
 
-An argument is counted from 0 and named as in the kernel's source; the line is the caller's.
+Messages count arguments from 0 and name them as the kernel's source does, with the caller's line.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
         except DeviceError as error:
             print(f"{number:2}  {type(error).__name__}: {error}")
 
-    # Nothing was launched, and the device works on.
+    # Nothing was launched, and the device still works.
     run(a, b, out, 16, 16, 16)
     assert not out.to_numpy().any()
 

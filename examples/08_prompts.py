@@ -1,6 +1,6 @@
-"""Ask a language model many things about one text, which it reads only once.
+"""Ask a language model several questions about a text, which it reads only once.
 
-Without --model it makes one with random weights, so the answers mean nothing.
+Without --model it makes a model with random weights, so the answers mean nothing.
 """
 
 import argparse

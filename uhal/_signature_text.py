@@ -1,4 +1,4 @@
-"""Reads the signature grammar: parameters as a kernel source or a person writes them.
+"""Parser of the signature grammar, as kernel sources and users write it.
 
 ```
 parameters = [ "(" ] [ parameter { "," parameter } ] [ ")" ]
@@ -114,7 +114,7 @@ class _Parser:
         kept: list[_Token] = []
         for token in tokens:
             if token.text in _CONST:
-                # `T *const name` makes the pointer const, which is nothing to a caller.
+                # `T *const name` makes the pointer itself const, which does not matter to a caller.
                 is_const = is_const or not stars
             elif token.text == "*":
                 stars.append(len(kept))

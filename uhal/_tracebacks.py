@@ -1,4 +1,4 @@
-"""Tracebacks without frames of uhal and ubridge, when `UHAL_TRACEBACK=short` asks for them.
+"""Tracebacks without frames of uhal and ubridge, for `UHAL_TRACEBACK=short`.
 
 They end in the program's own line. Errors of other kinds keep every frame, because they may be
 faults of this package.
@@ -15,7 +15,7 @@ from uhal.errors import DeviceError
 
 
 def install_from_environment() -> None:
-    """Shorten the tracebacks of uncaught errors if the variable says so.
+    """Shorten the tracebacks of uncaught errors if the variable is `short`.
 
     Raises `ArgumentValueError` for another value than `full` and `short`.
     """
@@ -44,7 +44,7 @@ def shorten(error: BaseException) -> None:
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """The same traceback without our frames; `None` if all are ours."""
+    """Return the traceback without our frames; `None` if all frames are ours."""
     kept = []
     while traceback is not None:
         if not is_frame_of_ours(traceback.tb_frame):

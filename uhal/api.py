@@ -1,4 +1,4 @@
-"""Choosing a backend and starting it."""
+"""Chooses a backend and starts it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Api:
 
     @classmethod
     def backends(cls) -> tuple[BackendRecord, ...]:
-        """Return for each backend whether it works here, and why."""
+        """Return the record of each backend: whether it works here, and why."""
         return registry.records()
 
     @classmethod

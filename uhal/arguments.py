@@ -1,4 +1,4 @@
-"""All messages about wrong launches, and conversions that are too rare for the compiled lane.
+"""All messages about wrong launches, and conversions too rare for the compiled lane.
 
 The lane packs ordinary arguments itself and calls in here only when a value is not ordinary: each
 function either returns the parameter's bytes or raises in the shape of `uhal._refusal`. Nothing
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def pack(function: Function, index: int, value: object) -> bytes:
-    """Return the bytes of parameter `index` for `value`, of the parameter's size.
+    """Return the bytes of parameter `index` for `value`, in the parameter's size.
 
     Raises `ArgumentTypeError`, `ArgumentValueError`, `ArgumentRangeError` or `InvalidHandleError`.
     """
@@ -72,7 +72,7 @@ def pack_untyped(function: Function, index: int, value: object) -> bytes:
 
 
 def refuse_count(function: Function, given: int) -> NoReturn:
-    """Raise: `given`, the number of arguments, differs from the signature's."""
+    """Raise the error of `given` arguments where the signature has another number."""
     signature = function.signature
     expected = "other" if signature is None else counted(len(signature), "argument")
     listed = f" ({signature.declaration})" if signature else ""
@@ -85,20 +85,20 @@ def refuse_count(function: Function, given: int) -> NoReturn:
 
 
 def refuse_keywords(function: Function, names: tuple[str, ...]) -> NoReturn:
-    """Raise: a kernel's arguments were given by name."""
+    """Raise the error of kernel arguments given by name."""
     listed = ", ".join(f"{name}=…" for name in names)
     problem = f"expected positional arguments in the kernel's order, got {listed}"
     _refuse_at(f"{function.name}, arguments", problem, ArgumentTypeError, function)
 
 
 def refuse_closed(function: Function, noun: str) -> NoReturn:
-    """Raise: the kernel's module, or the stream it should run in, is closed."""
+    """Raise the error of a closed module or stream."""
     problem = f"expected an open {noun}, got a closed one"
     _refuse_at(f"{function.name}, {noun.lower()}", problem, InvalidHandleError, function)
 
 
 def refuse_stream(function: Function, stream: object) -> NoReturn:
-    """Raise: `stream` is not an open stream of the function's device."""
+    """Raise the error of a `stream` that is no open stream of the function's device."""
     where = f"{function.name}, stream"
     if not isinstance(stream, Stream):
         advice = ""
@@ -114,7 +114,7 @@ def refuse_stream(function: Function, stream: object) -> NoReturn:
 
 
 def refuse_foreign(function: Function, index: int, value: object, reason: str) -> NoReturn:
-    """Raise: this parameter does not take another library's memory; `reason` says why."""
+    """Raise the error of another library's memory in this parameter; `reason` says why."""
     context = function.context
     element = None if function.signature is None else function.signature[index].dtype
     memory = "memory" if element is None else f"memory of {element}"
@@ -126,14 +126,14 @@ def refuse_foreign(function: Function, index: int, value: object, reason: str) -
 
 
 def refuse_function(value: object) -> NoReturn:
-    """Raise: the object to launch is not a kernel."""
+    """Raise the error of launching an object that is no kernel."""
     advice = "; take one from a module: module.get_function(name)"
     problem = f"expected a Function, got {describe(value)}{advice}"
     refuse("launch, function", problem, ArgumentTypeError, None)
 
 
 def refuse_peer(value: object) -> NoReturn:
-    """Raise: the object given as another device is not a device."""
+    """Raise the error of an object given as another device that is no device."""
     raise ArgumentTypeError(f"peer: expected a uhal.Device, got {describe(value)}")
 
 
@@ -209,7 +209,7 @@ class _Packer:
         return self._sized(data, parameter.size, value)
 
     def typed(self, value: object, parameter: Parameter | None) -> bytes:
-        """Take a value with a width of its own, for a parameter without a known type."""
+        """Take a value with its own width, for a parameter of unknown type."""
         size = None if parameter is None else parameter.size
         may_point = size in (None, POINTER_BYTES) and (
             parameter is None or parameter.kind == "unknown"
@@ -263,7 +263,7 @@ class _Packer:
     def integer(self, value: object, size: int) -> bytes:
         """Take an integer of unknown signedness: any value that its bytes can hold.
 
-        One byte is also what compilers pass a bool in.
+        Compilers also pass a bool in one byte.
         """
         low, high = -(1 << 8 * size - 1), (1 << 8 * size) - 1
         wanted = f"an int in {low}…{high}"
@@ -379,7 +379,7 @@ def _pointer_advice(value: object, element: DType | None) -> str:
 
 
 def _conversion_advice(given: DType, element: DType) -> str:
-    """Say how to convert values; equally wide elements may also be read as they are."""
+    """Say how to convert values; elements of equal width may also be reinterpreted."""
     advice = f"convert the values before the copy: array.astype({element.numpy_spelling})"
     if given.itemsize == element.itemsize:
         advice += f", or read the same bytes as {element}: buffer.view('{element}')"
@@ -387,7 +387,7 @@ def _conversion_advice(given: DType, element: DType) -> str:
 
 
 def _scalar_advice(value: object) -> str:
-    """Say how to get a number out of the given value."""
+    """Say how to get a number from the given value."""
     if isinstance(value, np.ndarray) and value.size == 1:
         return "; take the number out: array.item()"
     return _slot_advice(value)

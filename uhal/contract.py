@@ -82,7 +82,7 @@ class DeviceLimits:
 
 @dataclass(frozen=True)
 class ImageCandidate:
-    """One image the chooser looked at."""
+    """An image that the chooser examined."""
 
     description: str
     accepted: bool
@@ -91,7 +91,7 @@ class ImageCandidate:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which image a module was loaded from, and why the others were passed over."""
+    """The image a module was loaded from, and the reasons against the others."""
 
     description: str
     reason: str
@@ -143,7 +143,7 @@ class ExecutableGraph:
 
 
 class SlotTable(Protocol):
-    """A hot table as this floor knows it; a backend makes a `uhal._lane.HotTable`."""
+    """Protocol of a hot table; a backend makes a `uhal._lane.HotTable`."""
 
     @property
     def slots(self) -> dict[str, int]:
@@ -157,7 +157,7 @@ class SlotTable(Protocol):
 class Backend(ABC):
     """The cold verbs. Every method may be called from any thread; ordinals are always valid.
 
-    A native failure raises what `uhal.errors.from_code` makes of it.
+    A native failure raises the exception from `uhal.errors.from_code`.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def hot_table(self) -> SlotTable:
-        """The one table of this backend, filled: a `uhal._lane.HotTable`."""
+        """The backend's filled hot table, a `uhal._lane.HotTable`."""
 
     @abstractmethod
     def version(self) -> str:
@@ -195,9 +195,9 @@ class Backend(ABC):
         """Token for the `bind` slot; retained, not created, where the vendor shares contexts."""
 
     def release_device_context(self, ordinal: int, token: int) -> None:
-        """Release what `device_context` retained; a no-op where the vendor retains nothing.
+        """Release the token of `device_context`; a no-op if the vendor retains nothing.
 
-        `token` is its result; the device may have been opened again since.
+        `token` is the result of `device_context`; the device may have been opened again since.
         """
 
     @abstractmethod
@@ -210,7 +210,7 @@ class Backend(ABC):
     def device_limits(self, ordinal: int) -> DeviceLimits: ...
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
-        """Everything else the vendor tells, under the vendor's own attribute names."""
+        """Further attributes of the device, under the vendor's own names."""
         return {}
 
     @abstractmethod
@@ -235,8 +235,8 @@ class Backend(ABC):
     def write_global(self, module: int, name: str, value: bytes) -> None:
         """Set a module's variable, of at least as many bytes. `NotFoundError` when absent.
 
-        The device is current. The default lets `uhal` copy to the address that `module_global`
-        tells; override it where a variable has none.
+        The device is current. By default `uhal` copies to the address from `module_global`;
+        override it if variables have no address.
         """
         raise NotImplementedError
 
@@ -244,7 +244,7 @@ class Backend(ABC):
     def function_attributes(self, function: int, name: str) -> FunctionAttributes: ...
 
     def function_layout(self, function: int) -> Sequence[tuple[int, int]] | None:
-        """(offset, size) of each parameter, in bytes, where the driver tells; `None` otherwise.
+        """(offset, size) of each parameter in bytes; `None` if the driver does not report them.
 
         The device is current. The layout is compared with the signature before any launch.
         """
@@ -272,7 +272,7 @@ class Backend(ABC):
 
     @abstractmethod
     def error_class(self, code: int) -> type[Exception]:
-        """Class from the backend's error table; `uhal.errors.DeviceError` when not in it."""
+        """Class from the backend's error table; `uhal.errors.DeviceError` for other codes."""
 
     def copy_2d(
         self,
@@ -360,10 +360,10 @@ class Backend(ABC):
         return "none"
 
     def end_capture(self, stream: int) -> int:
-        """End the capture that began on this stream; the graph, which the caller destroys.
+        """End the capture begun on this stream; return the graph, which the caller destroys.
 
-        The stream runs its launches again, also after the failure that a spoilt capture ends with:
-        then there is no graph.
+        Afterwards the stream runs its launches again, even if the capture was invalid and this call
+        fails. A failed call returns no graph.
         """
         self._refuse_graphs()
 
@@ -376,7 +376,7 @@ class Backend(ABC):
         self._refuse_graphs()
 
     def destroy_graph(self, graph: int) -> None:
-        """Free it, after the executable graphs whose launches are still to be changed."""
+        """Free it after all executable graphs whose launches may still change."""
         self._refuse_graphs()
 
     def _refuse_graphs(self) -> NoReturn:
@@ -394,7 +394,7 @@ class Backend(ABC):
         return (0, 0)
 
     def foreign_stream(self, ordinal: int, handle: int) -> tuple[int, object]:
-        """Return the native stream of a handle that another library owns, and what keeps it.
+        """Return the native stream of another library's handle, and an object that keeps it alive.
 
         `NotSupportedError` where there is none. By default the handle is the stream.
         """
@@ -403,10 +403,10 @@ class Backend(ABC):
         return handle, None
 
     def special_stream(self, kind: Literal["legacy", "per_thread"]) -> int | None:
-        """Handle of a vendor's special stream, `None` where there is none."""
+        """Handle of a vendor's special stream, or `None`."""
         return None
 
 
 def joined_reasons(attempts: Sequence[LibraryAttempt]) -> str:
-    """The attempts as one line for a message."""
+    """Return the attempts as a line of a message."""
     return "; ".join(f"{attempt.path}: {attempt.outcome}" for attempt in attempts)

@@ -1,4 +1,4 @@
-"""Reports what works here: every backend's record, and a kernel run on every device found.
+"""Reports on this machine: every backend's record, and a test kernel on every device.
 
 The kernel comes with ubridge, which is loaded by name so that `uhal` itself never needs it.
 """
@@ -51,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything the doctor found out."""
+    """All results of the doctor."""
 
     records: tuple[BackendRecord, ...]
     checks: tuple[Check, ...]
@@ -64,12 +64,12 @@ class Report:
 
     @property
     def computes(self) -> bool:
-        """True when a kernel ran right on at least one device."""
+        """True if a kernel gave the right result on at least one device."""
         return any(check.right for check in self.checks)
 
     @property
     def chosen_computes(self) -> bool:
-        """True when a kernel ran right on the device that a program gets which names none."""
+        """True if a kernel gave the right result on the default device."""
         return _first_computes(self.chosen, self.checks)
 
     def to_json(self) -> dict[str, Any]:
@@ -133,12 +133,12 @@ def examine() -> Report:
 
 
 def check_device(backend: str, ordinal: int) -> Check:
-    """Run a kernel on the device on fresh random numbers, compare with numpy, time a launch."""
+    """Run a kernel on random numbers, compare with numpy, and time a launch."""
     try:
         device = Device(ordinal, backend)
         with device:
             return _run_kernel(device)
-    # Whatever goes wrong on one device belongs in its row; the others are still to be examined.
+    # A failure on one device goes into its row, and the others are still examined.
     except Exception as error:
         return Check(backend, ordinal, False, f"kernel FAILS: {type(error).__name__}: {error}")
 
@@ -195,7 +195,7 @@ def _time_launch(kernel: Function, stream: Stream, data: DeviceBuffer) -> float:
 
 
 def _choice(checks: tuple[Check, ...]) -> tuple[str | None, str]:
-    """Return the backend a program gets here, and why; or `None` and why not."""
+    """Return the default backend and the reason for it; `None` and a reason without one."""
     override = os.environ.get(registry.OVERRIDE, "").strip()
     try:
         name = registry.choose()
@@ -208,7 +208,7 @@ def _choice(checks: tuple[Check, ...]) -> tuple[str | None, str]:
 
 
 def _first_computes(backend: str | None, checks: tuple[Check, ...]) -> bool:
-    """Say whether a kernel ran right on a backend's first device, which programs get."""
+    """Say whether a kernel gave the right result on a backend's first device, the default."""
     return next((check.right for check in checks if check.backend == backend), False)
 
 
@@ -236,7 +236,7 @@ class _Row:
 
 
 def _lines(report: Report, verbose: bool) -> list[str]:
-    # Working devices come first; within that the order in which backends are tried.
+    # Working devices come first; each group keeps the order in which backends are tried.
     records = sorted(report.records, key=lambda record: record.verdict != "ok")
     rows = {record.name: _rows(record, report) for record in records}
     widths = [len(row.facts) for found in rows.values() for row in found]
@@ -280,7 +280,7 @@ def _rows(record: BackendRecord, report: Report) -> list[_Row]:
 
 
 def _remedy(report: Report, because: str) -> str:
-    """Say that the chosen device fails, and which setting selects one that works."""
+    """Say that the chosen device fails, and name the setting for a working device."""
     instead = next((check for check in report.checks if check.right), None)
     if instead is None:
         remedy = "no device here computes"
@@ -309,7 +309,7 @@ def _details(record: BackendRecord) -> list[str]:
 
 
 def _short_reason(record: BackendRecord) -> str:
-    """Return the reason; for a library that is in none of many paths, how many were tried."""
+    """Return the reason; for a library not found in many paths, the number of paths tried."""
     count = len(record.libraries_tried)
     if count < 2 or any("No such file" not in tried.outcome for tried in record.libraries_tried):
         return record.reason

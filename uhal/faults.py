@@ -1,4 +1,4 @@
-"""Names the launches that may have broken a device; words the error in a forked child.
+"""Messages that name the launches at fault, and the error in a forked child.
 
 A driver reports an asynchronous fault at some later call, on any stream, without naming the launch.
 The lane keeps a ledger of recent launches; this module turns it into sentences.
@@ -26,7 +26,7 @@ _STRUCT_CODES = frozenset("?bBhHiIqQefd")
 def raise_fault(
     context: _lane.Context, call: str, code: int, launches: Sequence[Mapping[str, Any]]
 ) -> NoReturn:
-    """Raise what `call` returned, naming the launches since the last known completion.
+    """Raise the error of `call`, with the launches since the last known completion.
 
     `launches` are the lane's ledger entries, oldest first. The exception carries them as
     `.candidates`. The device is lost from here on.
@@ -41,7 +41,7 @@ def raise_fault(
 
 
 def fork_sentence() -> str:
-    """Say that the device was opened before a fork, where, and what to do instead."""
+    """Return the message for a device opened before a fork: the place, and the remedy."""
     site = _lane.initialization_site() or "an unknown line"
     return (
         f"the device was initialised before fork at {site}, and a forked process cannot use it: "
@@ -50,7 +50,7 @@ def fork_sentence() -> str:
 
 
 def describe_site(code: CodeType | None, offset: int) -> str:
-    """Return `file.py:line` of an instruction offset in bytes; as much of it as is known."""
+    """Return `file.py:line` of an instruction offset in bytes, or its known part."""
     if code is None:
         return "unknown"
     line = code.co_firstlineno

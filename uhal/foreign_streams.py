@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 
 class CudaStream(Protocol):
-    """Another library's stream by CUDA's protocol. torch's and CuPy's are taken too."""
+    """Another library's stream by CUDA's protocol. uhal also takes torch's and CuPy's streams."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """(version, handle)."""

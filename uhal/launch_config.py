@@ -1,4 +1,4 @@
-"""Grid, block and shared memory of a launch, and the usual choice of them for n elements."""
+"""Geometry of a launch, and the usual choice for n elements."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LaunchConfig:
 
     @property
     def is_plain(self) -> bool:
-        """True when it asks for nothing but geometry."""
+        """True if the launch has no settings besides geometry."""
         return self.cluster is None and not self.cooperative and self.priority is None
 
     @property

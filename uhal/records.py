@@ -1,4 +1,4 @@
-"""Plain facts as values, which every floor of uhal may name: this module imports none of them."""
+"""Plain records that every layer of uhal may use: this module imports no layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LibraryAttempt:
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """A device as the doctor lists it before anything is created on it."""
+    """A device in the doctor's list, before anything is created on it."""
 
     ordinal: int
     name: str
@@ -50,7 +50,7 @@ class BackendRecord:
 
 @dataclass(frozen=True)
 class ErrorText:
-    """A native code in the vendor's words, and one line of advice where we have one."""
+    """A native code in the vendor's words, with a line of advice if we have any."""
 
     name: str
     text: str
@@ -65,7 +65,7 @@ class MemoryInfo(NamedTuple):
 
 
 class MemoryOwner(NamedTuple):
-    """A line of Python and the device memory it made that is still in use."""
+    """A line of Python and the size of its device memory still in use."""
 
     site: str
     """`file.py:line` of the innermost Python code that asked; `unknown` where there was none."""
@@ -108,10 +108,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class IpcHandle:
-    """A buffer as another process of this machine can open it; plain data, it can be pickled.
+    """A buffer that another process of this machine can open; plain data, so it can be pickled.
 
     Made by `DeviceBuffer.ipc_handle`, opened by `DeviceBuffer.from_ipc_handle`. It keeps nothing
-    alive: the process that made it must keep the buffer as long as another one uses it.
+    alive: the process that made it must keep the buffer as long as another process uses it.
     """
 
     backend: str

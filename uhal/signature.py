@@ -1,4 +1,4 @@
-"""Facts about a kernel's parameters, and the one-line grammar to declare them.
+"""Facts about a kernel's parameters, and the grammar to declare them.
 
 A fact is known or it is `None`; nothing is guessed here. Facts come from the image, from a
 sidecar file or from the caller, and `merge` puts them together.
@@ -22,11 +22,11 @@ from uhal.errors import ArgumentValueError
 class Signature(Sequence[Parameter]):
     """The parameters of a kernel, in order. Immutable.
 
-    `str(signature)` is the grammar `Signature.parse` reads, with a comment saying where the facts
-    came from.
+    `str(signature)` is the grammar that `Signature.parse` reads, with a comment about the sources
+    of the facts.
     """
 
-    # With texts, as `help` and `inspect.getdoc` find them.
+    # With docstrings, for `help` and `inspect.getdoc`.
     __slots__ = {
         "_parameters": "",
         "entry": "The kernel's name, `None` when it was not given one.",
@@ -95,7 +95,7 @@ class Signature(Sequence[Parameter]):
 
     @property
     def declaration(self) -> str:
-        """The parameters in the grammar, without where the facts came from."""
+        """The parameters in the grammar, without the sources of the facts."""
         return ", ".join(str(parameter) for parameter in self._parameters)
 
     @overload
@@ -144,7 +144,7 @@ class LazySignatures(Mapping[str, Signature]):
     """Signatures by kernel, each computed at its first look-up. Any thread may use it.
 
     Following the registers of a large PTX text takes long, and few programs use all its kernels.
-    `make` may raise what reading a signature raises, anew each time.
+    `make` may raise the errors of reading a signature, at every look-up.
     """
 
     def __init__(self, names: Iterable[str], make: Callable[[str], Signature]) -> None:
@@ -218,7 +218,7 @@ def _merge_parameter(entry: str | None, image: Parameter, declared: Parameter) -
 def _merge_integer(
     entry: str | None, image: Parameter, declared: Parameter, added: dict[str, object]
 ) -> None:
-    """Merging gives an integer of unknown sign its sign, and never makes it a float."""
+    """A merge gives an integer of unknown sign its sign, but never makes it a float."""
     for one, other in ((image, declared), (declared, image)):
         if one.is_integer and other.dtype is not None and other.dtype.kind == "float":
             _contradiction(entry, "type", image, declared)
@@ -260,7 +260,7 @@ def _source_of(signature: Signature) -> str:
 
 
 def call_signature(signature: Signature | None) -> inspect.Signature:
-    """Return the kernel's call as `inspect.Signature`: a positional parameter each, by type.
+    """Return the kernel's call as `inspect.Signature`, with typed positional parameters.
 
     A parameter without a usable name is `argument` and its number. An unknown signature gives
     `*args`.

@@ -1,7 +1,7 @@
 """A driver opened without any binding, and the arguments every library passes.
 
 The do-nothing drivers of all vendors and the host runtime have functions of one shape, so one
-description serves what calls them from C and by ctypes.
+description serves callers in C and callers by ctypes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGE = 4096
 
 @dataclass(frozen=True)
 class Names:
-    """What a vendor calls the functions of a launch loop."""
+    """A vendor's names of the functions of a launch loop."""
 
     launch: str
     alloc: str
@@ -33,7 +33,7 @@ class Names:
 
 @dataclass
 class Opened:
-    """A driver with a stream, an event, the kernels and two pieces of memory."""
+    """A driver with a stream, an event, the kernels and two allocations."""
 
     driver: ctypes.CDLL
     names: Names
@@ -52,7 +52,7 @@ class Opened:
 
 
 def open_driver(backend: str, library: str) -> Opened:
-    """Load the library as a program of its own would; every step is checked."""
+    """Load the library as a separate program would; check every step."""
     return OPENERS[backend](library)
 
 
@@ -153,7 +153,7 @@ OPENERS = {"cuda": _cuda, "rocm": _rocm, "tops": _tops, "host": _host}
 
 
 class HostCounts:
-    """What the host's own kernels saw of their launches, in a variable of their module."""
+    """Counts that the host's kernels keep of their launches, in a module variable."""
 
     def __init__(self, address: int, wait: Callable[[], object]) -> None:
         """`wait` returns once all launches are done."""
@@ -171,10 +171,10 @@ class HostCounts:
 
 
 class TellingCounts:
-    """What the kernels of `kernels.opencl_c` saw of their launches."""
+    """Counts that the kernels of `kernels.opencl_c` keep of their launches."""
 
     def __init__(self, tell: Callable[[], tuple[int, int]]) -> None:
-        """`tell` waits for all launches and starts the counts anew."""
+        """`tell` waits for all launches and resets the counts."""
         self._tell = tell
 
     def expect(self, sizes: object) -> None:
@@ -207,7 +207,7 @@ def as_seen(given: list[ctypes._SimpleCData[object]]) -> list[tuple[int, int]]:
 
 
 def pointers_to(given: list[ctypes._SimpleCData[object]]) -> ctypes.Array[ctypes.c_void_p]:
-    """What drivers take as kernel parameters; valid as long as the objects are."""
+    """Kernel parameters as drivers take them; valid as long as the objects."""
     return (ctypes.c_void_p * max(1, len(given)))(*map(ctypes.addressof, given))
 
 
@@ -218,7 +218,7 @@ def _functions(look_up: Callable[..., int], module: int) -> dict[str, int]:
 
 
 def _made(call: Callable[..., int], *arguments: object) -> int:
-    """The handle or address a call writes to its first argument."""
+    """The handle or address that a call writes to its first argument."""
     output = ctypes.c_uint64()
     _check(call(ctypes.byref(output), *arguments))
     return output.value

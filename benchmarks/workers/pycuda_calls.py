@@ -1,4 +1,4 @@
-"""PyCUDA: prepared calls, the convenient one, and the calls around them."""
+"""PyCUDA: prepared calls, the convenient call, and the calls around them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GAPS = (
 
 
 class Foreign:
-    """Another library's memory, in the way CUDA libraries show it to each other."""
+    """Another library's memory, by the CUDA array interface."""
 
     def __init__(self, address: int) -> None:
         self.__cuda_array_interface__ = {

@@ -1,4 +1,4 @@
-"""Mistakes in Python sources, drawn by a seed: operators of cosmic-ray, one at one place."""
+"""Mistakes in Python sources, drawn by a seed: an operator of cosmic-ray at a place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Mutant:
 
 
 def draw(root: Path, folders: Sequence[str], count: int, rng: random.Random) -> Iterator[Mutant]:
-    """Yield mutants with another meaning than their module, from each folder in turn."""
+    """Yield mutants that differ in meaning from their module, from each folder in turn."""
     files = {
         folder: [path for path in sorted((root / folder).glob("*.py")) if path.stat().st_size]
         for folder in folders
@@ -83,7 +83,7 @@ def _mutant(root: Path, path: Path, rng: random.Random) -> Mutant | None:
 
 
 def _places(code: str, operator: Any) -> int:
-    """Return at how many places an operator can change a source."""
+    """Return the number of places where an operator can change a source."""
     syntax = import_module("cosmic_ray.ast")
 
     class Counter(syntax.Visitor):  # type: ignore[name-defined, misc]
@@ -99,7 +99,7 @@ def _places(code: str, operator: Any) -> int:
 
 
 class _Run(ast.NodeTransformer):
-    """Leaves out annotations and imports for types, which nothing runs."""
+    """Removes annotations and imports for types, which are not executed."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None

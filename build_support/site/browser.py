@@ -1,8 +1,8 @@
-"""Uses the finished site in Chromium: `python -m build_support.site.browser build/site/html`.
+"""Tests the finished site in Chromium: `python -m build_support.site.browser build/site/html`.
 
-It checks search, navigation, both colour schemes and narrow screens, as a reader would use them;
-screenshots go to `screenshots` beside the site. It needs the package `playwright` and a Chromium:
-`CHROMIUM`, `chromium` in the path, or playwright's own.
+It checks search, navigation, both colour schemes and narrow screens, as a reader would. Screenshots
+go to `screenshots` beside the site. It needs the package `playwright` and a Chromium: `CHROMIUM`,
+`chromium` in the path, or playwright's own.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def main(arguments: list[str]) -> int:
 
 @contextmanager
 def served(site: Path) -> Iterator[str]:
-    """Serve the site as a host would, for as long as the context lasts."""
+    """Serve the site while the context is open."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Say nothing of requests."""
+            """Log no requests."""
 
     handler = functools.partial(Quiet, directory=str(site))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -104,7 +104,7 @@ def pages(browser: Browser, address: str, site: Path) -> list[str]:
 
 
 def search(browser: Browser, address: str, site: Path) -> list[str]:
-    """Search finds the entry of a name and the guide of a word, and nothing for nonsense."""
+    """Search finds a name's entry and a word's guide; it finds nothing for nonsense."""
     found = []
     view = browser.new_page(viewport=WIDE)
     for words, expected in (
@@ -131,7 +131,7 @@ def search(browser: Browser, address: str, site: Path) -> list[str]:
 
 
 def navigation(browser: Browser, address: str, site: Path) -> list[str]:
-    """Each page is in the side bar or below one that is, and "next" goes through all of them."""
+    """Each page is in the side bar or below such a page, and "next" visits all pages."""
     view = browser.new_page(viewport=WIDE)
     view.goto(f"{address}/index.html")
     listed = view.locator(".sidebar-tree a").evaluate_all("all => all.map((a) => a.href)")
@@ -141,7 +141,7 @@ def navigation(browser: Browser, address: str, site: Path) -> list[str]:
     found = [one for one in found if one.split()[0] not in apart]
     passed = 0
     while view.locator("a.next-page").count() and passed <= len(inside):
-        # The page that one leaves has links, too.
+        # The previous page has links, too.
         with view.expect_navigation():
             view.click("a.next-page")
         passed += 1

@@ -79,7 +79,8 @@ class TargetId:
 
     @classmethod
     def parse(cls, text: str) -> TargetId:
-        """Read `gfx90a:xnack-`, also with the triple before it that the runtime and files write.
+        """Read `gfx90a:xnack-`, with or without the triple that the runtime and files put before
+        it.
 
         Raises `InvalidImageError` for any other name.
         """
@@ -106,14 +107,14 @@ class TargetId:
 
     @property
     def generic(self) -> bool:
-        """True for code that a whole family of processors runs."""
+        """True for code that runs on a whole family of processors."""
         return self.processor.endswith("-generic")
 
     def conflict(self, device: TargetId) -> str:
-        """Say why code for this target does not run on a device; empty when it does.
+        """Return why code for this target does not run on a device; empty if it does.
 
-        The processor must be the same, and so must every feature this target mentions: the rule of
-        the runtime's loader.
+        The processor and every feature that this target mentions must be equal, as in the runtime's
+        loader.
         """
         if self.processor != device.processor:
             return f"made for {self.processor}, and the device is {device.processor}"
@@ -131,7 +132,7 @@ class TargetId:
 
 
 def generic_version(flags: int) -> int:
-    """Return the version of a generic target, by an ELF header's flags; 0 for any other target."""
+    """Return the version of a generic target from an ELF header's flags; 0 for other targets."""
     return flags >> _GENERIC_VERSION_SHIFT
 
 

@@ -182,24 +182,24 @@ class Elf:
         return next((section for section in self.sections if section.name == name), None)
 
     def data(self, section: Section) -> bytes:
-        """Return the bytes of a section; none for one that only has a size."""
+        """Return the bytes of a section; none for a section that only has a size."""
         if section.type == SHT_NOBITS:
             return b""
         return self._range(section.offset, section.size, section.name)
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The symbols of the full table, or of the dynamic one when that was stripped."""
+        """The symbols of the full table, or of the dynamic table if the full table was stripped."""
         return self.full_symbols or self.dynamic_symbols
 
     @cached_property
     def full_symbols(self) -> tuple[Symbol, ...]:
-        """The symbols a linker knew of; none when they were stripped."""
+        """The symbols of the full table; none if they were stripped."""
         return self._symbols_of(SHT_SYMTAB)
 
     @cached_property
     def dynamic_symbols(self) -> tuple[Symbol, ...]:
-        """The symbols the system's loader sees."""
+        """The symbols of the dynamic table, which the system's loader uses."""
         return self._symbols_of(SHT_DYNSYM)
 
     @cached_property
@@ -208,7 +208,7 @@ class Elf:
         ranges = [(part.offset, part.file_size) for part in self.segments if part.type == PT_NOTE]
         if not ranges:
             ranges = [(part.offset, part.size) for part in self.sections if part.type == SHT_NOTE]
-        # Ranges may overlap in a hostile file: together they may not exceed it.
+        # Ranges may overlap in a hostile file, so their total size may not exceed the file's.
         if sum(size for _, size in ranges) > len(self._image):
             self._refuse("has notes that overlap")
         found: list[Note] = []
@@ -217,7 +217,7 @@ class Elf:
         return tuple(found)
 
     def read(self, address: int, size: int) -> bytes:
-        """Return bytes by the address they will be loaded at, before relocation."""
+        """Return bytes by their load address, before relocation."""
         for segment in self.segments:
             inside = address - segment.address
             if segment.type == PT_LOAD and 0 <= inside <= segment.file_size - size:
@@ -280,7 +280,7 @@ class Elf:
             )
 
     def _names(self, strings: bytes, offsets: list[int], what: str) -> list[str]:
-        """Return the string at each offset. Names may share their tails, but not without end."""
+        """Return the string at each offset. Names may share tails, within a limit."""
         budget = 2 * len(self._image) + _MAX_NAME_BYTES
         names: list[str] = []
         for offset in offsets:

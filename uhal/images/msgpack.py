@@ -22,7 +22,7 @@ Value: TypeAlias = "bool | int | float | str | bytes | list[Value] | dict[str | 
 _FLOAT = struct.Struct(">f")
 _DOUBLE = struct.Struct(">d")
 
-# First byte of a value to the bytes of the number that follows it.
+# Maps a value's first byte to the size in bytes of the number behind it.
 _UNSIGNED = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 _SIGNED = {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 _BINARY = {0xC4: 1, 0xC5: 2, 0xC6: 4}
@@ -37,10 +37,10 @@ _FLOAT_64 = 0xCB
 
 
 def unpack(data: bytes, what: str = "the metadata") -> Value:
-    """Return the one value that `data` holds; `what` stands for it in messages.
+    """Decode the value in `data`; messages call it `what`.
 
     Takes time and memory in proportion to `data`. Keys of maps are strings or integers, each once;
-    extension types are refused, as nothing that is read here has them.
+    extension types are refused, because this metadata does not use them.
     """
     reader = _Reader(data, what)
     value = reader.value(0)
@@ -56,7 +56,7 @@ class _Reader:
         self._what = what
         self._values = 0
         self._containers = 0
-        # The same few keys and words come again and again.
+        # The metadata repeats a few keys and words.
         self._texts: dict[str, str] = {}
 
     def value(self, depth: int) -> Value:
@@ -136,7 +136,7 @@ class _Reader:
         self._containers += 1
         if self._containers > MAX_CONTAINERS:
             self.fail(f"it holds more than {MAX_CONTAINERS} maps and arrays")
-        # A value takes at least one byte.
+        # A value has at least one byte.
         if count > len(self._data) - self.position:
             self.fail("a container claims more members than there are bytes")
 

@@ -27,7 +27,7 @@ _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")  # offset and bytes of the code, bytes of the id
 _COMPRESSED = struct.Struct("<4sHH")  # magic, version, method
 _SIZES = {
-    # Version to: bytes of the file where told, bytes of the bundle, digest of the bundle.
+    # Version to: bytes of the file (if stored), bytes of the bundle, digest of the bundle.
     1: struct.Struct("<0sIQ"),
     2: struct.Struct("<IIQ"),
     3: struct.Struct("<QQQ"),
@@ -54,7 +54,7 @@ class BundleEntry:
 
     @property
     def for_host(self) -> bool:
-        """True of the entry that stands for the host program, which is empty as a rule."""
+        """True for the entry of the host program, which is usually empty."""
         return self.kind == "host"
 
 
@@ -66,9 +66,9 @@ def is_offload_bundle(image: bytes) -> bool:
 def read_offload_bundle(image: bytes) -> tuple[BundleEntry, ...]:
     """List the code objects of a bundle, in the file's order.
 
-    Raises `InvalidImageError` when the bytes are no bundle or damaged, `NotSupportedError` when it
-    is compressed with zstd and this Python has no module for that. What follows the bundle in
-    `image` is not looked at.
+    Raises `InvalidImageError` if the bytes are no bundle or damaged, `NotSupportedError` if the
+    bundle is compressed with zstd and this Python cannot decode zstd. Bytes behind the bundle in
+    `image` are ignored.
     """
     if image.startswith(COMPRESSED_MAGIC):
         image = _decompressed(image)
@@ -80,7 +80,7 @@ def read_offload_bundle(image: bytes) -> tuple[BundleEntry, ...]:
     if count > MAX_ENTRIES:
         _fail(f"it claims {count} entries")
     entries: list[BundleEntry] = []
-    # Entries may overlap in a hostile file: together they may not exceed it.
+    # Entries may overlap in a hostile file, so their total size may not exceed the file's.
     budget = len(image)
     for _ in range(count):
         offset, size, id_bytes = _unpack(_ENTRY, image, position)
@@ -100,7 +100,7 @@ def read_offload_bundle(image: bytes) -> tuple[BundleEntry, ...]:
 def _decompressed(image: bytes) -> bytes:
     """Return the bundle inside a compressed one.
 
-    Its digest is not compared: which function makes it differs between versions of the compiler.
+    Its digest is not compared, because versions of the compiler compute it by different functions.
     """
     _, version, method = _unpack(_COMPRESSED, image, 0)
     sizes = _SIZES.get(version)
@@ -129,7 +129,7 @@ def _inflated(packed: bytes, size: int) -> bytes:
     try:
         for start in range(0, len(packed), _PART):
             pending = packed[start : start + _PART]
-            # One byte more than wanted, so that a longer bundle shows.
+            # One byte more than expected detects a longer bundle.
             while output.tell() <= size and not decoder.eof:
                 most = min(_PART, size + 1 - output.tell())
                 if output.write(decoder.decompress(pending, most)) < most:

@@ -1,9 +1,9 @@
-"""Tells floats from integers among the untyped (`.b16 .b32 .b64`) parameters of a PTX kernel.
+"""Classifies untyped (`.b16 .b32 .b64`) parameters of a PTX kernel as floats or integers.
 
 The instructions decide a parameter's type: the type of its load, or, if that is untyped, the types
 of the instructions that use the loaded register, through moves. Stores, selections and logic on
-bits (`.b32`) take both kinds and decide nothing. A value used as two kinds of number, or as none,
-stays unknown.
+bits (`.b32`) take both kinds and decide nothing. A value used as both kinds of number, or as
+neither, stays unknown.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def classify_numbers(words: Mapping[str, int], body: Sequence[str]) -> dict[int,
 
 
 def _kind_of(one: Instruction) -> str:
-    """Kind from the last type of an instruction, its sources' type; empty for untyped bits."""
+    """Kind of an instruction's last type, the type of its sources; empty for untyped bits."""
     if one.name in _INTEGER_ONLY:
         return "integer"
     type_name = one.modifiers[-1] if one.modifiers else ""
-    # nvcc moves f16 about with .u16.
+    # nvcc moves f16 values with .u16.
     if _TYPE.match(type_name) is None or (type_name == "u16" and one.name in _MOVES):
         return ""
     return "integer" if type_name[0] in "us" else type_name
 
 
 def _sources(one: Instruction) -> Iterator[str]:
-    """The registers an instruction computes with; those that hold addresses are left out."""
+    """The registers an instruction computes with, without registers that hold addresses."""
     for operand in one.operands[1:]:
         if not operand.startswith("["):
             yield from _NAME.findall(operand)

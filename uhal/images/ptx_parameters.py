@@ -32,9 +32,9 @@ _OPAQUE = ("texref", "samplerref", "surfref")
 def read_parameters(
     entry: str, text: str
 ) -> tuple[list[Parameter], dict[str, int], dict[str, int]]:
-    """Parse the text between the parentheses behind an entry's name.
+    """Parse the text between the parentheses after an entry's name.
 
-    Returns the parameters and, by the text's name, those that may be pointers and the untyped.
+    Returns all parameters, and by name the possible pointers and the untyped parameters.
     """
     parts = text.split(",") if text.strip() else []
     if len(parts) > MAX_PARAMETERS:
@@ -80,7 +80,7 @@ def read_parameters(
 def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, str | None]:
     """Facts from a PTX type. The sign of an integer is unknown: compilers write `.u32`."""
     if is_array:
-        # f16, bf16 and f8 are byte arrays too, and so is a structure of one pointer.
+        # f16, bf16, f8 and a structure of one pointer are byte arrays too.
         return ("unknown" if size in (1, 2, 8) else "aggregate"), None
     if type_name in _FLOATS:
         return "scalar", _FLOATS[type_name]
@@ -90,7 +90,7 @@ def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, 
 
 
 def with_use(parameter: Parameter, use: AddressUse | None, number: str) -> Parameter:
-    """A parameter with the facts of its use: as part of an address, or as a number.
+    """Return a parameter with the facts of its use as an address or a number.
 
     Arithmetic on 64-bit integers alone decides nothing, because it also makes addresses.
     """
@@ -117,10 +117,10 @@ def width_of(type_name: str) -> int:
 
 
 def is_power_of_two(number: int) -> bool:
-    """Say whether something can be aligned to so many bytes."""
+    """Say whether a number of bytes is a valid alignment."""
     return number > 0 and not number & (number - 1)
 
 
 def aligned(offset: int, alignment: int) -> int:
-    """Return the first offset from there on that is a multiple of `alignment`."""
+    """Return the next offset that is a multiple of `alignment`."""
     return -(-offset // alignment) * alignment

@@ -1,4 +1,4 @@
-"""Decodes zstd frames where this Python can: its standard library has them since 3.14."""
+"""Decodes zstd frames if this Python can: its standard library supports zstd since 3.14."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def decompress(frame: bytes, size: int, otherwise: str) -> bytes:
     """Decode a frame of exactly `size` bytes; decoding stops after `size` + 1 bytes.
 
     Uses the standard library (Python 3.14) or the `zstandard` package. Raises `InvalidImageError`
-    when the frame is damaged or holds another number of bytes. Without either module it raises
+    if the frame is damaged or holds another number of bytes. Without either module it raises
     `NotSupportedError`; `otherwise` is the alternative for the user, such as "build with
     --no-compress".
     """
@@ -44,7 +44,7 @@ def _standard(frame: bytes, size: int) -> bytes:
     decoder = zstd.ZstdDecompressor()
     output = BytesIO()
     try:
-        # One byte more than wanted, so that a longer image shows.
+        # One byte more than expected detects a longer image.
         while output.tell() <= size and not decoder.eof:
             fresh = frame if output.tell() == 0 and decoder.needs_input else b""
             part = decoder.decompress(fresh, max_length=min(PART, size + 1 - output.tell()))
@@ -61,7 +61,7 @@ def _packaged(frame: bytes, size: int) -> bytes:
 
     output = BytesIO()
     try:
-        # The decoder keeps a window beside its output.
+        # The decoder keeps a window in addition to its output.
         decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         with decoder.stream_reader(frame) as stream:
             while output.tell() <= size:

@@ -40,7 +40,7 @@ class Access:
 
 @dataclass
 class Branch:
-    """A conditional branch: executions by warps, and those that only part of the lanes took."""
+    """A conditional branch: executions by warps, and divergent executions."""
 
     line: int
     lanes: int
@@ -51,7 +51,7 @@ class Branch:
 
 @dataclass
 class Instructions:
-    """An instruction of the PTX: its class, executions by threads and by warps."""
+    """A PTX instruction: its class, and its executions by threads and by warps."""
 
     line: int
     kind: str
@@ -60,7 +60,7 @@ class Instructions:
 
 
 def add(to: Any, one: Any, but: Sequence[str]) -> None:
-    """Add the sums of one record to another's; `but` names other fields."""
+    """Add one record's sums to another's, except the fields `but`."""
     for name in vars(one):
         if name not in but:
             setattr(to, name, getattr(to, name) + getattr(one, name))

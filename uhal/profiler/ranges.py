@@ -36,7 +36,7 @@ class annotate(contextlib.ContextDecorator):
         self._open: list[tuple[_lane.OpenRange | None, tuple[RangeLibrary, ...]]] = []
 
     def _recreate_cm(self) -> annotate:
-        # Calls of one decorated function may overlap, on several threads.
+        # Calls of a decorated function may overlap on several threads.
         return annotate(self.name, stream=self._stream, nbytes=self._nbytes)
 
     def __enter__(self) -> annotate:

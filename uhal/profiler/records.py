@@ -26,7 +26,7 @@ COPIES = ("h2d", "d2h", "d2d", "peer", "fill")
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as the profile keeps it: the module may be gone by now."""
+    """Facts of a kernel, kept because its module may be unloaded by now."""
 
     name: str
     signature: str
@@ -52,7 +52,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Records:
-    """Everything a profile noted. Times are nanoseconds since it began."""
+    """All records of a profile. Times are nanoseconds since it began."""
 
     rows: Columns
     """Events in the order of their begin, without refused calls."""
@@ -86,7 +86,7 @@ class Records:
         return subject or KINDS[int(row["kind"])]
 
     def range_path(self, number: int) -> str:
-        """Return the names of a range and those around it, outermost first, joined by `/`."""
+        """Return the names of a range and its enclosing ranges, outermost first, joined by `/`."""
         names = []
         while number:
             number, name = self.ranges[number]
@@ -98,7 +98,7 @@ def read(session: _lane.ProfileSession) -> Records:
     """Read the records of an ended session. Kernels' modules may be unloaded afterwards."""
     lines = ["", *(describe_site(*found) for found in session.lines()[1:])]
     rows = session.columns()
-    # Number by which child rows name their parent.
+    # The number that child rows use as their parent.
     rows = append_fields(rows, "number", np.arange(1, len(rows) + 1, dtype="u4"), usemask=False)
     rows = rows[rows["state"] == 1]
     begun = session.begun or 0
@@ -125,10 +125,10 @@ def read(session: _lane.ProfileSession) -> Records:
 
 
 def _move_behind_calls(rows: Columns, timed: npt.NDArray[np.bool_]) -> None:
-    """Move a device's times by as much as its clock, compared with the host's, was found ahead.
+    """Shift a device's times so that no work begins before its call on the host.
 
-    Nothing begins on a device before a program asks for it: whatever seems to has shown by how much
-    the comparison, which knows the moment to half of a wait, was wrong at least.
+    The comparison of clocks is exact to half of a wait. No work begins on a device before its call
+    on the host. Work that seems to begin earlier shows a minimum of the comparison's error.
     """
     for device in np.unique(rows["device"][timed]).tolist():
         own = timed & (rows["device"] == device)
@@ -158,7 +158,7 @@ def _watched(context: _lane.Context, in_use: int, owners: list[Any]) -> Watched:
 
 
 def _occupancy(rows: Columns, subjects: Sequence[Any]) -> dict[tuple[int, int, int], float]:
-    """Ask each kernel how many blocks of the shapes it was launched with a processor holds."""
+    """Ask how many blocks of each kernel, in the launched shapes, a processor holds."""
     found: dict[tuple[int, int, int], float] = {}
     launches = rows[rows["kind"] == KINDS.index("launch")]
     shapes = np.unique(launches[["what", "block_x", "block_y", "block_z", "shared"]])

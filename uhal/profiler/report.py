@@ -1,4 +1,4 @@
-"""A profile as JSON, and as one HTML page that carries the same with its own style and script."""
+"""A profile as JSON, and as a self-contained HTML page with the same data."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def write_json(profile: Results, path: Path) -> Path:
 
 
 def write_html(profile: Results, path: Path) -> Path:
-    """Write one page; of very many events it has the longest, and says so."""
+    """Write a page; with very many events it has only the longest, and says so."""
     data = json.dumps(as_dict(profile, _SHOWN_MOST), separators=(",", ":"))
     page = (_FOLDER / "report.html").read_text("utf-8")
     for mark, text in (
         ("{{title}}", html.escape(path.stem)),
         ("{{style}}", (_FOLDER / "report.css").read_text("utf-8")),
         ("{{script}}", (_FOLDER / "report.js").read_text("utf-8")),
-        # Nothing in a string of JSON may end the element that it lies in.
+        # A string of JSON must not end the HTML element around it.
         ("{{data}}", data.replace("<", "\\u003c")),
     ):
         page = page.replace(mark, text)

@@ -19,7 +19,7 @@ def test_on_the_host() -> None:
 
 @pytest.mark.parametrize("backend", ["cuda"])
 def test_on_a_simulated_gpu(backend: str) -> None:
-    """Run in another process: a process has either the simulated driver or the machine's."""
+    """Run in another process: a process loads either the simulated driver or the machine's."""
     if not (BUILD / IMAGES[backend]).exists():
         pytest.skip(f"build/{IMAGES[backend]} was not built: is its compiler installed?")
     command = [sys.executable, "-m", "uhal", "sim", "run", "program.py", backend]

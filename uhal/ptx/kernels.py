@@ -1,4 +1,4 @@
-"""Kernels: Python functions that become PTX, modules and functions of a device."""
+"""Kernels written in Python: their PTX, modules and functions of a device."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Kernel:
 
     @property
     def ptx(self) -> str:
-        """The text of a module with this kernel, for the oldest device that can run it.
+        """Return the PTX of a module with this kernel, for the oldest device that can run it.
 
         Raises `ArgumentTypeError` or `ArgumentValueError`, with the line of the kernel, for a
         mistake in it.
@@ -54,7 +54,7 @@ class Kernel:
             return self._text
 
     def module(self, device: DeviceLike | None = None) -> Module:
-        """Return the module on a device, or on the current one; loaded once for equal texts."""
+        """Return the module on a device, by default the current; loaded once for equal texts."""
         return self._loaded(chosen_context(Module, device))[0]
 
     @property

@@ -1,4 +1,4 @@
-"""Kernels and device functions: parameters, by the grammar of `uhal.Signature`, and bodies."""
+"""Parameters (by the grammar of `uhal.Signature`) and bodies of kernels and device functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Body = Callable[..., Any]
 
 @dataclass(frozen=True)
 class ParameterType:
-    """A parameter as the builder needs it."""
+    """A parameter, for the builder."""
 
     name: str
     of: Type
@@ -30,7 +30,7 @@ class ParameterType:
 
     @property
     def held(self) -> Type:
-        """The type of the register that holds it."""
+        """The type of the parameter's register."""
         return u64 if self.is_pointer else self.of.value_type
 
     def value(self, builder: Builder, symbol: str, space: str) -> Value | Pointer:
@@ -47,7 +47,7 @@ class ParameterType:
 def parameters_of(body: Body, signature: str | Signature) -> list[ParameterType]:
     """Parameters of a function, from its signature.
 
-    `ArgumentTypeError` for parameters that PTX cannot have or that the function has not.
+    `ArgumentTypeError` for parameters that PTX does not allow or the function lacks.
     """
     name, code = body.__name__, body.__code__
     if not isinstance(signature, Signature):
@@ -82,7 +82,7 @@ def build(
     """Run a function once; return its statements, in braces. Its pointers are into `space`."""
     check_flow(body.__code__)
     builder = Builder(program, name)
-    # Parameters and the end belong to the line of the function's head.
+    # Parameters and the end have the line of the function's head.
     head = builder.head = body.__code__.co_filename, body.__code__.co_firstlineno
     values = [one.value(builder, f"{name}_{i}", space) for i, one in enumerate(parameters)]
     builder.head = None

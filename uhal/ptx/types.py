@@ -47,12 +47,12 @@ class Type:
 
     @property
     def value_type(self) -> Type:
-        """The type a load makes of it: itself, or 32 bits for a byte."""
+        """The type of a loaded value: the type itself, or 32 bits for a byte."""
         return self if self.bits != 8 else (i32 if self.kind == "int" else u32)
 
     @property
     def in_memory(self) -> str:
-        """Its spelling in loads and stores."""
+        """The type's spelling in loads and stores."""
         return self.register if self.bits == 16 and self.is_float else self.ptx
 
     def __call__(self, value: Any) -> Any:
@@ -124,7 +124,7 @@ SHORTS = (i16, u16, f16, bf16)
 
 
 def as_type(value: object) -> Type | None:
-    """Return the type that a name, a `uhal` or a numpy dtype means, `None` for any other."""
+    """Return the type for a name, a `uhal` or a numpy dtype; `None` for others."""
     if isinstance(value, Type):
         return value
     try:

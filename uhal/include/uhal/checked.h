@@ -21,7 +21,7 @@ __attribute__((used)) struct uhal_host_check uhal_host_check = {
 
 namespace uhal {
 
-/* Whether `thread` is one of the block's; it is the one that runs from here on. */
+/* Whether the block has `thread`, which is the running thread from here on. */
 UHAL_UNCHECKED static inline bool check_thread(u32 thread, u32 count) {
     const bool runs = thread < count;
     uhal_host_check.thread = runs ? thread : UHAL_HOST_CHECK_EVERY_THREAD;
@@ -59,7 +59,7 @@ UHAL_UNCHECKED static inline u64 check_step(const Block &block) {
     type(&name) UHAL_EXTENTS(__VA_ARGS__) = *static_cast<type(*) UHAL_EXTENTS(__VA_ARGS__)>(       \
         ::uhal::check_shared(#name, sizeof(type UHAL_EXTENTS(__VA_ARGS__))));                      \
     static_assert(sizeof name <= UHAL_HOST_MAX_SHARED_BYTES, "a block has 48 KiB of shared memory")
-/* The work-items take the elements that a GPU's take, so that reports name those. */
+/* The work-items take the same elements as on a GPU, so that reports name the same work-items. */
 #undef GRID_STRIDE_OF
 #define GRID_STRIDE_OF(block, i, n)                                                                \
     for (u32 i##_thread = 0, i##_threads = (block).uhal_threads();                                 \
@@ -115,8 +115,8 @@ UHAL_CALLED void __tsan_write_range(void *address, unsigned long bytes) {
     uhal_check(address, bytes, UHAL_HOST_CHECK_WRITE, __builtin_return_address(0));
 }
 
-/* clang calls the sanitizer's functions for these. GCC calls the plain names; the declarations
- * below reach the system's own functions under those names. */
+/* clang calls the sanitizer's functions for memcpy, memmove and memset. GCC calls the plain names;
+ * the declarations below reach the system's own functions under those names. */
 extern "C" {
 void *uhal_system_memcpy(void *, const void *, size_t) __asm__("memcpy");
 void *uhal_system_memmove(void *, const void *, size_t) __asm__("memmove");

@@ -1,4 +1,4 @@
-/* The stream and launch that a thread of the host runs, for reports of kernels; zeros where nobody knows.
+/* The stream and launch that a thread of the host runs, for reports of kernels; zeros if unknown.
  */
 #ifndef UHAL_RUNNING_STREAM_H
 #define UHAL_RUNNING_STREAM_H

@@ -1,4 +1,4 @@
-/** Constant tables, in the memory a device has for what never changes.
+/** Constant tables, in the device's constant memory.
  *
  *     CONSTANT_TABLE(f32, weights, 4) = {0.25f, 0.5f, 0.125f, 0.125f};
  *     …
@@ -9,8 +9,8 @@
 
 #include <uhal/kernel.h>
 
-/** A table of `count` values outside of functions, which kernels of the file read. Its initial values
- * follow, and it has no others. */
+/** A table of `count` values outside of functions, for kernels of the file. Its initial values
+ * follow; they never change. */
 #if defined(__CUDACC__)
 #define CONSTANT_TABLE(type, name, count) static __constant__ const type name[count]
 #elif defined(__HIP__)

@@ -1,6 +1,6 @@
 /** Vectors: several numbers that one instruction loads or stores.
  *
- * `vec<f32, 4>` is four numbers side by side, aligned to their size; `v[0]` is the first. A pair of
+ * `vec<f32, 4>` is four adjacent numbers, aligned to their size; `v[0]` is the first. A pair of
  * 16-bit floats, f16x2 or bf16x2, is one word to `atomic_add` of <uhal/atomics.h>.
  *
  *     const f32x4 four = load_vector<4>(x + 4 * i);
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/** `count` numbers of one type, aligned as a whole; of at most 16 bytes. */
+/** `count` numbers of one type, aligned as a whole, with at most 16 bytes. */
 template <class Type, u32 count> struct alignas(sizeof(Type) * count) vec {
     static_assert(count == 2 || count == 4 || count == 8, "a vector has 2, 4 or 8 numbers");
     static_assert(sizeof(Type) * count <= 16, "a vector has at most 16 bytes");
@@ -37,7 +37,7 @@ typedef vec<bf16, 2> bf16x2;
 typedef vec<bf16, 4> bf16x4;
 typedef vec<bf16, 8> bf16x8;
 
-/* What one instruction moves, by its bytes. */
+/* The word that an instruction moves, by its size in bytes. */
 template <u32 bytes> struct uhal_unit;
 template <> struct uhal_unit<2> {
     typedef u16 type;
@@ -61,7 +61,7 @@ template <> struct uhal_unit<16> {
 };
 #endif
 
-/** Load `count` numbers at once. `address` is a multiple of their size together. */
+/** Load `count` numbers at once. `address` is a multiple of their total size. */
 template <u32 count, class Type> DEVICE_FUNCTION vec<Type, count> load_vector(const Type *address) {
     vec<Type, count> loaded;
     typedef typename uhal_unit<sizeof loaded>::type Unit;

@@ -1,4 +1,4 @@
-"""Causal attention by tiles of keys, the softmax computed along with the sums."""
+"""Causal attention by tiles of keys, with an online softmax."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uhal.ptx import f32, fast_exp, if_, loop, maximum, minimum, select, shared,
 from uhal.ptx.ready.blocks import warp_reduce
 from uhal.ptx.ready.tiles import add_rows, fetch, row_products
 
-OWN, ROWS, KEYS, NEVER = 4, 16, 32, float("-inf")  # queries of a warp, of a block; keys of a tile
+OWN, ROWS, KEYS, NEVER = 4, 16, 32, float("-inf")  # queries per warp and per block; keys per tile
 
 
 @functools.cache

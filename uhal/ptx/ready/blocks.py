@@ -1,4 +1,4 @@
-"""Results of a warp and of a block, for the other kernels."""
+"""Reductions over a warp and a block, for the other kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Combine = Callable[[Value, Value], Value]
 
 
 def warp_reduce(value: Value, combine: Combine = operator.add, lanes: int = 32) -> Value:
-    """Combine the values of so many neighbouring lanes; each of them gets the result."""
+    """Combine the values of neighbouring lanes; each lane gets the result."""
     while lanes > 1:
         lanes //= 2
         value = combine(value, shuffle("bfly", value, lanes))
@@ -19,7 +19,7 @@ def warp_reduce(value: Value, combine: Combine = operator.add, lanes: int = 32) 
 
 
 def block_reduce(value: Value, combine: Combine, threads: int) -> Value:
-    """Combine the f32 values of a block of so many threads; every thread gets the result.
+    """Combine the f32 values of a block of `threads` threads; each gets the result.
 
     `threads` is 32 times a power of two.
     """
@@ -33,7 +33,7 @@ def block_reduce(value: Value, combine: Combine, threads: int) -> Value:
 
 
 def dot(first: Sequence[Value], second: Sequence[Value], total: Value) -> Value:
-    """Add the products of f32 values to a sum, each rounded with it."""
+    """Add products of f32 values to a sum, each by one fma."""
     for one, other in zip(first, second, strict=True):
         total = fma(one, other, total)
     return total

@@ -58,7 +58,7 @@ UHAL_MATH uhal_pair uhal_precise_log(double x) {
     const double tail = sum * square.high * cube.high;
 
     const double count = exponent;
-    /* ln 2 ends in zeros in its first part, so the product with the exponent is exact. */
+    /* The first part of ln 2 ends in zeros, so its product with the exponent is exact. */
     const uhal_pair first = uhal_ordered_sum(count * 0x1.62e42fefa0000p-1, 2.0 * s);
     const bool scaled = exponent != 0;
     const double base = scaled ? first.high : 2.0 * s;
@@ -96,7 +96,7 @@ UHAL_MATH double pow(double x, double y) {
         return __builtin_nan("");
     const uhal_pair logarithm = uhal_precise_log(magnitude);
     const uhal_pair exponent = uhal_product(y, logarithm.high);
-    /* An exponent that overflows has no rest. */
+    /* An exponent that overflows has no remainder. */
     const double rest = __builtin_fabs(exponent.high) < 800.0
                             ? __builtin_fma(y, logarithm.low, exponent.low)
                             : 0.0;

@@ -1,5 +1,5 @@
-/* What <uhal/warp.h> is made of on devices: each work-item comes here by itself, all of a block
- * together. `uhal_word_of_lane` and `uhal_lanes_where` are the device's. */
+/* Primitives of <uhal/warp.h> on devices. Each work-item calls these functions, all work-items of a
+ * block together. The device defines `uhal_word_of_lane` and `uhal_lanes_where`. */
 #ifndef UHAL_PRIMITIVES_LANES_H
 #define UHAL_PRIMITIVES_LANES_H
 
@@ -38,7 +38,7 @@ DEVICE_FUNCTION void uhal_ballot(BLOCK block, Register &flag, Mask &mask) {
     mask(0) = uhal_lanes_where(flag(0) ? true : false, uhal_lanes(block));
 }
 
-/* By halves; the first lane has all. */
+/* A tree of halves; the first lane gets the total. */
 template <class Type, class Operation>
 DEVICE_FUNCTION Type uhal_of_warp(BLOCK block, Type value, Operation operation) {
     const u32 lanes = uhal_lanes(block);
@@ -92,16 +92,15 @@ DEVICE_FUNCTION UHAL_VALUE_OF(Register) uhal_block_broadcast(BLOCK, Register &va
     return found;
 }
 
-/* Intel's runtime for CPUs adds the floats of a plain loop in an order of its own, where the size
- * of a block is no multiple of 16. A volatile counter, which is read again and again, prevents
- * that. */
+/* Intel's runtime for CPUs reorders the additions of a plain loop if the block's size is no
+ * multiple of 16. A volatile counter prevents that. */
 #if defined(__SPIRV__)
 #define UHAL_IN_ORDER volatile u32
 #else
 #define UHAL_IN_ORDER u32
 #endif
 
-/* One value a warp, combined in the warps' order by every work-item. */
+/* Every work-item combines the values of all warps in the warps' order. */
 template <class Type, class Operation>
 DEVICE_FUNCTION Type uhal_of_warps(BLOCK block, const Type *values, u32 count,
                                    Operation operation) {
