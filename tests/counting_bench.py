@@ -15,7 +15,7 @@ class Bench:
     """One open counting device, made current on the thread by `accounted`."""
 
     some_test_failed = False
-    """Objects of a failed test are freed later: counts may then fall below the start."""
+    """True if a test failed: its objects are freed later, and counts may fall below the start."""
 
     def __init__(self, driver: CountingDriver) -> None:
         self.driver = driver
@@ -27,7 +27,7 @@ class Bench:
     @classmethod
     @contextmanager
     def accounted(cls, driver: CountingDriver) -> Iterator[Bench]:
-        """Yield a bench; when its objects are gone, so must be everything native."""
+        """Yield a bench; check that no native object remains when its objects are gone."""
         gc.collect()
         before = _lane.live_counts()
         bench = cls(driver)
@@ -71,7 +71,7 @@ class Bench:
         return stream
 
     def packed(self, function: Function, *arguments: Any) -> list[bytes]:
-        """Launch, and return the bytes the driver found behind each parameter."""
+        """Launch, and return the bytes of each parameter as the driver saw them."""
         assert function.signature is not None
         self.driver.parameter_sizes = [parameter.size or 0 for parameter in function.signature]
         try:

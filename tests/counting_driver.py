@@ -1,4 +1,5 @@
-"""A driver that runs no kernel and counts everything: for events that no real driver can show.
+"""A driver that runs no kernels and counts its calls and objects, for cases that no real driver
+shows.
 
 Every slot of its hot table is a Python function that notes the call. The test decides whether
 streams are busy and calls fail. Memory is real, and copies and fills happen at once. The driver
@@ -47,10 +48,10 @@ LIMITS = DeviceLimits(
 
 _ALIGNMENT = 256
 _DISTANCE = 0x100000
-"""From a handle to the next."""
+"""Distance between consecutive handles."""
 _LARGEST_REAL_ALLOCATION = 64 << 20
 
-# Which argument of a slot is a handle of which kind; a used one must be alive.
+# For each slot, which arguments are handles, and their kinds; such handles must be alive.
 _USES: dict[str, tuple[tuple[int, str], ...]] = {
     "launch": ((8, "stream"),),
     "alloc_async": ((2, "stream"),),
@@ -97,25 +98,25 @@ class CountingDriver(Backend):
         limits: DeviceLimits = LIMITS,
         frees_wait: bool = False,
     ) -> None:
-        """Leave optional slots out by `without`; `instead` puts C functions of the test's in.
+        """Omit optional slots in `without`; replace slots by the C functions in `instead`.
 
         `frees_wait`: the hot table's property of freeing memory.
         """
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.busy: set[int] = set()
-        """Handles of streams with pending work. Waiting for one makes it idle."""
+        """Handles of streams with pending work. A wait for a stream makes it idle."""
         self.passed: set[int] = set()
         """Handles of events that are passed although later work of their stream is pending."""
         self.failures: dict[str, list[int]] = {}
         """Slot to the codes its next calls answer; 0 is a success."""
         self.broken: int | None = None
-        """A code every call answers, as a driver does after a sticky error."""
+        """Status that every call returns, as after a driver's sticky error."""
         self.stopped = False
-        """True: copies and fills are taken but do not happen any more."""
+        """If true, copies and fills are accepted but not executed."""
         self.on_call: Callable[[str, tuple[Any, ...]], None] = lambda slot, arguments: None
         self.parameter_sizes: Sequence[int] = ()
         self.parameters: list[bytes] = []
-        """Arguments of `launch`, read if `parameter_sizes` is set."""
+        """Bytes of the last launch's parameters, read if `parameter_sizes` is set."""
         self.live: dict[str, set[int]] = {
             kind: set() for kind in ("stream", "event", "module", "allocation", "pinned")
         }
@@ -133,7 +134,7 @@ class CountingDriver(Backend):
         for name in _lane.slot_prototypes():
             if name in without:
                 continue
-            # It never asks whether to go on: what waits is over by then.
+            # The `_while` slots never call the caller's callback, because a wait ends at once here.
             callback = function_type(name)(self._answer(name.removesuffix("_while")))
             self._callbacks.append(callback)
             slots[name] = ctypes.cast(callback, ctypes.c_void_p).value or 0
@@ -179,7 +180,7 @@ class CountingDriver(Backend):
         )
 
     def forgive(self, kind: str | None = None, handle: int = 0) -> None:
-        """Leave a handle, or all that is alive, out of the account: the test made it stay."""
+        """Exclude a handle, or all living handles, from the count of leaks."""
         if kind is not None:
             self._forgiven.setdefault(kind, set()).add(handle)
         else:
@@ -192,7 +193,7 @@ class CountingDriver(Backend):
         return {kind: handles for kind, handles in left.items() if handles}
 
     def run_callbacks(self, stream: int) -> None:
-        """Reach the host callbacks of a stream, on the calling thread."""
+        """Run the host callbacks of a stream on the calling thread."""
         trampoline_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         for trampoline, data in self._posted.pop(stream, []):
             trampoline_type(trampoline)(data)
@@ -201,7 +202,7 @@ class CountingDriver(Backend):
 
     @contextmanager
     def next_handle(self, handle: int) -> Iterator[None]:
-        """Give an object that is made within the block a handle that another had."""
+        """Give the next object created within the block a handle that was used before."""
         before, self._next = self._next, handle - _DISTANCE
         yield
         self._next = before

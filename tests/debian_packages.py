@@ -30,7 +30,7 @@ from tests.requirements import missing
 PINS = Path(__file__).with_suffix(".tsv")
 ARCHIVE = "http://deb.debian.org/debian"
 SNAPSHOT = "http://snapshot.debian.org/archive/debian/20261122T090000Z"
-"""Debian at the time of the rows: it keeps files that the archive has dropped since."""
+"""Debian at the date of the rows; it keeps files that the archive has deleted since."""
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 """Folder of shared libraries in packages of this architecture."""
 
@@ -38,7 +38,7 @@ _HELPER = Path("/usr/lib/apt/apt-helper")
 _MACHINE = "x86_64"
 _QUIET = ("-o", "Acquire::http::Timeout=20", "-o", "APT::Sandbox::User=root")
 _REFUSED = re.compile(r": (4\d\d  |Hash Sum mismatch|File has unexpected size)")
-"""apt's words after an archive answered; anything else means no network."""
+"""apt's messages when an archive answered; other messages mean that there is no network."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Pin:
 def unpack(folder: Path, wanted: str) -> Path:
     """Return the folder that a set of packages is unpacked in, below `folder`.
 
-    It is downloaded once; processes that ask for it at the same time wait for the first. Where it
-    cannot be had a test fails in CI; elsewhere it fails when the archives answered without it, and
-    is skipped on a machine without apt or network.
+    The set is downloaded once; other processes wait for the first. If the download fails, the test
+    fails in CI. Elsewhere it fails if the archives answered, and is skipped on a machine without
+    apt or network.
     """
     pins = [pin for pin in read_pins() if pin.set == wanted]
     assert pins, f"{PINS.name} has no set {wanted!r}"
@@ -108,13 +108,13 @@ def _download(pins: list[Pin], folder: Path) -> list[Path]:
 
 
 def _fetch(archive: str, pins: list[Pin], folder: Path) -> dict[Pin, str]:
-    """Download into a folder; return what apt says of each, where it failed."""
+    """Download into a folder; return apt's message for each failed download."""
     words: list[str] = []
     for pin in pins:
         target = folder / Path(pin.file).name
         words += [f"{archive}/{pin.file}", str(target), f"SHA256:{pin.sha256}"]
     lines = _said(str(_HELPER), *_QUIET, "download-file", *words)[1].splitlines() if pins else []
-    # "Err:3 http://…" and the reason in the line below; a file of another digest is deleted.
+    # apt prints "Err:3 http://…", then the reason; it deletes a file with a wrong digest.
     errors = {
         line.split(" ", 1)[1].strip(): reason.strip()
         for line, reason in pairwise(lines)
@@ -153,7 +153,7 @@ def _check_tools(wanted: str) -> None:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Hold a file that other processes lock, too; the system lets go of a dead process's."""
+    """Lock a file against other processes; the system releases the locks of a dead process."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

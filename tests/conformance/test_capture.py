@@ -74,7 +74,7 @@ def test_a_plan_repeats_what_was_captured(
 def test_a_plan_waits_for_what_made_its_memory_usable(
     stream: Stream, basic: Module, rng: np.random.Generator
 ) -> None:
-    # Both buffers are filled in other streams, which nobody waits for.
+    # Both buffers are filled in other streams, and the program does not wait for them.
     expected, factor = drawn(rng), factors(rng)
     with Stream() as other:
         buffer = DeviceBuffer.from_numpy(expected, stream=other)
@@ -170,7 +170,7 @@ def test_a_plan_keeps_the_memory_of_closed_buffers(
         out.copy_from_async(source, stream)
     source.close()
     del source
-    # Memory of the same size, which must not come from the plan's memory.
+    # This buffer has the same size and must not reuse the plan's memory.
     other = DeviceBuffer.from_numpy(drawn(rng))
     with plan:
         plan.replay()

@@ -98,7 +98,7 @@ def replay_random_work(
 
     backend = slots.backend
     backend.begin_capture(streams[0].handle)
-    # The work goes from stream to stream: any order but the calls' own would show.
+    # The work moves from stream to stream, so that a wrong order changes the result.
     used = [streams[0]]
     for _ in range(choose.randrange(1, 25)):
         if choose.random() < 0.4:
@@ -166,7 +166,7 @@ def test_a_graph_is_refused_a_mistake(
     try:
         backend.destroy_graph(backend.end_capture(stream.handle))
     except DeviceError:
-        pass  # spoilt; not every mistake does that
+        pass  # some mistakes invalidate the capture
     assert backend.capture_status(stream.handle) == "none"
     launch_step(slots, step, stream.handle, numbers.address, 5, 7)
     stream.synchronize()

@@ -30,7 +30,7 @@ class Owner:
 
 
 class Uses:
-    """Work that uses a buffer in a stream, by name; each leaves `value` in `result()`."""
+    """Work in a stream that uses a buffer, by name; its result in `result()` is `value`."""
 
     def __init__(self, basic: Module, stream: Stream, value: int) -> None:
         self.basic, self.stream, self.value = basic, stream, value
@@ -225,7 +225,7 @@ def test_a_module_lives_as_long_as_a_variable_of_it(device: Device, image: Image
 def test_replays_on_two_streams_never_overlap(
     device: Device, basic: Module, rng: np.random.Generator
 ) -> None:
-    """The second comes after the first, whose memory is there until both are done."""
+    """The second replay runs after the first, and the plan's memory lives until both end."""
     first_add, second_add, initial = (int(n) for n in rng.integers(0, 2**32, 3))
     step = basic.get_function("step")
     busy, pinned = DeviceBuffer.zeros(1_000_000, "u32"), HostBuffer(COUNT, "u32")
@@ -278,7 +278,7 @@ def test_an_array_over_pinned_memory_may_change_after_a_copy_of_it(
 def test_mapped_memory_is_there_while_a_kernel_uses_it(
     device: Device, basic: Module, rng: np.random.Generator
 ) -> None:
-    """Also when the host buffer that was asked for the address is closed."""
+    """This holds even when the host buffer that gave the address is closed."""
     values = rng.integers(0, 2**32, COUNT, "u4")
     busy, seen = DeviceBuffer.zeros(1_000_000, "u32"), DeviceBuffer.zeros(COUNT, "u32")
     pinned = HostBuffer(COUNT, "u32", mapped=True)

@@ -30,7 +30,7 @@ SIZES = [0, 1, 3, 255, 4096, 65_537, 1_000_003]
 
 
 def random_bits(dtype: DType, size: int, rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Every bit pattern of the type, NaN payloads too."""
+    """Return random bit patterns of the type, NaN payloads included."""
     raw = rng.integers(0, 256, size * dtype.itemsize, "u1")
     return (raw % 2).view("?") if dtype.kind == "bool" else raw.view(dtype.dtype)
 
@@ -168,7 +168,7 @@ def test_whatever_is_copied_from_is_copied_to(
 ) -> None:
     values = rng.standard_normal(100).astype("f4")
     buffer = DeviceBuffer.from_numpy(np.full(100, np.nan, "f4"))
-    if kind == "mmap":  # bytes without a type
+    if kind == "mmap":  # an mmap has no element type
         buffer = buffer.view("u8")
     buffer.copy_from(HOST_MEMORY[kind](values))
     assert same_bits(buffer.view("f32").to_numpy(), values)
@@ -421,7 +421,7 @@ def test_a_pinned_source_is_held_until_it_is_read(
         buffer.copy_from_async(pinned, stream)
         pinned.close()
         del pinned
-        # would land in the memory if it were free
+        # these buffers would reuse the memory if it were free
         others = [HostBuffer(50_000, "f32") for _ in range(4)]
         for other in others:
             other.array[:] = -1

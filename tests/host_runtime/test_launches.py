@@ -45,7 +45,7 @@ def test_every_block_and_work_item_runs_once(driver: Driver, module: ctypes.c_vo
     grid, block = (3, 4, 2), (4, 3, 5)
     items = 3 * 4 * 2 * 4 * 3 * 5
     with driver.stream() as stream, driver.memory(4 * items) as out:
-        for _ in range(3):  # queued the first time, inline later
+        for _ in range(3):  # the first launch is queued, later launches run inline
             got = np.zeros(items, np.uint32)
             driver.write(out, got, stream)
             coordinates = driver.function(module, "coordinates")
@@ -72,7 +72,8 @@ def test_parameters_are_copied_at_the_call(driver: Driver, module: ctypes.c_void
 
 
 def keep_order(driver: Driver, module: ctypes.c_void_p, seed: int) -> None:
-    """Affine maps do not commute, so any other order shows; queued and inline ones mix."""
+    """Affine maps do not commute: a wrong order of queued and inline launches changes the
+    result."""
     rng = random.Random(seed)
     affine = driver.function(module, "affine")
     callback = HOST_FUNCTION(lambda _: None)

@@ -1,4 +1,4 @@
-"""OpenCL runtimes that are not Intel's of today: Debian's packages of PoCL, Intel's of 2022.
+"""Other OpenCL runtimes than Intel's current one: PoCL from Debian, and Intel's of 2022.
 
 Nothing is installed: packages and wheels are unpacked where the tests keep things from run to run.
 """
@@ -69,7 +69,7 @@ def pocl_3(folder: Path) -> Runtime:
 def pocl_7(folder: Path) -> Runtime:
     """PoCL 7.1: every kind of memory, no f16. It is built for a newer C library than most have.
 
-    So the interpreter runs under that, and so do those that tests start.
+    So the interpreter runs with that library, and so do the interpreters that tests start.
     """
     root = unpack(folder, "pocl-7")
     libraries = root / LIBRARIES
@@ -120,7 +120,7 @@ def intel_2022(folder: Path) -> Runtime:
         {
             "LD_LIBRARY_PATH": str(home),
             "UHAL_OPENCL_LIBRARY": str(home / "libintelocl.so"),
-            # On a CPU it does not know, its own compiler ends the process at a call of floor().
+            # On an unknown CPU, Intel's compiler aborts the process at a call of floor().
             "CL_CONFIG_CPU_TARGET_ARCH": "skx" if _has_avx512() else "core-avx2",
         },
     )

@@ -42,7 +42,7 @@ ROUNDS = 100_000_000
 @pytest.fixture
 def theirs(device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
     """pyopencl on uhal's context: the module, the context and a queue."""
-    # It would take a program it has seen before from its cache, as a binary.
+    # pyopencl would load a known program from its cache, as a binary.
     monkeypatch.setenv("PYOPENCL_NO_CACHE", "1")
     try:
         import pyopencl as cl
@@ -65,7 +65,7 @@ def test_the_context_has_the_device(theirs: Any, device: Device) -> None:
 
 
 def test_a_launch_in_their_queue(theirs: Any, device: Device, values: Any) -> None:
-    """In order with their earlier and later work; closing it leaves theirs alone."""
+    """The launch is in order with pyopencl's work; closing our stream keeps pyopencl's queue."""
     cl, context, queue = theirs
     program = cl.Program(context, TEXT).build("-DFACTOR=3.0f")
     x, y = DeviceBuffer.from_numpy(values), DeviceBuffer.zeros(COUNT, "f32")
@@ -88,7 +88,7 @@ def test_a_launch_in_their_queue(theirs: Any, device: Device, values: Any) -> No
 
 
 def test_their_work_counts_as_pending(theirs: Any, device: Device) -> None:
-    """In their queue and in ours, once it is given out."""
+    """The work counts in pyopencl's queue, and in uhal's queue after pyopencl got it."""
     cl, context, queue = theirs
     program = cl.Program(context, TEXT).build("-DFACTOR=3.0f")
     wrapped = Stream.from_handle(queue.int_ptr, owner=queue)
@@ -146,7 +146,7 @@ def test_our_program_is_theirs(theirs: Any, device: Device, values: Any) -> None
     device.synchronize()
     with Module.from_bytes(opencl_compile.kernels(SOURCE)) as module:
         program = cl.Program.from_int_ptr(interop.program(module.get_function("twice")))
-    # which keeps it when the module is gone
+    # the program lives on after its module
     twice = cl.Kernel(program, "twice")
     twice(queue, (64,), (8,), np.uint64(COUNT), _svm(cl, x), _svm(cl, y))
     queue.finish()

@@ -23,7 +23,8 @@ def run_ptxas(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @functools.cache
 def every_target() -> tuple[str, ...]:
-    """All targets up to sm_100, with those of one architecture only (sm_90a), in order."""
+    """Return all targets up to sm_100 in order, including architecture-specific targets
+    (sm_90a)."""
     named = set(re.findall(r"'sm_(\d+)([af]?)'", run_ptxas("--help").stdout))
     return tuple(
         f"sm_{number}{suffix}"
@@ -33,7 +34,7 @@ def every_target() -> tuple[str, ...]:
 
 
 def targets(first: int, rng: random.Random) -> list[str]:
-    """The first target and one that runs its texts too; in a soak every such target."""
+    """Return the first target and a random compatible target; in a soak all compatible targets."""
     found = [one for one in every_target() if int(re.sub(r"\D", "", one)) >= first]
     assert found[0] == f"sm_{first}" and found[-1].startswith(f"sm_{LAST}")
     return found if SOAK else [found[0], rng.choice(found[1:] or found)]

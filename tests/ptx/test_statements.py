@@ -311,7 +311,7 @@ def test_device_functions_take_pointers_of_any_space(
     root = np.float32(2)
     expected = [sums, sums, x[3] * 3, np.sqrt(np.sqrt(x[0]) * root) * root + np.float32(4)]
     np.testing.assert_array_equal(out, np.array(expected, "f4"))
-    assert calls.ptx.count(".func ") == 4  # each once
+    assert calls.ptx.count(".func ") == 4  # each function occurs once
 
 
 def test_messages_and_text(launch: Launch, capfd: pytest.CaptureFixture[str]) -> None:

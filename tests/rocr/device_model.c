@@ -34,7 +34,7 @@ typedef struct queue_memory {
     char *ring;
     _Atomic uint64_t *write_index; /* in packets; of copies in bytes */
     _Atomic uint64_t *read_index;
-    void *doorbell; /* null: models are not told, so they look at the write index */
+    void *doorbell; /* null: the runtime rings no doorbell, so the model polls write_index */
     uint32_t ring_bytes;
     uint32_t type;
 } queue_memory;
@@ -70,7 +70,7 @@ typedef struct noted_dispatch {
     unsigned char packet[64];
     unsigned char descriptor[64];
     unsigned char kernarg[NOTED_KERNARG_BYTES];
-    char complaint[COMPLAINT_BYTES]; /* why hardware would not run it; empty: nothing is wrong */
+    char complaint[COMPLAINT_BYTES]; /* reason why hardware would not run it; empty if valid */
 } noted_dispatch;
 
 /* Calls `body` on a thread of its own and returns its result.
@@ -83,7 +83,7 @@ int model_run(int (*body)(void));
 /* Copies the notes from `first` on; returns how many there were. */
 size_t model_dispatches(noted_dispatch *noted, size_t first, size_t most);
 
-/* How many packets were none that a device of this kind knows. */
+/* Number of packets that a device of this kind does not know. */
 size_t model_unknown_packets(void);
 
 /* -- signals ----------------------------------------------------------------------------------- */
@@ -91,7 +91,7 @@ size_t model_unknown_packets(void);
 typedef struct signal {
     int64_t kind;
     _Atomic int64_t value;
-    _Atomic uint64_t *mailbox; /* null for one that nobody sleeps on */
+    _Atomic uint64_t *mailbox; /* null if no thread sleeps on the signal */
     uint32_t event;
     uint32_t reserved;
     uint64_t start, end; /* of the packet, in ticks of the device */
@@ -110,7 +110,7 @@ static void complete(const model *owner, signal *done, uint64_t start) {
     done->end = now();
     _Atomic uint64_t *mailbox = done->mailbox;
     const uint32_t event = done->event;
-    /* A waiting thread may free the signal once it is down. */
+    /* A waiting thread may free the signal after this decrement. */
     atomic_fetch_sub(&done->value, 1);
     if (mailbox != NULL) {
         atomic_store(mailbox, event);
@@ -185,7 +185,7 @@ static noted_dispatch *noted;
 static size_t noted_count;
 static atomic_size_t unknown_packets;
 
-/* Notes the kernel's descriptor and arguments. Says what hardware would stumble over; null: nothing.
+/* Notes the kernel's descriptor and arguments. Returns why hardware would not run it, or null.
  * The lock is held. */
 static const char *note_kernel(const dispatch_packet *packet, noted_dispatch *into) {
     kernel_descriptor kernel;
@@ -266,7 +266,7 @@ typedef struct packet {
 
 _Static_assert(sizeof(packet) == PACKET_BYTES, "as specified");
 
-/* Sleeps longer the longer nothing happens, from 10 µs to 1 ms. */
+/* Sleeps for 10 µs to 1 ms, longer with each idle round. */
 static void idle(unsigned *rounds) {
     const unsigned doublings = *rounds / 16 < 7 ? (*rounds)++ / 16 : 7;
     const struct timespec time = {0, 10000L << doublings < 1000000 ? 10000L << doublings : 1000000};
@@ -381,7 +381,7 @@ enum {
 enum { SDMA_ADD_64 = 47 };
 enum { QUEUE_OF_COPIES = 1 };
 
-/* A command, of which no ring has one that wraps around. */
+/* A command, copied from the ring; no command wraps around. */
 typedef struct command {
     uint32_t words[8];
 } command;
@@ -561,7 +561,7 @@ static void *call_body(void *argument) {
 
 int model_run(int (*body)(void)) {
     char *stack = MAP_FAILED;
-    /* The first piece of 4 GiB whose start is free, from 96 TiB on, where little is. */
+    /* Finds an aligned 4 GiB whose start is free, from 96 TiB on, where most memory is free. */
     for (uint64_t at = 0x600000000000; stack == MAP_FAILED && at < 0x608000000000; at += 1ULL << 32)
         stack = mmap((void *)at, STACK_BYTES, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);

@@ -10,7 +10,7 @@ from tests.simulated.hsa import AnyHsa, Failure
 
 
 def answers(images: Sequence[str], library: str | None = None) -> list[list[str]]:
-    """For each code object, given in hexadecimal, prints the answer to each question.
+    """Return the loader's answers for each code object, given in hexadecimal.
 
     Either how loading it failed, alone, or for three names the status of looking each up.
     """

@@ -38,7 +38,7 @@ class Machine:
 
     gpu: Gpu
     command: Sequence[str]
-    """Runs a Python program, given its options."""
+    """Command that runs a Python program, up to the interpreter's options."""
     environment: Mapping[str, str]
 
     def start(
@@ -46,7 +46,7 @@ class Machine:
     ) -> subprocess.CompletedProcess[str]:
         """Call a function of a module below `tests/` in a process on this machine.
 
-        Arguments and its result are written as JSON; the result is the last line printed.
+        Arguments and the result are written as JSON; the result is the last line printed.
         """
         module = Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("")
         called = (".".join(module.parts), function.__name__, json.dumps(arguments))
@@ -60,14 +60,14 @@ class Machine:
         )
 
     def call(self, function: Callable[..., object], *arguments: Any, **environment: str) -> Any:
-        """Start it, expect that it ends well and that nobody complains; return its result."""
+        """Call a function like `start`; check that it succeeds silently, and return its result."""
         done = self.start(function, *arguments, **environment)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr or done.stdout
         return json.loads(done.stdout.splitlines()[-1])
 
 
 def machine(gpu: Gpu, folder: Path) -> Machine:
-    """Assemble it from the packages in `folder`; fails or skips the test like `unpack`."""
+    """Assemble a machine from the packages in `folder`; fails or skips the test like `unpack`."""
     runtime = unpack(folder, "rocr-7.2") / LIBRARIES
     model = _build_model(folder)
     described = folder / f"{gpu.processor}-{_digest(Path(topology.__file__))}"
@@ -89,7 +89,7 @@ def machine(gpu: Gpu, folder: Path) -> Machine:
         return Machine(gpu, [sys.executable], {**environment, "LD_LIBRARY_PATH": search})
     libc = unpack(folder, "libc-2.41") / LIBRARIES
     loader = str(libc / "ld-linux-x86-64.so.2")
-    # The loader takes no link for the program: Python would look for its own files beside it.
+    # Give the loader no symbolic link: Python would look for its own files beside the link.
     interpreter = os.path.realpath(sys.executable)
     search = os.pathsep.join([str(libc), str(runtime)])
     return Machine(gpu, [loader, "--library-path", search, interpreter], environment)
@@ -119,7 +119,7 @@ def _build_model(folder: Path) -> Path:
 
 
 def _publish(unfinished: Path, name: Path) -> None:
-    """Give a folder its name, unless another process made the same meanwhile."""
+    """Rename a folder to its final name, unless another process did so meanwhile."""
     try:
         unfinished.replace(name)
     except OSError:

@@ -48,12 +48,12 @@ def test_doctor(machine: Machine) -> None:
     assert (record["verdict"], record["path"]) == ("ok", machine.environment["UHAL_ROCM_LIBRARY"])
     assert [one["name"] for one in record["devices"]] == ["gfx1100"]
     (check,) = (one for one in told["checks"] if one["backend"] == "rocm")
-    # Data goes there and back; the kernel's result is missing.
+    # Copies work, but the kernel does not run, so its result is wrong.
     assert not check["right"] and check["result"].startswith("kernel WRONG: ")
 
 
 def test_the_runtime_is_initialised_once(machine: Machine) -> None:
-    """A second initialisation after a shutdown ends the process on a model."""
+    """A second initialisation after a shutdown would abort the process on a model."""
     machine.call(backend.probe_and_open)
 
 

@@ -45,7 +45,7 @@ def test_the_list_has_every_form_of_nvidias_headers() -> None:
     assert len(theirs) > 500
     ours = {(form.name, form.since) for form in forms() if form.since <= int(version[1])}
     assert ours == theirs
-    # Second forms: some headers give the version of the form, others of the first form.
+    # Per-thread forms are compared by name alone: some headers give the first form's version.
     theirs_too = set(re.findall(r"PFN_(cu\w+?)_v\d+(_ptsz|_ptds)\)", text))
     assert {(form.name, form.suffix) for form in forms() if form.suffix} >= theirs_too
 
@@ -74,7 +74,7 @@ def test_what_is_not_simulated_refuses_in_words(tmp_path: Path) -> None:
     assert sorted(told) == sorted((form.symbol, form.reason) for form in refusing)
 
 
-# Attributes that programs check for a feature, each with a function of the feature.
+# Attributes by which programs detect a feature, each with a function of the feature.
 ATTRIBUTES = {
     "MAXIMUM_TEXTURE1D_WIDTH": (21, "cuTexObjectCreate"),
     "MANAGED_MEMORY": (83, "cuMemAllocManaged"),
@@ -144,7 +144,7 @@ def test_a_driver_finds_what_its_version_has(version: int) -> None:
     }
 
 
-# In a process of its own, for a library reads its settings once. Prints name and symbol.
+# Runs in its own process, because a library reads its settings once. Prints name and symbol.
 FIND_ALL = """
 import ctypes, sys
 from tests.simulated.driver_functions import forms

@@ -129,7 +129,7 @@ def test_a_launch_that_cannot_be_stops_the_queue(
     told = queue.error()
     assert told[0] == code(status), told
     assert words in told[1]
-    # Neither it nor any later packet runs.
+    # Neither this packet nor any later packet runs.
     queue.barrier(done)
     assert hsa.wait(done, seconds=0.01) == 1
     assert len(queue.errors) == 1
@@ -338,7 +338,7 @@ def test_objects_for_others_are_refused_with_the_reason(open_hsa: OpenHsa) -> No
 def test_kernels_are_looked_up_as_the_real_runtime_does(
     open_hsa: OpenHsa, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`tests/rocr/test_loader.py` asks AMD's the same."""
+    """`tests/rocr/test_loader.py` makes the same calls on AMD's runtime."""
     monkeypatch.delenv("LOADER_USE_DYNSYM", raising=False)
     image = hsaco_writer.write(KERNELS[:1])
     stripped = hsaco_writer.write(KERNELS[:1], stripped=True)

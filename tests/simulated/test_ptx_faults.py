@@ -85,7 +85,7 @@ def floats(driver: Driver, values: np.ndarray[Any, Any]) -> ctypes.c_uint64:
 
 
 def lost(driver: Driver, name: str) -> None:
-    """Every later call answers with the fault."""
+    """Check that every later call returns the fault."""
     for call in (lambda: driver.allocate(4), lambda: driver.call.cuCtxSynchronize()):
         with refused(name):
             call()
@@ -192,7 +192,7 @@ ACCESSES = {"r": "ld.shared.u32 %r1, [cell];", "w": "st.shared.u32 [cell], 7;"}
 @pytest.mark.parametrize(
     ("steps", "races"),
     [
-        # threads of the first warp are 0 and on, of the second 32 and on; | is a warp's barrier
+        # a number is a thread, of the first warp from 0, of the second from 32; | is a warp barrier
         ("0r 1w", True),
         ("0r 0w", False),
         ("0r | 1w", False),

@@ -1,4 +1,4 @@
-"""Vectors of 8 bits by their definition, in double precision."""
+"""Vectors quantized to 8 bits by the formats' definitions, in double precision."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _inverse(values: Array) -> Array:
 
 
 def exact_in_8_bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Vectors that every 8-bit format represents exactly: multiples of a step, up to 127."""
+    """Return vectors that all 8-bit formats represent exactly: integers up to 127."""
     x = rng.integers(-127, 128, shape).astype(np.float32)
     x[..., ::32] = rng.choice([-127, 127], x[..., ::32].shape)
     # Q8_1 keeps the sum of 32 as f16, which has 11 bits.

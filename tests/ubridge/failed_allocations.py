@@ -2,7 +2,8 @@
 
 Run it with refusals.cpp preloaded: KIND FOLDER SEED MOST OPERATION... KIND is `native`, for
 allocations of this project's compiled code, or `python`, for allocations of the interpreter. At
-most MOST of them are drawn. After each refusal the operation must succeed on the same device.
+most MOST allocations are refused, at random. After each refusal the operation must succeed on the
+same device.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from uhal.errors import DeviceError
 
 try:
     memory = importlib.import_module("_testcapi")
-except ImportError:  # a Python without its tests
+except ImportError:  # this Python lacks its test modules
     memory = None  # type: ignore[assignment]
 
 
 HOOK = ctypes.CDLL(None)
-"""The process, which has the functions of the preloaded library."""
+"""Symbols of the process, which include the preloaded library's functions."""
 
 
 class World:
@@ -207,7 +208,7 @@ CHECKS: list[tuple[Any, Any, float]] = []
 
 
 def equal(got: Any, expected: Any, tolerance: float = 0) -> None:
-    """Compare once nothing is refused any more: numpy has failures of its own without memory."""
+    """Compare later, without refusals: numpy itself fails without memory."""
     CHECKS.append((got, expected, tolerance))
 
 
@@ -228,7 +229,7 @@ def compare() -> None:
 
 
 def refuse(kind: str, number: int) -> None:
-    """Refuse an allocation from now on; 0 ends it, and a huge number counts."""
+    """Refuse the allocation of this number from now on; 0 stops, a huge number only counts."""
     if kind == "native":
         HOOK.refuse_allocation(ctypes.c_long(number))
     elif number:
@@ -255,7 +256,8 @@ def refusing(operation: Callable[[], None], kind: str, number: int) -> Exception
 
 
 def is_lack(error: Exception, kind: str) -> bool:
-    """Whether it says that memory lacked; CPython and numpy say so in other words, too."""
+    """Return whether the error reports a lack of memory; CPython and numpy use other errors,
+    too."""
     if isinstance(error, MemoryError):
         return True
     return kind == "python" and not isinstance(error, DeviceError | AssertionError)

@@ -28,22 +28,23 @@ class OpRow:
     name: str
     backend: str
     has: Callable[[Op, str, str | None], bool]
-    """Whether there is a kernel for an operation on a dtype, with ids or a result of another."""
+    """Return whether a kernel exists for an operation, a dtype, and the dtype of ids or result."""
     special_values: bool = True
-    """Whether its kernels promise results for NaN and infinities."""
+    """Whether the kernels promise results for NaN and infinities."""
     ulps: float = 1
     """Tolerance of the results, as a multiple of the host's tolerance."""
     rounds_each_step: bool = False
-    """Whether halves are computed in halves: then results have no bound."""
+    """Whether f16 and bf16 are rounded after each step: then results have no bound."""
     adds_in_order: bool = False
-    """Whether sums are made one element after the other: then errors grow with their number."""
+    """Whether sums add one element after the other: then errors grow with the length."""
     promotes: bool = True
-    """Whether it has the casts and dtypes that numpy's promotions come to."""
+    """Whether the device has the casts and dtypes that numpy's promotions need."""
     images: str | None = None
-    """Folder of the images it needs; a clone without them skips the row."""
+    """Folder of the required images; a clone without them skips the row."""
 
     def sample(self, rng: np.random.Generator, values: Iterable[T], most: int = 3) -> list[T]:
-        """All values on the host and in a soak, else a few: other devices compile each kernel."""
+        """Return all values on the host and in a soak, else a few: other devices compile each
+        kernel."""
         every = list(values)
         if SOAK or self.name == "host" or len(every) <= most:
             return every
@@ -84,7 +85,7 @@ OP_ROWS = (
     OpRow("rocm-sim", "rocm", _candle_has, images="images/rocm"),
     OpRow("opencl", "opencl", _candle_has, images="images/opencl"),
     OpRow("webgpu", "webgpu", _webgpu_has, images="images/opencl"),
-    # Halves are rounded after every step of softmax and norms.
+    # GCU kernels round f16 and bf16 after every step of softmax and norms.
     OpRow(
         "tops-sim",
         "tops",

@@ -57,7 +57,7 @@ def test_repeated_operations_of_changing_operands(
 def test_repeated_operations_into_tensors(
     dtype: str, host: Device, rng: np.random.Generator
 ) -> None:
-    """Into an operand, another tensor, or a view with another layout."""
+    """The result goes into an operand, another tensor, or a view with another layout."""
     stream = Stream()
     for _ in range(rounds(20, 500)):
         shape = tuple(map(int, rng.integers(0, 4, 2)))
@@ -84,7 +84,7 @@ def test_repeated_operations_into_tensors(
 def test_repeated_products_of_changing_operands(
     dtype: str, host: Device, rng: np.random.Generator
 ) -> None:
-    """With equal shapes in other layouts, dtypes, streams and parts of a buffer."""
+    """Operands of equal shapes have other layouts, dtypes, streams and parts of a buffer."""
     stream = Stream()
     counts = DeviceExecutor.of(host).matmul_launches
     taken = 0
@@ -180,13 +180,13 @@ def test_calls_of_several_questions_are_remembered_as_a_chain(host: Device) -> N
         assert (ubridge.divide(whole, whole).to_numpy() == 1).all()
         assert (ubridge.add(whole, x).to_numpy() == 2).all()
     assert divide(whole, whole) is divide(whole, whole)
-    # Nothing is launched for these, so the function is called.
+    # These calls launch no kernel, so the remembered call returns None.
     assert add(x[:0], x[:0]) is None
     assert add(x, [1]) is None
 
 
 def test_parts_of_a_buffer_are_one_question(host: Device, rng: np.random.Generator) -> None:
-    """A slice of a cache begins elsewhere at every token."""
+    """A slice of a cache begins at another offset for every token."""
     array = rng.standard_normal((9, 7)).astype("f4")
     cache, executor = ubridge.asarray(array), DeviceExecutor.of(host)
     np.testing.assert_array_equal(ubridge.square(cache[0]).to_numpy(), array[0] * array[0])

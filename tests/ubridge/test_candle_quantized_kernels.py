@@ -28,7 +28,7 @@ TILES = {
 """Rows of the weight and vectors that a block of `mul_mat_*` takes."""
 KEPT_BY_VECTORS = ("q4_0", "q4_1", "q5_0", "q5_1")
 KEPT_BY_MATRICES = ("q4_0", "q4_1", "q5_1", "q4_K", "q5_K")
-"""Formats whose minimum or offset subtracts a multiple of the sums in y's blocks."""
+"""Formats with a minimum or offset; kernels multiply it by the sums in y's blocks."""
 
 
 def buffer(blocks: Array) -> DeviceBuffer:
@@ -120,7 +120,7 @@ def test_products_with_f32(device: Device, rng: np.random.Generator, name: str) 
 
 
 def near(got: Array, exact: Array, magnitude: Array) -> None:
-    """Every product is rounded, and every sum of them, in f32."""
+    """Check results with f32 rounding of each product and each sum."""
     error = np.abs(got.reshape(exact.shape) - exact)
     assert (error <= 2.0**-20 * magnitude).all(), float((error / magnitude).max())
 
@@ -153,7 +153,7 @@ def test_quantize_q8_1(device: Device, rng: np.random.Generator) -> None:
             quotients = np.where(scales[..., None] == 0, 0, groups / scales[..., None])
         away = np.trunc(quotients + np.copysign(np.float32(0.5), quotients))
         got = made[..., 4:].view(np.int8)
-        # Division on GPUs is right to the last bit, so an integer differs at exact halves at most.
+        # GPU division may be off by the last bit, so integers differ near exact halves alone.
         assert (abs(got - quotients) <= 0.5 + 2**-16).all()
         assert (got == away).mean() > 0.999
         sums = groups.astype(np.float64).sum(2)
@@ -163,7 +163,7 @@ def test_quantize_q8_1(device: Device, rng: np.random.Generator) -> None:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors of blocks of Q8_1, padded; their sums differ from their integers' sums."""
+    """Padded vectors of Q8_1 blocks whose stored sums differ from the sums of their integers."""
 
     blocks: Array
     columns: int
@@ -194,7 +194,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Weight:
-    """A matrix of blocks, or several."""
+    """Weights of blocks: one matrix, or several."""
 
     name: str
     blocks: Array

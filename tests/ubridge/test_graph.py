@@ -26,7 +26,7 @@ DEVICES = ("host", "cuda-sim", "rocm-sim", "opencl")
 
 
 class Counting(LaunchingDispatch):
-    """Counts operations by the method they reach, and launches them."""
+    """Counts calls by the dispatch method they reach, and launches them."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -119,7 +119,7 @@ def test_every_operation_of_the_table_is_a_tensor_op() -> None:
 
 WITHOUT_FUNCTION = {
     *("copy2d", "rand", "randn", "im2col1d", "im2col", "col2im1d", "block_elements"),
-    # Its function takes a format instead of the elements of a run.
+    # Its function takes a format, and its definition the elements of a run.
     "activations",
 }
 """Operations whose functions take other arguments than their definitions list."""
@@ -152,7 +152,7 @@ def test_an_operation_of_each_kind_calls_its_function(
     weight, kernel = rng.standard_normal((6, 3)).astype("f4"), heads[:, :, :2, :2].copy()
     window = {"window": (2, 3), "stride": 1}
     bank = rng.standard_normal((3, 4, 2)).astype("f4")
-    # By family: inputs, the scalar, the axis, other keywords.
+    # Each family has its inputs, the scalar, the axis, and other keywords.
     cases: dict[str, tuple[list[Any], float | None, int | None, dict[str, Any]]] = {
         "unary": ([x], None, None, {}),
         "unary_scalar": ([x], 1.5, None, {}),
@@ -477,7 +477,7 @@ def test_products_with_quantized_weights(
     execute_graph(traced, products)
     assert products.seen == 2
     np.testing.assert_array_equal(result.to_numpy(), got)
-    # In 8 bits: one node rounds x, and products share it.
+    # With 8-bit activations, one node rounds x, and the products share its result.
     rounded = "activations"
     other = ubridge.QuantizedWeight.from_numpy(rng.standard_normal((7, 256)), blocks)
     in_8_bits = ComputeGraph()

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.skipif(
     cpu_level._machine() != "x86_64", reason="levels of x86-64 are compared"
 )
 RESULTS = (1, 3, 4, 5, 17, 32)
-"""Channels of a group: few, of which taps are added, and many, of which vectors are filled."""
+"""Channels per group: few channels use sums over taps, many fill whole vectors."""
 
 
 def held(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: str
 ) -> tuple[DeviceBuffer, Array, tuple[int, ...]]:
-    """Numbers of a shape in memory, contiguous or with NaN between them, and their strides."""
+    """Return random numbers, contiguous or with NaN in the gaps, and their strides."""
     gaps = [int(one) for one in rng.integers(1, 3, 4)] if rng.integers(2) else [1] * 4
     order = rng.permutation(4) if rng.integers(2) else np.arange(4)
     strides, step = [0] * 4, 1

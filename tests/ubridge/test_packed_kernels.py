@@ -35,13 +35,13 @@ def levels(module: str) -> list[str]:
 
 
 def image(module: str, level: str) -> bytes:
-    """The built library, or the same source compiled for another level."""
+    """Return the built library, or compile the same source for another level."""
     if level == cpu_level.best_level(module).name:
         return (KERNELS / "host" / level / f"{module}.so").read_bytes()
     if level == BY_HAND:
         if not cpu_level.cpu_flags() >= cpu_level._V4:
             pytest.skip("the CPU has no AVX-512")
-        # The vectors of the level, and the tiles in plain C++.
+        # Compile with the level's vectors, and with the matrix tiles in plain C++.
         bf16 = ("-mavx512bf16",) if "avx512_bf16" in cpu_level.cpu_flags() else ()
         flags = ("-march=x86-64-v4", *bf16, "-D__AMX_BF16__=1")
         flags = (*flags, "-include", str(DATA / "amx_by_hand.h"))
@@ -49,7 +49,7 @@ def image(module: str, level: str) -> bytes:
             pytest.skip("the CPU has no instructions for bf16")
     else:
         told = next(one for one in cpu_level.usable_levels(module) if one.name == level)
-        # Passes of four lines, which the kernels take on few CPUs, and of fewer for the rest.
+        # Use passes of four lines, as on machines with few CPUs, and shorter passes for the rest.
         flags = (f"-march={told.march}", *told.options, "-DLOOKS_FAR=1")
     source = f'#include "{KERNELS / module}.cpp"\n'
     return host_kernels.build(source, *flags, "-O1", f"-I{KERNELS}")
@@ -65,7 +65,8 @@ class Held:
 
 
 def held(rng: np.random.Generator, batch: int, rows: int, columns: int, dtype: str) -> Held:
-    """Rows, columns or neither contiguous; padded, and one matrix for all or one each."""
+    """Return random matrices: rows, columns or neither contiguous, padded, shared or one per
+    batch."""
     form = str(rng.choice(["rows", "columns", "neither"]))
     pad = int(rng.integers(0, 3))
     if form == "rows":

@@ -44,7 +44,7 @@ def test_the_table_is_ggmls() -> None:
         for kind, sizes in gguf.GGML_QUANT_SIZES.items()
         if sizes[0] > 1
     }
-    # gguf counts f32 in blocks of q8_1, which ggml has not had for years; q1_0 is not ours yet.
+    # gguf lists q8_1 with an f32 that ggml removed years ago; ubridge does not support q1_0.
     known["q8_1"] = (9, 32, 36)
     del known["q1_0"]
     assert {
@@ -85,12 +85,12 @@ def test_quantize_and_back(rng: np.random.Generator, name: str) -> None:
 def test_bytes_are_those_of_gguf(rng: np.random.Generator, name: str) -> None:
     values = drawn_rows(rng, FORMATS[name].elements * 8)
     if name == "mxfp4":
-        # gguf lets powers below the least wrap around.
+        # gguf wraps around for powers below the least.
         values = np.delete(values, 2, 0)
     kind = gguf.GGMLQuantizationType[name.upper()]
     expected = gguf.quants.quantize(values, kind).ravel()
-    # A multiplication and an addition may be one here, and then round an exact half the other way:
-    # one byte in one of a thousand runs.
+    # A fused multiply-add may round an exact half the other way, which changes one byte in one of a
+    # thousand runs.
     different = (quantize(values, name) != expected).sum()
     assert different <= 4
 
@@ -117,7 +117,7 @@ def test_quantize_what_is_unusual(rng: np.random.Generator, name: str) -> None:
     made = dequantize(quantize(values, name), name).reshape(values.shape)
     assert np.isfinite(made).all()
     np.testing.assert_array_equal(made[0], 0)
-    # One value alone is met as well as its scale is; MXFP4 has 2 and 3 next to it.
+    # A single repeated value is as exact as its block's scale; MXFP4 has only 2 and 3 near 2.5.
     assert (abs(made[1] + 2.5) <= (0.5 if name == "mxfp4" else 2.5 * 2**-4)).all()
     assert (abs(made[2]) <= 1e-30).all()
     halves = values.astype(as_dtype("bf16").dtype)
@@ -167,7 +167,7 @@ def test_product(device: Device, rng: np.random.Generator, name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_products_of_8_bits(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """One x, rounded once for weights of a kind; no other error is added."""
+    """x is rounded once for all weights of a kind; the products add no other error."""
     # Kernels differ by the number of vectors: up to 8, and more.
     lead = (2, int(rng.choice([1, 3, 6])))
     given = rng.standard_normal((*lead, 512)).astype(as_dtype(dtype).dtype)
@@ -212,7 +212,7 @@ def test_a_quantized_weight_stands_where_a_dense_one_does(
         other = ubridge.linear(x, dense, *given)
         assert one.dtype == other.dtype == dtype and one.shape == other.shape == (2, 3, 5)
         wide = [part.to_numpy().astype(np.float64) for part in (one, other)]
-        # The weights are rounded, too, and either result.
+        # The weights and both results are rounded.
         assert (abs(wide[0] - wide[1]) <= 2 * ROUNDING[dtype] * terms).all()
 
 

@@ -75,7 +75,7 @@ def test_what_is_chosen(module: str, target: str, manifest: dict[str, Any]) -> N
     assert told == manifest["modules"][module]["signatures"]
     for kernel in found.contents.kernels:
         assert kernel.exported and not kernel.hidden and not kernel.foreign
-        # What a register cannot hold costs more than anything else.
+        # Private memory means spilled registers, which are slow.
         assert kernel.private_bytes == 0
         both = merge(kernel.signature, declared[kernel.name])
         assert both is not None and both.declaration == told[kernel.name]
@@ -135,7 +135,7 @@ def test_building_again_gives_the_same_bytes(
 ) -> None:
     if rocm_kernels.compiler() != manifest["compiler"]:
         missing(f"needs {manifest['compiler']}")
-    # A copy elsewhere: no path may find its way into an image.
+    # Build from a copy in another folder: images must not contain paths.
     elsewhere = tmp_path / "another folder"
     for folder in (rocm_kernels.KERNELS, hip_compiler.INCLUDE):
         ignored = shutil.ignore_patterns("host", "images")

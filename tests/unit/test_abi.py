@@ -178,7 +178,7 @@ def test_the_command_writes_a_table_beside_the_header(
 
 @needed(has_compiler(), "no C compiler")
 def test_the_compiler_agrees(tmp_path: Path) -> None:
-    """Sizes, offsets and constants of the host's header, as C sees them and as ctypes does."""
+    """Sizes, offsets and constants of the host's header agree between C and ctypes."""
     path = ROOT / "host_backend" / "abi.h"
     header = Header.load(path)
     expected: dict[str, int] = {}
@@ -247,7 +247,7 @@ def test_the_working_directory_is_not_searched(
 @pytest.mark.skipif(sys.platform != "linux", reason="the loader of Linux")
 @pytest.mark.parametrize("before", ["", "/nowhere:", "{here}:"])
 def test_an_empty_element_of_the_loaders_path_plants_nothing(tmp_path: Path, before: str) -> None:
-    """The loader takes an empty element for the working directory, in this order."""
+    """The system's loader reads an empty element as the working directory, at its place."""
     here, planted = tmp_path / "here", tmp_path / "planted"
     library = (ROOT / "host_backend" / "libuhal_host.so").read_bytes()
     for folder in (here, planted):
@@ -305,7 +305,7 @@ def test_a_function_carries_its_check() -> None:
     assert library.abs(0) == 0 and told == []
     assert library.abs(-3) == 3 and told == [("abs", 3)]
     assert library.unchecked("abs")(-4) == 4
-    assert library.labs(-5) == 5  # an int that is no status
+    assert library.labs(-5) == 5  # `labs` returns an integer that is not a status
     assert told == [("abs", 3)]
     assert library.missing() == ("not_in_libc",)
     assert library.has("abs") and library.address("abs") != 0

@@ -48,7 +48,7 @@ NONSENSE = ("x", "-1", "1e400", "nan", "0x10", "1_0", "9" * 5000, "\udcff", "4.5
 
 
 def sources() -> dict[str, str]:
-    """Every source of the product that may read the environment, by its path."""
+    """Return the text of each product source that may read the environment, by its path."""
     kinds = {".py", ".c", ".cpp", ".h", ".pxi", ".pyx"}
     tracked = subprocess.run(
         ["git", "ls-files", *PRODUCT], cwd=ROOT, capture_output=True, text=True
@@ -150,7 +150,7 @@ print("wrong:", wrong)
 
 
 def test_programs_get_an_error_of_ours_for_every_wrong_variable() -> None:
-    """Each child imports uhal and opens the host with one wrong variable."""
+    """Each child process imports uhal and opens the host with one wrong variable."""
     settings = [
         *("UHAL_POOL=x", "UHAL_PROGRESS=x", "UHAL_TRACEBACK=x", "UHAL_LAUNCH_MARKS=-1"),
         *("UHAL_LAUNCH_BLOCKING=2", "UHAL_MEMORY_LIMIT=nosuch=4G", "UHAL_MEMORY_LIMIT=x"),

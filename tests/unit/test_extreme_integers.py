@@ -30,7 +30,7 @@ from uhal_conformance.sampling import rounds
 
 STUB = Path(uhal.__file__).with_name("_lane.pyi")
 INTEGERS = re.compile(r"\b(int|Dim3|slice|SupportsIndex|_?LaunchConfig)\b")
-# Parameters whose annotation is too general.
+# Precise annotations for parameters whose annotation is too general.
 UNTOLD = {"Function.__getitem__.configuration": "tuple[Dim3, Dim3, int]"}
 
 EXTREMES: tuple[int, ...] = tuple(
@@ -40,7 +40,7 @@ EXTREMES: tuple[int, ...] = tuple(
     for off in (-1, 0, 1)
 )
 
-# Addresses and handles of native memory, which the driver follows as C would, and plain records.
+# Exempt are addresses and handles of native memory, which the driver trusts, and plain records.
 EXEMPT = {
     "DType.__init__": "a row of the table of dtypes",
     "Context.__new__": "an opened device's token; uhal.registry alone makes one",
@@ -144,7 +144,7 @@ def places() -> Iterator[Place]:
 
 
 class Samples:
-    """Values for all other parameters, and objects that have the methods."""
+    """Values for all other parameters, and objects with the methods under test."""
 
     def __init__(self, device: uhal.Device, image: Path) -> None:
         self.device = device
@@ -210,17 +210,17 @@ class Samples:
         return made[owner]()
 
     def has(self, name: str) -> bool:
-        """Whether there is a value for parameters of that name."""
+        """Return whether there is a value for parameters of that name."""
         return name in self.choices
 
     def value(self, name: str, rng: random.Random) -> Any:
-        """A value that is right for a parameter of that name."""
+        """Return a valid value for a parameter of that name."""
         assert name in self.choices, f"no sample for a parameter {name}; give it one"
         return rng.choice(self.choices[name])
 
 
 def extreme(annotation: str, rng: random.Random) -> Any:
-    """Something of the type that is as far off as can be."""
+    """Return an extreme value of the annotated type."""
 
     def one() -> int:
         return rng.choice(EXTREMES) if rng.random() < 0.8 else rng.choice((0, 1, 2, 4, 6))
@@ -258,12 +258,12 @@ def extreme(annotation: str, rng: random.Random) -> Any:
 
 
 def call(place: Place, samples: Samples, rng: random.Random) -> Any:
-    """Call the parameter's owner with an extreme value for it, and perhaps for others."""
+    """Call the parameter's owner with an extreme value for it, and sometimes for others."""
     given: dict[str, Any] = {}
     for name, annotation, has_default, _ in place.names:
         takes_int = INTEGERS.search(annotation) is not None and name not in ("stream", "config")
         if place.parameter == "config" and name in ("grid", "block", "shared"):
-            continue  # which it stands for
+            continue  # `config` replaces these parameters
         if name == place.parameter:
             given[name] = extreme(place.annotation, rng)
         elif takes_int and rng.random() < 0.2:
@@ -288,7 +288,7 @@ def call(place: Place, samples: Samples, rng: random.Random) -> Any:
 
 
 def call_all(seed: int, count: int, image: str) -> None:
-    """Print what raised something that is not ours; stderr tells each call before it is made."""
+    """Print errors that are not uhal's; stderr names each call before it is made."""
     device = uhal.Api.quick_init(0, "host")
     samples = Samples(device, Path(image))
     device.memory_limit = 2**26
@@ -301,7 +301,7 @@ def call_all(seed: int, count: int, image: str) -> None:
         try:
             call(place, samples, random.Random(number))
         except (uhal.DeviceError, BufferError):
-            pass  # DLPack's protocol has the latter
+            pass  # DLPack's protocol requires BufferError
         except Exception as failure:
             print(f"{number} {place}: {type(failure).__name__}: {failure}")
 

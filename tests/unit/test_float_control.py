@@ -58,7 +58,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def keeps_tiny_numbers() -> bool:
     product = np.array([TINY]) * np.array([1.0])
-    return int(product.view("u8")[0]) == 1  # by its bits: compared as a number it may be 0, too
+    return int(product.view("u8")[0]) == 1  # by its bits: as a number it may equal 0, too
 
 
 def elsewhere(work: Callable[[], object]) -> list[bool]:
@@ -93,7 +93,7 @@ LOADS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("load", LOADS)
 def test_a_load_leaves_the_arithmetic_of_its_thread(library: Path, load: str) -> None:
-    # the loader runs what begins a library once
+    # use a copy, because the system's loader runs a library's initializers once
     own = library.with_name(f"{library.stem}-{load.replace(' ', '-')}") / library.name
     own.parent.mkdir(exist_ok=True)
     own.write_bytes(library.read_bytes())

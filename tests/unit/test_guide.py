@@ -1,10 +1,9 @@
 """The README and every page of the site run from top to bottom, as written.
 
-A block of Python whose first line is `# needs torch` is left out where that library is not
-installed; the skipped test says so. Sessions of `SESSIONS`, blocks of `console`, run in a shell
-and print what the page shows, where `…` stands for anything. A comment before a block,
-such as `<!-- needs nvcc and llvmlite -->`, names required programs and libraries. Other
-lines for a shell are parsed by one.
+A Python block that begins with `# needs torch` is skipped if that library is not installed.
+`console` blocks listed in `SESSIONS` run in a shell, and their output must match the page, where
+`…` stands for any text. A comment before a block, such as `<!-- needs nvcc and llvmlite -->`, names
+required programs and libraries. Other lines for a shell are parsed by one.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def blocks_of(page: Path) -> list[str]:
 
 
 def missing(block: str) -> str | None:
-    """The library a block needs that is not installed."""
+    """Return the library that a block needs and that is not installed."""
     found = NEEDS.match(block)
     if found is None:
         return None

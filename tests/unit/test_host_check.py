@@ -141,7 +141,7 @@ def test_a_planted_mistake_is_named(kernel: str, tmp_path: Path) -> None:
     assert lines
     for line in lines:
         assert f"kernels.cpp:{line}" in said, said
-    # The launch, by its own line.
+    # The message names the launch by its line.
     call = next(n for n, text in enumerate(CHILD.splitlines(), 1) if "(*buffers)" in text)
     assert f"It was this one: {kernel} grid" in said and f"[<string>:{call}]" in said
 
@@ -165,10 +165,10 @@ def test_a_failed_assertion_is_named() -> None:
 
 
 def test_every_planted_mistake_that_the_language_can_make_has_its_twin() -> None:
-    """The tests' bugs for the simulated driver, in CUDA's own language."""
+    """Each bug planted for the simulated driver in CUDA C++ is also planted here."""
     text = (ROOT / "tests" / "simulated" / "planted" / "bugs.cu").read_text("utf-8")
     planted = set(re.findall(r"__global__ void (\w+)\(", text))
-    # A barrier stands between regions, so nobody can miss it; there is no trap but ASSERT.
+    # A barrier stands between regions, so no thread can skip it; only ASSERT can trap.
     beyond = {"divergent_barrier", "deadlock", "stops"}
     right = {"with_barrier", "prints"}
     assert planted - beyond - right == planted & {*CASES, "asserts"}

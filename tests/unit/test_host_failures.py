@@ -84,7 +84,7 @@ def run(
 
 
 def read_missing_pages(folder: str, image: str) -> None:
-    """A child's: let blocks of several threads read the same pages of files that have none."""
+    """In a child process: blocks on several threads read the same missing pages of files."""
     os.environ["UHAL_HOST_THREADS"] = "4"
     maps = []
     for index in range(200):
@@ -128,7 +128,7 @@ def test_a_crash_elsewhere_is_not_ours(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the handler asks Linux for the file's name")
 def test_several_threads_meet_the_same_missing_pages(tmp_path: Path) -> None:
-    """One of them sees the file, the others its replacement."""
+    """The first thread finds the file's mapping, the others its replacement."""
     image = tmp_path / "k.so"
     image.write_bytes(build(PAGES))
     for _ in range(rounds(2, 50)):
@@ -149,7 +149,7 @@ def test_an_endless_kernel_is_left(tmp_path: Path) -> None:
 
 
 def test_damage_is_refused_as_far_as_reading_can_tell(rng: np.random.Generator) -> None:
-    """The loader trusts its input: libraries that reach it have their parts in place."""
+    """The system's loader trusts its input, so a library must have its parts in place."""
     image = build(SOURCE)
     level = cpu_level.best_level().number
     require_host_module(image, "it", level)
@@ -172,7 +172,7 @@ def test_damage_is_refused_as_far_as_reading_can_tell(rng: np.random.Generator) 
 
 
 def test_what_the_loader_would_call_or_overwrite_is_refused() -> None:
-    """Each of these ended the process in the loader."""
+    """Each of these changes crashed the process in the system's loader."""
     image = build(SOURCE)
     level = cpu_level.best_level().number
     library = Elf(image)
@@ -202,7 +202,7 @@ def test_what_the_loader_would_call_or_overwrite_is_refused() -> None:
 
 
 def test_what_the_runtime_would_follow_is_refused() -> None:
-    """The table of kernels, damaged where the loader does not look."""
+    """Damage the table of kernels, which the loader does not check."""
     image = build(SOURCE)
     level = cpu_level.best_level().number
     library = Elf(image)
@@ -217,7 +217,7 @@ def test_what_the_runtime_would_follow_is_refused() -> None:
     entries = dict(
         struct.iter_unpack("<qQ", library.read(dynamic.address, dynamic.file_size // 16 * 16))
     )
-    pointers = {}  # where a relocation puts one → (where it leads to, where the file says so)
+    pointers = {}  # place of a relocated pointer → (its target, position of the addend in the file)
     for place in range(entries[7], entries[7] + entries[8], 24):
         target, information, addend = struct.unpack("<QQq", library.read(place, 24))
         if information == 8 or information == 1027:
@@ -260,7 +260,7 @@ TABLES = (".data.rel.ro", "uhal_kernels", "uhal_globals", ".dynsym", ".dynstr", 
 
 
 def load_damaged(image: str, seed: int, count: int) -> None:
-    """A child's: load copies with a wrong byte or word each, and say how each load ended."""
+    """In a child process: load copies with a wrong byte or word; print how each load ended."""
     sound = Path(image).read_bytes()
     library = Elf(sound)
     level = cpu_level.best_level().number
@@ -318,7 +318,7 @@ KERNEL(starves, (u64 starving, u32 *y)) {
 
 @pytest.mark.parametrize("blocks", [1, 3, 4096])
 def test_a_kernel_without_memory_fails_alone(blocks: int, rng: np.random.Generator) -> None:
-    """Its stream and those that wait for it hear of it, each once."""
+    """Its stream and each stream that waits for it raise the error once."""
     device = Device(0, "host")
     y = DeviceBuffer.zeros(blocks, "u32", device=device)
     with Module.from_bytes(build(STARVING), device=device) as module:

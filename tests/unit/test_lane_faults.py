@@ -24,7 +24,7 @@ from uhal.faults import Launch
 
 @pytest.fixture
 def bench(bench: Bench) -> Iterator[Bench]:
-    """A bench whose device may be lost at the end; the driver may then leak."""
+    """Return a bench whose device may be lost at the end; then the driver may leak."""
     yield bench
     if bench.context.lost is not None:
         bench.driver.forgive()
@@ -361,7 +361,7 @@ LIBC = ctypes.CDLL(None)
 
 
 def waiting_driver() -> CountingDriver:
-    """A driver whose launch slot is sem_wait, the semaphore being the function's handle."""
+    """Return a driver with sem_wait as launch slot; the function's handle is the semaphore."""
     return CountingDriver(
         instead={"launch": ctypes.cast(LIBC.sem_wait, ctypes.c_void_p).value or 0}
     )
@@ -386,7 +386,7 @@ def test_a_launch_that_waits_for_room_in_the_queue_lets_other_threads_run(bench:
             LIBC.sem_post(semaphore)
 
     helper = threading.Thread(target=make_room)
-    # a launch that kept the GIL would wait for ever: the signal makes sem_wait fail
+    # a launch that kept the GIL would wait forever; the alarm would end sem_wait with an error
     previous = signal.signal(signal.SIGALRM, lambda number, frame: None)
     signal.alarm(10)
     helper.start()

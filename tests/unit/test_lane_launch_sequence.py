@@ -66,7 +66,7 @@ def test_what_is_not_passed_is_kept(bench: Bench, rng: np.random.Generator) -> N
 def test_several_steps_share_a_result_and_scratch(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts are views of a call's arguments, and of memory that only the call has."""
+    """The steps get views of the call's arguments and of scratch memory that only this call has."""
     bound = bench.function("ptr x, ptr out")[1, 1]
     x = bench.buffer(10)
     room = Passed.scratch(256, 4, "f64")

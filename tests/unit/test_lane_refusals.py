@@ -42,7 +42,7 @@ def expect_refusal(bench: Bench, wrong: Wrong, stage: Stage) -> None:
 def test_it_is_refused_in_words_before_any_native_call(bench: Bench, wrong: Wrong) -> None:
     stage = Stage(bench)
     expect_refusal(bench, wrong, stage)
-    # the device works on
+    # the device stays usable
     launch(stage.saxpy, 1, 1, stage.good)
     assert bench.driver.slots() == ["launch"]
 

@@ -25,7 +25,7 @@ STUB = Path(uhal.__file__).with_name("_lane.pyi")
 OURS = ("uhal", "ubridge")
 PUBLIC = (uhal, uhal.frameworks, ubridge, ubridge.backends)
 LONGEST_FIRST_LINE = 12
-"""Words of the line that stands alone in a list of names."""
+"""Limit of words for a docstring's first line, which API lists show alone."""
 
 
 def is_ours(found: type) -> bool:
@@ -41,7 +41,7 @@ def classes() -> dict[str, type]:
 
 
 def attributes(of: type) -> Iterator[tuple[str, Any]]:
-    """The public attributes that a class of ours gave it."""
+    """Yield the public attributes that our classes define, base classes included."""
     for name in dir(of):
         owner = next((one for one in of.__mro__ if name in vars(one)), None)
         if not name.startswith("_") and owner is not None and is_ours(owner):
@@ -95,7 +95,7 @@ def test_public_attributes_have_texts(name: str) -> None:
         of_class = isinstance(found, (classmethod, staticmethod))
         asked = found.__func__ if of_class else found
         if (inspect.isdatadescriptor(asked) or callable(asked)) and not inspect.getdoc(asked):
-            # A slot's text lies beside it, where only a look by name finds it.
+            # Python does not return the docstring of a slot; it is in the class's `__slots__`.
             texts = getattr(classes()[name], "__slots__", ())
             if not (isinstance(texts, dict) and texts.get(attribute)):
                 without.append(attribute)
@@ -128,7 +128,7 @@ def test_constructors_are_as_the_stub_says(name: str) -> None:
 def test_functions_have_signatures_and_texts(module: Any) -> None:
     for name in module.__all__:
         found = getattr(module, name)
-        is_alias = hasattr(found, "__origin__")  # of a type, as `Configure`
+        is_alias = hasattr(found, "__origin__")  # an alias of a type, such as `Configure`
         if callable(found) and not isinstance(found, type) and not is_alias:
             assert inspect.signature(found).parameters is not None
             assert inspect.getdoc(found), name

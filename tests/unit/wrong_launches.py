@@ -40,7 +40,7 @@ ADVICE_UNKNOWN = "get_function(name, signature) can tell it"
 
 
 class Stage:
-    """The objects wrong launches are made of, each made once a test."""
+    """The objects of wrong launches, each created once per test."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -141,7 +141,7 @@ def pointer(
 def counts(
     name: str, index: int, value: object, words: str, error: type[DeviceError] = ArgumentTypeError
 ) -> Wrong:
-    """Integers of unknown sign in the image."""
+    """Return a wrong launch of a kernel whose image does not tell the sign of integers."""
     given: list[object] = [1, 1, 1]
     given[index] = value
     parameter = ("integer[4] n", "integer[1] flag", "integer[8] m")[index]

@@ -33,7 +33,7 @@ def size_of(gcu: Gcu) -> int:
 
 
 def careless(size: int) -> int | None:
-    """Elements that an entry writes if it ignores the number of elements."""
+    """Return the number of elements that an entry writes if it ignores the given number."""
     return SIPS if size < SIPS else None
 
 
@@ -182,7 +182,7 @@ def indexing(gcu: Gcu, entry: str) -> None:
 
 def sort(gcu: Gcu, entry: str) -> None:
     _, way, dtype = entry.split("_")
-    # Rows are filled with 10000 or -10000, which u8 and u32 cannot hold: full rows need none.
+    # Padding is 10000 or -10000, which u8 and u32 cannot hold: their rows are full.
     columns, padded = (64, 64) if dtype.startswith("u") else (50, 64)
     x = gcu.rng.permuted(np.tile(np.arange(columns), (5, 1)), axis=1)
     values, out = gcu.put(x, dtype), gcu.out(x.size, "u32")
@@ -402,7 +402,7 @@ def quant(gcu: Gcu, entry: str) -> None:
     else:
         out = gcu.out(288, "i8")
         gcu.run("quant", entry, gcu.put(np.ones(512), dtype), out, 512, 288)
-        assert (gcu.got(out, 288, "i8") == -1).all()  # never computed
+        assert (gcu.got(out, 288, "i8") == -1).all()  # the entry never computes these elements
 
 
 def dequantized_4k(gcu: Gcu, entry: str, dtype: str) -> None:
@@ -414,7 +414,7 @@ def dequantized_4k(gcu: Gcu, entry: str, dtype: str) -> None:
     last = packed[:, 8:]
     scales = np.hstack([low & 63, last & 15 | low >> 6 << 4])
     minima = np.hstack([high & 63, last >> 4 | high >> 6 << 4])
-    minima = np.repeat(minima[:, ::2], 2, 1)  # a pair of groups has the first one's
+    minima = np.repeat(minima[:, ::2], 2, 1)  # both groups of a pair use the first group's minimum
     codes = halves.reshape(blocks, 4, 32)
     codes = np.stack([codes & 15, codes >> 4], 2).reshape(blocks, 8, 32).astype(float)
     values = factors[:, :1, None] * scales[:, :, None].astype(float) * codes

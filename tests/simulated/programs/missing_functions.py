@@ -33,7 +33,7 @@ SHAPE = (8, 8, 0)
 
 
 def steps(image: str) -> Iterator[Step]:
-    """Everything the backend offers, bit by bit; preparations run in between."""
+    """Yield steps that use each function of the backend; preparations run in between."""
     device, other = Api.quick_init(0, "cuda"), Device(1, "cuda")
     yield "describe", lambda: (device.name, device.limits)
     yield "identify", lambda: device.uuid
@@ -100,7 +100,7 @@ def on_a_driver_without(function: str, image: str) -> None:
     child = os.fork()
     if child == 0:
         os.environ["UHAL_SIM_CUDA_HIDE"] = function
-        warnings.simplefilter("ignore")  # a destructor that cannot call what is not there
+        warnings.simplefilter("ignore")  # destructors warn about missing functions
         print(json.dumps([function, refused(image)]), flush=True)
         os._exit(0)
     _, status = os.waitpid(child, 0)

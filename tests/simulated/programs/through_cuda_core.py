@@ -44,7 +44,7 @@ assert kernel.occupancy.max_active_blocks_per_multiprocessor(256, 0) >= 1
 shape = (np.uint32(rows), np.uint32(columns), np.int32(0))
 config = LaunchConfig(grid=(size + 255) // 256, block=256)
 
-# Everything asynchronous, over two streams that only an event orders.
+# All calls are asynchronous, on two streams that only an event orders.
 pinned = LegacyPinnedMemoryResource().allocate(values.nbytes)
 back = LegacyPinnedMemoryResource().allocate(values.nbytes)
 source = np.from_dlpack(pinned).view(np.float32)
@@ -79,8 +79,8 @@ for _ in range(3):
     assert np.array_equal(found, np.maximum(source, 0))
 graph.close()
 
-# A graph inside another, and work that is split over two streams and joined: the joined ones are
-# closed while the capture goes on.
+# A graph contains another graph, and work is split over two streams and joined. The joined builders
+# are closed during the capture.
 inner = device.create_graph_builder().begin_building()
 launch(inner, config, kernel, data, *shape)
 inner.end_building()

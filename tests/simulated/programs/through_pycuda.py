@@ -20,7 +20,7 @@ def fresh() -> np.ndarray:
 
 
 def main() -> None:
-    """Everything that must be gone before the context is."""
+    """Use PyCUDA's objects, which must be freed before the context."""
     module = cuda.module_from_file(image)
     relu = module.get_function("activationf32")
 

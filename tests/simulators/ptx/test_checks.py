@@ -39,7 +39,7 @@ def fails(
 
 
 def words() -> np.ndarray:
-    """64 words in the middle of memory that is the process's own, at a multiple of 64."""
+    """Return 64 aligned words in the middle of a larger allocation of this process."""
     area = np.zeros(256, "u4")
     start = -(-area.ctypes.data // 64) * 16 - area.ctypes.data // 4 + 64
     return area[start : start + 64]
@@ -84,7 +84,7 @@ def test_the_last_byte_alone() -> None:
 
 @pytest.mark.parametrize("mask", ["4095", "0xfff", "0x7ff"])
 def test_bytes_that_are_not_used_may_lie_behind_the_end(mask: str) -> None:
-    """NVVM's own note about a load that it widened."""
+    """NVVM writes this pragma for a load that it has widened."""
     x = words()
     x[60:] = (0x01020304, 0x05060708, 0x090A0B0C, 0x0D0E0F10)
     body = f"""
@@ -93,7 +93,7 @@ def test_bytes_that_are_not_used_may_lie_behind_the_end(mask: str) -> None:
         st.global.v4.u32 [%d1], {{%r2, %r3, %r4, %r5}};
         ret;"""
     whole = kernel(body)
-    # The last word is the array's no more.
+    # The last word is outside the array now.
     whole.kernel("k").launch([1], [1], [x[:63]], memory=())
     last = 0x090A0B0C if int(mask, 0) == 0xFFF else 0x0A0B0C
     assert x[:4].tolist() == [0x01020304, 0x05060708, last, 0]
@@ -124,7 +124,7 @@ def test_before_the_start() -> None:
 
 
 def test_every_thread_and_block_is_checked(rng: np.random.Generator, seed: int) -> None:
-    """A loop over blocks caches an allocation's bounds; the last element still counts."""
+    """A loop over blocks caches an allocation's bounds; the last element is still checked."""
     x = np.zeros(1000, "u4")
     body = """
         mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r1, %r2, %r3, %r1;
@@ -216,7 +216,7 @@ def test_local_memory(offset: int) -> None:
 
 
 def test_a_function_reaches_the_variables_of_its_callers() -> None:
-    """It is given an address, and has variables of its own."""
+    """The function gets an address, and has local variables of its own."""
     function = """
         .func put(.param .b64 where) {
             .reg .b64 %a; .reg .b64 %own; .local .align 8 .b8 mine[8];
@@ -280,7 +280,7 @@ ROWS = """
     setp.lt.u32 %p, %r5, {lanes}; and.b32 %r5, %r5, 7; mad.lo.u32 %r5, %r5, 16, 128;
     add.u32 %r5, %r5, %r3; selp.b32 %r5, %r5, -16, %p; cvt.u64.u32 %d3, %r5;
     cvta.shared.u64 %d3, %d3; ldmatrix.sync.aligned.m8n8."""
-"""Only the first lanes name a row of the tile, from byte 128 on, while thread 32 writes."""
+"""Only the first lanes pass the address of a tile's row, from byte 128; thread 32 writes there."""
 RACES = {
     "two writers": "st.shared.u32 [tile], %r1;",
     "a reader after a writer": """

@@ -26,7 +26,7 @@ class Strips(ProductKernel):
     reason = "plain matrices of f32"
 
     def refusal(self, product: Product) -> str:
-        """Say why the kernel cannot take it: it knows no strides."""
+        """Return why the kernel does not support the product, or an empty string."""
         plain = product.layouts == "nn" and product.pitches == (product.k, product.n)
         plain = plain and product.batch == 1 and product.dtype.name == "f32"
         return "" if plain else "strides, several products or another dtype"

@@ -1,7 +1,7 @@
 """ChatGLM3 and RWKV 5 in numpy, in double precision, from their equations.
 
-transformers has neither: these are written from the papers and the published code, token by token
-where the models have chunks, and share nothing with `ubridge.models`.
+transformers has neither model. This code follows the papers and the published code, reads token by
+token instead of in chunks, and shares nothing with `ubridge.models`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def chatglm(config: Mapping[str, Any], tensor: Weights, tokens: Sequence[int]) -
 
 
 def rwkv5(config: Mapping[str, Any], tensor: Weights, tokens: Sequence[int]) -> Array:
-    """Return (tokens, V), from sums over all earlier tokens instead of a state."""
+    """Return logits (tokens, V), computed from sums over all earlier tokens, without a state."""
     width, layers = config["head_size"], config["num_hidden_layers"]
     heads = config["hidden_size"] // width
 

@@ -24,7 +24,7 @@ SEED = 20261122
 
 
 def kept(case: str) -> tuple[dict[str, Any], Array]:
-    """Return the facts of a kept case, and transformers' logits, checked by a digest."""
+    """Return the stored facts and logits of a case; check the logits' digest."""
     told = json.loads((DATA / f"{case}.json").read_text(encoding="utf-8"))
     raw = (DATA / f"{case}.npy").read_bytes()
     digest = hashlib.sha256(raw).hexdigest()
@@ -65,7 +65,7 @@ def made(case: str, seed: int) -> Any:
 
     kind, said = CASES[case]
     config = transformers.AutoConfig.for_model(kind, **said)
-    # Falcon's own attention adds ALiBi twice; torch's has no bound of scores, as Gemma 2 needs.
+    # Falcon's own attention adds ALiBi twice; torch's `sdpa` lacks the score cap of Gemma 2.
     how = {"attn_implementation": "sdpa" if kind == "falcon" else "eager", "dtype": torch.float32}
     with tempfile.TemporaryDirectory() as folder:
         transformers.AutoModelForCausalLM.from_config(config, **how).save_pretrained(folder)

@@ -39,7 +39,7 @@ _NOT_TOLD = {
     "starcoder2": {"sliding_window": None},
     "gemma2": {"query_pre_attn_scalar": 24},
 }
-"""Values without a key in such files, with llama.cpp's defaults."""
+"""Settings that such files cannot hold, with llama.cpp's defaults."""
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -94,7 +94,7 @@ KINDS = {"F16": all_of("F16"), "Q8_0": all_of("Q8_0"), "Q4_K_M": q4_k_m(LAYERS)}
 
 
 def products_of(rounded: Callable[[Array, int], Array]) -> Callable[..., tuple[Any, ...]]:
-    """Return f32 products of block weights and x, rounded in the formats' runs."""
+    """Return a function for f32 products of block weights and x, rounded in the formats' runs."""
 
     def products(x: ub.DeviceTensor, weights: Sequence[Weight]) -> tuple[ub.DeviceTensor, ...]:
         found = []
@@ -114,7 +114,7 @@ def products_of(rounded: Callable[[Array, int], Array]) -> Callable[..., tuple[A
 def test_quantized_weights_are_what_dense_ones_of_them_are(
     host: Device, tmp_path: Path, kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same file, its weights as numbers: what differs is how activations are rounded."""
+    """Compare with a file of the dequantized weights: only the rounding of activations differs."""
     config, weights = wide_weights(seed)
     path = written_gguf(tmp_path / "model.gguf", config, weights, KINDS[kind])
     model = Model.load(path)
@@ -132,12 +132,12 @@ def test_quantized_weights_are_what_dense_ones_of_them_are(
     expected = Model.load(dense)(prompt(seed)).to_numpy()
     bound = {"F16": 5e-3, "Q8_0": 2e-2, "Q4_K_M": 2e-2}[kind]
     assert np.abs(got - expected).max() <= bound * np.abs(expected).max()
-    # Activations of 8 bits have a step of 1/127 of the largest of a block, some 32 steps. For eight
-    # such files llama.cpp (llama-cpp-python 0.3.36) is off by 0.025 to 0.046 of the largest logit,
-    # as root mean square by 0.0056 to 0.0101. ubridge is off by 0.025 to 0.047, 0.0057 to 0.0102.
+    # The step of 8-bit activations is 1/127 of the largest in a block. For eight such files
+    # llama.cpp (llama-cpp-python 0.3.36) is off by 0.025 to 0.046 of the largest logit, and in the
+    # root mean square by 0.0056 to 0.0101; ubridge by 0.025 to 0.047, and 0.0057 to 0.0102.
     bound *= 1 if kind == "F16" else 4
-    # Texts of two tokens, because a sum in another order now and then crosses the middle between
-    # two integers, and later values are then rounded otherwise; to most that does not happen.
+    # Use texts of two tokens: a sum in another order may round to another integer, which changes
+    # later values. Most short texts avoid this.
     rounded = [model(pair).to_numpy() for pair in pairs]
     off = np.abs(np.array(rounded) - explained).max((1, 2)) / np.abs(expected).max()
     assert np.median(off) <= 2e-6
@@ -227,7 +227,7 @@ def test_every_row_beside_llama_cpp(host: Device, tmp_path: Path, case: str) -> 
     config, weights, _ = known(case)
     path = written_gguf(tmp_path / "model.gguf", config, weights, all_of("F32"))
     assert JUDGE is not None
-    # It leaves out the window of Phi-3.
+    # llama.cpp ignores the window of Phi-3 in these files.
     tokens = prompt(SEED)[: config.get("sliding_window") or None if case == "phi3" else None]
     expected = of_llama_cpp(path, tokens, JUDGE)
     got = Model.load(path)(tokens).to_numpy()

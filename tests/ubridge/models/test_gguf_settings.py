@@ -50,7 +50,7 @@ class Written:
     def changed(
         self, metadata: Mapping[str, Any], tensors: Mapping[str, Any] | None = None
     ) -> Path:
-        """Write the file with other metadata or tensors; None leaves one out."""
+        """Write the file with other metadata or tensors; the value None removes an entry."""
         path = self.folder / "changed.gguf"
         told, held = (
             {**one, **more}
@@ -88,7 +88,8 @@ def test_a_wrong_value_is_named_with_its_file(
                 opened(path, host)
             except (ub.InvalidFileError, NotSupportedError) as error:
                 assert str(error).startswith(f"{path}: "), error
-                # Numbers may be wrong only beside another's, or no tensor fits them.
+                # The error may name another key: a number may only be wrong beside another, or for
+                # a tensor.
                 is_number = isinstance(value, (int, float, np.generic))
                 assert key in str(error) or value is None or is_number, (key, value, error)
             except Warning:
@@ -100,7 +101,7 @@ def test_a_wrong_value_is_named_with_its_file(
 def test_damaged_files_are_refused_by_name(
     host: Device, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """Bytes of a configuration, or of a GGUF file's head, changed, cut or moved."""
+    """Change, cut or move bytes of a configuration, or of the head of a GGUF file."""
     draw = random.Random(int(rng.integers(1 << 62)))
     case = draw.choice(CASES)
     config, weights, _ = known(case)
@@ -122,7 +123,7 @@ def test_damaged_files_are_refused_by_name(
 
 
 def test_an_end_of_all_bits_set_is_none(host: Device, tmp_path: Path) -> None:
-    """Some converters write so that there is no such token; of several ends the others stay."""
+    """Converters write such an id for a missing token; other end tokens remain valid."""
     file = Written("llama", tmp_path)
     keys = [f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom")]
     for none in (np.uint32(0xFFFFFFFF), np.int32(-1)):

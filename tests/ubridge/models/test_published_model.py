@@ -1,4 +1,4 @@
-"""A published model with trained weights: stories260K of llama2.c, where it lies beside the clone.
+"""A published model with trained weights: stories260K of llama2.c, if it lies beside the clone.
 
 Its text is compared with llama2.c's, its perplexity with the equations in float64.
 """
@@ -46,7 +46,7 @@ FORMS: dict[str, tuple[dict[str, Any], float]] = {
     "q8_0": ({"quantize": "q8_0"}, 0.02),
     "q4_K": ({"quantize": "q4_K"}, 0.1),
 }
-"""Options of the load, and the largest relative difference to float64's perplexity."""
+"""Options of `Model.load`, and the largest relative error of the perplexity against float64."""
 Array = npt.NDArray[np.float64]
 
 
@@ -58,7 +58,7 @@ def tokens() -> list[int]:
 
 @cache
 def expected() -> Array:
-    """Logits behind each token, by the equations of LLaMA in float64."""
+    """Return the logits after each token, from LLaMA's equations in float64."""
     config = json.loads((FOLDER / "config.json").read_text())
     with Device(0, backend="host"):
         weights = {
@@ -102,7 +102,7 @@ def expected() -> Array:
 
 
 def perplexity(logits: npt.NDArray[Any]) -> float:
-    """Perplexity of the text, from the logits behind all of its tokens but the last."""
+    """Return the text's perplexity; the logits after the last token are not needed."""
     wide = logits[:-1].astype(np.float64)
     best = wide.max(1)
     likely = wide[np.arange(len(wide)), tokens()[1 : len(logits)]] - best
@@ -123,7 +123,7 @@ def test_it_says_what_llama2_c_says() -> None:
 def test_its_text_and_perplexity(
     name: str, rng: np.random.Generator, request: pytest.FixtureRequest
 ) -> None:
-    """On the host in each form; in a short run, on one other device in one form."""
+    """Test all forms on the host; a short run tests one form on one other device."""
     drawn = random.Random(request.config.stash[SEED]).choice(DEVICES[1:])
     if name not in ("host", drawn) and not SOAK:
         pytest.skip(f"this run draws {drawn}")
@@ -149,10 +149,10 @@ def speaks_as_it_should(device: Device, rng: np.random.Generator) -> None:
         model = Model.load(FOLDER, device=device, **options)
         found = perplexity(model(read).to_numpy())
         print(f"{name}: perplexity {found:.5f}, in float64 {exact:.5f}")
-        # The mean of few log-probabilities is as near as of many, for their number's root.
+        # The mean of fewer log-probabilities has a larger error, by the root of their ratio.
         near = 1 if is_whole else (len(tokens()) / len(read)) ** 0.5
         assert abs(found / exact - 1) <= most * near, name
-        # The next token is the text's, or nearly as probable.
+        # The generated token is the most probable token, or nearly as probable.
         generation = model.generate(read[: len(read) // 2], max_tokens=rounds(6, 40))
         generation.read()
         for place, token in enumerate(generation.tokens, len(read) // 2):

@@ -61,7 +61,7 @@ def drawn_model(kind: str, seed: int) -> tuple[dict[str, Any], dict[str, Array]]
 
 
 def dequantized(weights: dict[str, Array], format: str) -> dict[str, Array]:
-    """The numbers that a model quantized at load multiplies by."""
+    """Return the weights as numbers after quantization, which a model quantized at load uses."""
 
     def rounded(name: str, values: Array) -> Array:
         if values.ndim != 2 or name.endswith((".mlp.gate.weight", "block_sparse_moe.gate.weight")):
@@ -72,7 +72,7 @@ def dequantized(weights: dict[str, Array], format: str) -> dict[str, Array]:
 
 
 def assert_near(got: Array, expected: Array) -> None:
-    """For most tokens: another rounding may choose another expert now and then."""
+    """Check most tokens: another rounding may choose another expert for a few tokens."""
     off = np.abs(got - expected).max(1) / np.abs(expected).max()
     assert np.median(off) <= 0.08, off
 
@@ -85,7 +85,7 @@ def test_quantized_at_load(host: Device, tmp_path: Path, seed: int, kind: str, f
     model = Model.load(written(tmp_path, config, weights), quantize=format)
     got = model(prompt(seed)).to_numpy()
     with pytest.MonkeyPatch.context() as patch:
-        # The neighbors of the experts that are chosen: a product by a wrong one must be seen.
+        # Replace the chosen experts by their neighbors: the check must detect wrong experts.
         honest = experts.routed
 
         def other(*given: Any) -> tuple[ub.DeviceTensor, ub.DeviceTensor]:
