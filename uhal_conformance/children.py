@@ -25,7 +25,7 @@ def run_child(
 ) -> subprocess.CompletedProcess[str]:
     """Call `function(*arguments)` in a process of its own; arguments must have a literal repr.
 
-    It runs as `run_text` runs a program, with the variables of this process and `environment`.
+    It runs like a program of `run_text`, with the variables of this process and `environment`.
     """
     module = ".".join(Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
     call = f"{function.__name__}({', '.join(map(repr, arguments))})"
@@ -42,8 +42,8 @@ def run_text(
 ) -> subprocess.CompletedProcess[str]:
     """Run the text of a program in a process of its own, with these variables alone.
 
-    With options of the interpreter, and in a soak, which counts the lines that run, the interpreter
-    is a fresh one. Else it is a fork that has imported numpy and pytest.
+    A call with interpreter options, or a soak (which counts the lines that run), starts a new
+    interpreter. Other calls fork a process that has imported numpy and pytest.
     """
     forker = _forker({**os.environ, **_paths()})
     if not options and not SOAK and forker is not None and forker.suits(environment):
@@ -63,20 +63,20 @@ def run_text(
 def run_module(
     module: str, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m module arguments`, as `run_text` runs a program."""
+    """Run `python -m module arguments` as a program of `run_text`."""
     program = f"import runpy, sys; sys.argv = {[module, *arguments]!r}; "
     program += f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     return run_text(program, {**_paths(), **environment}, timeout=rounds(300, 3000))
 
 
 def _paths() -> dict[str, str]:
-    """The variable by which a process finds the tests' own modules."""
+    """Return the variable by which a process finds the tests' own modules."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 _forkers: dict[int, Forker] = {}
-"""Runner of a process, by process id: a fork has none."""
+"""The forker of each process, by process id: a fork has none."""
 
 
 def _forker(environment: Mapping[str, str]) -> Forker | None:

@@ -1,4 +1,4 @@
-"""A whole kernel, checked: `counting_sort` of kernels/language.cu."""
+"""Checks of a whole kernel: `counting_sort` of kernels/language.cu."""
 
 from __future__ import annotations
 

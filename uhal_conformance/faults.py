@@ -1,4 +1,4 @@
-"""Effects of a kernel that breaks the device; run in a process that may lose its device."""
+"""Effects of a kernel that breaks its device; the calling process may lose the device."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def fault_in_a_graph(backend: str, image: str) -> None:
     broken.run(1)
     graph = verbs.end_capture(broken.stream.handle)
     executable = verbs.instantiate_graph(graph)
-    # Nothing of it has run yet.
+    # The capture has run no launch.
     broken.stream.synchronize()
     try:
         launch_graph(verbs, executable.handle, broken.stream.handle)

@@ -52,7 +52,7 @@ def folder(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module")
 def image(row: DeviceRow, folder: Path) -> Callable[[str], Path]:
     """Name of a source in `kernels/` → its image for this row."""
-    # Finding out that an image is up to date takes longer than most tests.
+    # The check that an image is up to date takes longer than most tests.
     return functools.cache(lambda name: row.compile(KERNELS / f"{name}.cu", folder))
 
 
@@ -74,13 +74,13 @@ def device(row: DeviceRow) -> Iterator[Device]:
 
 
 def counted(backend: str) -> dict[str, int]:
-    """Live objects of the package, and native ones."""
+    """Return counts of live objects, of the package and of the driver."""
     native = {f"native {kind}": count for kind, count in native_objects(backend).items()}
     return {**diagnostics()["live"], **native}
 
 
 def native_objects(backend: str) -> dict[str, int]:
-    """The driver's counts, less the objects that the pool keeps for later."""
+    """Return the driver's counts, without objects that the pool keeps for reuse."""
     kept = {"allocations", "events"}
     native = diagnostics()["native"][backend]
     counted = {kind: count for kind, count in native.items() if kind not in kept}
@@ -88,7 +88,7 @@ def native_objects(backend: str) -> dict[str, int]:
 
 
 def simulated_objects(backend: str) -> dict[str, int]:
-    """Object counts of a simulated driver, beyond the vendor's interface; -1: unknown kind."""
+    """Return object counts of a simulated driver, by kind; -1 for unknown kinds."""
     path = os.environ.get(f"UHAL_{backend.upper()}_LIBRARY", "")
     count = getattr(ctypes.CDLL(path), "uhal_sim_live", None) if path else None
     kinds = ("stream", "module", "function", "pinned", "graph", "graph_exec")

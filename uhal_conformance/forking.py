@@ -1,8 +1,8 @@
 """A process that has imported numpy and pytest, and forks for each program that it is given.
 
-An interpreter takes half a second to import them, which is most of what a small test in a process
-of its own costs. Nothing of uhal is imported before the fork: libraries are opened, variables read
-and threads started by the child alone.
+An interpreter takes half a second to import them, most of the time of a small test in a process
+of its own. Nothing of uhal is imported before the fork: only the child opens libraries, reads
+variables and starts threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 BEFORE_THE_FORK = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "COV", "OPENBLAS_", "OMP_")
-"""Beginnings of variables that the interpreter, the loader or numpy read before the fork."""
+"""Prefixes of variables that the interpreter, the loader or numpy read before the fork."""
 
 _PROGRAM = """
 import json, os, sys
@@ -48,9 +48,9 @@ class Forker:
     """Runs programs one at a time in forks of one process. Threads may share it."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        """Start the process in a folder. It ends with this one."""
+        """Start the process in a folder. It ends with this process."""
         self._told = _before_the_fork(environment)
-        # threads that are there at the fork would be missing behind it
+        # threads started before the fork would be missing in the child
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
@@ -70,7 +70,7 @@ class Forker:
     def run(
         self, program: str, environment: Mapping[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str] | None:
-        """Run the text of a program; None while another one runs."""
+        """Run the text of a program; return None while another program runs."""
         if not self._lock.acquire(blocking=False):
             return None
         try:

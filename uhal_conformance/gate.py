@@ -9,7 +9,7 @@ from uhal import DeviceBuffer, DevicePointer, HostBuffer, Module, Stream
 
 
 class Gate:
-    """Launch it into streams with `hold`; `open` lets them all go on."""
+    """Holds streams back with `hold`; `open` releases them all."""
 
     def __init__(self, basic: Module) -> None:
         self._kernel = basic.get_function("gate")
@@ -32,7 +32,7 @@ class Gate:
         self._streams.append(stream)
 
     def open(self) -> None:
-        """Let the held streams go on."""
+        """Release the held streams."""
         self._flag.array[0] = 1
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ IMAGES = _HERE / "images"
 
 
 class NoImageError(Exception):
-    """There is no image of a kernel for the device, and nothing here that could make one."""
+    """The device has no image of a kernel, and no compiler here can make it."""
 
 
 def image_for(
@@ -79,7 +79,7 @@ def compile_for_host(source: Path, folder: Path) -> Path:
 
 
 def digest_of(source: Path, recipe: str) -> str:
-    """Digest of a source, the headers it may include, and how it is compiled."""
+    """Digest of a source, the headers it may include, and the compiler command."""
     digest = hashlib.sha256(recipe.encode())
     headers = Path(uhal.__file__).resolve().parent / "include"
     for path in [source, *sorted(headers.rglob("*.h"))]:

@@ -25,7 +25,7 @@ class DeviceRow:
     name: str
     backend: str
     compile: Callable[[Path, Path], Path]
-    """Makes an image of a kernel source, in a folder that is kept from run to run."""
+    """Makes an image of a kernel source, in a folder that is kept between runs."""
     ordinal: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     """Set before the backend is opened."""

@@ -30,7 +30,7 @@ class TestResult:
     """The module, without `test_` and suffix."""
     name: str
     outcome: Outcome
-    """`gap`: left out, for the backend cannot do it; `skipped`: it left itself out."""
+    """`gap`: left out, because the backend lacks a feature; `skipped`: the test skipped itself."""
     seconds: float
     reason: str
     """The reason of a gap or a skip, or a failure's report."""
@@ -38,7 +38,7 @@ class TestResult:
 
 @dataclass(frozen=True)
 class Run:
-    """All of them."""
+    """Results of all tests of a run."""
 
     row: DeviceRow
     results: tuple[TestResult, ...]
@@ -139,7 +139,7 @@ class _Told:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         before = self.results.get(report.nodeid)
         outcome, reason = self._outcome(report)
-        # A failure stays one; to be torn down without one changes nothing.
+        # A failure stays a failure; a teardown without errors changes no outcome.
         if before is not None and (before.outcome == "failed" or outcome == "passed"):
             outcome, reason = before.outcome, before.reason
         path, _, name = report.nodeid.partition("::")

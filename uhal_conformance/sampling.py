@@ -35,8 +35,8 @@ def rounds(sampled: Amount, full: Amount) -> Amount:
 def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int) -> None:
     """Deselect the cases of tests marked `drawn` that the seed does not draw.
 
-    A soak runs all of them. Every dtype of a file still occurs in it. The choice depends only on
-    the seed and the test, so a run of one file draws the same as a run of all files.
+    A soak runs all cases. Every dtype of a file still occurs in it. The choice depends only on
+    the seed and the test, so a run of one file and a run of all files draw the same cases.
     """
     if SOAK:
         return
@@ -57,7 +57,7 @@ def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int) -> Non
 
 
 def _group(item: pytest.Item) -> str:
-    """Return the test, with the backend and other parameters that draw cases of their own."""
+    """Return the test's name, with the backend and other parameters that draw separate cases."""
     given = _parameters(item)
     mark = item.get_closest_marker("drawn")
     assert mark is not None
@@ -77,7 +77,7 @@ def _count(cases: Sequence[pytest.Item]) -> int:
 def _with_missing_dtypes(
     kept: Iterable[pytest.Item], left_out: Iterable[pytest.Item]
 ) -> list[pytest.Item]:
-    """Return cases that were left out and have a dtype that their file would go without."""
+    """Return left-out cases of dtypes that their file would otherwise lack."""
     seen = {(item.path, dtype) for item in kept for dtype in _dtypes(item)}
     found = []
     for item in left_out:

@@ -16,7 +16,7 @@ POINTER, U32, U64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One whole launch of a kernel: the replacement in `update_kernel`."""
+    """All arguments of a kernel launch: the replacement in `update_kernel`."""
 
     function: int
     grid: tuple[int, int, int]
@@ -24,7 +24,7 @@ class KernelCall:
     shared_bytes: int
     """Dynamic."""
     parameters: Sequence[bytes]
-    """Value of each argument, in the width of the kernel's parameter."""
+    """Value of each argument, in its parameter's width."""
 
 
 class Slots:

@@ -74,7 +74,7 @@ def check_copies_between_devices(backend: str, image: str) -> None:
         multiply, add = (int(n) for n in rng.integers(0, 2**32, 2))
         stream, buffer = pair.streams[source], pair.buffers[source]
         pair.steps[source][4, 64, 0, stream](buffer.size, multiply, add, buffer)
-        # the copy is ordered behind the launch, on whatever stream that was
+        # the copy is ordered behind the launch, on any stream
         pair.buffers[to][start:stop].copy_from(buffer[start:stop])
         expected = buffer.to_numpy()
         assert np.array_equal(pair.buffers[to].to_numpy()[start:stop], expected[start:stop])
@@ -166,7 +166,7 @@ def check_one_closes_and_the_other_works_on(backend: str, image: str) -> None:
 
 
 def keep_busy(pair: Pair) -> DeviceBuffer:
-    """Give the second device's stream work that takes a while; return its buffer."""
+    """Keep the second device's stream busy; return the buffer of that work."""
     busy = DeviceBuffer.zeros(1_000_000, "u32", device=pair.devices[1])
     for add in range(20):
         pair.steps[1][8, 64, 0, pair.streams[1]](busy.size, 3, add, busy)
@@ -174,7 +174,7 @@ def keep_busy(pair: Pair) -> DeviceBuffer:
 
 
 def check_a_source_is_kept_until_it_is_copied(backend: str, image: str) -> None:
-    """While the copy is pending, its memory stays in the pool and is not reused."""
+    """The pool keeps a copy's source and does not reuse it while the copy is pending."""
     pair = Pair(backend, image)
     values = np.random.default_rng().integers(0, 2**32, pair.values.size, "u4")
     others = np.zeros(values.size, "u4")
@@ -195,7 +195,7 @@ def check_a_source_is_kept_until_it_is_copied(backend: str, image: str) -> None:
 
 
 def check_memory_of_copies_is_used_again(backend: str, image: str) -> None:
-    """Also while the copying stream continues, and without other free memory."""
+    """The pool reuses sources of finished copies, even while the copying stream continues."""
     pair = Pair(backend, image)
     with pair.devices[0] as first:
         used = first.pool_statistics()["bytes_in_use"]

@@ -1,4 +1,4 @@
-"""Stands in front of the user's nvcc: where a cubin is asked for, nvcc makes PTX under its name.
+"""Stands in front of the user's nvcc: requests for a cubin make PTX under the cubin's name.
 
 `python -m uhal sim run` puts it first in PATH. The driver takes PTX wherever it takes a cubin.
 """

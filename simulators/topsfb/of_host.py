@@ -2,7 +2,7 @@
 
     python -m simulators.topsfb.of_host kernels.so kernels.topsfb
 
-The library is loaded and the table it carries is read; beside the image comes a `.sig` file with
+The library is loaded and its table is read. A `.sig` file beside the image has
 the parameters' names, which images leave out.
 """
 
@@ -79,7 +79,7 @@ class HostLibrary:
 
     kernels: dict[str, list[CType]]
     parameter_texts: dict[str, str]
-    """The parameter list of each kernel as its source spells it, without the parentheses."""
+    """The parameter list of each kernel, spelled as in its source, without parentheses."""
     variables: dict[str, int]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FLAGS = {"gcu200": 2, "gcu210": 3, "gcu300": 4}
-"""ELF flags of an architecture; the later ones have none that are known."""
+"""ELF flags by architecture; those of later architectures are not known."""
 HOST = "host-x86_64-unknown-linux"
 
 _C_TYPES = {
@@ -153,7 +153,7 @@ class Gcu:
             for name, types in self.kernels.items()
         ]
         notes = _note(pack({"Kernels": kernels, **tags})) + _note(pack(tags))
-        # A helper is an ordinary function; a kernel has the type that systems may define.
+        # A helper is an ordinary function; a kernel has a system-defined symbol type.
         symbols = [
             ("__boot__", _FUNCTION, 64),
             *((name, _KERNEL, 64) for name in (*self.kernels, *self.undescribed)),
