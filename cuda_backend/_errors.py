@@ -150,7 +150,7 @@ SEARCH = {
         "The device also drives a display, which limits how long a kernel may run"
     ),
 }
-"""Where to look for the cause, for the driver's text names none."""
+"""Where to look for the cause, which the driver's text does not name."""
 
 
 def advice_for(name: str, text: str) -> str:

@@ -15,7 +15,7 @@ from uhal.errors import (
 
 # Names as in abi.h; a code that is not here is a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
-    # Sizes and geometry the runtime refuses; the interface should have said it before.
+    # Sizes and geometry the runtime refuses; the interface should have refused them.
     "UHAL_HOST_ERROR_INVALID_VALUE": ArgumentValueError,
     "UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES": ArgumentValueError,
     "UHAL_HOST_ERROR_OUT_OF_MEMORY": OutOfMemoryError,
@@ -41,7 +41,7 @@ ADVICE: dict[str, str] = {
 }
 
 LOST = "UHAL_HOST_ERROR_LAUNCH_FAILED"
-"""Its text ends in the words of the kernel that failed, whichever call brings it to light."""
+"""Its text ends with the failed kernel's message, whichever call reports it."""
 
 # After these every later call on the device answers the same.
 STICKY = (LOST,)

@@ -167,7 +167,7 @@ class OpenClBackend(ModuleVerbs, Backend):
         return token.value or 0
 
     def release_device_context(self, ordinal: int, token: int) -> None:
-        """Let go of the context that was made so."""
+        """Release the context of a device."""
         self._runtime.uhalClDeviceClose(token)
         opened = self._opened.get(ordinal)
         if opened is not None and opened.token == token:
@@ -271,7 +271,7 @@ class OpenClBackend(ModuleVerbs, Backend):
         return counts
 
     def foreign_stream(self, ordinal: int, handle: int) -> tuple[int, object]:
-        """Make a stream over a queue of another library's, which stays theirs."""
+        """Make a stream over another library's queue, which keeps its owner."""
         opened = self.opened(ordinal)
         if self._queue_fact(handle, "CL_QUEUE_CONTEXT") != opened.context:
             raise InvalidHandleError(
@@ -358,7 +358,7 @@ def _summary(ordinal: int, device: ClDevice) -> DeviceSummary:
 
 
 def _fail_in_probe(call: str, code: int) -> NoReturn:
-    """Like `_fail`, of a backend that is not open."""
+    """Like `_fail`, for a backend that is not open."""
     name = status_name(code)
     error = CLASS_OF.get(name, DeviceError)
     raise error(f"{call}: {name} ({code}): {text_of(name)}", backend="opencl", call=call, code=code)

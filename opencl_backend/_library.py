@@ -1,8 +1,8 @@
 """OpenCL's libraries: where they are looked for, and the functions as abi.h declares them.
 
-As every OpenCL program, by the loader `libOpenCL.so.1`, which goes by `OCL_ICD_VENDORS` and the
-system's list of runtimes; where that has no device we can use, a runtime that pip installed is
-opened itself.
+Like every OpenCL program, uhal opens the loader `libOpenCL.so.1`, which reads `OCL_ICD_VENDORS`
+and the system's list of runtimes. Without a usable device there, it opens a runtime that pip
+installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIBRARY_VARIABLE = "UHAL_OPENCL_LIBRARY"
 _LOADERS = ("libOpenCL.so.1", "/System/Library/Frameworks/OpenCL.framework/OpenCL")
 _LOADER = _LOADERS[sys.platform == "darwin"]
 _IN_WHEELS = ("libintelocl.so",)
-"""Runtimes that wheels put into Python's own `lib`: of intel-opencl-rt."""
+"""Runtimes that the wheel intel-opencl-rt puts into Python's own `lib`."""
 
 
 @cache

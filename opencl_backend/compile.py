@@ -122,7 +122,7 @@ def front_end(include: str) -> list[str]:
 
 
 def odd_integer(image: bytes) -> str:
-    """Say which integer of a module is none that OpenCL has; "" where all are."""
+    """Name an integer type of a module that OpenCL lacks; "" if there is none."""
     module = SpirvModule(image)
     for one in module.globals.values():
         width = module.words[one.start + 2] if one.opcode == OP_TYPE_INT else 8
@@ -135,4 +135,4 @@ def odd_integer(image: bytes) -> str:
 
 
 INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
-"""Variables by which a machine would change what clang makes."""
+"""Environment variables that would change clang's output."""

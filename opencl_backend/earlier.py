@@ -32,9 +32,9 @@ _ADD, _SUBTRACT, _LESS, _SELECT, _EXTRACT, _COPY = 128, 130, 176, 169, 81, 83
 
 
 def in_version(image: bytes, version: tuple[int, int], what: str) -> bytes:
-    """Return the module as one of a version that is its own or the earliest.
+    """Return the module in its own version or in 1.0.
 
-    `InvalidImageError` where it has an instruction that the earlier one has not.
+    `InvalidImageError` for an instruction that 1.0 lacks.
     """
     module = SpirvModule(image, what)
     if module.version == version:
@@ -46,7 +46,7 @@ def in_version(image: bytes, version: tuple[int, int], what: str) -> bytes:
 
 
 class _Written:
-    """The module on its way."""
+    """The module being rewritten."""
 
     def __init__(self, module: SpirvModule, what: str) -> None:
         self._module = module

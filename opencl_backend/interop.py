@@ -5,8 +5,8 @@
 
 OpenCL's memory, queues and programs belong to a context, so both libraries use uhal's context.
 To pass a queue to uhal, call `uhal.Stream.from_handle(queue.int_ptr, owner=queue)`. For shared
-virtual memory, call `uhal.DeviceBuffer.from_raw(address, size, dtype, owner=allocation)`. Only
-programs need a function of this module: `image`.
+virtual memory, call `uhal.DeviceBuffer.from_raw(address, size, dtype, owner=allocation)`. To pass a
+program, call `image`.
 
 A handle is a borrowed `int`: to keep it, retain it (`from_int_ptr` does) or keep the object that
 owns it. Any thread may call every function.
@@ -93,8 +93,8 @@ def image(program: int, device: Device) -> bytes:
     """Return the image of another library's `cl_program`, for `uhal.Module.from_bytes`.
 
     It is the SPIR-V or the OpenCL C text that the program was made of, with the options it was
-    built with for the device; uhal builds it anew. Raises `NotFoundError` for a program that was
-    made of a binary, as pyopencl makes one of a text it has seen before: `build(cache_dir=False)`.
+    built with for the device; uhal builds it anew. Raises `NotFoundError` for a program made from a
+    binary. pyopencl caches texts as binaries unless `build(cache_dir=False)`.
     """
     if isinstance(program, bool) or not isinstance(program, int):
         raise ArgumentTypeError(

@@ -46,7 +46,7 @@ typedef enum uhalClKind {
     UHAL_CL_KIND_PINNED = 4
 } uhalClKind;
 
-/* A device, and its platform's functions of the memory it uses, the others null. */
+/* A device, and its platform's functions for its kind of memory; the others are null. */
 typedef struct uhalClDeviceInfo {
     void *context;
     void *device;
@@ -103,8 +103,8 @@ uhalClResult uhalClDeviceAllocated(size_t *bytes, void *context);
 uhalClResult uhalClCtxGetCurrent(void **context);
 uhalClResult uhalClCtxSetCurrent(void *context);
 
-/* Kernels. Each thread that launches one has a native kernel to itself
- * meanwhile; an argument is set where it differs from the last launch with that. */
+/* Kernels. Each launching thread has a native kernel to itself during the launch. It sets the
+ * arguments that differ from that kernel's last launch. */
 uhalClResult uhalClKernelCreate(void **function, const uhalClKernelInfo *info);
 uhalClResult uhalClKernelDestroy(void *function);
 uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *function);
@@ -138,8 +138,8 @@ uhalClResult uhalClStreamSynchronize(void *stream);
 uhalClResult uhalClStreamQuery(void *stream);
 uhalClResult uhalClStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalClResult uhalClLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-/* The stream's queue, which others may now use, too; or a stream over a queue of theirs, which
- * must be in order and of the device's context, and is released with the stream. */
+/* The stream's queue, which others may now use, too; or a stream over a foreign queue. That queue
+ * must be in order and of the device's context; it is released with the stream. */
 uhalClResult uhalClStreamShareQueue(void **queue, void *stream);
 uhalClResult uhalClStreamWrapQueue(void **stream, void *context, void *queue);
 

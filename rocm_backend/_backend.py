@@ -42,8 +42,8 @@ from uhal.library_graphs import OwnGraphVerbs, own_graph_names
 
 _KERNEL_DRIVER = "/dev/kfd"
 _QUEUE_PACKETS = 16384
-"""Packets a queue holds. The lane keeps the GIL while a stream has few launches pending: this many
-are room for all the streams that share a queue."""
+"""Packets a queue holds. The lane keeps the GIL while a stream has few launches pending; this
+capacity is enough for all streams that share a queue."""
 _FAULT_BYTES = 512
 _MOST_WORK_ITEMS = 0xFFFFFFFF
 """Work-items of a grid along an axis: a packet counts in 32 bits."""
@@ -82,7 +82,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
     )
 
     def __init__(self, search: LibrarySearch) -> None:
-        """Take over an opened library and initialise it. `open` is the way in."""
+        """Initialise an opened library and own it. Callers use `open`."""
         self._runtime = open_runtime(self._fail)
         self._library = bind(search, self._fail)
         status = initialize(search, self._library, self._fail)
@@ -240,7 +240,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return pointer
 
     def pointer_device(self, address: int) -> int | None:
-        """Return whose memory it is, of whichever library in this process."""
+        """Return the owner of memory that any library in this process allocated."""
         agent = ctypes.c_uint64()
         self._runtime.unchecked("uhalHsaMemGetDevice")(agent, address)
         for ordinal, gpu in enumerate(self._agents.gpus):
@@ -300,7 +300,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return ErrorText(name, self._detailed(text, "uhalHsaFaultText"), ADVICE.get(name, ""))
 
     def error_class(self, code: int) -> type[Exception]:
-        """Look the code up in the table. The loss of a device is no mistake of the call."""
+        """Look the code up in the table. A lost device is not the call's fault."""
         if code >= runtime_header().constants["UHAL_HSA_LOST"]:
             return DeviceError
         if code == runtime_header().constants["UHAL_HSA_CAPTURE_UNSUPPORTED"]:
@@ -340,7 +340,7 @@ def _summary(ordinal: int, gpu: Gpu) -> DeviceSummary:
 
 
 def _fail_in_probe(call: str, code: int) -> NoReturn:
-    """Like `_fail`, of a backend that is not open."""
+    """Like `_fail`, for a backend that is not open."""
     name = status_name(header().constants, code)
     advice = f". {ADVICE[name]}" if name in ADVICE else ""
     error = CLASS_OF.get(name, DeviceError)

@@ -347,14 +347,14 @@ hsa_status_t hsa_amd_memory_pool_allocate(hsa_amd_memory_pool_t pool, size_t siz
                                           void **pointer);
 hsa_status_t hsa_amd_memory_pool_free(void *pointer);
 
-/* `flags` must be NULL. The list replaces the one before; the owner keeps access. */
+/* `flags` must be NULL. The list replaces the previous list; the owner keeps access. */
 hsa_status_t hsa_amd_agents_allow_access(uint32_t count, const hsa_agent_t *agents,
                                          const uint32_t *flags, const void *pointer);
 hsa_status_t hsa_amd_pointer_info(const void *pointer, hsa_amd_pointer_info_t *info,
                                   hsa_amd_allocator_t allocate, uint32_t *accessible_count,
                                   hsa_agent_t **accessible);
 
-/* A copy of no bytes leaves its completion signal alone; one that fails makes it negative. */
+/* A copy of no bytes leaves its completion signal alone; a failed copy makes it negative. */
 hsa_status_t hsa_memory_copy(void *destination, const void *source, size_t size);
 hsa_status_t hsa_amd_memory_async_copy(void *destination, hsa_agent_t destination_agent,
                                        const void *source, hsa_agent_t source_agent, size_t size,
@@ -436,7 +436,7 @@ typedef struct hsa_queue_s {
     uint64_t id;
 } hsa_queue_t;
 
-/* Runs on a thread of the runtime. With NULL instead of one the runtime aborts the process. */
+/* Runs on a thread of the runtime. If it is NULL, the runtime aborts the process. */
 typedef void (*hsa_queue_callback_t)(hsa_status_t status, hsa_queue_t *source, void *data);
 
 hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, hsa_queue_type32_t type,

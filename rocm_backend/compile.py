@@ -37,7 +37,7 @@ LANGUAGE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogp
 """Options that choose the language; without the last two clang wants a ROCm installation."""
 OBJECT = (
     *("-O3", "--no-gpu-bundle-output"),
-    # The default identifier of a compilation is made of the path.
+    # The default compilation identifier contains the path.
     "-fuse-cuid=none",
     # The runtime finds kernels in `.symtab`, so that stays. The compiler's notes there of each
     # kernel's registers repeat the metadata.
@@ -45,7 +45,7 @@ OBJECT = (
 )
 """Options for a code object; the build of uhal's images uses the same."""
 INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
-"""Variables by which a machine would change the compiler's output."""
+"""Environment variables that would change the compiler's output."""
 
 _INCLUDE = Path(__file__).resolve().parents[1] / "uhal" / "include"
 _TARGET = re.compile(r"gfx[0-9a-f]+(?:-generic)?(?::(?:xnack|sramecc)[+-])*")

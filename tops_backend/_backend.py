@@ -2,7 +2,7 @@
 
 The runtime has no contexts: a thread has a current device, and the token of a device is its
 ordinal + 1. Validates nothing but images. Structures whose size differs between versions of the
-library are over-allocated, and believed as far as they can be checked.
+library are over-allocated, and trusted only as far as they can be checked.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class TopsBackend(TopsGraphVerbs):
     def device_uuid(self, ordinal: int) -> str:
         """Return an identifier made of this machine's and the device's bus address in it.
 
-        Where the runtime's own identifier lies in its structure is certain of one version only.
+        The offset of the runtime's own identifier is certain for one version only.
         """
         address = self._bus_address(ordinal) or str(ordinal)
         try:
@@ -186,10 +186,10 @@ class TopsBackend(TopsGraphVerbs):
     def device_address(self, pointer: int) -> int:
         """Return the hardware's address of memory of the current device.
 
-        A pointer is a handle, and launches convert those that are parameters. A kernel that takes
-        an address inside an integer or a structure needs this one.
+        A pointer is a handle, and launches convert pointer parameters. A kernel that takes an
+        address inside an integer or a structure needs the hardware's address.
         """
-        # Only for some attributes is the number of written bytes documented.
+        # The number of written bytes is documented for some attributes only.
         address = ctypes.c_uint64()
         attribute = header().constants["TOPS_POINTER_ATTRIBUTE_DEVICE_POINTER"]
         self._library.topsPointerGetAttribute(ctypes.byref(address), attribute, pointer)

@@ -6,7 +6,7 @@
 # launches that use it are done.
 
 cdef enum:
-    HELD_LIMIT = 64   # objects a stream keeps before it asks which of them it may let go
+    HELD_LIMIT = 64   # objects a stream keeps before it checks which it may release
 
 
 # -- streams in ------------------------------------------------------------------------------------
@@ -17,7 +17,7 @@ cdef tuple STREAM_ATTRIBUTES = ("__cuda_stream__", "cuda_stream", "ptr", "handle
 
 
 cdef bint is_lasting(object kind) except -1:
-    """Whether a type is its module's for good: other types, and their objects, are not cached."""
+    """Whether a type stays in its module for good; other types are not cached."""
     module = _sys.modules.get(kind.__module__)
     return getattr(module, kind.__qualname__, None) is kind
 
@@ -46,10 +46,10 @@ cdef object stream_handle(object stream):
 
 
 cdef StreamCore foreign_core(Context context, object stream):
-    """The books of another library's stream, None when `stream` is none that fits here.
+    """The core of another library's stream, None if `stream` is not such a stream.
 
-    Its owner must not destroy it while work we put into it is pending: holding the object is all
-    we can do about that.
+    Its owner must not destroy it while our work in it is pending; we can only hold the
+    object.
     """
     cdef StreamCore core
     if context.dl_device_type != DL_CUDA:
@@ -70,7 +70,7 @@ cdef StreamCore foreign_core(Context context, object stream):
 
 
 cdef object explicit_handle(Context context, object handle):
-    """The handle itself; for 0, the default stream, the one that names it."""
+    """The handle; for 0, the default stream, the handle that names it."""
     if handle == 0:
         handle = context.backend.special_stream("legacy")
         if handle is None:
@@ -106,7 +106,7 @@ cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle)
         status = context.table.stream_wait_event(core.handle, event, 0)
     leave(context, previous)
     if event != NULL:
-        # The wait refers to the record at its enqueueing: the event may be recorded anew.
+        # The wait refers to the record at the call, so the event may be recorded again.
         context.idle_events.append(<uintptr_t>event)
     check(context, status, slot)
     core.ticket += 1
@@ -177,7 +177,7 @@ cdef int release_foreign(Context context, Block block) except -1:
     if owner is None or context.state.word & UHAL_STATE_LOST:
         return 0
     if block.exported:
-        # a use that no stamp tells may be in any stream
+        # an untracked use may be in any stream
         for core in list(context.streams.values()):
             if not core_is_idle(context, core):
                 keep(context, core, owner)

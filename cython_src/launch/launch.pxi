@@ -1,4 +1,4 @@
-# A launch: read the geometry, pack and check the arguments, hand them over, keep the books.
+# A launch: read the geometry, pack and check the arguments, call the driver, record the launch.
 #
 # Nothing native is called before the last check has passed.
 
@@ -66,7 +66,7 @@ cdef int make_room(Function function, Packed *packed) except -1:
     return 0
 
 
-# What a launch has as its memory that has none but something else to release.
+# Sentinel: no argument memory, but references to drop.
 cdef char NO_MEMORY
 
 
@@ -312,8 +312,8 @@ cdef tuple LAUNCH_NAMES = ("function", "grid", "block", "args", "shared", "strea
 
 
 cdef struct KnownKeywords:
-    # The keywords read last, by the tuple of their names, which is owned: a line of a program
-    # passes the same one each time.
+    # The keywords read last, by the owned tuple of their names: a call site passes the same tuple
+    # each time.
     PyObject *names
     int indices[LAUNCH_PARAMETERS]
 
@@ -322,7 +322,7 @@ known_keywords.names = NULL
 
 
 cdef int read_keywords(PyObject *names) except -1:
-    """Fill `known_keywords` with where each of the names goes."""
+    """Fill `known_keywords` with the position of each name."""
     cdef int indices[LAUNCH_PARAMETERS]
     cdef Py_ssize_t index, count = PyTuple_GET_SIZE(<object>names)
     cdef PyObject *old = known_keywords.names
@@ -338,7 +338,7 @@ cdef int read_keywords(PyObject *names) except -1:
 
 
 cdef int launch_keyword(object name) except -1:
-    """Index of a keyword of `launch`; the names a program spells are the interned ones."""
+    """Index of a keyword of `launch`; names in a program's source are interned."""
     cdef int index
     for index in range(LAUNCH_PARAMETERS):
         if <PyObject *>name == PyTuple_GET_ITEM(LAUNCH_NAMES, index):

@@ -25,9 +25,9 @@ cdef struct Packed:
     PyObject *foreign       # list of other libraries' memory and streams, owned; null: none
     PyObject *core          # the StreamCore it goes to, borrowed
     const uhal_launch_config *extended   # null: an ordinary launch
-    bint ran_python         # while packing: buffers packed before may be closed by now
-    void *memory            # what the tables lie in when they are not on the stack, owned
-    PyObject *kept          # what `bytes` and `pointers` lead into beside that memory, owned
+    bint ran_python         # while packing: buffers packed earlier may be closed by now
+    void *memory            # memory of tables that are not on the stack, owned
+    PyObject *kept          # other memory that `bytes` and `pointers` point into, owned
 
 
 # -- geometry --------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ cdef int read_new_geometry(
 
 
 cdef inline bint is_own_stream(Function function, PyObject *stream) noexcept:
-    """Whether it is a Stream, of no subclass, on the kernel's device: the usual one of a launch."""
+    """Whether it is exactly a Stream, on the kernel's device: the usual case of a launch."""
     return (
         stream != NULL
         and Py_IS_TYPE(stream, <PyTypeObject *>Stream)
@@ -338,7 +338,7 @@ cdef int pack_rare(
 
 
 cdef int remember_peer(Function function, object argument, Packed *packed) except -1:
-    """Note memory of another device, which no stamp of this one's streams keeps."""
+    """Note memory of another device, which stamps of this device's streams do not hold."""
     if isinstance(argument, DeviceBuffer) and (
         (<DeviceBuffer>argument).context is not function.context
     ):

@@ -9,7 +9,7 @@ cdef class DeviceBuffer:
     A typed, contiguous run of elements in one device's memory.
 
     Made by `from_numpy`, `from_slice`, `zeros`, `uninitialized`, `uninitialized_async`, and over
-    other people's memory by `from_dlpack`, `from_cuda_array_interface`, `from_ipc_handle` and
+    foreign memory by `from_dlpack`, `from_cuda_array_interface`, `from_ipc_handle` and
     `from_raw`. It owns its memory, which goes back to the device's pool when the
     buffer is closed or garbage collected, at once and without waiting: the pool knows which
     launches still use it. `buffer[a:b]` is a view that holds its parent; closing the parent closes
@@ -159,8 +159,8 @@ cdef class DeviceBuffer:
     def from_ipc_handle(cls, handle, *, device=None):
         """Describe another process's buffer from its `ipc_handle()`.
 
-        The other process must keep its buffer until this one is done with it; the order of data
-        between the processes is theirs to arrange. NotSupportedError on a vendor without it.
+        The other process must keep its buffer until this one is done with it; the processes must
+        order their accesses. NotSupportedError on a vendor without it.
         """
         return import_ipc(cls, handle, device)
 
@@ -176,7 +176,7 @@ cdef class DeviceBuffer:
         """The allocated buffer that this is a view of, or itself.
 
         It is the same object for all views of an allocation. Buffers made over it by DLPack or from
-        a raw address have another: `uhal.frameworks.shares_memory` compares addresses.
+        a raw address have another base; `uhal.frameworks.shares_memory` compares addresses.
         """
         return self if self.root is None else self.root
 
@@ -266,7 +266,7 @@ cdef class DeviceBuffer:
     def view(self, dtype):
         """Return a view of the same bytes as elements of another dtype.
 
-        Raises ArgumentValueError when the bytes are no whole number of them, or lie askew.
+        Raises ArgumentValueError when the bytes are no whole number of them, or are misaligned.
         """
         require_buffer(self)
         target = _as_dtype(dtype)
@@ -486,7 +486,7 @@ cdef int mark_ready(DeviceBuffer buffer, StreamCore core) except -1:
 
 
 cdef int note_exported(DeviceBuffer buffer) except -1:
-    """Somebody uses the memory from now on in ways no stamp tells."""
+    """Note that the memory has untracked uses from now on."""
     if buffer.block is not None:
         buffer.block.exported = True
     return 0
@@ -518,7 +518,7 @@ def address_of(DeviceBuffer buffer not None):
 def shares_memory(DeviceBuffer buffer not None, *others):
     """Return whether any buffer among `others` overlaps `buffer`, by addresses.
 
-    Anything else among `others` has none.
+    Other objects in `others` do not count.
     """
     cdef PyObject *one
     cdef Py_ssize_t index

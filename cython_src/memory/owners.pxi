@@ -25,7 +25,7 @@ cdef inline void note_owner(Pool pool, Block block) noexcept:
 
 
 cdef inline void forget_owner(OwnerLink *link) noexcept:
-    """Strike a block off; one that is in no list is left alone."""
+    """Remove a block from the list, if it is in one."""
     cdef PyObject *code = link.code
     if link.previous == NULL:
         return

@@ -51,7 +51,7 @@ cdef int release_waiting(Context context) except -1:
                 settle_exported(context, block)
             if pool.mode == POOL_GUARD:
                 check_red_zones(context, block)
-            # Behind the poison: to wait before it would hide who still uses the memory.
+            # Waits behind the poison: a wait before it would hide work that still uses the memory.
             settle_for_free(context)
             waiting.pop()
             driver_free(context, block.segment)

@@ -18,10 +18,10 @@ cdef class Event:
     cdef unsigned int bits
     cdef StreamCore core      # of the last record
     cdef uint64_t ticket
-    cdef _Moment moment       # what the stream was given by then, for reports of kernels
+    cdef _Moment moment       # the stream's reporting kernels at the record
     cdef dict follows         # and what it followed
     cdef Py_ssize_t waiting   # threads that wait for it without the GIL
-    cdef void *abandoned      # the handle, once it is closed: the last of them destroys it
+    cdef void *abandoned      # the handle, once closed: the last waiter destroys it
     cdef Recording captured   # of the capture it was recorded in last, else None
     cdef dict clock           # and what comes before it there
     cdef object __weakref__
@@ -48,7 +48,7 @@ cdef class Event:
 
     @property
     def handle(self):
-        """The native handle as an integer; it stays ours."""
+        """The native handle as an integer; the event owns it."""
         require_event(self)
         return <uintptr_t>self.handle_
 

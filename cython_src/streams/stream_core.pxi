@@ -26,7 +26,7 @@ cdef class StreamCore:
     cdef bint shared        # another object stands for the same native stream
     cdef bint closed
     cdef Py_ssize_t holds   # native calls on it under way without the GIL
-    cdef bint abandoned     # closed meanwhile: who lets go last ends it
+    cdef bint abandoned     # closed meanwhile: the last holder destroys it
     cdef unsigned int flags
     cdef int priority
     cdef list markers       # [(ticket, event handle)], oldest first
@@ -37,8 +37,8 @@ cdef class StreamCore:
     cdef Plan capture       # what it records into, else None
     # The last tickets of kernels that may report, indexed by bits: ids, assertions.
     cdef uint64_t reporting[4]
-    cdef uint64_t settled   # up to here the host has waited, and looked for reports
-    cdef dict follows       # by stream, the moment whose reports it takes on, or None
+    cdef uint64_t settled   # the host has waited and looked for reports up to here
+    cdef dict follows       # stream → how far it takes on that stream's reports, or None
     cdef uint64_t followed  # until this ticket is waited for
     cdef _Reported report   # for the next wait of the user's, or None
 
@@ -48,7 +48,7 @@ cdef class StreamCore:
 
 
 cdef StreamCore list_core(Context context, void *handle, bint owned):
-    """Enter a native stream into the context's books."""
+    """Register a native stream in the context."""
     global next_stream_id
     cdef StreamCore core = StreamCore.__new__(StreamCore)
     core.state = uhal_state_new()
@@ -142,9 +142,9 @@ cdef bint core_is_idle(Context context, StreamCore core) except -1:
 
 
 cdef bint is_complete(Context context, uint64_t stream_id, uint64_t ticket, bint ask) except -1:
-    """Whether the work a stamp names is done; `ask` the driver when it is not known to be."""
+    """Whether a stamp's work is done; with `ask`, query the driver if that is unknown."""
     cdef StreamCore core = context.default_core
-    # Most work is in the default stream: it need not be looked up.
+    # Most work is in the default stream, which needs no look-up.
     if core is None or core.id != stream_id or core.closed:
         found = context.streams.get(stream_id)
         if found is None:
@@ -248,7 +248,7 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     if core.owner is not None and core.completed == ticket:
         return 0  # its owner may have destroyed it by now
     previous = enter(context)
-    # asking first spares an idle stream the release of the GIL
+    # a query first saves an idle stream the release of the GIL
     status = context.table.stream_query(core.handle)
     if status == context.table.not_ready:
         try:
@@ -286,7 +286,7 @@ cdef int reap_streams(Context context) except -1:
 
 
 cdef int forget_core(Context context, StreamCore core) except -1:
-    """Take a closed stream with nothing pending out of the books."""
+    """Remove a closed stream with nothing pending from the context."""
     if context.watches is not None and core is not context.default_core:
         # Its work is done, and the default stream raises its reports.
         spread_reports(context)
@@ -335,7 +335,7 @@ cdef int close_core(Context context, StreamCore core) except -1:
         if not context.state.word & UHAL_STATE_LOST and not core_is_idle(context, core):
             marker_for(context, core, core.ticket)
     finally:
-        # Whatever the driver answered, the handle goes.
+        # The handle is dropped, whatever the driver answered.
         end_core(context, core)
     if not context.state.word & UHAL_STATE_LOST:
         reap_streams(context)
@@ -354,7 +354,7 @@ cdef int end_core(Context context, StreamCore core) except -1:
     return native_stream_destroy(context, core.handle)
 
 
-# -- rare things the state word asks for -----------------------------------------------------------
+# -- rare cases of the state word -----------------------------------------------------------
 
 
 cdef int after_launch(Context context, StreamCore core) except -1:

@@ -64,7 +64,7 @@ uhalHostResult uhalHostMemAlloc(uint64_t *address, size_t bytes) {
 
 uhalHostResult uhalHostMemFree(uint64_t address) {
     return with_runtime([&](Runtime &runtime) {
-        // As on a GPU: nothing queued may find its memory gone.
+        // As on a GPU, queued work must not lose its memory.
         for (const auto &device : runtime.devices) {
             device->synchronize();
         }

@@ -3,7 +3,7 @@
 // A capture begins and ends on one stream. Another stream joins by waiting for an event recorded in
 // the capture. It is joined again when the first stream has waited for the last of its work. All
 // steps go into one list, in the order of the calls. A wait comes after its record, so this order
-// keeps every other.
+// respects every dependency.
 //
 // One lock serves all captures, Runtime::capture_lock. Only calls on capturing streams and events
 // take it.
@@ -23,12 +23,12 @@ class Stream;
 
 class Capture {
   public:
-    // How many steps of each of a capture's streams lie behind a point, in the order they joined.
+    // Number of steps behind a point for each stream of a capture, in the order they joined.
     using Behind = std::vector<uint64_t>;
 
     // Results are codes of abi.h; the calling thread keeps the error text.
     static int begin(Stream &origin);
-    // Null when it fails; then too the capture is over, unless it began on another stream.
+    // Null on failure. The capture is over then, too, unless it began on another stream.
     static int end(Stream &origin, std::unique_ptr<Graph> &graph);
     // One of UHAL_HOST_STREAM_CAPTURE_STATUS_…
     static int status(Stream &stream);
@@ -39,7 +39,7 @@ class Capture {
     static void forget(Event &event);
     // One of the two is in a capture.
     static int wait(Stream &stream, Event &event);
-    // Spoils the capture of the stream, which was asked for `what`.
+    // Invalidates the capture of the stream, because of the call `what`.
     static int refuse(Stream &stream, const char *what);
     // The stream is being destroyed.
     static void leave(Stream &stream);

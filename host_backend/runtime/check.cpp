@@ -60,7 +60,7 @@ class Checker {
         return true;
     }
 
-    // What is wrong, when that was not so.
+    // The error, if a block did not run to its end.
     const std::string &words() const { return words_; }
 
     // -- calls by the kernel -----------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Checker {
     }
 
     std::string here(const void *instruction) const {
-        // The call returns behind the access.
+        // The return address lies behind the access.
         const void *const before = static_cast<const char *>(instruction) - 1;
         return who(this_block(), thread()) + ", at " + source_line(before);
     }

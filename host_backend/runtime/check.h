@@ -11,8 +11,8 @@ namespace uhal_host {
 // What checked modules call.
 extern const uhal_host_check_services check_services;
 
-// Runs all blocks of a launch on this thread, one launch of the process at a time. What is wrong with
-// an access is thrown as std::runtime_error, in words, and the access is not made.
+// Runs all blocks of a launch on this thread, one launch of the process at a time. An invalid
+// access is not made: std::runtime_error with a description is thrown.
 void run_checked(const Launch &launch);
 
 } // namespace uhal_host

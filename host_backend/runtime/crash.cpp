@@ -26,7 +26,7 @@ constexpr Fault faults[] = {
 
 struct sigaction handled_before[sizeof faults / sizeof *faults];
 
-// Text made without anything that a handler must not call. What does not fit is cut off.
+// Text made only by calls that are safe in a signal handler. Text that does not fit is cut off.
 class Text {
   public:
     void add(const char *words) {
@@ -115,7 +115,7 @@ void tell(int signal, siginfo_t *information, void *) {
             "$(python -m uhal cflags --checked)\n");
         text.write_out();
     }
-    // The instruction is run again when this returns, and meets who was there before.
+    // The instruction runs again on return, with the earlier handler installed.
     sigaction(signal, &handled_before[which], nullptr);
 }
 

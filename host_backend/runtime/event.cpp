@@ -39,8 +39,8 @@ bool Mark::park(Stream &stream) {
 
 bool Event::timed() const { return (flags_ & UHAL_HOST_EVENT_DISABLE_TIMING) == 0; }
 
-// The mark is shown only once it is queued: a wait queued before it in the same stream would never
-// end. Until then others see the record before this one, or none where its mark is used again.
+// The mark becomes visible only once it is queued: a wait queued before it in the same stream would
+// never end. Until then others see the previous record, or none if its mark is reused.
 void Event::record(Stream &stream) {
     MarkHold mark;
     {

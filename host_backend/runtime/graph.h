@@ -70,7 +70,7 @@ class Executable {
     // For later launches. `step` is a kernel's index.
     void change(size_t step, const Launch &launch);
 
-    // The handle's reference, or a launch's, goes.
+    // Drops the handle's reference, or a launch's.
     void drop();
     // A launch has run to its end.
     static void finish(const Replay &replay);

@@ -1,6 +1,6 @@
-// The thread pool over blocks: the thread that runs a launch is joined by whatever workers are
-// awake or get up in time, and by a thread that waits for it; it never waits for one that sleeps.
-// Several launches run at once.
+// The thread pool over blocks. Workers that are awake or wake in time join the thread that runs a
+// launch; so does a thread that waits for it. The thread never waits for a sleeping worker. Several
+// launches run at once.
 #pragma once
 
 #include <atomic>
@@ -20,14 +20,14 @@ class Pool {
 
     unsigned threads() const { return threads_; }
 
-    // Runs all blocks from launch.first on and returns how many threads took part. What a kernel
-    // throws first is passed on, the blocks not yet begun are dropped then. Threads that wait for
-    // the stream may take part if it `is_open` to them. Where somebody `is_coming` to help, a worker less is called: on as many
-    // processors as threads the two would take turns on one. The worker follows if nobody came.
+    // Runs all blocks from launch.first on and returns how many threads took part. A kernel's first
+    // exception is rethrown, and blocks not yet begun are dropped. Threads that wait for the stream
+    // may take part if it `is_open` to them. If a helper `is_coming`, one worker fewer is woken,
+    // because both might share one processor. The worker is woken later if no helper came.
     unsigned run(const Launch &launch, const Stream &stream, bool is_open, bool is_coming);
 
-    // For a thread that waits for `owner`: takes part in its launch as long as goes_on(), which it
-    // asks between blocks. Whether it did anything.
+    // For a thread that waits for `owner`: runs blocks of its launch while goes_on(), called
+    // between blocks, is true. Returns whether it ran any.
     template <class GoesOn> bool help(const void *owner, GoesOn &&goes_on) {
         for (Slot &slot : slots_) {
             if (slot.owner.load(std::memory_order_relaxed) != owner) {
@@ -46,7 +46,7 @@ class Pool {
         return false;
     }
 
-    // For a thread that has nothing else to do: takes part in any launch. Whether it did anything.
+    // For an idle thread: runs blocks of any launch. Returns whether it ran any.
     bool help();
     bool wants_help() const { return seats_.load(std::memory_order_relaxed) > 0; }
 
@@ -73,11 +73,11 @@ class Pool {
 
         const Launch &launch;
         const Stream &stream;
-        const void *const owner; // whoever waits for it may take part
+        const void *const owner; // waiting threads may take part
         const unsigned seats;    // of helpers
         std::atomic<unsigned> helpers{0};
         std::atomic_flag failed = ATOMIC_FLAG_INIT;
-        std::exception_ptr failure; // written by whoever set `failed`
+        std::exception_ptr failure; // written by the thread that set `failed`
         alignas(64) std::atomic<uint64_t> next;
     };
 

@@ -55,7 +55,7 @@ bool Scheduler::take_back(Stream &stream) {
     return false;
 }
 
-// Sees to it that somebody takes the ready streams, unless all who may are at work.
+// Wakes or starts a runner for the ready streams, unless all runners are at work.
 void Scheduler::call_runner(std::unique_lock<std::mutex> guard) {
     if (ready_count_.load(std::memory_order_relaxed) <= spinning_ + called_) {
         return;
@@ -76,7 +76,7 @@ void Scheduler::call_runner(std::unique_lock<std::mutex> guard) {
     if (start_thread(run_forever, this, "uhal-runner")) {
         return;
     }
-    // No thread to be had: without any runner this one has to do the work.
+    // No thread can be started: without any runner, this thread has to do the work.
     guard.lock();
     --runners_;
     while (runners_ == 0) {

@@ -20,18 +20,18 @@ class Scheduler {
 
     // The caller owns the stream and gives it, with one reference, to the next free runner.
     void make_ready(Stream &stream);
-    // The same for a caller that goes on: the runner is to run on another processor.
+    // The same for a caller that continues: the runner should run on another processor.
     void make_ready_elsewhere(Stream &stream);
-    // Gives the stream back, if a runner is free and has not come for it: a scheduler may let one
-    // wait for a processor for milliseconds. When that is the caller's, the runner gets one turn, to
+    // Gives the stream back if no free runner has come for it yet: a woken runner may wait
+    // milliseconds for a processor. If that is the caller's processor, the runner gets one turn, to
     // leave it.
     bool take_back(Stream &stream);
-    // Whether a runner without a stream is awake. One that was called need not be: on a virtual
-    // machine it may be put on the caller's processor, whose turn lasts milliseconds.
+    // Whether a runner without a stream is awake. A called runner need not be awake: on a virtual
+    // machine it may wait milliseconds for the caller's processor.
     bool has_idle_runner() const { return spinning_.load(std::memory_order_relaxed) != 0; }
 
     // Whether a runner should leave its stream for another: at once for a higher priority, for an
-    // equal one when its turn is over.
+    // equal priority when its turn is over.
     bool wants(int priority, bool turn_over) const {
         if (turn_over) {
             return ready_count_.load(std::memory_order_relaxed) != 0;

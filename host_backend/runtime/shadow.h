@@ -1,5 +1,5 @@
-// What is remembered of each accessed word of memory while a checked launch runs: the last write and
-// two reads, with who made them.
+// The access record of each accessed memory word during a checked launch: the last write and two
+// reads, with the work-items that made them.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t parameter_alignment = 64;
 
 template <class Element> void fill_elements(void *destination, Element value, size_t count) {
-    // As bytes: the interface checks alignment, this must be right without it.
+    // Copies bytes: the interface checks alignment, but this must be right without the check.
     unsigned char *bytes = static_cast<unsigned char *>(destination);
     for (size_t index = 0; index < count; ++index) {
         memcpy(bytes + index * sizeof value, &value, sizeof value);
@@ -47,7 +47,7 @@ void Task::set(const Launch &asked) {
 void Task::set_again(const Launch &asked) {
     void *const *const pointers = launch.parameters;
     copy_values(*asked.function, pointers, asked.parameters);
-    // What is not written stays in the cache of the processor that runs it, too.
+    // Unchanged fields are not written, so they stay in the runner's cache, too.
     if (launch.function != asked.function || !launch.has_geometry_of(asked)) {
         launch = asked;
         launch.parameters = pointers;

@@ -26,7 +26,7 @@ static void leave(int status, void *data) {
 }
 #endif
 
-/* Devices are opened one at a time. After OpenCL's own: handlers run in the opposite order. */
+/* Devices are opened one at a time. Registered after OpenCL's own handler, it runs before it. */
 static void note_opened(uhal_cl_device *device) {
     const unsigned count = atomic_load(&opened_count);
     if (count == UHAL_CL_MOST_DEVICES)

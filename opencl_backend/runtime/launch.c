@@ -1,6 +1,6 @@
-/* Launches. OpenCL keeps arguments in the kernel object, so two threads cannot share one: a launch takes
- * an object of its own from those that are idle and gives it back. In it arguments stay from launch to
- * launch, and only those that differ are set anew.
+/* Launches. OpenCL keeps arguments in the kernel object, so two threads cannot share one: a launch
+ * borrows an idle kernel object. The object keeps its arguments, so a launch sets only those that
+ * changed.
  */
 #include "memory.h"
 #include "stream.h"
@@ -179,7 +179,7 @@ uhalClResult uhalClKernelDestroy(void *handle) {
 uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *handle) {
     function *owner = handle;
     instance *fresh;
-    /* One without arguments: the local memory of those would be counted, too. */
+    /* A kernel object without arguments: local memory of arguments would be counted, too. */
     int status = make(owner, &fresh);
     if (status != 0)
         return status;

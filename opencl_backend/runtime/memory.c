@@ -24,7 +24,7 @@ static int addressed_buffer(const uhal_cl_device *device, size_t bytes, uhal_cl_
         device->create_buffer(device->context, properties, CL_MEM_READ_WRITE, bytes, NULL, &status);
     if (status != 0)
         return status;
-    /* One for each device of the context, which has one. */
+    /* One entry for each device: the context has one device. */
     status = uhal_cl.cl.clGetMemObjectInfo(made->buffer, CL_MEM_DEVICE_ADDRESS_EXT, sizeof address,
                                            &address, NULL);
     if (status != 0)
@@ -102,7 +102,7 @@ uhalClResult uhalClMemFree(uint64_t address) {
     uhal_cl_memory freed;
     if (device == NULL || !uhal_ranges_remove(&device->memory, address, &freed))
         return CL_INVALID_VALUE;
-    /* Before the memory is given back: another may have the address at once. */
+    /* Before the memory is freed: its address may be allocated again at once. */
     atomic_fetch_add(&device->changes, 1);
     atomic_fetch_sub(&device->allocated, freed.place.bytes);
     atomic_fetch_sub(&uhal_cl.live[UHAL_CL_KIND_ALLOCATION], 1);

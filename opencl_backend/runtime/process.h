@@ -24,7 +24,7 @@ enum { UHAL_CL_MOST_DEVICES = 64 }; /* that the end of the process looks at */
 typedef struct uhal_cl_process {
     uhal_cl_functions cl;
     atomic_size_t live[UHAL_CL_KINDS];
-    uhal_ranges pinned; /* memory of the host's, of `uhal_cl_memory` */
+    uhal_ranges pinned; /* the host's memory, of `uhal_cl_memory` */
 } uhal_cl_process;
 
 extern uhal_cl_process uhal_cl;
@@ -36,7 +36,7 @@ typedef struct uhal_cl_memory {
     uhal_range place;
     struct uhal_cl_device *device;
     cl_mem buffer; /* where the device's addresses come from buffers */
-    bool native;   /* pinned memory: OpenCL's, which devices see, not the C library's */
+    bool native;   /* pinned memory is OpenCL's and visible to devices, not the C library's */
 } uhal_cl_memory;
 
 /* The device's own functions where its memory is an extension's, else OpenCL's. */
@@ -56,7 +56,7 @@ typedef struct uhal_cl_device {
     atomic_size_t allocated; /* bytes */
     /* Counts changes of the allocations: earlier pointer arguments of kernels are then stale. */
     atomic_uint_fast64_t changes;
-    /* Its first bytes are filled by events that tell times, where markers tell none; else empty. */
+    /* Timed events fill its first bytes, if markers have no timestamps; else empty. */
     uhal_cl_memory ticked;
     pthread_mutex_t lock; /* of the streams that are open */
     struct uhal_cl_stream *streams;

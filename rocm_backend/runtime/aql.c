@@ -50,7 +50,7 @@ static int failure_of(uhal_aql_writer *writer) {
     return atomic_load_explicit(&writer->failure, memory_order_acquire);
 }
 
-/* Answers other than 0 when there is nothing to wait for any more. */
+/* Returns a code other than 0 when the wait is pointless. */
 static int give_up(uhal_aql_writer *writer, patience *spent) {
     const int failure = failure_of(writer);
     if (failure != 0)
@@ -121,13 +121,13 @@ static int reserve(uhal_aql_writer *writer, unsigned char **slot) {
     return wait_for_room(writer, &room);
 }
 
-/* Makes a slot that was handed over the device's. One store: it may look at any time, and takes the
+/* Publishes a slot to the device. One store, because the device may look at any time and takes the
  * packet by these bytes. */
 static void start_packet(unsigned char *slot, uint32_t start) {
     atomic_store_explicit((_Atomic uint32_t *)(void *)slot, start, memory_order_release);
 }
 
-/* Hands a packet over whose first four bytes are not written yet. */
+/* Publishes a packet whose first four bytes are not written yet. */
 static void publish(uhal_aql_writer *writer, unsigned char *slot, uint32_t start) {
     writer->functions->hsa_queue_add_write_index_screlease(writer->queue, 1);
     start_packet(slot, start);
@@ -178,7 +178,7 @@ static int take_kernarg(uhal_aql_writer *writer, uint32_t bytes, unsigned char *
         int status = wait_for_piece(writer, following);
         if (status != 0)
             return status;
-        /* All launches with arguments in this piece are in front of the barrier. */
+        /* All launches with arguments in this piece precede the barrier. */
         const hsa_signal_t closed = writer->closed[writer->piece];
         writer->functions->hsa_signal_store_relaxed(closed, 1);
         status = write_barrier(writer, NULL, 0, closed);

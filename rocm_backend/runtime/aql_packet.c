@@ -1,4 +1,4 @@
-/* What a launch is in bytes: the arguments, with those the launcher fills in, and the packet. */
+/* The bytes of a launch: its arguments, including hidden arguments, and its packet. */
 #include "aql.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * A capture begins and ends on one stream. Another stream joins by waiting for an event recorded in
  * the capture. It is joined again when the first stream has waited for the last of its work. All
  * steps go into one list in the order of the calls. A wait comes after its record, so this order
- * keeps every other. A call that cannot be recorded invalidates the capture.
+ * respects every dependency. A call that cannot be recorded invalidates the capture.
  *
  * One lock serves all captures of the process; only calls on capturing streams and events take it.
  * Results are codes of runtime.h; the calling thread keeps the error text.
@@ -33,10 +33,10 @@ int uhal_hsa_capture_refuse(uhal_hsa_stream *stream, const char *what);
 int uhal_hsa_capture_record(uhal_hsa_stream *stream, uhal_hsa_point **point);
 void uhal_hsa_point_delete(uhal_hsa_point *point);
 
-/* The stream goes on behind an event that was recorded at `point`; NULL: outside of captures. */
+/* The stream continues behind an event that was recorded at `point`; NULL: outside of captures. */
 int uhal_hsa_capture_wait(uhal_hsa_stream *stream, const uhal_hsa_point *point);
 
-/* What a call answers that asks for the time or the end of an event with a point. */
+/* The result of a query for the time or completion of an event with a point. */
 int uhal_hsa_capture_no_time(void);
 
 /* The stream is being destroyed. */

@@ -12,7 +12,7 @@ int uhal_hsa_copy_wait(uhal_hsa_copy *copy) {
     return status;
 }
 
-/* Starts one; its signal is the copy's newest. */
+/* Starts a part; its signal is the copy's newest. */
 static hsa_status_t start(uhal_hsa_copy *copy, const uhal_hsa_part *part, int chained) {
     hsa_signal_t signal;
     hsa_signal_t awaited;
@@ -48,7 +48,7 @@ static int submit(uhal_hsa_stream *stream, uhal_hsa_copy *copy, const uhal_hsa_p
     for (uint32_t i = 0; i < count && status == 0; ++i)
         status = (int)start(copy, &parts[i], chained);
     if (status == 0) {
-        /* A chain is done when its last is. */
+        /* A chain is done when its last part is done. */
         const uint32_t first = chained ? copy->count - 1 : 0;
         status = uhal_hsa_queue_mark(queue, copy->signals + first, copy->count - first, &after);
     }
@@ -88,7 +88,7 @@ int uhal_hsa_copy_submit(uhal_hsa_stream *stream, const uhal_hsa_part *parts, ui
             *kept = copy;
         return 0;
     }
-    /* What a lost device still uses stays where it is. */
+    /* Memory that a lost device may still use is not freed. */
     if (status < UHAL_HSA_LOST)
         uhal_hsa_copy_free(copy);
     return status;

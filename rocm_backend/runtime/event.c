@@ -99,7 +99,7 @@ uhalHsaResult uhalHsaEventRecord(void *handle, void *into) {
             leave(event, NULL, point);
         return status;
     }
-    /* One that tells the time needs a packet of its own; any other the mark of the work before. */
+    /* A timed event needs a packet of its own; other events use the mark of the work before. */
     if (event->flags & UHAL_HSA_EVENT_DISABLE_TIMING)
         status = uhal_hsa_queue_cover(queue, atomic_load(&stream->upto), &mark);
     else

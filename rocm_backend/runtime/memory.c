@@ -22,7 +22,7 @@ hsa_status_t uhal_hsa_let_all_in(const void *start, uint64_t peers) {
         if (device != NULL && (peers & bit_of(device)) != 0)
             agents[count++] = device->agent;
     }
-    /* The list replaces the one before. */
+    /* The list replaces the previous list. */
     return count == 0 ? HSA_STATUS_SUCCESS
                       : uhal_hsa.hsa.hsa_amd_agents_allow_access(count, agents, NULL, start);
 }
@@ -44,7 +44,7 @@ uhalHsaResult uhalHsaMemAllowAccess(void *context, void *peer) {
     uhal_hsa_device *owner = peer;
     uhal_hsa_range range;
     uint64_t next = 0;
-    /* What is allocated from now on lets it in by itself. */
+    /* Later allocations give it access by themselves. */
     atomic_fetch_or(&owner->peers, bit_of(device));
     while (uhal_hsa_ranges_next(owner, &next, &range)) {
         const int status = (int)uhal_hsa_let_in(device, range.place.start);
@@ -71,7 +71,7 @@ uhalHsaResult uhalHsaMemGetDevice(uint64_t *agent, uint64_t address) {
 
 /* -- device memory ----------------------------------------------------------------------------- */
 
-/* Lets in whoever uses memory of the device, and notes it; undone by the caller when it fails. */
+/* Gives every user of the device's memory access, and notes it; the caller undoes a failure. */
 static hsa_status_t settle(uhal_hsa_device *device, void *pointer, size_t bytes) {
     const uint64_t peers = atomic_load(&device->peers);
     const uhal_hsa_range range = {

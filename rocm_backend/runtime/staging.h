@@ -23,7 +23,7 @@ hsa_status_t uhal_hsa_piece_take(uhal_hsa_device *device, size_t bytes, uhal_hsa
 /* Gives it back. No copy uses it any more. */
 void uhal_hsa_piece_give(uhal_hsa_device *device, uhal_hsa_piece *piece);
 
-/* Frees those that nobody has. */
+/* Frees the pieces that are not in use. */
 void uhal_hsa_staging_drop(uhal_hsa_device *device);
 
 #endif

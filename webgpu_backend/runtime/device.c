@@ -39,7 +39,7 @@ static void on_lost(const WGPUDevice *native, uint32_t reason, WGPUStringView me
     atomic_store(&device->is_lost, true);
 }
 
-/* Where the device tells times; without a set of queries events have none. */
+/* For a device with timestamps; without a query set, events have no times. */
 static void open_times(uhal_wg_device *device) {
     const WGPUQuerySetDescriptor set = {.type = WGPUQueryType_Timestamp,
                                         .count = UHAL_WG_TIMED_EVENTS};

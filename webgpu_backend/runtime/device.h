@@ -57,7 +57,7 @@ typedef struct uhal_wg_stream {
     atomic_uint_fast64_t last; /* the batch of its newest command */
 } uhal_wg_stream;
 
-/* DEVICE_LOST with its words where the device is lost, else 0. */
+/* DEVICE_LOST with its message if the device is lost, else 0. */
 int uhal_wg_check_lost(uhal_wg_device *device);
 
 /* -- with the lock held ------------------------------------------------------------------------ */

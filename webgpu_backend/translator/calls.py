@@ -1,5 +1,5 @@
-"""Puts the functions that a kernel calls in the place of the calls: pointers among their parameters
-then have the roots of those that are passed.
+"""Inlines the functions that a kernel calls. Their pointer parameters then have the roots of the
+passed pointers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMING: Mapping[int, Iterable[int]] = {
     256: (1,),
     257: (1,),
 }
-"""Indices of the words that are identifiers, for instructions with other words, too."""
+"""Indices of the identifier words, for instructions that also have other words."""
 
 
 class Instruction(NamedTuple):
@@ -50,7 +50,7 @@ class Inliner:
     """Reads functions without calls."""
 
     def __init__(self, module: SpirvModule, most: int) -> None:
-        """`most` instructions are read at all."""
+        """Read at most `most` instructions."""
         self._module = module
         self._next = module.bound
         self._left = most
