@@ -1,4 +1,4 @@
-// NVRTC: adds to each cubin the PTX that NVRTC made on the way.
+// NVRTC: adds to each cubin the PTX that NVRTC made first.
 #include <cstring>
 #include <map>
 #include <vector>

@@ -1,5 +1,5 @@
-// What every entry point does before its own work: is the driver initialized, is this thread
-// allowed to call, must this call fail on purpose, is there a context, is the device lost.
+// Checks of every entry point before its own work: the driver is initialized, this thread may call,
+// no test wants the call to fail, there is a context, and the device is not lost.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class Call {
 
     Call(const char *name, Need need);
 
-    // CUDA_SUCCESS when the entry point may go on.
+    // CUDA_SUCCESS when the entry point may continue.
     CUresult refusal() const { return refusal_; }
 
     // The sticky error of the context's device, CUDA_SUCCESS while it has none.

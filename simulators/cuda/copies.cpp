@@ -1,7 +1,7 @@
 // Copies.
 //
-// Pageable sources are read during the call, as the manual promises, and everything else when the
-// stream gets there: memory that is changed or freed too early shows.
+// Pageable sources are read during the call, as the manual promises, and all other memory when the
+// stream reaches the copy. Memory that is changed or freed too early thus shows.
 #include "copies.h"
 #include "copy_work.h"
 

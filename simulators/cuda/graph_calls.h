@@ -1,4 +1,4 @@
-// What the entry points for graphs, their nodes and user objects share.
+// Functions shared by the entry points for graphs, their nodes and user objects.
 #pragma once
 
 #include "operations.h"
@@ -48,7 +48,7 @@ CUresult with_exec_step(const char *name, CUgraphExec handle, CUgraphNode node, 
     });
 }
 
-// Which steps the handles of nodes of this graph name; false when one names none.
+// Finds the steps of this graph's node handles; false when a handle names no step.
 bool find_steps(Driver &driver, const std::shared_ptr<Graph> &graph, const CUgraphNode *nodes,
                 size_t count, std::vector<size_t> &found);
 
@@ -58,11 +58,11 @@ CUresult check_edges(const CUgraphEdgeData *edges, size_t count);
 CUresult add_step(Call &call, const std::shared_ptr<Graph> &graph, CUgraphNode *handle,
                   const CUgraphNode *dependencies, size_t count, Operation operation);
 
-// A copy that shares nothing with the graph but kernels' modules and events. Its nodes have no
-// handles yet, and neither has it.
+// A copy that shares only kernels' modules and events with the graph. The copy and its nodes have
+// no handles yet.
 std::shared_ptr<Graph> copy_of(const std::shared_ptr<Graph> &graph);
 
-// Whether they are of the same types in the same order, down into the graphs they embed.
+// Whether both have the same types of nodes in the same order, embedded graphs included.
 bool same_shape(const std::vector<GraphStep> &left, const std::vector<GraphStep> &right);
 
 // Gives handles to a graph that nodes embed, and to all in it.
@@ -77,7 +77,7 @@ unsigned next_graph_id();
 // Drops references and returns the objects to destroy, which must happen without the lock.
 std::vector<std::shared_ptr<UserObject>> drop(Driver &driver, const UserReferences &references);
 
-// Gives up the lock and destroys them; the call may do nothing after it.
+// Releases the lock and destroys the objects; the call must end after it.
 void destroy_unlocked(Call &call, const std::vector<std::shared_ptr<UserObject>> &dead);
 
 } // namespace cuda_sim

@@ -64,8 +64,8 @@ bool hidden(const std::string &symbol) {
     return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
 }
 
-// The newest form that is not newer than `version`; `known` tells an old version from a wrong name.
-// No older form replaces a hidden one.
+// The newest form up to `version`. `known` is set if the name exists in any version. A hidden form
+// counts as a wrong name, even if there is an older form.
 const EntryPoint *find(const char *name, unsigned version, bool &known) {
     const EntryPoint *found = nullptr;
     known = false;

@@ -1,4 +1,4 @@
-// What the simulated devices are: limits of real ones, by compute capability.
+// Properties of the simulated devices: limits of real ones, by compute capability.
 #pragma once
 
 #include <cstdint>

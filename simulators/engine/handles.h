@@ -1,5 +1,5 @@
-// Tables from handles to objects. A handle is never used twice, so one that outlived its object is
-// refused instead of meaning something else.
+// Tables from handles to objects. A handle is never reused, so a stale handle is refused instead of
+// naming another object.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ template <class Handle, class Object> class Handles {
     const std::map<uint64_t, std::shared_ptr<Object>> &all() const { return objects_; }
 
   private:
-    // Handles are at least as aligned as the structs they pretend to point at.
+    // Handles have at least the alignment of the structs that real handles point to.
     static constexpr uint64_t step = 64;
 
     uint64_t next_;

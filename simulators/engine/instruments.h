@@ -1,5 +1,5 @@
-// What tests see and steer beyond the vendor's interface: counts of live objects, calls made to
-// fail, and the words behind the last refusal.
+// Controls for tests beyond the vendor's interface: counts of live objects, calls made to fail,
+// and the text of the last refusal.
 #pragma once
 
 #include <map>

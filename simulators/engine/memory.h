@@ -21,7 +21,7 @@
 namespace sim {
 
 enum class AllocationState {
-    reserved, // has an address, but no memory until its stream gets there
+    reserved, // has an address, but no memory until its stream allocates it
     live,
     leaving, // a release is queued: no new work may use it
 };

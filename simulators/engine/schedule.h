@@ -1,4 +1,4 @@
-// When queued work runs. Hardware guarantees only explicit order. Each schedule is a legal order,
+// Decides when queued work runs. Hardware guarantees only explicit order. Every schedule is legal,
 // and the orders that are rare on real hardware find missing synchronization.
 #pragma once
 
@@ -21,7 +21,7 @@ class Schedule {
 
     Kind kind() const { return kind_; }
 
-    // How many tasks of randomly chosen queues become due when one more is submitted.
+    // Number of tasks in randomly chosen queues that become due when a task is submitted.
     unsigned due_on_submit();
 
     // Chooses the next of `count` items, which are listed oldest first.

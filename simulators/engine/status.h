@@ -1,4 +1,4 @@
-// What can come of a piece of simulated work. Each driver look-alike maps these to its own codes.
+// Outcomes of a piece of simulated work. Each simulated driver maps them to its own codes.
 #pragma once
 
 namespace sim {

@@ -1,5 +1,5 @@
-// What every entry point does before its own work: is this process allowed to call, is the runtime
-// initialized, must this call fail on purpose.
+// Checks of every entry point before its own work: this process may call, the runtime is
+// initialized, and no test wants the call to fail.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ class Call {
   public:
     explicit Call(const char *name);
 
-    // HSA_STATUS_SUCCESS when the entry point may go on.
+    // HSA_STATUS_SUCCESS when the entry point may continue.
     hsa_status_t refusal() const { return refusal_; }
 
     Runtime &runtime;

@@ -1,5 +1,5 @@
-// Tables from handles to objects. A handle is never used twice, so one that outlived its object is
-// refused instead of meaning something else.
+// Tables from handles to objects. A handle is never reused, so a stale handle is refused instead of
+// naming another object.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ template <class Object> class Handles {
     size_t size() const { return objects_.size(); }
 
   private:
-    // Handles are as aligned as the structs that a real runtime's point at.
+    // Handles have the alignment of the structs that a real runtime's handles point to.
     static constexpr uint64_t step = 64;
 
     uint64_t next_;

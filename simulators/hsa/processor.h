@@ -48,7 +48,7 @@ class Processor {
     void poll(Signal &signal);
     void poll(Queue &queue);
 
-    // Stops a queue for good and tells its program why.
+    // Stops a queue permanently and reports the reason to its program.
     void fail(const std::shared_ptr<Queue> &queue, hsa_status_t status, const std::string &reason);
 
     // Drops a queue and its pending packets; waits for the running packet.

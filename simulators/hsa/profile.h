@@ -1,4 +1,4 @@
-// What the simulated GPUs are: facts of real ones, by processor.
+// Properties of the simulated GPUs: those of real GPUs, by processor.
 #pragma once
 
 #include <cstdint>

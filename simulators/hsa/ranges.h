@@ -18,7 +18,7 @@ struct Range {
 
     Kind kind;
     uint64_t address; // as devices know it
-    uint64_t bytes;   // as asked for
+    uint64_t bytes;   // as requested
     uint64_t program; // the program's address; 0 where it has none
     Agent *owner;
     uint32_t flags;
@@ -52,7 +52,7 @@ class Ranges {
     // True for device addresses, whether there is memory or not: the program cannot use them.
     bool device_only(uint64_t address) const;
 
-    // Where this process finds memory of a range.
+    // Address of a range's memory in this process.
     void *view(const Range &range, uint64_t address) const;
 
     size_t allocations() const { return ranges_.size() - locked_.size() - variables_; }

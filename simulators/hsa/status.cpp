@@ -5,7 +5,7 @@
 
 using namespace hsa_sim;
 
-// How often the thread that plays the devices has woken.
+// Number of times the thread that plays the devices has woken.
 extern "C" __attribute__((visibility("default"))) uint64_t uhal_sim_wakes();
 
 namespace {

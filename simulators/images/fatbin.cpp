@@ -9,7 +9,7 @@ namespace sim {
 namespace {
 
 constexpr uint32_t magic = 0xBA55ED50;
-// Hostile sizes are refused before memory is asked for.
+// Hostile sizes are refused before memory is allocated.
 constexpr uint64_t largest_member = uint64_t{256} << 20;
 
 struct ContainerHeader {

@@ -293,7 +293,7 @@ class Reader {
         return told.is_number(most);
     }
 
-    // What the file has for an address.
+    // Returns the file's bytes at an address.
     Bytes at_address(uint64_t address, uint64_t bytes) const {
         for (const Elf64_Phdr &segment : segments_) {
             const uint64_t offset = address - segment.p_vaddr;

@@ -20,7 +20,7 @@ struct ImageEntry {
 struct ImageVariable {
     std::string name;
     uint64_t bytes;
-    bool initialized; // with something other than zeros
+    bool initialized; // with values other than zero
 };
 
 struct Image {

@@ -6,7 +6,7 @@ namespace sim {
 
 namespace {
 
-constexpr uint64_t escape = 15; // a length of 15 or more goes on in further bytes
+constexpr uint64_t escape = 15; // a length of 15 or more continues in further bytes
 constexpr uint64_t shortest_match = 4;
 
 bool read_length(const Bytes &block, uint64_t &at, uint64_t &length) {

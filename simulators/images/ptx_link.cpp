@@ -33,7 +33,7 @@ bool in_word(char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$';
 }
 
-// Goes over a text and tells words, strings, comments and single characters apart.
+// Splits a text into words, strings, comments and single characters.
 class Scanner {
   public:
     explicit Scanner(std::string_view text) : text_(text) {}

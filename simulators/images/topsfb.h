@@ -15,7 +15,7 @@ struct GcuEntry {
 };
 
 struct GcuImage {
-    std::string target; // gcu300; empty when it does not tell
+    std::string target; // gcu300; empty when the file has no target
     std::vector<GcuEntry> entries;
     std::vector<ImageVariable> variables;
 };

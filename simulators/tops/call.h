@@ -1,5 +1,5 @@
-// What every entry point does before its own work: is this thread allowed to call, must this call
-// fail on purpose, which device is current, is it lost.
+// Checks of every entry point before its own work: this thread may call, no test wants the call to
+// fail, and the current device is not lost.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class Call {
 
     Call(const char *name, Need need);
 
-    // topsSuccess when the entry point may go on.
+    // topsSuccess when the entry point may continue.
     topsError_t refusal() const { return refusal_; }
 
     // The error of the current device, topsSuccess while it has none. The readings decide whether

@@ -1,7 +1,7 @@
-// What a pointer is: memory of the current device, page-locked host memory, or the program's own.
+// Kinds of pointers: memory of the current device, page-locked host memory, or the program's own.
 //
-// topsMalloc gives out handles. What kernels work with is the device's own address, which launches
-// pass instead of handles.
+// topsMalloc returns handles. Kernels work with the device's own addresses, which launches pass
+// instead of handles.
 #pragma once
 
 #include "call.h"

@@ -1,4 +1,4 @@
-// What the simulated devices are. Numbers without public evidence are marked where they stand.
+// Properties of the simulated devices. Numbers without public evidence are marked where they stand.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ struct Readings {
     bool properties_grew_in_the_middle = false;
     // Whether topsDeviceProp_t has the SIPs of a cluster: the header says 0, Ubridge read 12.
     bool properties_tell_sips = true;
-    // Whether kernelParams works; the published header calls it unimplemented.
+    // kernelParams works; the published header calls it unimplemented.
     bool takes_kernel_parameters = true;
     // Whether a pointer is a handle that launches convert, or the device's own address.
     bool pointers_are_handles = true;

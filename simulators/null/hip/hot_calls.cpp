@@ -1,5 +1,5 @@
-// What a program needs of libamdhip64 to launch kernels, by a device that does nothing: launches
-// are counted and their arguments added up. Handles stand for nothing.
+// The functions of libamdhip64 that launch kernels, for a device that does nothing: launches are
+// counted and their arguments added up. Handles have no objects.
 #include "hip.h"
 
 #include "../counting.h"

@@ -7,7 +7,7 @@ namespace {
 enum : u64 { transposed = 1, broadcast = 2, narrowed = 4 };
 constexpr u64 most_axes = 5;
 
-/* How far the operand's element moves with each axis of the result. */
+/* Distance between the operand's elements along each axis of the result. */
 struct Walk {
     u64 axes;
     u64 shape[most_axes];

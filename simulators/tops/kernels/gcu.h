@@ -1,4 +1,4 @@
-/* What the host builds of Ubridge's entries share: how a GCU kernel divides its work.
+/* Shared by the host builds of Ubridge's entries: the way a GCU kernel divides its work.
  *
  * A thread is a SIP, and a kernel is written for the SIPs of the whole launch: each takes one piece
  * of the elements, with any geometry. The entries here take the arguments of the real ones in their
