@@ -121,7 +121,7 @@ Seed: TypeAlias = int | Generator | None
 
 
 def philox(counters: tuple[Any, Any, Any, Any], key: int) -> npt.NDArray[np.uint32]:
-    """Return the four words of each counter, given as its words, the lowest first, in u64."""
+    """Return four random words per counter; counters are lists of u64 words, lowest first."""
     x0, x1, x2, x3 = (np.asarray(word, np.uint64) for word in counters)
     low, high = key & 0xFFFFFFFF, key >> 32
     for _ in range(_ROUNDS):

@@ -1,7 +1,7 @@
-"""`Recipe`: which format each matrix of a model is brought to, by the names that everyone writes.
+"""`Recipe`: the quantized format of each matrix of a model, by llama.cpp's names.
 
 A name is a format of `ENCODED`, or one of llama.cpp's mixtures such as `Q4_K_M`, in any case. Rows
-that are no whole blocks get what llama.cpp falls back to (`llama-quant.cpp`).
+that are no whole number of blocks get llama.cpp's fallback (`llama-quant.cpp`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Recipe:
 
     @property
     def file_type(self) -> int | None:
-        """Name in GGUF files; none for formats without weights."""
+        """Name in GGUF files; empty for formats without weights."""
         return _FILE_TYPES.get(self.name)
 
     def format_of(self, role: str, layer: int, layers: int, columns: int) -> BlockFormat | None:
@@ -76,7 +76,7 @@ class Recipe:
         return FORMATS["q5_K"] if self.name == "Q4_K_S" and layer < early else self.usual
 
     def summary(self, counts: Mapping[BlockFormat | None, int]) -> str:
-        """Return a line that counts the matrices of other formats; empty for none."""
+        """Return a line that counts matrices of other formats; empty if there are none."""
         kept = Counter(counts)
         whole = {self.usual, *((FORMATS["q6_K"], FORMATS["q5_K"]) if self.name in MIXTURES else ())}
         parts = [
@@ -95,7 +95,7 @@ class Recipe:
 
 
 def recipe_of(name: str | BlockFormat) -> Recipe:
-    """Return the recipe of a name. `ArgumentValueError` lists the names there are."""
+    """Return the recipe of a name. `ArgumentValueError` lists the known names."""
     if isinstance(name, str) and name.upper() in MIXTURES:
         return Recipe(name.upper(), FORMATS[MIXTURES[name.upper()]])
     try:

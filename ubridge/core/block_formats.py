@@ -21,7 +21,7 @@ class BlockFormat:
 
     name: str
     ggml_type: int
-    """The number files have for it (`enum ggml_type` of ggml.h)."""
+    """Its number in files (`enum ggml_type` of ggml.h)."""
     elements: int
     """Elements of a block. Rows hold whole blocks."""
     block_bytes: int
@@ -41,7 +41,7 @@ class BlockFormat:
 
     @property
     def activations(self) -> int:
-        """Elements that share a scale in vectors of 8 bits that it is multiplied by."""
+        """Elements that share a scale in the 8-bit vectors for its products."""
         return 256 if self.elements % 256 == 0 else 32
 
 
@@ -81,7 +81,7 @@ _BY_LOWER = {name.lower(): format for name, format in FORMATS.items()}
 
 
 def activation_bytes(columns: int) -> int:
-    """Return the bytes of a vector of 8 bits: enough on every backend (kernels/activations.h)."""
+    """Return the bytes of an 8-bit vector, enough on every backend (kernels/activations.h)."""
     return -(-columns // 64) * 80
 
 

@@ -61,8 +61,8 @@ def axis_of(name: str, layout: Layout, axis: int) -> int:
 def axes_of(name: str, layout: Layout, axis: int | Iterable[int] | None) -> tuple[int, ...]:
     """Return one axis or several, counted from the front; for None all of them.
 
-    Raises `ArgumentTypeError` for values that are no ints, and `ArgumentValueError` for an axis
-    that does not exist or stands twice.
+    Raises `ArgumentTypeError` for values other than ints, and `ArgumentValueError` for a missing or
+    repeated axis.
     """
     if axis is None:
         return tuple(range(layout.rank))
@@ -89,13 +89,13 @@ def whole_number(name: str, given: Any, least: int = 0) -> int:
 
 
 def require_number(name: str, given: Any) -> None:
-    """Refuse values other than Python's and numpy's numbers: `ArgumentTypeError`."""
+    """Raise `ArgumentTypeError` for values other than Python's and numpy's numbers."""
     if not isinstance(given, (int, float, np.integer, np.floating, np.bool_)):
         raise ArgumentTypeError(f"{name}: expected a number, got {type(given).__name__}")
 
 
 def require_indices_of_u32(name: str, length: int) -> None:
-    """Refuse an axis whose indices u32 does not hold: `ArgumentValueError`."""
+    """Raise `ArgumentValueError` for an axis whose indices do not fit u32."""
     if length > 1 << 32:
         raise ArgumentValueError(
             f"{name}: expected at most 2**32 elements along the axis, whose indices are u32, got "

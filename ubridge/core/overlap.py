@@ -13,15 +13,15 @@ class Span(NamedTuple):
     """The memory of a tensor."""
 
     address: int
-    """Address of the first element, in bytes; only compared."""
+    """Address of the first element, in bytes; never dereferenced."""
     layout: Layout
     """Layout, relative to the first element."""
     itemsize: int
 
     def may_share(self, other: Span) -> bool:
-        """Return whether both may have a byte in common.
-
-        False is certain. True may be wrong for strided layouts, but not for parts of the same rows.
+        """Return whether both may have a byte in common. False is always exact.
+        True may be wrong for strided layouts, but not for parts of the same
+        rows.
         """
         here, there = self.address, other.address
         if not self.nbytes or not other.nbytes:
@@ -64,7 +64,7 @@ def _width(span: Span, pitch: int) -> int:
 def conflict(op: Op, result: Span, operands: Sequence[Span]) -> int | None:
     """Return the first operand with forbidden overlap with the result, if any.
 
-    A result may lie over an operand only where the operation allows it and both have one address,
+    A result may overlap an operand only if the operation allows it and both have the same address,
     layout and item size.
     """
     for number, one in enumerate(operands):
@@ -77,7 +77,7 @@ def conflict(op: Op, result: Span, operands: Sequence[Span]) -> int | None:
 
 
 def _lie_alike(one: Layout, other: Layout) -> bool:
-    """Return whether elements of two layouts lie alike: axes of one element have no distance."""
+    """Return whether two layouts place elements alike; strides of one-element axes are ignored."""
     return one.words == other.words or (
         one.shape == other.shape
         and all(

@@ -76,7 +76,7 @@ class Prepared(NamedTuple):
 
 
 def part_of(given: Any, passed: Passed) -> Any:
-    """Return the part of a buffer that a step takes, or the whole buffer."""
+    """Return the part of a buffer that a step uses, or the whole buffer."""
     if passed.size < 0:
         return given
     nbytes = passed.size * passed.dtype.itemsize

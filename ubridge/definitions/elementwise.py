@@ -36,7 +36,7 @@ def _erf(x: Array) -> Array:
 
 
 def _erfinv(x: Array) -> Array:
-    # Newton's method from a normal quantile, on erf or erfc, whichever does not cancel.
+    # Newton's method from a normal quantile, on erf or erfc to avoid cancellation.
     def inverse(x: float) -> float:
         if not x < 1:
             return math.inf if x == 1 else math.nan
@@ -46,7 +46,7 @@ def _erfinv(x: Array) -> Array:
             y -= error * math.sqrt(math.pi) / 2 * math.exp(y * y)
         return y
 
-    from statistics import NormalDist  # it takes long to import
+    from statistics import NormalDist  # slow to import
 
     return np.copysign(np.vectorize(inverse, otypes=[np.float64])(np.abs(x)), x)
 
@@ -142,7 +142,7 @@ ELU = define(
     "x above 0, parameter times (e to the x - 1) below",
     lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x)),
 )
-# np.power takes a square root where the exponent is 0.5: of -inf it says NaN, powf +inf
+# for the exponent 0.5 np.power uses a square root: -inf gives NaN, but +inf with powf
 POWER = define("power", WITH_NUMBER, "upowf", FLOATS, "x to the parameter", np.float_power)
 AFFINE = define(
     "affine",

@@ -1,4 +1,4 @@
-"""Products of matrices, dense and of blocks."""
+"""Products of dense and quantized matrices."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _elements(question: Question) -> Shape:
 
 
 def _rows(question: Question, fits: bool, axes: int) -> int:
-    """Rows of the weight, from the result's shape; refuse operands that do not fit."""
+    """Rows of the weight, from the result's shape; refuse operands of other shapes."""
     fits = fits and len(question.shape) == axes
     require(fits, f"{question.op.name}: expected vectors that fit the weight, got {question!r}")
     return question.shape[-1]
@@ -97,7 +97,7 @@ def _format(question: Question) -> BlockFormat:
 
 
 def _require_blocks(question: Question, rows: int, columns: int) -> None:
-    """Refuse a weight of other rows and columns, or in words that its kernels do not read."""
+    """Refuse a weight of other rows and columns, or in words that its kernels cannot read."""
     format, (dtype, weight) = _format(question), question.operands[0]
     require(
         dtype is format.word

@@ -12,7 +12,7 @@ from ubridge.core.question import Question
 
 
 def _convolved(question: Question, axes: int) -> Shape:
-    """Return the result's shape; refuse channels and windows that do not fit."""
+    """Return the result's shape; refuse inconsistent channels and windows."""
     name, (x, kernel) = question.op.name, shapes(question)
     window = _window(question)
     groups = window.pop("groups")
@@ -63,7 +63,7 @@ def _require_axes(name: str, operand: str, shape: Shape, axes: int) -> None:
 
 
 def _window(question: Question) -> dict[str, int]:
-    """The attributes; refuse values that no kernel can count with."""
+    """Return the attributes; refuse values that kernels cannot represent."""
     window = dict(question.attributes)
     require_counts(question.op.name, *window.values())
     for name in ("stride", "dilation", "groups"):

@@ -1,7 +1,7 @@
 """A prepared operation on one device: kernels found, layouts uploaded, one call to enqueue it.
 
-An operation of launches alone is a compiled `uhal.LaunchSequence`. One that also waits, copies by
-the runtime or calls a library is run here, step by step.
+An operation of launches alone is a compiled `uhal.LaunchSequence`. An operation that also waits,
+copies by the runtime or calls a library runs here, step by step.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ Enqueue = Callable[..., Any]
 
 _SCRATCH = -2
 _PART = "a part of an operation"
-"""Subject of sequences that the recorder skips: it sees the whole operation."""
+"""Subject of sequences that the recorder skips, as it records the whole operation."""
 
 
 class Ready(NamedTuple):
-    """An operation that can be enqueued on its device as often as wanted."""
+    """An operation that can be enqueued on its device any number of times."""
 
     prepared: Prepared
     launch: Enqueue
 
 
 class RecordedWork(NamedTuple):
-    """Work of a program that a trace recorded: how it is enqueued again."""
+    """A program's work, recorded by a trace, that can be enqueued again."""
 
     launch: Enqueue
     launches: int
 
     def ready(self, question: Question) -> Ready:
-        """Return it as an operation that is ready; kernels may get all of its memory."""
+        """Return it as a ready operation whose kernels may use all of its memory."""
         given = {str(index): Passed.operand(index) for index in range(len(question.operands))}
         step = Launch("", question.op.name, 1, 1, 0, {**given, "out": Passed.result()})
         prepared = Prepared(question, (step,) * self.launches, 0, False, "")
@@ -79,9 +79,9 @@ def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Re
 
 
 def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[Any, list[object]]:
-    """The function with its geometry, and its arguments in the order it has them.
-
-    With `room` the sequence does not allocate scratch: it is the operand of that index.
+    """Return the function with its geometry, and the arguments in its order. With
+    `room` the sequence does not allocate scratch: the operand of that index is the
+    scratch.
     """
     function = at.get_or_load_func(step.entry, step.module)
     bound = function[step.grid, step.block, step.shared]
@@ -91,9 +91,9 @@ def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[An
 
 
 def parameter_names(function: Function, step: Launch) -> Sequence[str]:
-    """Return the kernel's parameters in its order; they must be those that are given.
-
-    Raises `InvalidImageError` for a kernel that takes others, and for one whose image does not name
+    """Return the kernel's parameters in its order; they
+    must be the given ones. Raises `InvalidImageError` for
+    other parameters, and for an image that does not name
     them.
     """
     signature = function.signature
@@ -118,7 +118,7 @@ def _argument(at: DeviceKernels, source: Source, room: int | None) -> object:
 
 
 class _InTurn:
-    """Launches, and the host's work between them."""
+    """Launches, and work of the host between them."""
 
     __slots__ = ("_at", "_operands", "_prepared", "_stages", "_tally")
 
@@ -172,7 +172,7 @@ class _InTurn:
     def _run_named(
         self, stage: Work, stream: StreamLike | None, out: DeviceBuffer, memory: list[Any]
     ) -> None:
-        """Run it as a piece of work that a profile names and times."""
+        """Run it as one piece of work, named and timed by a profile."""
         taken = self._prepared.taken_by
         name = f"{self._prepared.question.op.name}{f' by {taken}' if taken else ''}"
         nbytes = sum(one.nbytes for one in memory if isinstance(one, DeviceBuffer))

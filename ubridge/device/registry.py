@@ -1,4 +1,4 @@
-"""The registry of backends' parts for ubridge: lowerings, and places of images.
+"""The registry of backends for ubridge: their lowerings and the places of their images.
 
 The table `OURS` names the modules of our backends; each is imported when a device of it is first
 used. Another distribution names its `BackendKernels` under the entry-point group
@@ -30,7 +30,7 @@ class Image(NamedTuple):
     path: Path
     """A file in the format of `Backend.module_load`; beside it may lie a sidecar, `<path>.sig`."""
     chosen: Chosen | None = None
-    """Why this one was chosen, if there were several; else the backend says which one it took."""
+    """Reason for the choice among several images; `None` if the backend reports it."""
 
 
 class Images(Protocol):
@@ -50,7 +50,7 @@ class Images(Protocol):
 
 
 def _none(executor: object) -> Sequence[MatmulKernel]:
-    """Return nothing: all products go to `tiled`."""
+    """Return no kernels: all products go to `tiled`."""
     return ()
 
 
@@ -69,9 +69,9 @@ class BackendKernels:
     images: Images
     """Finder of the modules' images."""
     products: Callable[..., Sequence[MatmulKernel]] = _none
-    """Called with the `DeviceExecutor`; returns kernels of matrix products before `tiled`.
-
-    The lowering of `CANDLE` asks them, in this order; each is a `ProductKernel`.
+    """Called with the `DeviceExecutor`; returns the `ProductKernel`s
+    that precede `tiled`. The lowering of `CANDLE` tries them in this
+    order.
     """
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ OURS = {
     "webgpu": "ubridge.prepare.backends:OPENCL",
     "tops": "ubridge.prepare.gcu.backend:TOPS",
 }
-"""Backend to its `BackendKernels`, as module and name."""
+"""Name of a backend to the module and name of its `BackendKernels`."""
 
 _loaded: dict[str, BackendKernels] = {}
 
@@ -116,7 +116,7 @@ def kernels_of(backend: str) -> BackendKernels:
 
 
 def _installed(backend: str) -> BackendKernels:
-    # Importing it takes longer than importing uhal.
+    # Imported late, since it takes longer than importing uhal.
     from importlib.metadata import entry_points
 
     named = {one.value: one for one in entry_points(group=GROUP, name=backend)}

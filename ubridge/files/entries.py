@@ -11,7 +11,7 @@ from ubridge.files.mapped import MappedFile
 from uhal import DType
 
 ElementType: TypeAlias = DType | BlockFormat | str
-"""An element type, a format of blocks, or the name of one that ubridge does not have."""
+"""An element type, a format of blocks, or the name of an unsupported type."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class TensorEntry:
     name: str
     kind: ElementType
     shape: tuple[int, ...]
-    """Outermost axis first, as numpy has it."""
+    """Outermost axis first, as in numpy."""
     file: MappedFile
     start: int
-    """Byte of the file at which it begins."""
+    """Offset in the file, in bytes."""
     nbytes: int
 
     @property
@@ -39,7 +39,7 @@ class TensorEntry:
 
 
 def bytes_of(kind: DType | BlockFormat, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a tensor; `ArgumentValueError` when rows are no whole blocks."""
+    """Return the bytes of a tensor; `ArgumentValueError` for rows with a part of a block."""
     if isinstance(kind, DType):
         return prod(shape) * kind.itemsize
     columns = shape[-1] if shape else 1

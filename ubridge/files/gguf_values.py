@@ -82,7 +82,7 @@ class Reader:
             elif inner != ARRAY:
                 raise self._no_kind(inner, what)
             else:
-                # Each takes at least 12 bytes, so a wrong count soon reaches the end of the file.
+                # Inner arrays take at least 12 bytes, so a wrong count soon ends at the file's end.
                 for _ in range(count):
                     self.skip_value(inner, what, depth + 1)
         elif kind == ARRAY:

@@ -1,4 +1,4 @@
-"""Builds a graph: nodes are added one by one, and checked as soon as their inputs are there."""
+"""Builds a graph: nodes are added one by one, and checked as soon as their inputs exist."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GraphBuilder:
         self._order: list[int] | None = None
         self._names: dict[str, int] = {}
         self.is_recorded = False
-        """Whether its order is a trace's, in which no node reads an overwritten value."""
+        """Whether the order is that of a trace, in which no node reads an overwritten value."""
 
     # -- building --------------------------------------------------------------------------------
 
@@ -92,8 +92,8 @@ class GraphBuilder:
     ) -> int:
         """Add an operation and return its node.
 
-        The result of `shape` goes to `out`, or to memory the graph plans when that is `None`. An
-        operation that changes its first input in place (scatter, index_add, fill) takes no other
+        The result of `shape` goes to `out`, or to memory planned by the graph if `out` is `None`.
+        An operation that changes its first input in place (scatter, index_add, fill) takes no other
         `out`. Inputs may be nodes that are yet to be added; shapes and dtypes are checked as soon
         as all exist. Raises the operation's errors for tensors, with the node named, and
         `ArgumentValueError` when the result has another shape.
@@ -130,7 +130,7 @@ class GraphBuilder:
 
         The node is a tensor of one element.
 
-        `value` is used when a run gives none. A given number must lie in `low` to `high`, both
+        `value` is the default of each run. A given number must lie in `low` to `high`, both
         included; by default in the range of the dtype.
         """
         self._require_free(name)
@@ -138,7 +138,7 @@ class GraphBuilder:
             if bound is not None:
                 require_number(f"add_scalar, {role}", bound)
         element = as_dtype(dtype)
-        # The range of floats has no ends.
+        # Floats have no bounds.
         least = -math.inf if element.min is None else element.min
         most = math.inf if element.max is None else element.max
         slot = ScalarSlot(
@@ -201,7 +201,7 @@ class GraphBuilder:
     def name(self, tensor: DeviceTensor, name: str) -> DeviceTensor:
         """Name a leaf or a result within the block that traces it.
 
-        The contents of a leaf with a name can be given anew for each run. Returns the tensor.
+        A leaf with a name can get new contents for each run. Returns the tensor.
         """
         self._require_free(name)
         number = self.storages.view_of(tensor.buffer).storage
@@ -232,13 +232,13 @@ class GraphBuilder:
 
     @property
     def slots(self) -> dict[str, ScalarSlot]:
-        """The numbers that can be given anew for each run."""
+        """The numbers that each run can change."""
         return {slot.name: slot for call in self.calls if call is not None for slot in call.slots}
 
     def order(self) -> list[int]:
         """Return the nodes, each after its inputs.
 
-        Otherwise they are in the order of their addition.
+        Independent nodes keep the order of their addition.
 
         Raises `ArgumentValueError` that names the nodes: of a cycle, of an input that was never
         added, and of a value that is overwritten before it is read.
@@ -270,7 +270,7 @@ class GraphBuilder:
         return view._replace(dtype=bool_) if node in self.booleans else view
 
     def _checked_node(self, name: str, node: int) -> int:
-        """Return the number of a node that has a value; refuse others for the function `name`."""
+        """Return the number of a node with a value; the error for other nodes names `name`."""
         number = whole_number(f"{name}, node", node)
         require(
             number in self.storages.values,
@@ -282,7 +282,7 @@ class GraphBuilder:
     # -- inside ----------------------------------------------------------------------------------
 
     def _use(self, device: Device) -> None:
-        """Make a device the graph's; `InvalidHandleError` when it has another."""
+        """Set the graph's device; `InvalidHandleError` when it has another."""
         if self._describer is None:
             real = DeviceExecutor.of(device)
             self._describer = Describer(real, self.nodes, self.storages, self.booleans)

@@ -27,9 +27,9 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, Inva
 
 
 class Describer(Executor):
-    """Describes the nodes of one graph: an executor that enqueues nothing, but notes questions.
-
-    Functions of tensors over it check their operands; their results are descriptions.
+    """Describes the nodes of one graph: an executor that records questions and enqueues
+    nothing. Functions on its tensors check their operands; their results are
+    descriptions.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Describer(Executor):
         self._calls: list[Call] = []
 
     def enqueuing(self, question: Question) -> Enqueue:
-        """Return a function that notes the question and describes its result."""
+        """Return a function that records the question and describes its result."""
 
         def note(stream: object, out: Any, *given: Any) -> Any:
             dtype, layout = question.result
@@ -64,12 +64,12 @@ class Describer(Executor):
         return note
 
     def allocate(self, size: int, dtype: DType, stream: object = None) -> Any:
-        """Describe room for a result."""
+        """Describe memory for a result."""
         number = self._storages.add(size * dtype.itemsize)
         return Description(StorageView(number, 0, size, dtype), self.device)
 
     def explain(self, question: Question) -> MatmulChoice:
-        """Say which kernel a question goes to on the device."""
+        """Return the kernel for a question on the device."""
         return self.real.explain(question)
 
     def require_here(self, device: Device) -> None:
@@ -81,7 +81,7 @@ class Describer(Executor):
             )
 
     def describe(self, node: Node) -> Call:
-        """Return the call of a node whose inputs are known, and note its result's memory.
+        """Return the call of a node whose inputs are known, and record its result's memory.
 
         Raises the operation's errors for tensors, with the node named.
         """
@@ -134,7 +134,7 @@ class Describer(Executor):
         return found
 
     def _with_output(self, node: Node, call: Call) -> Call:
-        """The call with the result in the memory that the node was given."""
+        """The call with its result in the node's memory."""
         found = call.written
         wanted = self._storages.wanted.pop(node.index, None)
         if wanted is None:

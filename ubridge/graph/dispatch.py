@@ -36,7 +36,7 @@ class Step(NamedTuple):
 class DispatchCall:
     """One operation, with its input and output buffers."""
 
-    # With texts, as `help` and `inspect.getdoc` find them.
+    # A dictionary, so that `help` and `inspect.getdoc` find the texts.
     __slots__ = {
         "_enqueuing": "",
         "arguments": "The operands' buffers, then the numbers.",
@@ -72,7 +72,7 @@ class DispatchCall:
 
     @property
     def params(self) -> OpParams:
-        """The node's parameters besides inputs."""
+        """The node's parameters other than inputs."""
         return self.node.params
 
     def enqueue(self) -> None:
@@ -84,7 +84,7 @@ class KernelDispatch(Protocol):
     """Receives the operations of a graph, one call each, in order."""
 
     def dispatch(self, call: DispatchCall) -> None:
-        """Take any operation that has no method of its own."""
+        """Take any operation without its own method."""
 
     def dispatch_mul_mat(self, call: DispatchCall) -> None:
         """Take a product of matrices."""
@@ -111,7 +111,7 @@ class KernelDispatch(Protocol):
         self.dispatch(call)
 
     def dispatch_mul(self, call: DispatchCall) -> None:
-        """Take a product of elements, with silu of the first or without."""
+        """Take an elementwise product, with or without silu of the first operand."""
         self.dispatch(call)
 
     def dispatch_silu(self, call: DispatchCall) -> None:
@@ -131,7 +131,7 @@ _NAMES: Mapping[str, str] = {
     **dict.fromkeys((MATMUL.called, QUANTIZED_PRODUCT.called), "mul_mat"),
     **dict.fromkeys((MULTIPLY.called, SILU_MUL.called), "mul"),
 }
-"""Functions on tensors whose method has a name of the Rust original."""
+"""Functions on tensors whose method has the Rust original's name."""
 
 
 def dispatch_one(dispatcher: KernelDispatch, call: DispatchCall) -> None:

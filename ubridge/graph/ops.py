@@ -59,19 +59,19 @@ class TensorOp(Enum):
 
 @dataclass(frozen=True)
 class OpParams:
-    """A node's parameters besides its inputs.
-
-    Tensors here are constants of the graph.
+    """A node's parameters other than
+    inputs. Tensors here are constants of
+    the graph.
     """
 
     weight: DeviceTensor | QuantizedWeight | None = None
-    """The last operand: the matrix of a product, dense or quantized, the second summand, ids."""
+    """The last operand: a product's matrix (dense or quantized), a second summand, or ids."""
     gamma: DeviceTensor | None = None
     """The weight of a norm."""
     beta: DeviceTensor | None = None
     """The bias of a layer norm."""
     scalar: float | None = None
-    """The number of the operation: epsilon of norms, scale of attention, a factor or exponent."""
+    """The operation's number: a norm's epsilon, attention's scale, a factor or an exponent."""
     integer: int | None = None
     """The axis of an operation along an axis."""
     gate_up: bool = False
@@ -85,7 +85,7 @@ class Node:
     """A leaf or an operation of a graph."""
 
     index: int
-    """The number by which other nodes name it."""
+    """The number by which other nodes refer to it."""
     op: Op | None
     """The operation; `None` for a leaf."""
     shape: Shape

@@ -1,4 +1,4 @@
-"""A graph as text: a line for each node, and the language of Graphviz."""
+"""A graph as text: one line per node, or Graphviz's language."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text_of(graph: RunnableGraph) -> str:
 
 
 def dot_of(graph: RunnableGraph) -> str:
-    """Return the graph in the DOT language: leaves are boxes, kept results have two rims."""
+    """Return the graph in the DOT language: leaves are boxes, kept results have a double border."""
     return "\n".join(["digraph {", *_dot_lines(graph), "}"]) + "\n"
 
 

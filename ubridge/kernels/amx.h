@@ -10,9 +10,9 @@
 
 #include <uhal/kernel.h>
 
-enum : u64 { TILE = 16, TILES = 2 }; // lines and words of a tile; tiles each way that are summed
+enum : u64 { TILE = 16, TILES = 2 }; // lines and words of a tile; tiles of sums in each direction
 
-// Holds the shapes of the tiles, which belong to the thread, while it lives.
+// Configures the thread's tile shapes for its lifetime.
 class TileShapes {
   public:
     TileShapes()

@@ -3,11 +3,11 @@
 // multiplies a matrix by a vector, with cblas_sgemv or cblas_dgemv, which reads the matrix only
 // once.
 //
-// Kernels like any other, so that products keep their stream's order, spread over the host's own
-// threads and can be recorded. The grid is (pieces of n, pieces of m, batches): a block multiplies
-// one piece by one call, which must not start threads itself. `a_leading` is from one row to the
-// next, or with `a_transposed` from one column to the next; b alike. out is row-major. Vectors are
-// cut along x alone; `step` is from one element of the vector to the next.
+// These are kernels, so that products keep their stream's order, use the host runtime's threads and
+// can be recorded. The grid is (pieces of n, pieces of m, batches): a block multiplies
+// one piece by one call, which must not start threads itself. `a_leading` is the distance between
+// rows, or with `a_transposed` between columns; the same holds for b. out is row-major. Vectors are
+// cut along x alone; `step` is the distance between elements of the vector.
 #include <atomic>
 #include <new>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 #include <uhal/kernel.h>
 
-enum : i32 { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; // as CBLAS numbers them
+enum : i32 { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; // CBLAS's values
 
 template <class T>
 using Gemm = void (*)(i32 order, i32 a_transposed, i32 b_transposed, i32 m, i32 n, i32 k, T alpha,
@@ -40,8 +40,8 @@ struct Piece {
     }
 };
 
-// A call of OpenBLAS, which ends the process where it gets no memory of its own. It keeps the memory of
-// as many calls as ever ran at once, so a further call is made only where as much can be mapped.
+// A call of OpenBLAS, which ends the process if its allocation fails. It keeps the memory of the
+// most calls that ever ran at once; a further call is made only if its memory can be mapped.
 static std::atomic<u32> running{0}, kept{0};
 class Call {
   public:
@@ -96,7 +96,7 @@ class Call {
 BLAS_MATMUL(f32)
 BLAS_MATMUL(f64)
 
-// Some releases of OpenBLAS let a NaN in out survive being scaled by 0, so out is cleared here.
+// In some releases of OpenBLAS a NaN in out stays NaN when scaled by 0, so out is cleared here.
 #define BLAS_MATVEC(T)                                                                             \
     KERNEL(blas_matvec_##T, (u64 gemv, const T *matrix, const T *vector, T *out, u64 rows,         \
                              u64 columns, u64 matrix_batch, u64 leading, bool transposed,          \

@@ -1,7 +1,7 @@
 // Elements of blocks: all of them, or selected rows.
 //
 // Everything is written in spans: up to 32 neighbors of a block that share a level. On a GPU a
-// work-item takes four elements, or a span, at a time; on the host vectors of sixteen are.
+// work-item takes four elements, or a span, at a time; on the host, vectors of sixteen.
 #ifndef UBRIDGE_BLOCK_ELEMENTS_H
 #define UBRIDGE_BLOCK_ELEMENTS_H
 
@@ -12,7 +12,7 @@ template <class Block> constexpr u32 span_of = Block::SPAN < 32 ? Block::SPAN : 
 
 #if !KERNEL_ON_GPU
 
-// Everything is inlined: how a CPU without such vectors would pass them does not matter.
+// Everything is inlined, so the ABI for such vectors does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 typedef i8 Bytes16 __attribute__((vector_size(16)));
@@ -29,7 +29,7 @@ template <class Block> DEVICE_FUNCTION Integers16 sixteen(const Block &block, u3
     else
         for (u32 i = 0; i < 4; ++i)
             words[i] = block.template packed<u32>(first + 4 * i);
-    // In two steps: GCC takes one step apart, byte by byte.
+    // Two steps, because GCC would split a single conversion into bytes.
     return __builtin_convertvector(__builtin_convertvector(Bytes16(words), Shorts16), Integers16);
 }
 
@@ -88,7 +88,7 @@ DEVICE_FUNCTION void decode_piece(const Block &block, u32 first, T *out)
     }
 }
 
-// Elements first … last - 1, the n-th of every `step` pieces for the n-th caller.
+// Elements first … last - 1; caller n takes the n-th of every `step` pieces.
 template <class Block, class T>
 DEVICE_FUNCTION void decode(const void *blocks, T *out, u64 first, u64 last, u64 n, u64 step)
 {

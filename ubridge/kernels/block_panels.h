@@ -33,7 +33,7 @@ template <class T> DEVICE_FUNCTION Held<T> hold(u64 count)
 
 #if HAS_WIDE
 
-// Registers of a panel's rows that are multiplied together, and vectors.
+// Numbers of row registers and of vectors that are multiplied together.
 #if defined(__AVX512BW__)
 enum : u32 { AT_ONCE = 2, COUNT = 6 };
 #elif defined(__AVXVNNI__)
@@ -42,7 +42,7 @@ enum : u32 { AT_ONCE = 2, COUNT = 3 };
 enum : u32 { AT_ONCE = 2, COUNT = 2 };
 #endif
 
-// Whether integers have a sign: other formats' integers are from 0 to 127.
+// Whether a format's integers are signed; unsigned ones are from 0 to 127.
 template <class Block> constexpr bool is_signed = true;
 template <> constexpr bool is_signed<BlockQ4_0> = false;
 template <> constexpr bool is_signed<BlockQ4_1> = false;
@@ -56,11 +56,11 @@ template <> constexpr bool is_signed<BlockQ6_K> = false;
 template <> constexpr bool is_signed<BlockTQ1_0> = false;
 template <> constexpr bool is_signed<BlockTQ2_0> = false;
 
-// What the kernels for panels differ in.
+// Parameters of the kernels for panels.
 struct Kind {
     u32 span;
     bool has_sign;
-    i32 raised; // what integers are above the elements' multiples of the scale
+    i32 raised; // offset of integers above an element divided by its scale
     bool has_minimum;
 };
 template <class Block>
@@ -68,13 +68,13 @@ constexpr Kind kind_of = {span_of<Block>, is_signed<Block>,
                           i32(Block::OFFSET) + (is_signed<Block> ? SIGN_BIAS : 0),
                           Block::MINIMUM != 0};
 
-// What a piece of the rows needs besides, as one allocation: several would go back to the system,
-// and their pages would be cleared anew, with each piece.
+// Scratch of a piece of the rows, as one allocation: several would be returned to the system, and
+// the system would clear their pages again for each piece.
 class Room {
   public:
     explicit Room(u64 words) : memory_(hold<u32>(words + MOST * 16)), next_(memory_.get()) {}
 
-    // At most MOST times.
+    // To be called at most MOST times.
     template <class Word> DEVICE_METHOD Word *take(u64 words)
     {
         static_assert(sizeof(Word) == sizeof(u32), "a word");
@@ -128,7 +128,7 @@ DEVICE_FUNCTION void unpack_block(const Block &block, u8 *bytes, f32 *scales, f3
         unpack_wide(block, bytes, scales, minimums);                                               \
     }
 
-// The same by vectors, for blocks of 256 that have a way of their own.
+// The same by vectors, for blocks of 256 with their own `Way`.
 template <class Block>
 DEVICE_FUNCTION void unpack_wide(const Block &block, u8 *bytes, f32 *scales, f32 *minimums)
 {
@@ -157,7 +157,7 @@ UNPACK_WIDE(BlockQ4_K)
 UNPACK_WIDE(BlockQ5_K)
 UNPACK_WIDE(BlockQ6_K)
 
-enum : u32 { SOON = 320 }; // bytes of a row that are asked for before they are needed
+enum : u32 { SOON = 320 }; // bytes of a row by which prefetches run ahead
 
 // The first `words` words of PANEL lines, `step` words apart, become columns.
 ONE_FUNCTION void turn(const u8 *lines, u64 step, u64 words, u32 *to)
@@ -173,7 +173,7 @@ ONE_FUNCTION void turn(const u8 *lines, u64 step, u64 words, u32 *to)
         }
 }
 
-// `count` rows; the last stands in for those that are missing.
+// `count` rows; the last row replaces missing rows.
 template <class Block>
 ONE_FUNCTION void unpack(const Block *rows, u64 blocks, u64 count, const Panel &panel)
 {
@@ -184,7 +184,7 @@ ONE_FUNCTION void unpack(const Block *rows, u64 blocks, u64 count, const Panel &
         const u64 here = smaller(TOGETHER, blocks - i);
         for (u64 row = 0; row < PANEL; ++row) {
             const Block *const from = rows + (row < count ? row : count - 1) * blocks + i;
-            // So many rows are more than a CPU foresees.
+            // A CPU cannot prefetch so many rows by itself.
             look_ahead<TOGETHER * sizeof(Block)>(from, SOON);
             for (u64 j = 0; j < here; ++j)
                 unpack_block(from[j], lines[row] + j * BYTES,
@@ -338,13 +338,13 @@ DEVICE_FUNCTION void multiply_as_many(const Panel &panel, u64 row, const Vectors
             panel, row, vectors, shares, index, wanted, results);
 }
 
-// What the next panel is unpacked from.
+// The blocks of the next panel.
 struct Next {
     const void *blocks;
     u64 bytes;
 };
 
-// results[vector][PANEL]. Meanwhile the next panel's blocks come from memory, little by little.
+// results[vector][PANEL]. Meanwhile the next panel's blocks are prefetched in small parts.
 template <bool HAS_SIGN, bool HAS_MINIMUM, u32 SPAN>
 ONE_FUNCTION void multiply_panel(const Panel &panel, const Vectors &vectors, u64 count,
                                  const Shares &shares, const Next &next, f32 *results)
@@ -354,7 +354,7 @@ ONE_FUNCTION void multiply_panel(const Panel &panel, const Vectors &vectors, u64
     for (u64 index = 0, wanted; index < count; index += wanted) {
         for (; asked * count < next.bytes * (index + COUNT); asked += 64)
             __builtin_prefetch(static_cast<const u8 *>(next.blocks) + asked, 0, 2);
-        // Each number of vectors is 2 KB of each kind: of the last ones two or four go together.
+        // A number of vectors takes 2 KB of code a kind, so the last go by four, two or one.
         wanted = smaller(COUNT, count - index);
         if (wanted != COUNT && wanted > 1)
             wanted = wanted / 2 * 2;

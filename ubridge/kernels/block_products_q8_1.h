@@ -45,8 +45,8 @@ constexpr bool needs_total =
 
 #if KERNEL_ON_GPU
 
-// The dot product of four elements, from `first` on, with y's at the same places. A span's first four
-// take y's sum for the whole span where blocks keep it.
+// The dot product of four elements, from `first` on, with y's at the same places. A span's first
+// four elements add y's kept sum for the whole span.
 template <class Block, Sums sums>
 DEVICE_FUNCTION f32 dot(Level level, u32 word, u32 first, const BlockQ8_1 &y)
 {
@@ -58,8 +58,8 @@ DEVICE_FUNCTION f32 dot(Level level, u32 word, u32 first, const BlockQ8_1 &y)
 }
 
 // A loop over a work-item's words of a row: four elements of block `i`, from `first` on. Neighbors have
-// neighboring words. As many work-items as make whole blocks take turns with blocks, so that each keeps
-// its place in all of them. WebGPU takes no pointer that a function object keeps, hence the macro.
+// neighboring words. Each round covers whole blocks, so a work-item has the same place in every
+// block. It is a macro because WebGPU does not support pointers in function objects.
 #define EACH_WORD(Block, t, threads, blocks, i, first)                                             \
     ROLLED for (u32 word = (t); word < round_of<Block>(threads); word += (threads))                \
         ROLLED for (u32 i = word / (Block::ELEMENTS / 4),                                          \
@@ -67,7 +67,7 @@ DEVICE_FUNCTION f32 dot(Level level, u32 word, u32 first, const BlockQ8_1 &y)
                         step = round_of<Block>(threads) / (Block::ELEMENTS / 4);                   \
                     i < (blocks); i += step)
 
-// Words of a row that work-items take together: of one block or more.
+// Words of a row that all work-items take in one round: one block or more.
 template <class Block> DEVICE_FUNCTION u32 round_of(u32 threads)
 {
     constexpr u32 WORDS = Block::ELEMENTS / 4;
@@ -157,8 +157,8 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
     } else {
         SHARED(f32, partial, COUNT, MOST_THREADS);
         THREADS_OF(block, t) {
-            // The sums lie in shared memory: in registers every loop would have to be unrolled, and
-            // the eighty kernels would be most of all images.
+            // The sums lie in shared memory. Sums in registers require unrolled loops, which would
+            // make the eighty kernels most of all images.
             for (u32 n = 0; n < COUNT; ++n)
                 partial[n][t] = 0;
             EACH_WORD(Block, t, threads, blocks_here, i, first) {

@@ -1,14 +1,14 @@
-// Rows of blocks times a vector of bytes, for CPUs with AVX2 or more: by integers.
+// Rows of blocks times a vector of bytes, for CPUs with AVX2 or more, in integers.
 //
-// `Way<Block>` says it of a format, BLOCKS of them at a time: `Shared` is made of the vector, `add`
-// adds a row's share to its sums. Four rows of a pass share it as IN_FOURS says.
+// `Way<Block>` multiplies a format, BLOCKS blocks at a time: `Shared` holds the vector's part,
+// `add` adds a row's share to its sums. IN_FOURS: when four rows use one `Shared`.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
 
 #include "rows_of_256.h"
 #include "rows_of_32.h"
 
-// Formats with a way of their own.
+// Specialized for formats with their own code; BLOCKS is 0 for other formats.
 template <class Block> struct Way {
     enum : u32 { BLOCKS = 0 };
 };
@@ -30,8 +30,8 @@ template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 
-// The last blocks of a row, fewer than are taken at a time: zeros stand for missing blocks and
-// their factors.
+// The last blocks of a row, fewer than BLOCKS: missing blocks and their factors are
+// zeros.
 template <class Block, class Side>
 ONE_FUNCTION f32 multiply_rest(const Block *last, u64 left, const i8 *quants, const Side *sides)
 {
@@ -47,7 +47,7 @@ ONE_FUNCTION f32 multiply_rest(const Block *last, u64 left, const i8 *quants, co
     return sums.result();
 }
 
-// What ROWS rows sum up, `apart` blocks from one to the next.
+// The sums of ROWS rows, which lie `apart` blocks from each other.
 template <class Block, u32 ROWS> struct Pass {
     Way<Block> sums[ROWS];
 
@@ -64,7 +64,7 @@ template <> struct Pass<BlockQ4_K, 4> : FourRowsOf256<BlockQ4_K> {};
 template <> struct Pass<BlockQ5_K, 4> : FourRowsOf256<BlockQ5_K> {};
 #endif
 
-// ROWS rows, each `apart` rows from the one before, times a vector: results[row * apart].
+// ROWS rows, which lie `apart` rows from each other, times a vector: results[row * apart].
 template <class Block, u32 ROWS>
 DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, const Vectors &vectors,
                                    u64 index, f32 *results) {

@@ -25,10 +25,10 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
 
     ROLLED for (u32 e = 0; e < columns; e += 32) {
         THREADS_OF(block, t) {
-            // Rolled, or this would be most of an image.
+            // Rolled, as unrolled code would be most of an image.
             ROLLED for (u32 n = 0; n < ROWS * WORDS / THREADS_HERE; ++n) {
                 const u32 i = t + n * THREADS_HERE;
-                // Past the end the last row stands in, and its results are dropped.
+                // Rows past the end repeat the last row; their results are dropped.
                 const u64 row = first_row + i / WORDS < rows ? first_row + i / WORDS : rows - 1;
                 const Block &here = weight[row * blocks + e / Block::ELEMENTS];
                 const u32 first = e % Block::ELEMENTS + 4 * (i % WORDS);

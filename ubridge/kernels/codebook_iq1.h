@@ -1,4 +1,4 @@
-// The codebook of ggml's IQ1 formats, whose codes of 2 bits stand for -1, 0 and 1: see codebooks.h.
+// The codebook of ggml's IQ1 formats; its codes of 2 bits mean -1, 0 and 1: see codebooks.h.
 #ifndef UBRIDGE_CODEBOOK_IQ1_H
 #define UBRIDGE_CODEBOOK_IQ1_H
 

@@ -4,7 +4,7 @@
 #include "strip.h"
 
 // input: height x width, weight: kh x kw, out: (height - kh + 1) x (width - kw + 1).
-// A weight that is empty or larger than the input leaves no place to put it: nothing is written.
+// If the weight is empty or larger than the input, nothing is written.
 KERNEL(convolution, (const f32 *input, const f32 *weight, f32 *out, u32 width, u32 height, u32 kw,
                      u32 kh))
 {

@@ -1,26 +1,26 @@
 // Convolutions of few results without a product, for CPUs: the taps of the window are added one after
 // the other to whole rows of sums.
 //
-// Rows of the input are first staged as f32, between the zeros of the padding, and where results lie
-// several columns apart, columns that many apart are brought together. So every tap reads neighbors.
+// Rows of the input are first staged as f32, with the padding's zeros. For a stride above 1,
+// columns a stride apart become neighbors. So every tap reads neighbors.
 #ifndef UBRIDGE_DIRECT_WINDOWS_H
 #define UBRIDGE_DIRECT_WINDOWS_H
 
 #include "windows.h"
 
 enum : u64 {
-    FEW_RESULTS = 4,       // of a group, up to which it pays, as measured with AVX2
+    FEW_RESULTS = 4,       // most channels of a group for which it is faster, measured with AVX2
     STAGED = 1 << 13,      // elements of the input that are staged at a time
-    CHANNELS = 8,          // that are staged together, if there are so many
+    CHANNELS = 8,          // channels that are staged together, at most
     MOST_STAGED = 1 << 18, // elements that a single row of results may need
 };
 
 // The staged rows of one channel.
 struct Stage {
     i64 least_down, least_across;
-    u64 reach_down, reach_across; // from the least tap to the last one
-    u64 step, together;           // how many columns that lie `step` apart are brought together
-    u64 pitch;                    // of these
+    u64 reach_down, reach_across; // from the least tap to the last tap
+    u64 step, together;           // number of columns `step` apart that become neighbors
+    u64 pitch;                    // distance of these runs
 
     template <class T> explicit Stage(const Windows<T> &x) : step(x.step)
     {
@@ -77,7 +77,7 @@ struct Stage {
     }
 };
 
-// Whether a row of results needs few enough elements of the input.
+// Whether a row of results needs at most MOST_STAGED elements of the input.
 template <class T> static inline bool is_near(const Windows<T> &x)
 {
     for (u64 i = 0; i < x.count; ++i) {
@@ -97,7 +97,7 @@ struct Taps {
     u64 count;
 };
 
-// Sums of `results` channels in `vectors` vectors, which are written, or added to.
+// Sums of `results` channels in `vectors` vectors, which are written or accumulated.
 template <u64 results, u64 vectors>
 static inline void sum_taps(f32 *sums, u64 of_result, const f32 *staged, const Taps &taps, bool add)
 {

@@ -3,7 +3,7 @@
 // M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2012, chapter 10:
 // with w = -ln(1 - x^2) the result is x times a polynomial, of w near the middle and of sqrt(w) in
 // the tails. f32 has one tail and f64 two. Results are within 2.5 ulp, also in the tails: 1 - x is
-// exact there, so nothing cancels. 1 and -1 give infinities, numbers beyond them NaN.
+// exact there, so nothing cancels. 1 and -1 give infinities, numbers beyond give NaN.
 #ifndef UBRIDGE_INVERSE_ERROR_H
 #define UBRIDGE_INVERSE_ERROR_H
 
@@ -12,7 +12,7 @@
 #include <uhal/kernel.h>
 
 // The polynomial with these coefficients, highest power first. Unrolled, f64's coefficients would
-// take all registers of some of AMD's devices: there a loop reads them from memory for constants.
+// take all registers of some AMD devices, so a loop reads them from constant memory.
 template <class T, u32 count> DEVICE_FUNCTION T polynomial(const T (&coefficients)[count], T x)
 {
     T sum = coefficients[0];
@@ -24,14 +24,14 @@ template <class T, u32 count> DEVICE_FUNCTION T polynomial(const T (&coefficient
     return sum;
 }
 
-// x times the factor; at the ends the factor is infinite, which the polynomials are not.
+// x times the factor. At x = 1 and -1 the factor is infinite, but the polynomials are finite.
 template <class T> DEVICE_FUNCTION T from_factor(T x, T factor)
 {
     const T magnitude = x < T(0) ? -x : x;
     return x * (magnitude == T(1) ? T(HUGE_VAL) : factor);
 }
 
-// The factors of x.
+// The factor of x, for each type.
 DEVICE_FUNCTION f32 middle_factor(f32 w)
 {
     static constexpr f32 middle[] = {

@@ -15,7 +15,7 @@
 
 enum : u32 { TILE = 64, DEPTH = 16, PART = 4, PARTS = (TILE / PART) * (TILE / PART) };
 
-// In which type products are added: where integers wrap, without a sign.
+// The type in which products are added; unsigned where integers wrap.
 template <class T, bool is_integer = Number<T>::is_integer> struct Sums {
     typedef Compute<T> Type;
 };
@@ -160,7 +160,7 @@ template <class C> struct Sums8 {
     C at[MOST_VECTORS];
 };
 
-// Elements `place` and its neighbors of a line of `length`, zeros behind its end.
+// Element `place` and the next ones of a line of `length`; zeros behind its end.
 template <u32 EACH, class T>
 DEVICE_FUNCTION void load_some(Compute<T> *values, const T *line, u64 place, u64 length,
                                bool aligned)

@@ -11,7 +11,7 @@
 #include <new>
 
 enum : u64 {
-    TOGETHER = 4, // lines that are multiplied by an element of the vector at a time
+    TOGETHER = 4, // lines that share each element of the vector
     PART = 1024,  // lines whose sums are kept in the cache
 };
 
@@ -19,7 +19,7 @@ struct Released {
     void operator()(void *memory) const { free(memory); }
 };
 
-// The sum of so many vectors, and of the products from `first` on. One function: its copies would be
+// The sum of `count` vectors, and of the products from `first` on. Not inlined: its copies would be
 // half of the module.
 template <class T>
 __attribute__((noinline)) static f32 total(const Floats *sums, u64 count, const T *x,
@@ -34,8 +34,8 @@ __attribute__((noinline)) static f32 total(const Floats *sums, u64 count, const 
     return sum;
 }
 
-// The elements of each line lie together. Lines `apart` from one another share each load of the
-// vector.
+// The elements of each line are contiguous. Lines that are `apart` lines from each other share each
+// load of the vector.
 template <class T, u64 lines>
 DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector, u64 depth, T *out)
 {
@@ -69,7 +69,7 @@ static inline u64 sum_runs(const T *x, u64 step, const T *vector, u64 depth, u64
     return apart * together;
 }
 
-// Neighboring lines lie together: `count` of them, at most PART.
+// `count` lines, at most PART, whose corresponding elements are contiguous.
 template <class T>
 static inline void sum_across(const T *x, u64 step, const T *vector, u64 depth, u64 count, T *out)
 {

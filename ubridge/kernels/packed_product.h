@@ -17,10 +17,10 @@
 #endif
 
 enum : u64 {
-    PART = 256,  // rows and columns of what is multiplied at a time
+    PART = 256,  // rows and columns that are multiplied at a time
     DEPTH = 192, // words along the summed axis
 };
-// A strip's sums for so many rows fill the registers.
+// The sums of a strip and ROWS rows fill the registers.
 #if defined(__AVX512F__)
 enum : u64 { ROWS = 12 };
 #elif defined(__aarch64__)
@@ -44,15 +44,15 @@ DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, LaneWords right, Paired
 }
 #endif
 
-// `rows` rows by a strip: sums[i, j], `step` from row to row, are written, or added to. It is not
-// inlined, so that all registers are its own: an address that lies in memory costs as much as a factor.
+// `rows` rows by a strip: sums[i, j], `step` from row to row, are written or accumulated. Not
+// inlined, so that it has all registers: an address in memory costs as much as a factor.
 template <class Scheme, u64 rows>
 __attribute__((noinline)) static void multiply_strip(const u32 *left, u64 left_step,
                                                      const u32 *strip, u64 words, f32 *sums,
                                                      u64 step, bool add)
 {
     Floats made[rows][2] = {};
-    // An instruction reaches three rows from one address.
+    // Instructions address three rows from one register.
     const u32 *lines[(rows + 2) / 3];
 #pragma GCC unroll 4
     for (u64 i = 0; i < (rows + 2) / 3; ++i)
@@ -94,11 +94,11 @@ struct Part {
     u64 columns;
 };
 
-// What is packed next of the right operand: it is asked for while something else is multiplied, little
-// by little. Lines are those that are contiguous.
+// The next part of the right operand to pack; it is prefetched in small parts during a product. Its
+// lines are contiguous.
 struct Next {
     const u8 *from;
-    u64 lines, step, bytes; // from line to line, and of each
+    u64 lines, step, bytes; // lines' distance and length
 
     template <class Other> static Next of(const Other &) { return {}; }
 
@@ -192,7 +192,7 @@ struct Released {
     void operator()(void *memory) const { free(memory); }
 };
 
-// What operands are filled up to: tiles take whole lines of words, and whole rows.
+// Padded size of operands: tiles take whole lines of words, and whole rows.
 template <class Scheme> static inline u64 filled(u64 length, [[maybe_unused]] u64 of_tiles)
 {
 #if defined(__AMX_BF16__)
@@ -216,7 +216,7 @@ static inline Operand<T> part_of(const Operand<T> &x, u64 line, u64 lines, u64 f
 
 static u32 *allocated(u64 words)
 {
-    // One line at least: of no bytes some systems give none.
+    // At least one line: some systems return null for an allocation of 0 bytes.
     void *const memory = aligned_alloc(64, whole_times(words * sizeof(u32) + 1, 64));
     if (memory == nullptr)
         throw std::bad_alloc();

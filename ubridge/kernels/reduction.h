@@ -1,13 +1,13 @@
-// Reductions of a row of values by one block: the running result (a State), how a value is added to
-// it and how two States become one.
+// Reductions of a row of values by one block: the running result (a State), adding a value to it
+// and joining two States.
 //
 //     Sum         compensated: the rounding errors are summed, too; PlainSum is not
 //     Largest, Smallest        a NaN if there is one
 //     PlaceOfLargest, PlaceOfSmallest      the first of the equal ones; the first NaN if there is
 // one
 //
-// `stored` is the reduction's output. A place is counted in the last dim; it is the highest u32 for
-// no value at all.
+// `stored` is the reduction's output. A place is an index in the last dim; without any value it is
+// the highest u32.
 //
 // A State has no constructor, because shared memory is made of them.
 #ifndef UBRIDGE_REDUCTION_H
@@ -36,7 +36,7 @@ template <class C, bool compensated> struct SumOf {
     }
     DEVICE_METHOD C result() const
     {
-        // Nothing is known of the loss of an infinity.
+        // The rounding error of an infinity is NaN; ignore it.
         const C both = add(value, lost);
         return is_nan(both) ? value : both;
     }

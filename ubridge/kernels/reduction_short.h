@@ -1,5 +1,5 @@
-// For CPUs: reductions of short rows, many of them together. What it costs to join the lanes of one
-// row would be most of the time; the lanes of sixteen rows are joined as one.
+// For CPUs: reductions of short rows, many of them together. Joining the lanes of a single row
+// would take most of the time, so the lanes of sixteen rows are joined together.
 #ifndef UBRIDGE_REDUCTION_SHORT_H
 #define UBRIDGE_REDUCTION_SHORT_H
 
@@ -8,7 +8,7 @@
 // The longest of the short rows; lanes of a row; rows taken together.
 enum : u64 { SHORT_ROW = 128, ROW_LANES = 16, ROWS_TOGETHER = 16 };
 
-// How two values of a state become one, and what changes no value. Only for floats: GCC 12 with
+// Combines two values of a state; `identity` changes no value. Only for floats: GCC 12 with
 // AVX-512 gets sums of 16-bit integers wrong in this form, and places of values would be lost.
 template <class State> struct Fold {
     static constexpr bool exists = false;
@@ -59,7 +59,7 @@ inline void fold_row(const C *values, u64 count, u64 readable, C *result)
             lanes[lane] = F::both(lanes[lane], values[i + lane]);
     const u64 left = count - i;
     if (left != 0) {
-        // What belongs to the next row is overwritten.
+        // Overwrites elements of the next row.
         alignas(64) C rest[2 * ROW_LANES];
         if (i + ROW_LANES <= readable)
             memcpy(rest, values + i, sizeof lanes);

@@ -1,7 +1,7 @@
 // For CPUs: an operand or a result as contiguous runs of the type it is computed in.
 //
-// A run is short enough to stay in the nearest cache. Where the data already lie as wanted, a run
-// is the data themselves and nothing is copied.
+// A run is short enough to stay in the nearest cache. Data that are already in this form are used
+// in place, without a copy.
 #ifndef UBRIDGE_RUNS_H
 #define UBRIDGE_RUNS_H
 
@@ -48,7 +48,7 @@ __attribute__((noinline)) void narrow_run(u64 count, const Compute<T> *run, T *v
 
 template <class T> class Reader {
   public:
-    // Every run is the operand itself, so that one may be as long as the operand.
+    // Runs are parts of the operand itself, so a run may be as long as the operand.
     const bool in_place;
 
     explicit Reader(const Operand<T> &operand)
@@ -63,7 +63,7 @@ template <class T> class Reader {
             tiles.cross(block, numel, rows_);
     }
 
-    // What is read next are the lines of the tile, one after the other, each as a whole.
+    // The next reads are the tile's lines, in order, one whole line a read.
     void enter(const Tile &tile, const Crossing &along)
     {
         if (!contiguous_ && along.exists())
@@ -124,7 +124,7 @@ template <class T> class Writer {
 
     explicit Writer(T *data) : data_(data) {}
 
-    // Where the run that starts at `index` is to be computed.
+    // The memory for computing the run that starts at `index`.
     Compute<T> *begin(u64 index)
     {
         if constexpr (computes_itself<T>)

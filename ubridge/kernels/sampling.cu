@@ -5,8 +5,8 @@
 // * Probabilities are whole numbers, 2^40 for the most probable token, made by integer arithmetic.
 //   Their sums are the same in any order.
 // * The least logit to keep is a bit pattern. It is found from its highest bit on. Each bit takes
-//   an exact sum over the tokens that such a pattern would keep: 32 sums, where a sort would move
-//   256,000 numbers often.
+// an exact sum over the tokens that such a pattern would keep: 32 sums, instead of a sort of
+// 256,000 numbers.
 // * Logits are scaled by fma and by single products, which no compiler can round in another way.
 #include "philox.h"
 
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-// Floats as numbers that are in the same order; both zeros are one, a NaN is above all.
+// Floats as integers in the same order; both zeros are equal, a NaN is above all.
 DEVICE_FUNCTION u32 key_of(f32 value)
 {
     u32 bits;
@@ -54,13 +54,13 @@ DEVICE_FUNCTION u64 weight_of(f32 below)
     return (u64(power) << 8) >> (halvings >> 57);
 }
 
-// A part of a whole, in units of 2^-64: the number below, and whether anything is left.
+// A part of a whole, in units of 2^-64: rounded down, and whether that dropped anything.
 struct Part {
     u64 number;
     bool is_above;
 };
 
-// Digit by digit, for not every target multiplies to 128 bits; `whole` is below 2^63.
+// Digit by digit, as some targets have no 128-bit products; `whole` is below 2^63.
 DEVICE_FUNCTION Part part_of(u64 whole, u64 part)
 {
     Part found = {0, false};
@@ -72,7 +72,7 @@ DEVICE_FUNCTION Part part_of(u64 whole, u64 part)
     return found;
 }
 
-// What `of` says of each token, put together.
+// Combines the values `of` all tokens.
 template <class Measure, class Operation>
 DEVICE_FUNCTION u64 of_all(BLOCK block, u32 tokens, const Measure &of, Operation operation)
 {
@@ -108,7 +108,7 @@ DEVICE_FUNCTION void find(BLOCK block, u32 tokens, u64 goal, const Weights &weig
         }
     };
 #if KERNEL_ON_GPU
-    // A run of tokens for each work-item, which needs to know what those before it have.
+    // Each work-item has a run of tokens, and needs the sum of earlier runs.
     const u32 run = (tokens - 1) / uhal_block_threads(block) + 1;
     const auto end_of = [=](u32 t) { return t < tokens / run ? (t + 1) * run : tokens; };
     REGISTER_OF(block, u64, before, MAX_THREADS);
@@ -127,7 +127,7 @@ DEVICE_FUNCTION void find(BLOCK block, u32 tokens, u64 goal, const Weights &weig
 #endif
 }
 
-// The largest key at which the tokens from it on together reach the target.
+// The largest key for which the tokens of this key or above reach the target.
 template <class Measure>
 DEVICE_FUNCTION u32 reaching(BLOCK block, u32 tokens, const u32 *keys, u64 wanted,
                              const Measure &of)
@@ -146,10 +146,10 @@ DEVICE_FUNCTION u32 reaching(BLOCK block, u32 tokens, const u32 *keys, u64 wante
 // position in the text, counted from 1. If it is behind `forgotten`, a logit above 0 is multiplied
 // by `above`, another by `below`. If `counts` is not 0, `presence` is subtracted once and
 // `frequency` `counts` times; then all are multiplied by `factor`. `places` and `counts` may both
-// be null. The kernel keeps the `top_k` largest (0: all), the largest that have together `top_p` /
-// 2^64 (0: all), and logits at most -`logarithm` below the largest. It draws with the number of
-// `position`, of 53 bits; `draws` false takes the first token kept. `chosen` gets the token, and -1
-// where all logits are -infinity or one is a NaN; `place` is noted as its own.
+// be null. The kernel keeps the `top_k` largest (0: all), the largest with a total of `top_p` /
+// 2^64 (0: all), and logits at most -`logarithm` below the largest. It draws by the 53-bit random
+// number of `position`; without `draws` it takes the first token kept. `chosen` gets the token, or
+// -1 if all logits are -infinity or any is NaN; `place` becomes the token's last position.
 KERNEL(sample_f32,
        (u32 tokens, const f32 *logits, u32 *keys, u64 *weights, f32 factor, f32 above, f32 below,
         f32 presence, f32 frequency, u32 *places, u32 *counts, u32 place, u32 forgotten, u32 top_k,

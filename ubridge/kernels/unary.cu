@@ -47,7 +47,7 @@ template <class T> DEVICE_FUNCTION T absolute(T x)
         return fabs_of(x);
 }
 
-// Half away from zero, exactly: x + 0.5 would round itself.
+// Half away from zero, exactly: the sum x + 0.5 would itself be rounded.
 template <class T> DEVICE_FUNCTION T rounded(T x)
 {
     const T whole = trunc_of(x);
@@ -72,7 +72,7 @@ template <class T> DEVICE_FUNCTION Double<T> product(Double<T> x, Double<T> y)
     return {head, fma_of(x.head, y.head, -head) + (x.head * y.tail + x.tail * y.head)};
 }
 
-// 1 + x y for x y >= 0. Every product is in an fma, for a compiler may make one of any that is added.
+// 1 + x y for x y >= 0. Every product is in an fma, as a compiler may fuse any other product.
 template <class T> DEVICE_FUNCTION Double<T> product_and_one(Double<T> x, Double<T> y)
 {
     const T head = fma_of(x.head, y.head, T(1));
@@ -80,8 +80,8 @@ template <class T> DEVICE_FUNCTION Double<T> product_and_one(Double<T> x, Double
     return {head, lost + (x.head * y.tail + x.tail * y.head)};
 }
 
-// erfc(-x sqrt(1/2)) / 2. For z > 0 the logarithm of erfc(z) falls by about 2 z, which makes much of
-// what z lost when it was rounded; beyond 40 every erfc is 0.
+// erfc(-x sqrt(1/2)) / 2. For z > 0 the logarithm of erfc(z) has a slope of about -2 z, which
+// magnifies the rounding error of z; beyond 40 every erfc is 0.
 template <class T> DEVICE_FUNCTION T normal_distribution(T x)
 {
     const Double<T> z = product({-x, T(0)}, constant<T>(0.7071067811865476, -4.833646656726457e-17));
@@ -91,8 +91,8 @@ template <class T> DEVICE_FUNCTION T normal_distribution(T x)
 }
 
 // 0.5 x (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + e^-2u): the first form
-// cancels for negative x. The power magnifies what 2u loses by 2u itself. Beyond 64 it is 0 or
-// infinite in any case.
+// cancels for negative x. The power magnifies the rounding error of 2u by 2u itself. Beyond 64 the
+// power is 0 or infinite.
 template <class T> DEVICE_FUNCTION T gelu(T x)
 {
     const T near = x > T(64) ? T(64) : x < T(-64) ? T(-64) : x;
@@ -175,7 +175,7 @@ DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, co
             input(num_dims, info, inp, out));                                                      \
     }
 
-// f8e4m3 under the name Candle asks for, and under the one its kernels have.
+// f8e4m3 under the name that Candle requests, and under the name in its kernels.
 #define FLOATS(KIND, root, Operation)                                                              \
     KIND(root##_bf16, bf16, Operation)                                                             \
     KIND(root##_f16, f16, Operation)                                                               \
@@ -234,7 +234,7 @@ INTEGERS(uabs, Absolute)
 INTEGERS(usqr, Square)
 INTEGERS(urelu, Relu)
 INTEGERS(usign, Sign)
-// What is whole already.
+// Integers are whole already.
 #define WHOLE(root)                                                                                \
     COPY(root##_u8, u8)                                                                            \
     COPY(root##_u32, u32)                                                                          \

@@ -1,5 +1,5 @@
-// Vectors as wide as the level's registers, for kernels of CPUs that spell them, and what packs
-// into them.
+// Vectors as wide as the level's registers, for CPU kernels with explicit vectors, and helpers to
+// fill them.
 #ifndef UBRIDGE_VECTORS_H
 #define UBRIDGE_VECTORS_H
 
@@ -31,7 +31,7 @@ DEVICE_FUNCTION Floats widened(const f32 *from)
 
 #if defined(__AVX512F__)
 
-// The forms with a mask: those without read, to GCC 12, a vector that nobody set.
+// Masked forms, because GCC 12 warns of an uninitialized vector in the others.
 DEVICE_FUNCTION Floats widened(const bf16 *from)
 {
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
@@ -71,12 +71,12 @@ template <class T> DEVICE_FUNCTION Floats widened(const T *from)
 
 #endif
 
-// Whether this CPU's own prefetcher looks far ahead. Memory that is read once, in order, is best
-// prefetched. An EPYC of 2024 (Zen 5) looks no farther than a page. Prefetching 8 KiB ahead, shared
-// by the one or two streams of a pass, reads 0.95 of the memory bandwidth; without it 0.65 to 0.8.
-// An EPYC of 2022 (Zen 4) looks far, and prefetches far ahead evict its own. Four streams and 256
-// bytes ahead read the whole bandwidth, 8 KiB in one or two streams 0.65 to 0.9. Zen 4 alone has
-// AVX-512 in its family. Tests define LOOKS_FAR to run both kinds of passes on any CPU.
+// Whether this CPU's own prefetcher reads far ahead. Memory that is read once, in order, needs
+// prefetching. An EPYC of 2024 (Zen 5) looks no farther than a page. Prefetching 8 KiB ahead,
+// shared by the one or two streams of a pass, reads 0.95 of the memory bandwidth; without it 0.65
+// to 0.8. An EPYC of 2022 (Zen 4) looks far, and prefetches far ahead evict its own. Four streams
+// and 256 bytes ahead read the whole bandwidth, 8 KiB in one or two streams 0.65 to 0.9. Zen 4
+// alone has AVX-512 in its family. Tests define LOOKS_FAR to run both kinds of passes on any CPU.
 DEVICE_FUNCTION bool looks_far()
 {
 #if defined(LOOKS_FAR)
@@ -97,8 +97,8 @@ DEVICE_FUNCTION u32 looked_ahead(u32 streams)
     return streams == 4 && looks_far() ? 256 : 8192 / streams;
 }
 
-// When rows go four at a time: always where their shared values are costly; never in rare formats,
-// because each takes 4 KB of a module.
+// When four rows are multiplied together: always where their shared values are costly; never for
+// rare formats, because each takes 4 KB of a module.
 enum : u32 { NEVER, WHERE_CPUS_LOOK_FAR, ALWAYS };
 
 template <u32 BYTES> DEVICE_FUNCTION void look_ahead(const void *from, u32 distance)
@@ -111,7 +111,7 @@ template <u32 BYTES> DEVICE_FUNCTION void look_ahead(const void *from, u32 dista
 static inline u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
 static inline u64 whole_times(u64 length, u64 of) { return (length + of - 1) / of * of; }
 
-// One of `pieces` of a length, in whole times of `of`.
+// One of `pieces` parts of a length; each begins at a multiple of `of`.
 struct Piece {
     u64 first;
     u64 length;

@@ -1,8 +1,8 @@
 // The windows of a convolution as an operand of a product, for CPUs.
 //
-// A convolution takes `taps` of its window at each position. A transposed convolution is several of
-// them: results that lie `stride` apart form a phase, and meet the same taps of the window. Along an
-// axis a tap reads the input at `position * step + delta`.
+// A convolution takes `taps` of its window at each position. A transposed convolution is several
+// convolutions: results that lie `stride` apart form a phase, which uses the same taps of the
+// window. Along an axis a tap reads the input at `position * step + delta`.
 #ifndef UBRIDGE_WINDOWS_H
 #define UBRIDGE_WINDOWS_H
 
@@ -22,7 +22,7 @@ struct Axis {
     u64 step() const { return is_transposed ? 1 : stride; }
     u64 spread() const { return is_transposed ? stride : 1; } // from result to result of a phase
 
-    // Whether results of a phase meet an element of the window, and where it reads the input.
+    // Whether results of a phase use an element of the window; `delta` is its offset in the input.
     bool meets(u64 phase, u64 element, i64 &delta) const
     {
         const i64 offset = i64(element * dilation) - i64(padding);
@@ -36,11 +36,11 @@ struct Axis {
     }
 };
 
-// An element of the window that the results of a phase meet.
+// An element of the window that the results of a phase use.
 struct Tap {
-    i64 down, across; // where it reads the input, from a position times the step on
+    i64 down, across; // offset in the input from a position times the step
     u64 begin, end;   // the positions of a row whose columns lie in the input
-    u64 weight;       // where it lies in the weights of a channel
+    u64 weight;       // its index in the weights of a channel
 };
 
 // The input as an operand: its lines are positions of all batches, its depth taps of all channels.
@@ -54,7 +54,7 @@ template <class T> struct Windows {
     u64 count; // of taps
     u64 line, lines, first, depth;
 
-    // What so many positions read, from `line` on, by the tap `index` of all channels.
+    // The inputs of `lines` positions, from `line` on, for number `index` of all channels' taps.
     void gather(T *to, u64 index) const
     {
         const Tap &tap = taps[(first + index) % count];

@@ -1,7 +1,7 @@
 """Sums of products by letters, as numpy's `einsum`; letters to sum become matrix products.
 
-Operands are multiplied from the left, two at a time. If only one of the two has a letter, and
-neither the result nor a later operand needs it, that operand is summed over it first.
+Operands are multiplied from the left, two at a time. A letter that only one of the two has, and
+neither the result nor a later operand needs, is summed first.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def einsum(
 ) -> Tensor:
     """Return sums of products over axes named by letters: `einsum("ij,kj->ik", x, y)`.
 
-    A letter of several operands is one axis; one that is not behind `->` is summed. Without `->`
-    the result has the letters that occur once, in alphabetical order. A letter twice in an operand
-    takes its diagonal; `...` stands for any further axes, which are broadcast. Lengths of 1 are
-    broadcast too. Raises `ArgumentValueError` for letters that do not fit the operands.
+    A letter of several operands is one axis; a letter that is not behind `->` is summed. Without
+    `->` the result has the letters that occur once, in alphabetical order. A letter twice in an
+    operand takes its diagonal; `...` stands for any further axes, which are broadcast. Lengths of 1
+    are broadcast too. Raises `ArgumentValueError` for letters that do not match the operands.
     """
     require_tensors("einsum", *operands)
     given, result = _parsed(subscripts, operands)
@@ -70,7 +70,7 @@ def einsum(
 
 
 def _parsed(subscripts: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
-    """The letters of each operand's axes and of the result's."""
+    """The letters of each operand's axes and of the result's axes."""
     if not isinstance(subscripts, str):
         raise ArgumentTypeError(
             f'einsum: expected letters first, as "ij,jk->ik", got {type(subscripts).__name__}'
@@ -189,7 +189,7 @@ def _multiplied(
 
 
 def _arranged(x: Tensor, letters: str, batch: tuple[str, ...], rows: str, columns: str) -> Tensor:
-    """The view, or where there is none a copy, with axes (batch…, rows, columns)."""
+    """The elements with axes (batch…, rows, columns): a view if possible, else a copy."""
     order = [letters.index(letter) for letter in (*batch, *rows, *columns)]
     turned = x.permute(order) if order else x
     split = len(batch) + len(rows)

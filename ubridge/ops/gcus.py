@@ -1,6 +1,6 @@
-"""Operations that only GCUs have kernels for: paged caches, quantized blocks and weights.
-
-Buffers are contiguous and begin with their first element; everything is on one GCU. Each function
+"""Operations with kernels only for GCUs: paged caches, quantized blocks and weights.
+Buffers are contiguous and begin with their first element; all are on one GCU. Each
+function
 checks the buffers' sizes and enqueues one launch. `NotSupportedError` on other backends.
 """
 
@@ -95,8 +95,8 @@ def launch_rotary(
     """Rotate queries and keys (tokens, heads, head size) in place.
 
     A row of `cos_sin` holds the cosines and then the sines of a position; it may be f32 for halves.
-    Positions (i64) are read back, and one without a row is an `IndexError`: the kernel would leave
-    the token out.
+    Positions (i64) are read back; a position without a row is an `IndexError`, because the kernel
+    would skip the token.
     """
     op = ROTARY if cos_sin.dtype is query.dtype else ROTARY_F32
     _gcu(op, query)
@@ -197,7 +197,7 @@ def launch_paged_attention(
     out: DeviceBuffer | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceBuffer:
-    """Attend from one token a sequence (sequences, heads, head size) to its cached ones.
+    """Attend from one token per sequence (sequences, heads, head size) to its cached tokens.
 
     Caches are (blocks, kv heads, block size, head size); a row of `block_tables` (i32) lists a
     sequence's blocks, `context_lengths` (i32) its tokens. Both are read back and checked.

@@ -82,7 +82,7 @@ def launch_upsample2d(
 ) -> Result:
     """Enqueue `upsample_nearest2d` or `upsample_bilinear2d` to `rows` x `columns`.
 
-    `scale` says for bilinear how much larger the result is, instead of the ratio of the sizes.
+    For bilinear, `scale` replaces the ratio of the sizes.
     """
     op = named_op(kernel)
     x = tensor_of(op, "x", buffer, layout, executor)

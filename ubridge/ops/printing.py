@@ -10,7 +10,7 @@ from ubridge.ops.strided import StridedTensor
 
 _MOST_PRINTED = 1000
 _EDGE = 3
-"""Elements of an axis printed at either end; numpy's default, as is the one above."""
+"""Elements of an axis printed at either end; both numbers are numpy's defaults."""
 
 
 def text_of(tensor: StridedTensor, prefix: str) -> str:
@@ -24,7 +24,7 @@ def text_of(tensor: StridedTensor, prefix: str) -> str:
 
 
 def _edges(tensor: StridedTensor, axis: int) -> Any:
-    """First and last elements of every axis: one more at each end than printed."""
+    """First and last elements of every axis, one more at each end than is printed."""
     if axis == tensor.ndim:
         return tensor.to_numpy()
     kept = _EDGE + 1

@@ -4,16 +4,16 @@
 //
 // Rows are the queries of all heads that share a head of k and v: row r is head r % group of query
 // r / group, so that keys are read once for all of them. Heads of q and out lie `head_step` apart,
-// queries `query_step`. Without `position`, a query sees what sdpa_<type> says; with it, what
-// sdpa_cached_<type> says of a cache of kv_len keys. The grid is (row tiles, splits, batch * kv_heads).
-//
+// queries `query_step`. Without `position`, a query sees keys as in sdpa_<type>; with it, as in
+// sdpa_cached_<type> with a cache of kv_len keys. The grid is (row tiles, splits, batch *
+// kv_heads).
 // sdpa_tensor: blocks of 128 take 64 rows, a warp 16, and all warps the same 32 keys at a time.
 // sdpa_tensor_shared: blocks of 128 take 16 rows, and each warp 16 of 64 keys at a time; the warps'
 // results are merged at the end. With several blocks along y, each takes `split` keys and leaves its
 // part in `parts`, for sdpa_merge_<type>.
 //
 // Scores stay in registers (online softmax). A weight is the sum of two or three numbers of the
-// tensor cores' type, so that results are as near as with weights of f32.
+// tensor cores' type, so that results are as accurate as with f32 weights.
 #include "fragments.h"
 
 #include <uhal/fast_math.h>
@@ -21,7 +21,7 @@
 
 enum : u32 { WARPS = 4, THREADS = WARPS * WARP, CHUNK = 8, ROWS = 16 };
 
-// What a query sees, and where its mask and bias lie.
+// The range of keys that a query sees, its mask and its bias.
 template <class T> struct Query {
     u64 begin;
     u64 end;
@@ -52,7 +52,7 @@ template <u32 WIDTH> struct Tile {
     }
 };
 
-// The first `count` of eight elements to shared memory, then zeros: by 16 bytes, or one by one.
+// Copies `count` of eight elements to shared memory, then zeros: 16 bytes at once, or one by one.
 DEVICE_FUNCTION void copy_aligned(u32x4 *target, const u16 *source, u32 count)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)),
@@ -68,7 +68,7 @@ DEVICE_FUNCTION void copy_elements(u32x4 *target, const u16 *source, u32 count)
     *target = words;
 }
 
-// LINES lines, of which at(line) is the first element of a line, or null for a line of zeros.
+// Loads LINES lines; at(line) is a line's first element, or null for a line of zeros.
 template <u32 LINES, u32 WIDTH, class At>
 DEVICE_FUNCTION void load_lines(u32x4 *tile, const void *anywhere, u32 head_dim, bool aligned, At at)
 {
@@ -201,7 +201,7 @@ template <class T, u32 WIDTH> struct Rows {
         }
     }
 
-    // Makes `above` the largest score; returns what scores are counted from.
+    // Sets `above` to the largest score; returns the base that is subtracted from scores.
     DEVICE_METHOD f32 raise(u32 half, f32 above)
     {
         // So far only masked keys: their scores must not become NaN.
@@ -300,7 +300,7 @@ template <class T, u32 WIDTH> struct Rows {
         }
     }
 
-    // The same rows over other keys, which lie in shared memory for each lane.
+    // Merges the results of the same rows over other keys, from the lane's part of shared memory.
     DEVICE_METHOD void merge(const f32 *other, u32 lane)
     {
 #pragma unroll

@@ -28,7 +28,7 @@ _SAMPLE_LEN = 100
 
 
 def run(command: str, arguments: Sequence[str]) -> int:
-    """Load the model a command is for, and write prompt, text and speed to standard output."""
+    """Load the command's model, and write prompt, text and speed to standard output."""
     seed = SEEDS[command]
     options = _parser(command, seed).parse_args(arguments)
     sampling = sampling_of(options)
@@ -36,7 +36,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
     with _weights(command, options) as path:
         model = loaded(options, path, options.tokenizer_file, out=sys.stdout)
         _require(command, seed, model)
-        # Read while the files are where it looks for them.
+        # Read now, while its files are in the expected folder.
         generation = model.generate(prompt, max_tokens=options.sample_len, sampling=sampling)
     print("starting the inference loop")
     print(prompt, end="", flush=True)

@@ -1,6 +1,6 @@
 """`python -m uhal make-model DIR`: a tiny random model, to try everything without a download.
 
-Its weights are random, so it says nothing of sense; its tokenizer is trained on the spot.
+Its weights are random, so its text is meaningless; the command trains its tokenizer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ubridge.models.making import CONFIGS, make_model
 from uhal import Device
 
 _MOST_BYTES = 1 << 30
-"""Largest size of the text that trains a tokenizer."""
+"""Largest size of the training text of the tokenizer."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -1,6 +1,6 @@
 """Configurations of published models, for commands that get only weights.
 
-Candle's examples have them in their programs. Sizes come from each model's own `config.json`.
+Candle's example programs contain them. Sizes come from each model's own `config.json`.
 """
 
 from __future__ import annotations

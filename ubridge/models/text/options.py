@@ -1,4 +1,4 @@
-"""Options of `generate` and `chat`: types for checkers, defaults, and the signatures they make."""
+"""Options of `generate` and `chat`: types for checkers, defaults and signatures."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def settled(
     options: Mapping[str, object],
     known: Iterable[str] = GenerateOptions.__annotations__,
 ) -> tuple[Limits, Sampling, Hook | None]:
-    """Return the limits, the sampling and the hook that `GenerateOptions` ask for.
+    """Return the limits, the sampling and the hook of `GenerateOptions`.
 
     Raises `ArgumentTypeError` or `ArgumentValueError` for options that contradict each other or
     have a wrong value, and for an unknown option, with the `known` ones of the operation.

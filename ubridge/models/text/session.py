@@ -35,10 +35,10 @@ _PARTS_FOR_AN_ANSWER = 4
 class Session:
     """A model, its tokenizer and one cache, in which prompts follow each other.
 
-    The next prompt reads only the tokens that the cache does not hold. The session holds the
-    cache's memory until it is closed or dropped; the model knows nothing of it. One thread at a
-    time may use it. A text that begins while another text is being generated takes the cache over;
-    the other text goes on with a cache of its own, and both have the right tokens.
+    The next prompt reads only the tokens that the cache does not hold. The session, not the model,
+    holds the cache's memory until it is closed or dropped. One thread at a
+    time may use it. A text that begins during the generation of another text takes over the cache.
+    The other text continues with its own cache, and both get the right tokens.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Session:
         The text ends after `max_tokens` tokens, before a text of `stop`, or where the model ends it
         unless `ignore_end`. `sampling`, or options with the names of its fields, select the tokens;
         the default is the most probable token. `hook` is called with the logits, on the device, and
-        all earlier tokens; the logits it returns replace them. `log_probabilities=n` fills
-        `choices` of the generation: each token's, and the n best.
+        all earlier tokens; the logits it returns replace them. `log_probabilities=n` fills the
+        generation's `choices` with each token's and the n best.
 
         A prompt longer than the context is refused. When the context is full the text ends, and
         `finish` says `context`: no earlier token is ever dropped.
@@ -83,8 +83,8 @@ class Session:
         The messages become a prompt by `template`, by default the model's own; the template gets
         `names`, such as `tools`. `generate` describes all other options. An answer reserves
         `max_tokens` of the context, at most half, or a quarter without `max_tokens`. When the
-        messages do not fit beside it, the oldest after the system message are left out. A question
-        goes with its answer; `left_out` counts them.
+        messages exceed the rest, the oldest after the system message are left out, each question
+        with its answer. `left_out` counts these messages.
         """
         template, names = options.pop("template", None), options.pop("names", None)
         limits, sampling, hook = settled("chat", options, ChatOptions.__annotations__)
@@ -106,7 +106,7 @@ class Session:
     ) -> str:
         """Return the prompt of messages by the model's template, or the one given.
 
-        Raises `ArgumentValueError` where there is none, or it refuses them.
+        Raises `ArgumentValueError` if there is no template, or it refuses the messages.
         """
         tokenizer = self.tokenizer
         form = template or tokenizer.chat_template
@@ -140,7 +140,7 @@ class Session:
                 return tokens, left_out
             turns = [index for index, one in enumerate(kept) if one["role"] == "user"]
             if len(turns) < 2:
-                # The last question alone: less room for the answer is better than none.
+                # Only the last question is left: shorten the answer's part rather than refuse.
                 return tokens, left_out
             del kept[turns[0] : turns[1]]
             left_out += turns[1] - turns[0]
@@ -168,8 +168,8 @@ class Session:
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take the cache from a file that `save` wrote, of the same model.
 
-        Raises `InvalidFileError` for another file, `ArgumentValueError` for one of another model or
-        capacity, or of the same model with other weights; the cache is then as it was.
+        Raises `InvalidFileError` for another file, `ArgumentValueError` for another model, other
+        weights or another capacity; the cache is then unchanged.
         """
         saved = ub.load(path, device=self.model.device)
         require_valid(
@@ -193,7 +193,7 @@ class Session:
             raise
         self._shared.replace(found)
         cache = self._shared.take(self)
-        # Nothing counts as kept until everything is.
+        # The cache counts as empty until all of it is read.
         cache.kept = 0
         for name, tensor in cache.tensors.items():
             tensor.copy_from(values[name])

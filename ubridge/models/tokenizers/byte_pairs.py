@@ -54,7 +54,7 @@ class BytePairTokenizer(WordsTokenizer):
             if one in tokens:
                 found.append(tokens[one])
             else:
-                # A merge may make an unknown token: then its bytes are tokens, as far as they
+                # A merge may make an unknown token; its bytes become tokens, if these
                 # exist.
                 found += [tokens[sign] for sign in one if sign in tokens]
         return tuple(found)
@@ -67,7 +67,7 @@ class BytePairTokenizer(WordsTokenizer):
 
 
 def _read(text: str) -> bytes:
-    """The bytes that a token's text is written for; a text that is not written so is its own."""
+    """The bytes that a token's text spells; any other text gives its own UTF-8."""
     try:
         return bytes([_BYTE_OF[sign] for sign in text])
     except KeyError:

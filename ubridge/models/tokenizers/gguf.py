@@ -41,7 +41,7 @@ _NAMES = {
     "mask": "mask_token",
     "cls": "cls_token",
 }
-"""Tokens by their keys here and by the names that templates have for them."""
+"""Special tokens: keys in metadata, and names in templates."""
 _KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
 """Special tokens of Phi-3 that do not take the white space behind them."""
 
@@ -49,7 +49,7 @@ _KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
 def read(path: Path) -> Tokenizer:
     """Read the tokenizer of a GGUF file, or of a split model's first part.
 
-    Raises `InvalidFileError`, and `ArgumentValueError` for a kind that is not known.
+    Raises `InvalidFileError`, and `ArgumentValueError` for an unknown kind.
     """
     return tokenizer_of(read_gguf(MappedFile(parts_of(path)[0])).metadata, path)
 
@@ -149,7 +149,7 @@ def _kinds(metadata: Mapping[str, Any], texts: list[str]) -> list[int]:
 
 
 def _named(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Tokens that have a part in texts, by the names of their keys."""
+    """Tokens with a role in texts, by the names of their keys."""
     for name in _NAMES:
         token = metadata.get(f"{_KEYS}{name}_token_id")
         if type(token) is int:

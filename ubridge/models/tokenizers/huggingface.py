@@ -18,10 +18,10 @@ from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
 from ubridge.models.tokenizers.vocabulary import BYTE
 
 _CONTEXT = 8
-"""Tokens before a text that decide whether it begins with a blank."""
+"""Number of tokens before a text that decide whether it begins with a blank."""
 _UNFINISHED = "\ufffd"
 _MOST_BYTES = 1 << 28
-"""A larger file is refused; the largest published are some 30 MB."""
+"""A larger file is refused; the largest published files have about 30 MB."""
 
 
 def read(path: Path) -> Tokenizer:
@@ -56,7 +56,7 @@ def read(path: Path) -> Tokenizer:
 def _require_of_library(error: BaseException, where: object) -> None:
     """Raise `InvalidFileError` for an error of the tokenizers library.
 
-    It raises plain exceptions, without a class of its own. Where Rust code panics it raises a
+    The library raises plain exceptions, without its own class. When Rust code panics, it raises a
     `PanicException`, which is no `Exception` and cannot be imported.
     """
     is_panic = type(error).__module__ == "pyo3_runtime"
@@ -71,7 +71,7 @@ def _add(tokenizer: Any, more: Added, path: Path) -> None:
     """Add a token that its own file lacks."""
     from tokenizers import AddedToken
 
-    # A normalizer that puts a blank first would hide it.
+    # A normalizer that prepends a blank would hide the token.
     options = {"normalized": False, **more.options}
     tokenizer.add_tokens([AddedToken(more.text, special=more.is_special, **options)])
     more.require(tokenizer.token_to_id(more.text), path)
@@ -127,7 +127,7 @@ class JsonTokenizer(Tokenizer):
         return self.text(tokens, skip_special)
 
     def text(self, tokens: list[int], skip_special: bool) -> str:
-        """Return the text of tokens that are known to be some."""
+        """Return the text of tokens, which are not empty."""
         try:
             text: str = self._parsing.decode(tokens, skip_special_tokens=skip_special)
             is_broken = self._falls_back and _UNFINISHED in text
@@ -137,10 +137,10 @@ class JsonTokenizer(Tokenizer):
             raise
 
     def _mended(self, tokens: list[int], skip_special: bool) -> str:
-        """The same text where a run of bytes is no UTF-8.
+        """The same text when a run of bytes is not UTF-8.
 
-        The library then drops all characters of the run. Here they stay, and only invalid bytes
-        become U+FFFD, as with tokenizers of other files.
+        The library then drops all characters of the run. Here valid characters stay, and only
+        invalid bytes become U+FFFD, as in other tokenizers.
         """
         skipped = set(self.special.values()) if skip_special else set()
         spellings = [self._parsing.id_to_token(token) for token in tokens if token not in skipped]
@@ -174,8 +174,8 @@ class JsonTokenizer(Tokenizer):
 class _Growing(Stream):
     """The new text of each token, by the growth of the whole text.
 
-    A token's text depends on earlier tokens, so some of them are kept. The bytes of an incomplete
-    character appear as one U+FFFD at the end of the text, which is held back.
+    A token's text depends on earlier tokens, so some are kept. The bytes of an incomplete character
+    appear as one U+FFFD at the end; that end is held back.
     """
 
     def __init__(self, tokenizer: JsonTokenizer, after: list[int], skip_special: bool) -> None:

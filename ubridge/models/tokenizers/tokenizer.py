@@ -114,7 +114,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def special(self) -> Mapping[str, int]:
-        """Tokens that stand for no text: begin, end, roles in a chat."""
+        """Tokens without text: begin, end, roles in a chat."""
         return self._special()
 
     @cached_property

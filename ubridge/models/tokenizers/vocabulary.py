@@ -29,7 +29,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All tokens of a model, and which of them have a part in every text."""
+    """All tokens of a model, and the special roles of some."""
 
     texts: Sequence[str]
     kinds: Sequence[int]
@@ -37,18 +37,18 @@ class Vocabulary:
     begin: int | None = None
     end: int | None = None
     ends: frozenset[int] = frozenset()
-    """Others that end a text."""
+    """Further tokens that end a text."""
     unknown: int | None = None
     adds_begin: bool = False
     adds_end: bool = False
     adds_blank: bool = False
-    """Whether a text is taken as if a blank stood before it."""
+    """Whether a blank is put before each text."""
     eats_blanks: tuple[str, ...] = field(default=(), compare=False)
-    """Special tokens that white space behind them belongs to."""
+    """Special tokens that include the white space behind them."""
 
     @cached_property
     def tokens(self) -> dict[str, int]:
-        """Tokens by their texts; of two with the same text the last."""
+        """Tokens by their texts; the last of two tokens with the same text."""
         return {text: token for token, text in enumerate(self.texts)}
 
     def of_kinds(self, *kinds: Kind) -> dict[str, int]:
@@ -59,7 +59,7 @@ class Vocabulary:
 
     @cached_property
     def bytes(self) -> Mapping[int, int]:
-        """Tokens that stand for one byte, by that."""
+        """Token of each byte that has one."""
         found = {}
         for text, token in self.of_kinds(Kind.BYTE).items():
             match = BYTE.fullmatch(text)
@@ -69,7 +69,7 @@ class Vocabulary:
 
     @cached_property
     def silent(self) -> frozenset[int]:
-        """Tokens that stand for no text."""
+        """Tokens without text."""
         return frozenset(
             token
             for token, kind in enumerate(self.kinds)
@@ -77,7 +77,7 @@ class Vocabulary:
         )
 
     def around(self, tokens: Iterable[int]) -> list[int]:
-        """Return tokens with what texts begin and end with."""
+        """Return tokens between the tokens that begin and end a text."""
         begin = [self.begin] if self.adds_begin and self.begin is not None else []
         end = [self.end] if self.adds_end and self.end is not None else []
         return [*begin, *tokens, *end]
@@ -89,7 +89,7 @@ def looks_control(text: str) -> bool:
 
 
 def require_in(where: object, vocabulary: Vocabulary) -> Vocabulary:
-    """Refuse a vocabulary whose parts do not fit each other."""
+    """Refuse a vocabulary with inconsistent parts."""
     count = len(vocabulary.texts)
     for what, values in (("kinds", vocabulary.kinds), ("scores", vocabulary.scores)):
         require_valid(

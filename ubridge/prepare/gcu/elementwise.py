@@ -1,7 +1,7 @@
-"""Lowerings to Ubridge's kernels element by element, and the work they leave to callers.
+"""Lowerings to Ubridge's elementwise kernels, and the work they leave to callers.
 
-The kernels know no strides: operands are made contiguous first, and broadcasts are materialized
-except of a single element. Some write past few elements: those get room.
+The kernels take no strides: operands are made contiguous first, and broadcasts are materialized
+except of a single element. Some kernels write past short results, which get more memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from uhal.interop import StreamLike
 
 _CHOSEN_AS = {i8: u8, i16: f16, u16: f16, i32: u32, u64: i64}
 _THROUGH = {(u8, i32): u32, (u8, i16): u16, (u16, i32): u32}
-"""Casts without a kernel, to the cast that does the same: these values have no sign."""
+"""Casts without a kernel, to an equivalent cast of unsigned values."""
 GELU_ERF_REASON = "the kernel is the tanh form under another name; gelu is that form"
 
 
@@ -110,7 +110,7 @@ def _where(question: Question, steps: Steps) -> None:
 
 
 def _as_bytes(condition: Memory, size: int, steps: Steps) -> Memory:
-    """The condition as u8, which alone chooses halves."""
+    """The condition as u8; the kernels for f16 and bf16 take no other type."""
     room = max(size, threads_of(steps))
     ones, zeros, chosen = [steps.scratch(room, u8) for _ in range(3)]
     for value, memory in ((1, ones), (0, zeros)):

@@ -32,10 +32,10 @@ from uhal.interop import StreamLike
 
 _ROTARY = gcu_kernel("embedding", "rope_{dtype}")
 _MOST_ROWS = 32768
-"""Results of a reduction that the kernel keeps besides."""
+"""Most results of a reduction that the kernel supports."""
 _MOST_INPUT_BYTES = 60 << 20
 _MOST_KERNEL_ELEMENTS = 4096
-"""The most that the convolutions' kernels hold; beyond it they silently do nothing."""
+"""Most elements that kernels of convolutions hold; beyond it they silently do nothing."""
 
 
 def _reduce(question: Question, steps: Steps) -> None:
@@ -67,7 +67,7 @@ def _softmax(question: Question, steps: Steps) -> None:
 
 
 def _norm(question: Question, steps: Steps) -> None:
-    """Add a norm of each row: one kernel with two flags does both."""
+    """Add a norm of each row; flags of one kernel select the norm."""
     x, weight, *biases = steps.operands
     rows, columns = question.shape
     with_mean = len(biases)
@@ -91,7 +91,7 @@ def _sort(question: Question, steps: Steps) -> None:
     """Add the sort of each row's indices.
 
     The kernel fills rows up to a power of two with 10000, which other elements may exceed: rows of
-    another length are sorted on the host, and that waits.
+    another length are sorted on the host, which waits.
     """
     rows, columns = question.shape
     x = steps.operands[0]
@@ -129,7 +129,7 @@ def _rope(question: Question, steps: Steps) -> None:
     """Add rotations by position.
 
     The kernel works in place on (tokens, heads, width) and takes cosines and sines as one array's
-    rows, so operands are brought into that order and the result back.
+    rows, so operands are copied into that form, and the result back.
     """
     x, cos, sin = steps.operands
     shape = question.shape
@@ -141,7 +141,7 @@ def _rope(question: Question, steps: Steps) -> None:
     halves = Layout.contiguous((rows, width // 2))
     joined = Layout.contiguous((rows, width))
     steps.run(KV_CONCAT, [(cos, halves), (sin, halves)], (angles, joined), axis=1)
-    # The same few for every step of a model: kept with the layouts, as u64.
+    # Equal for every step of a model, so kept with the layouts, as u64.
     indices = Words(tuple(index % rows for index in range(batch * positions)), "i64")
     own = Layout.contiguous(shape)
     turned = steps.scratch(own.size, x.dtype)
@@ -188,7 +188,7 @@ def _conv1d(question: Question, steps: Steps) -> None:
             backend="tops",
         )
     arguments = convolution_arguments(question, steps)
-    # In the parameter for the result's length it has the number of axes, which it ignores.
+    # Its parameter for the result's length gets the number of axes, which the kernel ignores.
     arguments["num_dims"] = arguments.pop("l_out")
     steps.launch((), **arguments)
 
