@@ -1,7 +1,7 @@
-"""Builds small libraries with libcuda's interface and a test's own answers.
+"""Builds small libraries with libcuda's interface; a test sets their answers.
 
-They compute nothing; the simulated driver does. Here single calls are made to fail, functions are
-left out, and the backend's arguments are checked.
+The libraries compute nothing, unlike the simulated driver. Tests make single calls fail, omit
+functions, and check the backend's arguments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Builds small libraries with libtopsrt's interface and a test's own answers.
+"""Builds small libraries with libtopsrt's interface; a test sets their answers.
 
-Memory is the host's, streams do everything at once, and the one kernel that computes is `fill_f32`:
-enough to check the backend's arguments. Functions of the newer generation can be left out.
+Memory is the host's, calls on streams run at once, and only the kernel `fill_f32` computes: enough
+to check the backend's arguments. Functions of the newer generation can be left out.
 """
 
 from __future__ import annotations
@@ -317,16 +317,16 @@ class Fake:
         self._library.fake_arch(arch.encode())
 
     def widen_properties(self, more: int) -> None:
-        """Write `more` bytes past the published structure."""
+        """Write `more` bytes past the end of the published structure of properties."""
         self._library.fake_wide_properties(more)
 
     def read_config_of(self, nbytes: int) -> None:
-        """Take launch configurations of 64 or of 72 bytes."""
+        """Accept launch configurations of 64 or of 72 bytes."""
         self._library.fake_config_bytes(nbytes)
 
     @property
     def live(self) -> int:
-        """Objects made and not destroyed."""
+        """Number of living objects."""
         return int(self._library.fake_live())
 
     @property

@@ -1,4 +1,4 @@
-"""The entries of ubridge's kernels that a run launched. A whole run fails if it left one out.
+"""The entries of ubridge's kernels that a run launched. A whole run fails if an entry is missing.
 
 A plugin of every session, because processes of pytest-xdist share a run: each worker reports its
 launches, and the process that began the run checks their union.
@@ -21,7 +21,7 @@ LAUNCHED: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: def
 
 _FILES = set((Path(__file__).resolve().parent / "ubridge").glob("test_*_kernels.py"))
 _WHOLE = pytest.StashKey[bool]()
-"""Whether every file with tests of kernels was collected."""
+"""Whether the run collected every file with tests of kernels."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -43,7 +43,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that began the run, or judge the whole: the host, and in a soak all."""
+    """Report to the main process; there, check the host's launches, and in a soak all devices'."""
     config = session.config
     whole = config.stash.get(_WHOLE, False)
     if hasattr(config, "workeroutput"):
@@ -71,7 +71,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Tell how many of the entries of each module were launched."""
+    """Print how many entries of each module were launched."""
     for backend, launched in LAUNCHED.items():
         counts = [(name, len(launched[name]), len(ENTRIES[name])) for name in sorted(launched)]
         told = ", ".join(f"{name} {count} of {all_of_it}" for name, count, all_of_it in counts)

@@ -11,14 +11,15 @@ FATBINS = Path(__file__).resolve().parents[1] / "ubridge" / "kernels" / "images"
 
 
 def shipped_texts(module: str) -> dict[str, bytes]:
-    """The PTX by target, the least first; fatbinary dropped the comments, so the signatures."""
+    """Return the PTX by target, the lowest first; fatbinary has dropped the signatures'
+    comments."""
     entries = read_fatbin((FATBINS / f"{module}.fatbin").read_bytes())
     texts = {one.target: one.image().rstrip(b"\0") for one in entries if one.kind == "PTX"}
     return dict(sorted(texts.items()))
 
 
 def shipped_ptx(module: str) -> bytes:
-    """The PTX for the least device."""
+    """Return the PTX for the lowest target."""
     return next(iter(shipped_texts(module).values()))
 
 

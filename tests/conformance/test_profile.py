@@ -1,4 +1,4 @@
-"""A profile has everything that a device was given, once, in order and with its name."""
+"""A profile lists each operation given to a device once, in order and with its name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_launch_and_copy_is_there_once(
                     other.set_32(7, stream=stream)
                 other.copy_from(buffer, stream=stream)
                 result = other.to_numpy(stream=stream)
-            # after it nothing is noted
+            # the profile has ended and notes nothing more
             step(basic, stream, buffer, 3, 1)
             stream.synchronize()
     expected = values
@@ -73,7 +73,7 @@ def test_times_are_in_the_order_of_the_stream(device: Device, basic: Module) -> 
     assert (rows["host_begin"][1:] >= rows["host_end"][:-1]).all()
     assert (rows["host_end"] >= rows["host_begin"]).all()
     assert (rows["device_end"] >= rows["device_begin"]).all()
-    # An event has a resolution, and a stream's begin is known to within a round trip.
+    # Allow for the resolution of events: a stream's begin is only known to within a round trip.
     assert (rows["device_begin"][1:] >= rows["device_end"][:-1] - 2_000).all()
     assert (rows["device_end"] > 0).all()
     assert (rows["device_end"] <= found.records.duration + 50_000_000).all()
@@ -88,7 +88,7 @@ def test_the_kernels_of_a_plan_are_named(
     with Stream() as stream, DeviceBuffer.from_numpy(expected) as buffer:
         device.synchronize()
         with stream.capture("three") as plan:
-            # with a slot every library has its launches listed
+            # for a plan with a slot, every library lists its launches
             add = plan.slot("add", added[0])
             for _ in range(3):
                 step(basic, stream, buffer, 3, add)
@@ -97,7 +97,7 @@ def test_the_kernels_of_a_plan_are_named(
                 for number in added[:5]:
                     plan.replay(add=number)
                 stream.synchronize()
-            # changed by the replays of the profile, too
+            # the slot has the value of the last profiled replay
             plan.replay()
             plan.replay(add=added[5])
             for number in (*added[:5], added[4], added[5]):
@@ -149,7 +149,7 @@ def test_a_replay_is_profiled_operation_by_operation(device: Device, basic: Modu
     assert result.tolist() == [10] * 3 + [3 * 0x20002 + 1] * (COUNT - 3)
     kinds = counted(found)
     assert kinds["replay"] == 1
-    if device.backend == "tops":  # TopsRuntime tells no kernels of a graph
+    if device.backend == "tops":  # TopsRuntime does not list the kernels of a graph
         return
     assert (kinds["fill"], kinds["launch"]) == (3, 1)
     fills = found.records.rows[found.records.rows["kind"] == KINDS.index("fill")]

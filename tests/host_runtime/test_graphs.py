@@ -75,7 +75,7 @@ def replay_random_work(driver: Driver, module: ctypes.c_void_p, seed: int) -> No
                 )
 
         def record() -> None:
-            # The work goes from stream to stream: any order but the one of the calls would show.
+            # The work moves from stream to stream, so that a wrong order changes the result.
             used = [streams[0]]
             for _ in range(choose.randrange(40)):
                 if choose.random() < 0.5:
@@ -305,7 +305,7 @@ def test_everything_may_be_destroyed_while_a_launch_waits(
         executable = instantiate(driver, graph)
         driver.api.uhalHostLaunchHostFunc(stream, callback, None)
         driver.api.uhalHostGraphLaunch(executable, stream)
-        # On another stream, where it waits for the first.
+        # The second stream waits for the graph's first launch.
         driver.api.uhalHostGraphLaunch(executable, second)
         (node,) = kernels_of(driver, graph)
         change_affine(driver, module, executable, node, buffer, 5, 7)

@@ -27,7 +27,7 @@ def test_query_and_synchronize(driver: Driver) -> None:
 
 
 def test_a_wait_that_its_caller_ends_is_not_ready(driver: Driver) -> None:
-    """Waits for streams and events end so; one that goes on returns once the work is done."""
+    """A wait that its caller ends returns "not ready"; a wait that continues ends with the work."""
     not_ready = HEADER.constants["UHAL_HOST_ERROR_NOT_READY"]
     go_on = HEADER.ctype("uhal_go_on")
     answers: list[int] = []
@@ -62,7 +62,7 @@ def test_a_full_queue_makes_the_caller_wait(driver: Driver, module: ctypes.c_voi
             worker.start()
             worker.join(0.5)
             assert worker.is_alive()
-            # The held function is a task of the queue itself.
+            # The held function is itself an element of the queue.
             assert queued == depth - 1
         worker.join()
         got = np.empty(n, np.uint32)
@@ -99,7 +99,8 @@ def test_destroying_a_stream_leaves_its_work(driver: Driver) -> None:
 
 
 def test_many_streams_wait_for_each_other(driver: Driver, module: ctypes.c_void_p) -> None:
-    """Each of 300 streams waits for the one after it, the last is held: far more than runners."""
+    """Each of 300 streams waits for the next, and the last is held: far more streams than
+    runners."""
     affine = driver.function(module, "affine")
     count = 300
     api = driver.api
@@ -122,7 +123,7 @@ def test_many_streams_wait_for_each_other(driver: Driver, module: ctypes.c_void_
                 driver.launch(affine, (1, 1, 1), (1, 1, 1), streams[index], *values)
                 api.uhalHostEventRecord(events[index], streams[index])
                 expected = (expected * 3 + index) % (1 << 32)
-            # Destroyed while others still wait for them.
+            # Destroy the events while other streams still wait for them.
             for event in events:
                 api.uhalHostEventDestroy(event)
         got = np.empty(1, np.uint32)
@@ -133,7 +134,7 @@ def test_many_streams_wait_for_each_other(driver: Driver, module: ctypes.c_void_
 
 
 def test_blocked_host_functions_do_not_stop_other_streams(driver: Driver) -> None:
-    """More host functions block than there are runners, until a later stream's work."""
+    """More host functions block than there are runners; a later stream's function releases them."""
     gate = threading.Event()
     wait = HOST_FUNCTION(lambda _: gate.wait(60))
     open_gate = HOST_FUNCTION(lambda _: gate.set())
@@ -166,7 +167,7 @@ def test_event_life(driver: Driver, module: ctypes.c_void_p) -> None:
     not_ready = HEADER.constants["UHAL_HOST_ERROR_NOT_READY"]
     elapsed = ctypes.c_float(-1)
     with driver.stream() as stream, driver.event() as start, driver.event() as end:
-        # Never recorded counts as complete, but has no time.
+        # An event that was never recorded counts as complete, but has no time.
         assert query(start) == 0
         api.uhalHostEventSynchronize(start)
         api.uhalHostStreamWaitEvent(stream, start, 0)
@@ -179,7 +180,7 @@ def test_event_life(driver: Driver, module: ctypes.c_void_p) -> None:
             assert query(end) == not_ready
             with pytest.raises(HostFailure, match="NOT_READY"):
                 api.uhalHostEventElapsedTime(elapsed, start, end)
-            # Recorded again while the first record is pending: the last one counts.
+            # Record the event again while the first record is pending: the last record counts.
             api.uhalHostEventRecord(end, stream)
         api.uhalHostEventSynchronize(end)
         assert query(end) == 0
@@ -215,7 +216,7 @@ def test_a_wait_is_for_the_record_it_saw(driver: Driver) -> None:
 
 
 def test_a_wait_that_is_still_queued_is_for_the_record_it_saw(driver: Driver) -> None:
-    """The first record is done by the time of the second, and its waiter has yet to ask."""
+    """The first record is complete before the second; its waiter has not yet looked."""
     api = driver.api
     gate, passed = threading.Event(), threading.Event()
     hold, tell = HOST_FUNCTION(lambda _: gate.wait(60)), HOST_FUNCTION(lambda _: passed.set())
@@ -235,14 +236,14 @@ def test_a_wait_that_is_still_queued_is_for_the_record_it_saw(driver: Driver) ->
         assert api.unchecked("uhalHostEventQuery")(event) != 0
         assert not passed.is_set()
         gate.set()
-        # less than what `held` waits at most
+        # shorter than the longest time that `held` waits
         assert passed.wait(20)
 
 
 def test_a_record_that_waits_for_room_is_not_seen_yet(
     driver: Driver, module: ctypes.c_void_p
 ) -> None:
-    """Were it, a wait could get into the queue before the record it is for."""
+    """Otherwise a wait could enter the queue before the record that it waits for."""
     api = driver.api
     empty = driver.function(module, "empty")
     with driver.stream() as full, driver.stream() as other, driver.event() as event:

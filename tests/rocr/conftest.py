@@ -21,6 +21,6 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def machine_with(folder: Path) -> Callable[[str], Machine]:
-    """Name of a processor → a machine that has it."""
+    """Return a function from a processor's name to a machine that has it."""
     gpus = {gpu.processor: gpu for gpu in GPUS}
     return lambda processor: machine(gpus[processor], folder)

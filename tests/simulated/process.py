@@ -26,7 +26,7 @@ needs_simulator = needed(
 def run_python(*arguments: str, **environment: str) -> str:
     """Run the interpreter as `run_freely` does; return its output.
 
-    It must end well and say nothing on standard error.
+    The interpreter must succeed and write nothing to standard error.
     """
     done = run_freely(*arguments, **environment)
     told = " ".join(f"{name}={value}" for name, value in environment.items())

@@ -46,7 +46,7 @@ def run(name: str, seed: int, script: str, **environment: str) -> str:
 
 @pytest.mark.parametrize("schedule", ["lazy", "eager"])
 def test_a_cooperative_launch(seed: int, schedule: str) -> None:
-    """Blocks wait for each other, in a launch and in the replay of a captured one."""
+    """Blocks wait for each other, in a launch and in the replay of a captured launch."""
     run(
         "grid_sm_80",
         seed,
@@ -94,7 +94,7 @@ def test_tables_of_functions_and_of_virtual_ones(seed: int) -> None:
 
 
 def fault(entry: str, arguments: str, **environment: str) -> str:
-    """The message about a faulty kernel of lines.cu."""
+    """Return the message about a faulty kernel of lines.cu."""
     return run(
         "lines_sm_80",
         0,
@@ -136,7 +136,7 @@ def test_the_line_itself_is_shown_where_the_source_is(tmp_path: Path) -> None:
 
 
 def test_another_thread_may_ask_what_a_fault_was() -> None:
-    """A wait of uhal that takes long ends on a thread of its own, and its caller asks."""
+    """A long wait of uhal ends on its own thread, and the calling thread asks for the fault."""
     script = """
         import ctypes, os, threading
         driver = ctypes.CDLL(os.environ["UHAL_CUDA_LIBRARY"])
@@ -160,7 +160,7 @@ def test_another_thread_may_ask_what_a_fault_was() -> None:
 
 
 def test_advice_fits_what_simulates() -> None:
-    """No tool is named that needs a GPU; where the report would be is."""
+    """The advice names the simulator's report and no tool that needs a GPU."""
     for words in (fault("past_the_end", "y, 1"), fault("trapped", "x")):
         assert "UHAL_SIM_REPORT=stderr tells more" in words
         assert "compute-sanitizer" not in words
@@ -215,7 +215,7 @@ def test_integers_of_either_sign_and_numbers_by_their_use(seed: int) -> None:
 def test_of_a_large_module_only_what_is_launched_is_translated(
     rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:
-    """A module the size of Candle's quantized one. Nothing is timed: libraries are counted."""
+    """The module is as large as Candle's `quantized`. Nothing is timed: libraries are counted."""
     path = tmp_path / "large.ptx"
     module = LargeModule(seed)
     path.write_text(module.text())

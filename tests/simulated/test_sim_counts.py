@@ -120,7 +120,7 @@ def test_of_a_large_grid_a_part_is_counted(folder: Path, seed: int) -> None:
     metrics = kernel["metrics"]
     assert 60 <= kernel["counted_blocks"] <= 70
     assert metrics["uhal__sectors_per_sector_touched.ratio"] is None
-    # All blocks are alike: scaled counts are exact, with an error of 0.
+    # All blocks do the same work, so scaled counts are exact.
     total = metrics["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"]
     assert total == pytest.approx(2 * 1000, rel=1e-12)
     assert metrics["uhal__error_of_sectors.pct"] == pytest.approx(0, abs=1e-4)
@@ -176,7 +176,7 @@ def test_registers_and_occupancy_of_a_target(folder: Path, seed: int) -> None:
     kernel, text = counts_of(folder, seed, "--count-target", "sm_90", blocks=2)
     metrics = kernel["metrics"]
     assert 0 < metrics["launch__registers_per_thread"] < 64
-    # Blocks of 64 threads: 32 of them are 64 warps.
+    # A block has 64 threads, so 32 blocks have 64 warps.
     assert metrics["sm__maximum_warps_per_active_cycle_pct"] == 100
     assert metrics["uhal__spill_stores.bytes"] == 0
     assert "occup." in text

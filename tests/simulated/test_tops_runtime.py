@@ -67,7 +67,7 @@ def memory_is_of_one_device(runtime: Runtime) -> None:
     with pytest.raises(Runtime.Refused) as refusal:
         runtime.call("topsFree", pointer + 4)
     assert refusal.value.status == code("InvalidDevicePointer")
-    assert runtime.download(pointer + 4, 4) == b"5678"  # arithmetic inside is fine
+    assert runtime.download(pointer + 4, 4) == b"5678"  # inside an allocation
     runtime.call("topsSetDevice", 1)
     room = ctypes.create_string_buffer(8)
     words = runtime.refused("InvalidDevicePointer", "topsMemcpyDtoHAsync", room, pointer, 8, None)
@@ -79,7 +79,7 @@ def memory_is_of_one_device(runtime: Runtime) -> None:
     runtime.call("topsSetDevice", 0)
     runtime.refused("InvalidHandle", "topsModuleLaunchKernel", *fill.arguments())
     runtime.refused("InvalidHandle", "topsMemsetD8Async", pointer, 0, 8, stream)
-    runtime.call("topsStreamSynchronize", stream)  # waiting is allowed from anywhere
+    runtime.call("topsStreamSynchronize", stream)  # any device may be current for a wait
     runtime.call("topsFree", pointer)
 
 
@@ -157,7 +157,7 @@ def errors_are_remembered(runtime: Runtime) -> None:
 
 def events_and_time(runtime: Runtime) -> None:
     first, second = (runtime.made("topsEventCreateWithFlags", 0) for _ in range(2))
-    runtime.call("topsEventQuery", first)  # never recorded: done
+    runtime.call("topsEventQuery", first)  # an event that was never recorded is complete
     runtime.call("topsEventSynchronize", first)
     ms = ctypes.c_float()
     runtime.refused("InvalidHandle", "topsEventElapsedTime", ctypes.byref(ms), first, second)
@@ -226,7 +226,7 @@ def a_fault_is_told_once(runtime: Runtime) -> None:
 
 
 def broken_limits_lose_the_device(runtime: Runtime) -> None:
-    """A kernel that needs L2 is given none; more rows than it keeps room for."""
+    """Launch a kernel without the L2 memory it needs, and with more rows than its buffer holds."""
     image = (BUILD / "topsfb" / "reduce.topsfb").read_bytes()
     module = runtime.made("topsModuleLoadData", image)
     function = runtime.made("topsModuleGetFunction", module, b"fast_sum_f32")
@@ -258,7 +258,7 @@ def faults_are_injected(runtime: Runtime) -> None:
 def peers_and_processes(runtime: Runtime) -> None:
     reachable = ctypes.c_int()
     runtime.call("topsDeviceCanAccessPeer", ctypes.byref(reachable), 0, 1)
-    assert reachable.value not in (0, 1)  # a bit field
+    assert reachable.value not in (0, 1)  # the value is a bit field
     runtime.call("topsDeviceEnablePeerAccess", 1, 0)
     runtime.refused("PeerAccessAlreadyEnabled", "topsDeviceEnablePeerAccess", 1, 0)
     source = runtime.upload(b"12345678")

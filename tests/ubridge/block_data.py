@@ -1,4 +1,4 @@
-"""Blocks of every format with random bytes, and their elements by other libraries."""
+"""Blocks of every format with random bytes, and their elements as other libraries compute them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ubridge.quantized import FORMATS
 
 Array = npt.NDArray[Any]
 
-# Where a block keeps its scales of f16; tests may not ask the code under test.
+# Offsets of the f16 scales in a block, stated here independently of the code under test.
 _AT_START = ("q4_0", "q5_0", "q8_0", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq1_s")
 HALVES = {
     **dict.fromkeys((*_AT_START, "iq4_nl", "iq4_xs"), (0,)),
@@ -21,13 +21,13 @@ HALVES = {
 }
 KINDS = ("ordinary", "any", "zero", "huge", "subnormal")
 JUDGED = tuple(name for name in FORMATS if name not in ("q8_1", "q8_K"))
-"""Formats whose elements gguf computes."""
+"""Formats whose elements the package gguf computes."""
 
 
 def random_blocks(
     rng: np.random.Generator, name: str, count: int, scales: str = "ordinary"
 ) -> Array:
-    """Blocks (count, bytes) of any bytes, whose elements are finite."""
+    """Return blocks (count, bytes) of random bytes whose elements are finite."""
     blocks = np.frombuffer(rng.bytes(count * FORMATS[name].block_bytes), np.uint8)
     blocks = blocks.reshape(count, FORMATS[name].block_bytes).copy()
     for at in HALVES.get(name, ()):
@@ -36,7 +36,7 @@ def random_blocks(
         values = _halves(rng, count, scales).astype(np.float32) * np.float32(1.1)
         blocks[:, :4] = values.view(np.uint8).reshape(count, 4)
     elif name == "iq1_m":
-        # Four bits of the scale in the highest of each word.
+        # The highest four bits of each word contain a part of the scale.
         scale = _halves(rng, count, scales).view(np.uint16)
         words = blocks[:, 48:56].copy().view(np.uint16)
         for i in range(4):
@@ -54,7 +54,7 @@ def random_blocks(
 def _halves(rng: np.random.Generator, count: int, scales: str) -> Array:
     if scales == "any":
         bits = rng.integers(0, 1 << 16, count).astype(np.uint16)
-        # All ones in the exponent are infinities and NaN.
+        # An exponent of all ones would give infinities and NaN.
         return np.where(bits & 0x7C00 == 0x7C00, bits & 0x83FF, bits).view(np.float16)
     if scales == "zero":
         return rng.choice([0.0, -0.0], count).astype(np.float16)
@@ -66,7 +66,7 @@ def _halves(rng: np.random.Generator, count: int, scales: str) -> Array:
 
 
 def elements(blocks: Array, name: str) -> Array:
-    """The elements of blocks (count, bytes) as f32: by gguf, or by the format's definition."""
+    """Return elements of blocks (count, bytes) as f32, by gguf or by the format's definition."""
     if not len(blocks):
         return np.zeros((0, FORMATS[name].elements), np.float32)
     if name == "q8_1":

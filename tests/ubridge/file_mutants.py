@@ -31,7 +31,7 @@ from uhal.errors import DeviceError
 
 SECONDS, BYTES = 5, 512 << 20
 MOST_SHOWN = 12
-"""Failures after which a run ends."""
+"""Number of failures after which a run ends."""
 HOSTILE: tuple[Any, ...] = (
     *(0, -1, 1, 2, 64, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, 1 << 64, 10**400, 10**8),
     *(0.5, -0.0, 1e308, -1e-308, float("nan"), float("inf"), True, False, None),
@@ -99,7 +99,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 def damaged_json(draw: random.Random, raw: bytes) -> bytes:
     whole = json.loads(raw)
     for _ in range(draw.randint(1, 2)):
-        # Found anew: the last change may have moved them.
+        # Search again, because the last change may have moved the containers.
         found = list(places(whole))
         if not found:
             break
@@ -142,7 +142,8 @@ def damaged_bytes(draw: random.Random, raw: bytes, within: int) -> bytes:
 
 
 def damaged(draw: random.Random, name: str, raw: bytes) -> bytes:
-    """Damage a file: mostly its values where it has some, else bytes of its first half megabyte."""
+    """Damage a file: mostly its JSON values if it has any, else bytes of the first half
+    megabyte."""
     if name.endswith(".json") and draw.random() < 0.8:
         return damaged_json(draw, raw)
     if name.endswith(".safetensors") and draw.random() < 0.7:
@@ -174,7 +175,7 @@ def split_case(folder: Path) -> Case:
 
 
 def gguf_case(folder: Path) -> Case:
-    """A model of llama in one GGUF file, with its tokenizer."""
+    """Write a llama model with its tokenizer in one GGUF file."""
     source = folder.with_name(f"{folder.name}-source")
     make_model(source, "llama", text="a text of few words\n" * 9, seed=3)
     from tests.ubridge.models.gguf_files import all_of, written_gguf
@@ -205,7 +206,7 @@ def tokenizer_case(kind: str, folder: Path) -> Case:
             "special_tokens_map.json": {"unk_token": "<unk>", "pad_token": {"content": "<pad>"}},
             "added_tokens.json": {},
         }
-        if kind == "json":  # it has no such token, and gives the next number to a new one
+        if kind == "json":  # this file lacks the token and gives its number to a new token
             del told["added_tokens_decoder"]
         for name, fields in beside.items():
             (folder / name).write_text(json.dumps(fields))
@@ -257,11 +258,11 @@ CASES: dict[str, Callable[[Path], Case]] = {
 
 
 def fault_of(load: Callable[[Path], None], folder: Path) -> str | None:
-    """Why a folder's files were not treated well; empty when they were refused, `None` if taken."""
+    """Return the failure of a load; empty if the files were refused, `None` if accepted."""
     try:
         load(folder)
     except (DeviceError, FileNotFoundError) as error:
-        # Signatures say where their facts come from by the file's name alone.
+        # Errors of signatures only contain the file's name.
         is_named = str(folder) in str(error) or "kernel.so.sig" in str(error)
         return "" if is_named else f"names no file: {traceback.format_exc()}"
     except BaseException:
@@ -270,7 +271,7 @@ def fault_of(load: Callable[[Path], None], folder: Path) -> str | None:
 
 
 def run_mutants(case: str, seed: int, count: int, name: str) -> None:
-    """Load so many damaged folders of a case; print failures and the number of refused files."""
+    """Load `count` damaged folders of a case; print failures and the number of refused files."""
     warnings.simplefilter("ignore")
     draw = random.Random(seed)
     folder = Path(name)
@@ -284,7 +285,7 @@ def run_mutants(case: str, seed: int, count: int, name: str) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for number in range(count):
             victim = draw.choice(damages)
-            # A file of its own: pages of the last may still be mapped.
+            # Create a new file, because pages of the last file may still be mapped.
             (folder / victim).unlink()
             (folder / victim).write_bytes(damaged(draw, victim, good[victim]))
             (folder / "number").write_text(f"{number} {victim}")

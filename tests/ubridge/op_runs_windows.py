@@ -25,7 +25,7 @@ def windows_of(x: Array, sizes: tuple[int, ...], stride: int, dilation: int) -> 
 
 
 def images(t: Trial, axes: int) -> tuple[int, ...]:
-    """A shape with room for windows: only batch and channels are the layout's to choose."""
+    """Return a shape large enough for windows; the layout only chooses batch and channels."""
     batch, channels = t.shape(2) if t.layout != "prime" else (2, 3)
     least = [int(n) for n in t.rng.integers(5, 9, axes)]
     return (min(batch, 3), max(min(channels, 3), 1), *least)
@@ -112,7 +112,7 @@ def nearest(t: Trial) -> Iterator[Outcome]:
 @run("bilinear2d")
 def bilinear(t: Trial) -> Iterator[Outcome]:
     if not t.is_float:
-        return  # what is between two integers has no exact value among them
+        return  # a value between two integers has no exact integer result
     x = t.x(images(t, 2))
     exact = wide(x)
     to = [2 * n for n in x.array.shape[2:]]
@@ -181,7 +181,7 @@ def attention(t: Trial) -> Iterator[Outcome]:
     scale = 1 / np.sqrt(Wide(width))
     weights = OPS["softmax"].reference(q @ k.swapaxes(-1, -2) * scale)  # type: ignore[misc]
     scores = (abs(q) @ abs(k).swapaxes(-1, -2) * scale).max()
-    # The relative error of a weight is the absolute error of its score.
+    # A softmax weight's relative error is the absolute error of its score.
     yield Outcome(got, weights @ v, 4 * (1 + scores) * abs(v).max(), 1 + keys)
 
 

@@ -12,7 +12,7 @@ Wide = np.longdouble
 
 
 def words(seed: int, position: int, counters: int) -> Array:
-    """Four words of each counter, by numpy."""
+    """Return the four words of each counter, computed by numpy."""
     positions = np.array([(position + one) % 2**64 for one in range(counters)], np.uint64)
     zeros = np.zeros_like(positions)
     half = np.uint64(32)
@@ -20,7 +20,7 @@ def words(seed: int, position: int, counters: int) -> Array:
 
 
 def of_53_bits(made: Array) -> Array:
-    """Pairs of words as numbers from 0 up to 1."""
+    """Return pairs of words as numbers from 0 (included) to 1 (excluded)."""
     wide = made.astype(np.uint64).reshape(-1, 2)
     whole = (wide[:, 0] << np.uint64(32) | wide[:, 1]) >> np.uint64(11)
     return np.asarray(whole * 2.0**-53)

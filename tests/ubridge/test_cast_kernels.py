@@ -40,7 +40,7 @@ LARGEST = {
 
 
 def nearest(value: float | int, dtype: str) -> float:
-    """The float of a type next to an exact value, to even in the middle."""
+    """Return the float nearest to an exact value, with ties to even."""
     if isinstance(value, float) and (value != value or value == 0):
         return value
     saturating = dtype == "f8e4m3"
@@ -75,7 +75,7 @@ def converted(values: Array, source: str, target: str) -> Array:
 
 
 def inputs(rng: np.random.Generator, source: str) -> Array:
-    """Values everywhere, next to the borders of every type, and halfway between neighbors."""
+    """Return values of all sizes, at the bounds of every type, and halfway between neighbors."""
     count = rounds(300, 20_000)
     values = random_values(rng, source, count)
     if source in CASTS:
@@ -113,7 +113,7 @@ def test_values(device: Device, rng: np.random.Generator, source: str, target: s
 
 @pytest.mark.parametrize("dtype", ["f8e4m3", "f16", "bf16"])
 def test_every_small_float(device: Device, dtype: str) -> None:
-    """All bit patterns, to f32 and back."""
+    """Every bit pattern survives a cast to f32 and back."""
     size = numpy_dtype(dtype).itemsize
     patterns = np.arange(1 << 8 * size).astype(np.uint8 if size == 1 else np.uint16)
     values = patterns.view(numpy_dtype(dtype))

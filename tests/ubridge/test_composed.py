@@ -27,7 +27,7 @@ TURNED = ["whole", "view"]
 def given(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: str, how: str
 ) -> ub.DeviceTensor:
-    """A tensor of a dtype: contiguous, or a view with gaps, of axes in another order."""
+    """Return a random tensor: contiguous, or a view with gaps and its axes in another order."""
     numbers = rng.normal(size=shape) if dtype in FLOATS else rng.integers(-3, 4, shape)
     if how == "whole":
         return ub.asarray(np.asarray(numbers), dtype)
@@ -38,13 +38,13 @@ def given(
 
 
 def wide(x: ub.DeviceTensor) -> Any:
-    """The elements as numpy's, floats as f64."""
+    """Return the elements as a numpy array, floats as f64."""
     array = x.to_numpy()
     return array.astype(np.float64) if x.dtype.kind == "float" else array
 
 
 def poisoned(like: ub.DeviceTensor) -> ub.DeviceTensor:
-    """An `out` of which nothing may be left."""
+    """Return a filled `out` that the function must overwrite completely."""
     return ub.full_like(like, True if like.dtype.name == "bool" else 99)
 
 
@@ -99,7 +99,7 @@ def test_products(
         expected = np.prod(array, axis, dtype=kind, keepdims=keepdims)
         found = x.prod(axis, keepdims=keepdims)
         assert found.dtype is x.dtype and found.shape == expected.shape
-        least = 6e-8 if dtype == "f16" else 0  # its smallest number
+        least = 6e-8 if dtype == "f16" else 0  # the smallest subnormal number of f16
         np.testing.assert_allclose(wide(found), expected, FLOATS.get(dtype, 0) * 9, least)
         out = poisoned(found)
         assert ub.prod(x, axis, None, keepdims, out=out) is out
@@ -246,10 +246,10 @@ def test_topk(dtype: str, how: str, device: Device, rng: np.random.Generator) ->
 def test_rows_that_no_block_sorts_at_once(
     dtype: str, how: str, device: Device, rng: np.random.Generator
 ) -> None:
-    """In numpy's stable order, which puts NaN last; falling, equal ones keep their order too."""
+    """The order is numpy's stable order with NaN last; a descending sort is stable, too."""
     columns = int(rng.integers(1, 4)) * 16384 + int(rng.integers(1, 9000))
     if device.backend != "host":
-        # Translated code takes its time: one more than a run.
+        # Translated code is slow: use only a few more columns than a block sorts.
         columns = device.limits.max_shared_bytes_per_block // 4 + 5
     drawn = rng.integers(0, 200, (2, columns)).astype(np.float64)
     if dtype in ("f32", "bf16"):

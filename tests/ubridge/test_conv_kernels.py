@@ -25,7 +25,7 @@ from uhal import Device
 pytestmark = pytest.mark.entries
 
 TYPES = ("bf16", "f16", "f32", "f64", "u8", "u32")
-# A sum of 27 products, and storing it.
+# Rounding of a sum of 27 products, and of the stored result.
 ROUNDING = {"f32": 2.0**-19, "f64": 2.0**-48, "f16": 2.0**-10, "bf16": 2.0**-7}
 Wide = np.longdouble
 
@@ -141,7 +141,7 @@ def test_convolution(
 def test_what_candle_gets_wrong_in_dilated_ones(
     device: Device, rng: np.random.Generator, stride: int
 ) -> None:
-    """Each number is its position, because Candle's positions differ from a convolution's."""
+    """Each value encodes its position: Candle's positions differ from a convolution's."""
     length, taps, dilation = 20, 3, 2
     positions = (length - dilation * (taps - 1) - 1) // stride + 1
     x = strided(rng, "f32", "contiguous", (1, 1, length))
@@ -385,7 +385,7 @@ def test_bilinear(device: Device, rng: np.random.Generator, align: bool, dtype: 
         )
         got = output.to_numpy()
         if dtype in ("u8", "u32"):
-            # Cut, where the sum is not within a rounding of a whole number.
+            # Results are truncated, except where the sum is within a rounding of a whole number.
             whole = np.abs(expected - np.rint(expected)) < 1e-4
             same = got.reshape(expected.shape) == np.trunc(expected)
             near = np.abs(got.reshape(expected.shape) - expected) <= 1.001

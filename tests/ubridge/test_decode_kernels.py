@@ -89,7 +89,7 @@ def test_rope_at(device: Device, rng: np.random.Generator, dtype: str) -> None:
 def test_attention_over_a_cache_in_parts(
     device: Device, rng: np.random.Generator, dtype: str
 ) -> None:
-    """Attention by one block, and by two kernels in parts, with garbage in unused keys."""
+    """Test attention by one block, and in parts by two kernels; unused keys contain garbage."""
     for _ in range(rounds(2, 30)):
         kv_heads, group, width = (int(one) for one in (*rng.integers(1, 3, 2), rng.integers(3, 20)))
         heads, capacity, split = kv_heads * group, int(rng.integers(30, 60)), 16
@@ -152,7 +152,7 @@ def test_attention_over_a_cache_in_parts(
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_attention_that_packs_its_keys(host: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Tiles of every size over caches that end within one; CPUs alone have the kernel."""
+    """Test tiles of every size, over caches that end within a tile; only CPUs have this kernel."""
     for _ in range(rounds(12, 100)):
         kv_heads, group, tokens = (int(one) for one in rng.integers(1, [3, 5, 40]))
         # Vectors of a single token are not packed.
@@ -205,7 +205,7 @@ def test_attention_that_packs_its_keys(host: Device, rng: np.random.Generator, d
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_attention_of_whole_tensors(host: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Causal and masked, in groups of heads, of one query and of tiles of them; on CPUs packed."""
+    """Test causal and masked attention, grouped heads, single queries and tiles of queries."""
     kind = numpy_dtype(dtype)
     for _ in range(rounds(16, 200)):
         batch, kv_heads, group = (int(one) for one in rng.integers(1, [3, 4, 4]))

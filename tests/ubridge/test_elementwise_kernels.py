@@ -59,7 +59,7 @@ FUNCTIONS = {
     for op in OPS.values()
     if op.family.name == "binary" and op.is_of_floats and op.reference is not None
 }
-"""Operations on floats only that numpy has, too."""
+"""Operations that only support floats and that numpy has, too."""
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -71,7 +71,7 @@ COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def in_f32(function: Callable[[Array, Array], Array], a: Array, b: Array, dtype: str) -> Array:
-    """The result of floats: in f32 and rounded once for the small ones, f8 saturating."""
+    """Return the result of floats; small floats are computed in f32, rounded once, f8 saturates."""
     if dtype not in HALVES:
         return function(a, b)
     result = function(a.astype(np.float32), b.astype(np.float32))
@@ -119,7 +119,7 @@ def test_functions(device: Device, rng: np.random.Generator, function: str, dtyp
     ends = [0.0, 1.0, 3e38, 1e-40, np.inf, np.nan]
     grid = np.meshgrid(*2 * [[*ends, *(-one for one in ends)]])
     drawn = [random_values(rng, dtype, rounds(3001, 1 << 20)) for _ in grid]
-    with np.errstate(over="ignore"):  # 3e38 in f16
+    with np.errstate(over="ignore"):  # 3e38 overflows in f16
         given = [
             np.concatenate([one.ravel().astype(x.dtype), x])
             for one, x in zip(grid, drawn, strict=True)
@@ -237,7 +237,7 @@ def test_affine_in_place(device: Device, rng: np.random.Generator, dtype: str) -
 
 
 CHOICES = [(ids, dtype) for ids in ("u8", "u32", "i64") for dtype in (*FLOATS, *INTEGERS)]
-"""Types of the conditions and the values."""
+"""Dtypes of the conditions and of the values."""
 CHOICES += [("i16", "f8e4m3"), ("i32", "f8e4m3")]
 
 
@@ -254,7 +254,7 @@ def test_where(device: Device, rng: np.random.Generator, ids: str, dtype: str, l
         condition = strided(rng, ids, "contiguous", shape)
         yes = strided(rng, dtype, "contiguous", shape)
         info = None
-    # Candle has these two for one type, and one spelling of it.
+    # Candle has kernels for i16 and i32 conditions with f8 alone, named `fp8_e4m3`.
     spelled = dtype.replace("f8e4m3", "fp8_e4m3") if ids in ("i16", "i32") else dtype
     run(
         device,

@@ -30,7 +30,7 @@ Wide = np.longdouble
 
 
 def close(got: Array, expected: Array, magnitude: Array | float, dtype: str) -> None:
-    # Half of the distance between subnormal values, where f32's are too small to matter.
+    # Half of the distance between subnormal values; for f32 it is too small to matter.
     least = 2.0**-25 if dtype == "f16" else 1e-30
     allowed = TOLERANCE[dtype] * (np.abs(expected) + magnitude) + least
     error = np.abs(got.astype(Wide).reshape(expected.shape) - expected)
@@ -77,7 +77,7 @@ def test_log_softmax(
         expected = exact_log_softmax(values)
         block = row_block(rng)
         got = log_softmax(device, values, dtype, compensated, block)
-        # What each thread adds up plainly is off by a step an addition at most.
+        # Each plain addition of a thread adds an error of at most one step.
         additions = 0 if compensated else cols / np.prod(block)
         step = 2.0 ** (-53 if dtype == "f64" else -24)
         close(got, expected, 1 + additions * step / TOLERANCE[dtype], dtype)
@@ -87,7 +87,7 @@ def test_log_softmax_of_a_million_columns(device: Device, rng: np.random.Generat
     values = normal(rng, "f32", 1, 1_000_003)
     expected = exact_log_softmax(values)
     got = log_softmax(device, values, "f32", 1, (256,))
-    # One rounding each of the difference, the logarithm and the result.
+    # The difference, the logarithm and the result are each rounded once.
     assert np.abs(got - expected).max() <= 4 * np.spacing(np.float32(np.abs(expected).max()))
 
 
@@ -105,7 +105,7 @@ def test_silu_mul(device: Device, rng: np.random.Generator, dtype: str) -> None:
 def test_silu_mul_where_exponentials_overflow(
     device: Device, rng: np.random.Generator, dtype: str
 ) -> None:
-    """A product is a normal number even if silu by itself would round to 0."""
+    """The product may be a normal number even if silu alone would round to 0."""
     far, most = (745, 300) if dtype == "f64" else (150, 37)
     gate = -rng.uniform(10, far, 2053)
     up = rng.choice([-1, 1], 2053) * 10.0 ** rng.uniform(-most, most, 2053)

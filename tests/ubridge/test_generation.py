@@ -37,7 +37,7 @@ Make = Callable[..., Session]
 
 
 class Bytes(WorldTokenizer):
-    """A token for each byte, 1 higher, and 0 for the end."""
+    """A tokenizer with a token for each byte (the byte + 1), and 0 for the end."""
 
     def __init__(self) -> None:
         super().__init__({byte + 1: bytes([byte]) for byte in range(256)})
@@ -60,7 +60,7 @@ def make(host: Device, rng: np.random.Generator) -> Make:
 
 
 def following(session: Session, text: str) -> None:
-    """Let the model continue a text's first byte with the text, and then end."""
+    """Make the model continue the text's first byte with the rest of the text, and then end."""
     session.model.follow([*session.tokenizer.encode(text), 0])
 
 
@@ -68,7 +68,7 @@ def test_a_text_is_what_the_model_says(make: Make) -> None:
     session = make()
     table = session.model.table.to_numpy()
     generation = session.generate("ab", max_tokens=20)
-    assert session.model.read == []  # nothing runs before it is asked for
+    assert session.model.read == []  # the model runs only when text is read
     text = generation.read()
     tokens, last = [], ord("b") + 1
     for _ in range(20):
@@ -170,7 +170,7 @@ def test_a_full_context_ends_it(make: Make) -> None:
     session = make(capacity=8)
     generation = session.generate("abc")
     generation.read()
-    # The last token needs no room: nothing follows it.
+    # The last token needs no place in the cache, because no token follows it.
     assert (generation.finish, len(generation.tokens)) == ("context", 6)
     assert session.cache.length == 8
     with pytest.raises(ArgumentValueError, match=r"at most 8 tokens.*got 9; Model\.load"):
@@ -189,7 +189,7 @@ def test_what_was_read_is_not_read_again(make: Make) -> None:
     second.read()
     assert second.reused_tokens == 3
     assert session.model.read == [session.tokenizer.encode("p")]
-    # The last token is always read: its logits are not kept.
+    # The last token is always read again, because its logits are not stored.
     again = session.generate("help", max_tokens=1)
     again.read()
     assert (again.reused_tokens, again.tokens) == (3, second.tokens)
@@ -204,7 +204,7 @@ def test_two_at_once_do_not_mix(make: Make) -> None:
         mixed[0] += first
         mixed[1] += second
     assert mixed == alone
-    # The second took the cache over, and the first has not used it since.
+    # The second text took over the cache, and the first text has not used it since.
     assert session.cache.tokens == [*session.tokenizer.encode("two"), *two.tokens[:-1]]
 
 
@@ -253,7 +253,7 @@ def test_one_that_is_left_is_in_nobodys_way(make: Make) -> None:
     session.model.read.clear()
     other = session.generate("hello", max_tokens=1)
     other.read()
-    # It reads in the cache that the two before it had.
+    # The text reuses the cache of the two texts before it.
     assert other.reused_tokens == 4
 
 
@@ -331,7 +331,7 @@ def test_what_cannot_be_asked_for(make: Make, prompt: Any, options: Any, says: s
 
 
 def test_every_option_is_in_the_signatures() -> None:
-    """With the types and the defaults of the two dataclasses, which type checkers see too."""
+    """The options have the types and defaults of the two dataclasses, for type checkers, too."""
     hints = get_type_hints(Limits) | get_type_hints(Sampling)
     defaults = {one.name: one.default for kind in (Limits, Sampling) for one in fields(kind)}
     options = get_type_hints(GenerateOptions)
@@ -417,7 +417,7 @@ def test_an_unknown_option_of_a_chat_is_refused(make: Make) -> None:
 
 
 def test_a_text_that_is_over_or_dropped_holds_no_cache(make: Make) -> None:
-    """At once: nothing waits for the garbage collector."""
+    """The cache is freed at once, without the garbage collector."""
     session = make()
     made: list[weakref.ref[BigramCache]] = []
     cache = session.model.cache
@@ -542,7 +542,7 @@ def test_a_damaged_cache_is_named_and_changes_nothing(make: Make, tmp_path: Path
 
 
 def test_any_text_comes_out_as_it_went_in(make: Make, rng: np.random.Generator) -> None:
-    """A model of distinct bytes repeats its text exactly, for any limits."""
+    """A text of distinct bytes comes back exactly, for any limits."""
     for _ in range(rounds(20, 300)):
         session = make(capacity=400)
         raw = list(dict.fromkeys(random_text(rng, 3).encode()))

@@ -23,7 +23,7 @@ MUTANTS = {"gguf": rounds(2000, 1_000_000), "safetensors": rounds(1000, 100_000)
 EDGES = (0, 1, 7, 8, 9, 31, 63, 127, 128, 255)
 WORDS = (0, 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 ROOM = 1 << 20
-"""Bytes that reading may take besides the file's size."""
+"""Bytes that reading may allocate in addition to the file's size."""
 
 
 def original(path: Path, rng: np.random.Generator) -> bytes:
@@ -71,7 +71,7 @@ def mutant(draw: random.Random, good: bytes) -> bytes:
 
 @contextmanager
 def rewritten(folder: Path) -> Iterator[tuple[Path, int]]:
-    """A file to be written again and again, in memory where there are such: a disk takes longer."""
+    """Yield a file to rewrite many times, in memory where possible, since a disk is slower."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("mutant")
         path = Path(f"/proc/self/fd/{descriptor}")
@@ -85,7 +85,7 @@ def rewritten(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 def read_all(path: Path) -> None:
-    """Everything a file says, and every tensor, as a user would."""
+    """Read all metadata and every tensor, as a user would."""
     weights = ub.load(path)
     for key in weights.metadata:
         weights.metadata[key]

@@ -24,7 +24,7 @@ def nothing_kept(host: Device) -> Iterator[None]:
 
 
 def test_elements_far_apart(host: Device, rng: np.random.Generator) -> None:
-    """Only the pages with an element are ever touched."""
+    """The test only touches memory pages that contain an element."""
     stride = (1 << 31) + 5
     values = rng.integers(0, 256, 3, np.uint8)
     storage = DeviceBuffer.uninitialized(2 * stride + 1, "u8")
@@ -36,7 +36,7 @@ def test_elements_far_apart(host: Device, rng: np.random.Generator) -> None:
     run(host, "fill", "const_set_u8", 3, 1, words((3,), (stride,)), np.uint8(7), storage)
     run(host, "unary", "ucopy_u8", 3, 1, words((3,), (stride,)), storage, output.buffer)
     assert output.to_numpy().tolist() == [7, 7, 7]
-    # A row far down, found by an index.
+    # An index selects a row far from the start.
     ids = DeviceBuffer.from_numpy(np.array([1], np.int64))
     row = Output("u8", 1)
     run(host, "indexing", "gather_i64_u8", 1, ids, storage, row.buffer, 1, 2, 1, stride, grid=1)
@@ -44,7 +44,7 @@ def test_elements_far_apart(host: Device, rng: np.random.Generator) -> None:
 
 
 def test_a_sum_of_more_than_32_bits_count(host: Device) -> None:
-    """One element, broadcast: the operand of the sum needs no memory."""
+    """The operand of the sum is one broadcast element, so it needs no memory."""
     rows = 1 << 16
     count = rows * rows + rows
     given = DeviceBuffer.from_numpy(np.array([3], np.int64))
@@ -66,9 +66,9 @@ def test_a_contiguous_operation_beyond_32_bits(host: Device, rng: np.random.Gene
 
 
 LARGE = (1 << 31) + 4096 + 7
-"""Bytes of an operand, and as many u8."""
+"""Size of an operand of u8."""
 PERIOD = 4093
-"""The operand repeats after so many elements: a prime, so that no row of a block is another."""
+"""Period of the operand's values: a prime number, so that no two rows of a block are equal."""
 
 
 @pytest.mark.skipif(not SOAK, reason="takes 10 GB of memory: UHAL_TEST_SOAK=1")
@@ -94,7 +94,7 @@ PERIOD = 4093
 def test_an_operand_of_more_than_2_to_31_bytes(
     name: str, host: Device, rng: np.random.Generator
 ) -> None:
-    """Both ends and a sample between are numpy's; the whole would take numpy minutes."""
+    """Compare both ends and a sample with numpy; the whole would take numpy minutes."""
     size = LARGE // 2 if name == "softmax" else LARGE
     block = rng.integers(0, 200, PERIOD, np.uint8)
     x = ubridge.from_numpy(np.resize(block, size), device=host)
@@ -102,7 +102,7 @@ def test_an_operand_of_more_than_2_to_31_bytes(
     given = block[indices % PERIOD]
 
     def chosen(result: Any) -> Any:
-        """The sampled elements of a result as long as the operand, taken without large ids."""
+        """Return the sampled elements of a result, selected without large ids."""
         flat = result.reshape(-1)
         return np.array([flat[int(one)].item() for one in indices])
 

@@ -1,8 +1,8 @@
 """Exact messages of each family of operations for mistakes.
 
-`mistakes.txt` holds the answers: after a change of words delete it, run this test twice, and read
-the difference. Every answer begins with the operation's name, and is an error a numpy user would
-catch.
+`mistakes.txt` contains the messages. After a change of words delete it, run this test twice, and
+read the difference. Every message begins with the operation's name, and a numpy user would catch
+its error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uhal.errors import DeviceError, InvalidHandleError
 GOLDEN = Path(__file__).with_name("mistakes.txt")
 Attempt = Callable[[], object]
 _CALLED = {"index_select": {"embedding"}, "block_elements": {"launch_dequantize"}}
-"""Other functions than those that definitions name."""
+"""Functions that replace the functions named by definitions."""
 CAUGHT = (IndexError, OverflowError, TypeError, ValueError)
 """Exceptions that a numpy user catches."""
 
@@ -330,7 +330,7 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
 
 
 def all_mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
-    """The mistakes above; of other families an array and a tensor elsewhere for each operand."""
+    """Return the mistakes above; for other families, mistakes in each operand's type and device."""
     found = mistakes(t)
     for op in OPS.values():
         if op.dtypes and op.family.name not in found:
@@ -339,7 +339,7 @@ def all_mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
 
 
 def operand_mistakes(op: Op, t: Tensors) -> list[tuple[str, Attempt]]:
-    """An array and a tensor elsewhere in place of each operand; ids may come from the host."""
+    """Replace each operand by an array, and by another device's tensor; ids may be on the host."""
     call = call_of(op, t.x.device, np.random.default_rng(0))
     attempts: list[tuple[str, Attempt]] = []
     for name, operand in call.operands.items():

@@ -1,4 +1,4 @@
-"""Questions and their answers: launches are known before any runs."""
+"""Prepared launches: a question's answer lists them before any runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_questions_are_values() -> None:
 
 
 def test_an_answer_holds_no_memory(host: Device) -> None:
-    """The arguments by the kernel's names: numbers, layouts, and a call's own arguments."""
+    """Arguments have the kernel's names: numbers, layouts, and the call's own arguments."""
     x = Layout((3, 4), (1, 3))
     question = Question(OPS["elu"], ((F32, x),), (F32, Layout.contiguous((3, 4))), numbers=1)
     (step,) = DeviceExecutor.of(host).prepare(question).steps
@@ -71,7 +71,7 @@ def test_a_kernel_of_other_parameters_is_refused(host: Device) -> None:
 
 
 def test_several_launches_are_one_call(device: Device, rng: np.random.Generator) -> None:
-    """Operands with several strides from product to product are copied into the call's scratch."""
+    """Operands with several strides between products are copied into the call's scratch memory."""
     array = rng.integers(-4, 5, (2, 3, 4, 5)).astype("f4")
     x = ubridge.asarray(array, device=device)
     turned = x.transpose(1, 0, 2, 3)

@@ -68,7 +68,7 @@ def test_flip(dtype: str, device: Device, rng: np.random.Generator) -> None:
 
 
 def test_no_view_has_negative_strides(device: Device) -> None:
-    """Views with shared memory are refused everywhere; copies equal numpy's results."""
+    """Views that would share memory are refused; copies equal numpy's results."""
     array = np.arange(6, dtype=np.float32)[::-1]
     for make in (ubridge.asarray, ubridge.array, ubridge.from_numpy):
         np.testing.assert_array_equal(make(array).to_numpy(), array)
@@ -191,7 +191,7 @@ def test_ids_from_the_host_are_checked_before_anything_runs(device: Device, wron
 
 
 def test_ids_on_the_device_are_checked_there(device: Device, rng: np.random.Generator) -> None:
-    """The error comes with the result, once, and the device lives on."""
+    """The error is raised with the result, once, and the device remains usable."""
     table = operand(rng, device, "contiguous", "f32", (11, 6), special=False)
     for wrong in (11, -3):
         ids = ubridge.from_numpy(np.array([1, wrong, 2]), device=device)
@@ -213,7 +213,7 @@ async def awaited(what: Stream | Event) -> None:
     "waiting", ["stream", "event", "device", "buffer", "await stream", "await event"]
 )
 def test_whoever_waits_hears_of_a_wrong_id(waiting: str, device: Device) -> None:
-    """Once, by the operation's name; then the stream and the device go on."""
+    """The error names the operation and is raised once; the stream and the device stay usable."""
     table = ubridge.ones((11, 6), device=device)
     ids = ubridge.from_numpy(np.array([1, 11, 2]), device=device)
     right = ubridge.from_numpy(np.array([1, 2]), device=device)
@@ -261,7 +261,7 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
 
 
 def test_ids_of_small_types(device: Device, op_row: OpRow, rng: np.random.Generator) -> None:
-    """All of their values are ids, and those from the host do not overflow."""
+    """All values of these dtypes are valid ids, and ids from the host do not overflow."""
     if not op_row.has(OPS["index_select"], "i64", "u32"):
         pytest.skip("the device takes other ids")
     table = np.arange(300, dtype=np.int64)
@@ -287,7 +287,7 @@ def test_ids_of_small_types(device: Device, op_row: OpRow, rng: np.random.Genera
 def test_the_highest_id_of_a_type_is_an_id_as_any_other(
     kind: str, device: Device, op_row: OpRow, rng: np.random.Generator
 ) -> None:
-    """`launch_*` take it for a mark; functions on tensors and nodes of graphs raise."""
+    """`launch_*` treat this id as a mark; functions on tensors and graph nodes raise an error."""
     if not op_row.has(OPS["index_select"], "f32", as_dtype(np.dtype(kind)).name):
         pytest.skip("the device takes other ids")
     highest = int(np.iinfo(kind).max)
@@ -310,7 +310,7 @@ def test_the_highest_id_of_a_type_is_an_id_as_any_other(
         "scatter_add": lambda: ubridge.scatter_add(source.copy(), ids, source, 0),
         "index_add": lambda: ubridge.index_add(source.copy(), ids, source, 0),
     }
-    if kind != "u1":  # which has to be cast first, a node of its own
+    if kind != "u1":  # u8 ids need a cast, which is a node of its own
         calls |= {
             "node take": lambda: of_a_graph("index_select", source, ids),
             "node gather": lambda: of_a_graph("gather", source, ids),
@@ -365,7 +365,7 @@ def test_indices_that_were_just_made_are_read_as_they_are(
 def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
     device: Device, op_row: OpRow
 ) -> None:
-    """Once by each of them, whoever waits first, and never by others."""
+    """Each such stream raises it once, whoever waits first; other streams never do."""
     if device.backend == "tops":
         pytest.skip("ids are checked before anything is launched")
     table, other = ubridge.ones((11, 6), device=device), ubridge.ones(3, device=device)
@@ -394,13 +394,13 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
         for stream in (guilty, marked, plain):
             stream.synchronize()
         assert found.to_numpy(stream=marked).sum() == 12
-        # Its results are waited for, in whatever stream.
+        # A wait for the results raises the error, in any stream.
         zeros = ubridge.take(table, wrong, stream=guilty)
         with pytest.raises(IndexError, match=r"^take: index 11 is out of bounds"):
             zeros.to_numpy()
         with pytest.raises(IndexError):
             guilty.synchronize()
-        # A stream that waits for another may depend on its results.
+        # A stream that waits for the event may depend on the results, so it raises the error, too.
         ubridge.take(table, wrong, stream=guilty)
         plain.wait_event(guilty.record_event())
         with pytest.raises(IndexError):
@@ -414,7 +414,7 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
 def test_a_stream_that_waits_raises_no_later_fault(
     way: str, device: Device, rng: np.random.Generator
 ) -> None:
-    """It depends on work before the event, or on the last work that used a copied buffer."""
+    """The waiting stream depends on work before the event, or on the copied buffer's last use."""
     if device.backend == "tops":
         pytest.skip("ids are checked before anything is launched")
     x = ubridge.ones(11, device=device)
@@ -423,7 +423,8 @@ def test_a_stream_that_waits_raises_no_later_fault(
     device.synchronize()
 
     def follow(guilty: Stream, found: ubridge.DeviceTensor) -> list[Callable[[], object]]:
-        """Let streams wait for work of the guilty one so far; return the host's waits for them."""
+        """Make streams wait for the guilty stream's work so far; return functions that wait for
+        them."""
         if way == "copy":
             return [found.to_numpy]
         event, waits = guilty.record_event(), []
@@ -436,7 +437,7 @@ def test_a_stream_that_waits_raises_no_later_fault(
 
     guilty = Stream(device=device)
     for _ in range(3):
-        # Kernels elsewhere do not know their launch: only the host's wait tells which was wrong.
+        # On devices other than the host, an error is not tied to a launch; so wait on the host.
         found = ubridge.take(x, right, stream=guilty)
         if device.backend != "host":
             guilty.synchronize()
@@ -457,7 +458,7 @@ def test_a_stream_that_waits_raises_no_later_fault(
             with pytest.raises(IndexError, match=r"^take: index"):
                 guilty.synchronize()
         device.synchronize()
-        # A fault before is raised by both, once.
+        # Both streams raise an earlier fault, once each.
         waits = follow(guilty, ubridge.take(x, wrong, stream=guilty))
         ubridge.take(x, right, stream=guilty)
         for wait in (*waits, guilty.synchronize):
@@ -486,7 +487,8 @@ CHOOSING: dict[str, Chosen] = {
 def test_the_host_raises_a_wrong_id_in_the_stream_that_met_it(
     operation: str, size: int, host: Device, rng: np.random.Generator
 ) -> None:
-    """Exactly once, in none of the streams beside it, by the caller's thread or by the pool."""
+    """The error is raised once and in no other stream, from the caller's thread and from the
+    pool."""
     wrong = size + int(rng.integers(1, 100))
     right_ids = np.zeros(size, "i8")
     wrong_ids = right_ids.copy()
@@ -547,7 +549,7 @@ def test_a_replay_of_the_host_raises_a_wrong_id_in_its_stream(
 def test_the_default_stream_raises_a_wrong_id_of_a_closed_stream(
     device: Device, rng: np.random.Generator
 ) -> None:
-    """The closed stream cannot be waited for; a new stream may have its handle."""
+    """A closed stream cannot be waited for, and a new stream may get its handle."""
     if device.backend == "tops":
         pytest.skip("ids are checked before anything is launched")
     x = ubridge.ones(11, device=device)

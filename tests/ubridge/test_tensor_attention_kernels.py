@@ -17,7 +17,7 @@ HALF_ULP = {"f16": 2.0**-11, "bf16": 2.0**-8}
 
 
 def close(got: Array, exact: Array, magnitude: Array, dtype: str) -> None:
-    """Assert results rounded once, with weights and sums as near as f32's."""
+    """Assert results within one rounding, and within f32's error of weights and sums."""
     error = np.abs(got.astype(np.float64).reshape(exact.shape) - exact)
     allowed = HALF_ULP[dtype] * np.abs(exact) + 2.0**-17 * magnitude + 2.0**-24
     assert (error <= allowed).all(), float((error / allowed).max())
@@ -95,7 +95,7 @@ def test_queries_with_a_mask(
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("tokens", [1, 2, 30])
 def test_a_cache(device: Device, rng: np.random.Generator, tokens: int, dtype: str) -> None:
-    """Caches with garbage behind the text, in parts where one token has them to itself."""
+    """Caches contain garbage after the text; a single token's keys are split into parts."""
     kv_heads, group, width = 2, int(rng.integers(1, 5)), int(rng.choice([40, 64, 72]))
     capacity = 300 if tokens == 1 else 90
     place = int(rng.integers(0, capacity - tokens + 1))

@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 
 def random_sampling(rng: np.random.Generator, **fixed: Any) -> Sampling:
-    """Any combination of rules, each off in half of the cases."""
+    """Return a random combination of rules; each rule is off in half of the cases."""
 
     def maybe(value: Any, off: Any) -> Any:
         return value if rng.integers(0, 2) else off
@@ -46,7 +46,7 @@ def random_sampling(rng: np.random.Generator, **fixed: Any) -> Sampling:
 def reference(
     logits: Array, sampling: Sampling, prompt: list[int], made: list[int], even: float
 ) -> int:
-    """The definition, a token at a time."""
+    """Choose a token by the definition, one token at a time."""
     x = [float(one) for one in logits]
     everything = prompt + made
     window = len(everything) if sampling.repetition_window is None else sampling.repetition_window
@@ -68,7 +68,7 @@ def reference(
     if sampling.top_p < 1:
         total, above, reached = math.fsum(weight.values()), 0.0, []
         for token in kept:
-            # Equal ones stay or go together.
+            # Equal logits are kept or dropped together.
             if above >= sampling.top_p * total and x[token] < x[reached[-1]]:
                 break
             reached.append(token)
@@ -102,7 +102,7 @@ def nearly(
 def random_logits(rng: np.random.Generator, size: int = VOCABULARY) -> Array:
     logits = rng.normal(0, 2, size).astype(np.float32)
     if rng.integers(0, 3) == 0:
-        logits = np.round(logits)  # many are equal
+        logits = np.round(logits)  # many logits are equal
     if rng.integers(0, 4) == 0:
         logits[rng.integers(0, size, size // 4)] = -np.inf
     return logits
@@ -114,7 +114,7 @@ def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Gener
         prompt = rng.integers(0, VOCABULARY, rng.integers(0, 40)).tolist()
         sampler, numbers = Sampler(sampling, prompt), ub.Generator(sampling.seed)
         made: list[int] = []
-        # More than are put in order at once, and than one run of sums holds.
+        # 3000 exceeds what the kernel sorts at once, and a run of its sums.
         size = int(rng.choice([VOCABULARY, 3000]))
         for _ in range(4):
             logits = random_logits(rng, size)
@@ -127,7 +127,7 @@ def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Gener
 
 
 def extreme_sampling(rng: np.random.Generator) -> Sampling:
-    """Values at the ends of their ranges."""
+    """Return rules whose values are at the ends of their ranges."""
     return random_sampling(
         rng,
         temperature=float(rng.choice([0.0, 2e-7, 0.7, 1.0, 1e6, math.inf])),
@@ -212,7 +212,7 @@ def test_weights_are_powers_of_e(rng: np.random.Generator) -> None:
     below = np.append(0, rng.uniform(0, 27, 100_000)).astype(np.float32)
     found = by_numpy.weights(-below).astype(np.float64)
     exact = 2.0**40 * np.exp(-below.astype(np.float64))
-    # Errors: the polynomial 2^-28, the exponent 2^-26, and the final rounding down.
+    # Errors come from the polynomial (2^-28), the exponent (2^-26) and the final rounding down.
     assert np.all(np.abs(found - exact) <= exact * 2.0**-25 + 1)
     assert np.all(by_numpy.weights(np.float32([0, -28, -31.9, -32, -1e30, -np.inf]))[1:] == 0)
 
@@ -252,7 +252,7 @@ def test_the_least_probable_is_left_out_by_one_below_the_vocabulary(
     for top_k in (1, 2, 3, 4, None):
         sampler = Sampler(Sampling(temperature=1.0, top_k=top_k, seed=int(rng.integers(1 << 30))))
         drawn = {sampler.choose(ub.asarray(logits, device=host)) for _ in range(60)}
-        # a third each: one of three is missed by 60 draws once in 10^10 times
+        # each of three tokens has a third: 60 draws miss a token once in 10^10 times
         assert len(drawn) == min(top_k or 3, 3) and (least in drawn) == (top_k not in (1, 2))
 
 
@@ -265,7 +265,7 @@ def test_draws_follow_the_probabilities(rng: np.random.Generator) -> None:
     found = np.bincount([sampler.choose(tensor) for _ in range(count)], minlength=8) / count
     expected = np.exp(logits / 0.7)
     expected /= expected.sum()
-    # Five deviations of a binomial count; a rare token's count is no normal number, so four more.
+    # Allow 5 deviations of a binomial count, and 4 more counts, since rare counts are not normal.
     assert np.all(np.abs(found - expected) < 5 * np.sqrt(expected / count) + 4 / count)
 
 
@@ -291,7 +291,7 @@ def test_a_hook_sees_tokens_and_changes_logits(rng: np.random.Generator) -> None
 def test_logits_that_say_nothing_are_refused(
     device: Device, rng: np.random.Generator, temperature: float, penalty: float
 ) -> None:
-    """A NaN anywhere, and nothing but -infinity; also where nothing is drawn."""
+    """Refused are a NaN anywhere and logits that are all -infinity, even without a draw."""
     sampling = Sampling(temperature=temperature, repetition_penalty=penalty)
     sampler = Sampler(sampling, [1])
     broken = [np.full(VOCABULARY, -np.inf, np.float32), random_logits(rng)]
@@ -303,7 +303,7 @@ def test_logits_that_say_nothing_are_refused(
     logits = broken[0]
     logits[7] = -1e30
     assert sampler.choose(ub.asarray(logits)) == 7
-    # The largest of a view lies elsewhere in its buffer.
+    # In a view the largest logit has another place in the buffer.
     wide = np.full((VOCABULARY, 3), -np.inf, np.float32)
     wide[:, 1] = logits
     if device.backend != "tops":
@@ -328,7 +328,7 @@ def test_a_hook_returns_as_many_logits(rng: np.random.Generator, temperature: fl
 
 
 def test_logits_may_come_from_anywhere(device: Device, rng: np.random.Generator) -> None:
-    """A hook may give a view, halves, another device's: its numbers decide the token."""
+    """A hook may return a view, halves or another device's tensor; its values decide the token."""
     sampling = Sampling(temperature=0.8, repetition_penalty=1.2, seed=int(rng.integers(0, 2**60)))
     logits = random_logits(rng).astype(np.float16)
     wide = np.stack([random_logits(rng).astype(np.float16), logits])

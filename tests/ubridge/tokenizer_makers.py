@@ -1,4 +1,4 @@
-"""Makes tokenizers on the spot by the programs of others, and the files that hold them."""
+"""Trains small tokenizers by other libraries, and writes their files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ sentencepiece = pytest.importorskip("sentencepiece")
 
 TEXTS = rounds(40, 400)
 NAMED = {splitting: name for name, splitting in reversed(SPLITTINGS.items())}
-"""A name of each way of splitting."""
+"""A name for each way of splitting."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 
 
 def splitter(splitting: Splitting) -> Any:
-    """The same patterns in the library."""
+    """Return the library's splitter with the same patterns."""
     parts = [
         tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
         for pattern in splitting.patterns
@@ -37,7 +37,7 @@ def splitter(splitting: Splitting) -> Any:
 
 
 def trained(splitting: Splitting, **options: Any) -> Any:
-    """Byte pairs of the library, trained on the spot."""
+    """Train a byte-pair tokenizer of the library."""
     made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=splitting.whole_words))
     byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([splitter(splitting), byte_level])
@@ -54,7 +54,7 @@ def trained(splitting: Splitting, **options: Any) -> Any:
 
 
 def falling_back() -> Any:
-    """Byte pairs as LLaMA 2 has them: characters without a token are tokens of their bytes."""
+    """Train byte pairs like LLaMA 2's: a character without a token becomes tokens of its bytes."""
     special, byte_tokens = ["<unk>", "<s>", "</s>"], [f"<0x{byte:02X}>" for byte in range(256)]
     blank = "\u2581"
     made = tokenizers.Tokenizer(
@@ -79,7 +79,7 @@ def falling_back() -> Any:
         show_progress=False,
     )
     made.train_from_iterator((line for line in corpus() if len(line) < 400), trainer)
-    # The trainer takes bytes for special tokens, which published files do not.
+    # The trainer marks bytes as special tokens, but published files do not.
     told = json.loads(made.to_str())
     told["added_tokens"] = [one for one in told["added_tokens"] if one["content"] in special]
     return tokenizers.Tokenizer.from_str(json.dumps(told))
@@ -93,7 +93,7 @@ def write_gguf(path: Path, **metadata: Any) -> Path:
 
 
 def write_byte_pairs(path: Path, theirs: Any, name: str, **more: Any) -> Path:
-    """The file that a converter writes for a tokenizer of the library."""
+    """Write the GGUF file that a converter makes of the library's tokenizer."""
     model = json.loads(theirs.to_str())["model"]
     order = sorted(model["vocab"], key=model["vocab"].__getitem__)
     special = {one.content for one in theirs.get_added_tokens_decoder().values()}
@@ -111,7 +111,7 @@ def write_byte_pairs(path: Path, theirs: Any, name: str, **more: Any) -> Path:
 
 
 def sentencepiece_model(path: Path, **options: Any) -> Any:
-    """A model of SentencePiece, trained on the spot, with its processor."""
+    """Train a SentencePiece model; return its processor."""
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus()),
@@ -130,7 +130,7 @@ def sentencepiece_model(path: Path, **options: Any) -> Any:
 
 
 def write_pieces(path: Path, theirs: Any, **more: Any) -> Path:
-    """The file that a converter makes of a model of SentencePiece."""
+    """Write the GGUF file that a converter makes of a SentencePiece model."""
     count = theirs.get_piece_size()
     kinds = [
         CONTROL
@@ -165,7 +165,7 @@ KINDS = (
 
 @cache
 def files_of(kind: str) -> dict[str, bytes]:
-    """The files of a tokenizer by their names, made once: training takes half a second."""
+    """Return a tokenizer's files by name, made once: training takes half a second."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         if kind == "json":
@@ -195,7 +195,7 @@ def of_kind(kind: str, folder: Path) -> Tokenizer:
 
 
 def world(folder: Path, rng: np.random.Generator) -> tuple[Tokenizer, dict[bytes, int]]:
-    """A vocabulary of RWKV's kind: all bytes, and parts of texts of up to nine."""
+    """Return a vocabulary like RWKV's: all bytes, and parts of texts of up to nine bytes."""
     found = {bytes([byte]) for byte in range(256)}
     for _ in range(500):
         raw = random_text(rng).encode()

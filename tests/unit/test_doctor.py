@@ -78,7 +78,7 @@ def test_no_device_that_computes_is_a_failure() -> None:
 
 
 def test_what_is_chosen_and_broken_is_a_failure(tmp_path: Path) -> None:
-    """A driver with a device on which no kernel runs comes before the host, which computes."""
+    """A driver whose device runs no kernel has priority over the host, which works."""
     driver = str(build(tmp_path))
     said = uhal_command("doctor", status=1, UHAL_CUDA_LIBRARY=driver).stdout
     cuda = next(line for line in said.splitlines() if line.startswith("cuda "))
@@ -90,7 +90,7 @@ def test_what_is_chosen_and_broken_is_a_failure(tmp_path: Path) -> None:
     assert (found["chosen"], found["chosen_computes"], found["computes"]) == ("cuda", False, True)
     assert found["chosen_because"] == "first with a device"
 
-    # What it says to set is enough.
+    # The setting that the report names is enough.
     mended = uhal_command("doctor", UHAL_CUDA_LIBRARY=driver, UHAL_BACKEND="host").stdout
     assert "← chosen: UHAL_BACKEND=host\n" in mended
     forced = uhal_command("doctor", status=1, UHAL_CUDA_LIBRARY=driver, UHAL_BACKEND="cuda").stdout

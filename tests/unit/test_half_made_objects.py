@@ -23,7 +23,7 @@ ARGUMENTS: tuple[tuple[Any, ...], ...] = (
 )
 LEFT_OUT = {
     *("__new__", "__class__", "__init__", "__init_subclass__", "__subclasshook__"),
-    "__array_ufunc__",  # numpy calls it, with a function of its own
+    "__array_ufunc__",  # numpy calls this attribute with a function of its own
 }
 
 
@@ -41,7 +41,7 @@ def is_compiled(one: type) -> bool:
 
 
 def acts(thing: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """All that can be asked of an object, and the calls that take one."""
+    """Yield all uses of an object: its attributes, its methods, and calls that take it."""
     zeros = partial(uhal.DeviceBuffer.zeros, 3, "u8")
     for name in sorted(set(dir(thing)) - LEFT_OUT):
         yield name, partial(getattr, thing, name)

@@ -78,7 +78,7 @@ def test_the_waiting_thread_takes_part() -> None:
 
 
 def test_with_a_deadline_it_only_waits() -> None:
-    """A block that does not end would keep the thread beyond the deadline."""
+    """With a deadline, a waiting thread runs no blocks: an endless block would keep it too long."""
     done = run(
         "ran = launches(300)\nassert here not in ran, (here, ran)\n",
         UHAL_HOST_THREADS="2",
@@ -108,7 +108,7 @@ def test_what_a_block_throws_there_loses_the_device() -> None:
 
 @contextmanager
 def stopped(threads: list[int]) -> Iterator[None]:
-    """While it lasts, these threads of a child do not run, whatever wakes them."""
+    """Stop these threads of a child process, even if other threads wake them."""
     seize, interrupt, detach = 0x4206, 0x4207, 17  # <sys/ptrace.h>
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -145,8 +145,8 @@ sys.stdin.readline()
 
 @on_two_processors
 def test_a_runner_that_does_not_come_is_not_counted_on() -> None:
-    """A called runner may stand behind its caller on one processor for milliseconds. Then the
-    second of two blocks goes to a worker, which is called before the first begins."""
+    """A called runner may wait for milliseconds if its caller occupies the same processor. So the
+    second of two blocks goes to a worker, which is called before the first block begins."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM + RUNNERS],
         cwd=ROOT,
@@ -161,7 +161,7 @@ def test_a_runner_that_does_not_come_is_not_counted_on() -> None:
         assert runners
         with stopped(runners):
             tell(program)
-            threads = program.stdout.readline()  # none that is traced may end
+            threads = program.stdout.readline()  # no traced thread may end
         _, said = program.communicate("\n", timeout=60)
     assert (program.returncode, threads) == (0, "2\n"), said
 

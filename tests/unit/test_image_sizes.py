@@ -8,7 +8,7 @@ from uhal.images import cpu_level
 
 KERNELS = Path(__file__).resolve().parents[2] / "ubridge" / "kernels"
 MOST_BYTES = 24_500_000
-"""Limit of all images for CUDA, ROCm and every level of the host; a wheel has 25 MB, packed.
+"""Limit in bytes for all images of CUDA, ROCm and all levels of the host; a packed wheel has 25 MB.
 
 Images for OpenCL have a limit of their own: `test_opencl_images.py`.
 """
@@ -19,7 +19,8 @@ def size(folder: Path) -> int:
 
 
 def test_images_stay_small() -> None:
-    """A checkout has each of the host's modules for one level, a wheel for all, as large."""
+    """A checkout has one level of the host's modules, a wheel has all: count each level as
+    large."""
     largest: dict[str, int] = {}
     for path in (KERNELS / "host").rglob("*.so"):
         largest[path.name] = max(path.stat().st_size, largest.get(path.name, 0))

@@ -1,4 +1,4 @@
-"""The reference of the kernel language is in step with its headers, and all of it is launched."""
+"""The reference of the kernel language matches its headers, and tests launch all of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_page_is_in_step() -> None:
 
 
 def test_every_name_is_documented() -> None:
-    """A function, struct or macro that is not ours alone has its comment."""
+    """Each public function, struct or macro has a comment."""
     for header in kernel_reference.HEADERS:
         text = (kernel_reference.INCLUDE / f"{header}.h").read_text(encoding="utf-8")
         documented = {entry.name for entry in kernel_reference.read_header(header)[1]}

@@ -193,5 +193,5 @@ def test_rows_that_overlap_are_copied_as_they_were(
     buffer[to:].copy_2d_from(buffer[start:], (rows, columns))
     values[to : to + span] = values[start : start + span].copy()
     assert np.array_equal(buffer.to_numpy(), values)
-    # rows that only touch need no copy between
+    # rows that only touch need no temporary copy
     assert bench.driver.count("copy_d2d") == (2 if abs(distance) < span else 1)

@@ -32,7 +32,7 @@ OTHER_STREAM = 0xCAFE0
 
 
 class CudaDriver(CountingDriver):
-    """A counting driver whose memory other libraries take for CUDA's."""
+    """A counting driver whose memory looks like CUDA's to other libraries."""
 
     dlpack_device_type = 2
     pointer_owner: int | None = None
@@ -165,7 +165,7 @@ NEWER = exchange_table(2, OLDER)
 new_capsule = ctypes.pythonapi.PyCapsule_New
 new_capsule.restype = ctypes.py_object
 new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-# A newer major version chains the older one, which is the one we read.
+# A newer major version links to the older version, which uhal reads.
 EXCHANGE_NAME = b"dlpack_exchange_api"  # a capsule only points to its name
 FastTensor.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(NEWER), EXCHANGE_NAME, None)
 
@@ -277,7 +277,7 @@ def test_a_tensor_is_kept_until_the_launch_is_done(bench: Bench, kind: type) -> 
     function = bench.function("const f32* x")
     stream = bench.busy_stream()
     tensor = kind(bench.buffer())
-    # of a capsule only the exporting buffer is kept
+    # for a capsule, uhal only keeps the exporting buffer alive
     reference = weakref.ref(tensor._buffer if kind is Tensor else tensor)
     function[1, 1, 0, stream](tensor)
     del tensor
@@ -377,7 +377,7 @@ def test_an_array_by_the_cuda_array_interface(bench: Bench) -> None:
         assert bench.driver.slots() == ["event_create", "event_record", "stream_wait_event"]
         (record,) = [a for slot, a in bench.driver.calls if slot == "event_record"]
         assert record[1] == PRODUCER_STREAM
-        # the first use on another stream waits for the one it was taken over in
+        # the first use on another stream waits for the stream of the take-over
         bench.driver.busy.add(Stream.default().handle)
         with Stream() as stream:
             bench.quiet()
@@ -444,7 +444,7 @@ def test_an_array_of_another_device_is_refused(
 
 
 class RenumberedTensor(Tensor):
-    """A tensor of a library that counts the devices otherwise."""
+    """A tensor of a library with another numbering of devices."""
 
     number = 0
 
@@ -481,7 +481,7 @@ def test_the_driver_tells_whose_memory_a_tensor_is(
     for one in (tensor, fast):
         with pytest.raises(ArgumentTypeError, match=r"memory is on counting:1 \(its library says"):
             passed(bench, (one, None))
-    monkeypatch.setattr(CudaDriver, "pointer_owner", None)  # it does not know
+    monkeypatch.setattr(CudaDriver, "pointer_owner", None)  # the driver does not know the owner
     with pytest.raises(BufferError, match=r"DLPack device \(2, 1\)"):
         DeviceBuffer.from_dlpack(tensor)
 
@@ -511,7 +511,7 @@ def hand_over_for_good(path: str) -> None:
     name = b"used_dltensor"
     ctypes.CDLL(path).keep(ctypes.c_void_p(pointer_in(capsule, b"dltensor")))
     ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), name)
-    globals()["name_of_the_capsule"] = name  # it only points to its name
+    globals()["name_of_the_capsule"] = name  # the capsule only points to its name
     print("handed over")
 
 
@@ -664,7 +664,7 @@ def test_a_stream_keeps_its_books_from_use_to_use(bench: Bench) -> None:
     use(bench, TorchStream(OTHER_STREAM), buffer)
     (address,) = use(bench, TorchStream(OTHER_STREAM), buffer)
     buffer.close()
-    # freed where the foreign stream used it last: handed out behind that stream only
+    # the foreign stream used the memory last, so its next use waits for that stream
     again = bench.buffer()
     bench.quiet()
     assert use(bench, None, again) == [address]
@@ -695,7 +695,7 @@ def test_the_default_stream_of_another_library(bench: Bench) -> None:
 
 @cuda
 def test_a_stream_whose_work_is_done_is_asked_no_more(bench: Bench) -> None:
-    """Its owner may have destroyed it: then even a query is a fault."""
+    """The stream's owner may have destroyed it; then even a query is a fault."""
     foreign = TorchStream(OTHER_STREAM)
     use(bench, foreign, bench.buffer())
     bench.device.synchronize()
@@ -711,7 +711,7 @@ def test_a_lasting_type_is_looked_at_once(bench: Bench) -> None:
     use(bench, Passing(OTHER_STREAM), bench.buffer())
     reference = weakref.ref(Passing)
     bench.device.synchronize()
-    # the stream's books hold the last object that named it
+    # the lane keeps the last object that named the foreign stream
     use(bench, TorchStream(OTHER_STREAM), bench.buffer())
     del Passing
     gc.collect()
@@ -757,7 +757,7 @@ def test_a_peers_buffer_is_an_argument_once_enabled() -> None:
         bench.device.enable_peer_access(bench.device)
         assert ("enable_peer_access", (0, 1)) in bench.driver.calls
         assert passed(bench, (far, None)) == [address_of(far), 0]
-        # its pool hands the memory out again only after the kernels of both devices
+        # the pool reuses the memory only after the kernels of both devices
         busy = Stream.default().handle
         address = address_of(far)
         bench.driver.busy.add(busy)

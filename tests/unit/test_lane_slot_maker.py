@@ -24,7 +24,7 @@ class Derived(Pair):
 
 
 class Unslotted(Pair):
-    """Has a dictionary besides the slots of its base."""
+    """A class with a `__dict__` in addition to the slots of its base."""
 
 
 @pytest.mark.parametrize("cls", [Pair, Derived, Unslotted])

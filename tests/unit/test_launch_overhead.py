@@ -1,4 +1,4 @@
-"""The benchmark of launches: turns are merged, and gaps of a library are reported."""
+"""The benchmark of launches: rounds are merged, and a library's gaps are reported."""
 
 from __future__ import annotations
 

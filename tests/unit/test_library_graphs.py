@@ -19,7 +19,7 @@ from uhal.library_graphs import GraphVerbs
 STREAM, GRAPH, EXECUTABLE, NODE = 0x10, 0x20, 0x30, 0x1
 CALL = KernelCall(0x40, (1, 1, 1), (1, 1, 1), 0, [b"1234"])
 FAILURE = 1
-"""`InvalidValue` of both."""
+"""Code of `InvalidValue` in both vendors' libraries."""
 
 STEPS: dict[str, Callable[[Backend], object]] = {
     "begin": lambda backend: backend.begin_capture(STREAM),
@@ -34,7 +34,7 @@ STEPS: dict[str, Callable[[Backend], object]] = {
 
 @dataclass(frozen=True)
 class Vendor:
-    """A backend over libraries."""
+    """A backend and the fake library that it runs on."""
 
     backend: type[GraphVerbs]
     build: Callable[..., Path]
@@ -118,7 +118,7 @@ def test_gcus_change_no_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 class WithoutGraphs(Backend):
-    """Answers of a backend without graphs."""
+    """A backend without graphs."""
 
     name = "plain"
     __abstractmethods__: frozenset[str]

@@ -62,7 +62,7 @@ def test_what_the_bundler_writes() -> None:
 def test_what_the_bundler_compresses() -> None:
     image = (DATA / "zstd.hipfb").read_bytes()
     check(image)
-    # The size in the header separates a compressed bundle from the bytes behind it.
+    # The header's size says where a compressed bundle ends.
     check(image + bytes(100))
 
 
@@ -143,9 +143,9 @@ def test_damage_only_raises_invalid_image(version: int, seed: int) -> None:
 
 
 def test_damage_behind_the_header_only_raises_invalid_image(seed: int) -> None:
-    """The bundle is changed before it is compressed, so that its contents are read, too."""
+    """The damage comes before the compression, so that the reader sees damaged contents."""
     generator = random.Random(seed)
-    # Where the table, each code object, and the targets of its ELF header begin.
+    # Offsets of the table, and of each code object's ELF header with its target.
     starts = [0, *(PLAIN.find(b"\x7fELF", at) for at in range(0, len(PLAIN), 4096))]
     read = 0
     for _ in range(rounds(300, 20_000)):
@@ -162,7 +162,7 @@ def test_damage_behind_the_header_only_raises_invalid_image(seed: int) -> None:
             for entry in entries:
                 with contextlib.suppress(InvalidImageError):
                     read += len(read_hsaco(entry.payload).kernels)
-    # If all were refused at once, their contents would be untested.
+    # If all bundles were refused at once, their contents would be untested.
     assert read
 
 

@@ -139,13 +139,14 @@ LOAD_B = "ld.param.u64 %rd2, [b]; "
         (LOAD_A + "setp.lt.u64 %p1, %rd1, 5;", ["scalar", "unknown"]),
         (LOAD_A + "setp.eq.s64 %p1, %rd1, 0;", ["unknown", "unknown"]),
         (LOAD_A + "and.b64 %rd3, %rd1, 15; setp.ne.s64 %p1, %rd3, 0;", ["unknown", "unknown"]),
-        # The end of a range: a pointer that is only compared with another.
+        # The second pointer is the end of a range and is only compared with the first.
         (
             LOAD_A + LOAD_B + "L: ld.global.f32 %f1, [%rd1]; add.s64 %rd1, %rd1, 4;"
             "setp.lt.u64 %p1, %rd1, %rd2; @%p1 bra L;",
             ["pointer", "unknown"],
         ),
-        # Base and byte offset, told apart by cvta, by the base's own use, or not at all.
+        # A base and a byte offset: cvta or another use of the base tells them apart, or nothing
+        # does.
         (
             LOAD_A + LOAD_B + "cvta.to.global.u64 %rd3, %rd1; add.s64 %rd4, %rd3, %rd2;"
             "ld.global.u8 %r1, [%rd4];",
@@ -173,7 +174,7 @@ LOAD_B = "ld.param.u64 %rd2, [b]; "
             "{ .reg .b64 t; ld.param.u64 t, [a]; } { .reg .b64 t; ld.u8 %r1, [t]; }",
             ["unknown", "unknown"],
         ),
-        # What a call does with its argument is not followed.
+        # The reader does not follow arguments into calls.
         (LOAD_A + "st.param.b64 [p0], %rd1; call f, (p0);", ["unknown", "unknown"]),
     ],
 )
@@ -189,13 +190,13 @@ FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
     ("body", "declaration"),
     [
         ("", "unknown[4], unknown[8], unknown[2], integer[4]"),
-        # The type of the load tells, but of .u16, with which nvcc loads f16 as well.
+        # The load's type decides, except for .u16, because nvcc loads f16 by it as well.
         (
             "ld.param.f32 %f1, [a]; ld.param.f64 %d1, [b]; ld.param.u16 %h1, [c];",
             "f32, f64, unknown[2], integer[4]",
         ),
         ("ld.param.u32 %r1, [a];", "integer[4], unknown[8], unknown[2], integer[4]"),
-        # So does what takes the register, also behind moves.
+        # The instruction that uses the register also decides, even after moves.
         (
             "ld.param.b32 %r1, [a]; mov.b32 %r2, %r1; mov.b32 %r3, %r2; "
             "fma.rn.f32 %r4, %r5, %r3, %r5;",
@@ -211,7 +212,7 @@ FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
             "cvt.f32.bf16 %f, %h1;",
             "integer[4], unknown[8], bf16, integer[4]",
         ),
-        # Used as both, or only where either may be: unknown.
+        # A register used as both types, or only by instructions that take either, is unknown.
         (
             "ld.param.b32 %r1, [a]; add.f32 %r2, %r1, %r1; add.s32 %r3, %r1, %r1;",
             "unknown[4], unknown[8], unknown[2], integer[4]",
@@ -221,12 +222,12 @@ FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
             "selp.b32 %r3, %r1, %r2, %p1; add.s32 %r1, %r8, %r9;",
             "unknown[4], unknown[8], unknown[2], integer[4]",
         ),
-        # An address may be made by arithmetic and go where it is not followed.
+        # Arithmetic may make an address, which then goes into a call that is not followed.
         (
             "ld.param.b64 %d1, [b]; add.s64 %d2, %d1, 16; st.param.b64 [p0], %d2; call f, (p0);",
             "unknown[4], unknown[8], unknown[2], integer[4]",
         ),
-        # A load address is no number, for any type of the load.
+        # An address of a load is a pointer, for any type of the load.
         (
             "ld.param.b64 %d1, [b]; ld.global.f64 %d2, [%d1];",
             "unknown[4], ptr, unknown[2], integer[4]",
@@ -238,7 +239,7 @@ def test_numbers_by_their_use(body: str, declaration: str) -> None:
 
 
 def test_a_declaration_counts_more_than_a_use() -> None:
-    """Bits of a float may be worked on as an integer's; a type that is written is another thing."""
+    """Integer instructions may process the bits of a float, so a declared type has priority."""
     body = "ld.param.b32 %r1, [a]; add.s32 %r2, %r1, 0x7FFF;"
     declared = "//uhal.sig k: f32 a, ptr b, f16 c, i32 d\n"
     assert entry(FOUR, body, before=declared).signature.declaration == "f32 a, ptr b, f16 c, i32 d"
@@ -392,7 +393,7 @@ HOSTILE = [
 @pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
 def test_hostile_text_is_done_with_soon(text: str) -> None:
-    # A reader that is not linear would be at these for hours.
+    # A reader that is not linear would take hours for these texts.
     with contextlib.suppress(InvalidImageError):
         read(HEADER + text)
 

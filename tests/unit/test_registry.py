@@ -90,7 +90,7 @@ def test_the_order_of_ours() -> None:
 
 
 class Installed:
-    """An entry point as an installed distribution has it."""
+    """An entry point, as an installed distribution provides it."""
 
     value = "elsewhere:Backend"
 
@@ -100,7 +100,7 @@ class Installed:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, install: Install) -> Callable[..., None]:
-    """Put a backend of another distribution beside ours, with a device of some kind."""
+    """Install a backend of another distribution, with a device of the given kind."""
 
     def put(kind: str) -> None:
         class Elsewhere(CountingDriver):
@@ -340,7 +340,7 @@ def test_a_fork_leaves_the_parents_objects_behind(
     monkeypatch.setattr(registry._lane, "fork_generation", lambda: 1)
     with pytest.raises(InvalidHandleError, match=r"initialised before fork at .*, and a forked"):
         Device(0, "cuda")
-    # Falling back to the host would hide that the program forked too late.
+    # A fallback to the host would hide that the program forked too late.
     with pytest.raises(InvalidHandleError, match="initialised before fork"):
         Api.quick_init()
     after = Device(0, "host")

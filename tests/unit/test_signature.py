@@ -90,7 +90,7 @@ def test_parse_names_the_spot(text: str, message: str) -> None:
     assert str(caught.value).startswith("signature of saxpy, parameter ")
 
 
-# C11, 6.7.2: the multisets of words that name one type.
+# C11, 6.7.2: the sets of words that name the same type.
 C_INTEGERS = {
     "i8": ("char", "char signed"),
     "u8": ("char unsigned",),

@@ -88,7 +88,7 @@ def test_layouts_are_the_published_ones() -> None:
 
 
 def test_both_forms_of_a_launch_without_attributes_read_the_same() -> None:
-    """With no attribute and no stream a library of either form sees the same launch."""
+    """With no attribute and no stream, both forms of the structure give the same launch."""
     wide = header().ctype("uhalTopsLaunchConfig72")()
     wide.blockDim.x, wide.gridDim.x, wide.dynamicSmemBytes = 12, 2, 4096
     narrow = header().ctype("uhalTopsLaunchConfig64").from_buffer_copy(bytes(wide))
@@ -102,7 +102,7 @@ def test_numbers_that_differ_from_cudas() -> None:
     assert constants["topsDeviceAttributeMaxThreadsPerBlock"] == 9
     assert constants["topsErrorNotReady"] == 600
     assert constants["topsErrorNoBinaryForGcu"] == 209
-    # One code, two names: the runtime may answer with either.
+    # Two names share one code: the runtime may answer with either name.
     assert constants["topsErrorMemoryAllocation"] == constants["topsErrorOutOfMemory"] == 2
     assert constants["topsErrorInvalidResourceHandle"] == constants["topsErrorInvalidHandle"] == 400
 

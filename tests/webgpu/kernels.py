@@ -1,4 +1,4 @@
-"""Committed kernels of ubridge, cut out as the backend translates them."""
+"""Single kernels of ubridge's committed modules, as the WebGPU backend translates them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def module(name: str) -> tuple[SpirvModule, Cutter]:
 
 
 def entries() -> Iterator[tuple[str, str]]:
-    """(module, kernel) of every kernel."""
+    """Yield (module, kernel) for every kernel."""
     for path in sorted(FOLDER.glob(f"*{SUFFIX}")):
         name = path.name.removesuffix(SUFFIX)
         for entry in module(name)[0].entries:

@@ -25,7 +25,7 @@ if importlib.util.find_spec("llvmlite") is None:
 NOT_EXECUTED: dict[str, str] = {}
 """Rows of the table that no test executes, with the reason."""
 LEAST_PART = 0.95
-"""Share of the rows that a run of all these tests executes; some spellings are drawn."""
+"""Least share of the rows that a whole run executes; tests draw some spellings at random."""
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -69,7 +69,7 @@ def recorded(libraries: Path) -> Iterator[None]:
             USED.add(form.pattern)
         return find(one)
 
-    # Other tests of the process keep to translations that are there already.
+    # Other tests of this process reuse cached translations, which would execute no rows.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UHAL_SIM_CACHE", str(libraries))
         patch.setattr(emitter, "find", recording)

@@ -1,4 +1,4 @@
-"""atom and red: every operation and type of the table on edge values, each thread its own cell."""
+"""`atom` and `red`: every operation and type on edge values; each thread has its own cell."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def spelling(row: Form, rng: np.random.Generator, kind: str, name: str) -> str:
 
 
 def execute(text: str, values: list[list[int]], seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cells after `text` on cells and operands of a type; and each thread's result."""
+    """Execute `text` on cells and operands of a type; return the cells and each thread's result."""
     parts = text.split(".")
     width = TYPES[parts[-1]].width
     cells = np.array(values[0], f"u{width // 8}")

@@ -15,7 +15,7 @@ HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
 
 
 def fragment(values: np.ndarray, lane: int, *, is_b: bool, tf32: bool) -> list[int]:
-    """The registers of a lane for A (16 x k, rows) or for B (k x 8, columns), §9.7.14."""
+    """Return a lane's registers for A (16 x k, rows) or B (k x 8, columns), as in §9.7.14."""
     group, inner = divmod(lane, 4)
     depth = values.shape[0] if is_b else values.shape[1]
     run = 1 if tf32 else 2
@@ -152,7 +152,7 @@ def test_product_of_doubles(rng: np.random.Generator, seed: int) -> None:
 def test_matrices_through_shared_memory(
     rng: np.random.Generator, seed: int, count: int, transposed: str
 ) -> None:
-    """Loaded, moved (transposed) and stored somewhere else."""
+    """Matrices are loaded, moved (transposed), and stored at another place."""
     x = rng.integers(0, 1 << 16, (count, 8, 8), dtype="u2")
     y = np.zeros_like(x)
     registers = "{" + ", ".join(f"%r{index}" for index in range(count)) + "}"

@@ -48,7 +48,7 @@ PRODUCTS = [
 
 
 def in_memory(values: np.ndarray, layout: str) -> np.ndarray:
-    """Rows, or columns, with something between them."""
+    """Return a matrix with padding between its rows, or between its columns."""
     lines = values if layout == "row" else values.T
     padded = np.full((lines.shape[0], lines.shape[1] + PADDING), 77, lines.dtype)
     padded[:, : lines.shape[1]] = lines
@@ -61,7 +61,7 @@ def drawn(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.nda
         low = -(1 << (bits - 1)) if kind[0] == "s" else 0
         return rng.integers(low, low + (1 << bits), shape).astype(FACTORS[kind])
     values = rng.normal(size=shape).astype(FACTORS[kind])
-    # What tf32 leaves out of an f32 is not looked at; poisoned, so that it would show.
+    # tf32 ignores the low bits of an f32; they are poisoned so that an error shows.
     return (values.view("u4") & 0xFFFFE000 | 0x1FFF).view("f4") if kind == "tf32" else values
 
 
@@ -71,7 +71,7 @@ def exact(values: np.ndarray, kind: str) -> np.ndarray:
 
 
 def nibbles(values: np.ndarray) -> np.ndarray:
-    """Two in a byte, the first in the low bits."""
+    """Pack two values in a byte, the first in the low bits."""
     low = values.view("u1") & 15
     return low[:, ::2] | low[:, 1::2] << 4
 
@@ -141,12 +141,12 @@ def test_doubles_round_as_they_are_told(mode: str, seed: int) -> None:
             {{%f3, %f4}}, {{%f0}}, {{%f0}}, {{%f1, %f1}};
         wmma.store.d.sync.aligned.row.m8n8k4.global.f64 [%d], {{%f3, %f4}}; ret; }}"""
     for sign in (1, -1):
-        # The product is tiny² > 0; the second time the summand's sign turns the direction around.
+        # The product tiny² is positive; a negative summand reverses the rounding toward zero.
         signed = text if sign == 1 else text.replace(one, "0dBFF0000000000000")
         Module(signed).kernel("k").launch([1], [32], [d, np.float64(tiny).tobytes()], seed=seed)
         up = {"rz": sign < 0, "rm": False, "rp": True}[mode]
         expected = float(sign)
-        for _ in range(4 * up):  # one step for each product of the four
+        for _ in range(4 * up):  # one step for each of the four products
             expected = np.nextafter(expected, np.inf)
         assert (d == expected).all()
 
@@ -227,7 +227,7 @@ def test_calls_of_functions_that_wait(rng: np.random.Generator, seed: int) -> No
 
 
 def test_a_call_of_no_function(rng: np.random.Generator) -> None:
-    """An address as the host finds it in the table works; others do not, of another type either."""
+    """An address from the table of pointers works; other addresses and other types are refused."""
     calls = module("calls_sm_80")
     words = np.ctypeslib.as_array(
         (np.ctypeslib.ctypes.c_uint64 * 3).from_address(calls.address("table"))
@@ -249,7 +249,7 @@ def test_a_call_of_no_function(rng: np.random.Generator) -> None:
 
 
 def test_a_function_that_calls_itself_through_a_pointer(seed: int) -> None:
-    """sum(n) = n + next(n - 1), where the word `next` holds the address of sum."""
+    """sum(n) = n + next(n - 1), where the word `next` contains the address of sum."""
     text = """.version 9.0\n.target sm_80\n.address_size 64
         .func (.param .b32 r) sum(.param .b32 n);
         .global .align 8 .u64 next[1] = {sum};
@@ -313,7 +313,7 @@ def test_a_block_that_never_comes() -> None:
 
 
 def test_memory_of_the_grid_is_checked() -> None:
-    """What lies behind the words by which blocks count each other is nobody's."""
+    """The grid's memory ends behind the words that count blocks."""
     text = """.version 9.0\n.target sm_80\n.address_size 64
         .visible .entry k(.param .u32 at) { .reg .b32 %r<4>; .reg .b64 %d<4>;
         mov.u32 %r1, %envreg1; mov.u32 %r2, %envreg2; mov.b64 %d1, {%r2, %r1};
@@ -334,7 +334,7 @@ def test_memory_of_a_table_is_the_modules() -> None:
 
 
 def parts(words: np.ndarray, count: int, *, signed: bool = False) -> np.ndarray:
-    """Bytes or halves of words, the lowest first, exactly."""
+    """Return the exact bytes or halves of words, the lowest first."""
     kind = f"{'i' if signed else 'u'}{4 // count}"
     return words.view(kind).reshape(-1, count).astype("i8")
 

@@ -144,7 +144,7 @@ class Case:
         if base == "vmad":
             self.modifiers += [one for one in [draw("", "shr7", "shr15")] if one]
             if "po" not in self.modifiers:
-                # The product or the summand is negated, not both.
+                # Either the product or the summand is negated, not both.
                 self.minus[int(rng.integers(3))] = bool(rng.integers(2))
         if name == base:
             self._select_parts(draw)
@@ -172,14 +172,14 @@ class Case:
             if rng.integers(2):
                 self.selectors[n] = letter + "".join(map(str, rng.integers(0, 2 * count, count)))
             if self.selectors[n] == "b1024":
-                # ptxas reads a type of that name and refuses it here.
+                # ptxas reads this selector as a type and refuses it.
                 self.selectors[n] = ""
         if rng.integers(2):
             chosen = [n for n in range(count - 1, -1, -1) if rng.integers(2)] or [0]
             self.selectors[0] = letter + "".join(map(str, chosen))
 
     def text(self) -> str:
-        """The instruction: result in %r0, operands %r1 … %r3."""
+        """Return the instruction, with the result in %r0 and operands in %r1 … %r3."""
         spelled = []
         for n in range(4):
             selector = self.selectors[n] if n < 3 else ""
