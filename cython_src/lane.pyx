@@ -182,8 +182,8 @@ include "profile/watching.pxi"
 include "profile/range.pxi"
 include "made_by.pxi"
 
-# A free-threaded Python turns its lock on for a module that does not say it can do without, and
-# this one does not, unless it was started with the lock forced off.
+# A free-threaded Python turns the GIL on for a module that does not declare support without it.
+# This module does not; only a GIL that is forced off stays off.
 if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
     raise ImportError(
         "uhal keeps its books under the GIL, and this Python was started with it forced off: leave "

@@ -1,4 +1,4 @@
-# Classes whose objects only the lane makes: by `__new__` alone they would be half there.
+# Classes whose objects only the lane makes: `__new__` alone would leave them half initialised.
 
 cdef dict MADE_BY = {
     _Awaited: "an awaited stream or event is made by await",

@@ -101,7 +101,7 @@ typedef struct uhalHostParameter {
     uint32_t size;
     uint32_t alignment;
     uint32_t flags; /* 1: pointer, 2: to const */
-    uint32_t dtype; /* character code, 0 when it is no scalar type */
+    uint32_t dtype; /* character code, 0 if the type is not scalar */
 } uhalHostParameter;
 
 /* Pointers stay valid while the module is loaded. */
@@ -130,8 +130,9 @@ uhalHostResult uhalHostDeviceGetCount(int *count);
 uhalHostResult uhalHostDeviceGetName(char *name, int bytes, int ordinal);
 uhalHostResult uhalHostDeviceGetProperties(uhalHostDeviceProperties *properties, int ordinal);
 uhalHostResult uhalHostDeviceGetContext(void **context, int ordinal);
-/* Reports of launches whose kernels got no memory for their own use. The word is not 0 while there
- * are some. TakeReport gives the stream's handle, the number of its launches before, and the kernel's
+/* Reports of launches whose kernels got no memory for their own use. The word is not 0 while
+ * reports exist. TakeReport gives the stream's handle, the number of its launches before, and the
+ * kernel's
  * name, which is cut to `bytes`; UHAL_HOST_ERROR_NOT_FOUND when there is none. */
 uhalHostResult uhalHostDeviceGetReportWord(void **word, int ordinal);
 uhalHostResult uhalHostDeviceTakeReport(uint64_t *stream, uint64_t *launch, char *entry,
@@ -186,7 +187,7 @@ uhalHostResult uhalHostMemsetD32Async(uint64_t destination, unsigned int value, 
 uhalHostResult uhalHostStreamCreateWithPriority(void **stream, unsigned int flags, int priority);
 uhalHostResult uhalHostStreamDestroy(void *stream);
 uhalHostResult uhalHostStreamSynchronize(void *stream);
-/* The two that end in While ask every 50 ms whether to go on waiting: 0 ends them with NOT_READY. */
+/* Functions that end in While ask every 50 ms whether to continue; 0 ends them with NOT_READY. */
 uhalHostResult uhalHostStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data);
 uhalHostResult uhalHostStreamQuery(void *stream);
 /* How many launches on the stream are done, and how many were begun when a kernel failed; a graph
@@ -220,8 +221,8 @@ uhalHostResult uhalHostGraphDestroy(void *graph);
 uhalHostResult uhalHostGraphInstantiate(void **executable, void *graph);
 uhalHostResult uhalHostGraphExecDestroy(void *executable);
 uhalHostResult uhalHostGraphLaunch(void *executable, void *stream);
-/* Launches made before keep their values and are not waited for: those still pending run from a copy
- * of the graph that is kept for the next such change. */
+/* Earlier launches keep their values and are not waited for. Pending launches run from a copy of
+ * the graph, which is kept for the next such change. */
 uhalHostResult uhalHostGraphExecKernelNodeSetParams(
     void *executable, void *node, void *function, unsigned int grid_x, unsigned int grid_y,
     unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,

@@ -1,4 +1,4 @@
-"""OpenCL's platforms and devices: which of them uhal uses, in which order, why not the others."""
+"""OpenCL's platforms and devices: the usable ones in order, and reasons against the others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ClDevice:
     memory: str
     """One of `MEMORIES`."""
     memories: tuple[str, ...]
-    """All it could have."""
+    """All kinds it could have."""
     has_doubles: bool
     has_generic_pointers: bool
 
@@ -165,7 +165,7 @@ def _describe(library: Library, platform: int, handle: int) -> ClDevice | str:
         _chosen_memory(memories, what),
         memories,
         bool(info("CL_DEVICE_DOUBLE_FP_CONFIG")),
-        # Every OpenCL 2 has them; since 3.0 they are asked about.
+        # OpenCL 2 always has them; from 3.0 on they are queried.
         bool(generic) or version.startswith("OpenCL 2."),
     )
 
@@ -227,7 +227,7 @@ def _address(library: Library, platform: int, name: str) -> int:
 
 
 def number(library: Library, device: int, attribute: str, default: int | None = None) -> int:
-    """Return a number a device tells; with a default that, where the device knows no such."""
+    """Return a number that a device reports; `default`, if given, for an unknown attribute."""
     value = ctypes.c_uint64()
     key = header().constants[attribute]
     if default is None:
@@ -238,7 +238,7 @@ def number(library: Library, device: int, attribute: str, default: int | None = 
 
 
 def numbers(library: Library, device: int, attribute: str) -> tuple[int, ...]:
-    """Return the sizes a device tells in a row, none where it knows no such."""
+    """Return a device's list of sizes, empty for an unknown attribute."""
     raw = _bytes(library, "clGetDeviceInfo", device, attribute)
     return tuple((ctypes.c_size_t * (len(raw) // 8)).from_buffer_copy(raw))
 
@@ -272,7 +272,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _il_versions(text: str) -> frozenset[tuple[int, int]]:
-    """`SPIR-V_1.0 SPIR-V_1.2` as numbers; other languages are passed over."""
+    """`SPIR-V_1.0 SPIR-V_1.2` as numbers; other languages are ignored."""
     found = set()
     for word in text.split():
         name, _, version = word.rpartition("_")

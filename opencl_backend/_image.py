@@ -1,4 +1,4 @@
-"""Says whether a device takes the SPIR-V module of an image, and in which version."""
+"""Checks whether a device supports an image's SPIR-V module, and in which version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uhal.images.spirv_image import kernels_of
 
 @dataclass(frozen=True)
 class Read:
-    """An image that a device takes."""
+    """An image that a device supports."""
 
     module: SpirvModule
     version: tuple[int, int]
@@ -23,10 +23,10 @@ class Read:
 
 
 def read(image: bytes, device: ClDevice, what: str) -> Read:
-    """Read an image and see that the device takes modules of its kind.
+    """Read an image, and check that the device supports such modules.
 
-    Raises `InvalidImageError` when the bytes are no SPIR-V, damaged, or of a kind for other
-    programs than OpenCL's, or of a version the device does not take.
+    Raises `InvalidImageError` when the bytes are no SPIR-V, damaged, not for OpenCL, or of a
+    version that the device does not support.
     """
     module, description = kernels_of(image, what)
     reported = module.version if module.version in device.il_versions else EARLIEST

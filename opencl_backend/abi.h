@@ -18,7 +18,7 @@ extern "C" {
 /* -- status ------------------------------------------------------------------------------------ */
 
 typedef int32_t cl_int;
-/* What a function returns that returns a status; the same type, told apart from other numbers. */
+/* The result of functions that return a status; the same type as other numbers, by another name. */
 typedef int32_t cl_status;
 
 #define CL_SUCCESS 0
@@ -306,7 +306,7 @@ cl_status clSetKernelArgDevicePointerEXT(cl_kernel kernel, cl_uint index,
 
 /* -- memory with addresses: cl_intel_unified_shared_memory -------------------------------------
  *
- * A platform gives the addresses of these by clGetExtensionFunctionAddressForPlatform.
+ * clGetExtensionFunctionAddressForPlatform returns the addresses of these functions.
  */
 
 void *clDeviceMemAllocINTEL(cl_context context, cl_device_id device,

@@ -58,11 +58,11 @@ _MOVED = frozenset((1, 55, 57, 59, 61, 62, 65, 66, 67, 70, 80, 81, 82, 83, 169, 
 
 
 class _Unfit(Exception):
-    """There is something of f16 here that has no counterpart."""
+    """A use of f16 without a counterpart."""
 
 
 def without_halves(module: SpirvModule) -> bytes | None:
-    """Return the module without f16; `None` where that cannot be done."""
+    """Return the module without f16; `None` if that is impossible."""
     try:
         return _Rewriting(module).image()
     except _Unfit:
@@ -70,7 +70,7 @@ def without_halves(module: SpirvModule) -> bytes | None:
 
 
 class _Rewriting:
-    """One module on its way. Identifiers of results stay; f16 becomes the integer type."""
+    """A module being rewritten. Identifiers of results stay; f16 becomes the integer type."""
 
     def __init__(self, module: SpirvModule) -> None:
         self._module = module
@@ -328,7 +328,7 @@ class _Rewriting:
         return body
 
     def _narrow_double(self, double: int) -> _Body:
-        """f64 → bits of the nearest f16, by the f32 whose last bit says that there was more."""
+        """f64 → bits of the nearest f16, through an f32 whose last bit records lost bits."""
         body = _Body(self._id)
         word, real, boolean = self._int, self._float, self._bool
         near = body.add(_F_CONVERT, real, body.argument)
@@ -368,7 +368,7 @@ class _Body:
 _WITHOUT_RESULT = frozenset((0, 8, 56, 62, 63, 64, 224, 225, 228, *range(246, 258), 317, 319))
 """Instructions in functions whose first two operands are no type and result."""
 _NAMING_NO_HALF = frozenset((8, 79, 246, 247, 249, 250, 251, 256, 257))
-"""Those with literals that may look like an identifier, and nothing of f16."""
+"""Instructions with literals that may look like an identifier, and without f16."""
 _TYPES_NAMED = {
     OP_TYPE_INT: slice(0, 0),
     OP_TYPE_FLOAT: slice(0, 0),
@@ -379,4 +379,4 @@ _TYPES_NAMED = {
     31: slice(0, 0),  # OpTypeOpaque: a text
     38: slice(0, 0),  # OpTypePipe
 }
-"""Which words of a type are types, where not all behind the first two are."""
+"""Words of a type that are types, if not all behind the first two are."""

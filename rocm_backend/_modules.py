@@ -34,7 +34,7 @@ class ModuleVerbs(Backend):
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         """Choose among the code objects of the image, and load one."""
         selection = select(image, self._target(ordinal))
-        # The runtime finds no others.
+        # The runtime finds no other kernels.
         kernels = [kernel for kernel in selection.contents.kernels if kernel.exported]
         infos = (runtime_header().ctype("uhalHsaKernelInfo") * len(kernels))()
         kept = [_describe(info, kernel) for info, kernel in zip(infos, kernels, strict=True)]
@@ -85,7 +85,7 @@ class ModuleVerbs(Backend):
         )
 
     def function_layout(self, function: int) -> list[tuple[int, int]]:
-        """Return where the code object wants each parameter."""
+        """Return the offset of each parameter in the code object's layout."""
         info = self._info(function)
         return [(one.offset, one.size) for one in info.parameters[: info.parameter_count]]
 

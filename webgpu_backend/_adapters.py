@@ -1,4 +1,4 @@
-"""Adapters: wgpu's word for a device and the driver it is reached by."""
+"""Adapters: wgpu's word for a device together with its driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""wgpu-native: where it is looked for, and its functions as abi.h declares them.
+"""wgpu-native: its search path, and its functions as abi.h declares them.
 
 PyPI's wheel `wgpu` brings the library. It is opened by itself: neither that package nor its
 bindings are imported.
@@ -27,7 +27,7 @@ def header() -> Header:
 
 
 def candidates() -> Sequence[str]:
-    """Return the library of the wheel `wgpu`, where it is installed, then the system's."""
+    """Return the library of the wheel `wgpu`, if installed, then the system's."""
     found = find_spec("wgpu")
     folders = [] if found is None else found.submodule_search_locations or []
     files = [Path(folder, _IN_WHEEL) for folder in folders]
@@ -35,7 +35,7 @@ def candidates() -> Sequence[str]:
 
 
 def search() -> LibrarySearch:
-    """Open the library that the variable names, else the first candidate."""
+    """Open the library that the environment variable names, else the first candidate."""
     return find_library(LIBRARY_VARIABLE, candidates())
 
 
@@ -53,7 +53,7 @@ def release_of(library: Library) -> str:
 
 
 def refusal_of(library: Library) -> str:
-    """Say why the library cannot be used; "" where it can."""
+    """Say why the library cannot be used; "" if it can."""
     release = release_of(library)
     expected = header().constants["UHAL_WGPU_NATIVE_RELEASE"]
     if int(release.split(".")[0]) != expected:

@@ -33,10 +33,10 @@ cdef class Plan:
     cdef object executable
     cdef bint noted                 # the library records nothing: operations are noted here
     cdef bint one_by_one            # no graph: its operations are enqueued one after the other
-    cdef bint is_listed             # the recording has all that the graph does
+    cdef bint is_listed             # the recording has every operation of the graph
     cdef list functions             # of the launches, in their order
     cdef dict slot_of_name
-    cdef list slots                 # the same, for every replay: a dict takes ten times as long
+    cdef list slots                 # the same as a list: iterating a dict takes ten times as long
     cdef dict slots_of_block        # Block, or None for memory without one → [PlanSlot]
     cdef dict held                  # Block → {stream id: that stream's clock at its last use}
     cdef list memory                # HostMemory of the copies, HeldMemory of other devices
@@ -89,8 +89,8 @@ cdef class Plan:
         Call it during the capture, before the value's first use.
 
         `value` is a number, to be passed to launches as the slot this returns, or a DeviceBuffer:
-        launches follow the slot that are given it, or a view that lies within it. A buffer in its
-        place must be of the same dtype and at least as long.
+        launches that use the buffer, or a view within it, follow the slot. A replay's buffer
+        must have the same dtype and be at least as long.
         """
         return declare_slot(self, name, value)
 
@@ -174,8 +174,8 @@ cdef int instantiate(Plan plan) except -1:
     """Make the recording ready to run; the device is current."""
     cdef Py_ssize_t index
     backend = plan.context.backend
-    # A library that cannot change a launch inside a graph gets them by themselves: to capture them
-    # anew for every other value would take longer.
+    # If the library cannot change a launch inside a graph, operations are enqueued one by one: a
+    # new capture for every new value would take longer.
     plan.one_by_one = plan.noted or (
         plan.slot_of_name and plan.context.table.graph_update_kernel == NULL
     )
@@ -230,7 +230,7 @@ cdef int release_plan(Plan plan) except -1:
         UHAL_STATE_FORKED | UHAL_STATE_LOST
     ):
         try:
-            # nothing is let go of yet, should a signal end this
+            # nothing is released yet, in case a signal ends this
             settle_stamp(context, plan.last)
         except _errors.DeviceError:
             if not context.state.word & UHAL_STATE_LOST:
@@ -339,7 +339,7 @@ cdef int change_slots(Plan plan, dict values) except -1:
 
 
 cdef int run_plan(Plan plan, StreamCore core) except -1:
-    """The native calls, and the books: one ticket, a stamp on everything the plan uses."""
+    """The native calls, one ticket, and a stamp on everything the plan uses."""
     cdef Context context = plan.context
     cdef Py_ssize_t index
     cdef int status
@@ -378,7 +378,7 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
 
 
 cdef int run_natively(Plan plan, StreamCore core, const char **called) except? -1:
-    """The driver's answer, and the slot that gave it; the device is current."""
+    """The driver's status, and the slot that returned it; the device is current."""
     cdef Context context = plan.context
     cdef uhal_hot_table *table = context.table
     cdef void *executable = <void *><uintptr_t>plan.executable
@@ -407,7 +407,7 @@ cdef int run_natively(Plan plan, StreamCore core, const char **called) except? -
 
 
 cdef int note_node(StreamCore core, Recording recording, Py_ssize_t index) except -1:
-    """Write a launch that is replayed by itself into the ledger, as one of its own."""
+    """Write a launch that is replayed by itself into the ledger as an ordinary launch."""
     cdef CapturedLaunch *launch = &recording.launches[index]
     code = recording.codes[index]
     uhal_ledger_write(

@@ -8,7 +8,7 @@ cdef bint exiting = False
 
 @cython.final
 cdef class _Watch:
-    """A word that kernels make something else than 0, and who is called then."""
+    """A word that kernels set to a value other than 0, and the function called then."""
     cdef const volatile uint32_t *word
     cdef object report
     cdef int needs              # of the kernels that write it: NEEDS_CHECKING or NEEDS_HEARING
@@ -30,7 +30,7 @@ cdef class Context:
     cdef void *token_pointer
     cdef uhal_state *state
     cdef readonly HotTable hot_table
-    """The functions the device is reached through."""
+    """The native functions for the device."""
     cdef readonly object backend
     """The `uhal.contract.Backend` that opened it."""
     cdef readonly str backend_name
@@ -56,9 +56,9 @@ cdef class Context:
     """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
     cdef _Watch watches      # words of host memory that kernels report by; a linked list
-    cdef _Reported unclaimed  # an exception that kernels of no stream of ours reported, or None
-    cdef object observer    # what is told of work before it is enqueued
-    cdef Py_ssize_t profiled    # its number in the profile that watches it, or watched it last
+    cdef _Reported unclaimed  # an exception reported by kernels outside our streams, or None
+    cdef object observer    # the observer, called before work is enqueued
+    cdef Py_ssize_t profiled    # its number in the current or last profile
     cdef object __weakref__
 
     def __cinit__(self, backend, int ordinal, uintptr_t token, limits):
@@ -144,9 +144,9 @@ cdef class Context:
         It sets the word to 0 and returns triples: an exception or a warning, the native handle of
         the stream whose kernel reported it, and the number of launches before in this stream. A
         graph is one launch. The stream raises such an exception once, and so does a stream that
-        waits for the launch. With None for the handle, each stream does that may have met it. Such
-        a stream ran kernels of modules that report, or with `asserts` that assert, since the host
-        last waited for it. The word stays, and `report` is held, until `unwatch_reports`.
+        waits for the launch. With None for the handle, each stream that may have caused it raises
+        it. Such a stream ran kernels of modules that report, or with `asserts` that assert, since
+        the host last waited for it. The word stays, and `report` is held, until `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word
@@ -258,7 +258,7 @@ cdef class Context:
         return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
 
 
-# What pending work holds may hold the Context in turn: somebody has to ask when it is done.
+# Objects held by pending work may hold the Context in turn, so its completion must be polled.
 cdef list closed_contexts = []
 
 
@@ -326,8 +326,8 @@ cdef int synchronize_streams(Context context) except -1:
 # -- making the device current ---------------------------------------------------------------------
 
 
-# Tokens of closed devices: threads that kept such a binding have nothing to restore. The driver is
-# asked all the same, because another library may have retained the device again.
+# Tokens of closed devices: threads with such a binding have nothing to restore. The driver is still
+# asked, because another library may have retained the device again.
 cdef set released_tokens = set()
 
 

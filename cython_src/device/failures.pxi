@@ -8,7 +8,7 @@ cdef inline int check(Context context, int status, str slot) except -1:
 
 
 cdef str lacking(Context context, str slot):
-    """Which function of the vendor's is not there, in brackets; nothing where it has none."""
+    """The vendor's missing function in brackets; empty if the slot has no vendor function."""
     name = context.hot_table.names.get(slot)
     return f" (it lacks {name})" if name else ""
 
@@ -78,7 +78,7 @@ cdef int suspects_of_stream(Context context, StreamCore core, list found) except
 
 
 cdef dict describe_suspect(StreamCore core, uhal_launch_record *record, Py_ssize_t index):
-    """One launch the ledger knows of: `index` is that within a replay."""
+    """One launch in the ledger; `index` is its index within a replay."""
     cdef object key = <object>record.kernel
     cdef dict told
     if isinstance(key, Recording):

@@ -1,15 +1,15 @@
-# Launches that were prepared once: where each argument comes from is known, so a call allocates the
-# result and the room between the steps, fills in the arguments, and launches.
+# Prepared launches: the source of each argument is known, so a call allocates the result and the
+# scratch memory, fills in the arguments, and launches.
 # Frameworks keep one for each operation they repeat; on few elements a kernel takes less time than
 # finding it.
 
-cdef PyObject *recorder = NULL  # what is told of every call of a sequence; NULL: nobody
+cdef PyObject *recorder = NULL  # the recorder, called for every call of a sequence; NULL: none
 
 cdef enum:
     FROM_RESULT = -1
     FROM_SCRATCH = -2
     FIRST_OPERAND = 2           # in a call: behind stream and out
-    MOST_OPERANDS = 1 << 30     # more than any call has: their indices are ints
+    MOST_OPERANDS = 1 << 30     # more than any call has, so indices fit an int
 
 
 @cython.final
@@ -86,12 +86,12 @@ cdef tuple passed_key(Passed passed):
 @cython.no_gc_clear
 cdef class SequenceStep:
     """SequenceStep()\n--\n
-    One launch of a sequence, with where its arguments come from."""
+    One launch of a sequence, with the sources of its arguments."""
 
     cdef BoundLaunch bound
     cdef tuple kept                             # arguments that are always the same
     cdef tuple parts                            # Passed with a size, and scratch
-    cdef PyObject *kept_at[STACK_PARAMETERS]    # the same, without asking the tuple
+    cdef PyObject *kept_at[STACK_PARAMETERS]    # the same, without a look-up in the tuple
     cdef int sources[STACK_PARAMETERS]          # of the call's arguments, or ~ of the kept ones
     cdef int part_at[STACK_PARAMETERS]          # the parameter each part is for
     cdef int result_at[STACK_PARAMETERS]        # the parameters that take the whole result
@@ -104,7 +104,7 @@ def _called_in_sequence(stream, out, /, *operands):
 
 
 cdef object signature_or_nothing(object callee, object name, object like):
-    """What `__getattr__` of a callable object answers: a signature for `inspect`, nothing else."""
+    """`__getattr__` of a callable object: a signature for `inspect`, nothing else."""
     # A property would be found on the class too, where `inspect` takes it for a signature.
     if name == "__signature__":
         import inspect
@@ -147,14 +147,14 @@ cdef class LaunchSequence:
     cdef uhal_vectorcall vectorcall
     cdef list steps
     cdef Context context
-    cdef Element element        # of the result; None: a call must bring it
+    cdef Element element        # of the result; None: a call must pass it
     cdef Py_ssize_t size        # its elements
     cdef readonly Py_ssize_t operands
     """How many arguments a call passes behind `out`."""
     cdef readonly Py_ssize_t scratch
     """Bytes that are allocated for each call."""
     cdef readonly object about
-    """Whatever the maker wanted to find on the sequence again."""
+    """Any object that the maker attached to the sequence."""
     cdef Tally tally
 
     def __init__(
@@ -244,7 +244,7 @@ cdef SequenceStep new_step(BoundLaunch bound, tuple arguments, Py_ssize_t scratc
 
 
 cdef Py_ssize_t operands_of(SequenceStep step):
-    """How many operands a call passes at least, for the step to have its arguments."""
+    """The least number of operands that gives the step its arguments."""
     cdef Py_ssize_t index, most = 0
     for index in range(step.count):
         most = max(most, step.sources[index] - FIRST_OPERAND + 1)
@@ -256,7 +256,7 @@ cdef Py_ssize_t operands_of(SequenceStep step):
 cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObject *keywords):
     """`sequence(stream, out, *operands)`."""
     cdef LaunchSequence sequence = <LaunchSequence>callee
-    # A pointer: an object would be counted.
+    # A pointer, because an object would be reference-counted.
     cdef PyObject *step
     cdef PyObject *bound
     cdef StreamCore core = None
@@ -319,7 +319,7 @@ cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObjec
 cdef object call_recorded(
     LaunchSequence sequence, PyObject **given, size_t flags, PyObject *keywords
 ):
-    """Enqueue a sequence, and tell the recorder of it."""
+    """Enqueue a sequence, and call the recorder."""
     global uhal_in_sequence
     uhal_in_sequence = 1
     try:
@@ -381,7 +381,7 @@ cdef int refuse_sequence_call(LaunchSequence sequence, Py_ssize_t passed) except
 cdef int tell_recorder(
     LaunchSequence sequence, PyObject **given, Py_ssize_t passed, object made
 ) except -1:
-    """Tell of a call that is enqueued: `recorder(sequence, result, is_new, operands)`."""
+    """Report an enqueued call: `recorder(sequence, result, is_new, operands)`."""
     operands = tuple([<object>given[index] for index in range(FIRST_OPERAND, passed)])
     told = <object>recorder
     told(sequence, made, given[1] == Py_None, operands)

@@ -30,7 +30,7 @@ cdef class PinnedBlock:
     cdef void *pointer          # null: freed by the HostMemory
     cdef unsigned int generation
     cdef Py_ssize_t pending     # copies that still read or write it
-    cdef bint mapped            # kernels were told where it is
+    cdef bint mapped            # kernels got its address
     cdef PinnedYard yard
 
     def __dealloc__(self):
@@ -207,7 +207,7 @@ cdef class HostBuffer:
         )
 
     def close(self):
-        """Let go of the memory. Closing twice is fine."""
+        """Release the memory. Closing twice is fine."""
         self.memory = None
 
     def __enter__(self):

@@ -1,14 +1,14 @@
-# Times on the device: two events around each thing, read in batches once the device is past them.
+# Times on the device: two events around each operation, read in batches after they have passed.
 #
-# An event is as good a clock as the vendor's: half a microsecond on NVIDIA's devices; on the host
-# it is the runtime's own clock, read by the thread that runs the stream. A difference of events is
-# a float of milliseconds, so where something began is measured from an event that lies shortly
-# before it: the anchor of its stream, which moves along.
+# The resolution is the vendor's: half a microsecond on NVIDIA's devices. On the host, the
+# thread that runs the stream reads the runtime's clock. An event difference is a float in
+# milliseconds, so a start time is measured from a recent event of its stream: the anchor, which
+# moves along.
 
 cdef enum:
     # Pending records of a device before their times are read.
     RESOLVE_AFTER = 4096
-    # Further records before a device that was not ready is asked again.
+    # Further records before a device that was not ready is queried again.
     RESOLVE_EVERY = 1024
 
 # Milliseconds after which a stream's anchor moves: a float has 15 ns there.
@@ -31,7 +31,7 @@ cdef class ProfiledDevice:
     cdef Py_ssize_t pending_count
     cdef Py_ssize_t pending_capacity
     cdef Py_ssize_t resolved        # of those
-    cdef Py_ssize_t ask_at          # how many there are when the device is asked again
+    cdef Py_ssize_t ask_at          # number of records at which the device is queried again
     cdef void *anchor               # passed at `anchored_at`
     cdef int64_t anchored_at
     cdef dict anchors               # stream id → (event, when it was passed)
@@ -80,7 +80,7 @@ cdef int detach_profile(ProfiledDevice device) except -1:
 
 
 cdef inline ProfiledDevice profiled_device(ProfileSession session, Context context):
-    """The device as the session knows it, or None for one it does not watch."""
+    """The session's record of the device, or None if it is not watched."""
     cdef ProfiledDevice device
     if context.profiled < len(session.devices):
         device = <ProfiledDevice>session.devices[context.profiled]

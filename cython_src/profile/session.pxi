@@ -95,7 +95,7 @@ cdef class ProfileSession:
     cdef list ranges        # (the enclosing one's index, name)
     cdef dict range_of      # the same → its index
     cdef list devices       # ProfiledDevices
-    cdef list broken        # (name, what is wrong) of devices that were not watched to the end
+    cdef list broken        # (name, reason) of devices that were not watched to the end
     cdef uint64_t dropped[16]
     cdef readonly object begun
     """When it began: nanoseconds of CLOCK_MONOTONIC; None: not yet."""
@@ -157,8 +157,8 @@ cdef class ProfileSession:
     def end(self):
         """Wait for every watched device, read the times, and stop recording.
 
-        Raises what waiting brings to light. A device that is known to be lost by now is only named
-        in `broken_devices`.
+        Raises errors that the wait finds. A device already known to be lost is only named in
+        `broken_devices`.
         """
         global profiling
         cdef ProfiledDevice device
@@ -186,7 +186,7 @@ cdef class ProfileSession:
     def columns(self):
         """Return the records as a structured array, in order of begin.
 
-        `kind` counts in `profile_kinds()`. Records that are open never happened: they were refused.
+        `kind` counts in `profile_kinds()`. Open records were refused operations, which never ran.
         """
         names, formats, offsets = [], [], []
         cdef Py_ssize_t index, row = 0
@@ -259,7 +259,7 @@ cdef class ProfileSession:
 
     @property
     def dropped_by_kind(self):
-        """How many records there was no room for, by kind."""
+        """The number of records beyond the limit, by kind."""
         return {
             uhal_profile_kind_names[index].decode(): self.dropped[index]
             for index in range(UHAL_PROFILE_KINDS) if self.dropped[index]
@@ -267,7 +267,7 @@ cdef class ProfileSession:
 
 
 cdef int watch_device(ProfileSession session, Context context) except -1:
-    """Watch a device from now on; one that is broken keeps no other from being profiled."""
+    """Watch a device from now on; a broken device does not stop the profile of others."""
     if context.state.word & UHAL_STATE_LOST:
         return note_broken(session, context, context.lost)
     try:
@@ -341,7 +341,7 @@ cdef int note_outer_line(uhal_profile_record *record) except -1:
     return 0
 
 
-cdef object last_file = None            # the file that was asked about last, and the answer
+cdef object last_file = None            # the last file, and whether it is internal
 cdef bint last_file_is_ours = False
 cdef dict files_of_ours = {}
 

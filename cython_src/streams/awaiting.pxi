@@ -1,9 +1,9 @@
-# `await stream` and `await event`: what asyncio asks until the work is done (uhal/_awaiting.py).
+# `await stream` and `await event`: asyncio polls them until the work is done (uhal/_awaiting.py).
 
 
 @cython.final
 cdef class _Awaited:
-    """What a stream held, or a mark an event set, when somebody began to await it."""
+    """A stream's work, or an event's mark, at the beginning of an `await`."""
 
     cdef Context context
     cdef StreamCore core
@@ -11,7 +11,7 @@ cdef class _Awaited:
     cdef Event event        # None: the stream itself
 
     def __call__(self):
-        """Whether it is done; raises then what the work reported."""
+        """Whether it is done; raises the work's reports once it is."""
         if not awaited_is_done(self):
             return False
         note_completed(self.core, self.ticket)

@@ -19,7 +19,7 @@ cdef inline bint signals_come_here() except -1:
 
 
 cdef int keep_waiting(void *raised) noexcept with gil:
-    """Whether a wait goes on; an exception of a signal handler goes into the list `raised`."""
+    """Whether to continue a wait; an exception of a signal handler goes into the list `raised`."""
     try:
         PyErr_CheckSignals()
     except BaseException as failure:
@@ -173,11 +173,11 @@ cdef int wait_on_thread(
 
 
 cdef int reap_left_waits() except -1:
-    """Let go of what waits needed that have ended since their callers left."""
+    """Release the events of waits that have ended since their callers left."""
     cdef LeftWait wait
     for wait in list(left_waits):
         if wait.generation != uhal_fork_count:
-            left_waits.remove(wait)     # the parent's thread waits on, and not for us
+            left_waits.remove(wait)     # the parent's thread continues there, not in this process
         elif uhal_awaiter_ended(wait.awaiter):
             left_waits.remove(wait)
             uhal_awaiter_give(wait.awaiter)
@@ -194,7 +194,7 @@ cdef int reap_left_waits() except -1:
 cdef inline int settle_for_copy(Context context, StreamCore core, void *previous) except -1:
     """On the main thread, wait for the stream before a copy that would wait for it in the driver.
 
-    When a signal ends this wait the copy has not begun: nothing of the caller's is in use. The
+    If a signal ends this wait, the copy has not begun, and no memory of the caller is in use. The
     device is current; `previous` is made so again when this raises.
     """
     if signals_come_here() and context.table.stream_query(core.handle) == context.table.not_ready:
@@ -249,7 +249,7 @@ cdef int wait_in_teardown(Context context, StreamCore core) except -1:
 
 
 cdef int warn_of_failed_end(str message, object failure) noexcept:
-    """Tell what ended a destructor early. A Ctrl-C then comes again, where it can be raised."""
+    """Report the exception that ended a destructor early. A Ctrl-C is raised again later."""
     warn_in_destructor(f"{message}: {str(failure) or type(failure).__name__}")
     if isinstance(failure, KeyboardInterrupt):
         PyErr_SetInterrupt()

@@ -29,10 +29,10 @@ class LaunchMemory {
     // Whether an argument points to foreign memory, whose borders are unknown.
     bool has_strangers() const { return has_strangers_; }
 
-    // What is at an address: `x[3]`.
+    // Describes an address, such as `x[3]`.
     std::string element(uintptr_t address) const;
 
-    // Where an access strays to that no allocation has: outside of which argument, at null, far away.
+    // Describes an address outside all allocations: near an argument, at null, or far away.
     std::string outside(uintptr_t address) const;
 
   private:

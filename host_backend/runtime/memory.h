@@ -29,7 +29,7 @@ class Memory {
     bool pinned(const void *pointer, size_t bytes) const;
     // Appends (address, bytes) of everything allocated or registered here.
     void list(std::vector<std::pair<uintptr_t, size_t>> &ranges) const;
-    // The same for freed memory that is held back, so that nothing else is allocated there.
+    // The same for freed memory that is held back from reuse.
     void list_freed(std::vector<std::pair<uintptr_t, size_t>> &ranges) const;
     size_t allocations() const;
     size_t pinned_ranges() const;
@@ -48,12 +48,12 @@ class Memory {
     std::unordered_map<uint64_t, size_t> allocations_;
     mutable std::shared_mutex pinned_lock_;
     std::map<uintptr_t, Range> pinned_; // by start
-    size_t held_back_limit_;            // 0: what is freed goes back at once
+    size_t held_back_limit_;            // 0: freed memory goes back at once
     mutable std::mutex held_back_lock_;
     std::deque<std::pair<void *, size_t>> held_back_; // the oldest first
     size_t held_back_bytes_ = 0;
     std::atomic<uint64_t> live_bytes_{0};
-    std::atomic<uint64_t> unchecked_bytes_{0}; // allocated since the system was last asked
+    std::atomic<uint64_t> unchecked_bytes_{0}; // allocated since the last query of the system
 };
 
 } // namespace uhal_host

@@ -251,7 +251,7 @@ namespace {
 
 constexpr uintptr_t not_measured = ~uintptr_t{0};
 
-// The lowest address of the calling thread's stack; 0 where the system does not say.
+// The lowest address of the calling thread's stack; 0 if unknown.
 uintptr_t end_of_stack() {
 #if defined(__APPLE__)
     const pthread_t self = pthread_self();
@@ -318,11 +318,11 @@ bool start_thread(void (*body)(void *), void *argument, const char *name) {
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, size_t{8} << 20);
-    // Signals are for the threads of the program, which know what to do with them.
+    // Signals go to the program's own threads, which have handlers for them.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    // But a kernel's own fault is its thread's: blocked, it would end the process without a word.
+    // A kernel's own fault stays unblocked: blocked, it would end the process without a message.
     for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE}) {
         sigdelset(&all, fault);
     }

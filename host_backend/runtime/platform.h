@@ -1,4 +1,4 @@
-// What the host runtime asks of the operating system and the CPU. Nothing here knows of streams.
+// The host runtime's interface to the operating system and the CPU. Nothing here knows of streams.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ inline void relax() {
 
 int64_t monotonic_nanoseconds();
 
-// The cheapest clock there is: for estimates, not for event times.
+// The cheapest clock, for estimates, not for event times.
 inline uint64_t ticks() {
 #if defined(__x86_64__)
     return __builtin_ia32_rdtsc();
@@ -38,15 +38,15 @@ inline uint64_t ticks() {
 // Measured once, when the runtime is made.
 double measure_nanoseconds_per_tick();
 
-// Cores this process may use: its affinity, and less when its control group is held to less.
+// Cores this process may use: its affinity, and fewer if its control group has a smaller quota.
 unsigned usable_cores();
 
-// Where the calling thread runs; -1 where the system does not say.
+// The processor of the calling thread; -1 if unknown.
 int this_processor();
 
-// Moves the calling thread, one of the runtime's own, to another processor than this one, where it
-// may. A scheduler leaves two threads on one processor for long, with another idle, when they never
-// sleep.
+// Moves the calling thread, one of the runtime's own, away from a processor if its affinity
+// allows. A scheduler may leave two threads that never sleep on one processor, with another
+// idle.
 void leave_processor(int processor);
 
 // Whether a spinning thread leaves processors for the others: false where all share one core.
@@ -59,8 +59,8 @@ unsigned instruction_level();
 uint64_t total_memory();
 uint64_t available_memory();
 
-// Where a kernel's frames on the calling thread may begin, so that its shared memory and registers fit
-// below: measured when it is first compared with.
+// The lowest address at which a kernel's frames may begin on the calling thread, so that its shared
+// memory and registers fit below. Measured at its first use.
 extern __thread uintptr_t kernel_stack_begin __attribute__((visibility("hidden")));
 bool measured_stack_has_room(uintptr_t frame);
 

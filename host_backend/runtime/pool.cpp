@@ -11,7 +11,7 @@ namespace {
 
 // Long enough to bridge the gap between two launches, short enough to be no burden.
 constexpr int64_t spin_nanoseconds = 20'000;
-// Longer than most that a graph's launches leave workers nothing to do.
+// Longer than most gaps between a graph's launches for workers.
 constexpr int64_t graph_nanoseconds = 1'000'000;
 // Between two attempts to start a worker that the system refused.
 constexpr int64_t retry_nanoseconds = 100'000'000;
@@ -63,8 +63,8 @@ void Pool::call(uint64_t workers) {
     }
 }
 
-// A thread takes a fourth of its share of the remaining blocks: neighbors at first, single blocks
-// in the end, so that all threads end together. Returns whether blocks may remain.
+// A thread takes a quarter of its share of the remaining blocks: large runs at first, single blocks
+// at the end, so that all threads finish together. Returns whether blocks may remain.
 bool Pool::work(Job &job) {
     const uint64_t end = job.launch.blocks;
     const uint64_t seen = std::min(job.next.load(std::memory_order_relaxed), end);
@@ -87,7 +87,7 @@ bool Pool::work(Job &job) {
 
 // The job of a slot that the caller may take part in, or null; leave() follows either way. A helper
 // first counts itself in and then looks at the job; run() first takes the job away and then looks
-// at the count. In the one order of these four, one of the two sees the other.
+// at the count. These four accesses have one total order, so one of the two sees the other.
 Pool::Job *Pool::join(Slot &slot, const void *owner) {
     slot.joined.fetch_add(1);
     Job *const job = slot.job.load();
@@ -165,7 +165,7 @@ void Pool::start_workers() {
         return;
     }
     while (workers_.load(std::memory_order_relaxed) + 1 < threads_) {
-        // With fewer threads the work takes longer and is done all the same.
+        // Fewer threads only make the work slower.
         if (!start_thread(work_forever, this, "uhal-worker")) {
             next_start_ = monotonic_nanoseconds() + retry_nanoseconds;
             return;

@@ -1,12 +1,12 @@
-// Where in its source an instruction of a library is.
+// The source line of an instruction in a library.
 #pragma once
 
 #include <string>
 
 namespace uhal_host {
 
-// `file.cpp:12`, as the library's debug information says; the place in the library where it has
-// none, or where addr2line of binutils is missing.
+// `file.cpp:12`, from the library's debug information; the offset in the library without debug
+// information, or without binutils' addr2line.
 std::string source_line(const void *instruction);
 
 } // namespace uhal_host

@@ -13,9 +13,9 @@ namespace uhal_host {
 
 namespace {
 
-// A launch expected to take no longer than this is not worth waking workers for.
+// A launch expected to take no longer than this does not wake workers.
 constexpr double worth_of_wake_nanoseconds = 30'000;
-// A waiting thread begins nothing that it could not leave soon.
+// A waiting thread begins no block that it could not finish soon.
 constexpr double longest_wait_nanoseconds = 20'000'000;
 // Tasks a runner does for one stream while others of its priority wait for a runner.
 constexpr unsigned fair_share = 32;
@@ -103,7 +103,7 @@ template <class MayRun> void Stream::run_while(By by, MayRun &&may_run) {
             return;
         }
         if (task == nullptr) {
-            // Queued since the look above, which is what kept this from being idle.
+            // The task was queued after the look above, so this stream was not idle.
             const std::lock_guard<std::mutex> guard(lock_);
             task = first_;
         }
@@ -117,7 +117,7 @@ void Stream::recycle(Task *task) {
     spare_ = task;
 }
 
-// When it is not done the task is to be looked at again.
+// An unfinished task has to be looked at again.
 Stream::Outcome Stream::execute(Task &task, By by) {
     switch (task.kind) {
     case TaskKind::launch: {
@@ -151,7 +151,7 @@ Stream::Outcome Stream::execute(Task &task, By by) {
     return Outcome::done;
 }
 
-// Steps take turns with other streams' work as single tasks would.
+// Steps alternate with other streams' work, as single tasks would.
 Stream::Outcome Stream::execute(Replay &replay) {
     const Steps &steps = replay.version->steps;
     const Pool::Awake awake(device_.runtime.pool);

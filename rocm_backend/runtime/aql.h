@@ -42,7 +42,7 @@ typedef struct uhal_aql_hidden {
     uint32_t offset; /* in the kernel's arguments, bytes */
 } uhal_aql_hidden;
 
-/* What a launch needs of a kernel. Sizes are in bytes; everything must outlive its launches. */
+/* A kernel, as launches need it. Sizes are in bytes; everything must outlive its launches. */
 typedef struct uhal_aql_kernel {
     uint64_t object;
     uint32_t kernarg_bytes;
@@ -61,8 +61,8 @@ typedef struct uhal_aql_geometry {
     uint32_t shared_bytes;
 } uhal_aql_geometry;
 
-/* Where a packet went: its index in the queue and, of a launch, how many launches of the queue are in
- * front of it. */
+/* A packet's position: its index in the queue and, for a launch, the number of the queue's launches
+ * before it. */
 typedef struct uhal_aql_position {
     uint64_t index;
     uint64_t launch;
@@ -85,7 +85,7 @@ typedef struct uhal_aql_writer {
     uint64_t launches; /* among the packets; packets that were replayed together count as one */
     uint32_t batches;
     uint64_t deadline_ns; /* longest wait for a full ring that does not move; 0: no limit */
-    uint64_t slice_ticks; /* longest wait between two looks at `failure` */
+    uint64_t slice_ticks; /* longest wait between two checks of `failure` */
 
     unsigned char *kernarg;
     uint32_t piece_bytes;
@@ -96,17 +96,17 @@ typedef struct uhal_aql_writer {
 } uhal_aql_writer;
 
 /* Takes over an empty queue. `kernarg` is memory of the kernarg pool that the device may access,
- * aligned to UHAL_AQL_KERNARG_ALIGNMENT; `closed` are signals nobody else uses. All of them stay the
- * caller's, and must stay until the queue is destroyed. */
+ * aligned to UHAL_AQL_KERNARG_ALIGNMENT; `closed` are signals for this writer alone. The caller
+ * owns them all, and keeps them until the queue is destroyed. */
 int uhal_aql_open(uhal_aql_writer *writer, const uhal_hsa_functions *functions, hsa_queue_t *queue,
                   void *kernarg, uint32_t kernarg_bytes, const hsa_signal_t *closed,
                   uint64_t deadline_ns, uint64_t slice_ticks);
 
-/* After the queue was destroyed. */
+/* Called after the queue was destroyed. */
 void uhal_aql_close(uhal_aql_writer *writer);
 
-/* On any thread: the first failure is kept, and whoever waits for the queue or submits to it gets it.
- * It is no 0. */
+/* Any thread may call it. The first failure is kept; every wait for the queue and every submission
+ * returns it. `failure` is not 0. */
 void uhal_aql_fail(uhal_aql_writer *writer, int failure);
 
 /* The most bytes of arguments a kernel may have. */
@@ -123,7 +123,7 @@ int uhal_aql_write(const uhal_aql_kernel *kernel, const uhal_aql_geometry *geome
 int uhal_aql_asks_for_queue(const uhal_aql_kernel *kernel);
 void uhal_aql_name_queue(const uhal_aql_kernel *kernel, hsa_queue_t *queue, unsigned char *kernarg);
 
-/* Launches packets written before, in their order; memory they point to stays the caller's. One
+/* Launches packets written earlier, in their order; the caller owns the memory they point to. One
  * doorbell serves all packets the queue has room for. They count as one launch: the last counts
  * `completion` down, because a signal for each would cost the device time between them. Sets
  * `position` to the last packet's position and the number of launches in front of the first. */
@@ -140,17 +140,17 @@ int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     hsa_signal_t completion, uhal_aql_position *position);
 
 /* Puts a barrier behind everything submitted: it waits for the signals to become 0, makes all that
- * was written before visible to the system, and counts `completion` down. Says in `position` where its
- * last packet went. Answers as a launch. */
+ * was written before visible to the system, and counts `completion` down. Sets `position` to its
+ * last packet's position. Answers as a launch. */
 int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
                      hsa_signal_t completion, uhal_aql_position *position);
 
-/* Between these the device is not told of packets, unless the queue is full; may be nested. */
+/* Between these calls no doorbell rings, unless the queue is full; may be nested. */
 void uhal_aql_begin_batch(uhal_aql_writer *writer);
 void uhal_aql_end_batch(uhal_aql_writer *writer);
 
-/* The first `upto` packets are done. When they are all there are, the arguments of the next launches
- * go where the last ones were: memory that is still in the cache. */
+/* The first `upto` packets are done. If no others are pending, the next launches' arguments reuse
+ * the memory of the last ones, which is still in the cache. */
 void uhal_aql_completed(uhal_aql_writer *writer, uint64_t upto);
 
 /* Launches submitted so far; packets that were replayed together count as one. */

@@ -32,7 +32,7 @@ void uhal_hsa_copy_free(uhal_hsa_copy *copy);
 /* Drops one holder; the last one frees the copy. */
 void uhal_hsa_copy_drop(void *copy);
 
-/* 0, or the code of the loss when a copy of the device has failed or never can be done; `words` says
+/* 0, or the loss's code when a copy of the device has failed or can never complete; `words` says
  * which. */
 int uhal_hsa_copies_failed(uhal_hsa_device *device, char *words, size_t bytes);
 

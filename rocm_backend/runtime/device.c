@@ -70,13 +70,13 @@ static void tell_reasons(uint32_t mask, char *text, size_t bytes) {
                                      REASONS[i].words);
 }
 
-/* Called on a thread of the runtime, which must not be stopped by an exit of ours. */
+/* Called on a thread of the runtime, which our exit must not stop. */
 static hsa_status_t system_event(const hsa_amd_event_t *event, void *data) {
     (void)data;
     /* Every kind of event has the agent at this offset. */
     uhal_hsa_device *device = uhal_hsa_device_of(event->memory_fault.agent);
     if (device == NULL)
-        return HSA_STATUS_ERROR; /* another library's: as if we were not there */
+        return HSA_STATUS_ERROR; /* another library's: behave as if uhal were absent */
     if (event->event_type == HSA_AMD_GPU_HW_EXCEPTION_EVENT) {
         uhal_hsa_lose(device, NULL, UHAL_HSA_LOST_EXCEPTION, "the device met a hardware exception");
         return HSA_STATUS_SUCCESS;
@@ -116,7 +116,7 @@ uhalHsaResult uhalHsaDeviceOpen(void **context, const uhalHsaDeviceInfo *info) {
     return 0;
 }
 
-/* The runtime's thread may still be in the last callback when its stream is done. */
+/* The runtime's thread may still be in the last callback after its stream is done. */
 static void wait_for_callbacks(uhal_hsa_queue *queue) {
     int waiting = 1;
     while (waiting) {
@@ -156,7 +156,7 @@ uhalHsaResult uhalHsaDeviceClose(void *context) {
     if (current == device)
         current = NULL;
     if (lost)
-        return 0; /* its queues and memory may still be in use by what hangs on it */
+        return 0; /* hanging work may still use its queues and memory */
     uhal_hsa_staging_drop(device);
     pthread_mutex_destroy(&device->lock);
     free(device);

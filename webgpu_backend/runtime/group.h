@@ -7,7 +7,7 @@
 enum { UHAL_WG_MOST_BINDINGS = 30 };
 enum { UHAL_WG_KEPT_GROUPS = 64 }; /* of a function */
 
-/* A buffer's part that a kernel is given. */
+/* The part of a buffer that a kernel gets. */
 typedef struct uhal_wg_binding {
     uhal_wg_buffer *buffer;
     uint64_t offset;
@@ -29,11 +29,11 @@ typedef struct uhal_wg_groups {
     uint32_t next_place; /* replaced next when all are taken */
 } uhal_wg_groups;
 
-/* With the device's lock. A group lives at least until another is asked for; null: an error is noted. */
+/* With the device's lock. A group lives at least until the next call; null: an error is noted. */
 void uhal_wg_open_groups(uhal_wg_groups *groups);
 void uhal_wg_close_groups(uhal_wg_groups *groups);
 WGPUBindGroup uhal_wg_group_with(uhal_wg_groups *groups, const uhal_wg_binding *bindings);
-/* Lets go of what keeps a buffer that is being freed. */
+/* Drops the groups that keep a buffer that is being freed. */
 void uhal_wg_forget_groups(uhal_wg_device *device, const uhal_wg_buffer *buffer);
 
 #endif

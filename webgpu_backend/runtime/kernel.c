@@ -106,7 +106,7 @@ static int make_layouts(uhal_wg_function *function) {
     for (uint32_t i = 0; i < function->groups.binding_count; ++i) {
         entries[count].binding = i + 1;
         entries[count].visibility = WGPUShaderStage_Compute;
-        /* All alike: one buffer may be given twice, and a use is either read or written. */
+        /* All bindings are writable: a buffer bound twice must have one kind of use. */
         entries[count++].buffer.type = WGPUBufferBindingType_Storage;
     }
     const WGPUDevice device = function->device->device;

@@ -23,7 +23,7 @@ CHAINS = frozenset((65, 66, 67, 70))
 CASTS = frozenset((83, 117, 120, 121, 122, 124))
 """Casts of pointers: OpCopyObject, conversions, casts of their storage, OpBitcast."""
 IF_IN_STORAGE = 123
-"""The pointer where it points into memory of a kind, else the null pointer."""
+"""Returns the pointer if it points into memory of a kind, else the null pointer."""
 _TAGS_OF_STORAGE = {5: ("binding", "indirect"), 4: ("shared",), 7: ("local",)}
 _BARRIERS_AND_HINTS = (224, 225, 228, 246, 247, 252, 254, 256, 257)
 NO_RESULT = frozenset(
@@ -31,7 +31,7 @@ NO_RESULT = frozenset(
 )
 COMPARES = frozenset((170, 171, *range(172, 180)))
 LOW_HALF = frozenset((126, 128, 130, 132, 196, 197, 198, 199, 200))
-"""Operations whose low half needs the low halves of their operands alone."""
+"""Operations whose low half needs only the low halves of their operands."""
 WHOLE = frozenset((134, 135, 137, 138, 139, 194, 195))
 """Divisions and shifts to the right."""
 ATOMICS = frozenset((227, 228, 229, 230, 234, 235, 236, 237, 238, 239, 240, 241, 242))
@@ -42,7 +42,7 @@ _MOST_INSTRUCTIONS = 1 << 17
 
 
 class Root(NamedTuple):
-    """Memory that a pointer is an offset in."""
+    """The memory that a pointer's offset refers to."""
 
     tag: str
     """binding, shared, local, table, indirect, or null for no memory."""
@@ -79,7 +79,7 @@ class Analysis:
         self.wide = self._wide_values()
         self.uses: dict[int, int] = defaultdict(int)
         self.crossing: set[int] = set()
-        """Values that another block uses, or a phi: WGSL wants variables for them."""
+        """Values that another block uses, or a phi: in WGSL they need variables."""
         self._count_uses()
 
     # -- blocks ------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class Analysis:
         return frozenset(wide)
 
     def _demanded(self, opcode: int, words: Words) -> Sequence[int]:
-        """Operands whose upper half an instruction needs, whoever uses its result."""
+        """Operands whose upper half an instruction always needs."""
         if opcode == STORE:
             return words[2:3]
         if opcode in COMPARES or opcode == 82:
@@ -255,7 +255,7 @@ class Analysis:
         return ()
 
     def _operands_needed(self, one: Instruction) -> Sequence[int]:
-        """Operands whose upper half the upper half of a result needs."""
+        """Operands whose upper half is needed for the upper half of a result."""
         opcode, words = one
         if opcode == _AND:
             masks = [self.kinds.constants.get(value) for value in words[3:5]]
