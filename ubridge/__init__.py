@@ -1,7 +1,7 @@
 """Tensor operations as kernel launches: tensors, their building blocks, and the kernels.
 
-`DeviceTensor` is a tensor on a device that numpy users know how to use; functions have numpy's
-names. `launch_*` enqueue the same operations on buffers with layouts, for frameworks with tensors
+`DeviceTensor` is a tensor on a device with numpy's interface; functions have numpy's names.
+`launch_*` enqueue the same operations on buffers with layouts, for frameworks with tensors
 of their own. `load_module("unary")` is the image of a module for the current device.
 """
 
@@ -220,5 +220,5 @@ __all__ += [
 
 
 def __dir__() -> list[str]:
-    """Return the public names: the rooms are for work on ubridge itself."""
+    """Return the public names; subpackages are for work on ubridge itself."""
     return sorted(__all__)

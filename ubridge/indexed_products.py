@@ -1,4 +1,4 @@
-"""Products with some of several weights, which ids name: the experts of a mixture."""
+"""Products with weights chosen by ids, such as a mixture's experts."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def indexed_matmul(
 
     `weights` is (experts, rows, columns), quantized or a tensor. With a sequence of weights the
     products come as a tuple. `ids` is (tokens, used). x is (tokens, used, columns), or (tokens, 1,
-    columns) where all products of a token have one vector. The result is (tokens, used, rows) in
+    columns) when all products of a token share one vector. The result is (tokens, used, rows) in
     the dtype of x. Candle calls this `indexed_moe_forward`.
 
     With quantized weights, x (f32, f16 or bf16) is rounded to 8 bits, as in `quantized_matmul` with
     activations of `"q8"`. This is done once for all weights of one kind. The host reads each chosen
     weight once for all its products. GPUs have a kernel for q8_0 and q2_K to q6_K; a weight of
-    another format is copied for each product. Weights of a tensor are gathered, (tokens, used,
-    rows, columns) in all, and multiplied: mind the memory for many tokens.
+    another format is copied for each product. Weights in a tensor are gathered to (tokens, used,
+    rows, columns) and multiplied, which takes much memory for many tokens.
 
     Ids are a tensor of u32, as `topk` returns, or integers from the host, which may be negative as
-    numpy's. Those on the device are checked by the device: one out of bounds is an `IndexError`
-    when the host next waits for a result, and the numbers in its place mean nothing. Nothing is
-    read from the device here, so it can be captured. Safe from any thread.
+    in numpy. The device checks ids on the device: an id out of bounds is an `IndexError` when the
+    host next waits for a result. Its part of the result is undefined. The function reads nothing
+    from the device, so it can be captured. Safe from any thread.
     """
     require_tensors("indexed_matmul", x)
     several = isinstance(weights, Sequence)
@@ -104,7 +104,7 @@ def _product(
 
 
 def _where(x: DeviceTensor, ids: Any, count: int, stream: StreamLike | None) -> DeviceTensor:
-    """The ids as contiguous u32 on the device; refuse ids that do not fit x."""
+    """The ids as contiguous u32 on the device; refuse ids of another shape than x's."""
     if isinstance(ids, DeviceTensor):
         if ids.dtype is not u32:
             raise ArgumentTypeError(

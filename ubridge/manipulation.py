@@ -191,7 +191,7 @@ def tile(
 ) -> DeviceTensor:
     """Return the whole tensor several times along each axis.
 
-    Missing axes or numbers are taken as 1, before the given ones.
+    Missing leading axes or numbers count as 1.
     """
     require_tensors("tile", x)
     times = [whole_number("tile, repetitions", one) for one in _several(repetitions)]
@@ -212,9 +212,9 @@ def roll(
     *,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return a copy with the elements of axes moved on.
-
-    Elements behind the end come to the front. `shift` is one number, or one for each axis. Without
+    """Return a copy with the elements of axes shifted. Elements beyond the
+    end come to the front. `shift` is one number, or one for each axis.
+    Without
     an axis all elements form one row, which then gets its shape back.
     """
     require_tensors("roll", x)
@@ -257,7 +257,7 @@ def diff(
     axis = axis_of("diff", x._layout, axis)
     found = cat(joined, axis, stream=stream) if len(joined) > 1 else x
     op = NOT_EQUAL if found.dtype is bool_ else SUBTRACT
-    # An axis without elements has no more differences.
+    # An axis without elements has no further differences.
     for _ in range(min(whole_number("diff, n", n), found.shape[axis])):
         count = max(found.shape[axis] - 1, 0)
         left = found.narrow(axis, 0, count)

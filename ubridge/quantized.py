@@ -1,7 +1,7 @@
 """Weights in ggml's block formats, and their products with vectors.
 
-A row of a quantized weight is a line of blocks; a block holds some elements as small integers and
-what scales them. `FORMATS` lists the formats: files of ggml's and Candle's weights hold the same
+A row of a quantized weight is a line of blocks; a block holds some elements as small integers, with
+their scales. `FORMATS` lists the formats: files of ggml's and Candle's weights hold the same
 bytes. Kernels multiply by the blocks themselves (CUDA, ROCm and the host; GCUs have
 `ubridge.ops.gcus.launch_quantized_matmul` for weights of another layout).
 """
@@ -83,11 +83,11 @@ def quantized_matmul(
     is rounded to 8 bits first, which is several times faster; the products are exact then. The
     rounding depends on the backend, and so do the result's bits. The host scales runs of 32
     elements, as ggml's Q8_0 does, or of 256 for weights of such blocks, as Q8_K; GPUs have Q8_1. A
-    run adds an error of at most 1/220 of its largest `|x|` times the sum of the weights' `|w|`
-    there. Where a run has an infinity or NaN the result is NaN.
+    run adds an error of at most 1/220 of its largest `|x|` times the sum of its weights' `|w|`.
+    If a run has an infinity or NaN, the result is NaN.
 
-    For a sequence of weights the products come as a tuple, and x is rounded once for all of one
-    kind. An x of u8 comes from `quantize_activations`; its product is of f32. Sums are taken in f32
+    A sequence of weights gives a tuple of products; x is rounded once for all weights of one kind.
+    An x of u8 comes from `quantize_activations`; its product is of f32. Sums are taken in f32
     and rounded once. Safe from any thread.
     """
     require_tensors("quantized_matmul", x)
@@ -117,7 +117,7 @@ def _product(
     out: DeviceTensor | None,
     stream: StreamLike | None,
 ) -> DeviceTensor:
-    """The product of a contiguous x, which `rounded` keeps in 8 bits for other weights."""
+    """The product of a contiguous x; `rounded` keeps x in 8 bits for other weights."""
     format, rows, columns = weight.format, weight.rows, weight.columns
     op = QUANTIZED_MATVEC if activations == "f32" else QUANTIZED_PRODUCT
     blocks = blocks_of(op, format, weight.buffer, rows, columns, x._executor)
@@ -175,8 +175,8 @@ def quantize_activations(
 ) -> DeviceTensor:
     """Round the last axis of x to 8 bits, for products with `activations="q8"` that share it.
 
-    The result is of u8 with a last axis of `activation_bytes`, in a layout of the device's own: for
-    `quantized_matmul` on that device, by weights of the format and all with the same
+    The result is of u8 with a last axis of `activation_bytes`, in a layout of this device. It is
+    for `quantized_matmul` on this device with weights of the format, or of any format with the same
     `BlockFormat.activations`. x is of f32, f16 or bf16.
     """
     require_tensors("quantize_activations", x)
@@ -201,8 +201,8 @@ def linear(
 
     (…, columns) becomes (…, rows), in the dtype of x.
 
-    `weight` is (rows, columns), a tensor or quantized. For a quantized one x is rounded to 8 bits
-    first, as ggml and Candle do, or not with activations of `"f32"`: see `quantized_matmul`, which
+    `weight` is (rows, columns), a tensor or quantized. For a quantized weight x is first rounded to
+    8 bits, as in ggml and Candle, unless activations are `"f32"`: see `quantized_matmul`, which
     also takes several weights that share x.
     """
     require_tensors("linear", x)

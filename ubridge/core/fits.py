@@ -1,8 +1,8 @@
-"""Helpers for rules of definitions, and the check of questions in files of graphs.
+"""Helpers for shape rules, and the check of questions in files of graphs.
 
-Plans of functions on tensors apply the same rules. Files are not trusted: a question with parts
-that do not fit would make a kernel read beyond its memory. Sums and products are Python's integers,
-which never overflow.
+Plans of functions on tensors apply the same rules. Files are not trusted: a question with
+inconsistent parts would make a kernel read beyond its memory. Sums and products are Python's
+integers, which never overflow.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ MOST = (1 << 63) - 1
 
 
 def require_counts(what: str, *numbers: object) -> None:
-    """Refuse values that kernels cannot count with."""
+    """Refuse values that are no counts of at most 63 bits."""
     for one in numbers:
         if type(one) is not int or not 0 <= one <= MOST:
             raise ArgumentValueError(f"{what}: expected numbers in 0…2^63-1, got {one!r:.80}")
 
 
 def require(holds: object, what: str) -> None:
-    """Raise `ArgumentValueError` with these words unless it holds."""
+    """Raise `ArgumentValueError` with this message unless the condition holds."""
     if not holds:
         raise ArgumentValueError(what)
 
 
 def same(*values: object) -> bool:
-    """Say whether all are equal."""
+    """Return whether all are equal."""
     return all(one == values[0] for one in values)
 
 
 def count(*numbers: object) -> bool:
-    """Say whether all are numbers of at least 1."""
+    """Return whether all are ints of at least 1."""
     return all(type(one) is int and 1 <= one <= MOST for one in numbers)
 
 
@@ -55,7 +55,7 @@ def shapes(question: Question) -> list[Shape]:
 
 
 def require_sound(question: Question) -> None:
-    """Refuse a question whose parts do not fit; `ArgumentValueError` names the expected value."""
+    """Refuse a question with inconsistent parts; `ArgumentValueError` names the expected value."""
     op, family = question.op, question.op.family
     for _, layout in (question.result, *question.operands):
         require_counts(f"{op.name}: a layout", *layout.key)

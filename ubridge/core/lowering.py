@@ -232,7 +232,7 @@ class Lowering(ABC):
     """The kernels named after the operation, if any."""
 
     of_one_token = False
-    """Whether a cache operation takes one token at a time."""
+    """Whether its cache operations take only one token at a time."""
 
     def on(self, device: LoweringDevice) -> Lowering:
         """Return the lowering for one device.

@@ -19,7 +19,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(layout: Layout) -> Rows:
-    """Return the rows of a layout: two axes at a time, beginning at each element of the others."""
+    """Return the rows of a layout: two axes a group, a group for each index of the other axes."""
     axes = merged_axes(layout.shape, layout.strides) or [(1, 1)]
     columns, column_stride = axes.pop()
     if column_stride == 1:

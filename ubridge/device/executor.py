@@ -66,9 +66,9 @@ _NO_ANSWER = Answer(None, Layout.contiguous(()), u8)  # type: ignore[arg-type]
 
 
 class Executor(ABC):
-    """Answers questions: for a device, or for a graph that describes operations."""
+    """Computes questions on a device, or describes them in a graph."""
 
-    # With a text, as `help` and `inspect.getdoc` find it.
+    # A dictionary, so that `help` and `inspect.getdoc` find the text.
     __slots__ = {"remembered": "Answers that `uhal._lane` keeps; `None`: every function is called."}
 
     remembered: CallTable | None

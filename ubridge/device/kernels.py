@@ -1,4 +1,4 @@
-"""The kernels of one device, each found once, with the layouts and constants they take."""
+"""The kernels of one device, found once, with their layouts and constants."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DeviceKernels:
         return DeviceBuffer.uninitialized_async(size, dtype, stream)
 
     def lowering(self, op: Op) -> Lowering:
-        """Return how this device computes an operation. `NotSupportedError` if it does not."""
+        """Return this device's lowering of an operation. `NotSupportedError` without one."""
         found = self._lowerings.get(op)
         if found is None:
             general = self._general(op)
@@ -66,7 +66,7 @@ class DeviceKernels:
         return found
 
     def has(self, op: Op) -> bool:
-        """Return whether this device computes an operation, for some element types."""
+        """Return whether this device has an operation, for some element types."""
         return self._general(op) is not None
 
     def _general(self, op: Op) -> Lowering | None:
@@ -77,7 +77,7 @@ class DeviceKernels:
         return known.get(op) or known.get(op.family)
 
     def close(self) -> None:
-        """Release its lowerings' objects besides memory. The device is still open."""
+        """Release its lowerings' objects other than memory. The device is still open."""
         self.index_faults.close()
         for lowering in self._lowerings.values():
             lowering.close()
@@ -87,9 +87,9 @@ class DeviceKernels:
     ) -> Kernel:
         """Return the kernel for elements of `dtype`.
 
-        The question has the other parts of its name.
-
-        `other` is the ids' type, or the one a cast is to. Raises `ArgumentTypeError` when there is
+        The question has the other parts of its name. `other` is the ids'
+        type, or a cast's target. Raises `ArgumentTypeError` when there
+        is
         none for these element types.
         """
 

@@ -1,6 +1,6 @@
 """A kernel's `info` argument: null, or lengths and strides in device memory.
 
-The arrays are few and used again and again, so they are kept by content, in one cache a device.
+Few arrays are used many times, so one cache per device keeps them by content.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """GGUF files, read: a header, metadata, a list of tensors, and then their bytes.
 
-The format is described in ggml's docs/gguf.md. Nothing a file says is believed before the file was
-found to have it: counts are compared with the bytes that are left, offsets with its size.
+The format is described in ggml's docs/gguf.md. Values of a file are checked before use: counts
+against the remaining bytes, offsets against the file's size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_ALIGNMENT = 1 << 16
 """Largest accepted alignment, a huge page: larger would let a small file ask for terabytes."""
 MOST_AXES = 4
 MOST_TENSORS = 1 << 16
-"""More than any model has; a list of them takes some 30 MB."""
+"""Limit above any model's number of tensors; a list of so many takes about 30 MB."""
 MOST_KEYS = 1 << 16
 MOST_NAME_BYTES = 65535
 _LEAST_KEY_BYTES, _LEAST_TENSOR_BYTES = 13, 24
@@ -39,7 +39,7 @@ TYPES: Mapping[int, DType | BlockFormat] = {
 }
 """Numbers in files to element types and formats."""
 _UNKNOWN_TYPES = {41: ("q1_0", 128, 18)}
-"""Types that ubridge does not have: name, elements and bytes of a block."""
+"""Types that ubridge does not support: name, elements and bytes of a block."""
 _PART = re.compile(r"^(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
 
@@ -54,7 +54,7 @@ class GGUFFile:
 
 
 def is_gguf(file: MappedFile) -> bool:
-    """Say whether a file begins as one of GGUF."""
+    """Return whether a file begins like a GGUF file."""
     return file.pages[:4].tobytes() == MAGIC
 
 
@@ -154,7 +154,7 @@ def _alignment(file: MappedFile, metadata: Metadata) -> int:
 
 
 def is_alignment(value: object) -> bool:
-    """Say whether tensors may begin at multiples of a value."""
+    """Return whether a value is valid as the alignment of tensors."""
     return type(value) is int and 0 < value <= MOST_ALIGNMENT and not value & (value - 1)
 
 
@@ -193,7 +193,7 @@ def _tensor(reader: Reader) -> tuple[str, ElementType, tuple[int, ...], int, int
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Return all files of a split model, in order, when the name says it is one of several."""
+    """Return all files of a split model, in order, if the name is that of a part."""
     match = _PART.match(path.name)
     if match is None:
         return [path]

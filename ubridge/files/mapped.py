@@ -54,7 +54,7 @@ class MappedFile:
         return self.pages[start : start + nbytes]
 
     def require(self, start: int, nbytes: int) -> None:
-        """Raise `InvalidFileError` unless the file has these bytes, now."""
+        """Raise `InvalidFileError` unless the file has these bytes at present."""
         require_valid(
             start + nbytes <= self.size,
             self.path,

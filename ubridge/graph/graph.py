@@ -1,6 +1,6 @@
-"""`ComputeGraph`: operations described once, checked when described, run as often as wanted.
-
-A graph is leaves, which are tensors in memory, and operations on them and on each other. It is
+"""`ComputeGraph`: operations that are described and checked once, and run many times. A
+graph has leaves, which are tensors in memory, and operations on leaves and on results. It
+is
 built node by node with `add_leaf` and `add_op`, or recorded by `ubridge.trace()`. `execute_graph`
 runs it operation by operation through a `KernelDispatch` that can be replaced.
 """
@@ -38,8 +38,8 @@ class ComputeGraph(RunnableGraph):
 
         Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph;
         nodes that are added later are not in it. Raises `CaptureError`, with the node named, when
-        an operation cannot be part of a capture on this backend, and `NotSupportedError` where
-        there are no graphs.
+        an operation cannot be part of a capture on this backend, and `NotSupportedError` if the
+        backend has no graphs.
         """
         return GraphPlan(self, stream)
 
@@ -54,9 +54,9 @@ class ComputeGraph(RunnableGraph):
 
     @property
     def leaves(self) -> dict[str, DeviceTensor]:
-        """The tensors that a run reads before it writes them.
-
-        They are leaves, weights and caches, by name.
+        """The tensors that a run reads before it
+        writes them: leaves, weights and caches, by
+        name.
         """
         found = {}
         for name, number in leaf_names(self).items():
@@ -84,9 +84,9 @@ class ComputeGraph(RunnableGraph):
 
         `leaves` come from `ComputeGraph.leaves`.
 
-        It is on the device of its leaves, else on `device`, by default the current one. The file is
+        Its device is that of its leaves, else `device`, by default the current device. The file is
         not trusted: the memory that a call reads or writes must lie in the graph's own leaves and
-        results. Raises `ArgumentValueError` for a file that is no such graph and for leaves that
-        are too small, and `NotFoundError` for leaves that are not given.
+        results. Raises `ArgumentValueError` for another kind of file and for leaves that are too
+        small, and `NotFoundError` for missing leaves.
         """
         return load(cls, path, leaves, device)

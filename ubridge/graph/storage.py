@@ -1,4 +1,4 @@
-"""The memory of a graph: buffers it was given, and room for results that is yet to be planned."""
+"""The memory of a graph: given buffers, and memory of results that is not yet planned."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Storage:
     def __init__(self, nbytes: int, buffer: DeviceBuffer | None = None) -> None:
         self.nbytes = nbytes
         self.buffer = buffer
-        """The owner of the memory; `None` while there is none, or only its user holds it."""
+        """The owner of the memory; `None` before it exists, or while only its user holds it."""
         self.weak: ref[DeviceBuffer] | None = None
-        """The owner, of a result recorded in a trace that has not ended."""
+        """The owner, for a result recorded in a trace that has not ended."""
         self.is_kept = False
-        """Whether it gets memory of its own: results that are read after a run do."""
+        """Whether it gets its own memory, for results that are read after a run."""
         self.address = 0 if buffer is None else address_of(buffer)
-        """The owner's, held or watched, else 0; only compared."""
+        """Address of the owner, held or watched, else 0; never dereferenced."""
         self._bytes: DeviceBuffer | None = None
 
     @property
@@ -55,23 +55,23 @@ class Storages(list[Storage]):
         self.values: dict[int, StorageView] = {}
         """Node to the view that holds its value."""
         self.latest: dict[int, int] = {}
-        """Storage to the node that wrote it last, or to its leaf; of recorded nodes."""
+        """Storage to its last writer among recorded nodes, or to its leaf."""
         self.wanted: dict[int, DeviceBuffer | None] = {}
-        """Memory given for results, by node that is not described yet."""
+        """Memory given for results, by nodes that are not described yet."""
 
     def number_of(self, root: DeviceBuffer) -> int | None:
-        """Return the storage of a buffer that owns its memory, `None` for one not seen yet."""
+        """Return the storage of a buffer that owns its memory, or `None` for a new buffer."""
         return self._numbers.get(id(root))
 
     def add(self, nbytes: int, root: DeviceBuffer | None = None) -> int:
-        """Add room that is yet to be planned, or the memory of a buffer, which is kept alive."""
+        """Add memory that is not yet planned, or a buffer's memory, which is kept alive."""
         self.append(Storage(nbytes, root))
         if root is not None:
             self._numbers[id(root)] = len(self) - 1
         return len(self) - 1
 
     def watch(self, root: DeviceBuffer) -> int:
-        """Add the memory of a buffer that is kept alive by others only, while they do."""
+        """Add the memory of a buffer without keeping the buffer alive."""
         number = self.add(root.nbytes)
         key = id(root)
         self._numbers[key] = number

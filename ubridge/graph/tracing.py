@@ -34,11 +34,11 @@ def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
     the block and tensors made of host data are leaves: a run reads their contents at that time.
 
     Launches of the program's own kernels, its `LaunchSequence`s, fills, and copies between buffers
-    of the device become nodes too. Each counts as a reader and writer of every buffer it gets.
-    Their other numbers are constants. `DeviceError` at once for work that a graph cannot repeat:
+    of the device become nodes too. Each counts as a reader and writer of all its buffers.
+    Their other numbers are constants. Work that a graph cannot repeat raises `DeviceError` at once:
     replays of plans, copies from the host into a result or from another device, memory given to
-    other libraries. Copies to the host are not recorded. Raises `DeviceError` when the device is
-    being traced already.
+    other libraries. Copies to the host are not recorded. Raises `DeviceError` when another trace of
+    the device is active.
     """
     executor = DeviceExecutor.of(device)
     if recording.listened_to(executor.device):
@@ -60,7 +60,7 @@ def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
 
 
 class _Tracer(recording.Listener):
-    """Makes nodes of operations."""
+    """Turns operations into nodes."""
 
     def __init__(self, graph: ComputeGraph, device: Device) -> None:
         super().__init__(device)
@@ -69,7 +69,7 @@ class _Tracer(recording.Listener):
     def asked(
         self, question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
     ) -> None:
-        """Add a node; a buffer not seen yet is a leaf's."""
+        """Add a node; an unknown buffer becomes a leaf."""
         count = len(question.operands)
         view_of = self._graph.storages.view_of
         operands = tuple(view_of(one) for one in given[:count])
@@ -78,12 +78,12 @@ class _Tracer(recording.Listener):
         self._graph.add_call(Call(question, operands, view_of(out), given[count:]))
 
     def observe(self, kind: str, *details: Any) -> None:
-        """Take work of any thread; ignore other threads' work, and work within operations."""
+        """Record work; ignore other threads' work, and work within operations."""
         if self.hears(self.device) and not recording.is_within_one():
             self.observed(kind, *details)
 
     def observed(self, kind: str, *details: Any) -> None:
-        """Add a node for a launch, a fill or a copy; refuse all else."""
+        """Add a node for a launch, a fill or a copy; refuse other work."""
         if kind == "launch":
             self._launched(*details)
         elif kind == "fill":
@@ -128,7 +128,7 @@ class _Tracer(recording.Listener):
     def called(
         self, sequence: LaunchSequence, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
     ) -> None:
-        """Add a node for a sequence of the program's own."""
+        """Add a node for a sequence of the program."""
         buffers = _buffers_of(repr(sequence), given)
         if is_new:
             self.allocated(out)
@@ -144,7 +144,7 @@ class _Tracer(recording.Listener):
         self._graph.add_call(Call(question, tuple(map(view_of, buffers)), view_of(out)))
 
     def allocated(self, buffer: DeviceBuffer) -> None:
-        """Take a new result. Only what computes with it keeps it alive."""
+        """Record a new result. Only its users keep it alive."""
         self._graph.storages.watch(buffer)
 
 
@@ -166,7 +166,7 @@ def _call(
     out: DeviceBuffer,
     *buffers: DeviceBuffer,
 ) -> Any:
-    """Enqueue a sequence on other buffers; the numbers are those it was given."""
+    """Enqueue a sequence on other buffers, with the recorded numbers."""
     left = iter(buffers)
     return sequence(
         stream, out, *(next(left) if isinstance(one, DeviceBuffer) else one for one in given)

@@ -60,20 +60,20 @@ DEVICE_FUNCTION f32 hyperbolic_tangent(f32 x)
 }
 
 // 0.5 x (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + e^-2u): the first form
-// cancels for negative x, where this one takes e^2u as a square, multiplied last: e^-2u is infinite
-// from x = -10 on, and the result is still a normal number.
+// cancels for negative x. There this one uses e^2u as a square, multiplied last, since e^-2u
+// overflows below x = -10, where results are still normal numbers.
 DEVICE_FUNCTION f32 gelu(f32 x)
 {
     const f32 u = 0.797884561f * x * (1.0f + 0.044715f * x * x);
     const f32 magnitude = fabsf(u) > 87.0f ? 87.0f : fabsf(u);
     const f32 power = Exponential(-magnitude).value();
-    // Below -11 the share is 0 in f32. Minus infinity becomes NaN, as in the formula above.
+    // Below -11 the factor of x is 0 in f32. Minus infinity gives NaN, as in the formula above.
     const f32 rest = x < -20.0f ? 0.0f : x < 0.0f ? power : 1.0f;
     return x * rest / (1.0f + power * power) * rest;
 }
 
-// data: rows x cols values, replaced. An unknown kind fills them with NaN: a kernel has no other
-// way to say that nothing it could compute would be right.
+// data: rows x cols values, replaced. An unknown kind fills them with NaN, the only way for this
+// kernel to report the error.
 KERNEL(activationf32, (f32 *data, u32 rows, u32 cols, i32 kind))
 {
     const u64 count = (u64)rows * cols;

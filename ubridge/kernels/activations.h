@@ -34,7 +34,7 @@ template <class Side> struct Vector {
     const Side *sides;
 };
 
-// Several, one after the other.
+// Several vectors, one after the other.
 struct Vectors {
     const u8 *memory;
     u64 columns;
@@ -50,7 +50,7 @@ struct Vectors {
 
 // -- quantizing -----------------------------------------------------------------------------------
 
-// Finite of all but NaN.
+// The largest finite number, unless there is a NaN.
 DEVICE_FUNCTION f32 inverse_of(f32 value)
 {
     const f32 inverse = 1 / value;
@@ -67,7 +67,7 @@ template <class T> DEVICE_FUNCTION void widen(const T *from, u32 count, f32 *to)
 
 DEVICE_FUNCTION void store_bytes(i8 *to, Integers16 integers)
 {
-    // In two steps: GCC takes one step apart, byte by byte.
+    // Two steps, because GCC would split a single conversion into bytes.
     const Shorts16 shorts = __builtin_convertvector(integers, Shorts16);
     const Bytes16 bytes = __builtin_convertvector(shorts, Bytes16);
     memcpy(to, &bytes, sizeof bytes);
@@ -75,7 +75,7 @@ DEVICE_FUNCTION void store_bytes(i8 *to, Integers16 integers)
 
 DEVICE_FUNCTION void quantize_32(const f32 *x, i8 *quants, Side32 *side)
 {
-    // Without their signs numbers are ordered as their bits are, infinities and NaN above the
+    // Without signs, floats have the order of their bits; infinities and NaN are above the
     // others.
     constexpr i32 INFINITE = 0x7F800000;
     const Floats16 halves[2] = {load16(x), load16(x + 16)};
@@ -86,7 +86,7 @@ DEVICE_FUNCTION void quantize_32(const f32 *x, i8 *quants, Side32 *side)
     const f32 inverse = inverse_of(scale);
     for (u32 half = 0; half < 2; ++half) {
         const Floats16 scaled = halves[half] * inverse;
-        // Half away from zero: the number before 0.5 would reach the next integer by adding that.
+        // Rounds half away from zero. Adding 0.5 itself would round the number before 0.5 up.
         const Integers16 below = (Integers16(scaled) & i32(0x80000000)) | 0x3EFFFFFF;
         const Integers16 integers = __builtin_convertvector(scaled + Floats16(below), Integers16);
         store_bytes(quants + 16 * half, integers);
@@ -102,10 +102,10 @@ DEVICE_FUNCTION void quantize_256(const f32 *x, i8 *quants, Side256 *side)
         const Floats16 here = load16(x + i);
         least = here < least ? here : least;
         most = here > most ? here : most;
-        poison += 0 * here; // NaN of what is not finite
+        poison += 0 * here; // NaN if any is not finite
     }
     const f32 lowest = -most_of(-least), highest = most_of(most);
-    // The first of the largest magnitude becomes -127.
+    // The first number of the largest magnitude becomes -127.
     f32 furthest = -lowest > highest ? lowest : highest;
     if (-lowest == highest)
         for (u32 i = 0; fabsf(furthest = x[i]) != highest;)

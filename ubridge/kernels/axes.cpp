@@ -1,9 +1,9 @@
-// Along one axis of (left, length, right), for CPUs: running sums, products, and choices by ids of
-// single elements; and elements between two bounds. Arrays are contiguous; grids have one dimension,
-// of any length.
+// For CPUs, along one axis of (left, length, right): running sums, products, and choices of
+// elements by ids; also limits of elements to two bounds. Arrays are contiguous; grids have one
+// dimension, of any length.
 //
-// Floats are added in f64 and rounded once. Sums of f64 keep what each addition rounds off (Knuth's
-// two-sum), so that their errors do not grow with the length. Halves are multiplied in f32.
+// Floats are added in f64 and rounded once. Sums of f64 also add up rounding errors (Knuth's
+// two-sum), so that the error does not grow with the length. Halves are multiplied in f32.
 #include "number.h"
 #include "vectors.h"
 
@@ -14,7 +14,7 @@ enum : u64 {
     COLUMNS = 256 // neighbors that are added together
 };
 
-// The type that sums of T are kept in.
+// The type of running sums of T.
 template <class T, bool integer> struct Wider {
     typedef f64 Type;
 };
@@ -30,7 +30,7 @@ template <class T> static inline T rounded(Wide<T> x)
 }
 
 template <class T> struct RunningSum {
-    // A sum of no elements adds nothing to the sign of a zero.
+    // The start value does not change the sign of a zero.
     Wide<T> sum = Number<T>::is_integer ? Wide<T>(0) : Wide<T>(-0.0);
 
     void take(T x) { sum = add(sum, Wide<T>(widen(x))); }
@@ -50,12 +50,12 @@ template <> struct RunningSum<f64> {
     f64 value() const
     {
         const f64 whole = sum + slip;
-        // An infinity slips by NaN, and a zero keeps its sign.
+        // With an infinity `slip` is NaN and is dropped; a zero keeps its sign.
         return slip != 0.0 && whole == whole ? whole : sum;
     }
 };
 
-// The type that products of T are kept in.
+// The type of running products of T.
 template <class T, bool integer> struct Factor {
     typedef Compute<T> Type;
 };
@@ -88,7 +88,7 @@ static inline void run_rows(const T *x, T *out, u64 rows, u64 length)
             out[row] = states[row].value();
 }
 
-// The product of a row, by chains that run side by side: their order does not count.
+// The product of a row, by parallel chains; the order of factors may differ.
 template <class T> static inline T product_of(const T *x, u64 length)
 {
     RunningProduct<T> states[2 * LANES];
@@ -103,7 +103,7 @@ template <class T> static inline T product_of(const T *x, u64 length)
     return states[0].value();
 }
 
-// Some neighboring columns, `right` from element to element.
+// Some neighboring columns; elements of a column lie `right` apart.
 template <class State, bool each, class T>
 static inline void run_columns(const T *x, T *out, u64 columns, u64 length, u64 right)
 {
@@ -172,8 +172,8 @@ LINES(i64)
 
 // -- bounds ---------------------------------------------------------------------------------------
 
-// Elements below `low` become `low`, then those above `high` become `high`. NaN stays NaN, and a bound
-// of NaN makes everything NaN.
+// Elements below `low` become `low`, then elements above `high` become `high`. NaN stays NaN, and a
+// bound of NaN makes everything NaN.
 template <class T>
 static inline void clip(const T *from, T *to, u64 count, Compute<T> low, Compute<T> high)
 {
@@ -204,7 +204,7 @@ CLIP(f64)
 
 // -- choices --------------------------------------------------------------------------------------
 
-// How ids follow each other: a copy, a copy in reverse, in any order, or some of them select nothing.
+// The kind of a run of ids: ascending, descending, in any order, or with ids that select nothing.
 enum Order { UPWARD, DOWNWARD, ANY_ORDER, SOME_MISSING };
 
 // The length of the axis that ids choose from. With `has_none` the highest id of its type selects
@@ -268,7 +268,7 @@ __attribute__((noinline)) static void choose_rows(const char *entry, const Piece
                                                   Bound bound)
 {
     const u64 last = piece.first + piece.length;
-    // A block of several rows looks at the ids once.
+    // A block of several rows classifies the ids once.
     const bool is_once = piece.length > count;
     const Order whole = is_once ? order_of(ids, count, bound) : ANY_ORDER;
     for (u64 i = piece.first; i < last;) {

@@ -4,9 +4,9 @@
 //
 // `indexed_<format>` has several weights and for each product the id of its weight.
 //
-// A piece of the rows is gone through in tiles, all vectors by one before the next: the blocks are
-// read from memory once. Grids are (pieces). ubridge/ops/blocks.py says what the
-// bytes are of.
+// A piece of the rows is computed in tiles, each for all vectors before the next tile, so that
+// blocks are read from memory once. Grids are (pieces). ubridge/ops/blocks.py describes the
+// bytes.
 #include "block_panels.h"
 #include "block_rows.h"
 
@@ -51,18 +51,18 @@ ACTIVATIONS(bf16, 256)
 
 // -- products -------------------------------------------------------------------------------------
 
-enum : u64 { FEW_VECTORS = 3 }; // for which unpacking a panel does not pay
+enum : u64 { FEW_VECTORS = 3 }; // for which unpacking a panel is slower
 
 // The data that all tiles of a weight's piece share.
 struct Work {
-    const u8 *weight; // from the first row on
+    const u8 *weight; // at the first row
     u64 rows, blocks;
     Vectors vectors;
     u64 count;
 };
 
-// results[vector][work.rows]. The rows of a pass are taken from as many runs of neighbors: each run
-// is read from memory in its order.
+// results[vector][work.rows]. Each row of a pass belongs to another run of neighboring rows; each
+// run is read from memory in order.
 template <class Block>
 DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *results)
 {
@@ -210,7 +210,7 @@ ONE_FUNCTION void scatter(const f32 *results, u64 step, u64 first, u64 length, u
             to.out[to.products[v] * out_rows + first + row] = results[v * step + row];
 }
 
-// `multiply_piece` of a format: one function is enough for all else.
+// `multiply_piece` of a format; all other code is shared by the formats.
 typedef void (*Multiply)(const Work &work, Deliver deliver, void *out, u64 first_row, u64 out_rows);
 
 // A piece of the rows of every weight: products by one weight are computed together. An id out of
@@ -271,8 +271,8 @@ ONE_FUNCTION void multiply_indexed(const Format &format, const char *entry, cons
         multiply_chosen(all, piece, format.multiply, out);
 }
 
-// `sharing` products of neighbors have one vector. Results are f32: 48 kernels more for halves
-// would be more than a wheel has room for.
+// `sharing` neighboring products share one vector. Results are f32: 48 more kernels for f16 and
+// bf16 would make the wheel too large.
 #define INDEXED(format, Block)                                                                     \
     KERNEL(indexed_##format,                                                                       \
            (const void *weights, const u8 *x, const u32 *ids, f32 *out, u64 count, u64 rows,       \

@@ -45,7 +45,7 @@ DEVICE_FUNCTION void multiply(BLOCK block, const Block *weight, const f32 *y, f3
         const Block *const line = weight + row * (columns / Block::ELEMENTS);
         f32 sum = 0;
         if (row < rows)
-            // Neighbors read neighboring bytes of blocks and of y.
+            // Neighboring work-items read neighboring bytes of blocks and of y.
             for (u64 e = 4 * (t % lanes); e < columns; e += 4 * lanes) {
                 const Block &here = line[e / Block::ELEMENTS];
                 const Level level = here.level(u32(e % Block::ELEMENTS));
@@ -91,7 +91,7 @@ DEVICE_FUNCTION void multiply(BLOCK block, const Block *weight, const f32 *y, f3
         };
         for (u64 i = 0; i < blocks; ++i) {
             if constexpr (Block::WIDE) {
-                // Unrolled, so that the compiler knows where in the block each span is.
+                // Unrolled, so that each span's place in the block is a constant.
 #pragma GCC unroll 8
                 for (u32 first = 0; first < Block::ELEMENTS; first += SPAN)
                     add(i, first);

@@ -1,5 +1,5 @@
-// Weights of ggml's blocks, every format alike: their elements in each type of floats, and their
-// products with vectors of f32. quantized.cu has Candle's kernels under Candle's names, with
+// Weights of ggml's blocks, all formats: their elements in each float type, and their products with
+// vectors of f32. quantized.cu has Candle's kernels under Candle's names, with
 // products of its formats by Q8_1; products of the other formats are here. Blocks lie at a multiple
 // of the alignment of their struct.
 #include "block_products_q8_1.h"
@@ -24,7 +24,7 @@ FORMATS_BESIDE(ELEMENTS)
 FORMATS_OF_CANDLE(NAMED_PRODUCT)
 FORMATS_BESIDE(NAMED_PRODUCT)
 
-// Blocks of (32, 4), as for Candle's: along x a row, along y a vector of Q8_1.
+// Blocks of (32, 4) as in Candle; the grid's x counts rows, y vectors of Q8_1.
 #define PRODUCT_Q8_1(format, Block)                                                                \
     KERNEL_BOUNDED(product_##format, 128,                                                          \
                    (const void *vx, const void *vy, f32 *dst, i32 ncols, i32 nrows))               \

@@ -2,11 +2,11 @@
 // transposed forms (conv.cu), in groups of channels. Floats are taken in f32 and rounded once; bf16
 // is multiplied as by `matmul_packed_bf16`.
 //
-// They are products of the weights by the windows, which are packed from the input itself. A group of
-// few results would not pay for that: its taps are added to whole rows instead (`direct.h`).
-//
+// They are products of the weights by the windows, which are packed from the input itself. For a
+// group of few results that is slower: its taps are added to whole rows instead
+// (`direct_windows.h`).
 // info holds dims and strides of src, (batch, channels, rows, columns), and of the kernel. The grid is
-// (pieces of positions, pieces of a group's results, groups and phases), at any length of each.
+// (pieces of positions, pieces of a group's results, groups and phases), of any lengths.
 #include "direct_windows.h"
 #include "windows.h"
 
@@ -83,7 +83,7 @@ static void convolve(const Convolution &c, const Share &share, const T *src, con
                               depth};
     if (left.lines <= FEW_RESULTS && count > 0 && is_near(right))
         return add_taps(left, right, out);
-    // Vectors are filled by positions, or by channels where positions would leave more of them empty.
+    // Vectors hold positions, or channels if positions would leave more lanes empty.
     const u64 by_positions = left.lines * whole_times(right.lines, STRIP);
     const u64 by_channels = right.lines * whole_times(left.lines, STRIP);
     if (by_positions <= by_channels)

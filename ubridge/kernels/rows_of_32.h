@@ -42,7 +42,7 @@ struct Halves {
     Wide first, second;
 };
 
-// RAISED is the offset of the integers from the elements' multiples of d.
+// RAISED is the offset of the integers above the elements divided by d.
 template <class Here> struct Nibbles {
     typedef Here Block;
     enum : i32 { RAISED = Block::OFFSET, SIGNED = 0 };

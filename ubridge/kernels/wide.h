@@ -41,7 +41,7 @@ struct WideFloats {
     FloatRegister part[PARTS];
 };
 
-// What is done to each register.
+// Evaluates an expression for each register.
 #define EACH_PART(type, expression)                                                                \
     type made;                                                                                     \
     for (u32 p = 0; p < PARTS; ++p)                                                                \
@@ -58,7 +58,7 @@ DEVICE_FUNCTION __m256i load_32(const void *from)
 {
     return _mm256_loadu_si256(static_cast<const __m256i *>(from));
 }
-// One register's worth at a time: GCC copies to an array of them through memory.
+// One register at a time: GCC would copy an array of registers through memory.
 DEVICE_FUNCTION Register load_register(const void *from)
 {
     return WIDE_512(_mm512_loadu_si512, _mm256_loadu_si256)(static_cast<const Register *>(from));
@@ -124,8 +124,8 @@ DEVICE_FUNCTION Wide operator&(Wide a, Wide b) { EACH_PART(Wide, Register(a.part
 DEVICE_FUNCTION Wide operator|(Wide a, Wide b) { EACH_PART(Wide, Register(a.part[p] | b.part[p])); }
 DEVICE_FUNCTION Wide operator^(Wide a, Wide b) { EACH_PART(Wide, Register(a.part[p] ^ b.part[p])); }
 
-// To the right by so many bits, to the left by less than none: of the first 32 bytes, and of the
-// others. What passes from a byte to its neighbor is to be masked away.
+// Shifts the first 32 bytes right by `low` bits (negative: left) and the others by `high`. Bits may
+// move from a byte to its neighbor; the caller masks them.
 template <i32 low, i32 high> DEVICE_FUNCTION Wide shifted(Wide from)
 {
 #if defined(__AVX512BW__)
@@ -140,7 +140,7 @@ template <i32 low, i32 high> DEVICE_FUNCTION Wide shifted(Wide from)
 #endif
 }
 
-// The 32 halves of bytes of `low`, then of `high`: for each 16 bytes the lower halves first.
+// The 32 nibbles of 16 bytes at `low`, then at `high`; of each, low nibbles come first.
 DEVICE_FUNCTION Wide nibbles_of(const void *low, const void *high)
 {
     const __m128i a = load_16(low), b = load_16(high);
@@ -202,7 +202,7 @@ DEVICE_FUNCTION Wide negated(Wide a)
     EACH_PART(Wide, WIDE_512(_mm512_sub_epi32, _mm256_sub_epi32)(Register{}, a.part[p]));
 }
 
-// Words of 8, in the first lanes.
+// Words of 8 values, in the first lanes.
 DEVICE_FUNCTION Wide in_front(__m256i words) { return joined(words, __m256i{}); }
 
 // Neighboring products of bytes, from 0 to 127 times with a sign, added up in half words.
@@ -237,7 +237,7 @@ DEVICE_FUNCTION Register dot(Register sums, Register bytes, Register x)
 #endif
 }
 
-// The same of bytes with a sign, as SIGN_BIAS raises them where it is. x has no -128.
+// The same for signed bytes, to which SIGN_BIAS is added if it is defined. x has no -128.
 DEVICE_FUNCTION Register dot_signed(Register sums, Register bytes, Register x)
 {
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
@@ -307,7 +307,7 @@ DEVICE_FUNCTION WideFloats float_halves(f32 low, f32 high)
 #endif
 }
 
-// The same of f16.
+// The same for f16 values.
 DEVICE_FUNCTION WideFloats half_floats(const f16 &low, const f16 &high)
 {
     const __m128i a = _mm_loadu_si16(&low), b = _mm_loadu_si16(&high);
@@ -319,7 +319,7 @@ DEVICE_FUNCTION WideFloats half_floats(const f16 &low, const f16 &high)
 #endif
 }
 
-// Each of four values in a quarter of the lanes.
+// Four values, each in a quarter of the lanes.
 DEVICE_FUNCTION WideFloats quarters(__m128 values)
 {
 #if defined(__AVX512BW__)
@@ -332,7 +332,7 @@ DEVICE_FUNCTION WideFloats quarters(__m128 values)
 #endif
 }
 
-// Four of f16.
+// Four f16 as floats.
 DEVICE_FUNCTION __m128 half_floats(const f16 &a, const f16 &b, const f16 &c, const f16 &d)
 {
     u16 bits[3];
@@ -363,7 +363,7 @@ DEVICE_FUNCTION f32 sum_of(WideFloats lanes)
 
 // -- scales of the parts of a block ---------------------------------------------------------------
 
-// Sixteen half words, for each 16 bytes of a vector the one of its number.
+// Sixteen half words; number i is for bytes 16 i to 16 i + 15 of a vector.
 struct Scales {
 #if defined(__AVX512BW__)
     __m512i all;

@@ -1,6 +1,6 @@
-"""`Architecture`: all that the decoder asks about a model, as `table.py` and its files say it.
-
-Letters in shapes: E elements of the residual stream, F of the layers between, H heads of queries, K
+"""`Architecture`: a model's parameters for the decoder, from `table.py` and its files.
+Letters in shapes: E elements of the residual stream, F of an MLP's inner layer, H heads of
+queries, K
 of keys and values, d elements of a head, V tokens of the vocabulary, n experts.
 """
 
@@ -15,7 +15,7 @@ from ubridge.models.positions import Rope
 
 @dataclass(frozen=True)
 class Experts:
-    """A layer's experts: each is a gated MLP, of which a router chooses some for each token."""
+    """A layer's experts: gated MLPs, of which a router chooses some for each token."""
 
     count: int
     used: int
@@ -56,14 +56,14 @@ class Architecture:
     experts: Experts | None = None
     # -- attention -------------------------------------------------------------------------------
     qkv: Literal["separate", "rows", "groups"] = "separate"
-    """Three matrices, or one: all of q, then k, then v; or a group of heads after the other."""
+    """Three matrices, or one: all of q, then k, then v; or one group of heads after another."""
     biases: frozenset[str] = frozenset()
     """Products with a bias: `qkv`, `output`, `mlp`, `head`. Layer norms always have biases."""
     qk_norm: Literal["", "rms", "layer", "heads"] = ""
     """On each head's queries and keys; `heads` is a layer norm of each head's own, without bias."""
     rope: Rope | None = None
     is_interleaved: bool = False
-    """Whether rotated pairs are neighbours, or half the rotated width apart."""
+    """Whether rotated pairs are neighbours; otherwise they lie half the rotated width apart."""
     alibi: bool = False
     has_learned_positions: bool = False
     windows: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class Architecture:
     scale: float = 0.0
     """Factor of the attention scores."""
     score_cap: float = 0.0
-    """The bound that scores approach, by tanh; 0 is none."""
+    """The bound of scores, by tanh; 0 for no bound."""
     # -- both ends -------------------------------------------------------------------------------
     embedding_scale: float = 1.0
     logit_cap: float = 0.0
@@ -83,7 +83,7 @@ class Architecture:
 
     @property
     def group(self) -> int:
-        """Heads of queries that share one of keys."""
+        """Number of query heads that share a key head."""
         return self.heads // self.kv_heads
 
     def window(self, layer: int) -> int:
@@ -91,7 +91,7 @@ class Architecture:
         return self.windows[layer] if self.windows else 0
 
     def has_experts(self, layer: int) -> bool:
-        """Say whether a layer has experts."""
+        """Return whether a layer has experts."""
         return self.experts is not None and layer in self.experts.layers
 
     def state_bytes(self, capacity: int, itemsize: int) -> int:
@@ -101,7 +101,7 @@ class Architecture:
     # -- required contents of files --------------------------------------------------------------
 
     def tensors(self) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-        """Yield layer (-1: outside them), part, as `table.py` names it, and shape of each."""
+        """Yield layer (-1: outside layers), part (a name in `table.py`), and shape of each."""
         wide = (self.hidden,)
         yield -1, "embedding.weight", (self.vocabulary, self.hidden)
         if self.has_learned_positions:

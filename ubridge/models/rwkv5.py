@@ -1,7 +1,7 @@
 """RWKV 5: layers that keep a matrix for each head instead of keys and values.
 
 The equations are in Peng et al., "Eagle and Finch" (2024); names follow the files of
-RWKV/rwkv-5-world. The state of a text has one size for any length.
+RWKV/rwkv-5-world. The state of a text has the same size for any length.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMES = {
 }
 """Same as `table.ArchitectureRow.names`."""
 _HEAD_EPSILON = 1e-5
-"""Epsilon of the norm of each head; configurations do not have it."""
+"""Epsilon of the norm of each head, which configurations lack."""
 
 
 class Rwkv5(Architecture):
@@ -77,7 +77,7 @@ class Rwkv5(Architecture):
 
 
 def design_of(config: Settings) -> Rwkv5:
-    """Return the sizes that a `config.json` says. Raises `InvalidFileError`."""
+    """Return the sizes from a `config.json`. Raises `InvalidFileError`."""
     hidden, width = config.integer("hidden_size", least=1), config.integer("head_size", 64, 1)
     across = config.integer("attention_hidden_size", hidden, width)
     vocabulary = config.integer("vocab_size", least=1)
@@ -131,7 +131,7 @@ class Recurrence:
                 own[f"head_norm.{kind}"] = norm.reshape(heads, width)
 
     def state(self, capacity: int) -> dict[str, Tensor]:
-        """Return what layers keep of no text: zeros, of one size for any `capacity`."""
+        """Return the layers' state of an empty text: zeros, of the same size for any `capacity`."""
         design = self.design
         shapes = {
             "time": (1, design.hidden),
@@ -145,7 +145,7 @@ class Recurrence:
         }
 
     def tables(self, positions: int, length: int | None = None) -> Tables:
-        """Return none: nothing depends on a position."""
+        """Return empty tables: nothing depends on a position."""
         return Tables()
 
     def __call__(self, chunk: Chunk, state: Mapping[str, Tensor]) -> Tensor:
@@ -163,7 +163,7 @@ class Recurrence:
         return self._normed(x, self._outside, "norm")
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return (tokens, V) of f32 of what `__call__` returned."""
+        """Return the logits of a result of `__call__`: (tokens, V) of f32."""
         return ub.linear(x, self._outside["head.weight"]).astype(f32, copy=False)
 
     # -- a layer ---------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Recurrence:
         return gate * ub.linear(inner, own["channel_v.weight"])
 
     def _shifted(self, x: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        """Each token's predecessor, and the difference to it; `last` is kept for the next call."""
+        """Return each token's predecessor and the difference; update `last` for the next call."""
         first = last.astype(x.dtype, copy=False)
         # A copy: `last` is overwritten before it is read for the last time.
         before = first + 0.0 if x.shape[0] == 1 else ub.concatenate([first, x[:-1]], 0)

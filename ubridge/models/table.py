@@ -41,17 +41,17 @@ class ArchitectureRow:
     names: Mapping[str, str]
     """Possible names in safetensors for the tensors of each part."""
     axes: Axes = field(default_factory=dict)
-    """Fields of `Architecture` that are always so."""
+    """Fields of `Architecture` that are constant."""
     flags: Callable[[Settings], Axes] = lambda config: {}
-    """Fields that its `config.json` decides."""
+    """Fields from its `config.json`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults for keys missing in `config.json`."""
     fixed: Mapping[str, bool] = field(default_factory=dict)
-    """Keys of `config.json` of which only this value is known here."""
+    """Keys of `config.json` with their only supported values."""
     partial: float = 1.0
-    """The share of a head that turns, where the file says none."""
+    """The default for the rotated fraction of a head."""
     gguf_names: Mapping[str, str] = field(default_factory=dict)
-    """Parts that are called otherwise than in most GGUF files."""
+    """Parts with other names than in most GGUF files."""
     gguf_axes: Axes = field(default_factory=dict)
     """Fields that a converter to GGUF changed."""
 
@@ -108,7 +108,7 @@ def _phi(config: Settings) -> Axes:
 
 
 def _gemma(config: Settings) -> Axes:
-    # The files of Gemma 1 say gelu and mean its tanh form.
+    # The files of Gemma 1 name gelu, but mean its tanh form.
     kind = config.text("hidden_activation", "gelu", among=_ACTIVATIONS)
     return {
         "activation": "gelu_pytorch_tanh" if kind == "gelu" else kind,
@@ -142,7 +142,7 @@ def _windowed(config: Settings, usual: int = 0) -> Axes:
 
 
 def _windows(config: Settings, usual: Sequence[bool], width: int) -> tuple[int, ...]:
-    """The window of each layer; `layer_types` wins over the usual pattern."""
+    """The window of each layer; `layer_types` overrides the usual pattern."""
     kinds = _layer_types(config)
     narrow = usual if kinds is None else [one == "sliding_attention" for one in kinds]
     none = config.is_null("sliding_window")
@@ -196,7 +196,7 @@ _PLAIN: Axes = {"norm": "layer", "mlp": "plain", "activation": "gelu_pytorch_tan
 
 
 def _context(positions: int, **more: Any) -> dict[str, Any]:
-    """Defaults of a configuration: these positions, and `more`."""
+    """Defaults of a configuration: the number of positions, and `more`."""
     return {"max_position_embeddings": positions, **more}
 
 
@@ -345,7 +345,7 @@ _SPELLED = {
     "num_experts": "num_local_experts num_experts",
     "epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon",
 }
-"""The fields of `config.json` that have several spellings; the first that a file has counts."""
+"""Fields of `config.json` with several spellings; the first one in a file counts."""
 _HARMLESS = frozenset(
     "model_type architectures auto_map _name_or_path name_or_path _commit_hash model_version "
     "transformers_version torch_dtype dtype use_cache initializer_range initializer_factor "
@@ -374,7 +374,7 @@ _ACTIVATIONS = {
 
 
 def row_of(config: Settings) -> tuple[str, ArchitectureRow]:
-    """Return `model_type` and its row; `NotSupportedError` lists those there are."""
+    """Return `model_type` and its row; `NotSupportedError` lists the known types."""
     name = config.text("model_type", "")
     if name not in ROWS:
         known = ", ".join((*sorted(ROWS), "rwkv5"))
@@ -386,14 +386,14 @@ def row_of(config: Settings) -> tuple[str, ArchitectureRow]:
 
 
 def spelled_alike(config: Settings, defaults: Mapping[str, Any] | None = None) -> Settings:
-    """Return a `config.json` whose fields have one name."""
+    """Return a `config.json` with one name per field."""
     return config.read_as({name: keys.split() for name, keys in _SPELLED.items()}, defaults)
 
 
 def architecture_of(name: str, config: Settings, changes: Axes | None = None) -> Architecture:
-    """Return all axes of a model by its row and its configuration, read by one name for each.
-
-    `changes` are axes that the file decides by itself. Raises `NotSupportedError` for unknown
+    """Return all parameters of a model from its row and its configuration, with one name per
+    field. `changes` are fields that the file itself determines. Raises `NotSupportedError` for
+    unknown
     kinds, `InvalidFileError` for missing or impossible values.
     """
     row = ROWS[name]
@@ -439,8 +439,8 @@ def architecture_of(name: str, config: Settings, changes: Axes | None = None) ->
 
 
 def unread_of(config: Settings) -> str:
-    """Return a line that names unread keys that may matter; empty where there is none."""
-    # A setting that is off, zero or empty turns nothing on.
+    """Return a line that names unread keys that may matter, or an empty text."""
+    # A setting that is off, zero or empty has no effect.
     kept = [
         f"{key} = {shown(value)}"
         for key, value in config.unread()

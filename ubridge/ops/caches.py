@@ -31,8 +31,8 @@ def kv_append(
     Returns the cache.
 
     `cache` is (…, capacity, width) and contiguous, `source` (…, tokens, width); `position` is one
-    i64, where the first token goes. The device reads it, so a graph can be given another one
-    for each run. A position past the capacity is an `IndexError` with the next `to_numpy()`.
+    i64, where the first token goes. The device reads it, so each run of a graph can use another
+    position. A position past the capacity is an `IndexError` with the next `to_numpy()`.
     """
     require_tensors(KV_APPEND.name, cache, source, position)
     require_one_device(KV_APPEND.name, cache, source, position)
@@ -41,7 +41,7 @@ def kv_append(
 
 
 def append(cache: Tensor, source: Value, position: Value, stream: StreamLike | None) -> Tensor:
-    """Write tokens into a cache, from memory that lies apart from it."""
+    """Write tokens into a cache, from memory that does not overlap it."""
     whole, given = appended(cache._layout.shape, source._layout.shape), source._layout.shape
     count = position._layout.size
     if source._dtype is not cache._dtype or position._dtype is not i64 or count != 1:
@@ -84,9 +84,9 @@ def rope_at(
     interleaved: bool = False,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return x rotated by the angles of its tokens' positions.
-
-    It rotates pairs of the last axis.
+    """Return x rotated by the angles of its
+    tokens' positions, in pairs of the last
+    axis.
 
     `x` is (tokens, heads, width); the first token stands at `position`, one i64 that is read by the
     device. `cos` and `sin` are f32 (positions, half of the rotated elements). The first elements of
@@ -107,7 +107,7 @@ def plan_cached_attention(
     cap: float = 0.0,
     bias: Value | None = None,
 ) -> Plan:
-    """Plan attention over a cache, up to positions that the device reads."""
+    """Plan attention over a cache; the device reads the position of the first query."""
     name = CACHED_ATTENTION.name
     given = [query, keys, values, position, *([] if bias is None else [bias])]
     require_tensors(name, *given)
@@ -146,7 +146,7 @@ def cached_attention(
     not 0, they are bounded by `cap * tanh(score / cap)`. Then `bias`, f32 (heads, capacity), is
     added. With a `window` a query sees only that many keys, its own the last.
 
-    Raises `ArgumentValueError` for shapes that do not fit, heads in no whole groups and a width
+    Raises `ArgumentValueError` for inconsistent shapes, heads in incomplete groups and a width
     above 256. On GCUs, which take one token, later keys are scored too and then hidden.
     """
     plan = plan_cached_attention(query, keys, values, position, scale, window, cap, bias)
@@ -154,7 +154,7 @@ def cached_attention(
 
 
 def _position(name: str, position: Value) -> Value:
-    """One i64 as kernels take it."""
+    """Return one i64 in the form for kernels."""
     if position._dtype is not i64 or position._layout.size != 1:
         raise ArgumentTypeError(
             f"{name}: expected a position of one i64, got {position._layout.size} of "

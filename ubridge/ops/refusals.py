@@ -20,7 +20,7 @@ _OURS = {"absolute": ABS.name, "remainder": MOD.name, "bitwise_and": "&", "bitwi
 
 
 def refuse_ufunc(ufunc: Any, method: str, inputs: Sequence[Any]) -> NoReturn:
-    """Raise for `np.sin(tensor)` and for an array before or behind an operator."""
+    """Raise for `np.sin(tensor)` and for operators with an array on one side."""
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     ours = _OURS.get(ufunc.__name__, ufunc.__name__)
     if any(isinstance(one, np.ndarray) for one in inputs):
@@ -36,11 +36,11 @@ def refuse_ufunc(ufunc: Any, method: str, inputs: Sequence[Any]) -> NoReturn:
 
 
 _ASKING = (np.shape, np.ndim, np.size, np.iscomplexobj, np.isrealobj)
-"""Functions of numpy that read no element."""
+"""Functions of numpy that read no elements."""
 
 
 def of_numpy(kind: type, function: Any, given: tuple[Any, ...], settings: dict[str, Any]) -> Any:
-    """Return what a function of numpy says of a tensor's axes; raise for all that compute.
+    """Return numpy's answer about a tensor's axes; raise for functions that compute.
 
     numpy would copy the tensors to the host and return an array.
     """
@@ -57,7 +57,7 @@ def of_numpy(kind: type, function: Any, given: tuple[Any, ...], settings: dict[s
 
 
 def formatted(tensor: StridedTensor, specification: str) -> str:
-    """Return what `format` makes of the only element; waits for it. `TypeError` for several."""
+    """Return the only element as `format` prints it; waits for it. `TypeError` for several."""
     if not specification:
         return str(tensor)
     if tensor.size != 1:
@@ -83,7 +83,7 @@ def name_of(device: Device) -> str:
 
 
 def device_named(device: str, what: str) -> Device:
-    """Return the device of a pickled object. Raises `NoDeviceError` where it is not here."""
+    """Return the device of a pickled object. Raises `NoDeviceError` if it does not exist here."""
     try:
         return as_device(device)
     except NoDeviceError as error:

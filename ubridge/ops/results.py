@@ -21,7 +21,7 @@ from uhal.interop import StreamLike
 def may_write(operation: Op | str, out: Any, *inputs: Any) -> bool:
     """Return whether an operation on tensors may write to `out` while it reads them.
 
-    A function that is not one operation may not write over any.
+    A function of several operations may not overwrite any operand.
     """
     if not shares_memory(out._buffer, *[one._buffer for one in inputs]):
         return True
@@ -32,7 +32,7 @@ def may_write(operation: Op | str, out: Any, *inputs: Any) -> bool:
 
 
 def apart(x: Any, operand: Any, stream: StreamLike | None) -> Any:
-    """Return an operand of an operation that changes `x`: a copy if it may share memory with it."""
+    """Return an operand for an operation that changes `x`: a copy if it may share x's memory."""
     is_described = not isinstance(x._buffer, DeviceBuffer)
     if is_described or not shares_memory(x._buffer, operand._buffer):
         return operand
@@ -61,7 +61,7 @@ def require_out(name: str, out: Any, shape: Shape, dtype: DType, like: Any) -> N
 
 
 def require_tensors(name: str, *operands: object) -> None:
-    """Refuse anything but a tensor."""
+    """Refuse any other object than a tensor."""
     for operand in operands:
         if not isinstance(operand, TensorData):
             advice = ""

@@ -1,6 +1,6 @@
-"""Elements chosen by ids: take, gather, scatter, and their sums.
-
-Ids are tensors of integers, or anything numpy makes an integer array of. Ids from the host are
+"""Elements chosen by ids: take, gather, scatter, and their sums. Ids are tensors
+of integers, or anything that numpy converts to an integer array. Ids from the host
+are
 checked before anything is launched, and may be negative as numpy's; the kernels check ids on the
 device. `has_none` is for `launch_*`: as in Candle, the highest id of its type then selects nothing.
 """
@@ -39,11 +39,11 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 _TAKEN_AS = {"u8": u32, "u16": u32, "u32": u32}
-"""Types of ids that kernels take, by types; others become i64."""
+"""Types of ids to types that kernels take; other types become i64."""
 
 
 def plan_take(x: Value, ids: Value, axis: int = 0) -> Value | None:
-    """Plan the slices at ids, a tensor; ids of the host have to be uploaded first."""
+    """Plan the slices at ids, a tensor; ids of the host must be uploaded first."""
     if not isinstance(ids, TensorData):
         return None
     require_tensors("take", x)
@@ -99,7 +99,7 @@ def flip(
 
 
 def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
-    """Plan an element for each id of a tensor; ids of the host have to be uploaded first."""
+    """Plan an element for each id of a tensor; ids of the host must be uploaded first."""
     if not isinstance(ids, TensorData):
         return None
     require_tensors(GATHER.name, x)
@@ -144,13 +144,13 @@ def gather(
 
 @remembered(plan_slices)
 def taken(x: Tensor, ids: Tensor, axis: int = 0, *, stream: StreamLike | None = None) -> Tensor:
-    """Return slices as `take` does, at indices that a function here made."""
+    """Return slices as `take` does, at trusted indices."""
     return run(plan_slices(x, ids, axis), None, stream)
 
 
 @remembered(plan_elements)
 def gathered(x: Tensor, ids: Tensor, axis: int, *, stream: StreamLike | None = None) -> Tensor:
-    """Return elements as `gather` does, at indices that a function here made."""
+    """Return elements as `gather` does, at trusted indices."""
     return run(plan_elements(x, ids, axis), None, stream)
 
 
@@ -184,9 +184,9 @@ def topk(
 
     They are taken along an axis; the indices are u32.
 
-    The largest, or smallest, comes first; equal elements keep their order; NaN is the largest. GCUs
-    promise neither of the last two. The whole axis is sorted. Raises `ArgumentValueError`
-    unless 0 <= `k` <= the axis' length.
+    The largest, or smallest, comes first; equal elements keep their order; NaN is the largest. On
+    GCUs neither of these last two rules holds. The whole axis is sorted. Raises
+    `ArgumentValueError` unless 0 <= `k` <= the axis' length.
     """
     require_tensors("topk", x)
     axis = axis_of("topk", x._layout, axis)
@@ -238,7 +238,7 @@ def index_add(
 def _changed(
     op: Op, x: Tensor, ids: Any, source: Any, axis: int, stream: StreamLike | None
 ) -> Tensor:
-    """Write or add a source at ids, in place. A sum of booleans is True where a term is."""
+    """Write or add a source at ids, in place. A sum of booleans is True if any term is."""
     name = op.name
     require_tensors(name, x, source)
     axis = axis_of(name, x.layout, axis)
@@ -303,7 +303,7 @@ def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike 
             f"{name}, ids: arrays used as indices must be of integer (or boolean) type, got "
             f"{array.dtype}"
         )
-    # An id that i64 does not hold is as wrong as its largest one.
+    # An id beyond i64 is out of bounds, as is i64's largest.
     is_larger = array.dtype == np.uint64
     bounded = np.minimum(array, np.uint64(np.iinfo(np.int64).max)) if is_larger else array
     wide = bounded.astype(np.int64)

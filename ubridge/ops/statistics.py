@@ -1,4 +1,4 @@
-"""Variance, products, running sums, `any` and `all` over axes, made of operations with kernels.
+"""Variance, products, running sums, `any` and `all` over axes, composed of other operations.
 
 All take numpy's `axis` and `keepdims`, `out=` and `stream=`, enqueue and return at once. Halves are
 computed in f32 and rounded once, as `mean` does.
@@ -59,8 +59,8 @@ def var(
 ) -> Tensor:
     """Return the variance over axes: sum((x - mean)**2) / (count - ddof).
 
-    The mean is computed first, so that a large mean costs no digits. Integers give f64. Raises
-    `ArgumentValueError` where there are no more than `ddof` elements.
+    The mean is computed first, so that a large mean does not cancel digits. Integers give f64.
+    Raises `ArgumentValueError` for `ddof` elements or fewer.
     """
     found = _variance("var", x, axis, ddof, keepdims, stream)
     return run(plan_conversion(found, averaged(x._dtype)), out, stream)
@@ -85,7 +85,7 @@ def std(
 def _variance(
     name: str, x: Tensor, axis: Axes, ddof: float, keepdims: bool, stream: StreamLike | None
 ) -> Tensor:
-    """The variance, of halves as f32."""
+    """Plan the variance; f16 and bf16 give f32."""
     require_tensors(name, x)
     axes = axes_of(name, x._layout, axis)
     count = product_of(x.shape[one] for one in axes)
@@ -112,7 +112,7 @@ def _variance(
 def plan_prod(
     x: Value, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False
 ) -> Value:
-    """Plan the product over axes, of halves and booleans in the type they are multiplied in."""
+    """Plan the product over axes, in the type that kernels multiply in."""
     require_tensors(PROD.name, x)
     shape, axes = x.shape, axes_of(PROD.name, x._layout, axis)
     result = _summed(x, dtype)
@@ -125,7 +125,7 @@ def plan_prod(
 
 
 def _plan_product(x: Value, axes: tuple[int, ...], shape: Sequence[int]) -> Plan:
-    """Plan the product over axes; other axes than neighbors come last."""
+    """Plan the product over axes; axes that are not neighbors are moved to the end."""
     first, rank = min(axes, default=0), len(x.shape)
     if axes == tuple(range(first, first + len(axes))):
         return _along(PROD, x, first, first + len(axes), shape)
@@ -195,7 +195,7 @@ def cumsum(
 
 
 def _scanned(x: Value, axis: int | None, dtype: DTypeLike | None) -> tuple[Value, int, DType]:
-    """The tensor, the axis of its sums and their dtype; without an axis, all form one row."""
+    """Return the tensor, the axis and dtype of its sums; without an axis, all form one row."""
     require_tensors(CUMSUM.name, x)
     if axis is None:
         x = reshaped(x, -1)
@@ -206,7 +206,7 @@ def _scanned(x: Value, axis: int | None, dtype: DTypeLike | None) -> tuple[Value
 def _operand_of(op: Op, x: Value, result: DType) -> Value:
     """The elements in the type in which an operation computes a result."""
     if result is bool_:
-        # A sum or product of booleans that is a boolean says whether there is a True or a False.
+        # A boolean sum of booleans is `any`, a boolean product is `all`.
         return plan_conversion(plan_conversion(x, bool_), i64)
     if x._dtype is result and result.name in op.dtypes:
         return x
@@ -221,7 +221,7 @@ def _along(op: Op, x: Value, first: int, last: int, shape: Sequence[int]) -> Pla
 
 
 def _plan_judged(op: Op, of_none: Op, x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """Plan the extreme of `x != 0`; of no elements, how their sum, 0, compares with 0."""
+    """Plan the extreme of `x != 0`; without elements, compare their sum, 0, with 0."""
     require_tensors(op.name, x)
     if 0 in x.shape:
         axes = axes_of(op.name, x._layout, axis)

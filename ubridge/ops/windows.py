@@ -45,7 +45,7 @@ def plan_convolved(
     groups: int = 1,
     out_padding: int = 0,
 ) -> Plan:
-    """Plan a convolution, or a transposed one, which alone has an `out_padding`."""
+    """Plan a convolution; only a transposed convolution has an `out_padding`."""
     require_tensors(op.name, x, weight)
     require_one_kind(op.name, x, weight)
     _require_numbers(op.name, x)
@@ -235,8 +235,8 @@ def upsample_bilinear2d(
 ) -> Tensor:
     """Resize (batch, channels, rows, columns) by interpolating the nearest four elements.
 
-    The four are weighted in f64 and summed, also where a weight is 0: beside an infinity the result
-    may be NaN or infinite where other libraries, which round weights to f32, have a number.
+    The four are weighted in f64 and summed, even with a weight of 0. Beside an infinity the result
+    may be NaN or infinite where other libraries, which round weights to f32, give a number.
     """
     plan = plan_bilinear(x, rows, columns, align_corners, scale)
     return run(plan, None, stream)
@@ -260,7 +260,7 @@ def _window(op: Op, stride: int, padding: int, dilation: int) -> dict[str, Any]:
 
 
 def _scale(op: Op, scale: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return how much larger the result is, of each axis; refuse other than two numbers."""
+    """Return the scale of each axis; refuse anything but two numbers."""
     if scale is None:
         return None
     if not isinstance(scale, (tuple, list)) or len(scale) != 2:
@@ -271,7 +271,7 @@ def _scale(op: Op, scale: tuple[float, float] | None) -> tuple[float, float] | N
 
 
 def _pair(name: str, given: int | tuple[int, int]) -> tuple[int, int]:
-    """Return two ints of at least 1, of one that stands for both or of two."""
+    """Return two ints of at least 1, given as two ints or as one for both."""
     both = given if isinstance(given, (tuple, list)) else (given, given)
     require(
         len(both) == 2,

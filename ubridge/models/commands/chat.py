@@ -27,7 +27,7 @@ _PROMPT = "> "
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Load a model, and answer line after line."""
+    """Load a model, and answer each line."""
     summary, _, usage = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         prog="python -m uhal chat", description=summary, epilog=usage.strip()
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
                 asked = [*messages, {"role": "user", "content": text_given("this line", line)}]
                 answer = _answered(session, asked, options.sample_len, sampling)
             except ArgumentValueError as error:
-                # One line that cannot be answered, such as a long one, does not end the talk.
+                # A line that cannot be answered, for example if too long, does not end the chat.
                 print(f"chat: {error}", file=sys.stderr)
             else:
                 messages = [*asked, {"role": "assistant", "content": answer}]
@@ -95,6 +95,6 @@ def _answered(
 
 
 def _make_history() -> None:
-    """Let the line be edited, and earlier ones be called up, where Python can."""
+    """Enable line editing and history, if Python supports it."""
     with suppress(ImportError):
         import readline  # noqa: F401  # input() finds it

@@ -1,4 +1,4 @@
-"""Protocols of a model and its cache, as generation uses them."""
+"""Protocols of a model and its cache for generation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CacheT = TypeVar("CacheT", bound=CacheLike)
 
 
 class LanguageModel(Protocol[CacheT]):
-    """A model from tokens to logits, such as `ubridge.models.Model`."""
+    """A model that computes logits from tokens, such as `ubridge.models.Model`."""
 
     @property
     def architecture(self) -> str:

@@ -30,11 +30,11 @@ _BYTE_PAIRS = 2
 _MODEL_TYPES = {1: "unigram", 2: "byte pair encoding", 3: "words", 4: "characters"}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_BYTES = 1 << 28
-"""More than any has: Gemma's, one of the largest, has 4 MB."""
+"""Limit above the size of any file; Gemma's, one of the largest, has 4 MB."""
 _F32 = struct.Struct("<f")
 
 Fields = dict[int, "int | bytes"]
-"""Numbers of fields and their values, of several with one number the last."""
+"""Field numbers to values; the last value of a repeated field."""
 
 
 def read(path: Path) -> Tokenizer:
@@ -111,7 +111,7 @@ class SentencePieceTokenizer(PieceTokenizer):
 def _add(
     path: Path, beside: Beside, texts: list[str], scores: list[float], kinds: list[int]
 ) -> None:
-    """Put the tokens of files beside the model behind the model's own."""
+    """Append the tokens of files beside the model."""
     known = {text: token for token, text in enumerate(texts)}
     for one in beside.added:
         token = known.get(one.text)
@@ -215,7 +215,7 @@ def _float(fields: Fields, number: int, path: Path) -> float:
 
 
 def _int(fields: Fields, number: int, path: Path, default: int) -> int:
-    """A number, which was written with its sign in 64 bits."""
+    """A signed number, written as 64 bits."""
     value = fields.get(number, default)
     if not isinstance(value, int):
         raise InvalidFileError(f"{path}: expected a number in field {number} of a message")

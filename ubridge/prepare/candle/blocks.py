@@ -1,4 +1,4 @@
-"""Lowerings of weights of blocks: their elements, and products with vectors of f32.
+"""Lowerings for quantized weights: their elements, and products with vectors of f32.
 
 Products with vectors of 8 bits are in `block_products` for CPUs and in `q8_1` for GPUs.
 """

@@ -26,7 +26,7 @@ from ubridge.device.slice_ptr import joined_words
 
 
 def _each(question: Question, steps: Steps, *numbers: str) -> None:
-    """Add an operation on one operand, whose kernel calls its numbers so."""
+    """Add an operation on one operand; `numbers` are parameter names of its kernel."""
     layout = question.layout(0)
     steps.launch(
         (layout.size,),
@@ -64,7 +64,7 @@ def _binary(question: Question, steps: Steps) -> None:
 def _where(question: Question, steps: Steps) -> None:
     condition, x, y = steps.operands
     layouts = [layout for _, layout in question.operands]
-    # The kernels read the strides even where everything is contiguous.
+    # The kernels read the strides even of contiguous operands.
     steps.launch(
         (question.shape.size,),
         x.dtype,
@@ -103,7 +103,7 @@ def _fill(question: Question, steps: Steps) -> None:
 
 
 def copy_rows(question: Question, steps: Steps, *least: int) -> None:
-    """Add a copy of rows; `least` follows the number of elements in what its geometry takes."""
+    """Add a copy of rows; its geometry takes the number of elements, then `least`."""
     rows, columns = question.shape
     steps.launch(
         (rows * columns, *least),
@@ -117,7 +117,7 @@ def copy_rows(question: Question, steps: Steps, *least: int) -> None:
 
 
 def _random(question: Question, steps: Steps) -> None:
-    # One of a generator's counters makes two numbers, or four.
+    # Each counter of a generator makes two numbers, or four.
     size = question.shape.size
     steps.launch(
         (-(-size // 2),),

@@ -1,7 +1,7 @@
 """Finds Ubridge's compiled modules for GCUs, which this project does not ship.
 
-A module is one file, `unary.topsfb`. `UHAL_TOPS_KERNELS` names the folder they are in; without it
-they are looked for in `topsfb/` beside the runtime library that was loaded.
+A module is one file, `unary.topsfb`. `UHAL_TOPS_KERNELS` names their folder, by default `topsfb/`
+beside the loaded runtime library.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class GcuImages:
     """Ubridge's compiled modules."""
 
     def modules(self) -> Sequence[str]:
-        """Return the names of the modules that operations use; the folder may have others."""
+        """Return the names of the modules that operations use; the folder may have more."""
         return sorted({one.kernel.module for one in GCU.values() if one.kernel is not None})
 
     def find(self, module: str, device: Device) -> Image:
-        """Return the file of a module.
-
-        Raises `NotFoundError` that names the folder looked into, the variable, and where the files
-        are published.
+        """Return the file of a module. Raises
+        `NotFoundError`, which names the folder, the
+        variable, and the place where the files are
+        published.
         """
         folder = _folder()
         if folder is not None:

@@ -30,16 +30,16 @@ from uhal.errors import NotSupportedError
 _CACHE = gcu_kernel("cache", "reshape_and_cache_{dtype}")
 _CODES = {"f32": DataType.F32, "f16": DataType.F16, "bf16": DataType.BF16}
 _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
-"""For products too wide for its memory the tuner gives 0; the kernels would divide by it."""
+"""Minimums, as the tuner gives 0 for products too wide for its memory, and kernels divide by it."""
 
 
 class GcuMatmul(Lowering):
-    """Products of matrices by the one kernel there is."""
+    """Products of matrices by the only kernel of GCUs."""
 
     kernel = gcu_kernel("matmul", PLAIN, in_l2=True)
 
     def prepare(self, question: Question, steps: Steps) -> None:
-        """Add the launch, after copies of operands that the kernel does not take."""
+        """Add the launch, after copies of operands in unsupported layouts."""
         a, b = steps.operands
         left, right = question.layout(0), question.layout(1)
         batch, m, k, n = prod(left.shape[:-2]), *left.shape[-2:], right.shape[-1]
@@ -51,7 +51,7 @@ class GcuMatmul(Lowering):
         if one_weight:
             right = Layout(right.shape[-2:], right.strides[-2:])
         turned = right.transpose()
-        # A weight that lies transposed is taken so; anything else is copied.
+        # A transposed weight is used in place; other strided weights are copied.
         transposed = turned.is_contiguous and not right.is_contiguous
         weight = whole(b, turned if transposed else right, steps)
         code = _CODES.get(a.dtype.name, DataType.F32)
@@ -64,7 +64,7 @@ class GcuMatmul(Lowering):
         )
 
     def explain(self, question: Question) -> MatmulChoice:
-        """Say that there is one kernel."""
+        """Return the only kernel."""
         return MatmulChoice("tiled_matmul", "GCUs have one, with tiles by the gemm tuner")
 
 
@@ -96,9 +96,9 @@ def _quantized_matmul(question: Question, steps: Steps) -> None:
 
 
 def _named_by_attributes(question: Question, steps: Steps) -> None:
-    """Add the launch of a kernel that only GCUs have: its attributes are its parameters.
-
-    `memory` and `numbers` name those that are passed, in their order, the result last.
+    """Add the launch of a kernel that only GCUs have; the question's attributes are parameters.
+    `memory` and `numbers` name the parameters of operands and numbers in order, the result
+    last.
     """
     given = dict(question.attributes)
     memory = zip(given.pop("memory"), (*steps.operands, steps.result), strict=True)
@@ -118,7 +118,7 @@ def _kv_concat(question: Question, steps: Steps) -> None:
     axis = question.attribute("axis")
     rows = prod(question.shape[:axis])
     left, right = (prod(question.layout(one).shape[axis:]) for one in (0, 1))
-    # All axes before are its second, the joined one with all behind it the fourth.
+    # All axes before the joined axis are the second, that axis and all behind it the fourth.
     info = Words((1, rows, 1, left, 1, rows, 1, right))
     steps.launch((), ltensor=x, rtensor=y, out=steps.result, dims=info, dim_size=4, concat_dim=2)
 
@@ -172,7 +172,7 @@ def _tiles(
     """The kernels' arguments of a product, from its type to whether all share a weight."""
     batch, m, k, n = sizes
     tuned = tune(AtenGemmInfo(code, weight, batch, m, k, n))
-    # alpha, beta and addmm_beta are not applied by any of the kernels.
+    # No kernel applies alpha, beta and addmm_beta.
     return {
         "input_dtype": int(code),
         "input_batch": batch,

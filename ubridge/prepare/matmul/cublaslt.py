@@ -1,10 +1,10 @@
 """Large products by NVIDIA's cuBLASLt, where that library is installed.
 
 It is looked for at the first product that is large enough. It must multiply two small matrices
-correctly before it is used, because a replacement of a GPU may load it and run none of its kernels.
+correctly before it is used, because a simulated GPU may load it without running its kernels.
 `matmul_choice` reports the reason if it is not used.
 
-Its work is none of uhal's launches: it is in no ledger, and its faults are reported without a name.
+Its work is not a launch of uhal: no ledger lists it, and its faults are reported without a name.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LIBRARY_VARIABLE = "UHAL_CUBLASLT_LIBRARY"
 CANDIDATES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11")
 
 LEAST_WORK = 1 << 27
-"""Multiplications. Below, calling the library from Python takes longer than the product; estimated
-from the call's 10 µs, not measured on a device."""
+"""Least multiplications for the library. Below, calling it from Python takes longer than the
+product; estimated from the call's 10 µs, not measured on a device."""
 WORKSPACE_BYTES = 32 << 20
 """The most workspace for an algorithm: NVIDIA's advice for Hopper, "cublasLtMatmul()"."""
 _BEST_ALIGNMENT = 256
@@ -62,7 +62,7 @@ class CublasLtProducts(ProductKernel):
         self._missing: str | None = None
 
     def refusal(self, product: Product) -> str:
-        """Say why the library cannot take a product, or is not there."""
+        """Say why the library cannot take a product, or is missing."""
         work = product.batch * product.m * product.n * product.k
         if work < LEAST_WORK:
             return f"{work} multiplications, and it pays from {LEAST_WORK} on"
@@ -107,7 +107,7 @@ class CublasLtProducts(ProductKernel):
             opened, self._opened = self._opened, None
             self._missing = "the device is closed"
         if opened is not None:
-            # The library's objects are gone with a lost device.
+            # A lost device has already released the library's objects.
             with suppress(DeviceError):
                 opened.close()
 
@@ -139,7 +139,7 @@ class CublasLtProducts(ProductKernel):
 
 @dataclass(frozen=True)
 class _Plan:
-    """The library's descriptions of a product, and the algorithm it advises."""
+    """The library's descriptions of a product, and its recommended algorithm."""
 
     description: Any
     layouts: tuple[Any, Any, Any]
@@ -150,7 +150,7 @@ class _Plan:
 
 
 class _Opened:
-    """A handle of the library, and the products it has described."""
+    """A handle of the library, and its described products."""
 
     def __init__(self, executor: DeviceExecutor, search: LibrarySearch) -> None:
         assert search.handle is not None
@@ -237,7 +237,7 @@ class _Opened:
         return True
 
     def close(self) -> None:
-        """Give everything back to the library."""
+        """Release all objects of the library."""
         with self._context.enter():
             for plan in self._plans.values():
                 if plan is not None:
@@ -305,7 +305,7 @@ class _Opened:
     def _advice(
         self, description: Any, layouts: tuple[Any, Any, Any], alignments: tuple[int, ...]
     ) -> Any:
-        """The library's best algorithm for such addresses and our workspace, if any."""
+        """The library's best algorithm for these alignments and the workspace, if any."""
         of_a, of_b, of_out = layouts
         found = _header().ctype("cublasLtMatmulHeuristicResult_t")()
         count, preference = ctypes.c_int(), ctypes.c_void_p()
