@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    # the tests collect garbage often; what pytest itself holds by now need not be looked at again
+    # tests often collect garbage; freeze pytest's own objects so that collections skip them
     gc.collect()
     gc.freeze()
 
@@ -74,14 +74,14 @@ PASSED = pytest.StashKey[bool]()
 
 @pytest.fixture(autouse=True, scope="module")
 def settled_heap() -> None:
-    """Keep what outlives a module of tests from being gone through at every count of objects."""
+    """Freeze objects that outlive a module of tests, so that counts of objects skip them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def returned_memory() -> Iterator[None]:
-    """What full counts leave in pools is gigabytes, in a process that tests for an hour."""
+    """Free the pools after each module of a soak, which would otherwise keep gigabytes."""
     yield
     if sampling.SOAK:
         from uhal import registry
@@ -94,7 +94,7 @@ def returned_memory() -> Iterator[None]:
 
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """A counting device, current on this thread; afterwards nothing of it may be left.
+    """Yield a counting device, current on this thread; check afterwards that nothing of it remains.
 
     The marker `bench(driver=…, UHAL_POOL=…)` makes the driver and sets variables for the opening.
     """

@@ -1,9 +1,9 @@
 """Builds a library with cuBLASLt's interface that multiplies on the CPU.
 
-It reads and writes the device's memory through the driver, in the order of the stream it is given,
-so it is as right as the descriptions it gets. `FAKE_CUBLASLT` makes it refuse a handle (`refuse`),
-give wrong results (`wrong`), have no algorithm (`none`), or none for operands that do not lie at
-multiples of 16 bytes (`only aligned`).
+It accesses the device's memory through the driver, in the given stream's order, and follows the
+given descriptions. `FAKE_CUBLASLT` makes it refuse a handle (`refuse`), return wrong results
+(`wrong`), or have no algorithm: for any operands (`none`), or for operands not aligned to 16 bytes
+(`only aligned`).
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t one,
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into a folder; the header has its prototypes."""
+    """Compile the library into a folder, with the prototypes of our header."""
     source, library = folder / "cublaslt.c", folder / "libcublasLt.so.13"
     source.write_text(_SOURCE, encoding="utf-8")
     command = [

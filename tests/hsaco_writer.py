@@ -38,7 +38,7 @@ class Kernel:
     private: int = 0
     max_group: int = 1024
     more: dict[str, Any] = field(default_factory=dict)
-    """Further members of its metadata, which win over these."""
+    """Further metadata members, which replace the members from these fields."""
 
 
 def v5_hidden(start: int) -> list[Argument]:
@@ -116,7 +116,7 @@ def write(
 
 
 def _flags(target: TargetId) -> int:
-    """A feature that is not named is left open where the processor may have it."""
+    """Return the header's flags; an unnamed feature of the processor is set to "any"."""
     (flags,) = (number for number, name in PROCESSORS.items() if name == target.processor)
     for feature, shift, owners in (("xnack", 8, _XNACK), ("sramecc", 10, _SRAMECC)):
         on = dict(target.features).get(feature)
@@ -133,7 +133,7 @@ _VARIABLES = 0x40000
 
 
 class _File:
-    """The sections of an ELF file; those that are loaded have the file's offset for address."""
+    """The sections of an ELF file; a loaded section's address is its offset in the file."""
 
     def __init__(self, start: int) -> None:
         self.start = start

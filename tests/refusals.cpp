@@ -1,6 +1,6 @@
 // Preloaded by tests: refuses one allocation of this project's compiled code, or new threads.
 //
-// refuse_allocation(n) refuses the n-th allocation from then on, and none for 0. allocations()
+// refuse_allocation(n) refuses the n-th allocation after it, or none if n is 0. allocations()
 // counts since then. Allocations of Python and of other libraries are neither counted nor refused.
 #include <atomic>
 #include <cerrno>
@@ -27,7 +27,7 @@ std::atomic<long> counted{0}, refused{0};
 std::atomic<bool> counting{false};
 std::atomic<int> refused_threads{0};
 
-// Kernels are loaded from /proc, and C++ asks for memory of strings in its own library.
+// Kernels are loaded from /proc. libstdc++ itself allocates memory for strings.
 bool is_ours(void *caller) {
     Dl_info found;
     if (dladdr(caller, &found) == 0 || found.dli_fname == nullptr) {

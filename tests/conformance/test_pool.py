@@ -25,7 +25,7 @@ class Holding:
 
 @pytest.mark.drawn(3, among_backends=True)
 def test_contents_under_load(device: Device, basic: Module, rng: np.random.Generator) -> None:
-    """Order of data between streams is the test's, with events; reuse of memory is the pool's."""
+    """The test orders data between streams by events; the pool orders the reuse of memory."""
     fill, step = basic.get_function("fill"), basic.get_function("step")
     streams = [Stream(StreamFlags.NON_BLOCKING) for _ in range(4)]
     held: list[Holding] = []
@@ -51,7 +51,7 @@ def test_contents_under_load(device: Device, basic: Module, rng: np.random.Gener
             assert np.array_equal(item.buffer.to_numpy(stream=item.stream), item.expected)
             checks += 1
         elif held:
-            # freed at once, pending work or not
+            # free the buffer now, even with pending work
             held.pop(rng.integers(len(held))).buffer.close()
     for item in held:
         assert np.array_equal(item.buffer.to_numpy(), item.expected)

@@ -1,8 +1,7 @@
 """Ctrl-C ends every wait of the main thread while the work goes on, and nothing else is changed.
 
-Each device is tried in a process of its own. There a thread sends the signal once the main thread
-is about to wait for work that is held; were the wait not ended, the thread would open the gate and
-say so.
+Each device is tested in its own process. A thread sends the signal when the main thread is about to
+wait for held work. If the wait does not end, the thread opens the gate and prints an error.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from uhal_conformance.row import DeviceRow
 from uhal_conformance.sampling import rounds
 
 LARGE = 1 << 21
-"""Bytes more than any backend reads aside."""
+"""Size above the limit of any backend's staged reads."""
 PATIENCE = 20.0
 """Seconds after which an interrupted wait counts as not ended."""
 INTO_THE_WAIT = 0.05
@@ -72,8 +71,8 @@ WAITS: dict[str, Callable[[Held], object]] = {
 
 
 def interrupt_each(image: str, backend: str, seed: int) -> None:
-    """In the child: interrupt every wait twice; print wrong results."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job may ignore it
+    """In a child process: interrupt every wait twice; print wrong results."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     device = Device(0, backend)
     rng = np.random.default_rng(seed)
     with device, Module.from_file(Path(image)) as basic:
@@ -83,7 +82,7 @@ def interrupt_each(image: str, backend: str, seed: int) -> None:
                 interrupt(name, lambda wait=wait: wait(held), held.gate)  # type: ignore[misc]
         assert not held.stream.query()
         assert not held.event.query()
-        # a copy that was interrupted has not begun: it would have overtaken the held work
+        # the interrupted copy has not begun: otherwise it would have overtaken the held work
         assert (held.out == 7).all() and (held.out_rows == 7).all()
         held.gate.open()
         held.event.synchronize()
@@ -98,7 +97,7 @@ def interrupt_each(image: str, backend: str, seed: int) -> None:
 
 
 def implicit_waits(device: Device, basic: Module, rng: np.random.Generator) -> None:
-    """Waits that belong to something else: a tensor's value, closing, emptying the cache."""
+    """Interrupt waits within other calls: a tensor's value, closing, emptying the cache."""
     tensor = ubridge.asarray(np.array([3.5], "f4"))
     default = Gate(basic)
     default.hold(Stream.default())
@@ -113,7 +112,7 @@ def implicit_waits(device: Device, basic: Module, rng: np.random.Generator) -> N
     HostBuffer(100, "u4").close()
     stream.close()
     interrupt("Device.synchronize, of a closed stream", device.synchronize, gate)
-    if device.backend != "rocm":  # whose frees wait for nothing
+    if device.backend != "rocm":  # frees of ROCm do not wait
         interrupt("Device.empty_cache", device.empty_cache, gate)
     gate.open()
     device.synchronize()
@@ -156,7 +155,7 @@ def interrupt(name: str, wait: Callable[[], object], gate: Gate) -> None:
         about_to_wait.set()
         wait()
         print(f"{name} did not raise KeyboardInterrupt")
-        while sender.is_alive():  # until the signal is here
+        while sender.is_alive():  # wait for the signal
             time.sleep(0.001)
     except KeyboardInterrupt:
         pass
@@ -173,7 +172,8 @@ def test_ctrl_c_ends_every_wait(row: DeviceRow, image: Callable[[str], Path], se
 
 
 def close_under_waits(image: str, backend: str, count: int) -> None:
-    """In the child: threads, the main one too, wait for objects that another thread closes."""
+    """In a child process: threads, including the main thread, wait for objects that another
+    closes."""
     for _ in range(count):
         with Device(0, backend) as device:
             basic = Module.from_file(Path(image))
@@ -200,7 +200,7 @@ def close_under_waits(image: str, backend: str, count: int) -> None:
 
 
 def come_back(wait: Callable[[], Any], begun: threading.Barrier) -> None:
-    """A wait ends with the work, or with an error that names the closed object."""
+    """Wait; the wait ends with the work, or with an error that names the closed object."""
     begun.wait(60)
     try:
         found = wait()
@@ -220,7 +220,8 @@ def close_all(closing: list[Any], flag: np.ndarray[Any, Any], begun: threading.B
 
 @pytest.mark.drawn(2, among_backends=True)
 def test_closing_what_others_wait_for(row: DeviceRow, image: Callable[[str], Path]) -> None:
-    """Threads that waited come back when the work is done; everything is refused from then on."""
+    """Waiting threads return when the work is done; later calls on the closed object are
+    refused."""
     count = rounds(3, 100)
     assert check_child(close_under_waits, str(image("basic")), row.backend, count) == ""
 
@@ -239,7 +240,7 @@ def leave_work_behind(image: str, backend: str) -> None:
     globals()["kept"] = gate, stream, device
     signal.signal(signal.SIGINT, signal.default_int_handler)
     leaving = threading.Event()
-    atexit.register(leaving.set)  # called first, for it is registered last
+    atexit.register(leaving.set)  # called first, because it is registered last
 
     def send() -> None:
         leaving.wait()
@@ -251,7 +252,7 @@ def leave_work_behind(image: str, backend: str) -> None:
 
 @pytest.mark.drawn(2, among_backends=True)
 def test_ctrl_c_ends_the_wait_at_exit(row: DeviceRow, image: Callable[[str], Path]) -> None:
-    """Work that never ends does not keep the process, and the process says that it left it."""
+    """The process ends despite endless work, and prints that it abandoned this work."""
     left = run_child(leave_work_behind, str(image("basic")), row.backend, timeout=60)
     assert (left.returncode, left.stdout) == (0, "leaves\n")
     words = "interrupted; what is still pending is not waited for"

@@ -1,7 +1,7 @@
 """Tests of a real NVIDIA device, in addition to the conformance suite.
 
-Whether the shipped images suit it, whether the driver agrees with our readers about parameters, and
-whether the simulator's profile of such a device tells the truth.
+The shipped images suit the device, the driver agrees with uhal's readers about parameters, and the
+simulator's profile matches the device.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_the_driver_places_every_parameter_where_the_readers_say(cuda: Device) -
     for path in sorted(IMAGES.glob("*.fatbin")):
         with Module.from_file(path, device=cuda) as module:
             for name in module.kernels:
-                # Looking it up compares the two; a difference is an error.
+                # `get_function` compares the parameters of both; a difference raises an error.
                 function = module.get_function(name)
                 assert function.signature is not None
                 assert all(one.offset is not None for one in function.signature), name

@@ -1,4 +1,4 @@
-"""libuhal_host as a test drives it: through its header and ctypes, without the lane."""
+"""The host runtime libuhal_host as tests call it: by its header and ctypes, without the lane."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ class Driver:
         *values: Any,
         shared: int = 0,
     ) -> None:
-        """Values are ctypes objects; they may change as soon as this returns."""
+        """Launch a function; `values` are ctypes objects that may change after the call."""
         pointers = (ctypes.c_void_p * max(1, len(values)))(
             *(ctypes.addressof(value) for value in values)
         )
         self.api.uhalHostLaunchKernel(function, *grid, *block, shared, stream, pointers, None)
 
     def _require_room(self, address: int, nbytes: int) -> None:
-        """Tests stay inside of their memory: the runtime trusts its callers."""
+        """Check that a copy stays inside its memory: the runtime trusts its callers."""
         room = self._sizes.get(address, nbytes)
         assert nbytes <= room, f"the test copies {nbytes} bytes of memory of {room}"
 
@@ -143,7 +143,7 @@ class Driver:
 
     @contextmanager
     def held(self, stream: ctypes.c_void_p) -> Iterator[None]:
-        """Nothing queued to the stream inside runs before the end."""
+        """Hold a stream: work queued within the block runs after the block."""
         gate = threading.Event()
         began = threading.Event()
 

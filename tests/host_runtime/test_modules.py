@@ -16,7 +16,7 @@ pytestmark = needed(has_compiler(), "kernels are compiled here")
 
 
 def test_modules_do_not_know_each_other(driver: Driver, image: bytes) -> None:
-    """The same bytes twice are two modules, each with its own variables."""
+    """Two loads of the same bytes are two modules, each with its own variables."""
     address, size = ctypes.c_uint64(), ctypes.c_size_t()
     counts = []
     with driver.module(image) as first, driver.module(image) as second, driver.stream() as stream:

@@ -1,6 +1,6 @@
-"""Prints when a command of an OpenCL queue was done, in nanoseconds; 0 if unknown.
+"""Prints the end of a command of an OpenCL queue in nanoseconds; 0 if unknown.
 
-    python marker_times.py fill|marker|barrier
+python marker_times.py fill|marker|barrier
 
 It calls OpenCL directly by ctypes, so uhal cannot cause the gaps it finds.
 """
@@ -16,7 +16,7 @@ ALL_DEVICES, QUEUE_PROPERTIES, PROFILING, READ_WRITE, COMMAND_END = 0xFFFFFFFF, 
 
 
 def main(command: str) -> int:
-    """Enqueue it behind a fill, wait, and return the time of its end."""
+    """Enqueue the command after a fill, wait, and return the time of its end."""
     cl = ctypes.CDLL(os.environ["UHAL_OPENCL_LIBRARY"])
     for name in ("clCreateContext", "clCreateCommandQueueWithProperties", "clCreateBuffer"):
         getattr(cl, name).restype = c_void_p

@@ -1,4 +1,4 @@
-"""OpenCL's four kinds of memory, each on a device without a better one; and free memory."""
+"""OpenCL's four kinds of memory, each on a device that lacks the better kinds; and free memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def use_memory(image: str, kind: str) -> None:
             x.copy_to_async(pinned, stream)
             stream.synchronize()
             assert (pinned.array == 3).all() and (x.to_numpy() == 3).all()
-        # memory that is reached through memory
+        # a list whose pointers lie in device memory
         lists = Module.from_bytes(opencl_compile.kernels(HEADER + LIST))
         nodes = DeviceBuffer.zeros(2 * 1000, "u64")
         lists.get_function("link")[4, 64](nodes, 1000)
@@ -65,7 +65,7 @@ def use_memory(image: str, kind: str) -> None:
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse", "buffer-address"])
 def test_every_kind_of_memory(folder: Path, layer: Layer, kind: str) -> None:
-    """Chosen without being asked for, where a device has none that is better."""
+    """uhal chooses this kind by itself on a device that lacks the better kinds."""
     image = compile_for_opencl(KERNELS / "basic.cu", folder)
     environment = layer(memory=kind)
     assert check_child(use_memory, str(image), kind, environment=environment) == f"{kind}\n"

@@ -49,16 +49,16 @@ class Engine:
         return found
 
     def close(self) -> None:
-        """End it."""
+        """End the engine's process."""
         self._process.kill()
         self._process.wait()
 
 
 class Session(TraceProcessorRpc):  # type: ignore[misc]
-    """Their client, which can ask but not load, with loading."""
+    """Perfetto's client, which can only query, extended by loading."""
 
     def load(self, trace: bytes) -> None:
-        """Hand over a whole trace."""
+        """Send a whole trace to the engine."""
         kinds = self.protos.TraceProcessorRpc
         for kind, content in (
             (kinds.TPM_APPEND_TRACE_DATA, trace),
@@ -77,7 +77,7 @@ class Session(TraceProcessorRpc):  # type: ignore[misc]
                 raise ValueError(answer.append_result.error)
 
     def rows(self, query: str) -> list[list[Any]]:
-        """Ask; return the rows."""
+        """Run a query; return its rows."""
         found = self.execute_query(query)
         if found.error:
             raise ValueError(found.error)

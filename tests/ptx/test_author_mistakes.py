@@ -44,7 +44,7 @@ RUN: list[tuple[Mistake, str, str]] = []
 
 
 def built(words: str) -> Callable[[Mistake], Mistake]:
-    """A mistake that the builder finds, and a part of its message."""
+    """Register a mistake that the builder finds, with a part of its message."""
 
     def enter(body: Mistake) -> Mistake:
         BUILT.append((body, words))

@@ -33,7 +33,7 @@ def image(**how: object) -> bytes:
 
 
 def with_symbol(name: str, **changes: int) -> bytes:
-    """The image with fields of a symbol changed in `.symtab`."""
+    """Return the image with changed fields of a symbol in `.symtab`."""
     changed = bytearray(image())
     file = elf.Elf(bytes(changed))
     (table,) = (section for section in file.sections if section.name == ".symtab")
@@ -57,8 +57,8 @@ def with_byte(offset: int, value: int) -> bytes:
     return bytes(changed)
 
 
-# What the kernel `first`, its name without the ending, and the variable `table` are answered; or
-# how loading fails.
+# Answers for the kernel `first`, its name without the ending, and the variable `table`; or the
+# error of the load.
 CASES: Mapping[str, tuple[bytes, list[str]]] = {
     "as linked": (image(), [FOUND, MISSING, FOUND]),
     "stripped": (image(stripped=True), [MISSING, MISSING, MISSING]),
@@ -116,7 +116,7 @@ def test_the_simulated_loader_answers_the_same() -> None:
         "UHAL_SIM_KERNELS": str(ROOT / "tests"),
     }
     told = json.loads(check_child(print_answers, images, str(LIBRARY), environment=environment))
-    # It finds no variable without a host build of the module.
+    # The simulated loader finds no variable without a host build of the module.
     kernels = [answers[:2] for _, answers in CASES.values()]
     assert dict(zip(CASES, (one[:2] for one in told), strict=True)) == dict(
         zip(CASES, kernels, strict=True)

@@ -1,4 +1,4 @@
-"""uhal on the simulated CUDA driver where a process must be its own: faults, failures, versions."""
+"""uhal on the simulated CUDA driver, one process per test: faults, failures, versions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_illegal_address_names_its_candidates_and_the_device_is_lost() -> Non
             else:
                 raise AssertionError(f"{use} worked on a lost device")
         """,
-        # Otherwise the second launch may meet the fault of the first.
+        # With another schedule the second launch may already raise the first launch's fault.
         UHAL_SIM_SCHEDULE="lazy",
     )
 

@@ -51,7 +51,7 @@ def test_buffers_are_printed(tmp_path: Path, rng: np.random.Generator) -> None:
         ]
         for at in (1, 3)
     )
-    np.testing.assert_allclose(first, [*x[:8], *x[-8:]], rtol=5e-6)  # six digits are printed
+    np.testing.assert_allclose(first, [*x[:8], *x[-8:]], rtol=5e-6)  # the output has six digits
     assert second == first[::-1]
     assert lines[-1] == "seed 5"
 
@@ -166,7 +166,7 @@ def test_programs_of_other_backends_run() -> None:
 
 
 def test_planted_libraries_are_not_loaded(tmp_path: Path) -> None:
-    """Neither those of a folder that others can write to, nor what lies under the links' names."""
+    """Libraries in a folder that others can write to, or under the links' names, are not loaded."""
     cache = tmp_path / "cache"
     run = ("--backend", "rocm", "-c", "import ctypes; ctypes.CDLL('libhsa-runtime64.so.1')")
     done = sim_run(*run, XDG_CACHE_HOME=str(cache))
@@ -201,7 +201,7 @@ def test_an_unknown_setting_is_told_before_the_programs_own(program: tuple[str, 
 
 
 def test_lookups_still_know_their_caller(tmp_path: Path) -> None:
-    # A preloaded library comes before dlsym, and RTLD_NEXT means "after the caller".
+    # A preloaded library precedes dlsym, and RTLD_NEXT means "after the caller".
     compiler = shutil.which(os.environ.get("CC", "cc"))
     assert compiler is not None
     (tmp_path / "behind.c").write_text("int marker(void) { return 41; }")

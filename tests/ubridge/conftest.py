@@ -12,7 +12,7 @@ from uhal import Device, _lane
 KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
 """The devices of tests marked `entries`, by the names of the conformance suite."""
 DRAWN_CASES = 3
-"""Cases of each test marked `entries`, on a device that compiles: an entry takes 0.1 to 1 s."""
+"""Cases of each test marked `entries` on a device that compiles: a kernel takes 0.1 to 1 s."""
 DRAWN_PART = 1 / 3
 """Part of the cases of other tests on a device that compiles; the host runs all."""
 DRAWN_PART_OF_WEBGPU = 0.2
@@ -50,7 +50,7 @@ def _drawn_of(item: pytest.Item) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`device`: the host and simulated CUDA, or the devices in a test module's `DEVICES`."""
+    """Parametrize `device`: the host and simulated CUDA, or a test module's `DEVICES`."""
     if "device" in metafunc.fixturenames:
         kernels = metafunc.definition.get_closest_marker("entries") is not None
         usual = KERNELS_RUN_ON if kernels else ("host", "cuda-sim")

@@ -1,4 +1,4 @@
-"""Runs of the families a decoder's step adds: appends to caches and weights of blocks."""
+"""Runs of operations for decoding: appends to caches, and products with block-quantized weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def append(t: Trial) -> Iterator[Outcome]:
 
 @run("rope_at")
 def rope_at(t: Trial) -> Iterator[Outcome]:
-    # GCUs take one token.
+    # GCUs rotate one token at a time.
     tokens = 1 if t.row.backend == "tops" else t.length()
     heads, pairs, rest = t.length(), t.length(4), int(t.rng.integers(0, 4))
     positions = tokens + t.length()
@@ -62,7 +62,7 @@ def cached_attention(t: Trial) -> Iterator[Outcome]:
     tokens = 1 if t.row.backend == "tops" else int(t.rng.choice([1, t.length()]))
     kv_heads, width = t.length(2), 4 * t.length(3)
     heads = kv_heads * t.length(3)
-    # Beyond 256 keys the work is parted.
+    # More than 256 keys are processed in parts.
     capacity = int(t.rng.choice([tokens + t.length(), 700]))
     place = int(t.rng.integers(0, capacity - tokens + 1))
     window = int(t.rng.choice([0, 1, t.length(), 300]))
@@ -142,7 +142,7 @@ def product_at_ids(t: Trial) -> Iterator[Outcome]:
 @run("activations")
 def activations(t: Trial) -> Iterator[Outcome]:
     run_of = FORMATS[t.format()].activations
-    # Few: a product of thousands takes a simulator minutes.
+    # Use few vectors: a simulator takes minutes for a product of thousands.
     x = t.x((t.length(3), t.length(8), run_of))
     # Multiplication by the identity shows the rounded values.
     name = "q8_0" if run_of == 32 else "q8_K"

@@ -1,4 +1,4 @@
-"""Whether a device's result is as accurate as its operation promises."""
+"""Checks that a device's result is as accurate as its operation promises."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def within(outcome: Outcome, accuracy: Accuracy, row: OpRow, told: str) -> None:
     np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded), told)
     largest = LARGEST[dtype] * (1 - 2.0**-8)
     plain = np.isfinite(rounded) & (abs(wide) < largest)
-    # At the edge of the range rounding may go either way.
+    # Near the largest number, rounding may go up or down.
     np.testing.assert_array_equal(abs(found[~plain]) >= largest, abs(rounded[~plain]) >= largest)
     least = SUBNORMAL.get(dtype, 2.0**-9) / 2
     bound = np.broadcast_to(bound, wide.shape)[plain] + least

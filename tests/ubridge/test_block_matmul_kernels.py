@@ -1,4 +1,4 @@
-"""Products of blocks and vectors of 8 bits on CPUs, at each instruction level this one runs."""
+"""Products of weight blocks and 8-bit vectors, at each instruction level that this CPU runs."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ OLDER = [level.name for level in cpu_level.usable_levels(MODULE) if level.name !
 
 
 def library(level: str) -> bytes:
-    """The built library, or the same source compiled for another level."""
+    """Return the built library, or compile the same source for another level."""
     if level == BUILT:
         path: Path = KERNELS / "host" / level / f"{MODULE}.so"
         return path.read_bytes()
     told = next(one for one in cpu_level.usable_levels(MODULE) if one.name == level)
     march = () if told.march is None else (f"-march={told.march}",)
     source = f'#include "{KERNELS / MODULE}.cpp"\n'
-    # Passes of four rows, which the kernels take on few CPUs, and of one row for the rest. At -O1
-    # some vectors of 64 bytes are passed, and GCC notes once that this ABI changed.
+    # Use passes of four rows, as on machines with few CPUs, and of one row for the rest. At -O1
+    # some 64-byte vectors are arguments, and GCC notes that this ABI changed.
     options = (*told.options, "-DLOOKS_FAR=1", "-O1", "-Wno-psabi")
     return host_kernels.build(source, *march, *options, f"-I{KERNELS}")
 
 
 def activations(quantize: Function, x: Array, run_of: int) -> DeviceBuffer:
-    """Bytes of vectors, in memory with other contents; the kernel's output is checked."""
+    """Quantize vectors into memory with other contents; check and return the kernel's output."""
     vectors, columns = x.shape
     output = Output("u8", vectors * activation_bytes(columns))
     quantize[(min(vectors, 2),), 1](
@@ -88,13 +88,13 @@ def check_product(
     blocks = random_blocks(rng, name, rows * lines)
     output = Output(out_dtype, vectors * rows)
     product = functions(f"product_{name}_{out_dtype}")
-    # The weight ends where its buffer does, at no multiple of anything.
+    # The weight ends with its buffer, at an unaligned address.
     memory = DeviceBuffer.from_numpy(np.concatenate([np.zeros(4, np.uint8), blocks.ravel()]))
     product[(int(rng.integers(1, 4)),), 1](memory[4:], given, output.buffer, rows, columns, vectors)
     weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
     taken = rounded_to_8_bits(x, run_of)
     exact = taken @ weight.T
-    # A product of integers is exact; with a minimum a difference of two of them is scaled.
+    # Sums of integers are exact; with a minimum, the difference of two such sums is scaled.
     magnitude = np.abs(taken) @ np.abs(weight).T + 16 * np.abs(taken).sum(1, keepdims=True)
     got = output.to_numpy().reshape(vectors, rows).astype(np.float64)
     with np.errstate(over="ignore"):
@@ -169,7 +169,7 @@ def test_unusual_vectors(host: Device, rng: np.random.Generator, run_of: int) ->
     x[0] = 0
     x[1] *= 1e-30
     x[2] *= 1e35
-    x[3] = np.where(rng.random(x[3].shape) < 0.5, -3.5, 3.5)  # which is the first?
+    x[3] = np.where(rng.random(x[3].shape) < 0.5, -3.5, 3.5)  # equal magnitudes
     x[4] = np.float32(0.5) * np.arange(-run_of, run_of)
     x[5, 1:] = 0
     x[6] = np.abs(x[6])

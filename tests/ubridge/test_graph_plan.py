@@ -1,4 +1,4 @@
-"""Graphs replayed as a whole: the bits of a run, with other slots and leaves."""
+"""Graphs replayed as a whole: the same bits as a run, with other slots and leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stream(device: Device) -> Iterator[Stream]:
 
 
 class Step:
-    """Traced: strides, a product, a cache that grows, and a slot for its position."""
+    """A traced step with strides, a product, a growing cache, and a slot for its position."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -150,7 +150,7 @@ def test_wrong_slots_and_leaves_are_refused(
 def test_layouts_are_uploaded_before_the_capture(
     device: Device, stream: Stream, rng: np.random.Generator
 ) -> None:
-    # Built by hand, so nothing has run before.
+    # The graph is built by hand, so no operation has run before.
     graph = ComputeGraph()
     size = int(rng.integers(50, 5000))
     leaf = graph.add_leaf(ub.ones((3, size)))

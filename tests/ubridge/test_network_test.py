@@ -24,7 +24,7 @@ def program() -> ModuleType:
     specification = importlib.util.spec_from_file_location("network_test", PROGRAM)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    # Dataclasses look their module up while it is still being executed.
+    # Register the module now: dataclasses look it up during its execution.
     sys.modules[module.__name__] = module
     specification.loader.exec_module(module)
     return module

@@ -13,7 +13,7 @@ from uhal import Device, DeviceBuffer
 
 pytestmark = pytest.mark.entries
 OF_CANDLE = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K")
-"""Formats whose products with Q8_1 Candle's module has."""
+"""Formats with kernels for products with Q8_1 in Candle's module."""
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
@@ -37,7 +37,7 @@ def test_elements(device: Device, rng: np.random.Generator, name: str, dtype: st
         got = output.to_numpy()
         with np.errstate(over="ignore"):
             wanted = expected.astype(numpy_dtype(dtype))
-        # Every bit, the sign of zero too.
+        # All bits are equal, including the sign of zero.
         np.testing.assert_array_equal(
             got.view(f"u{got.itemsize}"), wanted.view(f"u{got.itemsize}"), f"{kind} scales"
         )
@@ -70,7 +70,7 @@ def test_products(device: Device, rng: np.random.Generator, name: str) -> None:
         wide = y[start : start + vectors * columns].astype(np.float64).reshape(vectors, columns)
         weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
         error = np.abs(output.to_numpy().reshape(vectors, rows) - wide @ weight.T)
-        # Every product is rounded, and every sum of at most `columns` of them.
+        # Each product is rounded, and each sum of at most `columns` products.
         magnitude = np.abs(wide) @ np.abs(weight).T + 16 * np.abs(wide).sum(1, keepdims=True)
         assert (error <= 2.0**-20 * magnitude).all(), float((error / magnitude).max())
 

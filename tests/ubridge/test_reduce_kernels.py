@@ -38,7 +38,8 @@ Wide = np.longdouble
 
 
 def close(got: Array, expected: Array, magnitude: Array, dtype: str, roundings: float) -> None:
-    """The same NaNs and infinities; else as many roundings of `magnitude` and one of storing."""
+    """Assert equal NaNs and infinities, and errors within roundings of `magnitude` and one
+    store."""
     wide = got.astype(Wide).reshape(expected.shape)
     np.testing.assert_array_equal(np.isnan(wide), np.isnan(expected))
     finite = np.isfinite(expected) & np.isfinite(wide)
@@ -55,7 +56,7 @@ def close(got: Array, expected: Array, magnitude: Array, dtype: str, roundings: 
 def reduced(
     device: Device, rng: np.random.Generator, entry: str, given: Strided, axes: list[int], out: str
 ) -> Array:
-    """Launch as Candle does: kept dims first, the reduced ones last."""
+    """Launch as Candle does: kept dims first, then the reduced dims."""
     kept = [axis for axis in range(len(given.shape)) if axis not in axes]
     order = [*kept, *axes]
     shape = [given.shape[axis] for axis in order]
@@ -149,7 +150,7 @@ def test_the_first_of_the_best(
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("reduction", ["sum", "min", "max", "argmin", "argmax"])
 def test_of_no_elements(device: Device, reduction: str, dtype: str) -> None:
-    """A result for each block: 0, or for an index, the mark for none."""
+    """Each block writes a result: 0, or for an index the mark for "none"."""
     is_place = reduction.startswith("arg")
     output = Output("u32" if is_place else dtype, 3)
     given = DeviceBuffer.from_numpy(np.ones(1, numpy_dtype(dtype)))
@@ -180,7 +181,8 @@ def test_of_no_elements(device: Device, reduction: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_many_short_rows(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Rows of 1 to 130, several to a block; the last block's rows end with the array."""
+    """Rows have 1 to 130 elements, several rows to a block; the last block's rows end with the
+    array."""
     lengths = {1, 16, *(int(length) for length in rng.integers(1, 131, rounds(4, 130)))}
     for count in lengths:
         rows = int(rng.integers(1, 200))
@@ -228,7 +230,7 @@ def test_sum_into(device: Device, rng: np.random.Generator, dtype: str) -> None:
     for layout in ("contiguous", "transposed"):
         given = strided(rng, dtype, layout, (3, 5, 7), special=False)
         output = Output.holding(dtype, np.zeros(5, numpy_dtype(dtype)))
-        # dims 0 and 2 of 3 x 5 x 7: first the last one, then the first remaining one.
+        # Reduce dims 0 and 2 of 3 x 5 x 7: the lengths list dim 2 first, then dim 0.
         info = words(given.shape, given.strides, (7, 3), (1, 5))
         run(
             device, "reduce", f"sum_{dtype}", given.numel, 3, 2, info, given.buffer(), output.buffer
@@ -267,7 +269,7 @@ def test_softmax(device: Device, rng: np.random.Generator, dtype: str) -> None:
         wide = values.astype(Wide)
         raised = np.exp(wide - wide.max(1, keepdims=True))
         expected = raised / raised.sum(1, keepdims=True)
-        # The exponent's own rounding grows with its size.
+        # The rounding error of the exponent grows with the exponent.
         span = float(wide.max() - wide.min())
         close(output.to_numpy(), expected, expected, dtype, 30 + span)
 
@@ -320,12 +322,12 @@ def test_norms(device: Device, rng: np.random.Generator, kind: str, dtype: str) 
         if kind == "layer" and with_beta:
             expected = expected + beta.astype(Wide)
             magnitude = magnitude + np.abs(beta.astype(Wide))
-        # Few threads add long rows one element at a time: their roundings are a random walk.
+        # A thread adds long rows one element at a time: its roundings form a random walk.
         close(output.to_numpy(), expected, magnitude, dtype, max(40, 2 * cols**0.5))
 
 
 def test_a_variance_that_cancels(device: Device, rng: np.random.Generator) -> None:
-    """E[x^2] - mean^2 of numbers far from zero is noise."""
+    """E[x^2] - mean^2 of numbers far from zero would lose all digits."""
     values = (1e4 + rng.standard_normal(4096)).astype(np.float32)
     output = Output("f32", values.size)
     given = DeviceBuffer.from_numpy(values)

@@ -45,7 +45,8 @@ def some_axes(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
 
 
 def test_sums(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
-    """Within a rounding to the dtype of the sum, and of the magnitudes added up in f32."""
+    """Errors are within a rounding of the sum to the dtype, and f32's error of the added
+    magnitudes."""
     for dtype, layout in cases(op_row, rng, "sum"):
         for _ in range(3):
             x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)
@@ -72,7 +73,7 @@ def test_sums(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("name", ["min", "max"])
 def test_extremes(name: str, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
-    """numpy's rule: NaN where there is one."""
+    """As in numpy, the result is NaN if an element is NaN."""
     for dtype, layout in cases(op_row, rng, name):
         shape = shape_of(rng, layout)
         x = operand(rng, device, layout, dtype, shape, special=op_row.special_values)
@@ -91,7 +92,7 @@ def test_extremes(name: str, op_row: OpRow, device: Device, rng: np.random.Gener
 @pytest.mark.parametrize("name", ["min", "max", "argmin", "argmax"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 0)])
 def test_nothing_has_no_extreme(name: str, shape: tuple[int, ...], device: Device) -> None:
-    """Same as numpy: an axis of length 0 is refused, whatever the other lengths."""
+    """As in numpy, an axis of length 0 raises an error, whatever the other lengths."""
     array = np.zeros(shape, "f4")
     x = ubridge.from_numpy(array, device=device)
     for axis in (None, *range(len(shape))):
@@ -116,7 +117,7 @@ def test_logsumexp_of_infinities(device: Device, op_row: OpRow) -> None:
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 0)])
 def test_nothing_has_no_average(shape: tuple[int, ...], device: Device) -> None:
-    """An axis of length 0 has none; where it is not averaged the result is empty, too."""
+    """The mean over an axis of length 0 raises; a mean over other axes is empty."""
     x = ubridge.zeros(shape, device=device)
     axes = [None, (), *range(len(shape)), *itertools.combinations(range(len(shape)), 2)]
     for axis in axes:
@@ -223,7 +224,8 @@ def test_short_rows_on_any_number_of_threads(threads: int, seed: int, device: De
 def assert_near(
     got: Array, expected: Array, dtype: str, told: str, ulps: float, terms: Array | float = 0
 ) -> None:
-    """Compare with the step of the dtype at the largest value, and at a value's or its terms'."""
+    """Compare relative to the largest value, and to each value or its terms, in steps of the
+    dtype."""
     scale = np.abs(expected).max(initial=0)
     bound = STEP[dtype] * ulps * (np.maximum(np.abs(expected), terms) + 0.1 * scale) + 1e-30
     if dtype == "f8e4m3":
@@ -259,14 +261,14 @@ def test_norms(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
         wide = [one.array.astype(np.float64) for one in (x, weight, bias)]
         told = f"{dtype} {layout} {x.array.shape}"
         ulps = 24 * op_row.ulps
-        # Both are computed in f32 at least.
+        # Both norms are computed in f32 or a wider type.
         got = ubridge.rms_norm(x.tensor, weight.tensor, epsilon).to_numpy()
         expected = OPS["rms_norm"].reference(*wide[:2], epsilon)  # type: ignore[misc]
         precision = "f32" if dtype == "f64" else dtype
         assert_near(got, expected, precision, f"rms_norm {told}", ulps)
         got = ubridge.layer_norm(x.tensor, weight.tensor, bias.tensor, epsilon).to_numpy()
         expected = OPS["layer_norm"].reference(*wide, epsilon)  # type: ignore[misc]
-        # Values that are all but alike cancel with their mean, and the rest with the bias.
+        # Nearly equal values cancel when the mean is subtracted, and the result with the bias.
         spread = np.sqrt(wide[0].var(-1, keepdims=True) + epsilon)
         terms = abs(wide[0] / spread * wide[1]) + abs(wide[2])
         assert_near(got, expected, precision, f"layer_norm {told}", ulps, terms)
@@ -392,7 +394,7 @@ def test_a_converted_operand_is_reduced_in_pieces(
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A reduction in several launches, along any axis, equals the whole."""
+    """A reduction in several launches, along any axis, equals a single reduction."""
     if device.backend == "tops":
         pytest.skip("the device has no such casts")
     monkeypatch.setattr(reductions, "PIECE_BYTES", int(rng.integers(64, 512)))
@@ -422,14 +424,14 @@ def test_a_converted_operand_is_never_whole_in_memory(
     host.reset_peak_memory_stats()
     getattr(ubridge, function)(x, **({"dtype": "i64"} if function == "sum" else {})).item()
     used = host.pool_statistics()["peak_bytes_in_use"] - before
-    # Two converted pieces at a time; the whole operand has four.
+    # Memory holds two converted pieces at a time; the whole operand has four.
     assert used < 2.5 * reductions.PIECE_BYTES < x.size * 8
 
 
 def test_a_converted_operand_is_scanned_in_pieces(
     op_row: OpRow, device: Device, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums go on from piece to piece, also where `out` is the operand."""
+    """Sums continue from piece to piece, even where `out` is the operand."""
     if device.backend == "tops":
         pytest.skip("the device has no such casts")
     monkeypatch.setattr(reductions, "PIECE_BYTES", int(rng.integers(64, 512)))
@@ -451,7 +453,7 @@ def test_a_converted_operand_is_scanned_in_pieces(
 def test_a_scanned_operand_is_never_whole_in_a_wider_type(
     host: Device, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the result and a few pieces there is nothing."""
+    """Only the result and a few pieces are in memory."""
     monkeypatch.setattr(reductions, "PIECE_BYTES", 1 << 16)
     size = 1 << 18
     for dtype, wide in (("u8", "i64"), ("f16", None)):

@@ -1,4 +1,4 @@
-"""Pieces beside SentencePiece."""
+"""Tokenizers of SentencePiece models, compared with SentencePiece."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def message(fields: Iterable[tuple[int, int | bytes]]) -> bytes:
 def test_blanks_are_removed_unless_the_model_says_no(
     told: bool | None, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """A field that a model leaves out has the value that the format gives it: true."""
+    """A field that a model leaves out has the format's default: true."""
     path = tmp_path / "tokenizer.model"
     sentencepiece_model(path, byte_fallback=True, remove_extra_whitespaces=bool(told))
     whole = list(sentencepiece._fields(path.read_bytes(), path))
@@ -141,7 +141,7 @@ def test_a_token_of_all_bits_set_is_none(none: int, tmp_path: Path) -> None:
     names = ("bos", "eos", "unknown", "eot", "eom")
     told = {f"tokenizer__ggml__{name}_token_id": none for name in names}
     ours = Tokenizer.load(write_pieces(tmp_path / "m.gguf", theirs, **told))
-    # a piece that is spelled </s> ends a text all the same
+    # a piece spelled </s> ends a text even without an id in the metadata
     assert (ours.begin, ours.end, ours.end_tokens) == (None, None, (2,))
     for wrong in (0xFFFFFFFE, -2, ours.vocabulary):
         told["tokenizer__ggml__eos_token_id"] = wrong

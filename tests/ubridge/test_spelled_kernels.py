@@ -33,11 +33,11 @@ SIZES = {
     "dst_s": 11,
 }
 ELEMENTS = 64
-"""Elements of every array: more than the sizes above need."""
+"""Size of every array, larger than the sizes above need."""
 
 
 def twins() -> dict[str, tuple[str, str]]:
-    """Entry in another spelling → its module and the entry in the plain one."""
+    """Return each entry in another spelling → its module and its plainly spelled entry."""
     found = {}
     for module in ubridge.modules():
         entries = signatures(module)

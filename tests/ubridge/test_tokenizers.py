@@ -42,7 +42,7 @@ def test_streams_never_cut_a_character(kind: str, tmp_path: Path, rng: np.random
         if kind != "pieces without bytes":
             assert "".join(pieces) == text
         assert "".join(pieces) + stream.finish() == tokenizer.decode(tokens)
-        # Tokens that are no text: nothing is lost, and nothing waits for ever.
+        # With tokens that form no text, nothing is lost and no bytes are held back forever.
         tokens = rng.integers(0, tokenizer.vocabulary, 60).tolist()
         stream, told = tokenizer.stream(), ""
         for token in tokens:
@@ -51,18 +51,18 @@ def test_streams_never_cut_a_character(kind: str, tmp_path: Path, rng: np.random
 
 
 CHARACTERS = {1: (0x21, 0x7F), 2: (0x80, 0x800), 3: (0x800, 0xD800), 4: (0x10000, 0x110000)}
-"""Characters by the number of their bytes in UTF-8."""
+"""Ranges of characters by their number of bytes in UTF-8."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_give_what_decode_gives_at_every_cut(
     kind: str, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """Also where a text ends within a character, and where another stream goes on there."""
+    """A cut may be within a character, where another stream then continues."""
     tokenizer = of_kind(kind, tmp_path)
     for length, bounds in CHARACTERS.items():
         signs = [chr(int(one)) for one in rng.integers(*bounds, rounds(4, 40))]
-        # Alone, behind each other, and between others.
+        # The characters stand alone, after each other, and between letters.
         text = f"a{signs[0]}b{''.join(signs[1:])}{signs[0]} c"
         tokens = tokenizer.encode(text, add_special=False, parse_special=False)
         whole = tokenizer.decode(tokens)
@@ -74,12 +74,13 @@ def test_streams_give_what_decode_gives_at_every_cut(
             assert told + stream.finish() == tokenizer.decode(tokens[:cut]), (length, cut)
             rest = tokenizer.stream(after=tokens[:cut])
             told += "".join(map(rest.push, tokens[cut:]))
-            # Each character is there as soon as its last byte is.
+            # Each character is returned as soon as its last byte is known.
             assert (told, rest.finish()) == (whole, ""), (length, cut)
 
 
 def test_files_of_one_model_give_the_same_text(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Bytes of no character, too: the library drops the characters beside them."""
+    """Bytes of no character give the same text, too, but the library drops characters beside
+    them."""
     ours = of_kind("json of bytes", tmp_path)
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     broken = theirs.encode("漢😀").ids
@@ -213,7 +214,7 @@ def test_wrong_tokens_and_texts_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not SOAK, reason="llama.cpp's sources are 77 MB: make soak")
 def test_vocabularies_of_llama_cpp(request: pytest.FixtureRequest) -> None:
-    """Its own files of tokens, with texts and their tokens."""
+    """Compare with llama.cpp's own vocabulary files, texts and tokens."""
     folder = third_party.unpack_vocabularies_of_llama_cpp(third_party.cache_of(request.config))
     found = 0
     for expected in sorted(folder.glob("*.out")):

@@ -38,7 +38,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def loaded(folder: Path, name: str = CONFIG, **fields: Any) -> Tokenizer:
-    """The tokenizer of a folder with a file of these fields."""
+    """Write a file with these fields into a folder; load the folder's tokenizer."""
     (folder / name).write_text(json.dumps(fields), "utf-8")
     return Tokenizer.load(folder)
 
@@ -87,7 +87,7 @@ def test_a_post_processor_yields_to_the_configuration(tmp_path: Path, begins: bo
     assert loaded(tmp_path, **names).encode("fox") == [1, *alone, 2]
     ours = loaded(tmp_path, **names, add_bos_token=begins)
     assert ours.encode("fox") == [*([1] if begins else []), *alone, 2]
-    # A text with the token's name gets the token in addition.
+    # If the text contains the token's name, the token occurs twice.
     assert ours.encode("<s>") == [*([1] if begins else []), 1, 2]
 
 
@@ -140,7 +140,7 @@ def test_tokens_that_only_a_file_beside_it_has(
     assert (tokens, tokenizer.vocabulary) == ([*fox, 700], 701)
     assert tokenizer.decode(tokens) == "fox"
     assert tokenizer.special["<|new|>"] == 700
-    # What somebody typed is no such token.
+    # The same characters typed by a user are not this token.
     typed = tokenizer.encode("fox<|new|>", add_special=False, parse_special=False)
     assert 700 not in typed and tokenizer.decode(typed) == "fox<|new|>"
     assert (700 in tokenizer.end_tokens) == ("eos_token" in fields)
@@ -174,7 +174,7 @@ def test_a_damaged_configuration_is_refused(
 
 @pytest.mark.parametrize("kind", ["byte pairs", "pieces of a gguf"])
 def test_control_looking_tokens_of_a_gguf_end_a_text(kind: str, tmp_path: Path) -> None:
-    """A file of every kind that a converter writes, or of none."""
+    """The file's kind is each that a converter writes, or is missing."""
     if kind == "byte pairs":
         of_kind(kind, tmp_path)
     else:
@@ -209,7 +209,7 @@ def test_control_looking_tokens_of_a_gguf_end_a_text(kind: str, tmp_path: Path) 
 
 
 def test_a_control_looking_token_of_a_folder_ends_a_text(folder: Path) -> None:
-    """Also where its file calls it a text."""
+    """The token ends a text even if its file marks it as normal text."""
     described = {"700": {"content": "<|im_end|>", "special": False}}
     tokenizer = loaded(folder, added_tokens_decoder=described, eos_token="</s>")
     assert tokenizer.end_tokens == (2, 700)
@@ -227,7 +227,7 @@ def test_an_html_tag_is_no_end(tmp_path: Path) -> None:
 
 
 def test_a_panic_of_the_library_is_an_error_of_the_file(tmp_path: Path) -> None:
-    """Its regular expressions give up after some seconds, by an error that is no `Exception`."""
+    """The library's regular expressions give up after seconds; their error is no `Exception`."""
     of_kind("json of bytes", tmp_path)
     path = tmp_path / "tokenizer.json"
     told = json.loads(path.read_text())
@@ -243,7 +243,7 @@ def test_a_panic_of_the_library_is_an_error_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidFileError, match=f"^{path}: the tokenizers library says: .*retry"):
         tokenizer.encode("a" * 40 + "b")
     assert tokenizer.encode("aaa")
-    # At load it prepares a text to see which tokens it adds.
+    # A load encodes a text to detect added tokens, so the error comes there.
     told["normalizer"] = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 40 + "b"}
     path.write_text(json.dumps(told))
     with pytest.raises(InvalidFileError, match=f"^{path}: the tokenizers library says: .*retry"):

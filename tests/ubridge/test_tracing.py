@@ -67,7 +67,7 @@ def test_a_run_computes_the_same_of_other_numbers(
         x.copy_from(ub.asarray(rng.standard_normal((5, 8)).astype("f4")))
         result.buffer.set_8(0xFF)
         assert execute_graph(graph).n_launches == graph.n_ops
-        # The same kernels on the same numbers: the same bits.
+        # The same kernels on the same numbers give the same bits.
         np.testing.assert_array_equal(result.to_numpy(), function(x).to_numpy())
 
 
@@ -108,7 +108,7 @@ def test_what_is_not_held_is_planned(device: Device, rng: np.random.Generator) -
         y = chain(middle)
     del middle
     assert graph.n_ops == 21
-    # `middle` was held when the block ended: it keeps its memory, as `y` does.
+    # `middle` existed when the block ended, so it keeps its memory, as `y` does.
     assert graph.memory.unplanned_bytes == 19 * 4096
     assert graph.memory.peak_bytes <= 3 * 4096
     assert y.shape == (1000,)
@@ -228,7 +228,7 @@ def test_leaves_of_a_file_are_checked(host: Device, tmp_path: Path) -> None:
 
 
 def relu_into(x: DeviceBuffer, out: DeviceBuffer) -> None:
-    """A launch of a kernel that is no operation's: any with a signature will do."""
+    """Launch a kernel outside of any operation; every kernel with a signature will do."""
     kernel = ub.load_module("unary", device=x.device).get_function("urelu_f32")
     kernel[1, 32](x.size, 1, None, x, out)
 
@@ -336,12 +336,12 @@ def test_work_that_no_run_can_repeat_is_refused_at_once(
     with trace(), pytest.raises(DeviceError, match="trace: "):
         work(x, plan)
     np.testing.assert_array_equal(x.to_numpy(), before)
-    # Nothing is watched any longer.
+    # The trace has ended.
     work(x, plan) if work is not refused_argument else relu_into(x.buffer, x.buffer)
 
 
 def test_an_imported_result_is_the_result(device: Device, rng: np.random.Generator) -> None:
-    """A trace knows memory by its address, whatever buffer it comes by."""
+    """A trace identifies memory by its address, not by its buffer object."""
     x = ub.asarray(rng.standard_normal(16).astype("f4"))
     with trace() as graph:
         result = ub.from_dlpack(x + 1) * 2
@@ -353,7 +353,7 @@ def test_an_imported_result_is_the_result(device: Device, rng: np.random.Generat
 def test_a_capture_keeps_no_other_thread_from_uploading(
     device: Device, rng: np.random.Generator
 ) -> None:
-    """Layouts and constants that another thread meets first are uploaded while a graph is."""
+    """During a capture, another thread can upload layouts and constants for the first time."""
     x = ub.asarray(rng.standard_normal((5, 8)).astype("f4"))
     with trace() as graph:
         result = chain(x)
@@ -386,7 +386,7 @@ def test_a_capture_keeps_no_other_thread_from_uploading(
 def test_a_trace_hears_its_own_task_of_asyncio_alone(
     device: Device, rng: np.random.Generator
 ) -> None:
-    """And tasks that are made within it."""
+    """A trace also records tasks that are created within it."""
     values = rng.standard_normal((5, 8)).astype("f4")
     x, y = ub.asarray(values), ub.asarray(values)
     ub.exp(x), ub.cos(y)

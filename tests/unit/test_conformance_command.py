@@ -43,7 +43,7 @@ def test_a_run_writes_its_report(tmp_path: Path) -> None:
         1,
         uhal.__version__,
     )
-    # a part proves nothing
+    # a run of a part does not prove conformance
     assert (told["complete"], told["conforms"], told["seed"]) == (False, False, 7)
     outcomes = {(one["file"], one["outcome"]) for one in told["tests"]}
     assert ("profile", "passed") in outcomes

@@ -40,7 +40,7 @@ def test_gaps_of_schedules_are_the_simulators(backend: str) -> None:
     ):
         assert skipped(simulated, f"{test}[{simulated.name}]")
         assert not skipped(real, f"{test}[{backend}:1]")
-    # Gaps that do not come from a simulator stay.
+    # A gap of the backend itself remains.
     assert skipped(real, f"test_numpy_reads_device_memory_in_place[{backend}:1]")
 
 
@@ -48,6 +48,6 @@ def test_a_gap_of_a_backend_names_no_row() -> None:
     test = "test_what_is_no_image_is_refused[{}-wrong class]"
     assert all(skipped(real_device(name), test.format(name)) for name in ("cuda", "cuda:1"))
     assert not skipped(real_device("rocm"), test.format("rocm"))
-    # Two of a test that only simulated fences stumble over.
+    # Only simulated fences fail in two cases of this test, so a real device runs it.
     held = "test_a_buffer_closed_by_one_thread_while_others_launch_on_it[rocm]"
     assert not skipped(real_device("rocm"), held)

@@ -1,4 +1,4 @@
-"""The classes users catch, their plain messages, and codes turned into them."""
+"""The error classes that users catch, their messages, and the classes of native codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image readers judge sizes before they work: neither time nor memory grows beyond the file.
+"""Image readers check sizes first: time and memory stay in proportion to the file.
 
 Each reader runs in a process with a limit on its processor time, which a quadratic reader would
 exceed by hours, and its allocations are counted.
@@ -82,7 +82,7 @@ def operands_that_never_close() -> None:
 
 
 def sums_of_all_parameters() -> None:
-    """Each register holds the sum of all before it."""
+    """Each register contains the sum of all registers before it."""
     count = 4000
     loads = [f"ld.param.u64 %rd{n}, [p{n}];" for n in range(count)]
     sums = [f"add.s64 %rs{n + 1}, %rs{n}, %rd{n};" for n in range(count)]
@@ -106,7 +106,7 @@ def comments_without_end() -> None:
 
 
 def run_of_lz4(size: int) -> bytes:
-    """One literal, then a match that repeats it: `size` bytes of `a`, and `b`."""
+    """Return a literal and a match that repeats it: `size` bytes of `a`, then `b`."""
     more, rest = divmod(size - 2 - 4 - 15, 255)
     return b"\x1fa\x01\x00" + b"\xff" * more + bytes([rest]) + b"\x10b"
 
@@ -122,7 +122,7 @@ def lz4_that_cannot_hold_so_much() -> None:
 
 
 def attributes_of_a_cubin() -> None:
-    """The last section becomes 16 MB of attributes of no bytes."""
+    """The last section becomes 16 MB of attributes without bytes."""
     image = bytearray((DATA / "sm_80.cubin").read_bytes())
     (offset,) = struct.unpack_from("<Q", image, 40)
     size, count = struct.unpack_from("<HH", image, 58)
@@ -158,7 +158,7 @@ def zlib_that_cannot_hold_so_much() -> None:
 
 
 def zlib_that_does_not_end() -> None:
-    """The declared number of bytes, and many more."""
+    """The stream continues far beyond the declared number of bytes."""
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(bytes(MIB)) for _ in range(64)) + packer.flush()
     refused(lambda: read_offload_bundle(bundle_of(MIB, packed, 0)))
@@ -211,7 +211,7 @@ ZSTD_RUN = struct.pack("<IB", 0xFD2FB528, 0) + bytes([0x88])
 
 
 def blocks_of_zstd(count: int) -> bytes:
-    """Blocks that each repeat one byte 2^17 times, as RFC 8878 has them."""
+    """Return blocks that each repeat one byte 2^17 times, as RFC 8878 defines them."""
     blocks = [(1 << 17) << 3 | 1 << 1 | int(last) for last in (*[False] * (count - 1), True)]
     return ZSTD_RUN + b"".join(block.to_bytes(3, "little") + b"a" for block in blocks)
 

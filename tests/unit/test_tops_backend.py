@@ -121,7 +121,7 @@ def test_every_code_becomes_an_exception(opened: TopsBackend) -> None:
 def test_codes_have_words(opened: TopsBackend) -> None:
     assert words_of("topsErrorInvalidDevicePointer") == "invalid device pointer"
     assert words_of("topsErrorECCNotCorrectable") == "ECC not correctable"
-    # The runtime says the name again, something of its own, or nothing.
+    # The runtime's text may repeat the name, say something else, or be empty.
     assert opened.error_text(2).text == "out of memory"
     assert opened.error_text(710).text == "a kernel asserted"
     assert opened.error_text(700).text == "illegal address"
@@ -177,7 +177,7 @@ def test_the_limits_of_an_s60(opened: TopsBackend) -> None:
     assert attributes["gcuArchName"] == "gcu300"
     assert attributes["PCI_BUS_ADDRESS"] == "0000:01:00.0"
     assert attributes["topsDeviceAttributeClockRate"] == 1416000
-    assert "topsDeviceAttributeMaxGridDimX" not in attributes  # the library does not answer it
+    assert "topsDeviceAttributeMaxGridDimX" not in attributes  # the library refuses this attribute
 
 
 def test_properties_of_a_newer_library_are_longer(fake: Fake, opened: TopsBackend) -> None:
@@ -189,7 +189,7 @@ def test_properties_of_a_newer_library_are_longer(fake: Fake, opened: TopsBacken
 def test_properties_of_another_layout_are_not_believed(fake: Fake, opened: TopsBackend) -> None:
     for said in ("", "something else", "\xff\xfe"):
         fake.be(arch=said)
-        # The compute capability 3.0 says the same.
+        # The architecture also follows from the compute capability 3.0.
         assert opened.device_attributes(0)["gcuArchName"] == "gcu300"
     fake.answer("topsDeviceGetAttribute", header().constants["topsErrorNotSupported"])
     assert "gcuArchName" not in opened.device_attributes(0)
@@ -215,7 +215,7 @@ def test_devices_are_told_apart(fake: Fake, opened: TopsBackend) -> None:
 def test_the_image_for_the_device_is_chosen() -> None:
     old, new = Gcu(KERNELS, "gcu200"), Gcu(KERNELS)
     selection = select(topsfb(old, new), "tops:0", "gcu300")
-    assert selection.payload == topsfb(new)  # as the compiler would have written it alone
+    assert selection.payload == topsfb(new)  # equals the compiler's output for this target alone
     assert str(selection.chosen).startswith("GCU image for gcu300: it is for exactly this device")
     assert [one.accepted for one in selection.chosen.candidates] == [False, True]
     assert select(topsfb(new), "tops:0", "gcu300").payload == topsfb(new)
@@ -248,7 +248,7 @@ def test_ubridges_names_join_what_the_image_says() -> None:
     found = select(topsfb(Gcu(KERNELS)), "tops:0", "gcu300").signatures
     assert found["fill_f32"].declaration == "f32* output, i32 total_size, f32 value"
     assert found["mine"].declaration == "ptr, i32"
-    # A kernel with the name of one in Ubridge, but other parameters, keeps its image's signature.
+    # Another kernel with the name of an Ubridge entry keeps the signature of its image.
     other = select(topsfb(Gcu({"uexp_f32": ["float*", "int"]})), "tops:0", "gcu300").signatures
     assert other["uexp_f32"].declaration == "f32*, i32"
 

@@ -15,11 +15,11 @@ from build_support.imports import PRODUCT, ROOT, product_files
 SWEPT = (*PRODUCT, "examples", "simulators")
 
 TOO_VAGUE = {"place", "places"}
-"""Not as a whole name, nor as a part of one between underscores."""
+"""Not allowed as a name, or as a part of a name between underscores."""
 ENGLISH = {"in_place", "is_in_place", "inplace"}
 """Names in their usual English meaning."""
 PERSONS = {"he", "him", "his", "she", "her", "hers"}
-"""Callers are no persons: sentences about them say `callers`."""
+"""Pronouns for persons: sentences about callers say `callers`."""
 
 PAGES = (
     ROOT / "README.md",
@@ -36,7 +36,7 @@ PAGES = (
 UNSWEPT = {"design", "gcu_entries", "kernels"}
 """Pages that nobody has rewritten yet."""
 TABLES_OF_DATA = {"measured", "operations", "performance", "performance_ops"}
-"""Pages rendered from data: a row's text is its record's."""
+"""Pages rendered from data; the texts of their rows come from records."""
 LONGEST_SENTENCE = 25
 LONGEST_CELL = 80
 CODE_BLOCK = re.compile(r"^```.*?^```$|^    .*?$|^<!--.*?-->$", re.DOTALL | re.MULTILINE)
@@ -52,7 +52,7 @@ def paragraphs(page: str) -> Iterator[str]:
 
 
 def long_sentences(page: str) -> Iterator[str]:
-    """Sentences of more words than a reader takes in at once."""
+    """Yield the sentences of a page that exceed the limit of words."""
     for text in paragraphs(page):
         for sentence in END.split(LINK_TARGET.sub("]", text)):
             if len(sentence.split()) > LONGEST_SENTENCE:
@@ -60,7 +60,7 @@ def long_sentences(page: str) -> Iterator[str]:
 
 
 def long_cells(page: str) -> Iterator[str]:
-    """Cells of tables that hold more than a value."""
+    """Yield the cells of a page's tables that exceed the limit of characters."""
     for line in CODE_BLOCK.sub("", page).splitlines():
         if line.startswith("|"):
             for cell in line.strip("|").split("|"):

@@ -56,7 +56,7 @@ called: list[int] = []
 
 
 def live() -> dict[str, int]:
-    """The driver's objects by kind."""
+    """Return the number of the driver's living objects by kind."""
     kinds = ("stream", "event", "module", "allocation", "pinned")
     return {kind: simulator.uhal_sim_live(kind.encode()) for kind in kinds}
 
@@ -95,7 +95,7 @@ def work() -> None:
             second.add_callback(called.append, 1)
             stream.query()
             event.query()
-            # The main thread looks before it waits in the driver; other threads wait there at once.
+            # The main thread polls before it waits in the driver; other threads wait there at once.
             on_a_thread(event.synchronize)
             on_a_thread(second.synchronize)
             assert event.elapsed_since(started) >= 0
@@ -151,7 +151,7 @@ def sticky(calls: Sequence[str], code: int) -> None:
         child = os.fork()
         if child == 0:
             print(call if lost_by(call, code) else f"not called: {call}", flush=True)
-            # As the interpreter ends: destructors meet the lost device.
+            # Destructors meet the lost device, as when the interpreter ends.
             gc.collect()
             sys.exit()
         _, status = os.waitpid(child, 0)
@@ -203,7 +203,7 @@ def is_lost(ordinal: int) -> bool:
 
 
 def memory(calls: Sequence[str]) -> None:
-    """A full device: each allocation of the work in turn fails, also when it is tried again."""
+    """Let the device be full for each allocation of the work in turn, and for its retry."""
     work()
     for call in calls:
         for nth in range(1, 20):
@@ -229,7 +229,7 @@ def memory(calls: Sequence[str]) -> None:
 
 
 def at_exit(_: Sequence[str]) -> None:
-    """Leave with work under way on two devices, of which one turns out to be lost."""
+    """Exit with pending work on two devices, one of which turns out to be lost."""
     for ordinal in (0, 1):
         with Device(ordinal, "cuda"):
             stream = Stream()

@@ -1,4 +1,4 @@
-"""cuda.core's and cuda.bindings' objects where uhal's are expected, and the other way round."""
+"""Objects of cuda.core and cuda.bindings in uhal's calls, and uhal's objects in their calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ relu = Module.from_file(image).get_function("activationf32")
 their_relu = ObjectCode.from_ptx(image).get_kernel("activationf32")
 stream = theirs.create_stream()
 
-# Their stream in our calls.
+# A stream of cuda.core in uhal's calls.
 values = fresh()
 x = DeviceBuffer.zeros(size, "f32")
 x.copy_from(values, stream=stream)
@@ -48,7 +48,7 @@ launch(relu, grid, 256, (raw, *shape), stream=stream)
 launch(relu, grid, 256, (raw, *shape))
 assert np.array_equal(taken.to_numpy(), np.maximum(values, 0))
 
-# Our stream and our memory in theirs.
+# uhal's stream and memory in cuda.core's calls.
 values = fresh()
 ours = Stream()
 borrowed = theirs.create_stream(ours)
@@ -59,7 +59,7 @@ counts = (np.uint32(1), np.uint32(size), np.int32(0))
 their_launch(borrowed, TheirConfig(grid=grid, block=256), their_relu, address, *counts)
 assert np.array_equal(x.to_numpy(stream=ours), np.maximum(values, 0))
 
-# Views of our memory by both protocols; the consumer's stream waits for what we enqueued.
+# Views of uhal's memory by both protocols; cuda.core's stream waits for uhal's earlier work.
 handle = int(stream.handle)
 for make in (StridedMemoryView.from_any_interface, StridedMemoryView.from_cuda_array_interface):
     values = fresh()
@@ -73,7 +73,7 @@ for make in (StridedMemoryView.from_any_interface, StridedMemoryView.from_cuda_a
     stream.sync()
     assert np.array_equal(found, np.maximum(values, 0))
 
-# The driver API's own handles, as cuda.bindings spells them.
+# Handles of the driver API in the types of cuda.bindings.
 values = fresh()
 result, plain = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
 assert result == driver.CUresult.CUDA_SUCCESS

@@ -1,8 +1,8 @@
 """Eight streams that make, use, read and free buffers at random: `pool_stress.py SEED TURNS`.
 
-Each buffer's contents are known beforehand, and memory is freed while work on it is pending. Prints
-`clean` and counts, or `stale` and the fault. A third argument is the file of the lane that stamps
-nothing, which is then used.
+Each buffer's expected contents are known, and memory is freed while work on it is pending. Prints
+`clean` and counts, or `stale` and the fault. A third argument names the file of a lane without
+stamps to use instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Contents = np.ndarray[tuple[int], np.dtype[np.uint32]]
 
 @dataclass
 class Held:
-    """A buffer, its contents in the order of `stream`, and that stream."""
+    """A buffer, the stream that orders its contents, and the expected contents."""
 
     buffer: DeviceBuffer
     expected: Contents
@@ -42,7 +42,8 @@ class Held:
 
 @dataclass
 class Read:
-    """Pinned memory that holds `expected` once `stream` gets there; its source may be gone."""
+    """Pinned memory whose contents are `expected` after `stream`'s work; its source may be
+    freed."""
 
     pinned: HostBuffer
     expected: Contents
@@ -91,7 +92,7 @@ class Stress:
         self.held.append(Held(buffer, np.full(size, value, "u4"), stream))
 
     def combine(self, stream: Stream) -> None:
-        """Make a new buffer from an old buffer; free the old at once or keep it."""
+        """Make a new buffer from an old buffer; free the old buffer at once or keep it."""
         old = self.take()
         new = DeviceBuffer.uninitialized(old.buffer.size, "u32")
         stream.wait_event(old.stream.record_event())
@@ -100,7 +101,7 @@ class Stress:
         if self.rng.integers(2):
             old.buffer.close()
         else:
-            # what reads it next comes after this launch too
+            # the buffer's next reader waits for this launch, too
             self.held.append(Held(old.buffer, old.expected, stream))
 
     def read(self, stream: Stream) -> None:
@@ -140,7 +141,7 @@ def main() -> None:
         stress.finish()
     except (AssertionError, DeviceError) as wrong:
         print(f"stale after {stress.checks} checks: {wrong}", flush=True)
-        # A lost device has nothing to tear down, and remaining objects would print warnings.
+        # A lost device needs no cleanup, and its remaining objects would print warnings.
         os._exit(0)
     checks = stress.checks
     del stress

@@ -98,7 +98,7 @@ EDGES = {
 
 @dataclass(frozen=True)
 class Case:
-    """An instruction with the types of its operands; `constants` follow the last operand."""
+    """An instruction with its operands' types; the text ends with `constants`."""
 
     spelling: str
     result: str
@@ -149,7 +149,7 @@ def patterns(rng: np.random.Generator, name: str, count: int) -> list[int]:
 
 
 def operands(rng: np.random.Generator, types: Sequence[str], count: int) -> list[list[int]]:
-    """`count` values for each operand, edges met with edges and with random values."""
+    """Return `count` values per operand: edge values with each other, and random values."""
     pools = [patterns(rng, name, 40) for name in types]
     drawn = [[pool[int(rng.integers(len(pool)))] for _ in range(count)] for pool in pools]
     edges = [patterns(rng, name, 0) for name in types]
@@ -160,7 +160,7 @@ def operands(rng: np.random.Generator, types: Sequence[str], count: int) -> list
 
 
 def kernel_text(cases: Sequence[Case], count: int) -> str:
-    """A kernel that gives thread i the i-th operands of every case."""
+    """Return a kernel that gives thread i the i-th operands of every case."""
     lines = [
         ".version 8.8",
         ".target sm_90",

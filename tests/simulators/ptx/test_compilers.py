@@ -84,7 +84,7 @@ def test_normalization(cuda: Module, rng: np.random.Generator, seed: int, kind: 
     cuda.kernel("normalize").launch([2], [256], [x, y, 300, kind], seed=seed)
     value = normalized(x.astype("f8"))
     ways = [value, np.maximum(value, 0), value * value, -value, np.trunc(value), 0 * value]
-    # Where a value is close to an integer, its last bit decides the result of truncation.
+    # Skip values close to an integer: their last bit decides the truncated result.
     sure = np.abs(value - np.round(value)) > 1e-4 if kind == 4 else np.ones_like(value, bool)
     np.testing.assert_allclose(y[sure], ways[kind][sure], rtol=1e-3, atol=1e-4)
 

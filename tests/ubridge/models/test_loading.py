@@ -108,7 +108,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path: Path, llama: Llama) -> None
         written(tmp_path, {**config, "num_hidden_layers": 3}, weights),
         r"not a llama model.*model.layers.2.input_layernorm.weight.*; and 3 more",
     )
-    # Buffers that older versions wrote are no weights.
+    # Older versions also saved buffers, which are not weights.
     old = {**weights, "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(8, np.float32)}
     assert Model.load(written(tmp_path, config, old)).architecture == "llama"
 
@@ -269,7 +269,7 @@ def test_a_recurrent_model_reads_again_what_stays(tmp_path: Path) -> None:
 
 
 def test_a_text_that_outgrows_its_angles_is_read_again(tmp_path: Path) -> None:
-    """Longrope turns all positions anew beyond those it was trained with."""
+    """Longrope rotates all positions anew when a text exceeds the trained length."""
     config, weights, expected = known("phi3_long")
     model, tokens = Model.load(written(tmp_path, config, weights)), prompt(SEED)
     with model.cache(64) as cache:

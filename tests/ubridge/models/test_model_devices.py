@@ -24,7 +24,7 @@ READ, STEPS = 4, 3
 
 
 def verified(cache: Cache, token: int, position: int) -> bool:
-    """Whether a captured step leaves the bits that its operations leave one by one."""
+    """Return whether a captured step gives the same bits as its operations one by one."""
     assert cache.step is not None
     return bool(cache.step.plan.verify(token=token, position=position))
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, rng: np.random.Generator, device: Device) -> Path:
     names = [*CASES, *EQUATIONS]
     case = str(rng.choice(names))
     if device.backend == "tops":
-        # Its GELU is another function, and it has no ids of experts that no host has seen.
+        # GCUs have another GELU, and cannot use ids of experts that are only on the device.
         plain = [name for name in names if not name.startswith(("falcon", "mixtral", "qwen3_moe"))]
         case = str(rng.choice(plain))
     return written_case(tmp_path, case)
@@ -68,7 +68,7 @@ def test_logits_are_the_hosts(device: Device, folder: Path, draw: int) -> None:
 def test_memory_of_gcus_grows_with_the_text(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They score the whole capacity of the cache: a plan per capacity, which doubles."""
+    """GCUs score the cache's whole capacity. The capacity doubles, and each capacity has a plan."""
     if device.backend != "tops":
         pytest.skip("of GCUs")
     monkeypatch.setattr("ubridge.models.model._FIRST_ROOM", 2)
@@ -86,7 +86,8 @@ def test_memory_of_gcus_grows_with_the_text(
             rooms.append(cache.room)
             assert cache.tensors["0.keys"].shape[2] == cache.room
         assert rooms == [2, 2, 4, 4, 6, 6]
-    # What is kept of a long text goes into a cache that has not grown yet, and the other way round.
+    # A saved long text can be restored into a cache that has not grown, and a short text into a
+    # grown cache.
     no_tokenizer: Any = None
     sessions = [Session(model, no_tokenizer, 6) for _ in range(2)]
     model.logits(tokens[:5], sessions[0].cache)
@@ -117,7 +118,7 @@ def test_halves_are_near_single_precision(
     model = Model.load(folder, dtype=dtype)
     got = model(tokens).to_numpy()
     assert got.dtype == np.float32
-    # The root mean square of roundings that pass through two layers.
+    # This is the root mean square of rounding errors after two layers.
     off = np.sqrt(np.mean((got - expected) ** 2)) / np.sqrt(np.mean(expected**2))
     is_routed = model.design.experts is not None
     assert 1e-5 < off < (1.0 if is_routed else {"f16": 0.01, "bf16": 0.08}[dtype]), (case, off)
