@@ -1,8 +1,8 @@
-"""Times operations of ours and of torch on one GPU: `python -m benchmarks.beside_torch`.
+"""Times operations of ubridge and of torch on one GPU: `python -m benchmarks.beside_torch`.
 
 Each operation runs many times between two events of its own library; a ratio is of medians of one
-run. Without torch, or without a GPU for it, ours are timed alone. `--smoke` runs everything once on
-small operands: it shows that the benchmark works, also on the simulated driver.
+run. Without torch, or without a GPU for it, only ubridge's are timed. `--smoke` runs everything
+once on small operands: it shows that the benchmark works, also on the simulated driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the operands are and how often each is timed."""
+    """Sizes of operands, and numbers of repetitions."""
 
     elements: int
     rows: int
@@ -82,7 +82,7 @@ def ours(given: dict[str, np.ndarray[Any, Any]], dtype: str, stream: Stream) -> 
 
 
 def torchs(given: dict[str, np.ndarray[Any, Any]], dtype: str) -> dict[str, Call]:
-    """The same of torch."""
+    """torch's calls, by the operation's name."""
     import torch
     from torch.nn import functional as f
 
@@ -108,7 +108,7 @@ def torchs(given: dict[str, np.ndarray[Any, Any]], dtype: str) -> dict[str, Call
 
 
 def our_seconds(call: Call, stream: Stream, sizes: Sizes) -> float:
-    """Median device time of a call of ours."""
+    """Median device time of a call of ubridge."""
     call()
     stream.synchronize()
     times = []

@@ -1,6 +1,6 @@
 """Times launches, waits and copies on one device: `python benchmarks/device.py --backend cuda`.
 
-Prints medians. On a simulated driver the numbers say how fast the simulator is, nothing else.
+Prints medians. On a simulated driver the numbers only describe the simulator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def median_seconds(act: Callable[[], object], after: Callable[[], object], calls
 
 
 def copies(size: int, stream: Stream) -> dict[str, Callable[[], object]]:
-    """What copies `size` bytes in `stream`, by name."""
+    """Copies of `size` bytes in `stream`, by name."""
     here, there = (DeviceBuffer.zeros(size, "u8") for _ in range(2))
     array = np.zeros(size, "u1")
     pinned = HostBuffer(size, "u8")
@@ -49,7 +49,7 @@ def copies(size: int, stream: Stream) -> dict[str, Callable[[], object]]:
 
 
 def and_wait(act: Callable[[], object], stream: Stream) -> Callable[[], object]:
-    """The same, followed by a wait."""
+    """The same call, followed by a wait."""
 
     def both() -> None:
         act()

@@ -1,9 +1,10 @@
-"""ubridge's operations on the CPU beside numpy's and torch's: `python -m benchmarks.ops_host`.
+"""ubridge's operations on the CPU compared with numpy's and torch's: `python -m
+benchmarks.ops_host`.
 
-Every library runs in a process of its own, on the same processors with as many threads, in turn
-several times over. The figure is the processor time of the whole process, which excludes other
-processes; it is the least of all rounds, because disturbances only add. Results are compared.
-The exit status is 1 when a gate is missed or results differ.
+Every library runs in its own process, on the same processors with the same number of threads,
+several times in turn. The figure is the processor time of the whole process, without other
+processes; it is the least of all rounds, because disturbances only add. Results are compared. The
+exit status is 1 when a gate is missed or results differ.
 
     python -m benchmarks.ops_host --peers PYTHON          a Python that has torch and numpy
     python -m benchmarks.ops_host --peers PYTHON --json
@@ -39,7 +40,7 @@ SAME = 1e-3
 
 @dataclass
 class Result:
-    """All that one run of the benchmark saw."""
+    """All results of a run of the benchmark."""
 
     rows: dict[tuple[str, int, str], Timing] = field(default_factory=dict)
     """By operation, size and library."""
@@ -47,19 +48,19 @@ class Result:
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, row: Timing) -> None:
-        """Keep the least of an operation."""
+        """Keep the least time of an operation."""
         key = (row.operation, row.size, row.library)
         before = self.rows.get(key)
         if before is None or row.nanoseconds < before.nanoseconds:
             self.rows[key] = row
 
     def nanoseconds(self, operation: str, size: int, libraries: Iterable[str]) -> float | None:
-        """The least of the libraries that took part."""
+        """The least time of the libraries that ran."""
         found = [self.rows.get((operation, size, library)) for library in libraries]
         return min((row.nanoseconds for row in found if row is not None), default=None)
 
     def speed(self, operation: str, size: int, over: Iterable[str] = PEERS) -> float | None:
-        """How many times as fast as the fastest of others we are."""
+        """Speed of ubridge relative to the fastest other library."""
         ours, theirs = (self.nanoseconds(operation, size, one) for one in ((OURS,), over))
         return None if ours is None or theirs is None else theirs / ours
 
@@ -85,7 +86,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Gate:
-    """A speed over others' that a run must reach."""
+    """A relative speed that a run must reach."""
 
     what: str
     least: float
@@ -150,7 +151,7 @@ def main() -> int:
 
 
 def run(peers: str, threads: int) -> Result:
-    """Run every library in turn; one that cannot take part says why."""
+    """Run every library in turn; keep the reason of a library that cannot run."""
     result = Result()
     for _ in range(PASSES):
         for library in (OURS, *PEERS):

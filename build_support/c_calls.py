@@ -1,7 +1,7 @@
-"""Call graphs among the C files of a runtime, read from their sources.
+"""Call graphs between the C files of a runtime, read from the sources.
 
-A file calls another one if it names a function that the other one defines with external linkage.
-A function that is handed down as a pointer is named only by the file that hands it down.
+A file calls another file if it names one of that file's functions with external linkage. Only the
+file that passes a function as a pointer names it.
 """
 
 from __future__ import annotations

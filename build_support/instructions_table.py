@@ -59,7 +59,7 @@ HINTS = "{cop?}{L1?}{L2?}{hint?}{size?}"
 
 
 def shortened(pattern: str) -> str:
-    """Return a form with names for sets of modifiers."""
+    """Return a form's pattern, with names for sets of modifiers."""
     for name, alternatives in SETS.items():
         pattern = pattern.replace(f"{{{alternatives}}}", f"{{{name}}}")
         pattern = pattern.replace(f"{{{alternatives},}}", f"{{{name}?}}")
@@ -67,7 +67,7 @@ def shortened(pattern: str) -> str:
 
 
 def expanded(cell: str) -> str:
-    """Return the form that `shortened` took."""
+    """Return the pattern from the result of `shortened`."""
     cell = cell.replace("{hints}", HINTS)
     for name, alternatives in SETS.items():
         cell = cell.replace(f"{{{name}}}", f"{{{alternatives}}}")

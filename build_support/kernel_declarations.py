@@ -1,4 +1,4 @@
-"""Reads the parameters of kernels out of a preprocessed source, as its author wrote them.
+"""Reads kernels' parameters from a preprocessed source, as its author wrote them.
 
 Compilers keep sizes and offsets of parameters and drop names and types; both together are the
 signatures that lie beside an image.
@@ -23,8 +23,8 @@ def declared_signatures(
     """Return the source's declarations of each compiled kernel, in the image's order.
 
     `expanded` is the source after the preprocessor; `kernel` matches the head of a kernel there, up
-    to the parenthesis, with the name as its group. Raises `DeclarationError` when the two have
-    other kernels, and `ArgumentValueError` when they contradict each other about one.
+    to the parenthesis, with the name as its group. Raises `DeclarationError` if source and image
+    have different kernels, and `ArgumentValueError` if they contradict each other about a kernel.
     """
     declared = {
         match[1]: _parts(_balanced(expanded, match.end() - 1))
@@ -41,7 +41,7 @@ def sidecar_text(signatures: Mapping[str, Signature]) -> str:
 
 
 def _describe(parts: list[str], compiled: Signature) -> Signature:
-    """The source's words for the parameters; a structure becomes its compiled size."""
+    """The parameters in the source's spelling; a structure becomes its compiled size."""
     words = []
     for part, parameter in zip(parts, compiled, strict=True):
         try:
@@ -61,7 +61,7 @@ def _parts(parameters: str) -> list[str]:
 
 
 def _balanced(text: str, start: int) -> str:
-    """The text in parentheses that opens at `start`, with them."""
+    """The text in parentheses that opens at `start`, including the parentheses."""
     depth = 0
     for position in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[position], 0)

@@ -1,6 +1,6 @@
 """List every backend, its devices, or the reason why it is unusable.
 
-No backend has to be installed; a missing one's line says how to get it.
+No backend has to be installed; the line of a missing backend says how to install it.
 """
 
 import argparse

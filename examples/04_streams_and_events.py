@@ -1,7 +1,7 @@
 """Run work side by side on two streams, order it with an event, and time it.
 
-Work on one stream runs in order; work on two streams does not, unless one waits for an event of
-the other.
+Work on one stream runs in order. Work on two streams is unordered, unless a stream waits for the
+other's event.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def main() -> None:
     b = DeviceBuffer.from_numpy(right.ravel())
     product = DeviceBuffer.uninitialized(N * N, "f32")
     square = Layout.contiguous((N, N))
-    # Copies to and from pinned memory do not hold up the program.
+    # Copies to and from pinned memory do not block the program.
     pinned = HostBuffer(N * N, "f32")
 
     with Stream(StreamFlags.NON_BLOCKING) as compute, Stream(StreamFlags.NON_BLOCKING) as copy:
@@ -34,7 +34,7 @@ def main() -> None:
         launch_matmul(a, square, b, square, out=product, stream=compute)
         end.record(compute)
 
-        # Without this line the copy could read the product before it is there.
+        # Without this line the copy could read the product before it is computed.
         copy.wait_event(end)
         product.copy_to_async(pinned, copy)
         copy.add_callback(print, "callback: the copy is complete")

@@ -71,7 +71,7 @@ class Layer:
     ) -> None:
         self.model, self.device, self.dtype = model, device, dtype
         self._weights = weights
-        # Not the weights' generator, whose numbers they are.
+        # A second generator: the weights' own would draw the same numbers again.
         self._generator = np.random.default_rng((seed, 1))
 
     def uploaded(self, values: Array) -> Operand:
@@ -102,7 +102,7 @@ class Layer:
 
 
 def cache(layer: Layer) -> Iterator[Result]:
-    """Tables of the rotary embedding, the causal mask, and keys appended to those kept."""
+    """Tables of the rotary embedding, the causal mask, and keys appended to the cached keys."""
     model, device = layer.model, layer.device
     count = CACHED + POSITIONS
     steps = model.rope.steps(model.width).astype(np.float32)
@@ -143,7 +143,7 @@ def embedding(layer: Layer) -> Iterator[Result]:
 
 
 def softmax(layer: Layer) -> Iterator[Result]:
-    """Shares of rows, and of columns."""
+    """Softmax of rows, and of columns."""
     given = layer.drawn(BATCH, layer.model.heads, POSITIONS, CACHED + POSITIONS)
     absolute = SOFTMAX_TOLERANCE / shares(given.exact).max() if layer.dtype == "f32" else None
     yield Result("rows", ub.softmax(given.tensor), shares(given.exact), absolute)
@@ -235,7 +235,7 @@ def block(layer: Layer) -> Iterator[Result]:
 
 
 def attention(layer: Layer) -> Iterator[Result]:
-    """Queries over kept and new keys, whose heads are shared: all of them, those seen, masked."""
+    """Queries over cached and new keys with shared heads: all keys, visible keys, masked."""
     model = layer.model
     count = CACHED + POSITIONS
     query = layer.drawn(BATCH, model.heads, POSITIONS, model.width)
@@ -260,7 +260,7 @@ def narrow(layer: Layer) -> Iterator[Result]:
 
 
 def rotary_embedding(layer: Layer) -> Iterator[Result]:
-    """Pairs of elements turned by their position: half a width apart, neighbors, heads last."""
+    """Pairs of elements rotated by their position: half a width apart, neighbors, heads last."""
     model = layer.model
     x = layer.drawn(BATCH, model.heads, POSITIONS, model.width)
     cos, sin = (Operand(one.tensor[CACHED:], one.exact[CACHED:]) for one in layer.angles)
@@ -306,7 +306,7 @@ def error_of(result: Result) -> float:
 
 
 def passes(name: str, layer: Layer) -> bool:
-    """Test a part and say how it went."""
+    """Test a part and print the result."""
     worst, right = 0.0, True
     for result in COMPONENTS[name](layer):
         most = TOLERANCE[layer.dtype] if result.tolerance is None else result.tolerance

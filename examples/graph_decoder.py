@@ -1,8 +1,8 @@
 """Generate with a transformer of 28 layers: one step as a graph, run for 32 positions.
 
-The step is traced once. Then it is executed operation by operation and replayed as a whole, with
-the token and its position given anew each time; both must give the same bits, and what numpy
-computes in double precision. Weights are random.
+The step is traced once. Then it is executed operation by operation and replayed as a whole, with a
+new token and position each time. Both must give the same bits and agree with numpy in double
+precision. Weights are random.
 
 Exit status: 0 all is right, 1 it is not, 3 it could not be computed.
 """
@@ -42,7 +42,7 @@ class Sizes:
 
     @property
     def width(self) -> int:
-        """Elements of the residual stream."""
+        """Number of elements of the residual stream."""
         return self.heads * self.head_width
 
     @property
@@ -102,7 +102,7 @@ class Decoder:
     def step(self, token: ub.DeviceTensor, position: ub.DeviceTensor) -> ub.DeviceTensor:
         """Return the logits after one token, which is written at its position in the caches.
 
-        Both are one i64 on the device, so nothing about the launches depends on them.
+        Token and position are each an i64 on the device, so no launch depends on their values.
         """
         x = ub.embedding(token, self.weights["table"])
         cos, sin = ub.take(self.cos, position), ub.take(self.sin, position)
@@ -191,7 +191,7 @@ def norm(x: Array, weight: Array) -> Array:
 
 
 def attention(query: Array, keys: Array, values: Array) -> Array:
-    """(heads, width) of queries over (positions, kv heads, width); all heads behind each other."""
+    """Attend with queries (heads, width) to (positions, kv heads, width); concatenate all heads."""
     shared = len(query) // keys.shape[1]
     keys, values = np.repeat(keys, shared, 1), np.repeat(values, shared, 1)
     scores = np.einsum("hw,phw->hp", query, keys) / np.sqrt(query.shape[1])

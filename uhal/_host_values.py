@@ -1,7 +1,7 @@
-"""Values and memory of the host as numpy arrays: what copies to and from a device take.
+"""Values and memory of the host as numpy arrays, for copies to and from a device.
 
-The lane takes ordinary arrays itself and asks here about all others. No value is altered, and
-nothing is left out without an error.
+The lane handles ordinary arrays itself and calls this module for all other values. A value that
+would change, or be left out, is an error.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from uhal.errors import ArgumentRangeError, ArgumentTypeError, ArgumentValueErro
 def elements(values: Any, dtype: DType) -> np.ndarray[Any, Any]:
     """Return numbers as an array of `dtype`; a float type rounds them.
 
-    Raises `ArgumentTypeError` for a value that is no number, `ArgumentRangeError` for one that the
-    type does not hold: a fraction or NaN as an integer, 2 as a bool, 1e300 as f32.
+    Raises `ArgumentTypeError` for a value that is no number, `ArgumentRangeError` for a number that
+    the type cannot hold: a fraction or NaN as an integer, 2 as a bool, 1e300 as f32.
     """
     refuse_mask("from_slice", values)
     try:
@@ -29,7 +29,7 @@ def elements(values: Any, dtype: DType) -> np.ndarray[Any, Any]:
         problem = f"expected a sequence of numbers, got {describe(values)}: {error}"
         raise ArgumentTypeError(f"from_slice: {problem}") from None
     if source.dtype.kind == "f" and dtype.kind != "float":
-        # numpy would turn large integers into floats if small ones stand beside them.
+        # numpy would turn large integers into floats in a mix with small integers.
         source = np.asarray(values, object)
     if source.dtype.kind not in "biuf":
         listed = [_number(value, dtype) for value in source.ravel().tolist()]
@@ -68,7 +68,7 @@ def _rounded(source: Any, dtype: DType) -> np.ndarray[Any, Any]:
 
 def _whole(source: Any, dtype: DType) -> np.ndarray[Any, Any]:
     """Convert to an integer type or bool; every number stays the same."""
-    low, high = dtype.min or 0, dtype.max or 1  # bool tells neither
+    low, high = dtype.min or 0, dtype.max or 1  # np.iinfo does not describe bool
     if source.dtype.kind == "O":
         for value in source.flat:
             if not (low <= value <= high and value == int(value)):
@@ -89,7 +89,7 @@ def _refuse_value(value: Any, dtype: DType) -> NoReturn:
 
 
 def source_array(source: Any) -> np.ndarray[Any, Any]:
-    """Return the values as an array; `ArgumentTypeError` for masked ones."""
+    """Return the values as an array; `ArgumentTypeError` for masked arrays."""
     refuse_mask("source", source)
     return np.asarray(source)
 
@@ -123,7 +123,7 @@ def byte_array(role: str, memory: Any) -> np.ndarray[Any, Any]:
 
 
 def refuse_mask(role: str, values: Any) -> None:
-    """Refuse an array with masked elements, whose mask no device memory keeps."""
+    """Refuse an array with masked elements: device memory cannot store the mask."""
     mask = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     if mask is not None and mask.any():
         raise ArgumentTypeError(

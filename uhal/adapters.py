@@ -1,7 +1,7 @@
-"""Libraries of slot adapters: C functions for slots that a vendor's own function does not fit.
+"""Libraries of slot adapters: C functions for slots without a fitting vendor function.
 
-A backend that needs some compiles `adapters.c` into a library beside its `abi.h`
-(`cython_src/slot_adapters.h` says how one is written) and asks for them here.
+A backend with adapters compiles `adapters.c` into a library beside its `abi.h` (see
+`cython_src/slot_adapters.h`) and loads it here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _lock = threading.Lock()
 
 
 class SlotAdapters:
-    """One load of a backend's library of adapters, for one library of the vendor.
+    """A backend's library of adapters, loaded for a library of the vendor.
 
     It stays loaded as long as the process lasts. Any thread may use it.
     """
 
     def __init__(self, folder: Path, backend: str) -> None:
-        """Load the library in the backend's folder; `LibraryNotFoundError` where there is none."""
+        """Load the library in the backend's folder; `LibraryNotFoundError` if it is missing."""
         self._folder = folder
         self._give = own_load(folder, "libuhal_adapters", backend).uhal_slot_adapter
         self._give.argtypes = (ctypes.c_char_p, ctypes.c_void_p)
@@ -43,7 +43,7 @@ class SlotAdapters:
 
 
 def own_load(folder: Path, stem: str, backend: str) -> ctypes.CDLL:
-    """Load a library of uhal's own with variables of its own: the loader gives a copy anew.
+    """Load a separate copy of one of uhal's libraries, with its own variables.
 
     `LibraryNotFoundError`, with the backend's name, when it was not built.
     """
@@ -54,7 +54,7 @@ def own_load(folder: Path, stem: str, backend: str) -> ctypes.CDLL:
                 library = open_library(path)
                 _loaded.add(path)
                 return library
-            # Only a second library of a vendor needs them, which no usual process opens.
+            # Needed only for a second library of a vendor, which usual processes do not open.
             import shutil
             import tempfile
 

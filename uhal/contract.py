@@ -338,11 +338,10 @@ class Backend(ABC):
     # Graphs: launches recorded once and run as a whole. A stream belongs to one capture at a time,
     # and only one thread may use it meanwhile. The device is current in every verb.
     #
-    # Two slots of the hot table go with the verbs. `graph_launch` enqueues the whole graph; the
-    # launches of one executable graph never overlap. `graph_update_kernel` puts another launch,
-    # whole, instead of one of `ExecutableGraph.kernels`: launches of the graph already made
-    # keep the old one, and the parameters are copied. No other thread uses the executable graph
-    # meanwhile.
+    # Two slots of the hot table belong to these verbs. `graph_launch` enqueues the whole graph; the
+    # launches of an executable graph never overlap. `graph_update_kernel` replaces a launch in
+    # `ExecutableGraph.kernels` and copies the parameters; earlier launches of the graph keep the
+    # old launch. No other thread uses the executable graph meanwhile.
 
     def begin_capture(self, stream: int) -> bool:
         """Start to record launches on the stream instead of running them.

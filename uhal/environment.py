@@ -1,6 +1,6 @@
-"""Environment variables of uhal: names, ranges, defaults, and the one reader that checks them.
+"""Environment variables of uhal: names, ranges, defaults, and the reader that checks them.
 
-`docs/guide/environment.md` follows from this table (`python -m build_support.environment_table`).
+`python -m build_support.environment_table` writes `docs/guide/environment.md` from this table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST_QUOTE = 80
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable: its values and its effect. Without choices or a range any text is a value."""
+    """A variable: its values and its effect. Without choices or a range any text is valid."""
 
     name: str
     values: str
@@ -40,7 +40,7 @@ class Variable:
         if self.choices:
             good = text in self.choices
         elif self.most is not None:
-            # The length is bounded first: Python refuses to read some thousands of digits.
+            # The length is checked first: Python refuses numbers of several thousand digits.
             number = len(text) < 20 and _NUMBER[self.whole].fullmatch(text)
             good = bool(number) and self.least <= float(text) <= self.most
         else:
@@ -70,7 +70,7 @@ def read(name: str) -> str:
 
 
 def check(prefix: str) -> None:
-    """Read every variable whose name begins so, for libraries that read them in C."""
+    """Check every variable with this prefix, for libraries that read them in C."""
     for name in VARIABLES:
         if name.startswith(prefix):
             read(name)
@@ -81,7 +81,7 @@ def _flag(name: str, effect: str) -> Variable:
 
 
 def _choice(name: str, effect: str, *choices: str, otherwise: str = "") -> Variable:
-    """A variable whose first choice is the default, unless words say what happens otherwise."""
+    """A variable whose first choice is the default, unless `otherwise` describes the default."""
     words = f"{', '.join(choices[:-1])} or {choices[-1]}"
     default = "" if otherwise else choices[0]
     return Variable(name, words, effect, otherwise or default, default, choices)
@@ -218,7 +218,7 @@ VARIABLES = {
             64,
             "queues that a device's streams share; 0: one a stream",
             "4 queues",
-            "4",  # as HIP: a device has few hardware queues, and further queues take turns
+            "4",  # as in HIP: a device has few hardware queues and multiplexes further queues
         ),
         _number(
             "UHAL_ROCM_DEADLINE",

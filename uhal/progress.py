@@ -27,22 +27,22 @@ _shown = False
 
 
 def show(shown: bool = True) -> None:
-    """Say from now on how far loads, long copies and compilations are, or no longer. On stderr."""
+    """Switch reports of loads, long copies and compilations on stderr on or off."""
     global _shown
     _shown = shown
     _lane.set_copy_listener(_Copies() if shown else None)
 
 
 def is_shown() -> bool:
-    """Return whether it was asked for."""
+    """Return whether reports are on."""
     return _shown
 
 
 class Bar:
-    """Tells how far something of a known length is; a context manager. Any thread may add to it."""
+    """Progress of work of a known length; a context manager. Any thread may add to it."""
 
     def __init__(self, progress: Progress, total: int, words: str) -> None:
-        """`words` name the work, `total` is in bytes."""
+        """`words` names the work; `total` is in bytes."""
         self._lock = threading.Lock()
         self._done = 0
         self._total = total
@@ -83,7 +83,7 @@ def slow(words: str) -> Iterator[None]:
     begun = time.monotonic()
     said = threading.Timer(_SLOW, lambda: terminal.write(sys.stderr, f"{words} …\n"))
     said.daemon = True
-    with suppress(RuntimeError):  # no thread is left: the end is told all the same
+    with suppress(RuntimeError):  # no thread is left; the end is reported all the same
         said.start()
     try:
         yield
@@ -105,7 +105,7 @@ def in_units(nbytes: int) -> str:
 
 
 class _Copies:
-    """A bar for each thread that copies very much."""
+    """A bar for each thread that makes a long copy."""
 
     def __init__(self) -> None:
         self._now = threading.local()

@@ -1,7 +1,8 @@
-"""Finds, opens and remembers backends and their devices. Only this file knows their names.
+"""Finds, opens and remembers backends and devices. Only this file knows backends' names.
 
-Ours stand in a table; others register their class under the entry-point group `uhal.backends`. A
-backend is imported when it is first asked about. Everything here may be called from any thread.
+Our backends are in a table; others register their class under the entry-point group
+`uhal.backends`. A backend is imported at its first use. Everything here may be called from any
+thread.
 """
 
 from __future__ import annotations
@@ -69,16 +70,16 @@ def record(name: str) -> BackendRecord:
     library = os.environ.get(f"UHAL_{known.upper()}_LIBRARY")
     with opened.lock:
         cached = opened.records.get(known)
-        # The library is named by a variable that a test or a notebook may set later.
+        # A test or a notebook may set the variable for the library later.
         if cached is None or (cached[0] != library and known not in opened.backends):
             cached = opened.records[known] = (library, _probe(known))
         return cached[1]
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all backends, in the order in which a device is looked for.
+    """Return the names of all backends, in the order of the search for a device.
 
-    The installed distributions are read at the first call, and once.
+    The installed distributions are read once, at the first call.
     """
     return (*OURS, *_others())
 
@@ -88,10 +89,10 @@ NAMES_OF_DEVICES = 'give one or its name, as "cuda" or "cuda:1"'
 
 
 def named(device: str, backend: str | None = None) -> tuple[str, int]:
-    """Return the backend and ordinal of a device's name, as `"cuda"` or `"cuda:1"`.
+    """Return the backend and ordinal of a device's name, such as `"cuda"` or `"cuda:1"`.
 
-    A backend's name alone means its device 0. Raises `ArgumentValueError` for a name of another
-    form, or of another backend than the one that is given, too.
+    A backend's name alone means its device 0. Raises `ArgumentValueError` for an invalid name, or
+    one that contradicts the given backend.
     """
     name, colon, digits = device.partition(":")
     if name not in names() or (colon and not (digits.isascii() and digits.isdigit())):
@@ -105,7 +106,7 @@ def named(device: str, backend: str | None = None) -> tuple[str, int]:
 
 
 def look_again() -> None:
-    """Read the installed distributions anew, after a backend was installed."""
+    """Read the installed distributions again, after a backend was installed."""
     _others.cache_clear()
 
 
@@ -119,8 +120,8 @@ def choose(backend: str | None = None) -> str:
 
     The order: `backend`, the earlier choice, `UHAL_BACKEND`, then the backend of the device that
     ranks first. Accelerators rank before the host, the host before other backends' processors;
-    equals rank in the order of `names()`. A named backend never falls back. Raises `NoDeviceError`
-    with the records looked at.
+    equal ranks keep the order of `names()`. A named backend never falls back. Raises
+    `NoDeviceError` with the records examined.
     """
     opened = _current()
     with opened.lock:
@@ -132,12 +133,12 @@ def choose(backend: str | None = None) -> str:
 
 
 def chosen() -> str | None:
-    """Return what `choose` remembers, `None` before the first choice."""
+    """Return the backend that `choose` remembers, `None` before the first choice."""
     return _current().chosen
 
 
 def backend(name: str) -> Backend:
-    """Open the backend, once a process. `NoDeviceError` when it does not work here."""
+    """Open the backend, once a process. `NoDeviceError` if it does not work here."""
     known = _known_name(name, "backend")
     opened = _current()
     with opened.lock:
@@ -191,7 +192,7 @@ def call_before_close(function: Callable[[_lane.Context], None]) -> None:
 
 
 def close_context(context: _lane.Context) -> None:
-    """Close the context and forget it; `context` opens the device afresh."""
+    """Close the context and forget it; `context` opens the device again."""
     for function in _called_before_close:
         function(context)
     opened = _current()
@@ -203,7 +204,7 @@ def close_context(context: _lane.Context) -> None:
 
 
 def _current() -> _Opened:
-    """Return the state of this process; a forked child makes a new one."""
+    """Return the state of this process; a forked child makes a new state."""
     global _opened
     generation = _lane.fork_generation()
     if _opened.generation != generation:
@@ -233,7 +234,7 @@ def _first_choice(opened: _Opened) -> str:
     best: tuple[int, str] | None = None
     for name in names():
         if name in opened.left_in_parent:
-            # Says so; going on to a lesser backend would hide that the program forked too late.
+            # An error: a fallback to a lesser backend would hide that the program forked too late.
             backend(name)
         found = record(name)
         looked_at.append(found)
@@ -290,7 +291,7 @@ def _backend_class(name: str) -> type[Backend]:
     package = importlib.import_module(OURS[name])
     found: type[Backend] | None = getattr(package, "backend", None)
     if found is None:
-        # A folder of that name on the import path is enough to get here.
+        # A folder of that name on the import path can also lead here.
         raise ImportError(f"{next(iter(package.__path__))} is not uhal's {name} backend")
     return found
 
@@ -306,7 +307,7 @@ def _checked_class(name: str, found: object, value: str) -> type[Backend]:
 
 @cache
 def _others() -> Mapping[str, EntryPoint]:
-    """Backends of other distributions, by name; without the built-in backends."""
+    """Backends of other distributions by name, without the built-in backends."""
     # Importing it takes longer than importing uhal.
     from importlib.metadata import entry_points
 

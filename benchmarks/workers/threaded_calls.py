@@ -110,7 +110,7 @@ LIBRARIES = {"uhal": of_uhal, "ctypes": of_ctypes, "cuda.bindings": of_cuda_bind
 
 
 def together(runs: list[Run]) -> float:
-    """Nanoseconds on the clock for one call, while every thread makes its share of CALLS."""
+    """Wall nanoseconds of a call, while every thread makes its share of CALLS."""
     share = CALLS // len(runs)
     barrier = threading.Barrier(len(runs) + 1)
 
@@ -133,7 +133,7 @@ def main(name: str, library: str) -> None:
     made = [make() for _ in range(max(THREADS))]
     rows = []
     for what in made[0]:
-        # the counts of threads in turn, so that what disturbs the machine disturbs them alike
+        # counts of threads in turn, so that disturbances of the machine affect all of them
         found: dict[int, list[float]] = {count: [] for count in THREADS}
         for _ in range(ROUNDS):
             for count in THREADS:

@@ -1,7 +1,7 @@
-"""Mistakes in compiled sources: all are built once, and a process switches one of them on.
+"""Mistakes in compiled sources: all are built once, and a process enables one of them.
 
-Each replaces an expression that stands once in its file. A text that is not found is an error of
-the table. The variable `UHAL_MUTANT` holds the number of the active mistake.
+Each replaces an expression that occurs once in its file. A missing text is an error of the table.
+The variable `UHAL_MUTANT` holds the number of the active mistake.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ cdef extern from *:
 def with_switches(root: Path, mistakes: Iterable[Compiled]) -> Mapping[str, str]:
     """Return the sources, by path, with a switch at each mistake; the first has the number 1.
 
-    Raises `StaleTextError` for a text that does not stand once in its file.
+    Raises `StaleTextError` for a text that does not occur exactly once in its file.
     """
     found: dict[str, str] = {}
     by_path: dict[str, list[tuple[int, Compiled]]] = defaultdict(list)
@@ -89,6 +89,6 @@ def with_switches(root: Path, mistakes: Iterable[Compiled]) -> Mapping[str, str]
 
 
 def _behind_includes(source: str) -> str:
-    """Add the switch where no macro that a source defines for its headers comes too late."""
+    """Add the switch behind the macros that a source defines for its headers."""
     place = max((found.end() for found in _INCLUDE.finditer(source)), default=0)
     return source[:place] + _SWITCH + source[place:]

@@ -1,4 +1,4 @@
-/* Which slots are emulated, and over what. */
+/* Table of the emulated slots and the slots they build on. */
 #include "emulation.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ EXPORTED void uhal_emulation_base(void *const *addresses, int not_ready, int out
     uhal_base.out_of_memory = out_of_memory;
 }
 
-/* The emulation of a slot; null for one that has none. */
+/* The emulation of a slot; null if the slot has none. */
 EXPORTED void *uhal_emulated_slot(const char *name) {
 #define ANSWER(slot)                                                                               \
     if (strcmp(name, #slot) == 0)                                                                  \

@@ -1,4 +1,4 @@
-/* Pinned memory where nothing can be pinned: copies of it are slower, and right. */
+/* Ordinary memory in place of pinned memory: copies are slower but correct. */
 #include "emulation.h"
 
 #include <stdlib.h>

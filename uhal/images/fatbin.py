@@ -39,7 +39,7 @@ _FAMILY_SPECIFIC = 0x200000
 
 @dataclass(frozen=True)
 class FatbinEntry:
-    """One image of a fatbin."""
+    """An image of a fatbin."""
 
     kind: Kind
     target: str
@@ -61,8 +61,8 @@ class FatbinEntry:
     def image(self) -> bytes:
         """Return the image, decompressed.
 
-        Raises `InvalidImageError` when it is damaged, `NotSupportedError` when it is compressed
-        with zstd and this Python has no module for that.
+        Raises `InvalidImageError` if it is damaged, `NotSupportedError` if it is compressed with
+        zstd and this Python cannot decode zstd.
         """
         if self.compression == "lz4":
             return lz4.decompress(bytes(self.payload), self.size)
@@ -80,7 +80,7 @@ def is_fatbin(image: bytes) -> bool:
 def read_fatbin(image: bytes) -> tuple[FatbinEntry, ...]:
     """List the images of a fatbin, in its order. Nothing is decompressed.
 
-    Raises `InvalidImageError` when it is no fatbin or breaks off.
+    Raises `InvalidImageError` if it is no fatbin or truncated.
     """
     if not is_fatbin(image):
         _fail("it does not begin with its magic number")

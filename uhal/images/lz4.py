@@ -26,17 +26,16 @@ MOST_RECENT = 1 << 18
 def decompress(block: bytes, size: int) -> bytes:
     """Decode a block that holds exactly `size` bytes.
 
-    Takes time in proportion to `block` and `size`, and beside the `size` bytes little more memory
-    than `block` does. Raises `InvalidImageError` when the block is damaged or holds another number
-    of bytes.
+    Time is proportional to `block` and `size`; memory is `size` bytes and little more than `block`
+    takes. Raises `InvalidImageError` when the block is damaged or holds another number of bytes.
     """
     if size > MOST_EXPANSION * len(block):
         _fail(f"{len(block)} bytes cannot hold {size}")
-    # Its bytes become the result without a copy; matches are found in the recent ones.
+    # Its bytes become the result without a copy; matches are searched in the recent bytes.
     output, recent = BytesIO(), bytearray()
     left = size
     position = 0
-    # A module has tens of thousands of sequences: for a common one nothing is called.
+    # A module has tens of thousands of sequences, so common sequences are decoded without a call.
     while True:
         if position >= len(block):
             _fail("it breaks off")
@@ -79,7 +78,7 @@ def decompress(block: bytes, size: int) -> bytes:
 
 
 def _repeat(output: BytesIO, recent: bytearray, pattern: bytearray, length: int) -> None:
-    """Append `length` bytes: the pattern over and over."""
+    """Append `length` bytes of the repeated pattern."""
     pattern *= -(-min(RUN, length) // len(pattern))
     for done in range(0, length, len(pattern)):
         recent += pattern[: length - done]
@@ -94,7 +93,7 @@ def _hand_over(output: BytesIO, recent: bytearray) -> None:
 
 
 def _long(block: bytes, position: int) -> tuple[int, int]:
-    """Read a length whose field says that it goes on at `position`."""
+    """Read a length that continues at `position`."""
     length = LONG
     while True:
         if position >= len(block):

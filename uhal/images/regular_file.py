@@ -1,4 +1,4 @@
-"""Refusal of anything but a file, before it is opened: a FIFO would wait for its writer."""
+"""Check for a regular file before it is opened: a FIFO would wait for its writer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def require_file(
 ) -> None:
     """Refuse a folder, a FIFO, a socket or a device where a file is expected.
 
-    Raises `error`, and `OSError` where there is nothing.
+    Raises `error`, or `OSError` if the path does not exist.
     """
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):

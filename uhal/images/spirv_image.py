@@ -20,10 +20,9 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 def kernels_of(image: bytes, what: str) -> tuple[SpirvModule, str]:
-    """Return the module of an image, and what kind of file the image is.
+    """Return the module of an image, and the kind of the image's file.
 
-    Raises `InvalidImageError` when the bytes are no SPIR-V, damaged, or of a kind for other
-    programs than OpenCL's.
+    Raises `InvalidImageError` if the bytes are no SPIR-V, damaged, or not for OpenCL.
     """
     packed = image[: len(GZIP_MAGIC)] == GZIP_MAGIC
     module = SpirvModule(_unpacked(image, what) if packed else _checked(image, what), what)

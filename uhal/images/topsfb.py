@@ -1,8 +1,8 @@
-"""Reads `.topsfb` files, Enflame's compiled kernels: the architectures, kernels and parameters.
+"""Reads `.topsfb` files, Enflame's compiled kernels: architectures, kernels and parameters.
 
 A `.topsfb` is a clang offload bundle of one GCU ELF file or several. The ELF's note describes every
 kernel parameter: C type, size, offset, and whether it is a pointer, but not its name. The vendor
-documents none of it; the layout here was found in the files that Ubridge ships.
+does not document the format; the layout here was found in files that Ubridge ships.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TARGET = re.compile(r"gcu\d{3,4}[a-z]?\Z")
 _HOST_ID = b"host-x86_64-unknown-linux"
 _ENTRY = struct.Struct("<QQQ")
 
-# TopsCC's names beside those of C.
+# TopsCC's names of types, in addition to C's.
 _TYPES_OF_TOPSCC = {
     "tops::half": dtypes.f16,
     "tops::bfloat": dtypes.bf16,
@@ -44,7 +44,7 @@ _TYPES_OF_TOPSCC = {
     "u_int32_t": dtypes.u32,
     "u_int64_t": dtypes.u64,
 }
-# I16 is missing: a half by value has it too. Struct stands for a bool and for bf16.
+# I16 is missing, because a half by value is I16 too. Struct stands for bool and bf16.
 _TYPES_OF_METADATA = {
     "I8": dtypes.i8,
     "I32": dtypes.i32,
@@ -80,7 +80,7 @@ class GcuImage:
 
     @property
     def signatures(self) -> dict[str, Signature]:
-        """Kernel name to signature, of the kernels that have one, in the file's order."""
+        """Kernel name to signature, for kernels with a signature, in the file's order."""
         return {
             kernel.name: kernel.signature for kernel in self.kernels if kernel.signature is not None
         }
@@ -130,7 +130,7 @@ def read_topsfb(image: bytes) -> tuple[TopsfbEntry, ...]:
 
 
 def target_of_id(identifier: str) -> str | None:
-    """Return `gcu300` of `tops-dtu-enflame-tops--gcu300`; `None` when it ends in nothing such."""
+    """Return `gcu300` of `tops-dtu-enflame-tops--gcu300`; `None` without such an ending."""
     last = identifier.rpartition("--")[2]
     return last if _TARGET.match(last) else None
 
@@ -153,7 +153,7 @@ def write_topsfb(entry: TopsfbEntry) -> bytes:
 
 
 def read_gcu(image: bytes) -> GcuImage:
-    """Read a GCU ELF file. Raises `InvalidImageError` when it is none or is damaged."""
+    """Read a GCU ELF file. Raises `InvalidImageError` for other and damaged files."""
     if not is_gcu(image):
         _fail("it is no ELF file for GCUs")
     return _Reader(elf.Elf(image, "this GCU image")).read()
@@ -166,7 +166,7 @@ class _Reader:
         self._processors: set[str] = set()
 
     def read(self) -> GcuImage:
-        # Nothing here needs all headers; reading them shows a file that was cut off.
+        # Not all headers are needed here; reading all of them detects a truncated file.
         self._file.segments  # noqa: B018
         for note in self._file.notes:
             if note.name == _NOTE_NAME and note.type == _NOTE_TYPE:

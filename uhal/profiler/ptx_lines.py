@@ -1,4 +1,4 @@
-"""Lines of a PTX text and the lines of the source they were compiled from."""
+"""Lines of a PTX text and their lines in the source."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PtxLines:
         return sources
 
     def location(self, line: int) -> SourceLine:
-        """The source's line where the text names it (nvcc's -lineinfo), else the text's own."""
+        """The source's line if the text names it (nvcc's -lineinfo), else the PTX line."""
         source = self._sources[line - 1] if 0 < line <= len(self._sources) else None
         if source is None:
             return SourceLine(self.path, line, self.instruction(line))
@@ -59,7 +59,7 @@ class PtxLines:
         return SourceLine(file, at, lines[at - 1].strip() if at <= len(lines) else "")
 
     def instruction(self, line: int) -> str:
-        """The instruction in a line of the text; empty where there is no such line."""
+        """The instruction in a line of the text; empty for a line out of range."""
         return self._lines[line - 1].strip() if 0 < line <= len(self._lines) else ""
 
 

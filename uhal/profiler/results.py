@@ -1,6 +1,6 @@
-"""Results of a profile, as rows that are made on demand.
+"""Results of a profile, as rows made on demand.
 
-Their code is imported on demand, too, so that `import uhal` stays fast.
+The code that makes them is also imported on demand, so that `import uhal` stays fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """The results of a profile, once there are some. Times are nanoseconds."""
+    """Results of an ended profile. Times are nanoseconds."""
 
     def __init__(self) -> None:
         self._records: Records | None = None
@@ -33,7 +33,7 @@ class Results:
     def work(self) -> Sequence[summary.Work]:
         """A row for each kernel, piece of library work and kind of copy, by device.
 
-        Most time on the device first.
+        Rows with the most device time come first.
         """
         from uhal.profiler import summary
 
@@ -41,7 +41,7 @@ class Results:
 
     @property
     def kernels(self) -> Sequence[summary.Work]:
-        """The rows of kernels, and of libraries' work."""
+        """The rows of kernels and of libraries' work."""
         return [row for row in self.work if row.kind in ("launch", "work")]
 
     @property
@@ -72,7 +72,7 @@ class Results:
 
     @cached_property
     def memory(self) -> Sequence[timeline.Memory]:
-        """Memory in use on each device over time, and who had it at the peak."""
+        """Memory in use on each device over time, and its owners at the peak."""
         from uhal.profiler import timeline
 
         return timeline.memory(self.records)

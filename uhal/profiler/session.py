@@ -1,4 +1,4 @@
-"""A profile: begun, ended, and its results."""
+"""Begin and end of a profile, and its results."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ def profile(
 
     Records every launch, copy, fill, replay, wait and allocation of every thread on all devices,
     including devices opened later. Events around each give the times on the device. They are read
-    in batches, and at the end, which waits for the devices. `print(p)` shows a table.
+    in batches, and when the profile ends, which waits for the devices. `print(p)` shows a table.
 
     `graphs="nodes"` replays a plan operation by operation, in the order of its capture, so that
-    each kernel in it has times of its own. Streams that a capture joined do not overlap then, and
+    each kernel in it has its own times. Streams that joined the capture then do not overlap, and
     each operation costs its call and two events. `graphs="whole"` replays the whole plan, with one
-    time for all. A plan with work that `uhal` does not know is always replayed whole.
+    time for all operations. A plan with work unknown to `uhal` is always replayed whole.
 
-    At most `limit` records are kept, some 160 bytes each; others are counted. The end measures the
-    rate of a copy on each device, once a process, unless `measure_copy` is False.
+    At most `limit` records are kept, about 160 bytes each; others are only counted. When the
+    profile ends, it measures the rate of a copy on each device, once a process, unless
+    `measure_copy` is False.
 
     A broken device is left out of the profile and named among the results. Faults that appear
     during the wait at the end are raised; the results are still available.
 
-    One profile at a time: entering another raises `RuntimeError`. `CaptureError` during a capture.
+    Only one profile is open at a time: entering another raises `RuntimeError`. Entering during a
+    capture raises `CaptureError`.
     """
     if graphs not in ("nodes", "whole"):
         raise ArgumentValueError(f"graphs: expected 'nodes' or 'whole', got {graphs!r}")
@@ -55,9 +57,9 @@ def is_profiling() -> bool:
 class Profile(Results):
     """Result of `uhal.profile()`: a context manager, and afterwards the results.
 
-    Times are nanoseconds, on one clock for host and devices, from the profile's begin. The thread
-    that enters need not be the one that works. Results are there once it has ended; asking before
-    raises `RuntimeError`.
+    Times are nanoseconds, on one clock for host and devices, from the profile's begin. Any thread
+    may enter, also a thread that does no work itself. Results exist once the profile has ended;
+    earlier reads raise `RuntimeError`.
     """
 
     def __init__(self, graphs: Graphs, limit: int, measure_copy: bool) -> None:
@@ -81,10 +83,10 @@ class Profile(Results):
         except Exception:
             if value is None:
                 raise
-            # a device that was lost has told so already
+            # the loss of the device has already been reported
 
     def start(self) -> None:
-        """Begin: what `with` does at its beginning."""
+        """Begin the profile, as `with` does."""
         if self._session is None:
             raise RuntimeError("the profile has ended; make another with uhal.profile()")
         from uhal.profiler import counts
@@ -122,7 +124,7 @@ class Profile(Results):
                 self._records = replace(self._records, devices=devices)
 
     def table(self, rows: int = 30) -> str:
-        """Return all of it as text, of kernels the first `rows`."""
+        """Return the profile as text, with at most `rows` rows of kernels."""
         from uhal.profiler import table
 
         return table.text(self, rows)
@@ -147,7 +149,7 @@ class Profile(Results):
         return report.write_json(self, Path(path))
 
     def export_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write a page with tables and plots, without server and network."""
+        """Write a page with tables and plots that needs no server and no network."""
         from uhal.profiler import report
 
         return report.write_html(self, Path(path))

@@ -1,4 +1,4 @@
-"""Threads: their places, barriers, and operations of a warp's 32 lanes."""
+"""Threads: indices, barriers, and operations of a warp's 32 lanes."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def lane_index() -> Value:
 
 
 def barrier(number: int = 0, threads: int | None = None) -> None:
-    """Wait for all threads of the block, or at a barrier of a number for that many threads.
+    """Wait for all threads of the block, or for `threads` of them at a numbered barrier.
 
-    `threads` is a multiple of 32. Their earlier writes to memory are visible after it.
+    `threads` is a multiple of 32. Their earlier writes to memory are visible afterwards.
     """
     current("barrier").emit("bar.sync", *_barrier(number, threads, "barrier"))
 
@@ -91,7 +91,7 @@ def warp_barrier(mask: Operand = FULL) -> None:
 
 
 def fence(scope: str = "gpu") -> None:
-    """Order this thread's accesses before it ahead of those behind it: `cta`, `gpu` or `sys`."""
+    """Order this thread's earlier accesses before its later ones, for `cta`, `gpu` or `sys`."""
     one_of(scope, ("cta", "gpu", "sys"), "fence")
     current("fence").emit(f"fence.acq_rel.{scope}")
 
@@ -104,8 +104,8 @@ def shuffle(
 ) -> Value:
     """Return another lane's value: `up`, `down`, `bfly` (lane XOR) or `idx`.
 
-    Lanes of `width` neighbours form a group; a lane outside the group gives one's own value. All
-    lanes of the mask take part.
+    Groups have `width` neighbouring lanes. If the source is outside the group, a lane keeps its own
+    value. All lanes of the mask take part.
     """
     one_of(mode, ("up", "down", "bfly", "idx"), "shuffle")
     one_of(width, (1, 2, 4, 8, 16, 32), "shuffle, width")
@@ -124,7 +124,7 @@ def shuffle(
 
 
 def vote(mode: str, condition: Value, mask: Operand = FULL) -> Value:
-    """Return whether `all` or `any` lanes hold, or `uni`form ones; `ballot` gives a bit a lane."""
+    """Vote on a predicate: `all`, `any` or `uni`; `ballot` gives a bit for each lane."""
     one_of(mode, ("all", "any", "uni", "ballot"), "vote")
     of = u32 if mode == "ballot" else pred
     texts = operand(condition, pred, "vote"), operand(mask, u32, "vote")
@@ -139,14 +139,15 @@ def match_any(value: Value, mask: Operand = FULL) -> Value:
 
 
 def active_mask() -> Value:
-    """Return the mask of lanes that run together now."""
+    """Return the mask of lanes that run together at this point."""
     return emitted(current("active_mask"), u32, "activemask.b32")
 
 
 def warp_reduce(operation: str, value: Value, mask: Operand = FULL) -> Value:
     """Return the result of all lanes of the mask, in every lane: `add min max and or xor`.
 
-    For 32-bit integers it is one instruction from sm_80 on; `warp_sum` and its kind run everywhere.
+    This is one instruction for 32-bit integers, from sm_80 on; `warp_sum` and similar functions run
+    everywhere.
     """
     one_of(operation, ("add", "min", "max", "and", "or", "xor"), "warp_reduce")
     builder = expect(value, "warp_reduce", "u32 or i32", (u32, i32), "Use `shuffle`.")
@@ -161,7 +162,7 @@ def warp_reduce(operation: str, value: Value, mask: Operand = FULL) -> Value:
 def load_matrices(row: Pointer, count: int = 4, transposed: bool = False) -> tuple[Value, ...]:
     """Load `count` 8×8 matrices of 16-bit elements from shared memory, one register each.
 
-    Lane i gives the address of row i; of two matrices the lanes 0 … 15, of one 0 … 7.
+    Lane i gives the address of row i: lanes 0 … 15 for two matrices, 0 … 7 for one.
     """
     builder = current("load_matrices")
     require(row, "load_matrices", "shared")
@@ -182,8 +183,9 @@ def multiply_matrices(
 ) -> tuple[Value, ...]:
     """Return D = A × B + C of a warp's tensor core, as registers of this lane.
 
-    `shape` is as `m16n8k16`, `kinds` the types of D, A, B and C: `f32.f16.f16.f32`. Which elements
-    a lane holds, the manual says (9.7.14 mma). Variables given as `into` receive D.
+    `shape` is for example `m16n8k16`, `kinds` the types of D, A, B and C: `f32.f16.f16.f32`. The
+    manual lists the elements that each lane holds (9.7.14 mma). Variables given as `into` receive
+    D.
     """
     builder = current("multiply_matrices")
     spelling = f"mma.sync.aligned.{shape}.row.col.{kinds}"

@@ -1,4 +1,4 @@
-/* For kernels that check indices: defines the module's `uhal_fault` and how a kernel writes to it.
+/* For kernels that check indices: the module's `uhal_fault`, and functions that write to it.
  * Include it once in a module, after <uhal/kernel.h>.
  *
  *     if (index >= bound)
@@ -65,7 +65,7 @@ DEVICE_FUNCTION void uhal_fill_fault(uhal_fault_record *record, const char *entr
 }
 
 #if !KERNEL_ON_GPU
-/* Whether the fault was told to the running stream's own record. */
+/* Whether the fault was written to the running stream's own record. */
 static __attribute__((noinline)) bool uhal_report_in_stream(uhal_fault_record *first,
                                                             const char *entry, u64 position,
                                                             i64 value, u64 bound)
@@ -91,7 +91,7 @@ static __attribute__((noinline)) bool uhal_report_in_stream(uhal_fault_record *f
         if (fault->stream == running.stream)
             return true;
     }
-    /* With every record taken, the first tells of a stream that it does not name. */
+    /* If every record is taken, the first record reports a fault without its stream. */
     u32 taken = UHAL_FAULT_IN_STREAMS;
     const bool is_free = __atomic_compare_exchange_n(&first->state, &taken, u32(UHAL_FAULT_WRITING),
                                                      false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);

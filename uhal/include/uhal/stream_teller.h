@@ -1,17 +1,14 @@
-/* How a report of a host kernel learns its stream and launch. Plain C, for the kernel and the host's
- * runtime.
- *
- * A variable of this name and type is set when the library is loaded. The function describes the work
- * that the calling thread runs.
- */
+/* Source of the stream and launch in reports of host kernels. Plain C, for the kernel and the
+ * host's runtime. A variable of this name and type is set when the library is loaded. The function
+ * describes the work that the calling thread runs. */
 #ifndef UHAL_STREAM_TELLER_H
 #define UHAL_STREAM_TELLER_H
 
 #include <stdint.h>
 
 struct uhal_running {
-    uint64_t stream; /* its native handle, 0 where nobody knows it */
-    uint64_t launch; /* number of launches before in the stream; a graph is one */
+    uint64_t stream; /* its native handle, 0 if unknown */
+    uint64_t launch; /* number of earlier launches in the stream; a graph counts as one */
 };
 
 #define UHAL_LAUNCH_TELLER "uhal_launch_teller"

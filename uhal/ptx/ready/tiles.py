@@ -12,7 +12,7 @@ from uhal.ptx.ready.vectors import load
 
 
 def swizzled(row: Any, chunk: Any) -> Any:
-    """Return where 8 elements of 16 bits lie in a tile with rows of 32.
+    """Return the position of 8 elements of 16 bits in a tile with rows of 32.
 
     The four chunks of a row are permuted, so that 8 rows share no banks.
     """
@@ -20,10 +20,10 @@ def swizzled(row: Any, chunk: Any) -> Any:
 
 
 def fetch(tile: Pointer, source: Pointer, first: Any, limit: Any) -> None:
-    """Copy rows from row `first` on to a tile of f32, by a block of 128 threads.
+    """Copy rows, beginning with `first`, to a tile of f32 by a block of 128 threads.
 
-    Rows of the source follow each other and begin at multiples of 16 bytes; the row before `limit`
-    stands for those behind. Rows of the tile may be 4 elements longer, against conflicts of banks.
+    Rows of the source are contiguous and begin at multiples of 16 bytes; row `limit` - 1 replaces
+    rows beyond it. Rows of the tile may have 4 more elements to avoid bank conflicts.
     """
     count, (rows, pitch) = 16 // source.of.bytes, tile.extents
     width = pitch // 32 * 32
@@ -48,7 +48,7 @@ def row_products(mine: Pointer, theirs: Pointer, width: int, count: int) -> list
 
 
 def add_rows(sums: Sequence[Sequence[Variable]], weights: Pointer, rows: Pointer) -> None:
-    """Add the 32 rows of a tile, each times its weight, in as many sums as `weights` has rows."""
+    """Add the 32 rows of a tile, each times its weight, to a sum for each row of `weights`."""
     ptx.warp_barrier()
     width = 32 * len(sums[0])
     for row in loop(u32(0), 32, 4):

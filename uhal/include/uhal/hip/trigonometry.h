@@ -1,14 +1,14 @@
 #ifndef UHAL_HIP_TRIGONOMETRY_H
 #define UHAL_HIP_TRIGONOMETRY_H
 
-/* Sine and cosine for AMD devices, in plain arithmetic like functions.h and as exact. x of any size
+/* Sine and cosine for AMD devices, in plain arithmetic and as exact as functions.h. x of any size
  * is reduced to within pi/4 of a multiple of pi/2 in more than f64's precision.
  */
 
 struct uhal_reduced_angle {
     double high;
     double low;
-    unsigned quadrant; /* multiples of pi/2 taken off; the last two bits count */
+    unsigned quadrant; /* number of multiples of pi/2 subtracted; only the last two bits matter */
 };
 
 /* For |x| < 2^27: pi/2 in three parts; the first product is exact with a fused multiply-add. */
@@ -23,12 +23,12 @@ UHAL_MATH uhal_reduced_angle uhal_reduce_small_angle(double x) {
     return {high, low, static_cast<unsigned>(static_cast<int>(count))};
 }
 
-/* For any finite |x| >= 2^27, after Payne and Hanek: of the bits of 2/pi those are multiplied that
- * neither leave whole turns nor are too small to matter. */
+/* For any finite |x| >= 2^27, after Payne and Hanek: only those bits of 2/pi are multiplied whose
+ * product is neither a whole turn nor too small to matter. */
 UHAL_MATH uhal_reduced_angle uhal_reduce_large_angle(double x) {
     typedef unsigned long long word;
     typedef unsigned __int128 product;
-    /* 64 zeros and 1216 bits after the binary point of 2/pi. */
+    /* 64 zeros, then 1216 bits of 2/pi after the binary point. */
     const word bits[] = {
         0x0000000000000000ULL, 0xA2F9836E4E441529ULL, 0xFC2757D1F534DDC0ULL, 0xDB6295993C439041ULL,
         0xFE5163ABDEBBC561ULL, 0xB7246E3A424DD2E0ULL, 0x06492EEA09D1921CULL, 0xFE1DEB1CB129A73EULL,
@@ -57,7 +57,7 @@ UHAL_MATH uhal_reduced_angle uhal_reduce_large_angle(double x) {
     unsigned quadrant = static_cast<unsigned>(high >> 62);
     word fraction = high << 2 | static_cast<word>(middle) >> 62;
     word rest = static_cast<word>(middle) << 2 | static_cast<word>(low) >> 62;
-    /* To the nearest quadrant: a fraction of a half and more becomes negative. */
+    /* Round to the nearest quadrant: fractions from a half on become negative. */
     const bool beyond = fraction >> 63 != 0;
     if (beyond) {
         quadrant += 1;

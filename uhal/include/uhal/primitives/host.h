@@ -1,4 +1,4 @@
-/* What the portable headers are made of, on the host. Nothing here is for kernels to call. */
+/* Primitives of the portable headers, on the host. Kernels do not call them directly. */
 #ifndef UHAL_PRIMITIVES_HOST_H
 #define UHAL_PRIMITIVES_HOST_H
 
@@ -54,7 +54,7 @@ template <uhal_scope scope> DEVICE_FUNCTION void uhal_fence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* In full precision: the compiler has vector versions of these, and of nothing faster. */
+/* In full precision: the compiler has vector versions of these functions, but no faster ones. */
 DEVICE_FUNCTION f32 uhal_fast_exp(f32 x) { return expf(x); }
 DEVICE_FUNCTION f32 uhal_fast_exp2(f32 x) { return exp2f(x); }
 DEVICE_FUNCTION f32 uhal_fast_log(f32 x) { return logf(x); }
