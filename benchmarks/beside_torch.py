@@ -1,7 +1,7 @@
 """Times operations of ubridge and of torch on one GPU: `python -m benchmarks.beside_torch`.
 
-Each operation runs many times between two events of its own library; a ratio is of medians of one
-run. Without torch, or without a GPU for it, only ubridge's are timed. `--smoke` runs everything
+Each operation runs many times between two events of its own library; a ratio compares medians of
+one run. Without torch, or without a GPU for it, only ubridge's are timed. `--smoke` runs everything
 once on small operands: it shows that the benchmark works, also on the simulated driver.
 """
 

@@ -1,18 +1,18 @@
-"""A language model beside llama.cpp, turn by turn: `python -m benchmarks.llm --peers PYTHON`.
+"""A language model compared with llama.cpp, in turn: `python -m benchmarks.llm --peers PYTHON`.
 
-The model has TinyLlama's shape and random weights, in one GGUF file that both read. llama.cpp comes
-from llama-cpp-python with its own settings. It runs with weights interleaved at loading and
-without, and the faster way of each counts. bf16 is also compared with transformers on torch, and
-with this machine's memory bandwidth. A model of 22 million parameters shows the overhead of a step
-outside its kernels. It also shows that a step's cost follows the text's length, not the cache's
-capacity.
+The model has TinyLlama's shape and random weights, in a GGUF file that both programs read.
+llama.cpp comes from llama-cpp-python with its own settings. It runs with and without interleaving
+weights at loading, and the faster variant of each measurement counts. bf16 is also compared with
+transformers on torch, and with this machine's memory bandwidth. A model of 22 million parameters
+shows the overhead of a step outside its kernels. It also shows that a step's cost follows the
+text's length, not the cache's capacity.
 
-All processes are alive at once and take turns, so that a disturbance of the machine affects all of
-them; the median of the turns' ratios counts. The exit status is 1 when a gate is missed.
+All processes stay alive and run in turn, so that a disturbance of the machine affects all of them.
+The median of the turns' ratios counts. The exit status is 1 when a gate is missed.
 
     python -m benchmarks.llm --peers PYTHON … [--folder DIR] [--kinds Q4_K_M Q8_0 BF16]
 
-Each library is looked for in the environments of `--peers`, in their order. `llama-cpp-python` is
+Each library is searched in the environments of `--peers`, in order. `llama-cpp-python` is
 to be built for this CPU, as benchmarks/quantized.py says. `--folder` keeps the files, 4 GB of them.
 """
 
@@ -110,7 +110,7 @@ class Worker(Standing):
 
 
 def _python_with(library: str, pythons: Sequence[str]) -> str | None:
-    """The first Python that has a library."""
+    """Return the first Python that has a library."""
     find = f"import importlib.util as u, sys; sys.exit(u.find_spec({library!r}) is None)"
     return next((p for p in pythons if subprocess.run([p, "-c", find]).returncode == 0), None)
 
@@ -119,7 +119,7 @@ def _python_with(library: str, pythons: Sequence[str]) -> str | None:
 
 
 def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -> Iterator[Gate]:
-    """Yield the gates of TinyLlama's shape in one file with so many threads."""
+    """Yield the gates of TinyLlama's shape for a file and a number of threads."""
     reported = f"{kind} {threads} thread{'s' * (threads > 1)}"
     with ExitStack() as stack:
         llama_cpp = _python_with("llama_cpp", pythons)
@@ -134,7 +134,7 @@ def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -
         ours = stack.enter_context(Worker(sys.executable, "llm_ubridge", path, threads))
         every = {"ubridge": ours, **theirs}
         for worker in every.values():
-            # The pages of the file are read before anything counts.
+            # The pages of the file are read before the measurement.
             worker.take("first", SHORT)
         first = _turns(every, "first", SHORT)
         prefill = _turns(every, "prefill", PROMPT)
@@ -165,7 +165,7 @@ def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -
 def _turns(
     workers: Mapping[str, Worker], what: str, number: int, reads: bool = False
 ) -> dict[str, list[float]]:
-    """Let each worker do the same in turn, round after round; return all seconds."""
+    """Run the same work in each worker in turn, in several rounds; return all seconds."""
     taken: dict[str, list[float]] = {name: [] for name in workers}
     for _ in range(ROUNDS[what]):
         for name, worker in workers.items():
@@ -181,7 +181,7 @@ def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
 
 
 def _bound_of_bf16(reported: str, path: Path, found: Mapping[str, Sequence[float]]) -> Gate:
-    """The speed over the lesser of two bounds: a share of transformers', one of the bandwidth."""
+    """Speed over the lesser of two bounds: shares of transformers' speed and the bandwidth."""
     shape = SHAPES["1.1B"]
     # A token reads one row of the embedding.
     read = path.stat().st_size - 2 * shape.vocabulary * shape.embedding
@@ -208,7 +208,7 @@ def _outside(reported: str, name: str, worker: Worker) -> Gate:
 
 
 def alone(path: Path, name: str, kind: str, threads: int) -> Iterator[Gate]:
-    """Yield the gates of a small model, whose overhead outside arithmetic shows."""
+    """Yield the gates of a small model, which shows the overhead outside arithmetic."""
     reported = f"{kind} {threads} thread{'s' * (threads > 1)}"
     with Worker(sys.executable, "llm_ubridge", path, threads) as worker:
         worker.take("prefill", SHORT)
@@ -221,7 +221,7 @@ def alone(path: Path, name: str, kind: str, threads: int) -> Iterator[Gate]:
 
 
 def memory_of(path: Path, shape: Shape, kind: str, threads: int) -> Gate:
-    """Return the gate of the most memory that a process takes which reads and writes a text."""
+    """Return the gate of the peak memory of a process that reads and writes a text."""
     with Worker(sys.executable, "llm_ubridge", path, threads) as worker:
         worker.take("prefill", PROMPT)
         worker.take("decode", WRITTEN)

@@ -1,12 +1,12 @@
-"""Times the forms of a call, and checks that each did its work.
+"""Times the forms of a call, and checks the launches of each form.
 
-A worker times all its forms in turn, round after round, so that a disturbance of the machine
-affects all alike. It counts the processor time of the calling thread, which other processes do not
-add to. Every round asks the do-nothing driver for the launches that arrived: a form that launches
-too little, or with other arguments, ends the benchmark.
+A worker times all its forms in turn, in many rounds, so that a disturbance of the machine affects
+all of them. It counts the processor time of the calling thread, which other processes do not add
+to. Every round asks the do-nothing driver for the launches that arrived: a form with missing
+launches or wrong arguments ends the benchmark.
 
-A worker's last line of output is one JSON object: its rows, gaps and versions; or why the library
-takes no part.
+A worker's last line of output is one JSON object: its rows, gaps and versions, or the reason why
+the library cannot run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from itertools import repeat
 from types import ModuleType
 from typing import NoReturn, Protocol
 
-# What compiles, or learns how long a kernel takes, has done so by then.
+# Compilation, and measurements of kernels' durations, are finished by then.
 WARMING_CALLS = 500
 ROUNDS = 7
 ROUND_SECONDS = 0.005
@@ -44,10 +44,10 @@ class Driver(Protocol):
     """A driver that counts launches and reports the counts."""
 
     def expect(self, sizes: Sequence[int]) -> None:
-        """Say how the next launches lay out their parameters: 4 or 8 bytes each."""
+        """Tell the driver the parameter size of the next launches: 4 or 8 bytes each."""
 
     def take(self) -> dict[str, int]:
-        """What arrived since the last call, by the names of `Counts`."""
+        """Counts since the last call, by the names of `Counts`."""
 
 
 class NullDriver:
@@ -71,7 +71,7 @@ def as_dict(counts: Counts) -> dict[str, int]:
 
 @dataclass
 class Form:
-    """One way of making one call."""
+    """A form of a call."""
 
     name: str
     what: str
@@ -108,7 +108,7 @@ class Gap:
 
 
 def calls(function: Callable[[], object]) -> Callable[[int], None]:
-    """A loop over a call without arguments; for calls with some, write the loop out."""
+    """A loop over a call without arguments; other calls need a written-out loop."""
 
     def run(count: int) -> None:
         for _ in repeat(None, count):
@@ -144,7 +144,7 @@ def launch_form(
 
 
 def measure(library: str, forms: Sequence[Form], driver: Driver | None) -> list[Measurement]:
-    """Time every form; raises SystemExit when something else arrived than was sent."""
+    """Time every form; raise SystemExit if the wrong launches arrived."""
     counts = [_calibrate(form, driver) for form in forms]
     times: list[list[float]] = [[] for _ in forms]
     totals = [[0, 0] for _ in forms]
@@ -179,7 +179,7 @@ def _timed(form: Form, count: int, driver: Driver | None, found: list[float]) ->
 
 
 def _calibrate(form: Form, driver: Driver | None) -> int:
-    """How many calls fill a round."""
+    """Number of calls that fill a round."""
     _timed(form, WARMING_CALLS, driver, [])
     count = 16
     while True:
@@ -191,13 +191,13 @@ def _calibrate(form: Form, driver: Driver | None) -> int:
 
 
 def pin() -> None:
-    """Keep to one processor, where the system lets a process choose."""
+    """Run on one processor, if the system lets a process choose."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def load(module: str) -> ModuleType:
-    """Import a library, or end this worker saying why it takes no part."""
+    """Import a library, or end this worker with the reason."""
     try:
         return importlib.import_module(module)
     except ImportError as failure:
@@ -205,7 +205,7 @@ def load(module: str) -> ModuleType:
 
 
 def absent(reason: str) -> NoReturn:
-    """End this worker: its library takes no part, and that is no failure of the benchmark."""
+    """End this worker: its library cannot run, which is no failure of the benchmark."""
     print(json.dumps({"absent": reason}))
     sys.exit(0)
 

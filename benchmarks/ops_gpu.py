@@ -1,10 +1,10 @@
-"""Operations on an NVIDIA GPU beside the device's limits: `python -m benchmarks.ops_gpu`.
+"""Operations on an NVIDIA GPU, relative to the device's limits: `python -m benchmarks.ops_gpu`.
 
 Elementwise operations, softmax and norms: their bandwidth relative to a copy within the device.
-Products of matrices: the time of cuBLASLt, where it is installed, over the time of each of our
-kernels. Times are the device's own, between two events; a ratio is of medians of one run. `--smoke`
-runs everything once on tiny operands: it shows that the benchmark works, also on the simulated
-driver, and its figures mean nothing.
+Products of matrices: cuBLASLt's time, if it is installed, divided by the time of each of our
+kernels. Times are measured on the device, between two events. A ratio compares medians of one run.
+`--smoke` runs everything once on tiny operands: it shows that the benchmark works, also on the
+simulated driver, and its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GOAL = 0.92
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the operands are and how often each is timed."""
+    """Sizes of operands, and numbers of repetitions."""
 
     elements: int
     rows: int
@@ -80,7 +80,7 @@ def drawn(shape: tuple[int, ...], dtype: str) -> DeviceTensor:
 
 
 def mapped(dtype: str, sizes: Sizes, stream: Stream) -> Iterator[tuple[str, Enqueue, int]]:
-    """Operations that only move and map elements: name, what enqueues one, bytes it moves."""
+    """Operations that only move and map elements: name, call, bytes moved."""
     x, y = drawn((sizes.elements,), dtype), drawn((sizes.elements,), dtype)
     out = ubridge.empty_like(x)
     bytes_ = x.buffer.nbytes
@@ -107,7 +107,7 @@ def mapped(dtype: str, sizes: Sizes, stream: Stream) -> Iterator[tuple[str, Enqu
 
 
 def bandwidths(device: Device, sizes: Sizes, stream: Stream) -> None:
-    """Print each operation's bandwidth over a copy's."""
+    """Print each operation's bandwidth relative to a copy's."""
     here, there = (DeviceBuffer.zeros(4 * sizes.elements, "u8", device=device) for _ in range(2))
     copy = median_seconds(lambda: here.copy_from_async(there, stream), stream, sizes)
     best = 2 * here.nbytes / copy

@@ -1,4 +1,5 @@
-"""Random numbers and sorts on the CPU beside numpy's: `python -m benchmarks.random_and_sort`.
+"""Random numbers and sorts on the CPU compared with numpy's: `python -m
+benchmarks.random_and_sort`.
 
 Both run in each round, and the median of the rounds' ratios counts. Time is the processor time of
 the whole process. Both allocate their result. numpy draws with its own generators, PCG64 and
@@ -83,7 +84,7 @@ def _forms() -> Iterator[tuple[str, tuple[Form, Form]]]:
 
 
 def _measured(rounds: int, ours: Form, theirs: Form) -> tuple[float, float]:
-    """Milliseconds, and how many times as fast as numpy."""
+    """Milliseconds, and the speed relative to numpy."""
     times: list[tuple[float, float]] = []
     for _ in range(rounds + 1):
         times.append((_time(ours), _time(theirs)))

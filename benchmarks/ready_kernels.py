@@ -1,4 +1,4 @@
-"""The ready kernels of `uhal.ptx` as work for `benchmarks.gpu_counts`, at the shapes of peers."""
+"""Ready kernels of `uhal.ptx` for `benchmarks.gpu_counts`, at the peers' shapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.gpu_counts import BANKS, ROWS, WIDE, Gate, Work
 
 
 def works() -> Iterator[Work]:
-    """Each ready kernel once, with peers for the same computation."""
+    """Each ready kernel, with peers for the same computation."""
     import numpy as np
 
     from uhal import DeviceBuffer

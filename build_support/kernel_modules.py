@@ -1,4 +1,4 @@
-"""Common parts of kernels' compilers: only what changed is compiled, and the command."""
+"""Common parts of kernels' compilers: incremental builds, and the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def update_modules(
     """Build the modules of `destination` whose sources, compiler or images changed.
 
     `sources` are modules by name with the files, relative to `root`, that each is made of; `build`
-    writes a module's images and returns its part of the manifest, but for the sources.
+    writes a module's images and returns its part of the manifest without the sources.
     """
     destination.mkdir(parents=True, exist_ok=True)
     before = read_manifest(destination / MANIFEST, compiler)
@@ -50,7 +50,7 @@ def run_command(
     images: Path,
     errors: tuple[type[Exception], ...],
 ) -> None:
-    """Run `main` for the folder that the command line names; `errors` end it with their words."""
+    """Run `main` for the folder on the command line; `errors` end it with their message."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument(
         "destination", nargs="?", type=Path, default=images, help="where the images go: %(default)s"

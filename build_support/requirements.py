@@ -17,12 +17,12 @@ def build_requirements(root: Path) -> list[str]:
     """Return the requirements, as in `Cython>=3.1`."""
     found = _LIST.search((root / "pyproject.toml").read_text(encoding="utf-8"))
     assert found is not None, "pyproject.toml has no build requirements"
-    # A list of strings is the same in TOML and in Python, which reads TOML only since 3.11.
+    # Python reads TOML only since 3.11, but a list of strings is the same in TOML and Python.
     return [str(requirement) for requirement in ast.literal_eval(found[1])]
 
 
 def unmet(requirements: list[str]) -> list[str]:
-    """Return those that are missing or too old here."""
+    """Return the requirements that are missing or too old here."""
     return [requirement for requirement in requirements if not _is_met(requirement)]
 
 

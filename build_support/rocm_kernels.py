@@ -72,7 +72,7 @@ def compiler() -> str | None:
 
 
 def build_module(name: str, destination: Path, root: Path) -> dict[str, object]:
-    """Compile one module; return its part of the manifest, but for the sources."""
+    """Compile a module; return its part of the manifest without the sources."""
     source = KERNELS / f"{name}.cu"
     objects: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +122,7 @@ def _bundle(objects: Mapping[str, bytes]) -> bytes:
 def _compressed(bundle: bytes) -> bytes:
     """The bundle as clang's --offload-compress writes it with zlib, in version 2 of that header.
 
-    The digest of the contents is of no use to a reader; clang's own differs between its versions.
+    Readers do not use the digest of the contents; clang's own differs between its versions.
     """
     packed = zlib.compress(bundle, 9)
     header = struct.Struct("<4sHHIIQ")

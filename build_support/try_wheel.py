@@ -1,9 +1,9 @@
-"""Tries a wheel as a stranger would: `python -m build_support.try_wheel [WHEEL] [--whole]`.
+"""Tests a wheel as a new user would: `python -m build_support.try_wheel [WHEEL] [--whole]`.
 
 The wheel, by default the one for this interpreter in `dist/`, is installed into a clean environment
-below `build/`. The first commands of a user run there with a path that holds the environment and a
-few programs of the system: no compiler, no build of this checkout. A part of the conformance suite
-runs, too, with `--whole` all of it.
+below `build/`. A user's first commands run there. `PATH` holds the environment and a few programs
+of the system: no compiler, no build of this checkout. A part of the conformance suite runs too;
+`--whole` runs all of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     wheel = chosen.wheel or _wheel_of_this()
     with tempfile.TemporaryDirectory(dir=_work()) as name:
         site = Site(Path(name))
-        # Kernels of PTX are linked, which ziglang does where the system has nothing for it.
+        # Kernels of PTX must be linked; ziglang does it on systems without a linker.
         wanted = f"{wheel.resolve()}[sim,kernels,conformance,llm]"
         site.run("-m", "pip", "install", "-q", wanted, visible=True)
         for compiler in COMPILERS:
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _conformance(site: Site, selection: tuple[str, ...]) -> None:
-    """Run the suite that the wheel brings on this computer's CPU, and read its report."""
+    """Run the wheel's suite on this computer's CPU, and read its report."""
     report = site.folder / "report.json"
     site.uhal("conformance", "--backend", "host", "--report", str(report), *selection)
     reported = json.loads(report.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def _conformance(site: Site, selection: tuple[str, ...]) -> None:
 
 
 def _model(site: Site) -> None:
-    """Make a language model, and let it go on with a prompt: twice the same."""
+    """Make a language model and continue a prompt twice, with the same result."""
     site.uhal("make-model", "made", "--seed", "7")
     command = ("generate", "made", "--prompt", "Once upon", "-n", "12", "--ignore-end")
     said = {site.uhal(*command, "--backend", "host") for _ in range(2)}
@@ -77,7 +77,7 @@ def _model(site: Site) -> None:
 
 
 def _simulators(site: Site) -> None:
-    """Run the same on simulated drivers: a network, a module, a program, a kernel by itself."""
+    """Run a network, a module, a program and a single kernel on simulated drivers."""
     for backend in SIMULATED:
         library = site.uhal("sim", "path", backend).strip()
         assert Path(library).is_relative_to(site.folder), library
@@ -103,7 +103,7 @@ def _project(site: Site) -> None:
 
 
 class Site:
-    """A clean environment and the little it may see."""
+    """A clean environment with a restricted path."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -125,7 +125,7 @@ class Site:
     ) -> str:
         """Run the environment's Python; return its output. A failure shows that and raises."""
         print("$ python", *arguments, end="", flush=True)
-        # Variables that pip needs for an index come from the user; programs get none of them.
+        # The user's variables for pip's index are passed to pip, but not to programs.
         kept = os.environ if visible else {}
         began = time.monotonic()
         done = subprocess.run(
@@ -142,7 +142,7 @@ class Site:
 
 
 def _has_simulators(wheel: Path) -> bool:
-    """Whether the wheel carries them: a cross-compiled wheel does not."""
+    """Whether the wheel has simulated drivers: a cross-compiled wheel has none."""
     return any(name.startswith("uhal_simulators/build/lib") for name in read(wheel))
 
 

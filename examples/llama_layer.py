@@ -20,7 +20,7 @@ class WeightsError(Exception):
 
 @dataclass(frozen=True)
 class Rope:
-    """The angles between positions, and how they are changed for longer texts than trained with."""
+    """The angles between positions, and their scaling for texts longer than in training."""
 
     base: float = 10000.0
     kind: str = "default"
@@ -39,7 +39,7 @@ class Rope:
         slower = np.asarray(steps / self.factor)
         if self.kind == "linear":
             return slower
-        # Pairs that turn often while the model was trained stay, those that do not are slower.
+        # Fast pairs keep their angle; pairs that turned seldom in training are slowed.
         turns = self.trained * steps / (2 * np.pi)
         kept = np.clip((turns - self.low) / (self.high - self.low), 0, 1)
         return np.asarray(slower * (1 - kept) + steps * kept)
@@ -161,7 +161,7 @@ def _sizes(config: Path) -> Model:
 
 
 def _rope(said: dict[str, Any]) -> Rope:
-    """From `rope_parameters`, or as before transformers 5 `rope_scaling` and `rope_theta`."""
+    """From `rope_parameters`, or, before transformers 5, from `rope_scaling` and `rope_theta`."""
     scaling = {**(said.get("rope_parameters") or {}), **(said.get("rope_scaling") or {})}
     kind = scaling.get("rope_type", scaling.get("type", Rope.kind))
     if kind not in ("default", "linear", "llama3"):

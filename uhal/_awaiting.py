@@ -1,4 +1,4 @@
-"""`await stream` and `await event`: asyncio asks the device now and then, without a thread."""
+"""`await stream` and `await event`: asyncio polls the device, without a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_NAP = 0.002
 async def until(is_done: Callable[[], bool]) -> None:
     """Return once `is_done()`; other tasks run meanwhile.
 
-    The naps grow with the wait: an answer comes at most an eighth later than the work ends.
+    The naps grow with the wait: the delay is at most an eighth of the waiting time.
     """
     begun = time.perf_counter()
     while not is_done():

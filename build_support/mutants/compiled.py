@@ -89,6 +89,6 @@ def with_switches(root: Path, mistakes: Iterable[Compiled]) -> Mapping[str, str]
 
 
 def _behind_includes(source: str) -> str:
-    """Add the switch behind the macros that a source defines for its headers."""
+    """Add the switch after the last include, because macros for headers must precede them."""
     place = max((found.end() for found in _INCLUDE.finditer(source)), default=0)
     return source[:place] + _SWITCH + source[place:]

@@ -21,7 +21,7 @@ _TIMES = ".pytest_cache/v/uhal/test_seconds"
 
 
 def nearest(path: str, line: int, root: Path) -> list[str]:
-    """Return the test files with most names of a module, best for their time first.
+    """Return the test files with most names of a module, best value for their time first.
 
     A name weighs less if many files have it. Imports do not count, so the result may name tests
     that `CHANGED` does not select.

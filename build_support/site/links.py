@@ -1,7 +1,7 @@
-"""Links: of code that is a public name, and of paths in the repository that are pages here.
+"""Links for code that is a public name, and for paths that are pages of the site.
 
-The pages are also read in the repository, where a link leads to a file. A file that a page of the
-site includes whole is that page; any other path outside `docs/` becomes plain code.
+The pages are also read in the repository, where a link leads to a file. A link to a file that a
+page includes whole leads to that page; other paths outside `docs/` become plain code.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _of_included(app: Sphinx, path: Path, name: str, source: list[str]) -> None:
 
 
 def rewritten(text: str, *, of: Path, on: Path) -> str:
-    """Return a text whose links, relative to the file `of`, are right on the page `on`."""
+    """Return a text of the file `of` with its links adapted to the page `on`."""
 
     def link(match: re.Match[str]) -> str:
         words, target, fragment = match[1], match[2], match[3] or ""
@@ -66,7 +66,7 @@ def rewritten(text: str, *, of: Path, on: Path) -> str:
         if page.is_relative_to(DOCS):
             return f"{words}({os.path.relpath(page, on.parent)}{fragment})"
         if not path.exists():
-            return match[0]  # Sphinx says what is wrong with it
+            return match[0]  # Sphinx reports the error
         plain = words[1:-1]
         if plain.startswith("`"):
             return plain
@@ -77,13 +77,13 @@ def rewritten(text: str, *, of: Path, on: Path) -> str:
 
 
 class NamesAsLinks(SphinxPostTransform):
-    """Makes links of inline code that is a public name, such as `DeviceBuffer.zeros()`."""
+    """Turns inline code that is a public name into links, such as `DeviceBuffer.zeros()`."""
 
     default_priority = 200
     formats = ("html",)
 
     def run(self, **options: Any) -> None:
-        """Change the page at hand."""
+        """Change the current page."""
         domain = self.env.domains.python_domain
         for literal in list(self.document.findall(nodes.literal)):
             found = _NAME.match(literal.astext())

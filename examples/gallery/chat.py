@@ -1,8 +1,8 @@
-"""Ask a transformer with hand-written weights, not trained ones: it knows uhal's docstrings.
+"""Ask a transformer with hand-written weights, which knows uhal's docstrings.
 
 Attention heads look back by one token and by two, and gather the question. Each neuron knows the
-successor of three tokens in one answer. It fires where they are the last three and its name was in
-the question.
+successor of three tokens in one answer. It fires if these are the last three tokens and its name is
+in the question.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def answers() -> dict[str, str]:
 
 
 def attention() -> Weights:
-    """A query turned back by one position meets the key of the token before; zeros meet all."""
+    """A query rotated back by a position matches the previous token's key; zeros match all."""
     angles = 10000.0 ** (-np.arange(0, WIDTH, 2) / WIDTH)
     queries, keys = np.zeros((GROUPS, 3, WIDTH, STATE)), np.zeros((GROUPS, WIDTH, STATE))
     for back in (1, 2):
@@ -64,12 +64,12 @@ def attention() -> Weights:
 
 
 def neurons(known: dict[str, str], tokenizer: Any) -> Weights:
-    """One for every token of every answer."""
+    """A neuron for every token of every answer."""
     words = " ".join(QUESTIONS).replace("?", " ?").replace(".", " .").split()
     texts = [f" {name}" for name in known]
     texts += [f" {word}" for word in words if word not in known]
     texts += ["What", "?", ".", "<|im_start|>", "user", "assistant", "\n", END]
-    # Directions that answer to one name each, and to no other name or word of a question.
+    # Directions that each match a single name, and no other name or word of a question.
     counts = [np.bincount(tokenizer.encode(text).ids, minlength=TOKENS) for text in texts]
     directions = np.linalg.pinv(np.array([one / one.sum() for one in counts]))
     before = tokenizer.encode("<|im_start|>assistant\n").ids
@@ -93,7 +93,7 @@ def neurons(known: dict[str, str], tokenizer: Any) -> Weights:
 
 
 def write(folder: Path) -> None:
-    """Write a LLaMA as Hugging Face's are: an embedding, one layer, a head."""
+    """Write a LLaMA in Hugging Face's format: an embedding, a layer, a head."""
     known = answers()
     text = "".join(f" {name}: {answer}\n" for name, answer in known.items())
     layer = attention() | neurons(known, trained(text, TOKENS))
@@ -101,7 +101,7 @@ def write(folder: Path) -> None:
     embedding = made["model.embed_tokens"] = np.eye(TOKENS, STATE)
     embedding[:, ONE] = 1
     made["lm_head"] = np.eye(TOKENS, STATE)
-    # Norms divide by the length of a state. They multiply by it again: 2 ones, later 4.
+    # Norms divide by the length of a state; these weights multiply by it again: 2 ones, later 4.
     made["model.layers.0.input_layernorm"] = np.full(STATE, np.sqrt(2 / STATE))
     made["model.layers.0.post_attention_layernorm"] = np.full(STATE, np.sqrt(4 / STATE))
     made["model.norm"] = np.ones(STATE)

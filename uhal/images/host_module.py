@@ -1,4 +1,4 @@
-"""Libraries of kernels for the host: checks of the file, and the kernels' signatures.
+"""Reads host kernel libraries: checks the file and returns the kernels' signatures.
 
 An image is a shared library built with `<uhal/kernel.h>`. It is checked here before the system's
 loader, which trusts every byte, sees it.
@@ -70,7 +70,7 @@ _TYPE_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class ParameterFacts:
-    """A parameter as the compiler saw it."""
+    """A parameter as the compiler recorded it."""
 
     size: int
     alignment: int
@@ -80,13 +80,13 @@ class ParameterFacts:
 
 
 def require_host_module(image: bytes, what: str, cpu_level: int) -> None:
-    """Check that `image` is a kernel library for this machine. `what` stands for it in messages.
+    """Check that `image` is a kernel library for this machine. Messages call it `what`.
 
     `cpu_level` is the x86-64 level of the CPU, 0 on other machines. `InvalidImageError` names the
     actual format of the image, and the next step.
     """
     if sys.platform == "darwin" and image.startswith(b"\xcf\xfa\xed\xfe"):
-        return  # macOS checks what it loads; the runtime checks the table
+        return  # macOS checks the file itself; the runtime checks the table
     if not image.startswith(elf.MAGIC):
         _refuse(what, _kind_of(image))
     library = elf.Elf(image, what)
@@ -121,7 +121,7 @@ def require_host_module(image: bytes, what: str, cpu_level: int) -> None:
 
 
 def signature_of(entry: str, parameter_text: str, facts: Sequence[ParameterFacts]) -> Signature:
-    """Put a kernel's signature together: types are the compiler's, names the source's."""
+    """Build a kernel's signature from the compiler's types and the source's names."""
     names = _parameter_names(parameter_text)
     if len(names) != len(facts):
         names = [None] * len(facts)
@@ -153,7 +153,7 @@ def _type_text(fact: ParameterFacts) -> str:
 
 
 def _parameter_names(text: str) -> list[str | None]:
-    """Return the names in a C parameter list; `None` for one that has none."""
+    """Return the names in a C parameter list, `None` for parameters without a name."""
     inside = text.strip().removeprefix("(").removesuffix(")").strip()
     if inside in ("", "void"):
         return []

@@ -1,4 +1,4 @@
-"""Checks the pointers in a host library's table of kernels before the runtime follows them.
+"""Checks the pointers in a host library's table of kernels.
 
 `<uhal/host_module.h>` defines the table: pointers to descriptors, whose own pointers lead to names,
 parameters and code. Each must point into the library's own segments. A relocation gives a pointer
@@ -28,7 +28,7 @@ _PF_EXECUTE, _PF_WRITE = 1, 2
 
 
 def require_kernel_table(library: elf.Elf, address: int, what: str) -> None:
-    """Raise `InvalidImageError` where the table at `address` leads out of the library."""
+    """Raise `InvalidImageError` if the table at `address` points out of the library."""
     try:
         _Reader(library).check(address)
     except InvalidImageError as error:
@@ -46,7 +46,7 @@ class _Reader:
             self._relocated[target] = self._value(kind, symbol, addend)
 
     def _value(self, kind: int, symbol: int, addend: int) -> int | None:
-        """Value that a relocation writes; None: unknown from the file."""
+        """Value that a relocation writes; `None` if the file does not determine it."""
         if kind in RELATIVE:
             return addend
         if kind in _SYMBOLIC and self._library.dynamic_symbols[symbol].section != elf.SHN_UNDEF:

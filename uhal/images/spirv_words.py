@@ -1,4 +1,4 @@
-"""Bounded reader of SPIR-V modules of the Kernel kind: instructions, names, types and their sizes.
+"""Bounded reader of SPIR-V modules for kernels: instructions, names, types and sizes.
 
 The file is not trusted: every count is checked against the words at hand, the words are walked
 once, types refer to earlier ones only, and every fault is an `InvalidImageError`. Numbers come from
@@ -69,13 +69,13 @@ what `kernel.h` says of the largest."""
 
 
 def is_spirv(image: bytes) -> bool:
-    """Say whether the bytes begin as a SPIR-V module of either byte order does."""
+    """Say whether the bytes begin like a SPIR-V module of either byte order."""
     return image[:4] in (MAGIC.to_bytes(4, "little"), MAGIC.to_bytes(4, "big"))
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction outside of functions: its number and its words, the first included."""
+    """An instruction outside of functions: its number and all of its words."""
 
     opcode: int
     start: int
@@ -110,7 +110,7 @@ class SpirvWords:
     """Contents of a module. Immutable. Any method may raise `InvalidImageError`."""
 
     def __init__(self, image: bytes, what: str = "the image") -> None:
-        """Read it; `what` stands for it in messages."""
+        """Read a module; messages call it `what`."""
         self._what = what
         if len(image) < 4 * HEADER_WORDS or len(image) % 4:
             self._refuse(f"has {len(image)} bytes, which is no SPIR-V module")
@@ -231,7 +231,7 @@ class SpirvWords:
             self._refuse(f"breaks off in word {start}")
 
     def _string(self, start: int, end: int) -> tuple[str, int]:
-        """A text, and the position of the word after it."""
+        """A string, and the position of the word after it."""
         text = self.words[start:end].tobytes()
         length = text.find(b"\0")
         if length < 0:
@@ -241,7 +241,7 @@ class SpirvWords:
     # -- facts of identifiers ----------------------------------------------------------------------
 
     def name(self, identifier: int) -> str:
-        """Return the name of an identifier for a reader, "" where it has none."""
+        """Return the debug name of an identifier, or ""."""
         start = self._names.get(identifier)
         if start is None:
             return ""
@@ -253,7 +253,7 @@ class SpirvWords:
             yield self.words[found.start + 2], self.words[found.start + 3 : found.end]
 
     def linkage_name(self, identifier: int) -> str | None:
-        """Return the name others link it by, `None` where it has none."""
+        """Return the linkage name of an identifier, or `None`."""
         for found in self._decorations.get(identifier, ()):
             if self.words[found.start + 2] == DECORATION_LINKAGE:
                 return self._string(found.start + 3, found.end)[0]
@@ -261,7 +261,7 @@ class SpirvWords:
 
     @cached_property
     def is_compiled_as_hip(self) -> bool:
-        """Whether clang's HIP front end made it."""
+        """Whether clang's HIP front end made the module."""
         return any(
             self.linkage_name(identifier) == COMPILED_AS_HIP
             for identifier, one in self.globals.items()
@@ -276,11 +276,11 @@ class SpirvWords:
         return self.words[found.start : found.end]
 
     def opcode(self, identifier: int) -> int:
-        """Return what kind of instruction defines a type, constant or variable."""
+        """Return the kind of instruction that defines a type, constant or variable."""
         return self.operands(identifier)[0] & 0xFFFF
 
     def size_and_alignment(self, identifier: int, depth: int = 0) -> tuple[int, int]:
-        """Return both of a type, in bytes, as OpenCL C lays it out."""
+        """Return a type's size and alignment in bytes, by OpenCL C's layout."""
         found = self._sizes.get(identifier)
         if found is None:
             if depth > 64:

@@ -13,10 +13,11 @@ _measured: weakref.WeakKeyDictionary[_lane.Context, float | None] = weakref.Weak
 
 
 def copy_bandwidth(context: _lane.Context) -> float | None:
-    """Return bytes a second that the fastest of some copies read and wrote; once a device.
+    """Return a device's bandwidth in bytes per second, by the fastest of several copies.
 
-    A copy of 64 MiB, or of an eighth of the free memory where that is less, counts twice its bytes.
-    `None` where there is no memory for it, the device is lost, or its events tell no time.
+    Measured once a device. A copy of 64 MiB, or of an eighth of the free memory if that is less,
+    counts twice its bytes. `None` without memory for it, on a lost device, or without times of
+    events.
     """
     if context not in _measured:
         try:

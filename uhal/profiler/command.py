@@ -18,7 +18,7 @@ program; all behind it is the program's own. Its exit status is the command's.
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Profile the program that the arguments name; the exit status."""
+    """Profile the program that the arguments name; return the exit status."""
     options = _parser().parse_args(arguments)
     if options.module is not None:
         program, rest = options.module, ([options.program] if options.program else [])

@@ -1,8 +1,8 @@
 """Values of a kernel and their operators; variables, which statements change.
 
-Every operator emits one instruction and returns a new value. Both sides need one type; a Python
-number takes the type of the other side. Floating point operators round each result (`.rn`), so
-`a * b + c` rounds twice on every device; `fma(a, b, c)` rounds once.
+Every operator emits one instruction and returns a new value. Both sides need the same type; a
+Python number takes the type of the other side. Floating point operators round each result (`.rn`),
+so `a * b + c` rounds twice on every device; `fma(a, b, c)` rounds once.
 """
 
 from __future__ import annotations
@@ -101,9 +101,10 @@ class Value:
 
 
 class Variable(Value):
-    """A register that statements change: `x.set(v)`, `x += v`. Made by `variable`.
+    """A mutable register: `x.set(v)`, `x += v`. Made by `variable`.
 
-    Names share it as they share a Python list; `x.type(x)` does not copy, `x.copy()` does.
+    Several names can refer to a variable, as to a Python list; `x.type(x)` does not copy,
+    `x.copy()` does.
     """
 
     __slots__ = ("where",)
@@ -118,7 +119,7 @@ class Variable(Value):
         self.builder.unset.pop(self, None)
 
     def copy(self) -> Value:
-        """Return the present value, which later statements do not change."""
+        """Return the current value, which later statements do not change."""
         return unary(f"mov.{self.type.register}", self)
 
     __iadd__, __isub__, __imul__ = _updating("add"), _updating("sub"), _updating("mul")
@@ -130,7 +131,7 @@ class Variable(Value):
 def variable(of: Type, value: Operand | None = None) -> Variable:
     """Make a variable of a type, with or without a first value.
 
-    Reading it where it may have no value is an `ArgumentValueError` while the kernel is built.
+    Reading a variable that may have no value raises `ArgumentValueError` while the kernel is built.
     """
     builder = current("variable")
     if not isinstance(of, Type) or of.value_type is not of:
@@ -182,7 +183,7 @@ def one_of(given: object, choices: Sequence[object], operation: str) -> None:
 
 
 def operand(value: object, of: Type, operation: str) -> str:
-    """The text of an operand that must have a type."""
+    """The text of an operand of a required type."""
     if isinstance(value, Value):
         check(value, operation)
         if value.type is not of:
@@ -227,7 +228,7 @@ def pair(operation: str, first: object, second: object) -> tuple[Value, Value]:
 
 
 def emitted(builder: Builder, of: Type, spelling: str, *texts: str, into: str = "") -> Value:
-    """Emit an instruction with one result, in a new register or in the one named."""
+    """Emit an instruction with one result, in a new or the given register."""
     made = into or builder.register(of)
     builder.emit(spelling, made, *texts)
     return Value(builder, of, made)
@@ -243,7 +244,7 @@ def emitted_list(
 
 
 def unary(spelling: str, value: Value, of: Type | None = None) -> Value:
-    """Emit an instruction with one operand; the result has its type, or the one named."""
+    """Emit an instruction with one operand; the result has its type or the given one."""
     builder = check(value, spelling.partition(".")[0])
     return emitted(builder, of or value.type, spelling, value.text)
 
@@ -260,7 +261,7 @@ _SYMBOLS = {
 
 
 def operate(operation: str, first: object, second: object, result: str = "") -> Value:
-    """Emit the operator; `result` is the register it goes to, a new one when empty."""
+    """Emit the operator; `result` is the register of the result, or empty for a new one."""
     if operation in ("shl", "shr"):
         return _shifted(operation, first, second, result)
     symbol = _SYMBOLS.get(operation, operation)

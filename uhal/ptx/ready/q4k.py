@@ -17,9 +17,9 @@ WARPS, WORDS = 4, 36
 def q4k_gemv() -> ptx.Kernel:
     """Return `q4k_gemv(u32 rows, u32 k, const u32* w, const i32* x, const f32* scales, f32* out)`.
 
-    w is (rows, k / 256) super-blocks of GGUF's Q4_K, x signed bytes, four a word, with one scale
-    for each 32 of them; all begin at a multiple of 16 bytes, k is a multiple of 256. Grid
-    ⌈rows / 4⌉, block 128: a warp for each row.
+    w is (rows, k / 256) super-blocks of GGUF's Q4_K, x has signed bytes, four per word, with a
+    scale for each 32 bytes; all operands begin at multiples of 16 bytes, k is a multiple of 256.
+    Grid ⌈rows / 4⌉, block 128: a warp for each row.
     """
 
     @ptx.kernel(
@@ -31,7 +31,7 @@ def q4k_gemv() -> ptx.Kernel:
         with if_(row < rows):
             total = variable(f32, 0)
             own = w.at(u64(row) * u64(k >> 8) * WORDS)
-            # Eight lanes share a super-block, 16 bytes each: weights of two groups of 32.
+            # Eight lanes share a super-block. Each takes 16 bytes: weights of two groups of 32.
             part = lane & 7
             chunk, late, shift = part >> 1, part > 3, (part >> 1 & 1) * 16
             for block in loop(lane >> 3, k >> 8, 4):
