@@ -1,4 +1,4 @@
-"""The translator as a child process: how a simulated driver, or anyone, gets a kernel's library.
+"""The translator as a child process, which makes libraries of kernels for any caller.
 
     python -I simulators/ptx/__main__.py check FILE          read the text, list kernels, variables
     python -I simulators/ptx/__main__.py library FILE ENTRY [off|on|strict]

@@ -146,9 +146,9 @@ def _two_sum(e: Emitter, first: str, second: str) -> tuple[str, str]:
 
 
 def _moved_to(e: Emitter, mode: int, nearest: str, beyond: str) -> str:
-    """The float next to `nearest` when the exact value, `beyond` away, is on its other side."""
+    """The next float if the exact value, `beyond` away, is on the other side of `nearest`."""
     bits = e.value(f"bitcast float {nearest} to i32")
-    # A result of zero has no sign to tell the side by; the exact value has.
+    # Zero has no sign that shows the side; the exact value has one.
     negative = e.value(f"icmp slt i32 {bits}, 0")
     below = e.value(f"fcmp olt double {beyond}, 0.0")
     above = e.value(f"fcmp ogt double {beyond}, 0.0")

@@ -104,7 +104,7 @@ class _Body:
             self._aim(index, blocks)
 
     def _aim(self, index: int, blocks: tuple[dict[str, str], ...]) -> None:
-        """Resolve the target of a branch: its label may have come later in the text."""
+        """Resolve the target of a branch; its label may be later in the text."""
         branch = self._function.statements[index]
         if isinstance(branch, Instruction) and branch.operands:
             target = branch.operands[0]

@@ -5,7 +5,7 @@ translator's own sources, the processor. Only kernels that count depend on count
 time's count.h. Files appear by renaming, so processes may share a folder.
 
 Libraries are code: they are loaded from a folder that only this user can write to, and only if they
-belong to this user. The least recently used go when the folder grows beyond its limit.
+belong to this user. A folder beyond its limit loses its least recently used files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUMERICS = RUNTIME / "numerics.c"
 LIMIT_VARIABLE = "UHAL_SIM_CACHE_LIMIT"
 USUAL_LIMIT = "1G"
 RECENT_SECONDS = 3600
-"""Files that were used since stay: a module that is loaded may still need its text."""
+"""Seconds for which used files stay: a loaded module may still need its text."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _OURS = re.compile(r"[0-9a-f]{40}\.(so|ptx|module)|(runtime|numerics)-[0-9a-f]{32}\.(so|o)")
 
@@ -62,7 +62,7 @@ def private(path: Path) -> Path:
 def usable(path: Path) -> bool:
     """Say whether a file of the cache is there, and note that it is used.
 
-    `CacheError` for one that somebody else made or can change.
+    Raises `CacheError` for a file that another user made or can change.
     """
     private(path.parent)
     try:
@@ -199,13 +199,13 @@ def _numerics_object() -> Path:
     if not usable(target):
         with tempfile.TemporaryDirectory(dir=private(target.parent)) as scratch:
             made = Path(scratch) / target.name
-            # Contraction would fuse what PTX keeps apart.
+            # Contraction would fuse operations that PTX keeps separate.
             linking.compile_object(NUMERICS, made, "-ffp-contract=off", "-frounding-math")
             _appear(made, target)
     return target
 
 
 def _appear(made: Path, target: Path) -> None:
-    # For any mask of the user: a file that others could write would not be loaded.
+    # Set whatever the umask: a file that others can write would not be loaded.
     made.chmod(0o600)
     os.replace(made, target)

@@ -49,7 +49,7 @@ class Checks(Operands):
         if space == "shared":
             return self._reach_shared(self.shared_index(operand), site)
         address = self._address(operand)
-        # A device function may be given the address of a caller's variable, an entry has no caller.
+        # Only device functions can get the address of a caller's variable: an entry has no caller.
         if space == "local" and self._function.is_entry and self._local_variables():
             return self._reach_local(address, site)
         return self.reach_address(address, site)
@@ -126,7 +126,7 @@ class Checks(Operands):
     # -- pieces ------------------------------------------------------------------------------------
 
     def _is_own_variable(self, operand: Operand | None) -> bool:
-        """Whether an operand names a variable of the thread and not an address."""
+        """Whether an operand names a variable of the thread instead of an address."""
         if not isinstance(operand, Address):
             raise PtxSyntaxError("expected an address in brackets", self._line)
         return isinstance(operand.base, Symbol) and operand.base.name in self._known_memory()
@@ -141,14 +141,14 @@ class Checks(Operands):
         return self.value(f"add i64 {address}, {operand.offset}") if operand.offset else address
 
     def shared_index(self, operand: Operand | None) -> str:
-        """Where in the block's shared memory an address operand points, as an i64."""
+        """Offset of an address operand in the block's shared memory, as an i64."""
         if not isinstance(operand, Address):
             raise PtxSyntaxError("expected an address in brackets", self._line)
         index = self._shared_index(operand.base)
         return self.value(f"add i64 {index}, {operand.offset}") if operand.offset else index
 
     def _in_units(self, distance: str, size: int) -> str:
-        """A distance in units of an aligned access; enormous when it is no multiple of one."""
+        """A distance in units of an access; enormous when the address is misaligned."""
         if size == 1:
             return distance
         arguments = (f"i64 {distance}", f"i64 {distance}", f"i64 {_shift(size)}")
@@ -167,7 +167,7 @@ class Checks(Operands):
         self.begin(go_on)
 
     def watch_stores(self) -> None:
-        """Tell strict mode of the stores since the last call, now that they are done."""
+        """Report the stores since the last call to strict mode, after they are done."""
         for number, address, space in self._stores:
             self._watch_now(number, address, space)
         self._stores.clear()

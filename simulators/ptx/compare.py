@@ -64,7 +64,7 @@ def _write_truths(e: Emitter, i: Instruction, first: str, second: str) -> None:
     joined = i.operands[3] if len(i.operands) > 3 else None
     target = i.operands[0]
     if isinstance(target, Pair):
-        # Both are formed before either is written: the joined predicate may be a target.
+        # Both results are computed before the first write: the joined predicate may be a target.
         one, other = combined(e, i, first, joined), combined(e, i, second, joined)
         e.write_predicate(target.first, one)
         e.write_predicate(target.second, other)

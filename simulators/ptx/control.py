@@ -58,7 +58,7 @@ def stop(e: Emitter, i: Instruction) -> None:
 
 @instruction("hint")
 def nothing_to_do(e: Emitter, i: Instruction) -> None:
-    """Time and registers are not modelled; a grid starts when those it depends on have ended."""
+    """Time and registers are not modelled; a grid starts when earlier grids have ended."""
 
 
 def _trap(e: Emitter, i: Instruction) -> None:
@@ -96,7 +96,7 @@ def call(e: Emitter, i: Instruction) -> None:
 
 
 def _call_through(e: Emitter, i: Instruction, target: Operand | None, pointers: list[str]) -> None:
-    """Branch to a call of each function the address may be of; any other address ends the run."""
+    """Branch to a call of the address's function; an unknown address ends the run."""
     address = e.read(target, U64)
     # A function that waits is inlined, so it cannot call itself.
     names = [

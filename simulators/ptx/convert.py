@@ -11,7 +11,7 @@ from .types import B16, B32, F16, F32, F64, PtxType
 
 TO_NEAREST_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 FORMATS = {"f16": 0, "bf16": 1, "e4m3": 2, "e5m2": 3, "tf32": 4}
-"""Narrow formats as the helper `uptx_narrow` counts them."""
+"""Narrow formats, in the numbering of the helper `uptx_narrow`."""
 
 
 @instruction("cvt.integers")
@@ -31,7 +31,7 @@ def integer_to_integer(e: Emitter, i: Instruction) -> None:
 
 @instruction("cvt.to_integer")
 def float_to_integer(e: Emitter, i: Instruction) -> None:
-    """Out of range is clamped; NaN is 0, or the top bit alone when either side has 64 bits."""
+    """Clamp values out of range. NaN becomes 0, or only the top bit if a side has 64 bits."""
     result, source = i.types
     value = e.real(i.operands[1], source, flush=i.has("ftz"))
     real = source.real
@@ -52,7 +52,7 @@ def integer_to_float(e: Emitter, i: Instruction) -> None:
     sign = "s" if source.is_signed else "u"
     mode = MODES[i.one_of(*MODES)]
     if result.width == 16:
-        # To an f64 that remembers being inexact: one rounding remains, the one asked for.
+        # To an f64 that records inexactness in its last bit: only the requested rounding remains.
         odd = e.call("double", f"uptx_{sign}64_to_odd", f"i64 {wide}")
         bits = narrowed(e, odd, result, mode)
         value = e.to_real(bits, result)

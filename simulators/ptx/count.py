@@ -98,11 +98,11 @@ class BasicBlocks:
         self._block: int | None = None
 
     def end(self) -> None:
-        """Note that control may come or go here."""
+        """Note a possible entry or exit of control here."""
         self._block = None
 
     def add(self, i: Instruction) -> None:
-        """Count an instruction, whether its predicate lets it work or not."""
+        """Count an instruction, also if its predicate is false."""
         unit = self._e.unit
         if self._block is None:
             self._block = unit.counted_blocks
@@ -142,7 +142,7 @@ def _at(e: Operands, offset: int) -> str:
 
 
 def count_access(e: Operands, number: int, address: str) -> None:
-    """Tell of an access of a site: its address, of shared memory the offset there."""
+    """Report an access of a site: its address, or its offset in shared memory."""
     function = count_field(e, "count")
     e.line(
         f"call void {function}(ptr %block, i32 {number}, i64 {address}, i32 %tx, i32 %ty, i32 %tz)"
@@ -150,7 +150,7 @@ def count_access(e: Operands, number: int, address: str) -> None:
 
 
 def count_branch(e: Operands, line: int, taken: str) -> None:
-    """Tell of a conditional branch, and whether this thread takes it (i1)."""
+    """Report a conditional branch, and whether this thread takes it (i1)."""
     number = e.unit.add_site(Site(line, 1, "branch", "generic"))
     count_access(e, number, e.value(f"zext i1 {taken} to i64"))
 

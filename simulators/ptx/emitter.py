@@ -83,7 +83,7 @@ class Emitter(Checks):
         self.begin(resumed)
 
     def _let_others_run(self) -> None:
-        """Every so many turns of a loop that may wait for another thread, let that one run."""
+        """In a loop that may wait for another thread, pause regularly to let others run."""
         where = self.value(f"getelementptr i8, ptr %self, i64 {THREAD['fuel']}")
         left = self.value(f"load i32, ptr {where}")
         less = self.value(f"sub i32 {left}, 1")
@@ -147,7 +147,7 @@ class Emitter(Checks):
         self.begin(TURN)
 
     def opening_of_turn(self, function: Function, turns: Turns) -> list[str]:
-        """Lines that restore the last turn's values and go on in the middle of the function."""
+        """Lines that restore the last turn's values and continue in the function's middle."""
         self._function = function
         self._parameter_pointers = {slot.name: f'%"a.{slot.name}"' for slot in function.parameters}
         for name, kind in turns.state:
@@ -177,7 +177,7 @@ class Emitter(Checks):
         self.write(Register(counter.name), self.value(f"add {kind.llvm} {first}, {steps}"), kind)
 
     def _kept(self, turns: Turns, name: str) -> str:
-        """Where the thread keeps a register: an array for each, so that neighbors lie together."""
+        """Place of a thread's register: one array per register, so that neighbors lie together."""
         before = 0
         for each, kind in turns.state:
             if each == name:

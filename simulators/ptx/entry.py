@@ -1,4 +1,4 @@
-"""The code of a kernel's entry: how its threads are run.
+"""The code of a kernel's entry, which runs its threads.
 
 Threads that wait for each other are coroutines, which the run time resumes. Threads that never wait
 run in a loop over the block, in one turn or, where they stride over the grid, in several
@@ -78,7 +78,7 @@ def _body(e: Emitter) -> tuple[list[str], list[str]]:
     statements = e.lines
     e.lines = []
     block = e.field("parameters", "ptr")
-    # Its load is the line before; with the extent known, parameters are read before a loop too.
+    # The line before loads it; a known extent lets LLVM read parameters before a loop.
     e.lines[-1] += ", !dereferenceable !6, !align !7"
     for slot in function.parameters:
         e.line(f'%"a.{slot.name}" = getelementptr i8, ptr {block}, i64 {slot.offset}')
@@ -93,7 +93,7 @@ def _thread(e: Emitter, name: str, opening: list[str]) -> str:
     if opening:
         statements = [*opening, '"start":', *statements]
     lines = [*e.slots, *parameters, *statements]
-    # All threads of the loop share the memory of a thread's variable: those do depend.
+    # All threads of the loop share the memory of a thread's variables, so these accesses depend.
     variables = e.unit.function(e.unit.entry).variables.values()
     independent = not any(one.space in ("local", "param") for one in variables)
     if independent:
@@ -127,7 +127,7 @@ def _run_block(turns: Turns | None) -> Iterator[str]:
 
 
 def _loops(name: str, function: str, before: str, after: str, metadata: int) -> Iterator[str]:
-    """A loop over the threads of the block; `%NAME.any` says whether one wants another turn."""
+    """A loop over the block's threads; `%NAME.any`: some thread needs another turn."""
     axes = (("plane", "z", before), ("row", "y", f"{name}.plane"), ("one", "x", f"{name}.row"))
     outer = "false"
     yield f"br label %{name}.plane"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PtxError(Exception):
-    """A PTX text cannot be used. `line` counts from 1; 0 when the whole text is meant."""
+    """A PTX text cannot be used. `line` counts from 1; 0 stands for the whole text."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {problem}" if line else problem)
@@ -17,4 +17,4 @@ class PtxSyntaxError(PtxError):
 
 
 class UnsupportedPtxError(PtxError):
-    """Valid PTX, as far as known, that this translator does not execute."""
+    """PTX that looks valid, but that this translator does not execute."""

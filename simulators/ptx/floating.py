@@ -51,7 +51,7 @@ def intrinsic(e: Emitter, name: str, real: str, *values: str) -> str:
 
 
 def saturated(e: Emitter, value: str, real: str) -> str:
-    """A value brought into 0 … 1, NaN to 0."""
+    """Clamp a value to 0 … 1; NaN becomes 0."""
     above = intrinsic(e, "maxnum", real, value, "0.0")
     return intrinsic(e, "minnum", real, above, "1.0")
 
@@ -70,7 +70,7 @@ def finished(e: Emitter, i: Instruction, value: str, real: str) -> str:
 
 
 def rounding(i: Instruction) -> int:
-    """The rounding mode as the helpers count them."""
+    """The rounding mode, in the numbering of the helpers."""
     return MODES.get(i.one_of(*MODES), 0)
 
 
@@ -90,7 +90,7 @@ def binary(e: Emitter, i: Instruction) -> None:
 def directed(e: Emitter, i: Instruction, kind: PtxType, *values: str) -> str:
     """An operation rounded in another direction than to nearest.
 
-    Those of f64, quotients and roots are left to the helpers in C, which set the processor's mode.
+    Helpers in C compute f64 operations, quotients and roots: they set the processor's mode.
     """
     real = kind.real
     if real == "float" and i.name in ("add", "sub", "mul", "fma", "mad"):
@@ -200,7 +200,7 @@ INLINE = {"lg2": inline.log2, "ex2": inline.exp2}
 
 @instruction("sin.approx", "cos.approx", "lg2.approx", "ex2.approx", "tanh.approx")
 def approximate(e: Emitter, i: Instruction) -> None:
-    """Inline where it pays, else the mathematics library's value, nearer than the manual asks."""
+    """Compute inline where it pays, else by the mathematics library, more exactly than required."""
 
     def compute(values: Sequence[str], kind: PtxType) -> str:
         if i.name in INLINE:

@@ -14,7 +14,7 @@ def widened(e: Emitter, value: str, kind: PtxType, width: int) -> str:
 
 
 def clamped(e: Emitter, value: str, width: int, low: int, high: int) -> str:
-    """A signed integer brought into a range."""
+    """A signed integer, clamped to a range."""
     raised = e.call(f"i{width}", f"llvm.smax.i{width}", f"i{width} {value}", f"i{width} {low}")
     return e.call(f"i{width}", f"llvm.smin.i{width}", f"i{width} {raised}", f"i{width} {high}")
 

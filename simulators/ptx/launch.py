@@ -206,7 +206,7 @@ class Kernel:
 
     @property
     def static_shared_bytes(self) -> int:
-        """Shared memory the kernel declares."""
+        """Bytes of shared memory that the kernel declares."""
         return int(self._kernel.static_shared_bytes)
 
     def launch(self, *arguments: Any, **options: Any) -> None:
@@ -283,7 +283,7 @@ class Prepared:
         """Memory accesses of the last run of a module with `count`, of all its blocks."""
 
     def count(self, counted: ctypes.c_uint32) -> None:
-        """Count the runs from now on; `counted` is the kernel's table."""
+        """Count later runs; `counted` is the kernel's table."""
 
         def keep(_: int, members: int, size: int) -> None:
             self.counts = json.loads(b"{" + ctypes.string_at(members, size) + b"}")

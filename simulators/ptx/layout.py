@@ -39,7 +39,7 @@ BLOCK = {
 }
 BLOCK_BYTES = 208
 COUNTING = {"count": 208, "counts": 216}
-"""Behind the block, for kernels that count."""
+"""Fields behind the block's record, in kernels that count."""
 THREAD = {
     "request": 0,
     "line": 4,
@@ -79,7 +79,7 @@ REQUESTS = {
     "fragment": 14,
     "wmma": 15,
 }
-"""Why a thread came back to the run time."""
+"""Reasons for a thread's return to the run time."""
 
 MAX_THREADS = 1024
 """Limit of a block, on every device (CUDA Programming Guide, compute capabilities)."""

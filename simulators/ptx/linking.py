@@ -39,7 +39,7 @@ def compile_object(source: Path, output: Path, *options: str) -> None:
 def link(output: Path, objects: Sequence[Path]) -> None:
     """Make a shared library of objects; a helper that is missing is a `BuildError` here.
 
-    Without `-z defs` it would be one in the middle of a launch.
+    Without `-z defs` it would be an error during a launch.
     """
     made = ["-o", str(output), *map(str, objects)]
     if _lacks_compiler():
@@ -63,7 +63,7 @@ def _zig(tool: str) -> list[str]:
 
 
 def _loaded(name: str) -> str | None:
-    """Where the loader finds a library."""
+    """Path where the loader finds a library."""
     try:
         ctypes.CDLL(name)
     except OSError:

@@ -11,7 +11,7 @@ CHAPTER = "9.7.9 Data Movement and Conversion: "
 
 
 def space_of(i: Instruction) -> str:
-    """The state space an instruction names; `generic` when it names none."""
+    """The state space in an instruction's name; `generic` if there is none."""
     for modifier in i.modifiers:
         base = modifier.partition("::")[0]
         if base in ("global", "shared", "local", "const", "param"):
@@ -53,7 +53,7 @@ def load(e: Emitter, i: Instruction) -> None:
 
 
 def _load_in_part(e: Emitter, i: Instruction, used: int) -> None:
-    """Byte by byte those that are used: the others may lie behind the end; they are 0."""
+    """Load only the used bytes; the others may lie outside the allocation, and become 0."""
     kind, source = i.type, i.operands[1]
     assert isinstance(source, Address)
     for index, register in enumerate(elements(i.operands[0])):
@@ -93,7 +93,7 @@ def store(e: Emitter, i: Instruction) -> None:
 
 
 def _synchronizes(i: Instruction) -> bool:
-    """Whether an access is one by which threads may tell each other something (§8.4)."""
+    """Whether threads may synchronize by this access (§8.4)."""
     return any(i.has(one) for one in ("volatile", "relaxed", "acquire", "release", "mmio"))
 
 
@@ -123,7 +123,7 @@ def move(e: Emitter, i: Instruction) -> None:
 
 @instruction("cvta")
 def convert_address(e: Emitter, i: Instruction) -> None:
-    """Only shared memory has addresses of its own: offsets in the block's part of it."""
+    """Only shared memory has a separate address space: offsets in the block's part of it."""
     operand = i.operands[1]
     address = e.read(operand, U64)
     if space_of(i) == "shared":
@@ -163,7 +163,7 @@ def only_a_hint(e: Emitter, i: Instruction) -> None:
 
 @instruction("cp.async")
 def copy_to_shared(e: Emitter, i: Instruction) -> None:
-    """Done at once: the latest time allowed is the wait that follows."""
+    """Copy at once: the manual allows any time until the following wait."""
     operands = i.operands[:-1] if i.has("L2::cache_hint") else i.operands
     size = e.constant(operands[2])
     target = e.reach(i.operands[0], "shared", size, "store")
@@ -189,14 +189,14 @@ def copy_to_shared(e: Emitter, i: Instruction) -> None:
 
 
 def _bytes_asked_for(e: Emitter, operand: Operand | None, size: int) -> str:
-    """How much of the source is read: a number of bytes, or a predicate that says none."""
+    """Number of source bytes to read, from an operand that is a size or an ignore predicate."""
     if isinstance(operand, Register) and e.register_type(operand) is PRED:
         return e.value(f"select i1 {e.read(operand, PRED)}, i32 0, i32 {size}")
     return e.call("i32", "llvm.umin.i32", f"i32 {e.read(operand, B32)}", f"i32 {size}")
 
 
 def _copy_part(e: Emitter, source: Operand | None, target: str, given: str, size: int) -> None:
-    """Byte by byte, so that no byte beyond those asked for is touched."""
+    """Copy byte by byte, so that no other byte is touched."""
     for index in range(size):
         wanted, after = e.label(), e.label()
         is_wanted = e.value(f"icmp ugt i32 {given}, {index}")
@@ -218,7 +218,7 @@ def create_policy(e: Emitter, i: Instruction) -> None:
 
 @instruction("cp.async.wait")
 def wait_for_copies(e: Emitter, i: Instruction) -> None:
-    """Nothing is under way."""
+    """Nothing to wait for: copies are done at once."""
 
 
 # -- atomics ---------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Operands(Reals):
         self._roots: dict[str, str] = {}
 
     def unsupported(self, what: str) -> UnsupportedPtxError:
-        """The error for something valid that is not executed; the caller raises it."""
+        """The error for valid PTX that is not executed; the caller raises it."""
         return UnsupportedPtxError(what, self._line)
 
     def read(self, operand: Operand | None, kind: PtxType) -> str:
@@ -192,7 +192,7 @@ class Operands(Reals):
         root = self._root(base)
         if root is None:
             return self.value(f"inttoptr i64 {self._on_the_host(address)} to ptr")
-        # As an offset from a pointer, which is what LLVM follows through a loop.
+        # As an offset from a pointer, because LLVM can follow pointers through a loop.
         start = self.value(f"inttoptr i64 {self._on_the_host(root)} to ptr")
         distance = self.value(f"sub i64 {address}, {root}")
         return self.value(f"getelementptr i8, ptr {start}, i64 {distance}")
@@ -215,7 +215,7 @@ class Operands(Reals):
         return self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}") if offset else pointer
 
     def _root(self, base: Operand) -> str | None:
-        """The pointer an address was made from, when all threads have the same one.
+        """The pointer that an address was made from, if all threads share it.
 
         Then the distance to host memory is found once and not in every turn of a loop.
         """

@@ -52,7 +52,7 @@ _IGNORED = (".section", ".pragma", ".alias", ".address_size", ".callprototype")
 
 
 def parse(text: str) -> Program:
-    """Read a module; bodies are read when `read_function` asks for one.
+    """Read a module; `read_function` reads a body later.
 
     Raises `PtxSyntaxError` for any other text.
     """
@@ -101,7 +101,7 @@ def parse(text: str) -> Program:
 
 
 def _with_addresses(variable: Variable, addresses: dict[str, int]) -> Variable:
-    """A variable whose words that name functions hold their addresses."""
+    """Return the variable with addresses in the words that name functions."""
     named = [one for one in variable.references if one.symbol in addresses]
     if not named:
         return variable

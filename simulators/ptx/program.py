@@ -50,7 +50,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Vector:
-    """`{a, b}`; `None` is `_`, a result nobody wants."""
+    """`{a, b}`; `None` is `_`, an unused result."""
 
     elements: tuple[Operand | None, ...]
 
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Minus:
-    """`-r`: a factor or summand of `vmad` whose sign is changed."""
+    """`-r`: a negated factor or summand of `vmad`."""
 
     operand: Operand
 
@@ -118,7 +118,7 @@ class Instruction:
     line: int
     guard: Operand | None = None
     used_bytes: int | None = None
-    """The bytes of a load that are used, a bit for each; all if the text does not say."""
+    """Mask of the used bytes of a load; all bytes if the text has no mask."""
 
     @property
     def name(self) -> str:
@@ -145,7 +145,7 @@ class Instruction:
         return modifier in self.modifiers
 
     def one_of(self, *names: str) -> str:
-        """The modifier among these that is given; empty when none is."""
+        """The first of these modifiers that is present; empty if none is."""
         return next((one for one in self.modifiers if one in names), "")
 
 
@@ -218,7 +218,7 @@ class Function:
     prototypes: dict[str, Prototype] = field(default_factory=dict)
     """Prototypes of calls through a register, by their labels."""
     call_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Functions such a call may go to, by their list's label."""
+    """Functions that a call through a register may reach, by the label of their list."""
     statements: list[Label | Instruction] = field(default_factory=list)
 
     @property
@@ -228,7 +228,7 @@ class Function:
 
     @property
     def prototype(self) -> Prototype:
-        """Its callers' arguments and results."""
+        """Layout of a call's arguments and results."""
         results, parameters = (
             tuple(slot.size for slot in slots) for slots in (self.results, self.parameters)
         )
@@ -264,13 +264,13 @@ class Program:
 
     @cached_property
     def function_addresses(self) -> dict[str, int]:
-        """Addresses of the functions that are defined: numbers in their order, no memory."""
+        """Addresses of the defined functions: numbers in text order, not memory."""
         defined = (one.name for one in self.functions.values() if not one.is_entry and one.body)
         return {name: 16 * (1 + index) for index, name in enumerate(defined)}
 
     @cached_property
     def functions_with_taken_address(self) -> list[str]:
-        """Those that a variable's initial value or a `mov` names, in the text's order."""
+        """Functions named by a variable's initial value or a `mov`, in text order."""
         taken = {name for one in self.variables.values() for name in one.functions}
         for function in self.functions.values():
             taken.update(found[1] for found in _TAKEN.finditer(function.body or ""))

@@ -1,4 +1,4 @@
-"""Answers a simulated driver's questions, one a line, until it goes away.
+"""Answers a simulated driver's requests, one per line, until the driver ends.
 
     describe TEXT-FILE DESCRIPTION-FILE              check a text; write facts for a driver
     translate TEXT-FILE ENTRY CHECK LIBRARY-FILE     translate a kernel into a shared library
@@ -27,14 +27,14 @@ from .table import is_known
 from .unit import variable_offsets
 
 READ_WHOLE_CHARACTERS = 1 << 19
-"""Characters of all bodies together: up to here they are read when the module is loaded."""
+"""Most characters of all bodies that are read when the module is loaded."""
 _OPCODE = re.compile(r"(?:^|[;{}:])\s*(?:@\s*!?\s*[\w$%]+\s+)?([a-z]\w*)")
 IDLE_SECONDS = 30
-"""How long to stay without a question: a driver starts another one when it needs it."""
+"""Idle time before the process ends; a driver starts a new process when it needs one."""
 
 
 def serve() -> None:
-    """Answer until standard input ends or nobody asks."""
+    """Answer until standard input ends or no request comes."""
     # Files of the driver's process do not belong to this process.
     os.closerange(3, 4096)
     pending = b""
@@ -124,7 +124,7 @@ def _check_functions(program: Program) -> None:
         try:
             statements = read_function(program, name).statements
         except UnsupportedPtxError:
-            continue  # told when the kernel is asked for
+            continue  # reported when the kernel is translated
         for one in statements:
             if isinstance(one, Instruction) and not is_known(one.name):
                 raise PtxSyntaxError(f"there is no instruction {one.spelling}", one.line)

@@ -1,4 +1,4 @@
-"""Accesses to memory in a kernel's text, as the run time hears of them."""
+"""Accesses to memory in a kernel's text, in the run time's structures."""
 
 from __future__ import annotations
 

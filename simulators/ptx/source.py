@@ -1,4 +1,4 @@
-"""PTX text to statements: comments gone, braces matched, every piece with its line."""
+"""Splits PTX text into statements with lines, without comments, with matched braces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LABEL = re.compile(r"\s*([\w$%]+)\s*:(?!:)")
 
 
 def clean(text: str) -> str:
-    """Blank out comments and the directives no semicolon ends; lines stay where they are."""
+    """Blank out comments and directives without a semicolon; line numbers stay the same."""
     if len(text) > MAX_CHARACTERS:
         raise PtxSyntaxError(f"the text has {len(text)} characters, {MAX_CHARACTERS} are read")
 
@@ -36,7 +36,7 @@ def clean(text: str) -> str:
 
 
 class Lines:
-    """Answers which line a position of a text is on."""
+    """Finds the line of a position in a text."""
 
     def __init__(self, text: str, first: int = 1) -> None:
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
@@ -56,7 +56,7 @@ class Piece:
     ended_by: str
     """`;`, `{` or `}`; `:` for a label."""
     end: int
-    """Where the text goes on."""
+    """Position where the text continues."""
 
 
 def pieces(text: str, lines: Lines, position: int = 0) -> Iterator[Piece]:
@@ -85,7 +85,7 @@ def pieces(text: str, lines: Lines, position: int = 0) -> Iterator[Piece]:
 
 
 def block_end(text: str, position: int, line: int) -> int:
-    """Where the block that opened just before `position` closes: the index of its `}`."""
+    """Return the index of the `}` of the block that opened just before `position`."""
     depth = 1
     for mark in _MARK.finditer(text, position):
         depth += {"{": 1, "}": -1}.get(mark[0], 0)

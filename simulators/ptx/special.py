@@ -13,7 +13,7 @@ _EXTENTS = {
     "%clusterid": "block",
     "%nclusterid": "grid",
 }
-"""A launch without clusters is one of clusters of one block (§10, `%clusterid`)."""
+"""A launch without clusters has clusters of one block (§10, `%clusterid`)."""
 _CONSTANTS = {
     "%smid": 0,
     "%nsmid": 1,
@@ -67,7 +67,7 @@ def read_special(e: Operands, name: str, width: int) -> str:
 
 
 def _of_workspace(e: Operands, name: str, width: int) -> str:
-    """Registers the driver sets (§10 `%envreg`): CUDA's tell the memory of a cooperative grid."""
+    """Registers set by the driver (§10 `%envreg`): in CUDA, a cooperative grid's memory."""
     if name not in ("%envreg1", "%envreg2"):
         return "0"
     address = e.field("workspace", "i64")

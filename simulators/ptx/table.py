@@ -1,4 +1,4 @@
-"""Handlers of instructions: what emits each form that the product's table lists.
+"""Handlers of instructions: they emit the forms in the product's table.
 
 The table, `uhal/ptx/instructions.py`, has the forms. The families (integer.py, …) attach
 a handler to each of its keys with the decorator `instruction`.
@@ -19,7 +19,7 @@ from .program import Instruction
 if TYPE_CHECKING:
     from uhal.ptx import instructions
 else:
-    # By its path: the translator runs without uhal, whose import would take longer than a kernel.
+    # Loaded by path, without uhal: its import would take longer than a kernel.
     _PATH = Path(__file__).resolve().parents[2] / "uhal" / "ptx" / "instructions.py"
     _SPEC = importlib.util.spec_from_file_location(f"{__name__}.instructions", _PATH)
     instructions = sys.modules[_SPEC.name] = importlib.util.module_from_spec(_SPEC)
@@ -35,7 +35,7 @@ class InstructionRow:
 
     handler: Handler
     suspends: bool
-    """Whether a thread waits in it for others."""
+    """Whether a thread waits for other threads in it."""
 
 
 ROWS: dict[str, InstructionRow] = {}
@@ -88,7 +88,7 @@ ABSENT = {
     "clusterlaunchcontrol": "9.7.13 Parallel Synchronization and Communication",
     "stackrestore": "9.7.17 Stack Manipulation",
 }
-"""Instructions that are known and have no row, with their sections."""
+"""Known instructions without a row, with their sections of the manual."""
 
 
 def is_known(name: str) -> bool:

@@ -11,7 +11,7 @@ from .types import PtxType
 
 
 def trace_instruction(e: Operands, line: int) -> None:
-    """Tell that the instruction of a line is about to run."""
+    """Report that the instruction of a line is about to run."""
     _tell(e, line, "null", "null", "0")
 
 

@@ -1,4 +1,4 @@
-"""A kernel of a program to LLVM IR, and that to object code."""
+"""Translates a kernel to LLVM IR, and LLVM IR to object code."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _function(e: Emitter, unit: Unit, name: str) -> str:
 
 
 def _descriptor(unit: Unit) -> str:
-    """The one thing the object exports: struct uptx_kernel of runtime/ptx.h."""
+    """The object's only export: struct uptx_kernel of runtime/ptx.h."""
     code = (
         "ptr @start, ptr @resume, ptr null" if unit.waits else "ptr null, ptr null, ptr @run_block"
     )

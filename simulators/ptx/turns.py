@@ -84,7 +84,7 @@ class Counter:
 
 
 def pointer_roots(function: Function) -> dict[str, str]:
-    """For registers made by adding to a pointer all threads agree on: that pointer's register.
+    """Maps registers made by adding to a pointer that all threads share to its register.
 
     Such a pointer is a parameter converted to a global address. The sum stays within the pointer's
     allocation, so facts about the pointer hold for the sum.
@@ -107,7 +107,7 @@ def pointer_roots(function: Function) -> dict[str, str]:
 
 
 def find_turns(function: Function) -> Turns | None:
-    """The first loop of a kernel whose step is the size of the grid, if it can be cut."""
+    """The first loop of a kernel with the grid's size as its step, if it can be cut."""
     if any(one.space == "local" for one in function.variables.values()):
         return None  # would have to be kept too
     if any(one.has("cc") for one in _instructions(function)):
@@ -180,7 +180,7 @@ def _is_known(operand: Operand | None, known: Container[str], specials: Collecti
 
 
 def _slice(uniform: dict[str, Instruction], wanted: AbstractSet[str]) -> tuple[Instruction, ...]:
-    """The instructions that compute registers from nothing, in an order in which they can run."""
+    """The instructions that compute the wanted registers and their inputs, in text order."""
     pending = list(wanted)
     needed: set[str] = set()
     while pending:
@@ -262,7 +262,7 @@ def _counters(
 
 
 def _start_of_tail(function: Function, loop: _Loop) -> int:
-    """Where the statements begin that every turn runs exactly once before it branches back."""
+    """Index of the first statement that every turn runs exactly once before it branches back."""
     for index in range(loop.start + 1, loop.end):
         one = function.statements[index]
         if isinstance(one, Instruction) and loop.label in _targets(function, one):
@@ -327,7 +327,7 @@ def _targets(function: Function, one: Instruction) -> tuple[str, ...]:
 
 
 def _live_at(function: Function, label: str) -> set[str]:
-    """Registers that may be read, after a label, before they are written."""
+    """Registers that may be read after a label before they are written."""
     statements = function.statements
     positions = {one.name: index for index, one in enumerate(statements) if isinstance(one, Label)}
     live: list[set[str]] = [set() for _ in range(len(statements) + 1)]

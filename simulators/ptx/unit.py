@@ -49,7 +49,7 @@ class Unit:
 
     @property
     def waits(self) -> bool:
-        """Whether a thread of the kernel may have to wait for another one."""
+        """Whether a thread of the kernel may wait for another thread."""
         return self.entry in self._waiting or self.entry in self._spinning
 
     def function(self, name: str) -> Function:
@@ -62,7 +62,7 @@ class Unit:
         return len(self.sites) - 1
 
     def must_inline(self, name: str) -> bool:
-        """Whether a callee's waiting must become the kernel's own."""
+        """Whether a callee may wait, so that it must be inlined into the kernel."""
         return name in self._waiting or name in self._spinning
 
     def spins(self, name: str) -> bool:
@@ -90,9 +90,9 @@ class Unit:
                     yield from self.possible_callees(function, one)
 
     def possible_callees(self, function: Function, call: Instruction) -> tuple[str, ...]:
-        """The functions a call through a register may go to: those listed, or those that fit.
+        """The functions that a call through a register may reach: a list, or all that fit.
 
-        Any function fits that has the prototype and whose address the program takes somewhere.
+        A function fits if it has the prototype and the program takes its address.
         """
         listed = call.operands[-1]
         label = listed.name if isinstance(listed, Symbol) else ""
@@ -140,7 +140,7 @@ class Unit:
                     start = _aligned(end, variable.alignment)
                     self._own_shared[function.name, name] = start
                     end = start + variable.size
-        # Dynamic shared memory begins where the static one ends, for all its names.
+        # Dynamic shared memory begins at the end of static shared memory, for all its names.
         start = _aligned(end, 16)
         self._module_shared.update(dict.fromkeys(open_ended, start))
         return start if open_ended else end
@@ -195,7 +195,7 @@ def callee(call: Instruction) -> Operand | None:
 
 
 def _spins(function: Function) -> bool:
-    """Say whether there is a loop, and something in the function by which threads tell others."""
+    """Say whether a function has a loop, and accesses that synchronize threads."""
     placed: set[str] = set()
     loops = False
     tells = False

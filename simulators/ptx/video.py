@@ -1,7 +1,7 @@
 """Video instructions: arithmetic on bytes and halves of 32-bit registers (ISA manual §9.7.18).
 
 Scalar ones take one part of each operand, compute it without loss, and write a word or merge the
-result into a part of a third operand. Those that end in 2 and 4 do the same for halves and bytes
+result into a part of a third operand. Names ending in 2 or 4 do the same for halves and bytes
 side by side. The parts are worked on as i64, where no sum or difference of two 32-bit values
 overflows; `vmad` multiplies in i128.
 """
@@ -16,7 +16,7 @@ from .types import B32, S32, U32, PtxType
 
 
 def _part_of(selector: str) -> tuple[int, int]:
-    """Where a part such as `b3` or `h0` begins, and its width, in bits."""
+    """First bit and width in bits of a part such as `b3` or `h0`."""
     width = {"b": 8, "h": 16}.get(selector[:1], 0)
     if not width or not selector[1:].isdigit() or int(selector[1:]) * width >= 32:
         raise ValueError(f"there is no part .{selector}")
@@ -32,7 +32,7 @@ def _cut(e: Emitter, word: str, at: int, width: int, *, signed: bool) -> str:
 
 
 def _taken(e: Emitter, operand: Operand | None, kind: PtxType) -> str:
-    """A scalar operand as an i64: all of it, or the part that its selector names."""
+    """A scalar operand as an i64: the whole operand, or the selected part."""
     if isinstance(operand, Part):
         at, width = _part_of(operand.selector)
         return _cut(e, e.read(operand.register, B32), at, width, signed=kind.is_signed)
@@ -101,7 +101,7 @@ def scalar_shift(e: Emitter, i: Instruction) -> None:
 
 
 def _finish(e: Emitter, i: Instruction, value: str, kind: PtxType) -> None:
-    """Clamp a result, then combine it with the third operand or merge it into that."""
+    """Clamp a result, then combine it with the third operand or merge it into this operand."""
     target = i.operands[0]
     at, width = _part_of(target.selector) if isinstance(target, Part) else (0, 32)
     if i.has("sat"):
@@ -127,7 +127,7 @@ def _second_operation(i: Instruction) -> str:
 
 
 def _merged(e: Emitter, word: str, third: str, at: int, width: int) -> str:
-    """The third operand with a part of it replaced."""
+    """The third operand with one part replaced."""
     mask = ((1 << width) - 1) << at
     kept = e.value(f"and i32 {third}, {~mask & 0xFFFFFFFF}")
     moved = e.value(f"and i32 {e.value(f'shl i32 {word}, {at}')}, {mask}")
@@ -209,7 +209,7 @@ def _digits(part: Part, count: int) -> str:
 
 
 def _chosen(operand: Operand | None, count: int, default: int) -> list[int]:
-    """For each part, the number of the part of both sources an operand takes; lowest first."""
+    """For each part of the result, the index of its source part; lowest part first."""
     if not isinstance(operand, Part):
         return [default * count + index for index in range(count)]
     numbers = [int(digit) for digit in reversed(_digits(operand, count))]

@@ -140,7 +140,7 @@ def move_matrix(e: Emitter, i: Instruction) -> None:
 
 
 def _row(e: Emitter, i: Instruction, lanes: int, access: Literal["load", "store"]) -> str:
-    """The row a lane names, as an i64; only the first lanes name any."""
+    """The row that a lane names, as an i64; only the first lanes name rows."""
     address = i.operands[access == "load"]
     if e.check == "off" or lanes == WARP:
         return _reached(e, address, i, access)
@@ -182,7 +182,7 @@ _SHAPES = {
     for b in "su"
     for clamp in ("", ".satfinite")
 }
-"""The shapes executed, as runtime/matrix.c counts them."""
+"""The supported shapes, in the numbering of runtime/matrix.c."""
 
 
 @instruction("mma", suspends=True)

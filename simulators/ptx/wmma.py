@@ -27,7 +27,7 @@ _EXTENTS = {
 }
 _SHAPES = tuple(_EXTENTS)
 _KINDS = ("f16", "bf16", "tf32", "f32", "f64", "s8", "u8", "s4", "u4", "b1", "s32")
-"""As runtime/wmma.c counts them."""
+"""Kinds of elements, in the numbering of runtime/wmma.c."""
 _BITS = {
     "f16": 16,
     "bf16": 16,
@@ -45,7 +45,7 @@ _BITS = {
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A matrix in memory: its lines, each of neighbouring elements, and how it is dealt out."""
+    """A matrix in memory: its lines of neighbouring elements, and its fragments."""
 
     lines: int
     length: int
@@ -77,7 +77,7 @@ def _loaded(e: Emitter, i: Instruction, which: str, kind: str, registers: int) -
     stride = _stride(e, i, i.operands[2:], matrix)
     width = max(matrix.bits, 32)
     together = width // matrix.bits
-    # In memory the elements of a register of C lie side by side only when they lie by rows.
+    # Elements of a register of C are neighbours in memory only if C lies by rows.
     step = together if which in "ab" or i.has("row") else 1
     words = []
     for register in range(registers):
@@ -180,7 +180,7 @@ def multiply(e: Emitter, i: Instruction) -> None:
 
 
 def _packed(e: Emitter, registers: tuple[Operand | None, ...], bits: int) -> list[str]:
-    """Registers as words of a request, two of 32 bits in one."""
+    """Pack registers into words of a request, two 32-bit registers per word."""
     if bits == 64:
         return [e.read(one, BITS[64]) for one in registers]
     words = []

@@ -1,4 +1,4 @@
-"""LLVM IR text as it grows: values, labels, stack slots, calls."""
+"""Builds LLVM IR text: values, labels, stack slots, calls."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Writer:
         return f"b{self._count}"
 
     def fall_into(self, label: str) -> None:
-        """Go on at a label; earlier code falls through."""
+        """Start a block at a label; earlier code falls through."""
         self.lines.append(f'br label %"{label}"')
         self.lines.append(f'"{label}":')
 
     def begin(self, label: str) -> None:
-        """Go on at a label after a branch ended the block."""
+        """Start a block at a label after a branch ended the last block."""
         self.lines.append(f'"{label}":')
 
     def slot(self, llvm: str, alignment: int = 0) -> str:

@@ -97,7 +97,7 @@ bool file_exists(const std::string &path) {
     return access(path.c_str(), R_OK) == 0;
 }
 
-// As _require_own in ../cache.py.
+// Same rule as _require_own in ../cache.py.
 bool is_own(const std::string &path, const struct stat &found, std::string &why) {
     if (found.st_uid != geteuid()) {
         why = path + " belongs to user " + std::to_string(found.st_uid) + " and not to user " +
@@ -111,7 +111,7 @@ bool is_own(const std::string &path, const struct stat &found, std::string &why)
     return false;
 }
 
-// Missing parents too are this user's alone, for any mask of the user.
+// Missing parent folders are made for this user alone, whatever the umask.
 void make_private_folders(const files::path &folder) {
     std::error_code ignored;
     if (folder.has_relative_path() && !files::exists(folder, ignored)) {
@@ -122,7 +122,7 @@ void make_private_folders(const files::path &folder) {
     }
 }
 
-// Nobody else can write to it, for any mask of the user.
+// Nobody else can write to it, whatever the umask.
 int open_new(const std::string &path) {
     return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
 }

@@ -1,4 +1,4 @@
-// Where translated kernels are kept between processes: UHAL_SIM_CACHE, or a folder of the user's.
+// Folder of translated kernels between processes: UHAL_SIM_CACHE, or a folder of the user's.
 //
 // A file's name is made of all that its bytes depend on, so that finding a kernel needs no
 // translator: the PTX, the kernel, its checks, the translator's sources, the processor. Files
@@ -18,15 +18,15 @@ class PtxCache {
     // Null with words in `why` when there is no such folder or no translator beside the library.
     static const PtxCache *get(std::string &why);
 
-    // The file with this text, written when it is not there; empty with words in `why` when it
-    // cannot be.
+    // The file with this text, written if it is missing; empty with words in `why` on
+    // failure.
     std::string keep_text(std::string_view text, const std::string &digest, std::string &why) const;
 
-    // Whether a file of the folder is there; notes that it is used. False with words in `why` for
-    // one that others made or can change.
+    // Whether a file of the folder exists; marks it as used. False with words in `why` if another
+    // user made it or can change it.
     static bool usable(const std::string &path, std::string &why);
 
-    // Where the description of a module with this text belongs, and the library of a kernel of it.
+    // File names of a module's description, and of the library of one of its kernels.
     std::string description_file(const std::string &digest) const;
     std::string library_file(const std::string &digest, const std::string &entry,
                              const std::string &check) const;
@@ -41,8 +41,8 @@ class PtxCache {
     std::string folder_;
     std::string translator_;
     std::string version_;          // digest of the translator's sources
-    std::string counting_version_; // with those that only counting kernels depend on
-    std::string processor_;        // what decides which instructions it has
+    std::string counting_version_; // including sources that only counting kernels depend on
+    std::string processor_;        // determines its instructions
 };
 
 } // namespace sim

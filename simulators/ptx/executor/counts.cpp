@@ -46,7 +46,7 @@ void write_counts(const uptx_launch *launch, const char *members, uint64_t bytes
                              ",\"ptx\":" + quoted(counts.text_file) + "," +
                              std::string(members, bytes) + "}\n";
     const int file = open_to_append(counts.file);
-    // One write a line: processes may share the file.
+    // One write per line, because processes may share the file.
     if (file < 0 || write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
         std::fprintf(stderr, "uhal simulator: UHAL_SIM_COUNTS=%s cannot be written\n",
                      counts.file.c_str());

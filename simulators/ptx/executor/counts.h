@@ -8,14 +8,14 @@
 
 namespace sim {
 
-// Whose counts a launch writes, and where.
+// Names of a launch whose counts are written, and their file.
 struct CountsOfLaunch {
     const std::string &file;
     const std::string &entry;
     const std::string &text_file;
 };
 
-// Whether a file can be appended to; it is made.
+// Whether a file can be appended to; creates it if needed.
 bool can_append(const std::string &file);
 
 // `uptx_counting::tell`; its context is a CountsOfLaunch.

@@ -199,7 +199,7 @@ std::unique_ptr<Executable> PtxModule::kernel(const KernelDescription &descripti
             return nullptr;
         }
     }
-    // Where each block is counted, none runs another code.
+    // If every block is counted, only the counting code is needed.
     const bool counts_all = counts && settings_.counts_every == 1;
     TranslatedKernel kernel = open(description, counts_all ? "count" : settings_.check, problem);
     if (kernel.code == nullptr) {
@@ -235,7 +235,7 @@ std::unique_ptr<PtxModule> PtxKernels::load(std::string_view text, DeviceMemory 
         }
     }
     auto module = std::make_unique<PtxModule>(text_file, digest, memory, settings_, translator_);
-    // What is valid and unsupported has no description; its kernels say so when they are asked for.
+    // A valid but unsupported text has no description; its kernels report that at their first use.
     if (module->lay_out(description) != Status::ok) {
         problem = {Kind::failed, 0, "the module's variables do not fit into the device's memory"};
         return nullptr;

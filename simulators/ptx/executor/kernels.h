@@ -25,7 +25,7 @@ struct PtxSettings {
     explicit PtxSettings(std::string &complaint);
 
     std::string check = "on";  // off, on, strict, trace: enum uptx_check
-    std::string counts_file;   // of a driver that counts; empty for any other
+    std::string counts_file;   // of a driver that counts; else empty
     uint64_t counts_every = 0; // struct uptx_counting
     TracedThread traced;
     uint64_t seed = 0; // of the order in which threads run
@@ -73,15 +73,15 @@ class PtxKernels {
   public:
     explicit PtxKernels(std::string &complaint) : settings_(complaint) {}
 
-    // Null with the reason in `problem` when the text is not PTX or there is nothing to check it
-    // with. It may lie in longer memory that begins with it.
+    // Null with the reason in `problem` when the text is not PTX or cannot be checked. The text may
+    // be the beginning of longer memory.
     std::unique_ptr<PtxModule> load(std::string_view text, DeviceMemory &memory,
                                     TranslatorAnswer &problem);
 
-    // Whether kernels are counted, which only those of a text are.
+    // Whether kernels of PTX texts are counted.
     bool counts() const { return !settings_.counts_file.empty(); }
 
-    // How long a kernel may take before it has no end; 0: for ever.
+    // Time limit of a kernel; 0: no limit.
     uint64_t milliseconds_of_launch() const { return settings_.milliseconds; }
 
   private:

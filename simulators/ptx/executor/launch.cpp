@@ -28,7 +28,7 @@ Status status_of(int outcome) {
         return Status::illegal_address;
     case UPTX_MISALIGNED_ADDRESS:
         return Status::misaligned_address;
-    // A device never comes back from these; its watchdog ends them.
+    // A device never recovers from these operations; its watchdog ends them.
     case UPTX_DEADLOCK:
     case UPTX_TIMEOUT:
         return Status::launch_timeout;

@@ -1,4 +1,4 @@
-// A translated kernel and what becomes of its launches.
+// A translated kernel and its launches.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace sim {
 
 struct PtxSettings;
 
-// The library of a translated kernel, which it closes at its end.
+// The library of a translated kernel, closed by the destructor.
 struct TranslatedKernel {
     TranslatedKernel() = default;
     explicit TranslatedKernel(void *opened);
@@ -28,8 +28,8 @@ struct TranslatedKernel {
 
 class PtxExecutable : public Executable {
   public:
-    // `counting` is the same kernel for blocks that are counted, or none. `area` is the address of
-    // the module's variables.
+    // `counting` is the same kernel for counted blocks, or empty. `area` is the address of the
+    // module's variables.
     PtxExecutable(TranslatedKernel kernel, TranslatedKernel counting, std::string entry,
                   std::string text_file, uint64_t area, const PtxSettings &settings);
     PtxExecutable(const PtxExecutable &) = delete;

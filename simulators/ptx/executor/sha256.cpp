@@ -89,7 +89,7 @@ std::string sha256(std::string_view bytes) {
     for (size_t at = 0; at < whole; at += block_bytes) {
         add_block(state, constants.rounds, data + at);
     }
-    // The rest, a one bit, zeros, and the length in bits at the end of a block.
+    // The remaining bytes, a one bit, zeros, and the length in bits at the end of a block.
     std::array<unsigned char, 2 * block_bytes> tail = {};
     const size_t rest = bytes.size() - whole;
     std::memcpy(tail.data(), data + whole, rest);

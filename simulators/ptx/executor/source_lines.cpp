@@ -27,7 +27,7 @@ unsigned long number_at(const std::vector<std::string> &words, size_t index) {
     return index < words.size() ? std::strtoul(words[index].c_str(), nullptr, 10) : 0;
 }
 
-// The name `.file` gives to a number; empty when there is none.
+// The file name with this `.file` number; empty when there is none.
 std::string file_name(const std::vector<std::string> &lines, unsigned long number) {
     for (const std::string &line : lines) {
         const size_t start = line.find_first_not_of(" \t");

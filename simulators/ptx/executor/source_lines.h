@@ -1,4 +1,4 @@
-// Which line of a kernel's source a line of PTX was made from, where `.loc` tells (ISA manual §11.5).
+// Finds the source line of a PTX line, from `.loc` (ISA manual §11.5).
 #pragma once
 
 #include <string>

@@ -35,7 +35,7 @@ std::string trimmed(const std::string &line) {
     return text;
 }
 
-// A value as its type says, and its bits where that hides them.
+// A value in its type, and its bits if the type hides them.
 std::string spelled(const std::string &type, uint64_t bits) {
     char text[96];
     const auto hexadecimal = static_cast<unsigned long long>(bits);

@@ -51,7 +51,7 @@ std::string find_interpreter(const std::string &translator) {
     return access(installed.c_str(), X_OK) == 0 ? installed.string() : "";
 }
 
-// What the child shall not inherit: libraries that were pushed into this process.
+// Variables the child must not inherit: they inject libraries into this process.
 std::vector<char *> child_environment() {
     std::vector<char *> variables;
     for (char **variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
@@ -63,7 +63,7 @@ std::vector<char *> child_environment() {
     return variables;
 }
 
-// A group of its own, so that its compiler ends with it; no blocked or ignored signals.
+// Own process group, so that the child's compiler ends with it; no blocked or ignored signals.
 void set_attributes(posix_spawnattr_t &attributes) {
     posix_spawnattr_init(&attributes);
     sigset_t none;
@@ -82,7 +82,7 @@ int spawn(const std::string &interpreter, const std::string &translator, int end
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, end, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, end, STDOUT_FILENO);
-    // Not ours: whoever reads it to its end would wait for the child.
+    // The child does not inherit standard error: a reader of it would wait for the child's end.
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawnattr_t attributes;
     set_attributes(attributes);
@@ -98,7 +98,7 @@ int spawn(const std::string &interpreter, const std::string &translator, int end
 }
 
 uint64_t deadline_seconds() {
-    std::string ignored; // the driver has complained at its start
+    std::string ignored; // the driver has already complained
     return Settings::number("TRANSLATION_SECONDS", 1, 86400, default_seconds, ignored);
 }
 
@@ -145,7 +145,7 @@ TranslatorAnswer Translator::ask(const std::vector<std::string> &question) {
         text += (text.empty() ? "" : "\t") + word;
     }
     text += '\n';
-    // Twice, because one that was idle for long has ended.
+    // Two attempts, because a translator ends after a long idle time.
     for (int attempt = 0; attempt < 2; ++attempt) {
         std::string why;
         if (process_ < 0 && !start(why)) {

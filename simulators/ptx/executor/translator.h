@@ -1,7 +1,7 @@
-// The translator of PTX: a Python process that is asked over a socket and answers in one line.
+// The translator of PTX: a Python process that answers each request on a socket in one line.
 //
-// It starts at the first question, gets nothing of this process but its environment, and ends when
-// this process does or when it has not been asked for a while.
+// It starts at the first request and inherits only the environment of this process. It ends with
+// this process, or after a long time without requests.
 #pragma once
 
 #include <sys/types.h>
@@ -17,11 +17,11 @@ struct TranslatorAnswer {
         no_ptx,      // the text has an error
         unsupported, // it cannot be executed here
         unavailable, // there is no translator: words say what is missing
-        failed,      // it took too long or broke
+        failed,      // it exceeded the time limit or crashed
     };
 
     Kind kind = Kind::done;
-    unsigned line = 0; // of the text; 0 when it is about none
+    unsigned line = 0; // of the text; 0 when the answer names no line
     std::string words;
 };
 

@@ -1,4 +1,4 @@
-/* Whether an access is right: looked up among the allocations when its site does not know yet.
+/* Decides whether an access outside its site's interval is correct, from the allocations.
  *
  * A range that is found becomes the site's interval, so this runs once per site, worker and
  * allocation, not once per access (checks.py).
@@ -80,7 +80,7 @@ void uptx_heap_free(struct uptx_block *block, void *memory) {
     free(found);
 }
 
-/* The block of the heap an access lies in; its bytes, 0 for none. */
+/* The heap block that holds an access; its bytes, or 0 if there is none. */
 static uint64_t heap_block_of(uint64_t address, uint64_t bytes, uint64_t *start) {
     uint64_t found = 0;
     pthread_mutex_lock(&heap_mutex);
@@ -138,12 +138,12 @@ static const struct uptx_range *nearest(const struct uptx_launch *launch, uint64
     return before;
 }
 
-/* Whether an access is to the counters of a cooperative grid's blocks. */
+/* Whether an access is to the block counters of a cooperative grid. */
 static int in_workspace(const struct uptx_block *block, uint64_t address, uint64_t bytes) {
     return block->workspace != 0 && holds(block->workspace, UPTX_WORKSPACE, address, bytes);
 }
 
-/* The stack of this worker: its length, 0 when the system does not say. */
+/* The stack of this worker: its length, or 0 when the system does not report it. */
 static uint64_t own_stack(uint64_t *start) {
     static _Thread_local void *stack;
     static _Thread_local size_t length;
@@ -156,7 +156,7 @@ static uint64_t own_stack(uint64_t *start) {
     return length;
 }
 
-/* Local memory is on the stack, or in the arena in which waiting threads keep it. */
+/* Local memory is on the stack, or in the arena of waiting threads. */
 uint32_t uptx_is_local(struct uptx_block *block, uint64_t address) {
     const struct uptx_worker *worker = (const struct uptx_worker *)block;
     uint64_t start;
@@ -225,7 +225,7 @@ static _Noreturn void refuse_shared(struct uptx_worker *worker) {
     refuse(worker, UPTX_ILLEGAL_ADDRESS, reason);
 }
 
-/* How an access missed the range next to it. */
+/* Describes a fault in words: its kind and its distance from the nearest range. */
 static void describe(char *reason, size_t room, const struct uptx_fault *fault) {
     const struct uptx_range *range = &fault->range;
     const unsigned long long start = range->address;
@@ -274,7 +274,7 @@ static _Noreturn void refuse_global(struct uptx_worker *worker, uint64_t address
 
 static void remember(struct uptx_interval *interval, uint64_t address, uint32_t bytes,
                      uint64_t start, uint64_t length, uint64_t delta) {
-    /* From an odd start no multiple is aligned: then only this one access is known. */
+    /* From an odd start no multiple is aligned, so the interval holds only this access. */
     const int even = start % bytes == 0;
     interval->start = even ? start : address;
     interval->count = even ? length / bytes : 1;

@@ -20,7 +20,7 @@ _Static_assert(offsetof(struct uptx_worker, count) == sizeof(struct uptx_block),
 _Static_assert(offsetof(struct uptx_worker, counts) == sizeof(struct uptx_block) + 8,
                "kernels find `counts` behind `count`");
 
-/* Requests of a warp at a site that are not complete: a row each, a lane's address in it. */
+/* Incomplete requests of a warp at a site: one row each, with an address per lane. */
 struct requests {
     uint64_t *at;
     uint32_t rows;
@@ -165,7 +165,7 @@ static void add_sectors(struct sectors *to, const struct sectors *from) {
 
 /* -- requests ----------------------------------------------------------------------------------- */
 
-/* The lanes of a warp that make an access together. */
+/* The lanes of a warp whose accesses form one request. */
 struct request {
     const struct uptx_site *site;
     uint32_t lanes;
@@ -181,7 +181,7 @@ static void count_global(struct uptx_counter *counter, const struct request *one
     const uint64_t whole = one->site->bytes >= SECTOR ? UINT32_MAX : (1ull << one->site->bytes) - 1;
     for (uint32_t at = 0; at < one->lanes; ++at) {
         const uint64_t sector = one->address[at] / SECTOR;
-        uint32_t index = found; /* the last one first: neighbors follow each other */
+        uint32_t index = found; /* the newest first: neighbors follow each other */
         while (index > 0 && number[index - 1] != sector) {
             --index;
         }
@@ -202,8 +202,8 @@ static void count_global(struct uptx_counter *counter, const struct request *one
     sum->used_bytes += used;
 }
 
-/* Wider accesses are served half a warp or a quarter at a time; in each part, a bank serves one of
- * its words, to any number of lanes, at a time. */
+/* Wider accesses are served in halves or quarters of a warp. In each part, a bank serves one of its
+ * words at a time, to any number of lanes. */
 static void count_shared(const struct request *one, struct site_sums *sum) {
     const uint32_t words = one->site->bytes < BANK_BYTES ? 1 : one->site->bytes / BANK_BYTES;
     const uint32_t together = words >= BANKS ? 1 : BANKS / words;
@@ -401,7 +401,7 @@ static void end_block(struct uptx_worker *worker) {
     counter->is_counted = 0;
 }
 
-/* One of each `every` blocks, another one of each: what repeats along the grid is met evenly. */
+/* Chooses one of each `every` blocks at varying places, so that it samples patterns evenly. */
 static int is_chosen(uint64_t index, uint64_t every) {
     uint64_t mixed = (index / every + 1) * 0x9E3779B97F4A7C15u;
     mixed ^= mixed >> 32;

@@ -16,7 +16,7 @@ enum { UPTX_SAMPLED_BLOCKS = 64 };
 struct uptx_counted_instruction {
     uint32_t line;
     uint32_t basic_block;
-    uint32_t kind; /* in `class_names` */
+    uint32_t kind; /* index in `class_names` */
 };
 
 /* Exported as `uptx_counted` by a kernel that counts. */
@@ -31,7 +31,7 @@ struct uptx_counted {
 
 /* The caller's wish: it outlives the launch. */
 struct uptx_counting {
-    const struct uptx_kernel *kernel; /* the same as the launched one, translated to count */
+    const struct uptx_kernel *kernel; /* the launched kernel, translated to count */
     const struct uptx_counted *counted;
     /* One block in `every` is counted, 1: all; 0: chosen to give UPTX_SAMPLED_BLOCKS blocks. */
     uint64_t every;
@@ -44,17 +44,17 @@ struct uptx_counting {
 
 /* Counts of a launch; `blocks` is the number of its grid's blocks. NULL without memory. */
 struct uptx_counts *uptx_counts_open(const struct uptx_launch *launch, uint64_t blocks);
-/* Tells the caller when `is_whole`. */
+/* Passes the counts to the caller if `is_whole`. */
 void uptx_counts_close(struct uptx_counts *counts, int is_whole);
 
 /* Sets up the counter of a worker, behind the block. 0 when there is no memory. */
 int uptx_counter_open(struct uptx_worker *worker, struct uptx_counts *counts);
 void uptx_counter_close(struct uptx_worker *worker);
 
-/* A block begins: chooses whether it is counted, and its kernel. */
+/* Starts a block: chooses whether it is counted, and its kernel. */
 void uptx_counter_block(struct uptx_worker *worker, uint64_t index);
 
-/* All threads of a warp have met: their accesses so far belong together. */
+/* All threads of a warp have met, so their accesses so far belong together. */
 void uptx_counter_meet(struct uptx_worker *worker, uint32_t warp);
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
-/* What is counted of a launch: sums that workers add up and count_told.c writes. */
+/* Counts of a launch: workers add them up and count_told.c writes them. */
 #pragma once
 
 #include <pthread.h>
 
 #include "count.h"
 
-/* What a site asked of one kind of memory, or of a branch. */
+/* Requests of a site to one kind of memory, or branches of a site. */
 struct site_sums {
     uint64_t lanes;
     uint64_t requests;
@@ -19,7 +19,7 @@ struct site_sums {
     uint64_t divergent;    /* branches that part of the lanes took */
 };
 
-/* A number a block has: its mean over the grid is known as well as the counted blocks agree. */
+/* A sum over counted blocks, and its spread, which says how well the grid's mean is known. */
 struct spread {
     double sum;
     double squares;
@@ -37,7 +37,7 @@ struct sums {
     struct spread sectors;
 };
 
-/* A sector of memory: which of its bytes were touched, and by which block last. */
+/* A sector of memory: its touched bytes, and the last block that touched it. */
 struct sector {
     uint64_t number; /* plus 1; 0: none */
     uint32_t loaded;

@@ -7,7 +7,7 @@
 
 static void print_distinct(FILE *to, const struct uptx_counts *counts) {
     if (counts->sums.blocks != counts->grid_blocks) {
-        fputs(",\"distinct\":null", to); /* blocks that were not counted touched others */
+        fputs(",\"distinct\":null", to); /* uncounted blocks touched other sectors */
         return;
     }
     uint64_t loads = 0, stores = 0, loaded = 0, stored = 0;

@@ -1,4 +1,4 @@
-/* How a worker leaves a block that went wrong. */
+/* Leaves a block after an error. */
 #include <stdarg.h>
 #include <stdio.h>
 

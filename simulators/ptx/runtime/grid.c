@@ -11,7 +11,7 @@
 #include "count.h"
 
 enum {
-    SMALL_GRID = 1 << 14,             /* threads; below, more processors would not pay */
+    SMALL_GRID = 1 << 14,             /* threads; more processors do not pay for smaller grids */
     ARENA_BYTES_PER_THREAD = 1 << 20, /* reserved, not used, for a waiting thread's stack */
 };
 
@@ -25,7 +25,7 @@ struct grid {
     int outcome;
     uint64_t id;
     uint64_t workspace[UPTX_WORKSPACE / 8]; /* of a cooperative grid */
-    struct uptx_worker *together;           /* one for every block of it */
+    struct uptx_worker *together;           /* one for each of its blocks */
     struct uptx_counts *counts;
 };
 
@@ -209,7 +209,7 @@ static void run_blocks(struct uptx_worker *worker) {
 
 /* -- blocks that wait for each other ------------------------------------------------------------ */
 
-/* One turn for each block that has not ended, from a random one on; returns how many are left. */
+/* Gives one turn to each unfinished block, from a random block on; returns how many remain. */
 static uint64_t give_turns(struct grid *grid, uint64_t random) {
     uint64_t left = 0;
     for (uint64_t index = 0; index < grid->blocks; ++index) {
@@ -259,7 +259,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* All blocks begin before any block ends, and take turns on this thread. */
+/* All blocks begin before any block ends, and run in turns on this thread. */
 static void work_together(struct grid *grid) {
     uint64_t opened = 0;
     grid->together = calloc(grid->blocks, sizeof *grid->together);

@@ -89,7 +89,7 @@ static void install_one(int number, struct sigaction *before) {
     action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
-    /* Kept once: of two handlers that pass on to each other, neither would ever end a process. */
+    /* Kept once, because two handlers that call each other would never end a process. */
     if (before != NULL && !installed) {
         *before = present;
     }
@@ -110,7 +110,7 @@ static void install(void) {
     pthread_mutex_unlock(&installing);
 }
 
-/* Made once for each thread: making one costs more than a small launch. */
+/* Made once for each thread, because making it costs more than a small launch. */
 static int make_timer(void) {
     if (timer.made) {
         return 1;
@@ -127,7 +127,7 @@ static int make_timer(void) {
     return timer.made;
 }
 
-/* Left running after the launch, because the next one sets it again; a late expiry is ignored. */
+/* Left armed after the launch, because the next launch sets it again; a late expiry is ignored. */
 static void set_deadline(uint64_t milliseconds) {
     const struct itimerspec when = {
         .it_value = {(time_t)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000}};

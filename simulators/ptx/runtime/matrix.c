@@ -48,7 +48,7 @@ static float element(const uint64_t *registers, uint32_t index, enum element kin
     return kind == HALF ? from_half(bits) : as_float((uint32_t)bits << 16);
 }
 
-/* Where lane and element of A[row][k] lie: four lanes a row, `run` neighbours a lane and register. */
+/* Lane and place of element A[row][k]: four lanes a row, `run` neighbours per lane and register. */
 static float a_value(const struct uptx_thread *warp, const struct shape *shape, uint32_t row,
                      uint32_t k) {
     const uint32_t run = shape->element == TENSOR_FLOAT ? 1 : 2;
@@ -64,7 +64,7 @@ static float b_value(const struct uptx_thread *warp, const struct shape *shape, 
     return element(warp[lane].words + 5, k / (4 * run) * run + k % run, shape->element);
 }
 
-/* Bits of an operation on integers of 8 bits; others count `shapes`, and DOUBLES is one alone. */
+/* Bits of an operation on 8-bit integers. Other operations are DOUBLES or an index of `shapes`. */
 enum { DOUBLES = 8, INTEGERS = 16 };
 enum { DEPTH_32 = 1, A_SIGNED = 2, B_SIGNED = 4, SATURATED = 8, ROWS_8 = 16 };
 

@@ -40,7 +40,7 @@ DIRECTED(uptx_f64_to_f32, float, (volatile double a, int32_t mode), (float)a)
 DIRECTED(uptx_s64_to_f32, float, (volatile int64_t a, int32_t mode), (float)a)
 DIRECTED(uptx_s64_to_f64, double, (volatile int64_t a, int32_t mode), (double)a)
 
-/* Halves a large value, keeping in its last bit whether something was lost. */
+/* Halves a large value; the last bit records whether a bit was lost. */
 static int64_t halved(uint64_t a) { return (int64_t)(a >> 1 | (a & 1)); }
 
 float uptx_u64_to_f32(uint64_t a, int32_t mode) {
@@ -69,7 +69,7 @@ double uptx_u64_to_odd(uint64_t a) {
     return with_odd_end(truncated, (uint64_t)truncated != a);
 }
 
-/* The exact a b + c as a float that rounds to any 16-bit format as the exact value does. */
+/* Returns a b + c as a float that rounds to each 16-bit format as the exact value does. */
 float uptx_fma_narrow(float a, float b, float c) {
     const double product = (double)a * b;
     const double sum = product + c;

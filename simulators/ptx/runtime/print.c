@@ -70,7 +70,7 @@ static int print_all(FILE *out, struct uptx_block *block, const char *text, cons
 int uptx_print(struct uptx_block *block, uint64_t format, uint64_t arguments) {
     char *made = NULL;
     size_t bytes = 0;
-    /* Apart first, so that texts of several threads do not mix and no lock outlives a fault. */
+    /* Formatted first, so that texts of several threads do not mix and no lock outlives a fault. */
     FILE *out = open_memstream(&made, &bytes);
     if (out == NULL) {
         return -1;

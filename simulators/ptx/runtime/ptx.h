@@ -1,4 +1,4 @@
-/* What translated kernels and the run time share. layout.py repeats the offsets; a test compares. */
+/* Declarations for kernels and the run time. layout.py repeats the offsets; a test compares. */
 #pragma once
 
 #include <setjmp.h>
@@ -29,13 +29,13 @@ enum uptx_request {
     UPTX_WMMA,
 };
 
-/* What a kernel knows of the block it runs in; constant while the block runs. */
+/* Facts about its block for a kernel; constant while the block runs. */
 struct uptx_block {
     const char *parameters;
     char *shared;
     uint64_t window_base; /* device addresses: window_base … + window_span - 1, */
     uint64_t window_span;
-    uint64_t window_delta; /* reached by adding this; 0, 0, 0 when they are host addresses */
+    uint64_t window_delta; /* device to host address; all 0 for host addresses */
     uint64_t variables;    /* address of the module's global and constant variables */
     uint32_t block[3];
     uint32_t grid[3];
@@ -47,7 +47,7 @@ struct uptx_block {
     void *(*allocate)(struct uptx_block *, uint64_t bytes);
     void (*trap)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line);
     int (*print)(struct uptx_block *, uint64_t format, uint64_t arguments);
-    /* Called where an access is not in its site's interval: sets that, or ends the run. */
+    /* Called for an access outside its site's interval: sets the interval, or ends the run. */
     void (*check)(struct uptx_block *, uint32_t site, uint64_t address, uint32_t x, uint32_t y,
                   uint32_t z);
     /* Called in strict mode for every access to shared memory, by its offset there. */
@@ -55,18 +55,18 @@ struct uptx_block {
                   uint32_t z);
     void *(*heap_allocate)(struct uptx_block *, uint64_t bytes);
     void (*heap_free)(struct uptx_block *, void *memory);
-    /* Ends the run. The words of an assertion: message, file, line, function; addresses of text
-     * but for the line. */
+    /* Ends the run. The words of an assertion: message, file, line, function. All but the line are
+     * addresses of texts. */
     void (*assert_failed)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
                           uint64_t message, uint64_t file, uint32_t number, uint64_t function);
     /* Called before each instruction of a traced kernel with null for `name`, and after it for each
-     * register that it wrote, with the type it is taken for. */
+     * register that it wrote, with the register's type in the instruction. */
     void (*trace)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
                   const char *name, const char *type, uint64_t bits);
-    /* Ends the run: a call through a register of an address at which there is no function. */
+    /* Ends the run: a call through a register reached an address without a function. */
     void (*no_function)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
                         uint64_t address);
-    uint64_t workspace; /* of a cooperative grid, UPTX_WORKSPACE bytes; 0 for any other */
+    uint64_t workspace; /* of a cooperative grid, UPTX_WORKSPACE bytes; 0 for other grids */
     uint32_t (*is_local)(struct uptx_block *, uint64_t address);
 };
 
@@ -76,7 +76,7 @@ struct uptx_block {
 enum uptx_check {
     UPTX_CHECK_OFF,
     UPTX_CHECK_ON,     /* bounds and alignment of every access, freed memory */
-    UPTX_CHECK_STRICT, /* also races on shared memory and reads of what nobody wrote */
+    UPTX_CHECK_STRICT, /* also races on shared memory and reads of unwritten bytes */
     UPTX_CHECK_TRACE,  /* bounds and alignment, and traces */
     UPTX_CHECK_COUNT,  /* bounds and alignment, and counts (count.h) */
 };
@@ -91,11 +91,11 @@ struct uptx_site {
     uint32_t bytes;        /* of one access, all elements of a vector together */
     uint8_t access;        /* enum uptx_access */
     uint8_t space;         /* enum uptx_space */
-    uint8_t synchronizes;  /* volatile, relaxed or stronger: no data race with another such */
-    uint8_t watched_after; /* strict mode hears of it when the bytes are written */
+    uint8_t synchronizes;  /* volatile, relaxed or stronger: no race with such accesses */
+    uint8_t watched_after; /* strict mode is called after the bytes are written */
 };
 
-/* Where a site's accesses are known to be right: aligned addresses, `count` times `bytes`. */
+/* Interval of a site's correct accesses: aligned addresses, `count` times `bytes`. */
 struct uptx_interval {
     uint64_t start;
     uint64_t count;
@@ -105,12 +105,12 @@ struct uptx_interval {
 enum uptx_range_state {
     UPTX_LIVE,
     UPTX_READ_ONLY,
-    UPTX_FREED, /* kept to name a stale pointer's old allocation; nothing live overlaps it */
+    UPTX_FREED, /* names a stale pointer's old allocation; overlaps no live memory */
 };
 
-/* Memory a kernel may access, or might have. */
+/* Memory that a kernel may access, or could access before. */
 struct uptx_range {
-    uint64_t address; /* as kernels hold it */
+    uint64_t address; /* address for kernels */
     uint64_t bytes;
     uint32_t state;
     uint32_t unused;
@@ -128,7 +128,7 @@ enum uptx_fault_kind {
     UPTX_UNMAPPED,      /* the processor's own fault, in a kernel without checks */
 };
 
-/* What went wrong, for whoever writes the report; all of it is in the message too. */
+/* A fault, for the writer of the report; the message contains all of it too. */
 struct uptx_fault {
     uint32_t kind;   /* enum uptx_fault_kind; UPTX_NO_FAULT when the outcome is not an access */
     uint32_t access; /* enum uptx_access */
@@ -149,7 +149,7 @@ struct uptx_fault {
 
 /* A thread of a kernel whose threads wait for each other. */
 struct uptx_thread {
-    uint32_t request; /* why it came back */
+    uint32_t request; /* reason for its return */
     uint32_t line;    /* of the PTX text */
     uint32_t operation;
     uint32_t fuel;
@@ -167,7 +167,7 @@ struct uptx_kernel {
     uint32_t site_count;
     uint32_t unused;
     const struct uptx_site *sites;
-    /* Either both: run a thread to where it waits first, and from there on … */
+    /* Either both: run a thread until it waits, and resume it from there … */
     void *(*start)(struct uptx_block *, struct uptx_thread *, uint32_t x, uint32_t y, uint32_t z);
     void (*resume)(void *handle);
     /* … or this: run all threads of a block. */
@@ -204,9 +204,9 @@ struct uptx_launch {
     uint64_t window_span;
     uint64_t window_delta;
     uint64_t variables;
-    /* For a kernel with checks: all that it may access but for its shared and local memory and its
-     * parameters, sorted by address, apart from each other; the module's variables are the
-     * caller's to list. Must not change while the launch runs. */
+    /* For a kernel with checks: all memory it may access except its shared and local memory and its
+     * parameters. Sorted by address, without overlaps. The caller must list the module's variables.
+     * The list must not change during the launch. */
     const struct uptx_range *ranges;
     uint64_t range_count;
     /* Prints the kernel's output; NULL: it goes to standard output. Called by several threads. */
@@ -228,13 +228,13 @@ __attribute__((visibility("default"))) int uptx_run(const struct uptx_kernel *ke
 
 /* -- within the run time ------------------------------------------------------------------------ */
 
-/* One worker: the block it runs and where to leave it when something goes wrong. */
+/* One worker: its block, and the place to leave it after an error. */
 struct uptx_worker {
-    struct uptx_block block; /* first: a kernel's pointer to its block is one to its worker */
-    /* Found there by a kernel that counts: takes an access or a branch of a thread, and … */
+    struct uptx_block block; /* first: a pointer to the block also points to its worker */
+    /* Called by a kernel that counts for an access or a branch of a thread, and … */
     void (*count)(struct uptx_block *, uint32_t site, uint64_t address, uint32_t x, uint32_t y,
                   uint32_t z);
-    uint32_t *counts; /* … how often each thread entered each basic block */
+    uint32_t *counts; /* … counts of each thread's entries into each basic block */
     const struct uptx_kernel *kernel;
     struct uptx_launch *launch;
     struct grid *grid;
@@ -245,7 +245,7 @@ struct uptx_worker {
     char *arena;
     uint64_t arena_bytes;
     uint64_t arena_used;
-    uint32_t arrived[UPTX_BARRIERS]; /* threads that came to a barrier and did not wait there */
+    uint32_t arrived[UPTX_BARRIERS]; /* threads that reached a barrier without waiting there */
     int ended;
     sigjmp_buf *escape;
     int outcome;
@@ -259,7 +259,7 @@ struct uptx_worker {
 void uptx_fail(struct uptx_worker *worker, int outcome, const char *format, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 
-/* Finds out whether an access that its site does not know is right (check.c). */
+/* Decides whether an access outside its site's interval is correct (check.c). */
 void uptx_check(struct uptx_block *block, uint32_t number, uint64_t address, uint32_t x, uint32_t y,
                 uint32_t z);
 void *uptx_heap_allocate(struct uptx_block *block, uint64_t bytes);
@@ -271,7 +271,7 @@ uint32_t uptx_is_local(struct uptx_block *block, uint64_t address);
 struct uptx_watch *uptx_watch_open(uint32_t shared_bytes);
 void uptx_watch_close(struct uptx_watch *watch);
 void uptx_watch_block(struct uptx_watch *watch);               /* a block begins */
-void uptx_watch_barrier(struct uptx_watch *watch);             /* all that waited may go on */
+void uptx_watch_barrier(struct uptx_watch *watch);             /* all waiting threads continue */
 void uptx_watch_warp(struct uptx_watch *watch, uint32_t warp); /* the same for bar.warp.sync */
 void uptx_watch_access(struct uptx_block *block, uint32_t number, uint64_t offset, uint32_t x,
                        uint32_t y, uint32_t z);
@@ -285,11 +285,11 @@ const char *uptx_access_name(uint32_t access);
 /* Runs the threads of a block that wait for each other. */
 void uptx_run_waiting(struct uptx_worker *worker);
 
-/* The same in turns: all threads to where they wait first, then on from there; 0 when all ended. */
+/* The same in turns: resumes each thread until it waits again; 0 when all have ended. */
 void uptx_begin_waiting(struct uptx_worker *worker);
 int uptx_go_on(struct uptx_worker *worker);
 
-/* Answers the requests of a warp's waiting threads; returns how many may go on. */
+/* Answers the requests of a warp's waiting threads; returns how many may continue. */
 uint32_t uptx_answer_warp(struct uptx_worker *worker, struct uptx_thread *warp, uint32_t lanes);
 uint32_t uptx_answer_active_mask(struct uptx_thread *warp, uint32_t lanes);
 void uptx_multiply(struct uptx_thread *warp, uint32_t operation);
@@ -300,10 +300,10 @@ const char *uptx_reach(const struct uptx_block *block, uint64_t address);
 
 int uptx_print(struct uptx_block *block, uint64_t format, uint64_t arguments);
 
-/* Runs `body` so that a fault or the deadline ends in the worker's outcome. */
+/* Runs `body`; a fault or the deadline becomes the worker's outcome. */
 void uptx_guarded(struct uptx_worker *worker, void (*body)(struct uptx_worker *));
 
-/* Within `body`: from now on it is another worker's outcome. */
+/* Within `body`: later faults go to another worker's outcome. */
 void uptx_guard_other(struct uptx_worker *other);
 const char *uptx_request_name(uint32_t request);
 

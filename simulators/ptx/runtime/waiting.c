@@ -1,8 +1,8 @@
-/* The threads of a block that wait for each other.
+/* Runs the threads of a block that wait for each other.
  *
- * They run in a shuffled order, one at a time, each to where it waits; a kernel that lacks a
- * barrier then reads what nobody has written yet. Warp operations are answered as soon as all
- * lanes that are named have come, barriers when nobody else can go on.
+ * They run in a shuffled order, one at a time, each until it waits; a kernel that lacks a
+ * barrier then reads unwritten data. Warp operations are answered as soon as all lanes of the
+ * mask have arrived, barriers when no other thread can run.
  */
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void start(struct uptx_worker *worker, uint32_t index) {
     thread->waits = thread->request > UPTX_PAUSE;
 }
 
-/* Lets every thread of a warp run that can; returns whether one did. */
+/* Runs every thread of a warp that can run; returns whether one did. */
 static int run_warp(struct uptx_worker *worker, uint32_t first, uint32_t lanes) {
     struct uptx_thread *warp = worker->threads + first;
     uint32_t order[UPTX_WARP];
@@ -89,7 +89,7 @@ static _Noreturn void report_divergence(struct uptx_worker *worker, const struct
               other->line);
 }
 
-/* All threads of a warp come to an aligned barrier together, or not at all. */
+/* At an aligned barrier, all threads of a warp arrive together, or none does. */
 static void check_alignment(struct uptx_worker *worker, const struct uptx_thread *one,
                             int barriers_only) {
     if (!(one->operation & ALIGNED)) {
@@ -121,7 +121,7 @@ static uint64_t reduced(const struct uptx_worker *worker, uint64_t barrier, uint
     return operation == COUNT ? trues : operation == ALL ? all : trues != 0;
 }
 
-/* Warps of which no thread waits elsewhere: those at the barrier were all let go. */
+/* Reports the warps that met to the counter: none of their threads waits elsewhere. */
 static void count_warps_that_met(struct uptx_worker *worker) {
     for (uint32_t first = 0; first < worker->thread_count; first += UPTX_WARP) {
         const uint32_t left = worker->thread_count - first;
@@ -136,7 +136,7 @@ static void count_warps_that_met(struct uptx_worker *worker) {
     }
 }
 
-/* Opens a barrier to which enough threads have come; returns whether it did. */
+/* Opens a barrier that enough threads have reached; returns whether it did. */
 static int open_barrier(struct uptx_worker *worker, uint64_t barrier, uint32_t *arrived,
                         uint32_t alive) {
     uint32_t present = *arrived;

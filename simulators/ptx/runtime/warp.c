@@ -1,4 +1,4 @@
-/* What the threads of a warp answer each other (ISA manual §9.7.9 shfl.sync, §9.7.13, §9.7.14).
+/* Answers of warp operations (ISA manual §9.7.9 shfl.sync, §9.7.13, §9.7.14).
  *
  * A request's first word is the mask of the lanes that take part; the answer replaces the words.
  */
@@ -25,7 +25,7 @@ static void release(struct uptx_thread *thread, uint64_t first, uint64_t second)
     thread->waits = 0;
 }
 
-/* The lanes in the mask that have not ended; 0 until all of them have come. */
+/* The lanes of the mask that have not ended; 0 until all of them have arrived. */
 static uint32_t gathered(const struct uptx_thread *warp, uint32_t lanes,
                          const struct uptx_thread *one) {
     uint32_t members = 0;
@@ -43,7 +43,7 @@ static uint32_t gathered(const struct uptx_thread *warp, uint32_t lanes,
     return members;
 }
 
-/* Words before any of them is overwritten by an answer. */
+/* Copies the words before an answer overwrites any of them. */
 struct inputs {
     uint64_t value[UPTX_WARP];
     uint64_t second[UPTX_WARP];
@@ -82,7 +82,7 @@ static void shuffle(struct uptx_thread *warp, uint32_t members, const struct inp
         if (!valid || source < 0 || source >= UPTX_WARP) {
             source = (int)lane;
         }
-        /* A lane that does not take part gives an undefined value: here a recognizable one. */
+        /* An absent lane's value is undefined: here it is a recognizable number. */
         const uint64_t value = members >> source & 1 ? in->value[source] : 0xDEADBEEF;
         release(&warp[lane], value, (uint64_t)valid);
     }

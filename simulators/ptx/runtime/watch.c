@@ -1,4 +1,4 @@
-/* Strict mode: every byte of shared memory remembers which threads wrote and read it, and when.
+/* Strict mode: records for every byte of shared memory which threads wrote and read it, and when.
  *
  * Two accesses of different threads to one byte race when one of them writes and neither a barrier
  * of the block nor, within a warp, bar.warp.sync came between them. Any barrier counts as one of
@@ -25,7 +25,7 @@ struct event {
 
 struct byte {
     struct event written;
-    struct event read[READERS]; /* by different threads, of different warps where there are any */
+    struct event read[READERS]; /* of different threads, if possible of different warps */
     uint32_t written_in;        /* the block that wrote it, counted from 1 */
     uint8_t value;              /* the stored value, when `is_known` */
     uint8_t is_known;
@@ -65,7 +65,7 @@ void uptx_watch_barrier(struct uptx_watch *watch) { ++watch->time; }
 
 void uptx_watch_warp(struct uptx_watch *watch, uint32_t warp) { ++watch->warp_times[warp]; }
 
-/* Whether an earlier access is another thread's and nothing has come between it and this one. */
+/* Whether an earlier access is another thread's and no barrier lies between it and this access. */
 static int races(const struct uptx_watch *watch, const struct event *earlier,
                  const struct event *now) {
     if (earlier->time != watch->time || earlier->thread == now->thread ||
@@ -112,9 +112,9 @@ static int is_same_warp(const struct event *one, const struct event *other) {
     return one->thread / UPTX_WARP == other->thread / UPTX_WARP;
 }
 
-/* A read is replaced by a later one of its warp that is unordered with more writes. Two reads are
- * enough: one is another thread's than the writer, and after a barrier of the writer's warp, one is
- * another warp's. */
+/* A later read of its warp replaces a read, if the later read is unordered with more writes. Two
+ * reads are enough: one of them is by another thread than the writer, and after a barrier of the
+ * writer's warp, one of them is by another warp. */
 static void note_read(const struct uptx_watch *watch, struct byte *byte, const struct event *now) {
     struct event *first = &byte->read[0];
     struct event *second = &byte->read[1];

@@ -1,4 +1,4 @@
-/* wmma.mma (ISA manual §9.7.14): D = A B + C on fragments as ptx/wmma.py deals them out.
+/* wmma.mma (ISA manual §9.7.14): D = A B + C on fragments in the layout of ptx/wmma.py.
  *
  * words[1…4] hold A, words[5…8] B, words[9…12] C, registers of 32 bits in pairs; the answer is D in
  * words[0…3]. Products and sums are made in double and rounded once.
@@ -28,7 +28,7 @@ static enum kind kind_at(uint32_t operation, uint32_t number) {
     return (enum kind)(operation >> 4 * number & 15);
 }
 
-/* Elements a lane has of a matrix. f16's fragments of A and B are the same for all shapes. */
+/* Elements of a matrix in each lane. f16's fragments of A and B are the same for all shapes. */
 static uint32_t per_lane(enum kind kind, uint32_t elements, int is_factor) {
     return kind == F16 && is_factor ? 16 : elements / UPTX_WARP;
 }
