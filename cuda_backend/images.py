@@ -55,7 +55,7 @@ def select(image: bytes, device: DeviceTarget) -> Selection:
     index, chosen = choose([candidate.judgement for candidate in candidates], str(device))
     winner = candidates[index]
     if winner.payload is None:
-        # The driver has its own zstd. It is given everything and makes the same choice.
+        # The driver has its own zstd: it gets the whole file and makes the same choice.
         return Selection(image, chosen, {})
     return Selection(winner.payload, chosen, _signatures(winner, candidates))
 
@@ -84,7 +84,7 @@ def _cubin(image: bytes, device: DeviceTarget) -> _Candidate:
 
 
 def _in_fatbin(entry: FatbinEntry, device: DeviceTarget) -> _Candidate:
-    """Judge an entry by its contents, or by its header where it cannot be decompressed."""
+    """Judge an entry by its contents, or by its header if it cannot be decompressed."""
     if entry.kind == "other":
         reason = "neither PTX nor a cubin"
         return _Candidate(Judgement(entry.description, Fit.REFUSED, reason), None, None)

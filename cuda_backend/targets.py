@@ -50,7 +50,7 @@ PTX_OF_CUDA: tuple[tuple[Version, Version], ...] = (
 """CUDA version of a driver to the newest PTX ISA it compiles, by the release notes of the ISA."""
 
 _TEGRA = frozenset([(5, 3), (6, 2), (7, 2), (8, 7), (8, 8), (10, 1), (11, 0)])
-"""Embedded chips. Binaries do not move between these and the others of their major version."""
+"""Embedded chips. They exchange no binaries with other chips of their major version."""
 
 _TARGET = re.compile(r"(?:sm|compute)_(\d{1,3})(\d)([af]?)$")
 
@@ -65,7 +65,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read `sm_90a`. `InvalidImageError` when it is no such name."""
+        """Read `sm_90a`. `InvalidImageError` for another form of name."""
         found = _TARGET.match(text)
         if found is None:
             raise InvalidImageError(f"{text[:40]!r} is no target of NVIDIA's compilers")
@@ -74,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True)
 class DeviceTarget:
-    """A device and its driver, as images are judged for them."""
+    """A device and its driver, for which images are chosen."""
 
     name: str
     """`cuda:0`."""
@@ -134,7 +134,7 @@ def _ptx_version_refusal(version: Version, driver: Version) -> str:
     if newest is not None and version <= newest:
         return ""
     if driver > PTX_OF_CUDA[-1][0]:
-        return ""  # a driver newer than the table: it knows best
+        return ""  # a driver newer than the table decides itself
     needed = next((cuda for cuda, ptx in PTX_OF_CUDA if ptx >= version), None)
     needs = "a newer driver" if needed is None else f"a driver for CUDA {_dotted(needed)} or later"
     takes = "" if newest is None else f" and takes PTX up to {_dotted(newest)}"
@@ -160,7 +160,7 @@ def _same_family(code: Version, device: Version) -> bool:
 
 
 def _runs_binary(wanted: Target, device: Version) -> bool:
-    """Say whether a binary moves to a device of another capability."""
+    """Say whether a binary runs on a device of another capability."""
     return wanted.suffix != "a" and _same_family(wanted.capability, device)
 
 

@@ -1,5 +1,6 @@
-/* How the calling thread computes: rounding, and whether tiny numbers become 0 (MXCSR, FPCR). A thread
- * begins as the one that made it; libraries compiled with -ffast-math change it when they are loaded.
+/* The calling thread's floating-point mode: rounding, and flushing tiny numbers to 0 (MXCSR, FPCR).
+ * A thread inherits its creator's mode; libraries compiled with -ffast-math change it when they are
+ * loaded.
  */
 #ifndef UHAL_FLOAT_CONTROL_H
 #define UHAL_FLOAT_CONTROL_H
@@ -23,7 +24,7 @@ static inline void uhal_float_control_set(uhal_float_control control) {
     __asm__ __volatile__("ldmxcsr %0\n\tfldcw %1" : : "m"(control.mxcsr), "m"(control.x87));
 }
 
-/* As the ABI has it at a program's start. */
+/* The ABI's mode at a program's start. */
 static inline uhal_float_control uhal_float_control_default(void) {
     const uhal_float_control control = {0x1F80, 0x037F};
     return control;

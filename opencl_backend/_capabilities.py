@@ -33,11 +33,11 @@ _NEEDS: dict[int, tuple[str, _Test, str]] = {
     5568: ("SubgroupShuffleINTEL", *_extension("cl_intel_subgroups")),
     5569: ("SubgroupBufferBlockIOINTEL", *_extension("cl_intel_subgroups")),
 }
-"""Capabilities that not every device has. The driver judges all others."""
+"""Capabilities that some devices lack. The driver checks all others."""
 
 
 def missing(capabilities: Iterable[int], device: ClDevice) -> dict[int, str]:
-    """Return missing capabilities of a device, each with an extension that brings it."""
+    """Return missing capabilities of a device, each with an extension that adds it."""
     lacking = {}
     for capability in capabilities:
         need = _NEEDS.get(capability)

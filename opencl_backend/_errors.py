@@ -33,7 +33,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "CL_INVALID_ARG_VALUE": ArgumentTypeError,
     "CL_INVALID_ARG_SIZE": ArgumentTypeError,
     "CL_INVALID_KERNEL_ARGS": ArgumentTypeError,
-    # The device's memory, or the host's for it.
+    # The device is out of memory, or the host is on its behalf.
     "CL_MEM_OBJECT_ALLOCATION_FAILURE": OutOfMemoryError,
     "CL_OUT_OF_RESOURCES": OutOfMemoryError,
     "CL_OUT_OF_HOST_MEMORY": OutOfMemoryError,
@@ -55,7 +55,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "CL_INVALID_KERNEL": InvalidHandleError,
     "CL_INVALID_EVENT": InvalidHandleError,
     "CL_INVALID_MEM_OBJECT": InvalidHandleError,
-    # This device or runtime cannot do it, or nothing of the kind was asked for.
+    # This device or runtime cannot do it, or it was not enabled.
     "CL_INVALID_OPERATION": NotSupportedError,
     "CL_COMPILER_NOT_AVAILABLE": NotSupportedError,
     "CL_PROFILING_INFO_NOT_AVAILABLE": NotSupportedError,

@@ -39,7 +39,7 @@ FUNCTION_OF_SLOT = {
     "event_query": "uhalClEventQuery",
     "event_elapsed": "uhalClEventElapsedTime",
 }
-"""Finding and unloading kernels are Python's: `_modules.py`."""
+"""Python finds and unloads kernels: `_modules.py`."""
 
 _FOLDER = Path(__file__).resolve().parent
 _LIBRARY = _FOLDER / "libuhal_opencl.so"

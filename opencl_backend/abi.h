@@ -277,7 +277,7 @@ cl_status clEnqueueSVMMemFill(cl_command_queue queue, void *destination, const v
 
 /* -- memory with addresses: cl_ext_buffer_device_address -----------------------------------------
  *
- * clCreateBufferWithProperties is of OpenCL 3; the last a platform gives as it does those below.
+ * clCreateBufferWithProperties is of OpenCL 3; the last function is looked up as those below are.
  */
 
 #define CL_MEM_DEVICE_PRIVATE_ADDRESS_EXT 0x5000

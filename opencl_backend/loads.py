@@ -1,10 +1,10 @@
 """Writes a kernel with barriers for PoCL, which repeats a load behind a barrier.
 
-PoCL 7.1 loops over a block's work-items between two barriers. What a work-item loaded before a
-barrier and uses after it, it may load again there, when others have written: in OpenCL C as well,
-from shared and from global memory (tests/opencl/repeated_load.py). Its other way to make loops,
-`POCL_WORK_GROUP_METHOD=cbs`, has products of quantized weights wrong instead. A volatile load is
-done once, in its place.
+PoCL 7.1 loops over a block's work-items between two barriers. A value loaded before a barrier and
+used after it may be loaded again there, after other work-items have written: in OpenCL C as well,
+from shared and global memory (tests/opencl/repeated_load.py). The other loop method,
+`POCL_WORK_GROUP_METHOD=cbs`, computes wrong products of quantized weights instead. A volatile load
+runs once, in its place.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _with_volatile(
     known = set(values)
     for start, end in _instructions(module, function):
         one = module.words[start:end]
-        # A type is where the type of a result stands, and nowhere else in a function.
+        # In a function, a type appears only as the type of a result.
         if len(one) > 2 and one[1] in pointers:
             known.add(one[2])
         if one[0] & 0xFFFF == _OP_LOAD and len(one) > 3 and one[3] in known:

@@ -79,7 +79,7 @@ _DYNAMIC_VARIABLE = "LOADER_USE_DYNSYM"
 
 
 def _judge_entry(entry: BundleEntry, device: DeviceTarget) -> Judgement:
-    """Judge by the name the bundle gives; the code of those passed over is not read."""
+    """Judge by the name the bundle gives; the code of other entries is not read."""
     description = f"code object for {entry.target[:80]}"
     try:
         target = TargetId.parse(entry.target)

@@ -16,7 +16,7 @@ from uhal.adapters import SlotAdapters
 
 LIBRARY_VARIABLE = "UHAL_TOPS_LIBRARY"
 CONFIG_VARIABLE = "UHAL_TOPS_LAUNCH_CONFIG"
-"""Bytes of the configuration of extended launches, 72 or 64: no public header tells."""
+"""Bytes of the configuration of extended launches, 72 or 64: no public header says."""
 PARAMETERS_VARIABLE = "UHAL_TOPS_PARAMETERS"
 """How launches pass parameters: `pointers`, an array of them, or `block`, all in one.
 
@@ -110,7 +110,7 @@ class TopsLibrary(Library):
         return self._stand_in(name)
 
     def _stand_in(self, name: str) -> int:
-        """Return a function that answers that the library lacks this one."""
+        """Return a stand-in that reports the missing function."""
         function: Any = header().function_type(name)(lambda *_: MISSING_FUNCTION)
         self._stand_ins.append(function)
         return ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -118,7 +118,7 @@ class TopsLibrary(Library):
 
 @dataclass(frozen=True)
 class LaunchForms:
-    """In which of several ways this process launches."""
+    """How this process launches kernels."""
 
     config_bytes: int
     """Bytes of the library's launch configuration, set by the user."""
@@ -129,7 +129,7 @@ class LaunchForms:
 
     @classmethod
     def told(cls, *, sub_threads: bool) -> LaunchForms:
-        """Read the variables. `ArgumentValueError` for a value that means nothing."""
+        """Read the variables. `ArgumentValueError` for an invalid value."""
         config = int(environment.read(CONFIG_VARIABLE))
         return cls(config, environment.read(PARAMETERS_VARIABLE) == "block", sub_threads)
 
@@ -139,7 +139,7 @@ class LaunchForms:
         if self.sub_threads:
             functions["launch"] = functions["launch_ex"]
         if self.packed:
-            # It remembers where parameters lie, for the launches.
+            # It stores the offsets of parameters for the launches.
             functions["prepare_function"] = FUNCTION_OF_SLOT["launch"]
         return functions
 

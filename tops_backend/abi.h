@@ -205,9 +205,9 @@ typedef enum topsLaunchAttributeID {
     topsLaunchAttributeThreadDimension = 4
 } topsLaunchAttributeID;
 
-/* The newer library writes more than the published 792 bytes, how many is uncertain: give it
- * UHAL_TOPS_PROPERTIES_BYTES of zeros and believe the fields up to gcuArchName, after looking at
- * that. The header of December 2023 has mc_channel at 664 and no unifiedAddressing. */
+/* The newer library writes more than the published 792 bytes; their number is uncertain. Pass
+ * UHAL_TOPS_PROPERTIES_BYTES of zeros, check gcuArchName, and trust the fields up to it. The header
+ * of December 2023 has mc_channel at 664 and no unifiedAddressing. */
 #define UHAL_TOPS_PROPERTIES_BYTES 4096
 
 typedef struct topsDeviceProp_t {
@@ -277,7 +277,7 @@ typedef struct topsLaunchAttribute {
     } val;
 } topsLaunchAttribute;
 
-/* The older library's launch configuration. No function of it takes one for modules. */
+/* The older library's launch configuration. None of its functions takes it for modules. */
 typedef struct uhalTopsLaunchConfig56 {
     topsLaunchAttribute *attrs;
     topsDim3 blockDim;
@@ -329,7 +329,7 @@ topsError_t topsDeviceSynchronize(void);
 const char *topsGetErrorName(topsError_t tops_error);
 const char *topsGetErrorString(topsError_t topsError);
 
-/* Modules and launches. topsModuleLoadData is not told the size: it reads the container's. */
+/* Modules and launches. topsModuleLoadData takes no size: it reads the container's. */
 topsError_t topsModuleLoadData(topsModule_t *module, const void *image);
 topsError_t topsModuleUnload(topsModule_t module);
 topsError_t topsModuleGetFunction(topsFunction_t *function, topsModule_t module,

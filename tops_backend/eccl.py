@@ -1,8 +1,8 @@
 """Collectives between GCUs: Enflame's ECCL, whose functions are shaped like NCCL's.
 
-One process makes an id with `unique_id()` and hands its bytes to the others by any way it has; each
-then makes a `Communicator` with its own rank. Everything is enqueued on a stream and is over when
-the stream is. Written by the public header, not run on a GCU.
+One process makes an id with `unique_id()` and sends its bytes to the others by any means; each
+then makes a `Communicator` with its own rank. Calls are enqueued on a stream and complete with its
+work. Written from the public header, not run on a GCU.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def unique_id() -> bytes:
 def group() -> Iterator[None]:
     """Submit the calls made inside as one: sends and receives between ranks need not be ordered.
 
-    Calls of one thread only. After an exception inside the group is still ended.
+    All calls must come from one thread. After an exception inside the group is still ended.
     """
     library = _library()
     library.ecclGroupStart()
@@ -92,7 +92,7 @@ def group() -> Iterator[None]:
 class Communicator:
     """One rank of a group, on the device that was current when it was made. A context manager.
 
-    Buffers must be of that device; where `stream` is left out it is the default one. Calls of one
+    Buffers must be of that device; `stream` is the default stream if omitted. Calls of one
     communicator must come from one thread at a time. `LibraryNotFoundError` where there is no ECCL.
     """
 

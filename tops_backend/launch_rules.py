@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from uhal.contract import DeviceLimits
 
 SHARED_CAP = 60 << 20
-"""Bytes of a cluster's L2 that a launch may take, as Ubridge has it; 64 MiB are reported."""
+"""Bytes of a cluster's L2 that a launch may take, Ubridge's value; the device reports 64 MiB."""
 SHARED_GRANULE = 4096
-"""Ubridge asks for the next multiple of it, and for as many bytes more."""
+"""Ubridge requests the next multiple of it, plus this many bytes."""
 
 _MOST_THREADS_OF_AN_AXIS = (1 << 32) - 1
 _MOST_INT = (1 << 31) - 1
@@ -33,7 +33,7 @@ class Architecture:
     """L2 of a cluster."""
     max_grid: tuple[int, int, int] | None = None
     sub_threads: int = 0
-    """Threads of a SIP that a launch may ask for, by the third axis that blocks do not have."""
+    """Threads of a SIP that a launch may request, through the third axis, which blocks lack."""
 
 
 _ARCHITECTURES = {

@@ -1,7 +1,7 @@
 """The verbs about modules and functions.
 
 Loading a module reads it. A kernel is cut out, translated to WGSL and made on first use;
-translations are kept from process to process.
+translations are cached across processes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ModuleVerbs(Backend):
         return variable
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
-        """Return what module and device say of a kernel."""
+        """Return the module's and the device's facts about a kernel."""
         return self._attributes[function]
 
     # -- slots -------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class ModuleVerbs(Backend):
 
 
 def _require_room(reported: Translation, facts: Any, what: str) -> None:
-    """Refuse a kernel that asks for more than the adapter has."""
+    """Refuse a kernel that needs more than the adapter has."""
     for expected, got, name in (
         (int(facts.max_storage_buffers), reported.bindings, "storage buffers"),
         (int(facts.max_shared_bytes), reported.shared_bytes, "bytes of shared memory"),

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* The release whose layouts these are: the first number of wgpuGetVersion. */
+/* The release with these layouts: the first number of wgpuGetVersion. */
 #define UHAL_WGPU_NATIVE_RELEASE 29
 
 typedef uint32_t WGPUBool;

@@ -32,7 +32,7 @@ enum {
     UHAL_WG_INTERNAL = 6,         /* wgpu or the driver failed */
     UHAL_WG_DEVICE_LOST = 7,      /* every later call fails, too */
     UHAL_WG_NO_TIMES = 8,         /* an event without times */
-    UHAL_WG_BEYOND_BINDING = 9,   /* more memory behind a pointer than a kernel can be given */
+    UHAL_WG_BEYOND_BINDING = 9,   /* more memory behind a pointer than a binding can hold */
     UHAL_WG_NO_MAPPED_MEMORY = 10 /* no page-locked memory begins there */
 };
 
@@ -89,9 +89,9 @@ typedef enum uhalWgArgumentKind {
 typedef struct uhalWgArgument {
     uhalWgArgumentKind kind;
     uint32_t size;
-    uint32_t word;    /* its first; UINT32_MAX: the kernel does not look at it */
+    uint32_t word;    /* its first; UINT32_MAX: the kernel does not use it */
     uint32_t tag;     /* the word behind the offset of a pointer that is not null */
-    uint32_t binding; /* that its buffer goes to, from 0; UINT32_MAX: none */
+    uint32_t binding; /* of its buffer, from 0; UINT32_MAX: none */
     uint64_t address;
 } uhalWgArgument;
 
@@ -108,8 +108,8 @@ typedef struct uhalWgKernelInfo {
 } uhalWgKernelInfo;
 
 /* Process, adapters and devices. `functions` has an address for each name that uhalWgFunctionName counts
- * through, in that order. Adapters are in the order of the best first: discrete, integrated, unknown,
- * then processors; of equals Metal and Direct3D before Vulkan. */
+ * through, in that order. Adapters are listed best first: discrete, integrated, unknown, then
+ * processors; among equals, Metal and Direct3D before Vulkan. */
 uhalWgResult uhalWgVersion(int *version);
 uhalWgResult uhalWgFunctionName(const char **name, unsigned int index);
 uhalWgResult uhalWgOpen(void *const *functions, unsigned int count);
@@ -133,7 +133,7 @@ uhalWgResult uhalWgLaunchKernel(void *function, unsigned int grid_x, unsigned in
                                 unsigned int block_z, unsigned int shared_bytes, void *stream,
                                 void **parameters, void **extra);
 
-/* Memory of the current device. The device sees page-locked memory as a copy that is renewed before a
+/* Memory of the current device. The device has a copy of page-locked memory, updated before a
  * kernel and read back when the host waits for it. */
 uhalWgResult uhalWgMemAlloc(uint64_t *address, size_t bytes);
 uhalWgResult uhalWgMemFree(uint64_t address);

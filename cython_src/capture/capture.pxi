@@ -90,7 +90,7 @@ cdef Plan begin_capture(Stream stream, object name):
 
 
 cdef inline bint is_noted(StreamCore core) noexcept:
-    """Whether the stream's work is kept from the library, which would run it, for replays."""
+    """Whether the lane records the stream's work itself, because the library would run it."""
     return core.capture is not None and core.capture.noted
 
 
@@ -179,7 +179,7 @@ cdef int abandon_capture(Plan plan) except -1:
             try:
                 end_native_capture(plan)
             except _errors.DeviceError:
-                pass  # unjoined or spoilt: the capture is over all the same, without a graph
+                pass  # unjoined or invalid: the capture is over anyway, without a graph
             finally:
                 leave(context, previous)
     finally:

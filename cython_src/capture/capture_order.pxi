@@ -84,7 +84,7 @@ cdef int bar_streams(Context context) except -1:
 
 
 cdef int refuse_barred(Context context, StreamCore core, str call) except -1:
-    """Refuse work on a barred stream unless another thread's capture is what bars it."""
+    """Refuse work on a barred stream unless another thread's capture bars it."""
     for plan in context.captures:
         reason = why_barred(
             <Plan>plan, core, (<Plan>plan).thread == PyThread_get_thread_ident()
@@ -117,7 +117,7 @@ cdef inline int tick(Plan plan, StreamCore core) except -1:
 
 
 cdef int record_captured(Event event, StreamCore core) except -1:
-    """What `event.record` does on a stream that is being captured."""
+    """`event.record` on a stream that is being captured."""
     cdef Plan plan = recording_of(core, "Event.record")
     if not plan.noted:
         native_event_record(event.context, event.handle_, core.handle)
@@ -128,7 +128,7 @@ cdef int record_captured(Event event, StreamCore core) except -1:
 
 
 cdef int wait_captured(Stream stream, Event event) except -1:
-    """What `stream.wait_event` does when stream or event belong to a capture."""
+    """`stream.wait_event` if the stream or the event belongs to a capture."""
     cdef StreamCore core = stream.core
     cdef Context context = stream.context
     cdef Plan plan = None

@@ -75,7 +75,7 @@ cdef bint divert(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
     PyObject **arguments, Py_ssize_t given, const uhal_launch_config *extended, Packed *packed
 ) except -1:
-    """A launch that the module or the state of the stream keeps from running; False: run it."""
+    """Handle a launch that the module's or stream's state keeps from running; False: run it."""
     if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
         refuse_closed(function, core)
     if core.state.word & UHAL_STATE_CAPTURING:
@@ -266,7 +266,7 @@ cdef int give_to_driver(
 
 
 cdef int refuse_captured_module(ModuleHandle module) except -1:
-    """What is being captured needs its kernels; a plan that is ready refuses to be replayed."""
+    """A capture in progress needs its kernels; a finished plan refuses to replay without them."""
     for plan in module.context.captures:
         for function in (<Plan>plan).functions:
             if (<Function>function).module is module:

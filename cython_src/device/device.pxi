@@ -1,4 +1,4 @@
-# A device as programs have it: which one it is, its limits and memory, making it the current one.
+# A device as users hold it: its identity, limits and memory, and making it current.
 
 # The registry is above the lane; the lane calls it only to open and close devices.
 cdef object _registry = None
@@ -93,12 +93,12 @@ cdef class Device:
 
     @property
     def limits(self):
-        """What a launch on the device may ask for."""
+        """The limits of a launch on the device."""
         return context_of(self).limits
 
     @property
     def attributes(self):
-        """Everything else the vendor tells, under the vendor's names."""
+        """All other attributes, under the vendor's names."""
         return context_of(self).backend.device_attributes(self.ordinal)
 
     @property
@@ -120,7 +120,7 @@ cdef class Device:
 
         Applies to one direction. Idempotent.
 
-        Copies between devices need no such thing. Raises `NotSupportedError` where the devices
+        Copies between devices do not need it. Raises `NotSupportedError` where the devices
         cannot reach each other.
         """
         require_peer(peer)

@@ -18,7 +18,7 @@ enum {
     UHAL_STATE_MARKING = 8,   /* UHAL_LAUNCH_MARKS: write a progress word now and then */
     UHAL_STATE_FORKED = 16,   /* made in the parent of this process */
     UHAL_STATE_CLOSED = 32,
-    UHAL_STATE_BARRED = 64,    /* while something else is captured: look before giving it work */
+    UHAL_STATE_BARRED = 64,    /* another stream is captured: check before enqueueing */
     UHAL_STATE_PROFILED = 128, /* a profile records this stream's work */
     UHAL_STATE_PYTHON = 256, /* a slot is a Python function, and other threads run while it does */
     UHAL_STATE_OBSERVED = 512, /* an observer is called before work is enqueued */

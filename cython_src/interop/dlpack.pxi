@@ -87,7 +87,7 @@ cdef enum:
     DLPACK_CODES = 32
     DLPACK_MOST_AXES = 64   # as many as any library has
 
-# By type code and bits: looked at for every tensor of every launch.
+# By type code and bits: looked up for every tensor of every launch.
 cdef list dlpack_dtypes = [None] * (DLPACK_CODES * 256)
 for _dtype in _dtypes.ALL:
     dlpack_dtypes[dlpack_code(_dtype) * 256 + 8 * _dtype.itemsize] = _dtype
@@ -160,7 +160,7 @@ cdef inline int require_device_of(Context context, const uhal_dl_tensor *tensor)
 
 
 cdef int require_memory_of(Context context, const uhal_dl_tensor *tensor) except -1:
-    """As `require_device_of`, by the driver's word where it knows the memory.
+    """As `require_device_of`, from the driver's record if it knows the memory.
 
     Two libraries in one process may number devices differently: each reads `HIP_VISIBLE_DEVICES`
     when it starts.
@@ -228,8 +228,8 @@ cdef object export_dlpack(
         )
         copy_in(exported, buffer, None)
         flags = UHAL_DLPACK_COPIED
-    # The consumer's accesses are not stamped: ours come before it begins, and the pool waits for
-    # the device before it hands the memory out again.
+    # The consumer's accesses are not stamped. Our work precedes them, and the pool waits for the
+    # device before it reuses the memory.
     if own[0] == DL_CUDA:
         order_consumer(exported, stream)
     elif stream != -1:
@@ -358,8 +358,8 @@ cdef object unversioned_capsule(DeviceBuffer buffer, tuple shape, tuple strides,
     return PyCapsule_New(out, b"dltensor", drop_unversioned)
 
 
-# A consumer may call the deleter from a thread that does not hold the GIL, and after Python ended:
-# then the process ends too, and nothing need be freed.
+# A consumer may call the deleter from a thread without the GIL, even after Python ended. Then the
+# process ends too, and nothing need be freed.
 cdef void delete_versioned(uhal_dl_versioned *managed) noexcept nogil:
     if Py_IsInitialized():
         let_go_export(managed.manager)

@@ -90,7 +90,7 @@ cdef DeviceBuffer buffer_over(
 
 
 cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
-    """The tensor taken from its producer, whose work comes before ours in `core`."""
+    """Take the tensor from its producer, whose work precedes ours in `core`."""
     cdef _Exchange kind = exchange_of(type(source))
     cdef uhal_dl_exchange *exchange = kind.table
     cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
@@ -133,7 +133,7 @@ cdef int take_capsule(
     try:
         capsule = source.__dlpack__(max_version=(UHAL_DLPACK_MAJOR, UHAL_DLPACK_MINOR), **asked)
     except TypeError:
-        capsule = source.__dlpack__(**asked)  # an exporter from before DLPack 1.0
+        capsule = source.__dlpack__(**asked)  # an exporter older than DLPack 1.0
     if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
         foreign.versioned = <uhal_dl_versioned *>PyCapsule_GetPointer(
             capsule, b"dltensor_versioned"

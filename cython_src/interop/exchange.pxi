@@ -1,6 +1,6 @@
 # Tensors of other libraries as arguments of a launch.
 #
-# What a type offers is looked up once where the type lasts. The C exchange of DLPack gives an
+# The protocols of a lasting type are looked up once. The C exchange of DLPack gives an
 # address without a Python call; other types become a DeviceBuffer for the length of the launch.
 # Either way the launch comes after the producer's work, and the tensor is kept until the launch is
 # done.
@@ -15,13 +15,13 @@ cdef enum Offer:
 @cython.final
 @cython.no_gc
 cdef class _Exchange:
-    """How memory of one type's objects is reached."""
+    """How to get the memory of one type's objects."""
 
     cdef Offer offer
     cdef uhal_dl_exchange *table   # null: by Python calls
-    cdef object is_negated         # torch's question whether memory has the opposite signs, or None
-    cdef bint has_gradients        # torch's: an object may be part of a calculation of gradients
-    cdef bint is_immutable         # JAX's: nobody may write, though DLPack is not told
+    cdef object is_negated         # torch's test for lazily negated memory, or None
+    cdef bint has_gradients        # torch: an object may require gradients
+    cdef bint is_immutable         # JAX: read-only memory, which DLPack does not report
 
 
 cdef dict exchanges = {}
@@ -59,7 +59,7 @@ cdef _Exchange find_exchange(object kind):
 
 
 cdef int require_signs(_Exchange exchange, object value) except -1:
-    """BufferError for a tensor whose memory has the opposite signs, as torch's views may."""
+    """BufferError for a tensor with lazily negated memory, as torch's views may have."""
     if exchange.is_negated is not None and exchange.is_negated(value):
         raise BufferError(
             "its memory has the opposite signs (torch's negative bit); give tensor.resolve_neg()"
@@ -160,7 +160,7 @@ cdef int order_behind_foreign(Context context, StreamCore core, Packed *packed) 
     cdef list foreign = <list>packed.foreign
     cdef Py_ssize_t index
     for index in range(1, len(foreign), 2):
-        # in most launches all tensors are of one stream, which is waited for once
+        # usually all tensors are of one stream, which is waited for once
         if foreign[index] is not None and foreign[index] not in foreign[1:index:2]:
             order_behind_handle(context, core, foreign[index])
     return 0

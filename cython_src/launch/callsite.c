@@ -1,4 +1,4 @@
-/* See callsite.h. Each version of CPython keeps the running frame elsewhere. */
+/* See callsite.h. Each version of CPython keeps the running frame in another place. */
 #include <Python.h>
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 /* 3.11 has no accessor for the frame it executes; its layout is fixed for the life of 3.11. */

@@ -1,4 +1,4 @@
-/* The value of a Python int of one digit, which most are, without a call. */
+/* The value of a one-digit Python int, the usual case, without a call. */
 #ifndef UHAL_COMPACT_INT_H
 #define UHAL_COMPACT_INT_H
 

@@ -30,7 +30,7 @@ static inline int uhal_numpy_scalar(PyObject *object, char code, void *out) {
     case 'H': UHAL_SCALAR(UShort) return 0;
     case 'i': UHAL_SCALAR(Int) return 0;
     case 'I': UHAL_SCALAR(UInt) return 0;
-    /* where long and long long are both 64 bits they are two numpy types of one meaning */
+    /* if long and long long both have 64 bits, they are two numpy types with one meaning */
     case 'q': UHAL_SCALAR(LongLong) if (sizeof(long) == 8) { UHAL_SCALAR(Long) } return 0;
     case 'Q': UHAL_SCALAR(ULongLong) if (sizeof(long) == 8) { UHAL_SCALAR(ULong) } return 0;
     case 'n': UHAL_SCALAR(Int) UHAL_SCALAR(UInt) return 0;

@@ -1,13 +1,13 @@
 # Repeated operations on a framework's tensors run without Python. For few elements, finding the
 # prepared launch costs as much as launching it.
 #
-# Arguments are compared by identity. A line of a program passes the same constants again and again,
-# and results have the layouts of their answers, so nothing need be hashed. An equal argument that
-# is another object goes through Python once more.
+# Arguments are compared by identity. A call site passes the same constant objects each time, and
+# results have the layouts of their answers, so nothing need be hashed. An equal but different
+# object goes through Python once more.
 
 cdef enum:
     MOST_GIVEN = 6          # arguments of a call that is remembered
-    MOST_OBJECTS = 14       # what it is told by: the call, names, two of each argument
+    MOST_OBJECTS = 14       # its key: the call, names, two objects for each argument
     MOST_PASSED = 16        # what is passed to a launch
     WAYS = 4                # entries of a set: a call may be kept in any of them
     SETS = 256              # of the table
@@ -21,23 +21,23 @@ cdef struct RememberedAnswer:
     # The objects are borrowed from a tuple the table holds.
     PyObject *objects[MOST_OBJECTS]
     Py_ssize_t count            # 0: an empty entry
-    uint64_t tensors            # which of what is given are tensors, a bit each
+    uint64_t tensors            # a bit for each argument: whether it is a tensor
     PyObject *answer
 
 
 cdef struct GivenTensors:
-    # What a call was given, taken apart.
+    # A call's arguments, taken apart.
     PyObject *objects[MOST_OBJECTS]
     Py_ssize_t count
     uint64_t tensors
     PyObject *buffers[MOST_GIVEN]
     PyObject *layouts[MOST_GIVEN]
     Py_ssize_t buffer_count
-    bint has_starts             # one of them does not begin with its buffer
+    bint has_starts             # a tensor does not begin with its buffer
     PyObject *executor
     PyObject *stream
     PyObject *out               # null: none
-    Py_ssize_t named            # how many are given by names, without the stream and out
+    Py_ssize_t named            # number of keyword arguments, without stream and out
 
 
 @cython.final
@@ -233,7 +233,7 @@ cdef inline bint take_apart(
         elif one == STREAM_KEYWORD:
             taken.stream = given[count + named - 1]
         else:
-            # Neither changes the answer, so names count where there are others.
+            # Neither changes the answer, so only other names count.
             taken.objects[number] = keywords
             number += 1
             break
@@ -278,7 +278,7 @@ cdef inline bint take_apart(
 cdef bint is_as_before(
     PyObject *callee, PyObject **given, Py_ssize_t count, PyObject *keywords, GivenTensors *taken
 ) noexcept:
-    """Whether the parts of tensors are those that were asked about: Python ran meanwhile."""
+    """Whether the tensors still have the same parts: Python ran meanwhile."""
     cdef GivenTensors before = taken[0]
     return (
         take_apart(callee, given, count, keywords, taken)
@@ -311,10 +311,10 @@ cdef object ask(
     RememberedCall call, PyObject **given, Py_ssize_t count, PyObject *keywords,
     GivenTensors *taken
 ):
-    """What is to be launched; None where the function has to be called."""
+    """The answer to launch; None if the function has to be called."""
     cdef Py_ssize_t index
     names = (<tuple>keywords)[:taken.named] if taken.named else ()
-    # What the function does not take is the function's to refuse.
+    # The function itself refuses unknown arguments.
     if count > len(call.settings) + 1 or not set(names).issubset(call.settings[count - 1:]):
         return None
     for index in range(count + taken.named):
@@ -346,12 +346,12 @@ cdef int keep_answer(
     RememberedCall call, size_t first, object answer, Py_ssize_t count, GivenTensors *taken,
     PyObject **given
 ) except -1:
-    """Keep an answer, unless something given may mean something else the next time."""
+    """Keep an answer, unless an argument may have another meaning the next time."""
     cdef Py_ssize_t index
     cdef CallTable table
     cdef RememberedAnswer *entry
     cdef PyObject *current = slot_at(taken.executor, call.table)
-    # Asking may have replaced the table.
+    # Calling `asks` may have replaced the table.
     if current == NULL or not Py_IS_TYPE(current, <PyTypeObject *>CallTable):
         return 0
     table = <CallTable>current
@@ -360,7 +360,7 @@ cdef int keep_answer(
         if not taken.tensors >> index & 1 and not means_the_same(<object>given[index]):
             return 0
     held = (answer, [<object>taken.objects[index] for index in range(taken.count)])
-    # What goes may run Python code: it goes last.
+    # Releasing an object may run Python code, so it comes last.
     gone = table.held[first + WAYS - 1]
     memmove(entry + 1, entry, (WAYS - 1) * sizeof(RememberedAnswer))
     table.held[first + 1:first + WAYS] = table.held[first:first + WAYS - 1]
@@ -387,7 +387,7 @@ cdef bint means_the_same(object given) except -1:
 cdef inline bint may_write(
     PyObject *callee, PyObject *answer, GivenTensors *taken, PyObject *first
 ) noexcept:
-    """Whether `out` is a tensor as the answer's, and operands that share its memory lie as it."""
+    """Whether `out` has the answer's layout, as have operands that share its memory."""
     cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
     cdef PyObject *layout = slot_at(answer, (<RememberedCall>callee).layout)
     cdef PyObject *out = taken.out

@@ -1,5 +1,6 @@
-# Objects of Python classes with slots, made in one call. Every result is such an object: Python's
-# own way takes a call, a look-up and a store a slot, which counts where a kernel has few elements.
+# Objects of Python classes with slots, made in one call. Every result is such an object: Python
+# itself needs a call, and a look-up and a store for each slot, which is slow for kernels of few
+# elements.
 
 cdef enum:
     MOST_SLOTS = 8
@@ -12,8 +13,8 @@ cdef class SlotMaker:
     Makes objects of a class or a derived class, with slots set.
 
     `make(cls, *values)` returns a new object of `cls` whose slots, in the order they were named,
-    hold the values. `__new__` and `__init__` are not called, so that the class must have neither
-    need of them, nor a `__new__` of C below `object`. Any thread may call it.
+    hold the values. `__new__` and `__init__` are not called, so the class must not need them, nor
+    inherit a C `__new__` other than `object`'s. Any thread may call it.
     """
 
     cdef uhal_vectorcall vectorcall

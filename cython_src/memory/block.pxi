@@ -40,9 +40,9 @@ cdef class Block:
     cdef int stamp_count
     cdef int stamp_capacity
     cdef Stamp first_stamps[2]
-    cdef bint exported          # used where no stamp tells: wait for the whole device before reuse
+    cdef bint exported          # has untracked uses: wait for the whole device before reuse
     cdef Py_ssize_t holds       # DLPack consumers and native calls under way without the GIL
-    cdef bint abandoned         # its buffer is closed: who lets go last gives the memory back
+    cdef bint abandoned         # its buffer is closed: the last holder gives the memory back
     cdef StreamCore native_stream   # set: from alloc_async, goes back by free_async
     cdef bint foreign           # somebody else's memory: no pool ever has it
     cdef object owner           # who that is
@@ -88,7 +88,7 @@ cdef inline size_t class_bytes(int size_class) noexcept:
 
 
 cdef inline bint must_wait(void *block, uint64_t stream_id) noexcept:
-    """Whether work of that stream must wait until the block is usable."""
+    """Whether work of the stream must wait until the block is usable."""
     return (
         (<Block>block).ready.stream_id != 0
         and (<Block>block).ready.stream_id != stream_id
@@ -97,7 +97,7 @@ cdef inline bint must_wait(void *block, uint64_t stream_id) noexcept:
 
 
 cdef inline bint stamp_again(void *block, uint64_t stream_id, uint64_t ticket) noexcept:
-    """`stamp` for a block this stream used first, which most are; False when it is another."""
+    """`stamp` for a block that this stream used first, the usual case; False for another block."""
     if (<Block>block).stamp_count == 0 or (<Block>block).stamps.stream_id != stream_id:
         return False
     (<Block>block).stamps.ticket = ticket

@@ -1,8 +1,8 @@
-# Copies as DeviceBuffer has them: from the host, from another device's memory, back to the host.
+# DeviceBuffer's copies: from the host, from another device's memory, back to the host.
 #
 # A pageable source may be changed when the call returns (the driver stages it); a copy to pageable
-# memory has happened when it returns; pinned memory is read and written when the stream gets there
-# and is held until then.
+# memory is complete when it returns. Pinned memory is read and written when the stream reaches the
+# copy, and is held until then.
 
 
 cdef bint is_pageable_owner(object owner) except -1:
@@ -10,7 +10,7 @@ cdef bint is_pageable_owner(object owner) except -1:
     if isinstance(owner, (_numpy.ndarray, bytes, bytearray)):
         return True
     for name in ("array", "mmap"):
-        # nobody has an object of a module that is not loaded
+        # no object can exist of a module that is not loaded
         module = _sys.modules.get(name)
         if module is not None and isinstance(owner, getattr(module, name)):
             return True
@@ -169,8 +169,8 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
     )
     try:
         copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core, True)
-        # The vendors promise that a copy to pageable memory has happened when the call returns;
-        # they do not for memory the caller registered with them, which we cannot tell from here.
+        # The vendors promise that a copy to pageable memory is complete when the call returns. They
+        # do not for registered memory, which cannot be recognised here.
         synchronize_core(buffer.context, core)
     except BaseException:
         keep_memory(core, whole)
@@ -181,12 +181,12 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
 
 
 cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, DeviceBuffer source):
-    """The stream a copy to another device's buffer runs in: the source's only on one device."""
+    """The stream of a copy between buffers: the source's if both are on one device."""
     return core if destination.context is source.context else destination.context.default_core
 
 
 cdef int keep_memory(StreamCore core, object memory) except -1:
-    """Keep memory that a copy may still use whose wait ended early: registered memory.
+    """Keep registered memory that a copy may still use after its wait ended early.
 
     Buffers are kept by the copies themselves.
     """

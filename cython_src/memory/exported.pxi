@@ -1,8 +1,8 @@
-# Memory used out of the pool's sight: before it is reused, the host waits for everybody.
+# Memory with untracked uses: before its reuse, the host waits for every possible user.
 
 
 cdef int settle_all_exported(Context context) except -1:
-    """Make the free blocks that were used out of our sight ordinary ones."""
+    """Turn free blocks with untracked uses into ordinary blocks."""
     cdef Block block
     cdef FreeList *free
     cdef int size_class
@@ -23,7 +23,7 @@ cdef int settle_all_exported(Context context) except -1:
 
 
 cdef int settle_exported(Context context, Block block) except -1:
-    """Wait for the whole device: a use that no stamp tells may be in anybody's stream."""
+    """Wait for the whole device: an untracked use may be in any stream."""
     synchronize_everything(context)
     block.exported = False
     block.stamp_count = 0
@@ -31,7 +31,7 @@ cdef int settle_exported(Context context, Block block) except -1:
 
 
 cdef int synchronize_everything(Context context) except -1:
-    """Wait for the device, and for those whose kernels may use its memory."""
+    """Wait for the device, and for devices whose kernels may use its memory."""
     cdef Context other
     synchronize_device(context)
     for other in list(contexts):
@@ -43,14 +43,14 @@ cdef int synchronize_everything(Context context) except -1:
 
 
 cdef int synchronize_device(Context context) except -1:
-    """Wait for our streams, and for others' where the vendor has a call for it."""
+    """Wait for our streams, and for foreign streams if the vendor has a call for it."""
     cdef void *previous
     synchronize_streams(context)
     previous = enter(context)
     try:
         context.backend.synchronize_device(context.ordinal)
     except NotImplementedError:
-        pass  # then what others put into their own streams is theirs to wait for
+        pass  # then other libraries must wait for their own streams
     finally:
         leave(context, previous)
     return 0

@@ -1,12 +1,12 @@
 # Free lists: the blocks of one size class that nobody has, and all of a pool's.
 
 cdef struct FreeList:
-    # The free blocks of one size class, owned, the youngest last. It keeps the room it once needed:
-    # a program that allocates and frees in turn would grow and shrink a Python list each time.
+    # The free blocks of one size class, owned, the youngest last. Its capacity never shrinks: a
+    # program that allocates and frees in turn would resize a Python list each time.
     PyObject **blocks
     Py_ssize_t count
     Py_ssize_t capacity
-    uint64_t taken      # how often one was taken out: whoever walks the list sees it change
+    uint64_t taken      # number of removals: a loop over the list detects changes by it
 
 
 cdef int put_free(FreeList *free, Block block) except -1:
@@ -40,7 +40,7 @@ cdef void drop_all(FreeList *free) noexcept:
 
 
 cdef list free_blocks(Pool pool):
-    """All of them: asking about one may run Python code, which changes the lists."""
+    """All blocks, copied: checking a block may run Python code, which changes the lists."""
     cdef int size_class
     cdef Py_ssize_t index
     return [

@@ -1,12 +1,12 @@
-# Memory that is used where no stamp of its pool tells: by consumers of DLPack, and by streams of
-# other devices. It stays where it is until the last of them has let go.
+# Memory with uses that no stamp of its pool records: by DLPack consumers, and by streams of other
+# devices. It is kept until the last user has released it.
 
 
 @cython.final
 @cython.no_gc
 cdef class HeldMemory:
     """HeldMemory()\n--\n
-    Such a use of a buffer's memory, also after it is closed."""
+    Such a use of a buffer's memory, also after the buffer is closed."""
 
     cdef Context context
     cdef Block block
@@ -51,7 +51,7 @@ cdef HeldMemory lent_memory(DeviceBuffer buffer):
 
 
 cdef int reclaim_lent(Context context, bint wait) except -1:
-    """Let go of what other devices' streams no longer use; `wait`: of everything they use."""
+    """Release memory that other devices' streams no longer use; `wait`: wait, then release all."""
     cdef Context other
     cdef StreamCore core
     if not context.pool.lent:
@@ -76,6 +76,6 @@ cdef int ask_borrower(Context context, StreamCore core, bint wait) except -1:
         return 0
     poll_markers(context, core)
     if core.held and not core.closed:
-        # for the next time: work that came later keeps the stream busy, not this memory
+        # kept for the next call: later work keeps the stream busy, not this memory
         marker_for(context, core, core.held[0][0])
     return 0

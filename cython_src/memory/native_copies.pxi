@@ -4,9 +4,9 @@
 # thread the lane waits first, where a signal can end it, and hands over at most a piece at a time.
 
 cdef enum:
-    # below this the driver only stages or copies in place: not worth letting go of the GIL
+    # below this the driver only stages or copies in place: not worth releasing the GIL
     GIL_KEPT_BYTES = 65536
-    # of pageable memory: between two looks for signals, some 50 ms where memory is slow
+    # pageable memory between two checks for signals, some 50 ms on slow memory
     PIECE_BYTES = 256 << 20
 
 
@@ -55,7 +55,7 @@ cdef inline bint took_ticket(StreamCore core) noexcept:
 
 
 cdef int used(Context context, Block block, StreamCore core, int status) except -1:
-    """Stamp the memory with the call just made, if it was, and let go of it."""
+    """Stamp the memory with the call, if it was made, and end the hold."""
     if block is None:
         return 0
     if status == 0 and not core.state.word & UHAL_STATE_CAPTURING:
@@ -199,7 +199,7 @@ cdef inline int copy_row(
 
 
 cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
-    """Between buffers of `core`'s device. What overlaps goes through a temporary."""
+    """Copy between buffers of `core`'s device. Overlapping buffers go through a temporary."""
     cdef Context context = destination.context
     cdef size_t count = source.nbytes
     cdef DeviceBuffer middle
@@ -254,7 +254,7 @@ cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore cor
         return copy_through_host(destination, source, core)
     watched.record = NULL
     from_memory = lent_memory(source)
-    # the source's books name streams of its own device: wait for them here, on the host
+    # the source's stamps name streams of its own device: wait for them here, on the host
     settle(source)
     order_behind(destination, core)
     if core.state.word & UHAL_STATE_WATCHED:

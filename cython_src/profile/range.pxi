@@ -49,7 +49,7 @@ cdef class OpenRange:
             begin_times(&self.watched, self.context, self.core)
 
     def close(self):
-        """End the range. Once, in the thread that made it."""
+        """End the range. Call it once, in the thread that made it."""
         if self.session is None:
             return
         if self.core is not None:

@@ -1,7 +1,7 @@
-# One thing that is watched: a launch, a copy, a fill, a replay, a wait, memory handed out.
+# One watched operation: a launch, a copy, a fill, a replay, a wait, an allocation.
 #
-# `watch` begins its record, `begin_times` and `end_times` stand around the native call and put an
-# event before and behind it, `let_go_watched` ends the watching whatever happened between.
+# `watch` begins its record, `begin_times` and `end_times` surround the native call with two events,
+# and `let_go_watched` ends the watching in any case.
 
 
 cdef int watch(
@@ -196,7 +196,7 @@ cdef int run_by_node(
             launch = &recording.launches[one.launch]
             what = subject_of_kernel(session, <Function>plan.functions[one.launch])
             nbytes = launch.buffer_bytes
-            # One for each, as the driver counts them: see stream_progress.
+            # One count for each launch, as the driver counts: see stream_progress.
             note_node(core, recording, one.launch)
         else:
             what = 0
@@ -257,7 +257,7 @@ cdef inline int end_wait(Watched *watched) except -1:
 
 
 cdef int watch_memory(Context context, Block block, int kind, int64_t begun) except -1:
-    """Note that the pool handed out a block, or took one back."""
+    """Note that the pool handed out a block, or took a block back."""
     cdef ProfileSession session = profiling
     cdef ProfiledDevice device
     cdef uhal_profile_record *record

@@ -1,10 +1,10 @@
 # Faults that kernels report and survive, such as an id out of bounds or a failed assertion, and the
 # waits that raise them.
 #
-# A stream notes the last kernel it was given that may report. Kernels of the host know their stream
-# and launch, and a report goes to this stream. Other kernels do not, and a report goes to every
-# stream with such a kernel since the host last waited for it. A stream that waits for another one
-# takes on what that one was given before: its data may depend on it, but not on later work there.
+# A stream notes its last kernel that may report. A kernel of the host knows its stream and launch,
+# so its report goes to this stream. Any other report goes to every stream that got such a kernel
+# since the host last waited for it. A stream that waits for another stream takes on the reports of
+# that stream's earlier work: its data may depend on it, but not on later work there.
 
 
 cdef enum:
@@ -26,18 +26,18 @@ cdef class _Reported:
 
     cdef object error       # or a warning
     cdef object handle      # of the stream whose kernel reported, or None
-    cdef uint64_t launch    # how many launches came before there
+    cdef uint64_t launch    # number of launches before it in that stream
     cdef int needs          # of kernels that report so: NEEDS_…
 
 
 cdef _Moment moment_at(StreamCore core, uint64_t ticket):
-    """What a stream was given up to a ticket, or more where it is not known any more."""
+    """A stream's reporting kernels up to a ticket, or more if that is no longer known."""
     cdef _Moment moment = _Moment.__new__(_Moment)
     cdef int kinds
     moment.ticket = ticket
     for kinds in range(1, 4):
         moment.reporting[kinds] = min(core.reporting[kinds], ticket)
-    # Others launch in a stream that is not ours alone.
+    # Other libraries launch in a foreign stream, too.
     moment.launches = launches_at(core.ledger, ticket) if core.owned and not core.shared else ALL
     return moment
 
@@ -62,7 +62,7 @@ cdef int kinds_since(StreamCore core, _Moment moment) noexcept:
 cdef bint may_have_met(
     StreamCore core, _Moment moment, dict follows, _Reported report
 ) except -1:
-    """Whether work of a stream up to a moment reported it or may have, or work that it follows."""
+    """Whether a stream's work up to a moment, or work before it, may have made the report."""
     cdef StreamCore other
     cdef _Moment its
     if report.handle is None:
@@ -80,7 +80,7 @@ cdef bint may_have_met(
 cdef int take_on_reports(
     StreamCore core, StreamCore other, _Moment moment, dict follows
 ) except -1:
-    """Let a stream raise what another one may report of its work up to a moment."""
+    """Let a stream raise another stream's reports of work up to a moment."""
     cdef StreamCore one
     cdef _Moment its, known
     if core.report is None and other.report is not None:
@@ -102,7 +102,7 @@ cdef int take_on_reports(
 
 
 cdef inline int check_reports(Context context, StreamCore core) except -1:
-    """Only where the user waits: what waits within must not fail for somebody's ids."""
+    """Only in waits of the user: an internal wait must not fail for unrelated ids."""
     cdef _Watch watch = context.watches
     if watch is None:
         return 0
@@ -129,7 +129,7 @@ cdef int raise_report(Context context, StreamCore core) except -1:
     cdef StreamCore one
     cdef _Reported report = None
     cdef list waited = list(context.streams.values()) if core is None else [core]
-    # What ends from here on may report after the words are looked at.
+    # Work that ends from here on may report after the words are read.
     cdef list done = [(<StreamCore>each).completed for each in waited]
     spread_reports(context)
     for one, ticket in zip(waited, done):
@@ -155,7 +155,7 @@ cdef int raise_report(Context context, StreamCore core) except -1:
 
 
 cdef int spread_reports(Context context) except -1:
-    """Give new reports to the streams that made them, or may have; what no stream made is kept."""
+    """Give new reports to the streams that may have made them; keep reports without a stream."""
     cdef _Watch watch = context.watches
     cdef StreamCore one
     cdef _Moment now
@@ -208,7 +208,7 @@ cdef int begin_reports(Context context, StreamCore core) except -1:
     if earlier:
         spread_reports(context)
     for one in earlier:
-        # Some drivers give the handle away while work of the closed stream is pending.
+        # Some drivers reuse the handle while work of the closed stream is pending.
         if one.closed and core_is_idle(context, one):
             forget_core(context, one)
         if one.follows is not None:

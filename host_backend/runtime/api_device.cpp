@@ -88,7 +88,7 @@ Device *find_device(Runtime &runtime, int ordinal) {
     return exists ? runtime.devices[static_cast<size_t>(ordinal)].get() : nullptr;
 }
 
-// What the system calls the processor; empty when it does not say.
+// The system's name for the processor; empty if unknown.
 std::string processor_name() {
     std::string name;
     if (FILE *const file = fopen("/proc/cpuinfo", "re")) {

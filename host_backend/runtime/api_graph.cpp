@@ -33,7 +33,7 @@ uhalHostResult uhalHostStreamEndCapture(void *handle, void **graph) {
         Stream &stream = *static_cast<Stream *>(handle);
         std::unique_ptr<Graph> captured;
         int error = Capture::end(stream, captured);
-        // Only now: on a lost device too the capture is over.
+        // Checked only now, because the capture is over on a lost device, too.
         if (error == UHAL_HOST_SUCCESS) {
             error = check_device(stream.device());
         }

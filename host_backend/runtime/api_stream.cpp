@@ -23,7 +23,7 @@ template <class Body> uhalHostResult with_event(void *handle, Body &&body) noexc
     });
 }
 
-// Calls body with the event, when its record has a time of its own.
+// Calls body with the event, if its record has a time of its own.
 template <class Body> uhalHostResult with_uncaptured(void *handle, Body &&body) noexcept {
     return with_event(handle, [&](Event &event) -> int {
         if (event.captured()) {
@@ -119,7 +119,7 @@ uhalHostResult uhalHostStreamProgress(void *handle, uint64_t *completed, uint64_
         if (handle == nullptr) {
             return UHAL_HOST_ERROR_INVALID_HANDLE;
         }
-        // Asked of lost devices above all.
+        // Needed above all on lost devices.
         const Stream &stream = *static_cast<Stream *>(handle);
         const auto failed = stream.device().failed_index(stream);
         *completed = stream.launches_done();

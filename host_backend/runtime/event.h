@@ -24,11 +24,11 @@ class Mark {
     bool done() const { return done_.load(std::memory_order_acquire); }
     int64_t nanoseconds() const { return nanoseconds_; } // valid when done
 
-    // Sets the time and lets everything go that waits. Only the stream that holds it calls this.
+    // Sets the time and wakes everything that waits. Only the stream that holds it calls this.
     void complete();
     // Blocks the calling thread; false when its patience ended first.
     bool wait(const Patience &patience);
-    // Leaves `stream` here until completion; false when that has happened already.
+    // Parks `stream` here until completion; false if the mark is complete already.
     bool park(Stream &stream);
 
     Mark *hold() {
@@ -64,14 +64,14 @@ class Event {
     Device &device() const { return device_; }
     bool timed() const;
     void record(Stream &stream);
-    // Never recorded counts as complete.
+    // An event that was never recorded is complete.
     bool complete();
     bool wait(const Patience &patience);
     // The mark of the latest record, null before the first.
     MarkHold latest();
 
-    // Whether the latest record was in a capture. Then it has a point there, which is the capture's
-    // to read and write, and no mark.
+    // Whether the latest record was in a capture. Then it has no mark, but a point there, which
+    // only the capture accesses.
     bool captured() const { return captured_.load(std::memory_order_acquire); }
     std::shared_ptr<const CapturePoint> point() const { return point_; }
     void set_point(std::shared_ptr<const CapturePoint> point);

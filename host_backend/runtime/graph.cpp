@@ -55,7 +55,7 @@ std::unique_ptr<Version> copy_of(const Steps &steps) {
     return version;
 }
 
-// Puts a launch in place of the one there, and leaves that when it fails.
+// Replaces a step by a launch; on failure the old step stays.
 void put(std::unique_ptr<Step> &step, const Launch &launch) {
     if (step->task().launch.function == launch.function) {
         step->set_again(launch);
@@ -104,7 +104,7 @@ void Executable::launch(Stream &stream) {
     const Replay replay{this, newest_, end->hold(), 0, 0};
     references_.fetch_add(1, std::memory_order_relaxed);
     newest_->launches.fetch_add(1, std::memory_order_relaxed);
-    // From here on the next launch waits for this one, should it be queued or not.
+    // From here on the next launch waits for this one, queued or not.
     end_ = std::move(end);
     used_ = &stream;
     try {
@@ -134,7 +134,7 @@ void Executable::change(size_t step, const Launch &launch) {
     }
 }
 
-// Makes the newest version one that no launch runs from.
+// Makes the newest version one that no launch uses.
 void Executable::make_changeable() {
     if (newest_->launches.load(std::memory_order_acquire) == 0) {
         return;

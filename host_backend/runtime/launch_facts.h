@@ -21,7 +21,7 @@ struct Argument {
     std::string name;
     uintptr_t value;
     size_t element; // bytes
-    Span memory;    // empty: nothing is known of it; freed by now, perhaps
+    Span memory;    // empty: unknown memory, perhaps freed by now
 };
 
 // The names in a parameter list; "" for a parameter without one.
@@ -29,7 +29,7 @@ std::vector<std::string> parameter_names(const char *text, uint32_t count);
 
 Span stack_of_this_thread();
 
-// Where a library is in memory.
+// The address range of a library.
 struct Image {
     Span whole;
     std::vector<Span> constant; // parts that nobody may write

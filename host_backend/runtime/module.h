@@ -18,7 +18,7 @@ struct Device;
 
 class Module {
   public:
-    // Null, with the code in `error` and the words for uhalHostLastErrorText set.
+    // Null on failure, with the code in `error` and the text of uhalHostLastErrorText set.
     static Module *load(Device &device, const void *image, size_t bytes, int &error);
 
     Device &device() const { return device_; }

@@ -11,11 +11,11 @@ namespace uhal_host {
 
 namespace {
 
-// A launch expected to take no longer than this runs on the caller. On a lone processor a runner
-// would only take turns with the caller: there what ends within a time slice is done sooner so.
+// A launch expected to take no longer than this runs on the caller. On a single processor, a runner
+// would only alternate with the caller, so anything shorter than a time slice runs inline.
 double inline_nanoseconds() { return spinning_pays() ? 20'000 : 1'000'000; }
 
-// A runner is awake so long after a launch.
+// How long a runner stays awake after a launch.
 constexpr double awake_nanoseconds = 200'000;
 
 } // namespace
@@ -89,7 +89,7 @@ bool Stream::claim() {
 
 void Stream::unclaim() {
     if (pending_.fetch_sub(1) != 1) {
-        // Others queued work meanwhile and left it to the owner.
+        // Other threads queued work meanwhile, which the owner has to run.
         hold();
         device_.runtime.scheduler.make_ready_elsewhere(*this);
     } else if (waiters_.load() != 0) {
@@ -120,7 +120,7 @@ void Stream::launch(const Launch &launch) {
     });
 }
 
-// One block, which could not be left to others anyway.
+// A single block cannot be shared anyway.
 void Stream::run_untimed(const Launch &launch) {
     try {
         run_blocks(launch, *this, 0, 1);
@@ -175,8 +175,8 @@ void Stream::count_launch() {
     launches_done_.store(before + 1, std::memory_order_release);
 }
 
-// Whether the runner and the caller, who is expected to wait for it, are to share a launch that the
-// caller could run by itself. Waking a runner would take longer, so only one of several in a row.
+// Whether to share a launch between a runner and the caller, who is expected to wait for it. Waking
+// a runner takes longer than the launch, so only launches in a row are shared.
 bool Stream::is_worth_help(const Launch &launch) {
     const double apart = static_cast<double>(ticks() - last_shareable_);
     last_shareable_ = ticks();
@@ -300,7 +300,7 @@ void Stream::wait_for(MarkHold mark) {
 template <class Condition>
 bool Stream::look_on(const Patience &patience, uint64_t ticket, Condition &&condition) {
     constexpr int64_t runner_comes_nanoseconds = 5'000;
-    constexpr int64_t slice_nanoseconds = 50'000'000; // until the caller's patience is asked again
+    constexpr int64_t slice_nanoseconds = 50'000'000; // until the patience is checked again
     const int64_t end = monotonic_nanoseconds() + slice_nanoseconds;
     const auto goes_on = [&] { return !condition() && monotonic_nanoseconds() < end; };
     Pool &pool = device_.runtime.pool;
@@ -330,7 +330,7 @@ bool Stream::wait_until(const Patience &patience, uint64_t ticket, Condition &&c
         return true;
     }
     std::unique_lock<std::mutex> guard(lock_);
-    // Counted before the look; the owner changes the state before it looks at the count.
+    // Counted before the check; the owner changes the state before it reads the count.
     waiters_.fetch_add(1);
     const bool holds = wait_patiently(changed_, guard, patience, condition);
     waiters_.fetch_sub(1);
@@ -352,7 +352,7 @@ bool Stream::wait_for_queued(const Patience &patience) {
     if (executed_.load() < ticket) {
         return wait_for_ticket(ticket, patience);
     }
-    // What runs is inline on another thread; a later task can only run when it is through.
+    // Another thread runs a launch inline; a later task can only run after it.
     return wait_until(patience, ticket + 1,
                       [&] { return pending_.load() == 0 || executed_.load() > ticket; });
 }

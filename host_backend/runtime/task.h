@@ -48,7 +48,7 @@ struct Replay {
 struct Task {
     Task *next = nullptr;
     TaskKind kind = TaskKind::copy;
-    bool has_ticket = true; // counted by the stream; the rest of an inline launch is not
+    bool has_ticket = true; // counted by the stream; false for the rest of an inline launch
     union {
         Launch launch;
         Copy copy;

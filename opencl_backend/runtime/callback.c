@@ -1,6 +1,6 @@
-/* Host callbacks: a marker behind the work before, and OpenCL's callback when it is done. Those fire in
- * any order, ours are called in the queue's. What is called must be brief: it runs on a thread of the
- * driver's.
+/* Host callbacks: a marker behind the work before, and OpenCL's callback when it is done. OpenCL's
+ * callbacks fire in any order; ours are called in the queue's order. They must be brief, because
+ * they run on a driver's thread.
  */
 #include "stream.h"
 

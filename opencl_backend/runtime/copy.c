@@ -46,13 +46,13 @@ static int enqueue(uhal_cl_stream *stream, const uhal_cl_copy *one, cl_bool bloc
                                 memory(one->source), one->bytes, 0, NULL, event);
 }
 
-/* `waits`: the host's memory is not OpenCL's, so it is done with when this returns. */
+/* `waits`: the host's memory is not OpenCL's, so the copy is complete on return. */
 static int copy(uhal_cl_stream *stream, const uhal_cl_copy *one, bool waits) {
     const uint64_t before = atomic_load(&stream->submitted);
     const int status = enqueue(stream, one, waits ? CL_TRUE : CL_FALSE, NULL);
     if (status != 0)
         return status;
-    /* Nothing else was given to the stream meanwhile: then all of it is done. */
+    /* If nothing else was enqueued meanwhile, all work of the stream is done. */
     if (atomic_fetch_add(&stream->submitted, 1) == before && waits)
         uhal_cl_stream_done(stream, before + 1);
     return waits ? 0 : uhal_cl.cl.clFlush(stream->queue);
@@ -64,7 +64,7 @@ static void release(cl_event event, cl_int status, void *buffer) {
     free(buffer);
 }
 
-/* Reads the source at once, behind work that may be pending for long. */
+/* Reads the source at once; the copy runs behind pending work. */
 static int staged_copy(uhal_cl_stream *stream, const uhal_cl_copy *one) {
     void *buffer = malloc(one->bytes);
     if (buffer == NULL)

@@ -117,7 +117,7 @@ static int time_of(cl_event mark, uint64_t *nanoseconds) {
                                               nanoseconds, NULL);
 }
 
-/* When its marker was done, in nanoseconds of the device. */
+/* The time at which its marker was done, in nanoseconds of the device. */
 static int end_of(void *handle, uint64_t *nanoseconds) {
     cl_event mark;
     uhal_cl_stream *stream;
@@ -162,7 +162,7 @@ static bool markers_tell_times(const uhal_cl_device *device) {
 
 void uhal_cl_events_open(uhal_cl_device *device) {
     uhal_cl_memory made = {.place = {0, sizeof(uint64_t)}, .device = device, .native = true};
-    /* Drivers with addresses of buffers are newer than those whose markers tell nothing. */
+    /* Drivers with buffer addresses are newer than drivers whose markers have no timestamps. */
     if (device->info.memory != UHAL_CL_MEMORY_BUFFER && !markers_tell_times(device) &&
         uhal_cl_native_allocate(device, made.place.bytes, &made) == 0)
         device->ticked = made;

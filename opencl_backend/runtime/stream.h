@@ -1,4 +1,4 @@
-/* A stream: an in-order queue, and how far it is known to have come. */
+/* A stream: an in-order queue, and its known progress. */
 #ifndef UHAL_CL_STREAM_H
 #define UHAL_CL_STREAM_H
 
@@ -14,10 +14,10 @@ typedef struct uhal_cl_stream {
     cl_command_queue queue;
     atomic_size_t holders; /* its owner, the events recorded in it, its callbacks under way */
     atomic_uint_fast64_t submitted; /* commands given to the queue, counted after they are */
-    atomic_uint_fast64_t completed; /* of those, the first so many are known to be done */
-    atomic_bool is_shared;          /* its queue is given commands that nobody counts here */
+    atomic_uint_fast64_t completed; /* that many of them are known to be done */
+    atomic_bool is_shared;          /* its queue also gets commands that are not counted */
     pthread_mutex_t lock;           /* of the fields below */
-    cl_event probe;                 /* marks the place a query asks about */
+    cl_event probe;                 /* the marker of the last query */
     uint64_t probe_ticket;
     struct uhal_cl_callback *first_callback; /* in the queue's order */
     struct uhal_cl_callback *last_callback;
@@ -29,11 +29,11 @@ void uhal_cl_stream_drop(uhal_cl_stream *stream);
 /* Waits for every stream of the device. */
 int uhal_cl_streams_finish(uhal_cl_device *device);
 
-/* Whether work is pending in a stream of the device. For the last thread of the process: it never
- * waits, and a stream that cannot be queried counts as done. */
+/* Whether work is pending in a stream of the device. Called by the last thread of the process, so
+ * it never waits; a stream that cannot be queried counts as done. */
 bool uhal_cl_streams_pending(uhal_cl_device *device);
 
-/* Whether nothing is pending that was given to it. False: it may be. */
+/* Whether nothing is known to be pending. False: work may be pending. */
 bool uhal_cl_stream_is_idle(uhal_cl_stream *stream);
 
 /* Notes that the first `ticket` commands are done. */
@@ -42,7 +42,7 @@ void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket);
 /* Puts a marker behind everything in the queue and hands it to the device; `ticket` counts it. */
 int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
 
-/* The same with something that tells when it was done. */
+/* The same, with an event that has a timestamp. */
 int uhal_cl_stream_tick(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
 
 /* 0: the event's command is done; UHAL_CL_NOT_READY; or its error. */

@@ -1,6 +1,6 @@
 /* Host callbacks: a signal of their own behind the work before, and a handler of the runtime that
- * fires when it is done. Handlers fire in any order, callbacks of a queue in its order. What is called
- * must be brief: it runs on the runtime's thread.
+ * fires when it is done. Handlers fire in any order, callbacks of a queue in its order. Callbacks
+ * must be brief, because they run on the runtime's thread.
  */
 #include <stdlib.h>
 

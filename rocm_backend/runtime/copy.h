@@ -16,7 +16,7 @@ typedef struct uhal_hsa_part {
     hsa_agent_t source_agent;
 } uhal_hsa_part;
 
-/* What a copy takes over, also when it fails. Each may be NULL. */
+/* Objects that a copy owns from the call on, even if it fails. Each may be NULL. */
 typedef struct uhal_hsa_freight {
     uhal_hsa_piece *piece;
     void *pinned;

@@ -1,5 +1,5 @@
-/* A device: its queues, the copies under way, and whether it is lost. Any thread may use one; it is
- * closed by one thread, when nothing of it is in use any more. A lost device is never freed.
+/* A device: its queues, its pending copies, and whether it is lost. Any thread may use it; one
+ * thread closes it when nothing of it is in use any more. A lost device is never freed.
  */
 #ifndef UHAL_HSA_DEVICE_H
 #define UHAL_HSA_DEVICE_H
@@ -18,7 +18,7 @@ typedef struct uhal_hsa_device {
     atomic_int timed;           /* 1: events of it have times */
     _Atomic uint64_t peers;     /* devices whose kernels use its memory, a bit for each ordinal */
     atomic_size_t allocated;    /* bytes of device memory */
-    _Atomic uint64_t looked_ns; /* when everything under way was looked at last */
+    _Atomic uint64_t looked_ns; /* when all pending work was checked last */
     pthread_mutex_t lock;       /* over the fields below */
     uhal_hsa_queue *queues[UHAL_HSA_MAX_QUEUES];
     uint32_t queue_count;
@@ -26,7 +26,7 @@ typedef struct uhal_hsa_device {
     struct uhal_hsa_piece *pieces[2]; /* of staging memory that is free, small and large */
 
     atomic_int lost;                      /* the code every call answers; 0 while all is well */
-    uhal_hsa_queue *_Atomic failed_queue; /* where it happened; NULL: not told */
+    uhal_hsa_queue *_Atomic failed_queue; /* where it happened; NULL: unknown */
     char fault[UHAL_HSA_FAULT_TEXT];
 } uhal_hsa_device;
 
@@ -41,7 +41,7 @@ uhal_hsa_device *uhal_hsa_device_numbered(uint32_t ordinal);
 hsa_status_t uhal_hsa_device_join_queue(uhal_hsa_device *device, uhal_hsa_queue **queue);
 void uhal_hsa_device_leave_queue(uhal_hsa_queue *queue);
 
-/* Makes events of the device have times from now on. */
+/* Gives later events of the device timestamps. */
 hsa_status_t uhal_hsa_device_time(uhal_hsa_device *device);
 
 #endif

@@ -14,7 +14,7 @@ uhal_hsa_mark *uhal_hsa_event_mark(void *event);
 /* Whether the last record was in a capture: then the event has a point there instead of a mark. */
 int uhal_hsa_event_captured(void *event);
 
-/* Lets a stream wait for an event where the stream or the event is in a capture. */
+/* Makes a stream wait for an event if either is in a capture. */
 int uhal_hsa_event_join(void *event, struct uhal_hsa_stream *stream);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct version {
     unsigned char *kernarg;
     const hsa_queue_t *named; /* the queue in hidden queue arguments */
     uhal_hsa_queue *queue;    /* of its last launch; NULL: never launched */
-    uint64_t read_until;      /* that many launches of the queue are done, then nothing reads it */
+    uint64_t read_until;      /* once so many launches of the queue are done, nothing reads it */
     uint32_t *stale;          /* launches that were changed in another copy since */
     uint32_t stale_count;
     unsigned char is_stale[]; /* of each launch */
@@ -93,7 +93,7 @@ static void catch_up(const executable *graph, version *behind) {
     }
 }
 
-/* Makes the newest version one that may be written. */
+/* Makes the newest version writable. */
 static int make_changeable(executable *graph) {
     if (!in_use(graph->newest))
         return 0;
@@ -165,7 +165,7 @@ uhalHsaResult uhalHsaGraphInstantiate(void **handle, void *recorded) {
     return 0;
 }
 
-/* A launch of it may be pending: its queue lets go of it when it gets there. */
+/* A launch of it may be pending: its queue releases it once that is done. */
 uhalHsaResult uhalHsaGraphExecDestroy(void *handle) {
     executable *graph = handle;
     if (graph->queue != NULL && uhal_hsa_queue_completed(graph->queue) < graph->upto) {
@@ -179,7 +179,7 @@ uhalHsaResult uhalHsaGraphExecDestroy(void *handle) {
 
 /* -- launch and change ------------------------------------------------------------------------- */
 
-/* Lets the stream go on only behind the last launch. */
+/* Orders the stream behind the last launch. */
 static int wait_for_last(const executable *graph, uhal_hsa_stream *stream) {
     uhal_hsa_mark *mark;
     if (graph->queue == NULL)
@@ -250,7 +250,7 @@ static int launch(executable *graph, uhal_hsa_stream *stream) {
         status = name_queue(graph, queue->native);
     if (status != 0)
         return status;
-    /* One without kernels counts as a launch that is done with those in front of it. */
+    /* A graph without kernels counts as a launch that is done with the launches before it. */
     uint64_t first = uhal_aql_launches(&queue->writer);
     uint64_t behind = first;
     int launched = 0;

@@ -1,5 +1,5 @@
-/* What the process has once: the runtime's functions, the settings, the signals that wait to be used
- * again, and how many objects of a kind are alive. Any thread may use everything here; the functions
+/* Global state of the process: the runtime's functions, the settings, unused signals, and the
+ * number of live objects of each kind. Any thread may use everything here; the functions
  * and settings are written once, before the first device is opened.
  */
 #ifndef UHAL_HSA_PROCESS_H
@@ -19,7 +19,7 @@ enum { UHAL_HSA_KINDS = UHAL_HSA_KIND_GRAPH_EXEC + 1, UHAL_HSA_SLICE_MS = 20 };
 typedef struct uhal_hsa_process {
     uhal_hsa_functions hsa;
     uhalHsaSettings settings;
-    uint64_t slice_ticks; /* longest wait between two looks at whether the device is lost */
+    uint64_t slice_ticks; /* longest wait between two checks for a lost device */
     atomic_size_t live[UHAL_HSA_KINDS];
 } uhal_hsa_process;
 
@@ -27,13 +27,13 @@ extern uhal_hsa_process uhal_hsa;
 
 uint64_t uhal_hsa_now_ns(void);
 
-/* Takes a signal of value 1, one used before where there is one. */
+/* Takes a signal of value 1, an unused signal if there is one. */
 hsa_status_t uhal_hsa_signal_take(hsa_signal_t *signal);
 
 /* Gives one back. Nothing on a device may still wait for it or count it down. */
 void uhal_hsa_signal_give(hsa_signal_t signal);
 
-/* Destroys those that wait to be used again. */
+/* Destroys the unused signals. */
 void uhal_hsa_signals_drop(void);
 
 static inline int uhal_hsa_signal_done(hsa_signal_t signal) {

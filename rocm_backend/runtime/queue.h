@@ -19,7 +19,7 @@ struct uhal_hsa_callback;
 typedef struct uhal_hsa_mark {
     struct uhal_hsa_queue *queue;
     hsa_signal_t signal;
-    uint64_t upto; /* packets of the queue up to and with this one */
+    uint64_t upto; /* packets of the queue up to and including this one */
     atomic_uint holders;
     struct uhal_hsa_mark *next;
 } uhal_hsa_mark;

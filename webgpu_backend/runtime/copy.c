@@ -81,7 +81,7 @@ static int from_host(uhal_wg_stream *stream, uhal_wg_buffer *target, uint64_t to
     const bool is_aligned = ((to | bytes) & 3) == 0;
     if (is_aligned && (device->encoder == NULL || bytes > SMALL))
         return write_words(stream, target->buffer, to, source, bytes);
-    /* Through a buffer that no command of the batch uses: it may be written before they run. */
+    /* Through a buffer that no command of the batch uses, so it may be written before they run. */
     uhal_wg_buffer aside;
     int status = scratch(device, bytes, &aside);
     if (status != 0)
@@ -180,7 +180,7 @@ uhalWgResult uhalWgMemcpyDtoDAsync(uint64_t destination, uint64_t source, size_t
     if (from == NULL || to == NULL)
         return uhal_wg_error(UHAL_WG_INVALID_VALUE, "no memory of the device has the address");
     int status = uhal_wg_check_lost(stream->device);
-    /* Towards the end of one buffer from the end: no part is written before it is read. */
+    /* A move towards a buffer's end starts at the end: no part is written before it is read. */
     const bool backwards = from == to && offset_of(destination) > offset_of(source);
     for (size_t done = 0; status == 0 && done < bytes; done += CHUNK) {
         const size_t part = bytes - done < CHUNK ? bytes - done : CHUNK;

@@ -1,5 +1,5 @@
 /* Functions: a shader module, a pipeline for each shape of block, and a bind group for each set of
- * buffers that it was given. A buffer is bound whole, so that pointers into it need no alignment and the
+ * its buffers. A buffer is bound whole, so that pointers into it need no alignment and the
  * pool's many blocks share one group.
  */
 #ifndef UHAL_WG_KERNEL_H
@@ -18,7 +18,7 @@ typedef struct uhal_wg_launch {
     uhal_wg_binding bindings[UHAL_WG_MOST_BINDINGS];
 } uhal_wg_launch;
 
-/* Where a buffer is bound so that an offset in it is reached, and the offset in that. */
+/* The start of a binding that contains an offset of a buffer, and the offset in the binding. */
 uint64_t uhal_wg_window(const uhal_wg_device *device, const uhal_wg_buffer *buffer,
                         uint64_t *offset);
 

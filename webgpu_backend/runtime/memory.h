@@ -15,7 +15,7 @@ typedef struct uhal_wg_buffer {
     struct uhal_wg_mirror *mirror; /* of page-locked memory */
 } uhal_wg_buffer;
 
-/* A buffer for idle use that the host reads. */
+/* An idle buffer that the host reads. */
 typedef struct uhal_wg_staging {
     struct uhal_wg_staging *next;
     WGPUBuffer buffer;
@@ -32,11 +32,11 @@ void uhal_wg_release(uhal_wg_buffer *one);
 /* A buffer without a number; null: an error is noted. */
 WGPUBuffer uhal_wg_new_buffer(uhal_wg_device *device, uint64_t bytes, uint64_t usage);
 
-/* What a null pointer is bound to. */
+/* The buffer that a null pointer is bound to. */
 int uhal_wg_make_nothing(uhal_wg_device *device);
 void uhal_wg_release_nothing(uhal_wg_device *device);
 
-/* With the device's lock: an idle buffer of at least so many bytes, and back. */
+/* With the device's lock: takes an idle buffer of at least so many bytes; returns it. */
 uhal_wg_staging *uhal_wg_take_staging(uhal_wg_device *device, uint64_t bytes);
 void uhal_wg_give_staging(uhal_wg_device *device, uhal_wg_staging *one);
 void uhal_wg_release_staging(uhal_wg_device *device);

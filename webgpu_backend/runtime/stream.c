@@ -1,5 +1,5 @@
-/* Streams and events. All streams of a device share its queue, so an event is a batch's number, and a
- * stream that waits for one has nothing to do.
+/* Streams and events. All streams of a device share its queue, so an event is a batch's number, and
+ * a stream's wait for an event does nothing.
  */
 #include "device.h"
 #include "memory.h"
@@ -50,7 +50,7 @@ enum { NO_TIME = 0xFFFF };
 typedef struct uhal_wg_event {
     uhal_wg_device *device;
     bool is_timed;
-    uint16_t time;              /* its place among the device's times */
+    uint16_t time;              /* its index among the device's timestamps */
     atomic_uint_fast64_t batch; /* 0: nothing was before it */
     atomic_bool is_recorded;
 } uhal_wg_event;
@@ -86,7 +86,7 @@ uhalWgResult uhalWgEventDestroy(void *handle) {
     return 0;
 }
 
-/* With the lock: a time of the device, behind all commands so far. */
+/* With the lock: a device timestamp behind all commands so far. */
 static int write_time(uhal_wg_event *event, uhal_wg_stream *stream) {
     uhal_wg_device *device = stream->device;
     const WGPUCommandEncoder encoder = uhal_wg_encoder(device);
@@ -151,7 +151,7 @@ uhalWgResult uhalWgEventQuery(void *handle) {
     return status != 0 ? status : uhal_wg_query(event->device, atomic_load(&event->batch));
 }
 
-/* When the device passed it, in its own unit. */
+/* The time at which the device passed it, in device units. */
 static int time_of(uhal_wg_event *event, uint64_t *ticks) {
     uhal_wg_device *device = event->device;
     if (event->time == NO_TIME || !atomic_load(&event->is_recorded))

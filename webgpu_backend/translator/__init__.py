@@ -1,4 +1,4 @@
-"""Kernels of SPIR-V modules, as `opencl_backend.compile` makes them, to WGSL."""
+"""Translates kernels of SPIR-V modules from `opencl_backend.compile` to WGSL."""
 
 from webgpu_backend.translator.writer import VERSION, Argument, Translation, translate
 

@@ -85,7 +85,7 @@ _F64_FUNCTIONS = frozenset(
 )
 _S_ABS, _CLZ, _CTZ, _POPCOUNT = 141, 151, 152, 166
 _PICKS = {156: (True, ">"), 157: (False, ">"), 158: (True, "<"), 159: (False, "<")}
-"""s_max, u_max, s_min, u_min → whether signed, and which of two is taken."""
+"""s_max, u_max, s_min, u_min → whether signed, and which operand is taken."""
 _U_SUB_SAT, _U_MUL_HI, _S_MUL_HI = 163, 203, 160
 
 
@@ -247,7 +247,7 @@ class Arithmetic(Memory):
         return self.analysis.is_pointer(value)
 
     def _order(self, opcode: int, texts: list[str]) -> str:
-        """Comparisons of f32; a builtin that assumes no NaN would give them away."""
+        """Comparisons of f32; a builtin that assumes no NaN would ignore NaN."""
         self.need("nan")
         numbers = [f"is_nan({text})" for text in texts]
         if opcode == 156:
@@ -296,7 +296,7 @@ class Arithmetic(Memory):
         return self._rounded(text, kind) if given == F16 or kind == F16 else text
 
     def _is_compensation(self, words: Words) -> bool:
-        """Whether one operand is a sum and the other its term: the result is a rounding error."""
+        """Whether the result is a rounding error: one operand is a sum, the other its term."""
         pairs = ((words[3], words[4]), (words[4], words[3]))
         return any(other in self._parts_of_sum(one) for one, other in pairs)
 
@@ -305,7 +305,7 @@ class Arithmetic(Memory):
         return one.words[3:5] if one is not None and one.opcode in _SUMS else ()
 
     def _kept(self, value: int) -> str:
-        """A sum that the compiler must not see through."""
+        """A sum that the compiler must not simplify."""
         if not self._parts_of_sum(value):
             return self.value(value)
         self.need("kept")
@@ -321,7 +321,7 @@ class Arithmetic(Memory):
         given, text = self.kinds.kind_of(value), self.value(value)
         if given == F64:
             self.need("double_resize")
-            # To f16 by way of an f32 that remembers whether it was exact.
+            # To f16 through an f32 whose last bit records inexactness.
             found = f"float_of_double({text}, {'true' if kind == F16 else 'false'})"
             return self._rounded(found, kind)
         return self._rounded(text, kind)

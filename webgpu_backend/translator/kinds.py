@@ -16,7 +16,7 @@ from uhal.images.spirv_words import DECORATION_CPACKED
 
 AGGREGATES = frozenset(("vector", "array", "struct"))
 _MOST_SCALARS = 1 << 14
-"""Most scalars of one value: kernels with larger values are refused."""
+"""Maximum scalars in one value: kernels with larger values are refused."""
 
 _BUILT_IN = 11
 _BUILT_INS = {24: "grid", 25: "block", 26: "block_id", 27: "thread_id"}
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
     """The type of a vector's or an array's elements, or of a pointer's target."""
     length: int = 0
     storage: int = 0
-    """Where a pointer points to."""
+    """The storage class that a pointer points to."""
     members: tuple[int, ...] = ()
 
     @property
@@ -59,7 +59,7 @@ F16, F32, F64 = Kind("float", 16), Kind("float", 32), Kind("float", 64)
 
 
 class Scalar(NamedTuple):
-    """One number of a value, and how many bytes behind its start it lies."""
+    """One number of a value, and its byte offset in the value."""
 
     kind: Kind
     offset: int
@@ -126,7 +126,7 @@ class Kinds:
         return self.module.size_and_alignment(type_)[0]
 
     def member_offset(self, type_: int, index: int) -> int:
-        """Return how far a structure's member lies behind its start."""
+        """Return the byte offset of a structure's member."""
         packed = any(kind == DECORATION_CPACKED for kind, _ in self.module.decorations(type_))
         end = 0
         for number, member in enumerate(self.kind(type_).members):
@@ -168,7 +168,7 @@ class Kinds:
         return [Scalar(kind, 0)]
 
     def part(self, type_: int, index: int) -> tuple[int, int]:
-        """Return the place of a part among the type's scalars, and its type."""
+        """Return a part's index among the type's scalars, and the part's type."""
         kind = self.kind(type_)
         if kind.tag in ("vector", "array"):
             return index * len(self.scalars(kind.element)), kind.element
@@ -181,7 +181,7 @@ class Kinds:
 
     @staticmethod
     def spelling(kind: Kind, wide: bool = True) -> str:
-        """Return the WGSL type of a scalar. `wide`: of 64 bits where it has them."""
+        """Return the WGSL type of a scalar. `wide`: a 64-bit type for a 64-bit scalar."""
         if kind.tag == "bool":
             return "bool"
         if kind.tag == "int":

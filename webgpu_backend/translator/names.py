@@ -1,4 +1,4 @@
-"""How values are called in the text, and the functions of the library that it needs."""
+"""Names of values in the text, and the library functions it needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FIRST_ELEMENT = 1 << 31
 
 
 class Names:
-    """A kernel's text on its way. Values are numbers of the module, their texts expressions."""
+    """A kernel's text in progress. Values are the module's ids; their texts are expressions."""
 
     def __init__(self, analysis: Analysis) -> None:
         """Begin a text."""
@@ -23,7 +23,7 @@ class Names:
         self.parts_of: dict[int, list[str]] = {}
         """The scalars of aggregates."""
         self.narrow_parts: set[int] = set()
-        """Aggregates of integers of 64 bits whose parts have 32: the built-in variables."""
+        """Aggregates of 64-bit integers with 32-bit parts: the built-in variables."""
         self.offset_names: dict[int, str] = {}
         """Names of the parameters that are pointers."""
         self.tag_names: dict[Root, str] = {}
@@ -46,7 +46,7 @@ class Names:
     # -- values ------------------------------------------------------------------------------------
 
     def is_wide(self, value: int) -> bool:
-        """Whether the text of an integer of 64 bits has them all."""
+        """Whether the text of a 64-bit integer has all 64 bits."""
         return value in self.analysis.wide or value in self._elements
 
     def element_of(self, type_: int, text: str) -> int:
@@ -106,7 +106,7 @@ class Names:
 
     @staticmethod
     def cut(text: str, bits: int) -> str:
-        """Return the low bits of a number that an integer of so many has."""
+        """Return a number's low bits, as an integer of this width has them."""
         return f"({text} & {(1 << bits) - 1}u)" if bits < 32 else text
 
     # -- pointers ----------------------------------------------------------------------------------
