@@ -43,13 +43,13 @@ class DeviceRow:
 
     @property
     def skipped(self) -> Mapping[str, str]:
-        """Both kinds of tests that cannot pass."""
+        """Reasons of tests that cannot pass: unsupported or unsimulated."""
         return {**self.unsupported, **self.unsimulated}
 
 
 @contextlib.contextmanager
 def in_place(row: DeviceRow, folder: Path) -> Iterator[None]:
-    """Set a row's environment, and install its distribution, for as long as this lasts."""
+    """Set a row's environment and install its distribution, inside a `with` block."""
     prepared = row.prepare(folder) if row.prepare is not None else {}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**row.environment, **prepared}.items():

@@ -45,7 +45,7 @@ class Run:
     seed: int
     seconds: float
     complete: bool
-    """Whether every test of the suite was asked for, and the run came to its end."""
+    """Whether the run selected every test of the suite and reached its end."""
 
     @property
     def conforms(self) -> bool:

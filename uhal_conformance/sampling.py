@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from uhal import dtypes
 
-if TYPE_CHECKING:  # processes that tests start count their rounds without it
+if TYPE_CHECKING:  # child processes of tests run without pytest
     import pytest
 
 SOAK = os.environ.get("UHAL_TEST_SOAK", "") not in ("", "0")

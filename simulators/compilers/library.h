@@ -7,7 +7,7 @@
 
 namespace compilers {
 
-// One of NVRTC or of nvJitLink, which the program has opened and keeps open.
+// A library of NVRTC or nvJitLink that the program keeps open.
 class Library {
   public:
     explicit Library(void *handle) : handle_(handle) {}
@@ -26,7 +26,7 @@ class Library {
 // A process rarely has two versions of one library, and hardly ever more.
 constexpr size_t most_libraries = 8;
 
-// The library of an index that `uhal_replacement` gave it.
+// The library with an index that `uhal_replacement` assigned.
 const Library &library(size_t index);
 
 // One replacement for each library index: a function alone cannot know its library.

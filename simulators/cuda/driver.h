@@ -34,13 +34,13 @@ class Driver {
     DeviceState *device(int ordinal);
 
     std::shared_ptr<Context> make_context(DeviceState &device, unsigned flags, bool primary);
-    // Waits for its work, then removes all that belongs to it.
+    // Waits for the context's work, then removes all its objects.
     void destroy_context(sim::Lock &lock, const std::shared_ptr<Context> &context);
 
     std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context> &context, Stream::Kind kind);
     std::shared_ptr<Pool> make_pool(int device, bool managed = false);
 
-    // The allocation that holds the range, on whatever device; null when there is none.
+    // The allocation that holds the range, on any device; null when there is none.
     sim::Allocation *find_allocation(uint64_t address, uint64_t bytes, DeviceState **owner);
 
     // Whether this process was forked after cuInit: it has neither the threads nor the devices.

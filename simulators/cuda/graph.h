@@ -52,7 +52,7 @@ struct GraphStep {
     bool enabled = true;                    // in an executable graph
 };
 
-// A thing of the program that a graph keeps alive.
+// An object of the program that a graph keeps alive.
 struct UserObject {
     CUuserObject handle = nullptr;
     void *data = nullptr;

@@ -36,7 +36,7 @@ template <class Body> CUresult with_node(const char *name, CUgraphNode handle, B
     });
 }
 
-// The step of an executable graph that a node of its source names.
+// The step of an executable graph for a node of its source graph.
 template <class Body>
 CUresult with_exec_step(const char *name, CUgraphExec handle, CUgraphNode node, Body body) {
     return with_exec(name, handle, [&](Call &call, GraphExec &exec) {
@@ -52,7 +52,7 @@ CUresult with_exec_step(const char *name, CUgraphExec handle, CUgraphNode node, 
 bool find_steps(Driver &driver, const std::shared_ptr<Graph> &graph, const CUgraphNode *nodes,
                 size_t count, std::vector<size_t> &found);
 
-// Dependencies carry no data but the default; a null pointer means that too.
+// Dependencies have only default data; a null pointer stands for default data too.
 CUresult check_edges(const CUgraphEdgeData *edges, size_t count);
 
 CUresult add_step(Call &call, const std::shared_ptr<Graph> &graph, CUgraphNode *handle,
@@ -65,10 +65,10 @@ std::shared_ptr<Graph> copy_of(const std::shared_ptr<Graph> &graph);
 // Whether both have the same types of nodes in the same order, embedded graphs included.
 bool same_shape(const std::vector<GraphStep> &left, const std::vector<GraphStep> &right);
 
-// Gives handles to a graph that nodes embed, and to all in it.
+// Gives handles to an embedded graph and to its nodes and graphs.
 void name_embedded(Driver &driver, const std::shared_ptr<Graph> &graph);
 
-// Removes the handles of the contents of a step or a graph.
+// Removes the handles inside a step or a graph.
 void forget_step(Driver &driver, GraphStep &step);
 void forget_graph(Driver &driver, Graph &graph);
 

@@ -1,4 +1,4 @@
-// Makes the operations of graph nodes from a program's parameters: one form for each kind of node.
+// Makes the operations of graph nodes from a program's parameters, with an overload per node type.
 #pragma once
 
 #include "graph_calls.h"

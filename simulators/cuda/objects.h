@@ -1,4 +1,4 @@
-// The things CUDA handles stand for. All of them are guarded by the scheduler's mutex.
+// The objects behind CUDA's handles. The scheduler's mutex guards all of them.
 #pragma once
 
 #include <cstdint>

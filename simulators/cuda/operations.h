@@ -39,7 +39,7 @@ CUresult check_not_capturing(Stream &stream);
 // Converts the answer of a capture rule to CUDA's result.
 CUresult to_result(sim::CaptureAnswer answer);
 
-// Gives handles to the nodes that have none yet.
+// Gives handles to nodes that have none.
 void name_nodes(Driver &driver, const std::shared_ptr<Graph> &graph);
 
 } // namespace cuda_sim

@@ -1,4 +1,4 @@
-// User objects: things of the program that graphs keep alive and destroy when nobody needs them.
+// User objects: the program's objects that graphs keep alive, and destroy when no graph needs them.
 #include <algorithm>
 
 #include "graph_calls.h"

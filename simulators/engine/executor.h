@@ -21,7 +21,7 @@ struct ParameterLayout {
     uint32_t size;
 };
 
-// A kernel as its image describes it.
+// A kernel as described by its image.
 struct KernelDescription {
     std::string entry;
     std::vector<ParameterLayout> parameters;
@@ -73,7 +73,7 @@ struct ExecutableVariable {
 class ExecutableModule {
   public:
     virtual ~ExecutableModule() = default;
-    // Null with words in `why` when this kernel cannot be run.
+    // Null with the reason in `why` when this kernel cannot be run.
     virtual std::unique_ptr<Executable> kernel(const KernelDescription &description,
                                                std::string &why) = 0;
     // Null when there is no such variable.

@@ -85,7 +85,7 @@ bool DeviceMemory::open() {
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(span_)) != 0) {
         return false;
     }
-    // Never destroyed: a driver does not know when its program is surely done.
+    // Never destroyed: a driver cannot know when its program is done.
     static Reservation *newest = nullptr;
     if (newest == nullptr || newest->taken == newest->bytes) {
         newest = new Reservation(waiting_bytes);
@@ -108,7 +108,7 @@ bool DeviceMemory::find_room(uint64_t bytes, uint64_t &offset) const {
         offset = next_;
         return true;
     }
-    // Addresses are reused only when the range has been gone through, so stale ones stay invalid.
+    // Addresses are reused only after the whole range was used, so stale addresses stay invalid.
     uint64_t free_from = page;
     for (const auto &[address, allocation] : allocations_) {
         const uint64_t first = page_of(address) - base_;

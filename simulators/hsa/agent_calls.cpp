@@ -160,7 +160,7 @@ hsa_status_t hsa_iterate_agents(hsa_agent_callback_t callback, void *data) {
         if (callback == nullptr) {
             return HSA_STATUS_ERROR_INVALID_ARGUMENT;
         }
-        // Agents stay as long as the library; the program may call the runtime meanwhile.
+        // The callback may call the runtime, and agents live as long as the library.
         call.lock.unlock();
         for (const auto &agent : call.runtime.agents) {
             const hsa_status_t status = callback(agent->handle, data);

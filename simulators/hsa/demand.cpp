@@ -1,4 +1,4 @@
-// When work becomes due, and waiting for signals.
+// Decides when work becomes due, and waits for signals.
 #include <algorithm>
 #include <chrono>
 
@@ -87,7 +87,7 @@ void Processor::submit(const std::shared_ptr<Copy> &copy) {
     serve_demands();
 }
 
-// Notes which signals new packets count down, as far as the packets are complete.
+// Records the signals that new packets count down, up to the first incomplete packet.
 void Processor::see_packets(const std::shared_ptr<Queue> &queue) {
     for (; queue->seen < queue->announced; ++queue->seen) {
         const Packet packet = queue->read(queue->seen);

@@ -80,8 +80,8 @@ hsa_status_t add_kernels(Runtime &runtime, const std::shared_ptr<Executable> &ex
     return HSA_STATUS_SUCCESS;
 }
 
-// A variable lies where the host build has it. One that the host build lacks is left out: nothing
-// that runs here could use it.
+// A variable has the address of the host build's variable. Variables that the host build lacks are
+// left out, because no kernel here could use them.
 hsa_status_t add_variables(Runtime &runtime, const std::shared_ptr<Executable> &executable,
                            LoadedObject &object) {
     for (const sim::HsacoVariable &variable : object.image.variables) {

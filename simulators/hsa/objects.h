@@ -1,4 +1,4 @@
-// The things HSA handles stand for. All of them are guarded by the runtime's mutex.
+// The objects behind HSA's handles. The runtime's mutex guards all of them.
 #pragma once
 
 #include <condition_variable>

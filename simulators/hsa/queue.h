@@ -26,7 +26,7 @@ union Packet {
 
 static_assert(sizeof(Packet) == 64, "packets are 64 bytes in every queue");
 
-// A kernel that was launched and has not run.
+// A launched kernel that has not run.
 struct Dispatch {
     Packet packet = {};
     uint64_t index = 0;
@@ -42,12 +42,12 @@ struct Queue {
     void *data = nullptr;
     std::shared_ptr<Signal> doorbell;
     bool profiled = false;
-    bool failed = false; // nothing more is taken from it
+    bool failed = false; // no more packets are taken from it
 
     // Indices of packets: each is the first packet that has not reached the state.
     uint64_t written = 0;   // reserved by the program
     uint64_t announced = 0; // announced by the doorbell
-    uint64_t seen = 0;      // complete in memory, completion signal noted
+    uint64_t seen = 0;      // complete in memory, completion signal recorded
     uint64_t due = 0;       // the schedule lets it start
     uint64_t taken = 0;     // started; its slot is free
 

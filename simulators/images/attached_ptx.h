@@ -18,7 +18,7 @@ struct AttachedPtx {
 // Returns the cubin with the texts added; empty when the bytes are no ELF file.
 std::vector<unsigned char> attach_ptx(const Bytes &cubin, const AttachedPtx &attached);
 
-// False when nothing is attached.
+// Returns false when nothing is attached.
 bool read_attached_ptx(const Bytes &cubin, AttachedPtx &attached);
 
 // Returns the cubin as the compiler made it.

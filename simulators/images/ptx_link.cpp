@@ -11,7 +11,7 @@ namespace sim {
 
 namespace {
 
-// A statement at the level of the module, with the blanks and comments before it.
+// A statement outside of functions, with the blanks and comments before it.
 struct Statement {
     std::string text;
     std::string name; // of the symbol; empty if the statement has none

@@ -1,4 +1,4 @@
-// Makes one PTX module of several, as a linker does of their machine code.
+// Links several PTX modules into one.
 #pragma once
 
 #include <string>

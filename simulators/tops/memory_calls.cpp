@@ -48,7 +48,7 @@ topsError_t allocate_ordered(Call &call, void **pointer, size_t bytes, const Poo
     return enqueue(call, *stream, std::move(operation));
 }
 
-// The allocation of the current device that starts at a pointer and may be freed; null otherwise.
+// The allocation of the current device at this address, if it may be freed; null otherwise.
 sim::Allocation *to_free(Call &call, uint64_t pointer) {
     sim::Allocation *allocation = call.device->device.memory.find(pointer);
     const bool whole = allocation != nullptr && allocation->address == pointer &&

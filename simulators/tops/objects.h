@@ -1,4 +1,4 @@
-// The things Tops handles stand for. All of them are guarded by the scheduler's mutex.
+// The objects behind TopsRuntime's handles. The scheduler's mutex guards all of them.
 #pragma once
 
 #include <cstdint>

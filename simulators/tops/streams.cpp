@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned stream_flags = topsStreamNonBlocking | topsStreamCallbackBlocking;
 
-// Waiting and asking are allowed whichever device is current.
+// Streams may be waited for and queried whichever device is current.
 template <class Body> topsError_t with_stream(const char *name, topsStream_t handle, Body body) {
     return on_device(name, [&](Call &call) {
         const std::shared_ptr<Stream> stream = stream_of(call, handle);
@@ -68,7 +68,7 @@ topsError_t topsStreamDestroy(topsStream_t handle) {
         if (const auto graph = sim::leave_capture(stream)) {
             call.runtime.graphs.remove(graph->handle);
         }
-        // Work that is queued runs on; the queue lives until it is done.
+        // Queued work still runs; the queue lives until it is done.
         call.runtime.streams.remove(handle);
         return topsSuccess;
     });

@@ -1,4 +1,4 @@
-/* More of TopsRuntime than uhal calls: what Ubridge, torch_gcu, Triton and FlagCX ask it for.
+/* More of TopsRuntime than uhal calls: functions that Ubridge, torch_gcu, Triton and FlagCX call.
  * Restated from the vendor's public headers and from code that calls it, as tops_backend/abi.h is.
  */
 #ifndef UHAL_SIMULATED_TOPS_WIDER_ABI_H

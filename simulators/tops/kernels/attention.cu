@@ -1,5 +1,5 @@
-/* Ubridge's attention of one query token a sequence over cached keys and values. cache.cu describes
- * the caches; a soft cap of 0 or 1 means none. */
+/* Ubridge's attention of one query token per sequence over cached keys and values. cache.cu
+ * describes the caches; a soft cap of 0 or 1 means none. */
 #include "gcu.h"
 
 #include <vector>

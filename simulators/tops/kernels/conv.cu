@@ -1,5 +1,5 @@
 /* Ubridge's convolutions: `info` holds shape and strides of the source, then of the kernel, as in
- * Candle. Inputs that do not fit a cluster's L2 end the kernel without a word. */
+ * Candle. Inputs that do not fit a cluster's L2 end the kernel without an error. */
 #include "gcu.h"
 
 namespace {

@@ -1,5 +1,5 @@
-/* Ubridge's index_select, gather and index_add. None looks whether an id is within bounds, except
- * index_add, which leaves such out. */
+/* Ubridge's index_select, gather and index_add. Only index_add checks the bounds of ids: it skips
+ * ids out of bounds. */
 #include "gcu.h"
 
 namespace {

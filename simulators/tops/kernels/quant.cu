@@ -1,4 +1,4 @@
-/* Ubridge's block quantization. Unlike GGML's the scales of all blocks lie before the values. */
+/* Ubridge's block quantization. Unlike in GGML, the scales of all blocks lie before the values. */
 #include "gcu.h"
 
 namespace {

@@ -1,4 +1,4 @@
-/* Ubridge's selections. With fewer elements than SIPs every SIP still writes one. */
+/* Ubridge's selections. With fewer elements than SIPs every SIP still writes one element. */
 #include "gcu.h"
 
 #define WHERE(condition, type)                                                                     \
