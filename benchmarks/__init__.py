@@ -1,1 +1,1 @@
-"""Measurements beside other libraries: ratios from one run on one machine, never in a test."""
+"""Comparisons with other libraries: ratios from one run on one machine, never in a test."""

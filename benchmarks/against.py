@@ -1,10 +1,10 @@
 """Compares this checkout with another in one run: `python -m benchmarks.against CHECKOUT`.
 
-The other is a worktree of an earlier commit that the same Python built in place, simulators too.
-Both run in turn the uhal and ubridge rows of `ops_host`, `launch_overhead` and `graph_replay`,
-several times. The fastest run of each figure counts, because other load only adds time. The exit
-status is 1 when a figure takes more than 1.05 times as long here. A figure is compared if both have
-it.
+The other checkout is a worktree of an earlier commit that the same Python built in place,
+simulators included. Both run the uhal and ubridge rows of `ops_host`, `launch_overhead` and
+`graph_replay` several times in turn. The fastest run of each figure counts, because other load only
+adds time. The exit status is 1 when a figure takes more than 1.05 times as long here. A figure is
+compared if both checkouts have it.
 
     python -m benchmarks.against ../before --turns 5
     python -m benchmarks.against ../before --only ops_host
@@ -92,7 +92,7 @@ BENCHMARKS: Mapping[str, Callable[[Path], Iterator[tuple[str, float]]]] = {
 
 
 def _answer(checkout: Path, *command: str) -> dict[str, Any]:
-    """What a worker of a checkout says, on the drivers that were built in it."""
+    """Result of a checkout's worker, on the drivers built in that checkout."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=checkout,

@@ -1,8 +1,8 @@
 """Time to build kernels written in Python: `python -m benchmarks.ptx_building`.
 
-Each ready kernel of `uhal.ptx` is built to text, first in a process that has built none, then
-again. Times are processor time in ms; the second is the median of further builds. The exit status
-is 1 when a gate is missed.
+Each ready kernel of `uhal.ptx` is built to text, first in a new process, then again. Times are
+processor time in ms; the second is the median of further builds. The exit status is 1 when a gate
+is missed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Compiles the kernels of `ubridge/kernels` for NVIDIA's devices: `make kernels`.
 
 The images are committed, so that nobody needs nvcc to use them. Each module becomes PTX for every
-device from compute capability 7.5 on and binaries for the most used ones, in one fatbin; some have
-PTX for later devices besides. Sources in a folder `sm_80` are for devices from 8.0 on, and not for
-other vendors. The same sources and the same nvcc give the same bytes in any directory.
+device from compute capability 7.5 on and binaries for the most common devices, in one fatbin. Some
+fatbins also have PTX for later devices. Sources in a folder `sm_80` are for devices from 8.0 on,
+and not for other vendors. The same sources and the same nvcc give the same bytes in any directory.
 
 Only changes are compiled: a module is skipped if the manifest has its sources, its compiler and its
 images.
@@ -89,7 +89,7 @@ def ptx_target(source: Path) -> str:
 
 
 def build_module(name: str, destination: Path) -> dict[str, object]:
-    """Compile one module; return its part of the manifest, but for the sources."""
+    """Compile a module; return its part of the manifest without the sources."""
     source = module_sources()[name]
     with tempfile.TemporaryDirectory() as folder:
         parts = Path(folder)
@@ -105,10 +105,10 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
             compile_cubin(source, target, cubin)
             images.append(f"--image3=kind=elf,sm={target},file={cubin}")
         fatbin = parts / f"{name}.fatbin"
-        # LZ4, which the reader needs no package for.
+        # LZ4, because the reader needs no package for it.
         compression = ("--compress-all", "--compress-mode=speed")
         _run(["fatbinary", "-64", *compression, f"--create={fatbin}", *images])
-        # fatbinary drops the comments of PTX, the signatures among them.
+        # fatbinary drops PTX comments, including the signatures.
         sidecar = parts / f"{fatbin.name}.sig"
         sidecar.write_text(sidecar_text(signatures), encoding="utf-8")
         made = (fatbin, sidecar)
@@ -122,7 +122,7 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
 
 
 def compile_cubin(source: Path, target: str, output: Path) -> None:
-    """Compile a source for one compute capability (`80`), by way of its PTX."""
+    """Compile a source for one compute capability (`80`), through PTX."""
     ptx = output.with_suffix(".ptx")
     _run([*COMPILE, "--ptx", f"-arch=compute_{target}", str(source), "-o", str(ptx)])
     ptx.write_text(_with_visible_globals(ptx.read_text(encoding="ascii")), encoding="ascii")
@@ -132,7 +132,7 @@ def compile_cubin(source: Path, target: str, output: Path) -> None:
 def compile_ptx(
     source: Path, output: Path, *options: str, target: str | None = None
 ) -> dict[str, Signature]:
-    """Compile a source to PTX with its signatures, in the least version ptxas takes.
+    """Compile a source to PTX with its signatures, in the lowest version that ptxas takes.
 
     `source` is relative to the repository's root, `target` (`80`) the least compute capability,
     by default the source's own. Returns the signatures by entry.
@@ -141,7 +141,7 @@ def compile_ptx(
     arch = f"-arch=compute_{least}"
     _run([*COMPILE, *options, "--ptx", arch, str(source), "-o", str(output)])
     text = _with_visible_globals(output.read_text(encoding="ascii"))
-    # Advice to ptxas that only new ones take.
+    # Directives that only new versions of ptxas accept.
     text = _USED_BYTES.sub("", text)
     expanded = _run([*COMPILE, *options, "-E", arch, str(source)])
     signatures = declared_signatures(expanded, _KERNEL, read_ptx(text.encode()).signatures)
@@ -160,7 +160,7 @@ def compile_ptx(
 def _with_visible_globals(ptx: str) -> str:
     """Make `uhal_fault` readable from a loaded module.
 
-    Without -rdc=true nvcc keeps every global to itself, and with it a cubin must still be linked.
+    Without -rdc=true nvcc hides every global; with it, a cubin must still be linked.
     """
     return _FAULT_CHANNEL.sub(r".visible \g<0>", ptx)
 
@@ -182,7 +182,7 @@ def compiler() -> str:
 
 
 def _run(command: Sequence[str]) -> str:
-    # From the root, so that no path of this machine is in a command line that a compiler keeps.
+    # Run from the root, so that the command line in an image has no path of this machine.
     done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
     if done.returncode != 0:
         raise BuildError(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")

@@ -1,7 +1,7 @@
 """Write docs/reference/gcu_entries.md: `python -m build_support.gcu_table`.
 
 The page maps Ubridge's entries to operations, with the reasons why other entries are not used. The
-mapping is what the kernels of the lowerings name; nothing is listed twice.
+lowerings' kernels give the mapping; there is no second list.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def entry_name(op: Op, dtype: str, other: str | None = None) -> str | None:
-    """Return the entry of an operation on GCUs, `None` where it has no kernel of its own.
+    """Return the entry of an operation on GCUs, `None` without its own kernel.
 
     The entry need not exist.
     """
@@ -42,7 +42,7 @@ def entry_name(op: Op, dtype: str, other: str | None = None) -> str | None:
 
 
 def mapped(entries: Iterable[str]) -> dict[str, str]:
-    """Return the operation of each entry that has one."""
+    """Return the operation of each entry with an operation."""
     known = frozenset(entries)
     names = [dtype.name for dtype in ALL]
     found: dict[str, str] = {}
@@ -56,7 +56,7 @@ def mapped(entries: Iterable[str]) -> dict[str, str]:
 
 
 def markdown_table(families: Mapping[str, Iterable[str]]) -> str:
-    """Return a table of every entry: its module, and its operation or the reason it has none."""
+    """Return a table of all entries: module, and operation or reason for having none."""
     operations = mapped(entry for names in families.values() for entry in names)
     lines = ["| Module | Entry | Operation |", "|---|---|---|"]
     for module, names in families.items():
@@ -68,7 +68,7 @@ def markdown_table(families: Mapping[str, Iterable[str]]) -> str:
 
 
 def main() -> None:
-    """Count, and write the page."""
+    """Write the page, and print counts."""
     families = entries.families()
     every = [entry for family in families.values() for entry in family]
     found = mapped(every)

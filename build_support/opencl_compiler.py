@@ -1,7 +1,7 @@
 """Compiles kernel sources of this repository to SPIR-V for OpenCL, as `opencl_backend.compile`
 does.
 
-The compiler is pinned by `hip_compiler.py`, whose wheel it is, too.
+`hip_compiler.py` pins the compiler, which comes from the same wheel.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from opencl_backend.compile import PACKAGE, front_end, odd_integer
 def compile_spirv(source: Path, output: Path, *, root: Path = ROOT) -> None:
     """Compile a source to a module. `source` is relative to `root`, laid out as this repository.
 
-    Raises `CompilerError`, also when the module has an integer that OpenCL has not, and where
-    `spirv-val` is installed and refuses the module.
+    Raises `CompilerError`, also if the module has an integer type that OpenCL lacks, or if an
+    installed `spirv-val` refuses the module.
     """
     run_compiler([*_clang(), "-emit-obj", str(source), "-o", str(output)], root)
     fault = odd_integer(output.read_bytes())
@@ -47,5 +47,5 @@ def preprocess(source: Path, *, root: Path = ROOT) -> str:
 def _clang() -> list[str]:
     if toolchain() is None:
         raise CompilerError(f"needs pip install {PACKAGE}=={PINNED}")
-    # Signatures lie beside the images.
+    # Files beside the images hold the signatures.
     return [*front_end(str(INCLUDE)), "-DUHAL_SIGNATURES=0"]

@@ -123,7 +123,7 @@ class Site:
     def run(
         self, *arguments: str, environment: Mapping[str, str] | None = None, visible: bool = False
     ) -> str:
-        """Run the environment's Python; return its output. A failure shows that and raises."""
+        """Run the environment's Python; return its output, or print it and raise on failure."""
         print("$ python", *arguments, end="", flush=True)
         # The user's variables for pip's index are passed to pip, but not to programs.
         kept = os.environ if visible else {}

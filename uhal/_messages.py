@@ -1,8 +1,8 @@
-"""Prints and assertions of kernels: read when the host waits, then printed or raised.
+"""Prints and assertions of kernels, read when the host waits.
 
-A module that includes `<uhal/messages.h>` has a variable `uhal_messages`. When it is loaded, that
-is set to a ring of messages in host memory that the device reaches, one for all its modules.
-The layout of both is that header's.
+A module that includes `<uhal/messages.h>` has a variable `uhal_messages`. Loading a module sets
+this variable to a ring of messages in host memory that the device can access. All modules of a
+device share the ring. The header defines both layouts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HOST_FUNCTION = re.compile(r"uhal_kernel_(\w+)::body")
 
 
 class _Loaded(Protocol):
-    """Interface that messages need from a module."""
+    """The interface of a module that messages need."""
 
     def write_global(self, name: str, value: bytes) -> None:
         """Set the first bytes of a variable."""
@@ -65,13 +65,13 @@ class KernelMessages:
         weakref.finalize(self, _end, context, ring).atexit = False
 
     def attach(self, module: _Loaded) -> None:
-        """Let a module write here. `NotFoundError` when the driver does not find its variable."""
+        """Let a module write here. `NotFoundError` if the driver does not find its variable."""
         address = int(self._ring.memory.device_ptr)
         module.write_global(VARIABLE, address.to_bytes(8, "little"))
 
 
 class _Ring:
-    """The memory, and how far it was read."""
+    """The memory, and the number of messages read."""
 
     def __init__(self, context: Context) -> None:
         size = _CHANNEL.itemsize + CAPACITY * _MESSAGE.itemsize
@@ -87,9 +87,9 @@ class _Ring:
     def report(self) -> list[tuple[KernelAssertionError | DeviceWarning, int | None, int]]:
         """Print the new messages; return the first assertion of each stream.
 
-        Each comes with the handle of the stream and the launches before there, or with `None` and 0
-        where kernels do not know theirs. Without a failed assertion, a warning says how many
-        messages were lost, if any.
+        Each assertion has the stream's handle and the number of earlier launches, or `None` and 0
+        if kernels do not know them. Without a failed assertion, a warning counts lost messages, if
+        any.
         """
         with self._lock:
             lines, failed, lost = self._new()
@@ -118,7 +118,7 @@ class _Ring:
         return []
 
     def _new(self) -> tuple[list[str], dict[int | None, list[tuple[int, str]]], int]:
-        """Printed lines, failures (launch, words) by stream, and the number of lost messages."""
+        """Printed lines, failures (launch, message) by stream, and the number of lost messages."""
         self._channel["pending"] = 0
         end = int(self._channel["next"])
         # The counter wraps around as the device's does.
@@ -128,7 +128,7 @@ class _Ring:
         for number in range(end - min(new, CAPACITY), end):
             message = self._messages[number % CAPACITY]
             if int(message["number"]) != (number + 1) & 0xFFFFFFFF:
-                continue  # still being written, by work that was not waited for
+                continue  # still being written, by unfinished work
             if message["kind"] == _ASSERTION:
                 stream, launch = _origin(message)
                 failed.setdefault(stream, []).append((launch, _words(message)))
@@ -151,7 +151,7 @@ _OF_CONTEXT: weakref.WeakKeyDictionary[Context, weakref.ref[KernelMessages]] = (
 def attach(context: Context, module: _Loaded) -> KernelMessages | None:
     """Receive a module's messages; the caller keeps the returned object as long as the module.
 
-    Where that is impossible a `DeviceWarning` says why, and nothing is reported.
+    If that is impossible, a `DeviceWarning` gives the reason, and nothing is reported.
     """
     found = _OF_CONTEXT.get(context)
     messages = None if found is None else found()
@@ -176,7 +176,7 @@ def _warn(reason: str) -> None:
 
 
 def _end(context: Context, ring: _Ring) -> None:
-    """Give the memory back once nothing can write to it any more, with its last words."""
+    """Print the last messages and free the memory, once nothing can write to it."""
     with contextlib.suppress(DeviceError):  # closed or lost: nothing runs
         context.synchronize()
         for found, *_ in ring.report():
@@ -187,7 +187,7 @@ def _end(context: Context, ring: _Ring) -> None:
 
 
 def _origin(message: np.void) -> tuple[int | None, int]:
-    """The stream's native handle and the launches before there, if the kernel knew them."""
+    """The stream's native handle and the number of earlier launches, if the kernel knew them."""
     if int(message["thread"]) != _IN_STREAM:
         return None, 0
     low, high, launch = (int(word) for word in message["block"])
@@ -222,7 +222,7 @@ def _value(kind: str, bits: int) -> int | float:
 
 
 def _names(text: str, count: int) -> list[str]:
-    """The values as the source spells them: cut at commas that no bracket encloses."""
+    """The values in the source's spelling, split at commas outside of brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -235,7 +235,7 @@ def _names(text: str, count: int) -> list[str]:
 
 
 def _printed(text: str, values: list[int | float]) -> str:
-    """C's conversions by Python's; a value too few is `?`."""
+    """Format C's conversions with Python's; a missing value is `?`."""
     left = iter(values)
 
     def convert(found: re.Match[str]) -> str:

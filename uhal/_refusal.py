@@ -1,4 +1,4 @@
-"""Words of a refused launch: the line of the call, the given value, and the one message shape.
+"""Messages of a refused launch: the line of the call, the given value, the common form.
 
 batch_matmul, argument 5 'n' (u32): expected an int in 0…4294967295, got -1. The kernel was
 not launched. [demo.py:17]
@@ -54,14 +54,14 @@ def is_file_of_ours(path: str) -> bool:
 
 
 def refuse(where: str, problem: str, error: type[DeviceError], backend: str | None) -> NoReturn:
-    """Raise `error` in the one shape; `where` names kernel and argument."""
+    """Raise `error` in the common form; `where` names kernel and argument."""
     raise error(
         f"{where}: {problem}. The kernel was not launched. [{call_site()}]", backend=backend
     )
 
 
 def argument_name(function: Function, index: int) -> str:
-    """Return `saxpy, argument 2 'x' (const f32*)`, with as much of it as is known."""
+    """Return `saxpy, argument 2 'x' (const f32*)`, or its known part."""
     text = f"{function.name}, argument {index}"
     if function.signature is None:
         return text
@@ -112,14 +112,14 @@ def counted(number: int, noun: str) -> str:
 
 
 def _extent(value: Any) -> str | None:
-    """Say how large and of what type an array or buffer is, `None` for anything else."""
+    """Describe the size and type of an array or buffer; `None` for anything else."""
     if isinstance(value, (DeviceBuffer, HostBuffer)):
         return f"of {value.size} {value.dtype}"
     try:
         if isinstance(value.shape, tuple) and hasattr(value, "__dlpack__"):
             return f"of shape {tuple(value.shape)}, dtype {value.dtype}"
     except Exception:
-        pass  # an object of anybody's: it has no shape, or fails to tell it
+        pass  # a foreign object: it may have no shape, or raise an error
     return None
 
 

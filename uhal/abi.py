@@ -2,7 +2,7 @@
 
 The header (`<backend>/abi.h`) is the only statement of every prototype, struct and constant; the
 compiled lane and the simulated drivers include the same file as C. The build turns it into a table
-(`uhal.abi_table`), which is all that is read here. Importing this module opens nothing.
+(`uhal.abi_table`), and this module reads only that table. Importing this module opens nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SCALARS: dict[str, type[Any]] = {
 
 
 class Prototype(NamedTuple):
-    """A declared function, its types encoded as `uhal.abi_table` says."""
+    """A declared function, with types in the encoding of `uhal.abi_table`."""
 
     name: str
     result: Any
@@ -73,7 +73,7 @@ class Header:
     """The declarations of an ABI header, from its table. Any thread may use it."""
 
     def __init__(self, table: Mapping[str, Any], name: str = "abi.h") -> None:
-        """Take a table as `uhal.abi_table` makes it; `name` stands for the header in messages."""
+        """Take a table made by `uhal.abi_table`; messages call the header `name`."""
         self.name = name
         self.constants: Mapping[str, int] = table["constants"]
         """Macros and enumerators by name."""
@@ -156,7 +156,7 @@ class Header:
             base = ctypes.Structure if keyword == "struct" else ctypes.Union
             made: Any = type(tag, (base,), {})
             members = self._members[key]
-            self._records[key] = made  # before the members, which may point back
+            self._records[key] = made  # before the members, which may point back to the type
             made._anonymous_ = [
                 f"_anonymous_{i}" for i, (name, _) in enumerate(members) if not name
             ]
@@ -179,7 +179,7 @@ class LibrarySearch:
 
 
 def find_library(variable: str, candidates: Sequence[str]) -> LibrarySearch:
-    """Open the file that environment `variable` names, and no other; else the first candidate.
+    """Open only the file that environment `variable` names, or else the first candidate.
 
     Candidates are sonames for the system's loader or absolute paths. The working directory is
     never searched: a bare name in the variable goes to the loader too.
@@ -201,7 +201,7 @@ def find_library(variable: str, candidates: Sequence[str]) -> LibrarySearch:
 
 
 def open_library(path: str | Path) -> ctypes.CDLL:
-    """Open a native library, with symbols of its own. `OSError` in the loader's words.
+    """Open a native library with private symbols. `OSError` has the loader's message.
 
     The calling thread's rounding mode is kept, even if the library changes it. A bare name is
     refused where the loader would find it in the working directory.
@@ -211,7 +211,7 @@ def open_library(path: str | Path) -> ctypes.CDLL:
         try:
             return ctypes.CDLL(str(path))
         except UnicodeDecodeError as error:
-            # ctypes takes the loader's words for UTF-8, and paths are bytes.
+            # ctypes decodes the loader's message as UTF-8, but paths are bytes.
             raise OSError(error.object.decode("utf-8", "backslashreplace")) from None
 
 
@@ -253,7 +253,7 @@ _Self = TypeVar("_Self", bound="LibraryBackend")
 
 @dataclass(frozen=True)
 class LibraryFacts:
-    """Location of a driver library and its texts in errors, as clauses without full stop."""
+    """Location of a driver library, and its phrases in errors, without full stops."""
 
     variable: str
     candidates: tuple[str, ...]
@@ -269,10 +269,10 @@ class LibraryFacts:
 
 
 class LibraryBackend(Backend):
-    """A backend over one driver library: how it is probed and opened.
+    """Base of a backend over one driver library: probes and opens the library.
 
-    A subclass is made from a successful search, which initializes the library and may raise
-    `DeviceError`. One that can list devices without being made overrides `_probe_found`.
+    Constructing a subclass from a successful search initializes the library and may raise
+    `DeviceError`. A subclass that can list devices without construction overrides `_probe_found`.
     """
 
     library: ClassVar[LibraryFacts]
@@ -286,7 +286,7 @@ class LibraryBackend(Backend):
 
     @classmethod
     def probe(cls) -> BackendRecord:
-        """Open the library and list its devices. Creates nothing on any."""
+        """Open the library and list its devices. Creates nothing on a device."""
         search = find_library(cls.library.variable, cls.library.candidates)
         if search.handle is None:
             reason = joined_reasons(search.attempts)
@@ -294,7 +294,7 @@ class LibraryBackend(Backend):
         try:
             return cls._probe_found(search)
         except DeviceError as error:
-            # The message ends with the advice for the code, where there is some.
+            # The message ends with the advice for the code, if any.
             return BackendRecord(cls.name, "refused", str(error), "", search.attempts, search.path)
 
     @classmethod
@@ -317,7 +317,7 @@ class LibraryBackend(Backend):
 
     @classmethod
     def open(cls: type[_Self]) -> _Self:
-        """Open and initialize the library. `LibraryNotFoundError` when there is none."""
+        """Open and initialize the library. `LibraryNotFoundError` if it is missing."""
         search = find_library(cls.library.variable, cls.library.candidates)
         if search.handle is None:
             tried = joined_reasons(search.attempts)
@@ -330,8 +330,8 @@ class LibraryBackend(Backend):
 class Library:
     """An opened native library whose functions have the header's prototypes.
 
-    `library.cuInit(0)` calls the function; one whose result is of the header's status type calls
-    `check(name, result)` for every result but 0, so that no call site tests an error. Symbols are
+    `library.cuInit(0)` calls the function. A function of the header's status type calls
+    `check(name, result)` for every result but 0, so that no call site tests for errors. Symbols are
     resolved one by one at their first use. Any thread may call; the GIL is released meanwhile.
     """
 
@@ -364,7 +364,7 @@ class Library:
         return function
 
     def unchecked(self, name: str) -> Callable[..., Any]:
-        """Return the function without a check, for calls whose status is an answer."""
+        """Return the function without a check, for calls whose status is a result."""
         function = self._unchecked.get(name)
         if function is None:
             function = self._unchecked[name] = self._bind(name)
@@ -379,7 +379,7 @@ class Library:
         return tuple(name for name in self.header.prototypes if not self.has(name))
 
     def address(self, name: str) -> int:
-        """Return the function's address, for a hot table. It stays valid with the process."""
+        """Return the function's address, for a hot table. It stays valid until the process ends."""
         function: Any = self._bind(name)
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
@@ -388,7 +388,7 @@ class Library:
 
     def _symbol(self, name: str) -> Any:
         try:
-            # Subscription makes a new object each time: a check bound to one is not on another.
+            # Subscription makes a new object each time, so a check belongs to one object only.
             return self._handle[name]
         except AttributeError:
             return None
@@ -416,7 +416,7 @@ def _loader_words(candidate: str, error: OSError) -> str:
 
 
 def _path_of(handle: ctypes.CDLL) -> str | None:
-    """Ask the loader which file it took."""
+    """Return the file that the loader opened."""
     if not sys.platform.startswith("linux"):
         return None
 
@@ -439,11 +439,11 @@ def _path_of(handle: ctypes.CDLL) -> str | None:
 def open_own_library(
     path: Path, header: Header, prefix: str, version: str, *, backend: str, check: Check
 ) -> Library:
-    """Open the native library that a backend of ours is built with.
+    """Open the native library of one of uhal's own backends.
 
-    Its functions and its type of results begin with `prefix`; `<prefix>Version` tells the version
-    of its interface, which must be the header's constant `version`. `LibraryNotFoundError` when it
-    was not built, or is another version's.
+    Its functions and its result type begin with `prefix`. `<prefix>Version` returns the version of
+    its interface, which must equal the header's constant `version`. `LibraryNotFoundError` if it
+    was not built or has another version.
     """
     build = "build it: python setup.py build_ext --inplace"
     try:

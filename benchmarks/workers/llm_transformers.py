@@ -12,7 +12,7 @@ from benchmarks.llm_models import CONTEXT, SHAPES, Shape
 
 
 def made(shape: Shape) -> transformers.LlamaForCausalLM:
-    """Return a model of random weights, which cost the same as trained ones."""
+    """Return a model of random weights, which are as fast as trained weights."""
     config = transformers.LlamaConfig(
         hidden_size=shape.embedding,
         intermediate_size=shape.inner,
@@ -45,7 +45,7 @@ def main(path: str, threads: str, way: str) -> None:
                 model(one, past_key_values=cache).logits.argmax(-1).item()
         taken = time.perf_counter() - start
         if what == "decode":
-            # Negative: so many less.
+            # Negative: the number of tokens to remove.
             cache.crop(-int(count))
         print(taken, flush=True)
 

@@ -1,4 +1,4 @@
-"""Writes the reference: a page for each public name, and tables that lead to them.
+"""Writes the reference: a page for each public name, and tables with links to the pages.
 
 A block of names on a page becomes a table with links. The pages of the names exist in `docs/` only
 while the site is built, because Sphinx reads no other folder.
@@ -81,7 +81,7 @@ def _examples(pages: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _page(module: str, name: str, examples: list[tuple[Path, str]]) -> str:
-    """The page of a name: its description, and the shortest example of the guide that uses it."""
+    """The page of a name: its description, and the guide's shortest example of it."""
     lines = ["---", "orphan: true", "---", f"# {module}.{name}", ""]
     lines += ["````{eval-rst}", *_described(module, name), "````", ""]
     used = re.compile(rf"\b{re.escape(name)}\b")
@@ -97,7 +97,7 @@ def _page(module: str, name: str, examples: list[tuple[Path, str]]) -> str:
 
 
 def _wanted(pages: Path, block: re.Match[str]) -> tuple[list[str], list[str]]:
-    """A block's names that have their page here, and those that another module's page has."""
+    """A block's names with a page here, and its names with a page of another module."""
     rest, module, names = block.groups()
     have = public_names(module)
     if rest:
@@ -127,7 +127,7 @@ def _written_out(pages: Path, page: str, block: re.Match[str]) -> str:
 
 
 def _summary(module: str, name: str) -> str:
-    """The first line of a name's text, for a cell."""
+    """The first line of a name's docstring, for a cell."""
     found = getattr(importlib.import_module(module), name)
     if callable(found) or inspect.ismodule(found):
         line = _first_line(found)

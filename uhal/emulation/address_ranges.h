@@ -1,6 +1,6 @@
-/* A runtime's allocations by address. Libraries over drivers include this file, each with a record
- * of its own that begins with a `uhal_range`. Any thread may call every function. Results are
- * copies, because a record may be freed at once. */
+/* A runtime's allocations by address. Libraries over drivers include this file; each has its own
+ * record that begins with a `uhal_range`. Any thread may call every function. Results are copies,
+ * because a record may be freed at once. */
 #ifndef UHAL_ADDRESS_RANGES_H
 #define UHAL_ADDRESS_RANGES_H
 
@@ -33,7 +33,7 @@ static inline uhal_range *uhal_ranges_at(const uhal_ranges *ranges, size_t index
     return (uhal_range *)(ranges->records + index * ranges->record_bytes);
 }
 
-/* How many begin at or below the address. */
+/* Number of ranges that begin at or below the address. */
 static inline size_t uhal_ranges_up_to(const uhal_ranges *ranges, uint64_t address) {
     size_t low = 0;
     size_t high = ranges->count;
@@ -47,7 +47,7 @@ static inline size_t uhal_ranges_up_to(const uhal_ranges *ranges, uint64_t addre
     return low;
 }
 
-/* The one the address lies in, null for none. */
+/* The range that contains the address; null for none. */
 static inline uhal_range *uhal_ranges_around(const uhal_ranges *ranges, uint64_t address) {
     const size_t after = uhal_ranges_up_to(ranges, address);
     uhal_range *below = after > 0 ? uhal_ranges_at(ranges, after - 1) : NULL;
@@ -56,7 +56,7 @@ static inline uhal_range *uhal_ranges_around(const uhal_ranges *ranges, uint64_t
 
 /* -- without ----------------------------------------------------------------------------------- */
 
-/* False: there is no room to note it. */
+/* False: no memory for the entry. */
 static inline bool uhal_ranges_add(uhal_ranges *ranges, const void *record) {
     pthread_mutex_lock(&ranges->lock);
     bool fits = ranges->count < ranges->room;
@@ -81,7 +81,7 @@ static inline bool uhal_ranges_add(uhal_ranges *ranges, const void *record) {
     return fits;
 }
 
-/* Takes out the one that begins there; false: there is none. */
+/* Removes the range that begins at the address; false: no such range. */
 static inline bool uhal_ranges_remove(uhal_ranges *ranges, uint64_t start, void *removed) {
     pthread_mutex_lock(&ranges->lock);
     const size_t after = uhal_ranges_up_to(ranges, start);
@@ -97,7 +97,7 @@ static inline bool uhal_ranges_remove(uhal_ranges *ranges, uint64_t start, void 
     return found;
 }
 
-/* Copies the one the address lies in; false: there is none. */
+/* Copies the range that contains the address; false: no such range. */
 static inline bool uhal_ranges_find(uhal_ranges *ranges, uint64_t address, void *found) {
     pthread_mutex_lock(&ranges->lock);
     const uhal_range *around = uhal_ranges_around(ranges, address);

@@ -1,4 +1,5 @@
-/* Events of a library that has none: recording one waits for the stream, so it has always passed. */
+/* Events for a library without events: recording waits for the stream, so an event is always
+ * complete. */
 #include "emulation.h"
 
 #include <stdint.h>
@@ -6,7 +7,7 @@
 #include <time.h>
 
 struct event {
-    int64_t nanoseconds; /* when it was recorded; a thread reads it after the one that wrote it */
+    int64_t nanoseconds; /* time of recording; may be read by another thread than the writer */
 };
 
 int uhal_emulated_event_create(void **event, unsigned int flags) {

@@ -1,8 +1,8 @@
 """Programs built or translated for a device, kept from process to process.
 
 The files are private to one user, because a program is code that this process will run. Each is
-written to a temporary file and moved, and checked when it is read. A damaged file is dropped, and
-its program built anew. Files with other names than the cache's own stay.
+written to a temporary file and moved, and checked on reading. A damaged file is deleted, and its
+program built again. Other files in the folder stay.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _OWN_NAME = re.compile(r"[0-9a-f]{64}\.bin|\.[0-9a-f]{64}\.bin\.[0-9]+")
 class ProgramCache:
     """A folder of programs by key. Any thread and any process may use it.
 
-    Without a folder that is safe to use nothing is found and nothing is kept: `refusal` says why.
+    Without a safe folder nothing is found and nothing is kept: `refusal` has the reason.
     """
 
     def __init__(self, folder: Path | None, max_bytes: int = MAX_BYTES) -> None:
-        """Make the folder if it is not there; `None` keeps nothing."""
+        """Make the folder if it is missing; `None` keeps nothing."""
         self._folder = folder
         self._max_bytes = max_bytes
         self.refusal = "" if folder is not None else "it is switched off"
@@ -77,13 +77,13 @@ class ProgramCache:
     def held(self, key: str) -> Iterator[None]:
         """Let one process at a time find, build and keep the program of a key.
 
-        Others that ask for it wait for the first, and then find it.
+        Other processes wait for the first, and then find the program.
         """
         folder = self.folder
         if folder is None:
             yield
             return
-        # Few files for all keys: they are never removed, for somebody may hold one.
+        # Few lock files serve all keys. They are never removed, because a process may hold one.
         name = folder / f"lock-{key[:1]}"
         try:
             lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -98,7 +98,7 @@ class ProgramCache:
             os.close(lock)
 
     def find(self, key: str) -> bytes | None:
-        """Return the program of a key, `None` when there is none that is whole."""
+        """Return the program of a key, `None` without an undamaged file."""
         if self.folder is None:
             return None
         path = self._path(key)
@@ -116,7 +116,7 @@ class ProgramCache:
         return program
 
     def keep(self, key: str, program: bytes) -> None:
-        """Write the program of a key, if possible; old programs make room for it."""
+        """Write the program of a key if possible; remove old programs to limit the size."""
         if self.folder is None or len(program) > self._max_bytes // 4:
             return
         path = self._path(key)
@@ -160,7 +160,7 @@ class ProgramCache:
 
 
 def key_of(*parts: bytes | str) -> str:
-    """Return the key of a program that is made of these."""
+    """Return the key of a program made from these parts."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part

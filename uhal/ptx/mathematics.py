@@ -1,6 +1,6 @@
-"""Functions of numbers. `fast_…` are the device's approximations, all others round once.
+"""Functions of numbers. `fast_…` are the device's approximations; all others round once.
 
-The largest errors of approximations stand in the PTX manual, 9.7.3: `fast_exp2` is `ex2.approx`.
+The PTX manual, 9.7.3, lists the largest errors of approximations: `fast_exp2` is `ex2.approx`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def _extreme(operation: str, a: Operand, b: Operand) -> Value:
 
 
 def minimum(a: Operand, b: Operand) -> Value:
-    """Return the smaller operand; of a NaN and a number the number."""
+    """Return the smaller operand; for a NaN and a number, the number."""
     return _extreme("min", a, b)
 
 
 def maximum(a: Operand, b: Operand) -> Value:
-    """Return the larger operand; of a NaN and a number the number."""
+    """Return the larger operand; for a NaN and a number, the number."""
     return _extreme("max", a, b)
 
 
@@ -76,7 +76,7 @@ def trunc(value: Value) -> Value:
 
 
 def round_even(value: Value) -> Value:
-    """Return the nearest whole number, of two the even one, as a float."""
+    """Return the nearest whole number as a float; ties round to even."""
     return rounded(value, "rni", "round_even")
 
 
@@ -137,12 +137,12 @@ def fast_divide(a: Operand, b: Operand) -> Value:
 
 
 def count_ones(value: Value) -> Value:
-    """Return the number of bits that are set in 32 or 64, as a u32."""
+    """Return the number of set bits of a 32-bit or 64-bit value, as a u32."""
     return unary(f"popc.{_word(value, 'count_ones')}", value, u32)
 
 
 def leading_zeros(value: Value) -> Value:
-    """Return the number of zero bits above the highest that is set, as a u32."""
+    """Return the number of leading zero bits, as a u32."""
     return unary(f"clz.{_word(value, 'leading_zeros')}", value, u32)
 
 

@@ -39,7 +39,7 @@
     for (u64 i = ((void)(block), uhal_first()), i##_step = uhal_step(), i##_end = (n);             \
          i < i##_end; i += i##_step)
 
-/* A work-item knows its block by itself. */
+/* Each work-item reads its block's built-in indices. */
 struct uhal_here {};
 
 struct uhal_extent {
@@ -85,7 +85,7 @@ UHAL_DEVICE u64 uhal_step() {
     return blocks * (blockDim.x * blockDim.y * blockDim.z);
 }
 
-/* What was written to shared memory and to the device's before is seen by the whole block after. */
+/* The whole block then sees all earlier writes to shared and device memory. */
 UHAL_DEVICE void uhal_barrier() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();
@@ -100,7 +100,7 @@ template <class Type> struct uhal_register {
 
 typedef _Float16 f16;
 
-/* Storage, as on the host: not every device has instructions for it. */
+/* Storage, as on the host: not every device has instructions for this type. */
 struct bf16 {
     u16 bits;
     bf16() = default;
@@ -110,7 +110,7 @@ struct bf16 {
     }
 
   private:
-    /* To nearest even; a NaN stays one. */
+    /* Rounds to nearest even; a NaN stays a NaN. */
     static __attribute__((device, always_inline)) u16 rounded(f32 value) {
         const u32 all = __builtin_bit_cast(u32, value);
         if ((all & 0x7FFFFFFFU) > 0x7F800000U)

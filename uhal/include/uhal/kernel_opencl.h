@@ -14,8 +14,8 @@
 #define UHAL_FLOAT8 __attribute__((device, always_inline)) inline
 #include <uhal/float8.h>
 
-/* A hint is all that OpenCL lets a kernel say of its blocks; in a module of clang's HIP front end it is
- * taken for the largest. */
+/* OpenCL has only a hint for a kernel's block size; in a module of clang's HIP front end the hint
+ * is the largest size. */
 #define UHAL_KERNEL(entry, max_threads, parameters)                                                \
     extern "C" __attribute__((global, work_group_size_hint(max_threads, 1, 1))) void entry         \
         parameters
@@ -61,15 +61,15 @@ __attribute__((device, convergent)) void uhal_cl_control_barrier(u32 execution, 
     __asm("_Z22__spirv_ControlBarrierjjj");
 }
 
-/* A pointer that is known to point into global memory: Intel's runtime for CPUs has atomics on others,
- * but no compare-and-exchange. */
+/* A pointer known to point into global memory: Intel's runtime for CPUs has no compare-and-exchange
+ * on other pointers. */
 typedef __attribute__((address_space(1))) u32 uhal_global_u32;
 #define UHAL_GLOBAL(pointer) ((uhal_global_u32 *)(pointer))
 
-/* Dynamic shared memory is aligned to this. */
+/* Alignment of dynamic shared memory. */
 typedef u64 uhal_shared_unit __attribute__((ext_vector_type(2)));
 
-/* A work-item knows its block by itself. */
+/* Each work-item reads its block's built-in indices. */
 struct uhal_here {};
 
 struct uhal_extent {
@@ -120,7 +120,7 @@ template <class Type> struct uhal_register {
 
 typedef _Float16 f16;
 
-/* Storage: no device is asked for instructions. */
+/* Storage only: no device instructions are used. */
 struct bf16 {
     u16 bits;
     bf16() = default;
@@ -130,7 +130,7 @@ struct bf16 {
     }
 
   private:
-    /* To nearest even; a NaN stays one. */
+    /* Rounds to nearest even; a NaN stays a NaN. */
     static DEVICE_METHOD u16 rounded(f32 value) {
         const u32 all = __builtin_bit_cast(u32, value);
         const u32 nearest = (all + 0x7FFFU + (all >> 16 & 1U)) >> 16;

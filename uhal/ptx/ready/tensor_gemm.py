@@ -42,7 +42,7 @@ def tensor_gemm(of: ptx.Type = ptx.f16) -> ptx.Kernel:
         for start in ptx.loop(0, k, DEPTH):
             ptx.copies_wait()
             ptx.barrier()
-            begin(start + DEPTH, stage ^ 1)  # behind the end it copies zeros
+            begin(start + DEPTH, stage ^ 1)  # beyond the end it copies zeros
             here = tiles.at(stage * (2 * MATRIX))
             for at_x, at_y in offsets:
                 x, rows = ptx.load_matrices(here.at(at_x), 4), here.at(at_y).at(MATRIX)

@@ -1,4 +1,4 @@
-/* What the portable headers are made of, on CUDA. Nothing here is for kernels to call. */
+/* Primitives of the portable headers, on CUDA. Kernels do not call them directly. */
 #ifndef UHAL_PRIMITIVES_CUDA_H
 #define UHAL_PRIMITIVES_CUDA_H
 
@@ -60,7 +60,7 @@ DEVICE_FUNCTION Word uhal_word_compare_exchange(Word *address, Word expected, Wo
         return atomicCAS(at, Own(expected), Own(desired));
 }
 
-/* Accesses of one whole word by `volatile` are single ones (CUDA C++ Programming Guide). */
+/* A `volatile` access of a whole word is a single access (CUDA C++ Programming Guide). */
 template <uhal_scope scope, class Word> DEVICE_FUNCTION Word uhal_word_load(const Word *address) {
     return *const_cast<const volatile Word *>(address);
 }
@@ -79,7 +79,7 @@ template <uhal_scope scope> DEVICE_FUNCTION void uhal_fence() {
         __threadfence();
 }
 
-/* The lanes of this work-item's warp that the block has. */
+/* The lanes of this work-item's warp that exist in the block. */
 DEVICE_FUNCTION u32 uhal_lanes_mask(u32 lanes) {
     return lanes == 32 ? 0xFFFFFFFFU : (1U << lanes) - 1;
 }

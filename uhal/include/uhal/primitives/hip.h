@@ -1,5 +1,5 @@
-/* What the portable headers are made of, on AMD devices and, but for what differs, on OpenCL's: both
- * are compiled by clang's HIP front end. Nothing here is for kernels to call. */
+/* Primitives of the portable headers on AMD devices, and their common part for OpenCL devices:
+ * clang's HIP front end compiles for both. Kernels do not call them directly. */
 #ifndef UHAL_PRIMITIVES_HIP_H
 #define UHAL_PRIMITIVES_HIP_H
 
@@ -12,8 +12,8 @@
 /* Intel's runtime for CPUs has no atomics on generic pointers, so the code asks it for a pointer's
  * address space, at one point of a module. PoCL 7.1 crashes if a function asks twice, Intel's
  * runtime of 2022 if a function asks for pointers of two types. The code asks for the device's
- * memory. CPUs say yes to every question, and atomics on the device's memory also work in a
- * block's, but not the other way around. */
+ * memory. CPUs answer yes to every question. Atomics on the device's memory also work in a block's
+ * memory, but not the other way around. */
 #define UHAL_LOCAL __attribute__((address_space(3)))
 #define UHAL_IN_GLOBAL __attribute__((address_space(1)))
 extern "C" __attribute__((device, const)) UHAL_IN_GLOBAL void *
@@ -90,7 +90,7 @@ template <uhal_scope scope> DEVICE_FUNCTION void uhal_fence() {
         __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent");
 }
 
-/* A wavefront of 64 is two of our warps; lanes are counted from the warp's first. */
+/* A wavefront of 64 is two of our warps; lanes count from the warp's first lane. */
 DEVICE_FUNCTION u32 uhal_first_lane() {
     return uhal_thread() & 32U & (__builtin_amdgcn_wavefrontsize() - 1);
 }

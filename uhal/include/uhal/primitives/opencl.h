@@ -1,10 +1,10 @@
-/* What the portable headers are made of on OpenCL devices, beside what <uhal/primitives/hip.h> has for
- * them, too, which includes this. Nothing here is for kernels to call. */
+/* Primitives of the portable headers on OpenCL devices, in addition to <uhal/primitives/hip.h>,
+ * which includes this file. Kernels do not call them directly. */
 #ifndef UHAL_PRIMITIVES_OPENCL_H
 #define UHAL_PRIMITIVES_OPENCL_H
 
-/* LLVM 22 makes broken code of its own compare-and-exchange where two of them join, so the built-in
- * functions of OpenCL C 1.2 are called, whose scope is the device. */
+/* LLVM 22 miscompiles its own compare-and-exchange where two of them join. The code therefore calls
+ * the built-in functions of OpenCL C 1.2, whose scope is the device. */
 extern "C" {
 __attribute__((device)) u32 uhal_cl_exchange_if_u32(UHAL_IN_GLOBAL u32 *, u32,
                                                     u32) __asm("_Z14atomic_cmpxchgPU3AS1Vjjj");
@@ -33,7 +33,7 @@ UHAL_CL_COMPARE_EXCHANGE(u64)
 /* As numbers of SPIR-V ("Scope <id>"). */
 #define UHAL_CL_SCOPE (scope == SCOPE_BLOCK ? 2 : scope == SCOPE_SYSTEM ? 0 : 1)
 
-/* LLVM 22 makes plain loads and stores of its own atomic ones. Relaxed, as all others here. */
+/* LLVM 22 turns its own atomic loads and stores into plain ones. Relaxed, like all others here. */
 #define UHAL_CL_LOAD_STORE(type, letter, in, space)                                                \
     __attribute__((device)) type uhal_cl_load(in type *, u32 scope, u32 semantics) __asm(          \
         "_Z18__spirv_AtomicLoadPU3AS" #space "V" #letter "jj");                                    \
@@ -64,8 +64,8 @@ template <uhal_scope scope> DEVICE_FUNCTION void uhal_fence() {
 }
 #undef UHAL_CL_SCOPE
 
-/* Devices need not have sub-groups, and have them of any size: words change hands in shared memory.
- * All work-items of a block come here together, as everywhere outside of regions. */
+/* Sub-groups are optional and have any size, so lanes exchange words in shared memory. All
+ * work-items of a block reach this code together, as everywhere outside of regions. */
 DEVICE_FUNCTION u32 *uhal_exchanged() {
     __attribute__((shared)) static u32 words[MAX_THREADS];
     return words;
