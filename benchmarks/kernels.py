@@ -1,6 +1,6 @@
-"""The kernels every library launches, with nothing in them but their parameters.
+"""The kernels that every library launches, empty except for their parameters.
 
-Do-nothing drivers see launches arrive; on the host the kernels themselves count.
+Do-nothing drivers count launches; on the host the kernels themselves count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KERNELS = {"none": (), "three": THREE, "eight": EIGHT, "sixteen": SIXTEEN}
 
 
 def ptx() -> bytes:
-    """A module with all of them; a kernel reads through its pointers, which marks them as such."""
+    """A module with all kernels; a kernel reads through its pointers to mark them as pointers."""
     text = [".version 7.0", ".target sm_75", ".address_size 64"]
     for entry, parameters in KERNELS.items():
         text.append(f"//uhal.sig {entry}: {', '.join(parameters)}")
@@ -35,7 +35,7 @@ def ptx() -> bytes:
 
 
 def hsaco() -> bytes:
-    """A code object with all of them; `declaration` adds facts that it lacks."""
+    """A code object with all kernels; `declaration` adds facts that it lacks."""
     made = []
     for entry, parameters in KERNELS.items():
         arguments = []
@@ -50,7 +50,7 @@ def hsaco() -> bytes:
 
 
 def topsfb() -> bytes:
-    """A GCU's module with all of them; `declaration` adds facts that it lacks."""
+    """A GCU's module with all kernels; `declaration` adds facts that it lacks."""
     return write_topsfb(
         Gcu({entry: [_c_type(one) for one in parameters] for entry, parameters in KERNELS.items()})
     )
@@ -62,15 +62,15 @@ def host() -> bytes:
 
 
 def spirv() -> bytes:
-    """The same for OpenCL."""
-    # It imports uhal, which a peer's Python has not.
+    """A module for OpenCL with the same kernels."""
+    # It imports uhal, which a peer's Python lacks.
     from opencl_backend import compile as opencl_compile
 
     return opencl_compile.kernels(_counting())
 
 
 def opencl_c() -> str:
-    """The same as OpenCL C, and `tell`, which hands the counts out and starts them anew."""
+    """The same kernels in OpenCL C, and `tell`, which returns and resets the counts."""
     types = {"u64": "ulong", "u32": "uint", "f32": "float"}
     text = ["global ulong counts[2];"]
     text += ["kernel void tell(global ulong *out) {"]
@@ -103,7 +103,7 @@ def _counting() -> str:
 
 
 def declaration(entry: str) -> str:
-    """The words `Module.get_function` takes."""
+    """The signature for `Module.get_function`."""
     return ", ".join(KERNELS[entry])
 
 

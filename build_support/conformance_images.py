@@ -27,8 +27,8 @@ IMAGES = ROOT / "uhal_conformance" / "images"
 
 
 def compile_cuda(source: Path, image: Path) -> None:
-    """Compile to PTX; `source` is relative to the checkout, as for the others."""
-    # Without it, variables are made invisible to other files and to Module.get_global.
+    """Compile to PTX; `source` is relative to the checkout."""
+    # Without it, variables are invisible to other files and to Module.get_global.
     cuda_kernels.compile_ptx(source, image, "-rdc=true")
 
 

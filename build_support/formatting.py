@@ -1,8 +1,8 @@
-"""The style of files outside ruff: clang-format writes C and C++, cython-lint checks Cython.
+"""Style of files outside ruff: clang-format for C and C++, cython-lint for Cython.
 
     python -m build_support.formatting [--check]
 
-writes C and C++ anew; with `--check` it writes nothing, and a difference is an error.
+formats C and C++; with `--check` it writes nothing, and a difference is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 LEFT_AS_WRITTEN = (
-    # lists to be read line by line, compared with the vendors' headers
+    # lists compared line by line with the vendors' headers
     *("abi.h", "eccl_abi.h", "cublaslt_abi.h"),
     # kernels: bodies behind macros, which clang-format does not recognize
     *("ubridge/kernels/", "uhal/include/", "simulators/tops/kernels/", "tests/"),
@@ -36,7 +36,7 @@ def sources(*patterns: str) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Format, or check with `--check`; 1 when something is to be done by hand."""
+    """Format, or check with `--check`; return 1 if manual changes are needed."""
     tools = Path(sys.executable).parent
     # cython-lint calls pycodestyle by name
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}

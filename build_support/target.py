@@ -1,7 +1,7 @@
 """Target of a wheel: an interpreter, and a machine that may differ from this one.
 
-Everything of an interpreter that its extension modules depend on is asked of it, so one build makes
-the lane for all of them. Another machine's compiler is clang of the wheel `ziglang`, which brings
+An interpreter reports everything that its extension modules depend on, so one build makes the lane
+for all interpreters. Another machine's compiler is clang of the wheel `ziglang`, which brings
 glibc's headers and link libraries of any version.
 """
 
@@ -32,9 +32,9 @@ print(json.dumps(said))
 """
 OLDEST_GLIBC = "2.28"
 """The glibc zig links against: RHEL 8's, the oldest with `manylinux` images."""
-# zig links its C++ library into everything, with symbols for debuggers.
+# zig links its C++ library, with debug symbols, into every file.
 _WITHOUT_SYMBOLS = ("-Wl,-s",)
-# zig's -march is a CPU; the triple means the first one of the architecture.
+# zig's -march names a CPU; the triple means the architecture's baseline CPU.
 _OF_ZIG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "-march=armv8-a": (),
@@ -61,7 +61,7 @@ class Python:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine, and what compiles for it."""
+    """A machine, and the compilers for it."""
 
     machine: str
     """Name from `platform.machine()`."""
@@ -79,7 +79,7 @@ def python_at(executable: str = sys.executable) -> Python:
     """Return the facts of an interpreter."""
     answer = subprocess.run([executable, "-c", _ASK], check=True, capture_output=True, text=True)
     said = json.loads(answer.stdout)
-    # The lane links no libpython: where the builder keeps it is nobody's business.
+    # The lane does not link libpython, so the builder's path of libpython is dropped.
     link = [
         part
         for part in shlex.split(said["LDSHARED"] or "cc -shared")[1:]
@@ -125,7 +125,7 @@ def other_machine(machine: str, python: Python) -> Target:
 def _cc(python: Python) -> tuple[str, ...]:
     if os.environ.get("CC"):
         return tuple(shlex.split(os.environ["CC"]))
-    # A Python built elsewhere remembers its builder's compiler, which need not be here.
+    # A Python built elsewhere names its builder's compiler, which may be missing here.
     return python.cc if shutil.which(python.cc[0]) else ("cc",)
 
 

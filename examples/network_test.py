@@ -1,7 +1,7 @@
 """Run a six-layer network on any device and compare every value with numpy in double precision.
 
-Inputs and weights are random; the printed seed repeats them. `--constant` takes constants instead,
-whose result is 0.00272 everywhere. `--table` prints the whole result.
+Inputs and weights are random; the printed seed repeats them. With `--constant` they are constants,
+and the result is 0.00272 everywhere. `--table` prints the whole result.
 
 Exit status: 0 the result is right, 1 it is not, 2 a wrong option, 3 it could not be computed.
 """
@@ -48,7 +48,7 @@ TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer's square result, still on the device, between the events around its launch."""
+    """A layer's square result on the device, and the events around its launch."""
 
     name: str
     side: int
@@ -58,7 +58,7 @@ class Layer:
 
     @property
     def milliseconds(self) -> float:
-        """Device time of the layer, which must be complete."""
+        """Device time of the layer; the layer must be complete."""
         return self.end.elapsed_since(self.start)
 
     def to_numpy(self) -> Matrix:
@@ -74,7 +74,7 @@ def constant_inputs(n: int) -> dict[str, Matrix]:
 def random_inputs(n: int, seed: int) -> dict[str, Matrix]:
     """Uniform inputs and weights, scaled so that values keep their size through the layers."""
     generator = np.random.default_rng(seed)
-    # Few values may all cancel, which leaves nothing to compare with: small networks stay positive.
+    # Few values may all cancel to zero: small networks use positive values.
     least = 0.1 if n < 16 else -1.0
     scale = np.sqrt(n)
     return {
@@ -86,7 +86,7 @@ def random_inputs(n: int, seed: int) -> dict[str, Matrix]:
 def forward(inputs: dict[str, Matrix], stream: Stream) -> list[Layer]:
     """Enqueue the network on the stream and return its layers without waiting for them.
 
-    A layer that needs fewer values than its weight holds takes the first ones.
+    A layer that needs fewer values than its weight has takes the first values.
     """
     device = stream.device
 

@@ -94,7 +94,7 @@ _WHY = {
 
 
 def refuse_call(name: str, begun: str, stream_id: int, call: str, why: str) -> NoReturn:
-    """Raise: `call` needs a stream that is being captured for something else."""
+    """Raise the error of a `call` that needs a stream that is being captured."""
     reason, advice = _WHY[why]
     raise CaptureError(
         f"{call}: stream {stream_id} is being captured into plan {name!r} (since {begun}), and "
@@ -103,7 +103,7 @@ def refuse_call(name: str, begun: str, stream_id: int, call: str, why: str) -> N
 
 
 def refuse_barred(name: str, begun: str, stream_id: int, call: str, reason: str) -> NoReturn:
-    """Raise: while a plan is captured this stream takes no work."""
+    """Raise the error of work in a stream that a capture blocks."""
     raise CaptureError(
         f"{call}: stream {stream_id} takes no work while plan {name!r} is being captured (since "
         f"{begun}): {reason}. [{call_site()}]"
@@ -111,12 +111,12 @@ def refuse_barred(name: str, begun: str, stream_id: int, call: str, reason: str)
 
 
 def refuse_capture(problem: str) -> NoReturn:
-    """Raise: a capture cannot begin, or cannot go on, for the reason given."""
+    """Raise the error of a capture that cannot begin or continue, with the reason."""
     raise CaptureError(f"Stream.capture: {problem}. [{call_site()}]")
 
 
 def refuse_event(call: str, name: str) -> NoReturn:
-    """Raise: the event was recorded in a capture, where time does not pass."""
+    """Raise the error of an event from a capture, which has no time."""
     raise CaptureError(
         f"{call}: the event was recorded in the capture of plan {name!r}, and marks a point in the "
         "plan, not work that runs; record it anew after plan.replay(). "
@@ -125,7 +125,7 @@ def refuse_event(call: str, name: str) -> NoReturn:
 
 
 def refuse_unjoined(name: str, streams: list[tuple[int, str]]) -> NoReturn:
-    """Raise: work of streams that joined the capture leads nowhere. `streams`: id, where it did."""
+    """Raise the error of joined streams that nothing waits for. `streams`: id, place."""
     listed = ", ".join(f"stream {number} (joined at {site})" for number, site in streams)
     raise CaptureError(
         f"Stream.capture: the work of {listed} was not waited for by the stream that plan {name!r} "
@@ -135,12 +135,12 @@ def refuse_unjoined(name: str, streams: list[tuple[int, str]]) -> NoReturn:
 
 
 def refuse_plan(plan: Plan, problem: str) -> NoReturn:
-    """Raise: the plan cannot be replayed."""
+    """Raise the error of a plan that cannot be replayed."""
     raise InvalidHandleError(f"plan {plan.name!r}: {problem}. [{call_site()}]")
 
 
 def refuse_count(plan: Plan, listed: int, launched: int) -> NoReturn:
-    """Raise: the library lists other kernels than were launched, so slots cannot be found."""
+    """Raise the error of a graph whose kernels differ from the launches."""
     raise CaptureError(
         f"Stream.capture: the driver captured {listed} kernels into plan {plan.name!r} and uhal "
         f"launched {launched}: with slots, every launch of a plan must be made through uhal. "
@@ -149,14 +149,14 @@ def refuse_count(plan: Plan, listed: int, launched: int) -> NoReturn:
 
 
 def refuse_slot_name(plan: Plan, name: object, problem: str) -> NoReturn:
-    """Raise: there is no such slot, or there cannot be."""
+    """Raise the error of a missing or impossible slot."""
     raise ArgumentValueError(f"plan {plan.name!r}, slot {name!r}: {problem}. [{call_site()}]")
 
 
 def refuse_buffer(
     plan: Plan, slot: PlanSlot, value: object, function: Function, index: int
 ) -> NoReturn:
-    """Raise: `value` cannot take the place of the slot's memory."""
+    """Raise the error of a `value` that cannot replace the slot's memory."""
     held = slot.value
     wanted = f"a DeviceBuffer of at least {held.size} {held.dtype} on {held.device!r}"
     problem = f"expected {wanted}, got {describe(value)}"
@@ -178,7 +178,7 @@ def refuse_buffer(
 
 
 def describe_plan(plan: Plan, launches: Sequence[Mapping[str, Any]]) -> str:
-    """Return the plan over several lines: its slots and its launches."""
+    """Return a text of several lines with the plan's slots and launches."""
     lines = [repr(plan)[1:-1]]
     lines.extend(f"  slot {name} = {slot.value!r}" for name, slot in plan.slots.items())
     for launch in launches:

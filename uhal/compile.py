@@ -1,4 +1,4 @@
-"""Compiles kernel sources at run time if there is a compiler; nothing in uhal needs it.
+"""Compiles kernel sources at run time; needs a compiler. uhal itself does not use it.
 
 `host` calls the C++ compiler (`c++`, or the variable `CXX`) for kernels written with
 `<uhal/kernel.h>`. For OpenCL there is `opencl_backend.compile.kernels`,
@@ -44,11 +44,11 @@ def cuda(
     """Compile CUDA C++ to an image for `Module.from_bytes`.
 
     `options` are the fields of cuda.core's `ProgramOptions`, such as `{"arch": "sm_90"}`; without
-    an `arch` cuda.core asks the driver for the current device's, and for PTX it always asks for
-    the driver's version. Only `extern "C"` kernels keep their names.
+    an `arch`, cuda.core uses the current device's. For PTX it always queries the driver's version.
+    Only `extern "C"` kernels keep their names.
 
-    Raises `LibraryNotFoundError` when cuda.core, NVRTC or a driver they ask is missing,
-    `DeviceError` with the compiler's log when the source does not compile.
+    Raises `LibraryNotFoundError` if cuda.core, NVRTC or a required driver is missing, `DeviceError`
+    with the compiler's log if the source does not compile.
     """
     if not isinstance(source, str):
         raise ArgumentTypeError(f"source: expected a str, got {describe(source)}")
@@ -98,7 +98,7 @@ def host(
         if isinstance(source, str):
             path.write_text(source, encoding="utf-8")
         else:
-            path.open("rb").close()  # the compiler's words for a missing file name no cause
+            path.open("rb").close()  # the compiler's message for a missing file names no cause
         output = Path(folder, "kernels.so")
         more = cpu_level.CHECKED_FLAGS if checked else ()
         flags = (*cpu_level.compile_flags(), *more, f"-I{INCLUDE}", *options)
@@ -122,7 +122,7 @@ def _compiler() -> list[str]:
 
 
 def _cuda_core() -> Any:
-    """Import cuda.core wherever it is; say where it was looked for when it is nowhere."""
+    """Import cuda.core; if it is missing, the error lists the places searched."""
     reasons = []
     for name in _MODULES:
         try:
@@ -156,8 +156,8 @@ def _refused(error: Exception) -> DeviceError:
 def hip(source: str, options: Sequence[str] = ()) -> bytes:
     """Compile HIP C++ to a code object for `Module.from_bytes`.
 
-    `options` are hiprtc's, such as `["--offload-arch=gfx90a"]`; without that one hiprtc asks HIP
-    for the current device's. Only `extern "C"` kernels keep their names.
+    `options` are hiprtc's, such as `["--offload-arch=gfx90a"]`; without this option, hiprtc uses
+    the current device's architecture. Only `extern "C"` kernels keep their names.
 
     Raises `LibraryNotFoundError` when hip-python or ROCm is missing, `DeviceError` with the
     compiler's log when the source does not compile.
@@ -183,9 +183,9 @@ def hip(source: str, options: Sequence[str] = ()) -> bytes:
 def _hiprtc() -> Any:
     try:
         package = importlib.import_module("hip")
-        # A submodule in older releases of hip-python, in newer ones only a name in the package.
+        # A submodule in older releases of hip-python, only a name in newer releases.
         hiprtc = getattr(package, "hiprtc", None) or importlib.import_module("hip.hiprtc")
-        # Loads ROCm's library, which its import does not; RuntimeError when there is none.
+        # This call loads ROCm's library, but the import does not; RuntimeError without the library.
         hiprtc.hiprtcVersion()
     except (ImportError, OSError, RuntimeError) as error:
         raise LibraryNotFoundError(
@@ -196,7 +196,7 @@ def _hiprtc() -> Any:
 
 
 def _done(hiprtc: Any, call: str, *arguments: Any) -> tuple[Any, ...]:
-    """Call a function of hiprtc; its results without the status, which must say success."""
+    """Call a function of hiprtc; check the status and return the other results."""
     status, *results = getattr(hiprtc, call)(*arguments)
     if status != hiprtc.hiprtcResult.HIPRTC_SUCCESS:
         raise DeviceError(f"uhal.compile.hip: {call}: {status}", call=call)

@@ -43,7 +43,7 @@ GAPS = tuple(Gap(what, "", ELSEWHERE) for what in ("alloc+free", "copy 4 KiB", "
 
 
 class WithoutTorch:
-    """Hides torch from Triton, which would ask it for the device: torch does not start here."""
+    """Hides torch from Triton, which would ask torch for the device: torch does not start here."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
         if name.partition(".")[0] == "torch":
@@ -52,7 +52,7 @@ class WithoutTorch:
 
 
 class Pointer:
-    """What Triton takes as memory: anything that has a type and a `data_ptr`."""
+    """A memory argument for Triton: any object with a type and a `data_ptr`."""
 
     dtype = "fp32"
 
@@ -78,7 +78,7 @@ def main(library: str, backend: str) -> None:
 
 
 def launcher_forms(opened: Opened) -> Iterator[Form]:
-    """What is left of a launch once Triton has found the compiled kernel."""
+    """The rest of a launch after Triton has found the compiled kernel."""
     driver: Any = load("triton.backends.nvidia.driver")
     launch = load("triton").runtime.driver.active.utils.launch  # type: ignore[attr-defined]
     for entry, parameters in kernels.KERNELS.items():
@@ -115,7 +115,7 @@ def _triton_type(parameter: str) -> str:
 
 
 def jit_forms(opened: Opened) -> Iterator[Form]:
-    """`kernel[grid](…)`, which compiles at its first call; small ints are 32 bits to Triton."""
+    """`kernel[grid](…)`, which compiles at its first call; Triton passes small ints as 32 bits."""
     made = _compiled_source()
     x, out, nothing = Pointer(opened.x), Pointer(opened.out), Pointer(0)
     eight = (1000, 1, nothing, x, out, 1.0, 2.0, 3)
@@ -133,7 +133,7 @@ def jit_forms(opened: Opened) -> Iterator[Form]:
 
 
 def _compiled_source() -> dict[str, Any]:
-    """The kernels, from a file: Triton reads their source."""
+    """The kernels, from a file, because Triton reads their source."""
     import importlib.util
     import tempfile
     from pathlib import Path

@@ -1,11 +1,11 @@
-"""Plant mistakes in a copy of the checkout, one at a time, and run the tests nearest to each.
+"""Plant mistakes in a copy of the checkout one by one, and run the nearest tests.
 
     python -m build_support.mutants [--seed N] [--python COUNT] [--under FOLDER] [--compiled]
                                     [--record FILE] [--every-case]
 
-The seed draws mistakes in Python. Mistakes in compiled sources stand in a table; all are built once
-and switched on one at a time. Survivors are printed, and killers that
-`make test CHANGED=1` would have left out. The copy is `build/flavours/mutants`.
+The seed draws mistakes in Python. A table lists mistakes in compiled sources; all are built once
+and enabled one at a time. The output lists survivors, and tests that find a mistake but that `make
+test CHANGED=1` would omit. The copy is `build/flavours/mutants`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNKNOWN = "not judged, the test fails without a mistake"
 
 @dataclass(frozen=True)
 class Planted:
-    """A mistake and the files of tests to ask about it."""
+    """A mistake, and the test files to run for it."""
 
     what: str
     path: str
@@ -58,7 +58,7 @@ class Judged:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the verdict on each mistake; 1 where one survived or its killer was left out."""
+    """Print each mistake's verdict; return 1 for a survivor or an omitted test."""
     options = _options(arguments)
     print(f"mutants: seed {options.seed} (--seed {options.seed} repeats it)", flush=True)
     judged = _judged_before(options.record)
@@ -134,7 +134,7 @@ def _built(sources: Mapping[str, str]) -> Path:
     copy = mirror(Flavour("mutants"))
     for path, text in sources.items():
         (copy / path).write_text(text, encoding="utf-8")
-    # most parts are the checkout's own
+    # most parts are equal to the checkout's
     (copy / "build" / "cache").mkdir(parents=True, exist_ok=True)
     for kept in (ROOT / "build" / "cache").iterdir():
         if not (copy / "build" / "cache" / kept.name).exists():

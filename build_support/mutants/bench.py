@@ -1,4 +1,4 @@
-"""The copy that mistakes are planted in: it runs tests there and names the one that fails."""
+"""The copy with planted mistakes: runs tests there and names the failing test."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py\S*(?:\[.*?\])?)(?: - .*
 
 @dataclass(frozen=True)
 class Killer:
-    """A test that fails, or a file of tests that names none: it does not end, or not in order."""
+    """A failing test, or a test file that hangs or crashes without naming a test."""
 
     file: str
     test: str
 
 
 class Bench:
-    """Runs tests in a copy of the checkout, by turns with a mistake in it and without one."""
+    """Runs tests in a copy of the checkout, alternately with and without a mistake."""
 
     def __init__(self, copy: Path, seed: int) -> None:
         self._copy = copy
@@ -40,7 +40,7 @@ class Bench:
 
     @contextmanager
     def planted(self, path: str, source: str, switch: int) -> Iterator[None]:
-        """Have a mistake in the copy: a source with it, or the switch of a compiled one."""
+        """Put a mistake into the copy: in a source, or by the switch of a compiled mistake."""
         if source:
             (self._copy / path).write_text(source, encoding="utf-8")
         self._switch = switch
@@ -52,7 +52,7 @@ class Bench:
                 shutil.copy2(ROOT / path, self._copy / path)
 
     def killer(self, files: Sequence[str], every_case: bool = False) -> Killer | None:
-        """Return the first test that fails; with every case, also those that a seed leaves out."""
+        """Return the first failing test; with every case, also cases that a seed omits."""
         options = _EVERY_CASE if every_case else ()
         for file in files:
             said = self._run(file, *options)
@@ -68,7 +68,7 @@ class Bench:
         return set(_FAILED.findall(said or ""))
 
     def _run(self, *arguments: str, seconds: float | None = SECONDS) -> str | None:
-        """Return what pytest said, or None where every test passed."""
+        """Return pytest's output, or None if every test passed."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", f"--seed={self._seed}"]
         try:
             done = subprocess.run(

@@ -1,9 +1,9 @@
-/* Host callbacks of a library that has none.
+/* Host callbacks for a library without callbacks.
  *
- * With events of the library's, one is recorded behind the stream's work and a thread asks all of them
- * in turn, so that no stream waits for another's. Later work of the stream does not wait for the
- * function, which no caller of the slot relies on. Without such events the caller waits for the stream
- * and calls. */
+ * If the library has events, an event is recorded after the stream's work and a thread polls all
+ * events, so that no stream waits for another's callback. Later work of the stream does not wait
+ * for the function; no caller of the slot relies on that. Without events the caller waits for the
+ * stream and calls the function. */
 #include "emulation.h"
 
 #include <pthread.h>
@@ -30,8 +30,8 @@ static void finish(struct call *call) {
     free(call);
 }
 
-/* Takes the calls whose work is done out of `pending`, in order; returns whether there were any. A
- * failed query counts as done: waits for the stream report the fault. */
+/* Removes the calls whose work is done from `pending`, in order; returns whether any were removed.
+ * A failed query counts as done: waits for the stream report the fault. */
 static int finish_passed(struct call **pending) {
     int any = 0;
     while (*pending != NULL) {

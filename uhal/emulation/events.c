@@ -1,5 +1,4 @@
-/* Events for a library without events: recording waits for the stream, so an event is always
- * complete. */
+/* Events for a library without events: recording waits for the stream. */
 #include "emulation.h"
 
 #include <stdint.h>

@@ -1,8 +1,8 @@
-"""Chooses one of several images of the same program for a device. Every backend goes through here.
+"""Chooses one of several images of a program for a device, for every backend.
 
-The backend judges each image by its vendor's rules; the order between those that fit is the same
-everywhere: a binary for exactly this device, else the newest image the driver compiles for it, else
-a binary for an older device that this one also runs.
+The backend judges each image by its vendor's rules; the order of fitting images is the same for
+all: a binary for exactly this device, else the newest image that the driver compiles for it, else a
+binary for an older device that also runs on this device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uhal.errors import InvalidImageError
 
 
 class Fit(IntEnum):
-    """Fit of an image to a device; the larger is taken."""
+    """Fit of an image to a device; the largest value wins."""
 
     REFUSED = 0
     COMPATIBLE = 1
@@ -29,7 +29,7 @@ class Fit(IntEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """A backend's judgement of one image."""
+    """A backend's rating of an image."""
 
     description: str
     fit: Fit

@@ -1,8 +1,7 @@
-"""The text of a kernel while its Python function runs: registers, lines, scopes, source lines.
+"""Builds a kernel's PTX while its Python function runs: registers, lines, scopes.
 
-Registers of PTX are virtual, so each value gets one of its own. A value belongs to the scope (the
-body of an `if_` or a loop) in which it was made, and is refused behind it: there it may never have
-been computed.
+PTX registers are virtual, so each value gets its own. A value belongs to its scope (the body of an
+`if_` or a loop) and is refused after it, because it may not have been computed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Line = tuple[str, int]
 
 
 def caller() -> Line:
-    """File and line of the innermost frame that is no part of the builder."""
+    """File and line of the innermost frame outside the builder."""
     frame = sys._getframe(1)
     while True:
         file = frame.f_code.co_filename
@@ -47,22 +46,22 @@ def caller() -> Line:
 
 
 def location(where: Line) -> str:
-    """A file and a line as messages end with them."""
+    """A file and a line, for the end of messages."""
     return f"[{os.path.basename(where[0])}:{where[1]}]"
 
 
 def here() -> str:
-    """The line of the kernel's author as messages name it."""
+    """The line in the kernel's source, for messages."""
     return location(caller())
 
 
 def refuse(message: str) -> NoReturn:
-    """Raise an error of types that ends with the line of the kernel's author."""
+    """Raise a type error that ends with the line in the kernel's source."""
     raise ArgumentTypeError(f"{message} {here()}")
 
 
 def refuse_value(message: str) -> NoReturn:
-    """Raise an error of values that ends with the line of the kernel's author."""
+    """Raise a value error that ends with the line in the kernel's source."""
     raise ArgumentValueError(f"{message} {here()}")
 
 
@@ -99,7 +98,7 @@ class Program:
         """Texts of device functions, in the order of their ends: callees first."""
 
     def need(self, target: int, version: Version) -> None:
-        """Raise the first target and version to these."""
+        """Raise the first target and version to these minimums."""
         self.target = max(self.target, target)
         self.version = max(self.version, version)
 
@@ -115,7 +114,7 @@ class Program:
 
 
 class Builder:
-    """One function that is being built. Operations find it by `current()`."""
+    """A function being built. Operations find it by `current()`."""
 
     def __init__(self, program: Program, name: str) -> None:
         self.program = program
@@ -154,7 +153,7 @@ class Builder:
         return f"{self.name}_{purpose}{self._names}"
 
     def emit(self, spelling: str, *operands: str, guard: str = "") -> None:
-        """Add an instruction that the table has."""
+        """Add an instruction of the table."""
         if spelling not in self.program.spelled:
             self.program.spelled.add(spelling)
             self.program.need(*needs(spelling))
@@ -167,7 +166,7 @@ class Builder:
         self.lines.append(f"{guard}{spelling}{' ' * bool(operands)}{', '.join(operands)};")
 
     def mark(self, label: str) -> None:
-        """Let a label stand here."""
+        """Place a label here."""
         self.lines.append(f"{label}:")
 
     def branch(self, label: str, guard: str = "") -> None:
@@ -187,7 +186,7 @@ class Builder:
             self.leave(scope)
 
     def leave(self, scope: Scope) -> None:
-        """End a body, and those within it that were left by an error."""
+        """End a body, and inner bodies that an error left open."""
         while scope.is_open:
             self.scopes.pop().is_open = False
 
@@ -214,7 +213,7 @@ _building = threading.local()
 
 
 def current(operation: str) -> Builder:
-    """The function that this thread builds. `ArgumentValueError` outside a kernel."""
+    """Return the function that this thread builds. `ArgumentValueError` outside a kernel."""
     stack: list[Builder] = _building.__dict__.get("stack", [])
     if not stack:
         hint = "Move it into a function decorated with `@kernel`."

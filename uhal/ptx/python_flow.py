@@ -1,6 +1,6 @@
-"""Finds Python's `break`, `continue` and `return` that would leave a body of the kernel.
+"""Finds Python's `break`, `continue` and `return` that leave a body of the kernel.
 
-They act while the kernel is built: the rest of the body would silently be missing from it.
+They act while the kernel is built, so the kernel would silently lack the rest of the body.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BODIES = ("if_", "else_", "while_")
 
 @functools.lru_cache(maxsize=1024)
 def check_flow(code: CodeType) -> None:
-    """Raise `ArgumentValueError` for one that leaves a body; a function without source passes."""
+    """Raise `ArgumentValueError` for such a statement; a function without source passes."""
     first = code.co_firstlineno
     tree = _parsed(linecache.getlines(code.co_filename)[first - 1 :])
     found = None if tree is None else _leaving(tree, "", False)
@@ -38,7 +38,7 @@ def check_flow(code: CodeType) -> None:
 
 
 def _parsed(lines: list[str]) -> ast.AST | None:
-    """The function that begins with the first line; `inspect` would take twice a build's time."""
+    """The function at the first line; `inspect` would take twice a build's time."""
     base = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     for end in range(1, len(lines) + 1):
         text = "".join(lines[end : end + 1]).rstrip()
@@ -48,12 +48,12 @@ def _parsed(lines: list[str]) -> ast.AST | None:
         try:
             return ast.parse(textwrap.dedent("".join(lines[:end])))
         except SyntaxError:
-            pass  # within brackets or text, or before the head of the function
+            pass  # within brackets or a string, or before the head of the function
     return None
 
 
 def _leaving(node: ast.AST, inside: str, in_python_loop: bool) -> tuple[str, str, int] | None:
-    """The abandoned body, the statement and its line, within a node."""
+    """The abandoned body, the statement, and its line within a node."""
     if isinstance(node, (ast.Break, ast.Continue, ast.Return)):
         word = type(node).__name__.lower()
         leaves = inside and not (in_python_loop and word != "return")

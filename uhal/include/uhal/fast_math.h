@@ -1,7 +1,7 @@
 /** Fast mathematics by name: f32 functions with more speed and less accuracy.
  *
- * On a device each is its approximate instruction or a few of them; on the host, where the compiler
- * has nothing faster, the usual function. Subnormal numbers may count as zero.
+ * On a device each is one or a few approximate instructions. On the host each is the usual
+ * function, because the compiler has no faster one. Subnormal numbers may count as zero.
  *
  * Errors on CUDA: see the CUDA C++ Programming Guide, "Intrinsic Functions", and the PTX manual.
  * AMD's instructions are within 1 unit in the last place of f32, plus the rounding of a scaled
@@ -32,9 +32,9 @@ DEVICE_FUNCTION f32 fast_sqrt(f32 x) { return uhal_fast_sqrt(x); }
 DEVICE_FUNCTION f32 fast_rsqrt(f32 x) { return uhal_fast_rsqrt(x); }
 /** 1 / x. CUDA: 1 unit in the last place. */
 DEVICE_FUNCTION f32 fast_reciprocal(f32 x) { return uhal_fast_reciprocal(x); }
-/** x / y as x times the reciprocal of y, where that is a normal number. */
+/** x / y as x times the reciprocal of y, if the reciprocal is a normal number. */
 DEVICE_FUNCTION f32 fast_divide(f32 x, f32 y) { return x * uhal_fast_reciprocal(y); }
-/** x, which is not negative, to the power of y: fast_exp2(y * fast_log2(x)). */
+/** x to the power of y, for x >= 0: fast_exp2(y * fast_log2(x)). */
 DEVICE_FUNCTION f32 fast_pow(f32 x, f32 y) { return uhal_fast_pow(x, y); }
 
 #endif

@@ -42,7 +42,7 @@ typedef __nv_bfloat16 bf16;
     for (u64 i = ((void)(block), uhal_first()), i##_step = uhal_step(), i##_end = (n);             \
          i < i##_end; i += i##_step)
 
-/* Each work-item reads its block's built-in indices. */
+/* An empty block argument: work-items read built-in indices instead. */
 struct uhal_here {};
 
 DEVICE_FUNCTION u32 uhal_thread() {

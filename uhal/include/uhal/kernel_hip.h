@@ -39,7 +39,7 @@
     for (u64 i = ((void)(block), uhal_first()), i##_step = uhal_step(), i##_end = (n);             \
          i < i##_end; i += i##_step)
 
-/* Each work-item reads its block's built-in indices. */
+/* An empty block argument: work-items read built-in indices instead. */
 struct uhal_here {};
 
 struct uhal_extent {
@@ -85,7 +85,7 @@ UHAL_DEVICE u64 uhal_step() {
     return blocks * (blockDim.x * blockDim.y * blockDim.z);
 }
 
-/* The whole block then sees all earlier writes to shared and device memory. */
+/* After a barrier the whole block sees its earlier writes to shared and device memory. */
 UHAL_DEVICE void uhal_barrier() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();

@@ -69,7 +69,7 @@ typedef __attribute__((address_space(1))) u32 uhal_global_u32;
 /* Alignment of dynamic shared memory. */
 typedef u64 uhal_shared_unit __attribute__((ext_vector_type(2)));
 
-/* Each work-item reads its block's built-in indices. */
+/* An empty block argument: work-items read built-in indices instead. */
 struct uhal_here {};
 
 struct uhal_extent {

@@ -1,9 +1,9 @@
 /** Messages of kernels: PRINTF, and ASSERT for conditions.
  *
- * Both write to host memory and the kernel goes on. The program gets the messages when it next
- * waits for the device. Printed text goes to `sys.stdout`, and a failed assertion raises
- * `uhal.errors.KernelAssertionError`; the device stays usable. Values are numbers and pointers,
- * eight at most. The last 4096 messages between two waits are kept; a warning counts lost ones.
+ * Both write to host memory, and the kernel continues. The program gets the messages at its next
+ * wait for the device. Printed text goes to `sys.stdout`, and a failed assertion raises
+ * `uhal.errors.KernelAssertionError`; the device stays usable. Values are at most eight numbers and
+ * pointers. The last 4096 messages between two waits are kept; a warning counts lost ones.
  *
  *     PRINTF("x[%llu] = %g\n", i, x[i]);
  *     if (!ASSERT(index < bound, index, bound)) continue;
@@ -20,8 +20,8 @@
 #define UHAL_MESSAGE_PRINTED 1
 #define UHAL_MESSAGE_ASSERTION 2
 #define UHAL_MESSAGE_VALUES 8
-#define UHAL_MESSAGE_NOWHERE 0xFFFFFFFFU /* the host's kernels do not know their work-item */
-#define UHAL_MESSAGE_IN_STREAM 0xFFFFFFFEU /* and may know their stream and launch: see `block` */
+#define UHAL_MESSAGE_NOWHERE 0xFFFFFFFFU /* kernels of the host do not know their work-item */
+#define UHAL_MESSAGE_IN_STREAM 0xFFFFFFFEU /* but may know their stream and launch: see `block` */
 
 /* uhal/_messages.py reads both. */
 struct uhal_message {
@@ -29,7 +29,7 @@ struct uhal_message {
     u32 kind;
     u32 line;
     u32 thread; /* of the block, linear */
-    u32 block[3]; /* or the stream in two words, and the low word of the launch */
+    u32 block[3]; /* or: the stream in two words, and the low word of the launch */
     u32 count; /* of values */
     u64 values[UHAL_MESSAGE_VALUES];
     char types[UHAL_MESSAGE_VALUES]; /* i, u, f or p */
@@ -115,7 +115,7 @@ DEVICE_FUNCTION void uhal_say(u32 kind, u32 line, const char *text, const char *
 
 DEVICE_FUNCTION bool uhal_holds(bool condition) { return condition; }
 
-/* The name of the kernel is in the name of its function. */
+/* The function's name contains the kernel's name. */
 #if KERNEL_ON_GPU
 #define UHAL_FUNCTION __func__
 #else
@@ -126,8 +126,8 @@ DEVICE_FUNCTION bool uhal_holds(bool condition) { return condition; }
 #define PRINTF(format, ...)                                                                        \
     uhal_say(UHAL_MESSAGE_PRINTED, __LINE__, format, UHAL_FUNCTION, ##__VA_ARGS__)
 
-/** `ASSERT(condition, …)`: whether `condition` is true; if it is not, that is reported with kernel,
- * line, block, work-item (not on the host) and the values that follow it. */
+/** `ASSERT(condition, …)`: return whether `condition` is true. A false condition is reported with
+ * kernel, line, block, work-item (not on the host) and the following values. */
 #define ASSERT(condition, ...)                                                                     \
     uhal_holds((condition) ? true                                                                  \
                            : (uhal_say(UHAL_MESSAGE_ASSERTION, __LINE__,                           \

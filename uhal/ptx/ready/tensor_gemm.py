@@ -9,7 +9,7 @@ from uhal import ptx
 from uhal.ptx import block_index, f32, if_, select, thread_index, u32, u64, variable
 from uhal.ptx.ready.tiles import swizzled
 
-TILE, DEPTH, MATRIX = 64, 32, 64 * 32  # rows of a block; of a turn the part of k, the elements
+TILE, DEPTH, MATRIX = 64, 32, 64 * 32  # rows per block; k and elements per iteration
 
 
 @functools.cache

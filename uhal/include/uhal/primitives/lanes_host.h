@@ -1,5 +1,5 @@
-/* What <uhal/warp.h> is made of on the host: one call of it is a whole block, so a step of all lanes is
- * a loop over the block's registers, as a THREADS region is. */
+/* Primitives of <uhal/warp.h> on the host. A call covers a whole block, so a step of all lanes is a
+ * loop over the block's registers, like a THREADS region. */
 #ifndef UHAL_PRIMITIVES_LANES_HOST_H
 #define UHAL_PRIMITIVES_LANES_HOST_H
 
@@ -40,7 +40,7 @@ DEVICE_FUNCTION void uhal_ballot(BLOCK block, Register &flag, Mask &mask) {
     }
 }
 
-/* The tree that devices climb down, by halves. */
+/* The same tree of halves as on devices. */
 template <class Register, class Operation>
 DEVICE_FUNCTION UHAL_VALUE_OF(Register)
     uhal_of_warp(BLOCK block, Register &value, u32 first, Operation operation) {
