@@ -1,4 +1,4 @@
-"""Runs a function of a test module in a process of its own."""
+"""Runs a function of a test module in a separate process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_text(
     options: Sequence[str] = (),
     timeout: float = rounds(120, 1200),
 ) -> subprocess.CompletedProcess[str]:
-    """Run the text of a program in a process of its own, with these variables alone.
+    """Run a program's text in a separate process, with only these variables.
 
     A call with interpreter options, or a soak (which counts the lines that run), starts a new
     interpreter. Other calls fork a process that has imported numpy and pytest.

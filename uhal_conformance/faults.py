@@ -1,4 +1,4 @@
-"""Effects of a kernel that breaks its device; the calling process may lose the device."""
+"""Effects of a faulty kernel; the calling process may lose its device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uhal_conformance.slots import launch_graph
 
 
 class Broken:
-    """A device with some good launches, a faulty launch, and more good launches."""
+    """A device with a faulty launch between good launches."""
 
     def __init__(self, backend: str, image: str) -> None:
         self.device = Api.quick_init(0, backend)

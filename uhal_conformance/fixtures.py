@@ -58,7 +58,7 @@ def image(row: DeviceRow, folder: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def device(row: DeviceRow) -> Iterator[Device]:
-    """The device, current on this thread; every object made on it is gone at the end."""
+    """The current device; the end of a test checks for leftover objects."""
     device = Device(row.ordinal, row.backend)
     with device:
         gc.collect()

@@ -1,4 +1,4 @@
-"""A process that has imported numpy and pytest, and forks for each program that it is given.
+"""Runs test programs in forks of a process with numpy and pytest imported.
 
 An interpreter takes half a second to import them, most of the time of a small test in a process
 of its own. Nothing of uhal is imported before the fork: only the child opens libraries, reads

@@ -115,7 +115,7 @@ UNSUPPORTED_FIXTURES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Gaps:
-    """Gaps in the form of their file: a JSON object of two objects, whose values are reasons."""
+    """Content of a file of gaps: two JSON objects whose values are reasons."""
 
     tests: Mapping[str, str] = field(default_factory=dict)
     """By patterns of tests' names."""

@@ -20,7 +20,7 @@ class Gate:
 
     @property
     def flag(self) -> npt.NDArray[np.uint32]:
-        """Host array of one flag: 1 opens the gate, also after the device is closed."""
+        """Host array of one flag; 1 opens the gate, even without the device."""
         array: npt.NDArray[np.uint32] = self._flag.array
         return array
 

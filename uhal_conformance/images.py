@@ -26,7 +26,7 @@ IMAGES = _HERE / "images"
 
 
 class NoImageError(Exception):
-    """The device has no image of a kernel, and no compiler here can make it."""
+    """A kernel has no image, and no compiler here can make it."""
 
 
 def image_for(
@@ -79,7 +79,7 @@ def compile_for_host(source: Path, folder: Path) -> Path:
 
 
 def digest_of(source: Path, recipe: str) -> str:
-    """Digest of a source, the headers it may include, and the compiler command."""
+    """Digest of a source, its possible headers, and the compiler command."""
     digest = hashlib.sha256(recipe.encode())
     headers = Path(uhal.__file__).resolve().parent / "include"
     for path in [source, *sorted(headers.rglob("*.h"))]:

@@ -56,7 +56,7 @@ def as_dict(run: Run) -> dict[str, Any]:
 
 
 def suite_digest() -> str:
-    """Return a digest of every test and kernel: equal for reports of one suite."""
+    """Return a digest of all tests and kernels, equal within one suite."""
     digest = hashlib.sha256()
     for path in [*sorted(SUITE.glob("test_*.py")), *sorted(KERNELS.glob("*.cu"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

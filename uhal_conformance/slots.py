@@ -1,4 +1,4 @@
-"""Slots of the hot table called by hand: the library gets arguments without the lane's checks."""
+"""Calls slots of the hot table directly, without the lane's checks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def launch_graph(backend: Backend, executable: int, stream: int) -> None:
 
 
 def update_kernel(backend: Backend, executable: int, node: int, call: KernelCall) -> None:
-    """Let later launches of an executable graph make `call` at one of its kernels."""
+    """Replace a kernel of an executable graph by `call` for later launches."""
     values = [ctypes.create_string_buffer(value, len(value)) for value in call.parameters]
     pointers = (POINTER * len(values))(*map(ctypes.addressof, values))
     shape = (*call.grid, *call.block, call.shared_bytes)

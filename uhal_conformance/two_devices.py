@@ -174,7 +174,7 @@ def keep_busy(pair: Pair) -> DeviceBuffer:
 
 
 def check_a_source_is_kept_until_it_is_copied(backend: str, image: str) -> None:
-    """The pool keeps a copy's source and does not reuse it while the copy is pending."""
+    """The pool keeps the source of a pending copy from reuse."""
     pair = Pair(backend, image)
     values = np.random.default_rng().integers(0, 2**32, pair.values.size, "u4")
     others = np.zeros(values.size, "u4")
@@ -195,7 +195,7 @@ def check_a_source_is_kept_until_it_is_copied(backend: str, image: str) -> None:
 
 
 def check_memory_of_copies_is_used_again(backend: str, image: str) -> None:
-    """The pool reuses sources of finished copies, even while the copying stream continues."""
+    """The pool reuses sources of finished copies while the stream continues."""
     pair = Pair(backend, image)
     with pair.devices[0] as first:
         used = first.pool_statistics()["bytes_in_use"]
