@@ -64,7 +64,7 @@ def zeros(
     element = as_dtype(dtype)
     executor = DeviceExecutor.of(device)
     if executor.is_recorded:
-        # A kernel, so that each run of a recorded graph sets it anew.
+        # A kernel, so that each run of a recorded graph fills it again.
         return full(shape, 0, dtype, device=device, stream=stream)
     buffer = DeviceBuffer.zeros(layout.size, storage_of(element), device=device, stream=stream)
     return make(DeviceTensor, buffer, layout, element, executor)
@@ -150,10 +150,10 @@ def asarray(
 ) -> DeviceTensor:
     """Return a tensor itself, or a tensor of array-like data.
 
-    The data is anything that numpy makes an array of.
-
-    Floats that are no numpy array become f32, as everything made here does; numpy's own dtypes
-    stay. Raises `InvalidHandleError` for a tensor on another device than the one asked for.
+    The data is anything that numpy can convert to an array. Floats outside numpy
+    arrays become f32, this module's default; numpy arrays keep their dtype.
+    Raises `InvalidHandleError` for a tensor on another device than
+    `device`.
     """
     if isinstance(values, DeviceTensor):
         if device is not None and values.device != as_device(device):
@@ -179,8 +179,8 @@ def array(
 ) -> DeviceTensor:
     """Copy numbers, lists, arrays or a tensor to a new tensor.
 
-    Dtypes are as of `asarray`. A tensor stays on its device unless another is given; it goes there
-    through the host.
+    Dtypes are those of `asarray`. A tensor stays on its device unless `device` is given; a copy to
+    another device goes through the host.
     """
     if not isinstance(values, DeviceTensor):
         return asarray(values, dtype, device=device, stream=stream)
@@ -194,11 +194,11 @@ def array(
 
 
 def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
-    """Anything numpy makes an array of; DLPack covers dtypes that numpy lacks."""
+    """Return array-like data as an array; DLPack covers dtypes that numpy lacks."""
     try:
         return np.asarray(values, dtype)
     except (RuntimeError, TypeError) as error:
-        # Tensors of torch raise RuntimeError when they have gradients or other signs in memory.
+        # torch's tensors raise RuntimeError if they have gradients or pending negation.
         if not hasattr(values, "__dlpack__"):
             raise ArgumentTypeError(f"asarray: {error}") from None
         try:
@@ -347,7 +347,7 @@ def triu(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> De
 def _triangle(
     name: str, x: DeviceTensor, k: int, is_lower: bool, stream: StreamLike | None
 ) -> DeviceTensor:
-    """A copy that keeps the elements on one side of a diagonal, which is the lower side's."""
+    """A copy that keeps the elements on one side of a diagonal; the lower side includes it."""
     require_tensors(name, x)
     require(x.ndim >= 2, f"{name}: expected at least two axes, got shape {x.shape}")
     rows, columns = x.shape[-2:]
@@ -361,9 +361,9 @@ def _triangle(
 
 @named
 def meshgrid(*tensors: DeviceTensor, indexing: Literal["xy", "ij"] = "xy") -> list[DeviceTensor]:
-    """Return copies of rows, spread over a grid of all of them.
-
-    With `ij` axis i of the grid is that of row i; with `xy` the first two axes are exchanged.
+    """Return copies of rows, each broadcast to the grid of all rows. With `ij`
+    axis i of the grid belongs to row i; with `xy` the first two axes are
+    exchanged.
     """
     require_tensors("meshgrid", *tensors)
     require(indexing in ("xy", "ij"), f"meshgrid: expected 'xy' or 'ij', got {indexing!r}")
@@ -446,9 +446,9 @@ def concatenate(
 def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
     """Return views of the parts of an axis.
 
-    `parts` is a number of equal parts, or the indices to cut before.
-
-    Indices behind the end give empty views, and negative ones count from it, as with numpy. Raises
+    `parts` is a number of equal parts, or the indices to cut before. As in numpy,
+    indices behind the end give empty views, and negative indices count from the end.
+    Raises
     `ArgumentValueError` when an axis is no multiple of the number of parts.
     """
     require_tensors("split", x)
@@ -463,7 +463,7 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
         )
         cuts = list(range(0, length + 1, length // parts)) if length else [0] * (parts + 1)
     else:
-        # As slices interpret them.
+        # Indices are interpreted as in slices.
         given: Any = parts
         offsets = (checked_int("split, parts", cut) for cut in given)
         cuts = [0, *(slice(offset, None).indices(length)[0] for offset in offsets), length]

@@ -1,13 +1,13 @@
-"""Accuracy of results: the promises that definitions choose from.
+"""Accuracy of results: the bounds for definitions to choose from.
 
-Halves and f8 are computed in f32, f64 in f64, and every result is rounded to its dtype once. `u` is
-the rounding error of the dtype, `c` that type's in which the kernel computes. Then a result is
-within
-
-    u |exact| + c (relative |exact| + of_magnitude M)
-
-of the exact one. `M` is the sum of the magnitudes of the summands; sums that are not compensated
-have `of_magnitude` for each term. Integers are exact, modulo their range. Tests check the kernels
+Halves and f8 are computed in f32, f64 in f64, and every result
+is rounded to its dtype once. `u` is the rounding error of the
+dtype, `c` that of the kernel's type of computation. A result
+differs from the exact one by at most u |exact| + c (relative
+|exact| + of_magnitude M). `M` is the sum of the summands'
+magnitudes; uncompensated sums count `of_magnitude` once a
+term. Integers are exact, modulo their range. Tests check the
+kernels
 of CUDA, AMD and the host against this. GCUs run Ubridge's kernels, whose accuracy is not
 documented.
 """
@@ -25,12 +25,12 @@ ROUNDING: Mapping[str, float] = {
     "bf16": 2.0**-8,
     "f8e4m3": 2.0**-4,
 }
-"""Half the distance between neighboring numbers, relative to them."""
+"""Half the relative distance between neighboring numbers."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy that a family promises."""
+    """Accuracy bound of a family."""
 
     words: str
     relative: float = 0
@@ -39,7 +39,7 @@ class Accuracy:
     """Whether `of_magnitude` counts for each term that is added."""
 
     def bound(self, dtype: str, exact: Any, magnitude: Any = 0, terms: int = 1) -> Any:
-        """Return how far a result of `dtype` may be from `exact`, element by element.
+        """Return the largest error of a result of `dtype`, element by element.
 
         A result below the smallest normal number may also be off by half the smallest subnormal.
         """

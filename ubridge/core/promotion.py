@@ -1,4 +1,4 @@
-"""Which dtype an operation is computed in, by numpy's rules; Python numbers adapt to the tensor."""
+"""The dtype of an operation by numpy's rules; Python numbers adapt to the tensor."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def storage_of(dtype: DType) -> DType:
 
 @cache
 def promoted(name: str, first: DType, second: DType) -> DType:
-    """Return the dtype two tensors are brought to for the operation `name`.
-
-    Raises `ArgumentTypeError` when numpy has no common dtype, or one that ubridge lacks.
+    """Return the common dtype of two tensors for the operation `name`.
+    Raises `ArgumentTypeError` when numpy has no common dtype, or ubridge
+    lacks it.
     """
     if first is second:
         return first
@@ -37,7 +37,7 @@ def promoted(name: str, first: DType, second: DType) -> DType:
 
 
 def with_number(name: str, dtype: DType, number: Any) -> DType:
-    """Return the dtype that a tensor and a number are brought to; Python's numbers adapt."""
+    """Return the common dtype of a tensor and a number; Python's numbers adapt."""
     if isinstance(number, (bool, np.bool_)):
         return dtype
     if isinstance(number, np.generic):
@@ -63,10 +63,10 @@ _LARGEST = {
 
 
 def checked_number(name: str, dtype: DType, number: Any) -> Any:
-    """Return a number as Python's for elements of `dtype`, as numpy converts Python's numbers.
+    """Return a Python number for elements of `dtype`, converted as in numpy.
 
-    A float beyond the range of a float type is rounded: to infinity where the type has one. Raises
-    `ArgumentRangeError` for ints beyond the range, and for NaN and infinity as an integer.
+    A float beyond the range of a float type is rounded, to infinity if the type has it. Raises
+    `ArgumentRangeError` for ints beyond the range, and for NaN or infinity in an integer type.
     """
     try:
         if dtype.kind == "float":
@@ -103,7 +103,7 @@ def element_bytes(dtype: DType, number: Any) -> bytes:
 
 
 def is_exact_reciprocal(number: float) -> bool:
-    """Return whether multiplying by `1 / number` is dividing by it, in any float type."""
+    """Return whether multiplying by `1 / number` equals division, in any float type."""
     if not math.isfinite(number) or number == 0:
         return False
     mantissa, exponent = math.frexp(number)

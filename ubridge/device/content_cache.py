@@ -1,7 +1,7 @@
 """Small arrays kept in a device's memory by content, so that each is uploaded once.
 
-Nothing can be uploaded by a thread that captures: while it captures a stream of the device, or
-within `ContentCache.capture`, a miss is refused. Other threads upload as ever.
+A thread that captures a stream of the device, or is within `ContentCache.capture`, cannot upload: a
+miss is refused. Other threads still upload.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ContentCache(ABC, Generic[Key]):
         self._arrays: dict[Key, DeviceBuffer] = {}
         self._pinned: set[Key] = set()
         self._capturing: Counter[int] = Counter()
-        """Captures under way, by thread."""
+        """Number of active captures, by thread."""
         self._lock = threading.Lock()
         self._hits = 0
         self._uploads = 0
@@ -62,8 +62,8 @@ class ContentCache(ABC, Generic[Key]):
 
         The cache keeps it.
 
-        The first launch on another stream waits for the upload by itself. Raises `CaptureError`
-        when it would have to upload during a capture.
+        The first launch on another stream waits for the upload automatically. Raises `CaptureError`
+        when this needs an upload during a capture.
         """
         array = self._arrays.get(key)
         if array is None or self._capturing:
@@ -98,17 +98,17 @@ class ContentCache(ABC, Generic[Key]):
     def _drop_oldest(self) -> None:
         oldest = next((key for key in self._arrays if key not in self._pinned), None)
         if oldest is not None:
-            # Launches still pending keep its memory: the pool knows them.
+            # The pool keeps its memory until pending launches have ended.
             del self._arrays[oldest]
             self._dropped += 1
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Context manager: this thread uploads nothing.
+        """Forbid uploads by this thread within a context manager.
 
-        The arrays it uses stay as long as the cache.
-
-        A graph holds the addresses of the arrays it was captured with.
+        The arrays used within stay as long as the
+        cache, because a captured graph holds their
+        addresses.
         """
         thread = threading.get_ident()
         with self._lock:

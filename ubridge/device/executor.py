@@ -52,9 +52,9 @@ class Answer:
         self.layout = layout
         self.dtype = dtype
         self.ahead = ahead
-        """Arguments before the tensors' buffers."""
+        """Arguments before the buffers."""
         self.behind = behind
-        """Arguments after them, such as an epsilon."""
+        """Arguments after the buffers, such as an epsilon."""
 
     def passing(self, ahead: tuple[Any, ...] = (), behind: tuple[Any, ...] = ()) -> Answer:
         """Return the same answer with further arguments."""
@@ -111,11 +111,11 @@ class DeviceExecutor(DeviceKernels, Executor):
     """
 
     def __init__(self, device: Device) -> None:
-        """Made by `of`."""
+        """`of` makes it."""
         super().__init__(device)
         self._answers: Recent[Hashable, Answer] = Recent(REMEMBERED)
         self.known = self._answers.latest
-        """The answers used lately; read-only."""
+        """The recently used answers; read-only."""
         self.remembered = CallTable()
         self._ready: Recent[Question, Ready] = Recent(REMEMBERED)
         self._tallies: dict[str, Tally] = {}
@@ -139,17 +139,17 @@ class DeviceExecutor(DeviceKernels, Executor):
     def answer(
         self, key: Hashable, how: Callable[..., Answer | None], *facts: Any
     ) -> Answer | None:
-        """Return the first result of `how(self, *facts)` for the key.
-
-        The key holds everything that the answer depends on. Layouts are in it without their start:
-        callers pass buffers from the first element on.
+        """Return the answer for the key, made once by `how(self, *facts)`.
+        The key holds everything that the answer depends on. Its layouts
+        have no start offset: callers pass buffers from the first element
+        on.
         """
         found = self._answers.get(key)
         if found is None:
             found = how(self, *facts) or _NO_ANSWER
             self._answers.keep(key, found)
         if self.known is not self._answers.latest:
-            # A new table: each answer in use is then looked up once, which keeps it in `_answers`.
+            # With a new table, each answer in use is looked up again, which keeps it in `_answers`.
             self.known = self._answers.latest
             self.remembered = CallTable()
         return None if found is _NO_ANSWER else found
@@ -191,7 +191,7 @@ class DeviceExecutor(DeviceKernels, Executor):
         return {name: tally.count for name, tally in self._tallies.items() if tally.count}
 
     def tally(self, name: str) -> Tally:
-        """Return the count of products that a kernel took."""
+        """Return the number of products that a kernel computed."""
         return self._tallies.setdefault(name, Tally())
 
     def explain(self, question: Question) -> MatmulChoice:
@@ -223,17 +223,17 @@ class DeviceExecutor(DeviceKernels, Executor):
         return recording.is_heard(self.device)
 
     def note_range(self, buffer: DeviceBuffer, low: float, high: float) -> None:
-        """Note the range, ends included, of a buffer's elements."""
+        """Record the range, ends included, of a buffer's elements."""
         self._ranges[buffer.base] = low, high
 
     def known_range(self, buffer: DeviceBuffer) -> tuple[float, float] | None:
-        """Return a buffer's noted range: least and greatest number."""
+        """Return a buffer's recorded range: least and greatest number."""
         return self._ranges.get(buffer.base) if self._ranges else None
 
     def synchronize(self) -> None:
         """Wait for all work on the device.
-
-        Raises `IndexError` for an id out of bounds in it.
+        Raises `IndexError` if an id was out of
+        bounds.
         """
         self.device.synchronize()
 
@@ -253,7 +253,7 @@ def _forget(context: Context) -> None:
 
 
 def _start_afresh() -> None:
-    """In a forked child: the objects are the parent's, whose threads may hold the lock."""
+    """In a forked child the objects belong to the parent, whose threads may hold the lock."""
     global _executors, _lock
     _executors = {}
     _lock = threading.Lock()

@@ -2,9 +2,9 @@
 
 The sources are `ubridge/kernels/<module>.cu`. For CPUs the build compiles each to a shared library
 in `kernels/host/<level>/`, one folder for each instruction level; the best one that the CPU runs is
-loaded. A source `<module>.cpp` is for CPUs alone; one in a folder such as `kernels/sm_80` is for
-NVIDIA's devices from that compute capability on. For accelerators `make kernels` compiles each to
-a file in `kernels/images/<backend>/`. GCUs run Ubridge's own modules (`gcu_images`), which have
+loaded. A source `<module>.cpp` is for CPUs alone; a source in a folder such as `kernels/sm_80` is
+for NVIDIA's devices from that compute capability on. For accelerators `make kernels` compiles each
+to a file in `kernels/images/<backend>/`. GCUs run Ubridge's own modules (`gcu_images`), which have
 other names.
 """
 
@@ -54,13 +54,13 @@ class ImageFolder:
 
 
 class ShippedImages(ImageFolder):
-    """The files that `make kernels` compiles, one for each source: each holds several images.
+    """The files made by `make kernels`: one for each source, with several images.
 
     The backend chooses the one for the device.
     """
 
     def __init__(self, backend: str, suffix: str, own: str = "") -> None:
-        """`own` is a pattern of sources that no other backend has images of."""
+        """`own` is a pattern of sources for this backend alone."""
         super().__init__(KERNELS / "images" / backend, suffix, "make kernels")
         self._own = own
 
@@ -70,7 +70,7 @@ class ShippedImages(ImageFolder):
 
 
 class HostImages:
-    """The shared libraries that the build makes for CPUs."""
+    """The shared libraries for CPUs, made by the build."""
 
     def modules(self) -> Sequence[str]:
         """Return the names of the sources."""
@@ -83,7 +83,7 @@ class HostImages:
 
 
 def modules(backend: str | None = None) -> tuple[str, ...]:
-    """Names `load_module` knows on every backend, or on one, in alphabetical order."""
+    """Return the names that `load_module` accepts on all backends, or on one, sorted."""
     return tuple(_sources() if backend is None else kernels_of(backend).images.modules())
 
 
@@ -96,8 +96,8 @@ def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
     the same object. `module.chosen` names the image and the reason. May be called from any thread,
     and again in a forked child.
 
-    Raises `NotFoundError` for a name that `modules` does not list and for an image that is not
-    built. Raises `NotSupportedError` when there are no images for the device's backend, and
+    Raises `NotFoundError` for a name that is not in `modules()` and for an image that is not built.
+    Raises `NotSupportedError` when there are no images for the device's backend, and
     `InvalidImageError` when no image of the module fits the device.
     """
     at = Device.current() if device is None else as_device(device)
@@ -113,7 +113,7 @@ def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
 
 
 def _sources(own: str = "") -> list[str]:
-    """The names of the sources for every backend, and of the additional ones of one backend."""
+    """The names of the sources for every backend, and of one backend's additional sources."""
     found = [*KERNELS.glob("*.cu"), *(KERNELS.glob(own) if own else ())]
     return sorted(source.stem for source in found)
 
@@ -163,13 +163,13 @@ _lock = threading.Lock()
 
 
 def _forget(context: Context) -> None:
-    """Let go of the modules of a device that is about to be closed."""
+    """Release the modules of a device that is about to be closed."""
     with _lock:
         _loaded.pop(context, None)
 
 
 def _start_afresh() -> None:
-    """In a forked child: the modules are the parent's, whose threads may hold the lock."""
+    """In a forked child the modules belong to the parent, whose threads may hold the lock."""
     global _loaded, _lock
     _loaded, _lock = {}, threading.Lock()
 

@@ -1,8 +1,8 @@
-"""Listeners of operations: called here for each prepared operation, once it is enqueued.
-
-They also hear of a program's own work on the device: of its sequences once they are enqueued, of
-launches, copies and fills before. While nobody listens, the compiled sequences test one pointer and
-nothing else happens.
+"""Listeners, called for each prepared operation after it is
+enqueued. They also receive a program's own work on the device:
+sequences after they are enqueued; launches, copies and fills
+before. Without listeners, the compiled sequences only test one
+pointer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from uhal import Device, DeviceBuffer, LaunchSequence, set_recorder
 
 
 class Listener(ABC):
-    """Hears of operations on a device that its thread and asyncio task enqueue."""
+    """Receives the operations that its thread and asyncio task enqueue on a device."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -29,27 +29,27 @@ class Listener(ABC):
     def asked(
         self, question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
     ) -> None:
-        """Hear of an operation that is enqueued; `is_new` says whether it allocated `out`."""
+        """Receive an enqueued operation; `is_new` is true if it allocated `out`."""
 
     @abstractmethod
     def allocated(self, buffer: DeviceBuffer) -> None:
-        """Hear of memory allocated for a later result."""
+        """Receive memory that was allocated for a later result."""
 
     @abstractmethod
     def called(
         self, sequence: LaunchSequence, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
     ) -> None:
-        """Hear of a sequence of the program's own that is enqueued."""
+        """Receive an enqueued sequence of the program."""
 
     @abstractmethod
     def observed(self, kind: str, *details: Any) -> None:
-        """Hear of other work before it is enqueued, as `Context.observe_work` tells it.
-
-        An exception from it refuses the work.
+        """Receive other work before it is enqueued, as in
+        `Context.observe_work`. An exception from this method refuses the
+        work.
         """
 
     def hears(self, device: Device) -> bool:
-        """Return whether it hears of this thread's and task's operations on a device."""
+        """Return whether it receives this thread's and task's operations on a device."""
         return (
             self.thread == threading.get_ident()
             and self.device == device
@@ -58,7 +58,7 @@ class Listener(ABC):
 
 
 _of_this_task: ContextVar[tuple[Listener, ...]] = ContextVar("ubridge listeners", default=())
-"""Listeners begun by this task, or before its creation."""
+"""Listeners that were started by this task, or before its creation."""
 
 _listeners: list[Listener] = []
 _lock = threading.Lock()
@@ -75,7 +75,7 @@ _now = _Thread()
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within it a listener hears of operations."""
+    """Pass operations to a listener within the context."""
     of_this_task = _of_this_task.get()
     try:
         with _lock:
@@ -94,7 +94,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Within it this thread's operations are not heard: they are parts of one that is."""
+    """Hide this thread's operations, which are parts of a reported operation."""
     before, _now.is_within_one = _now.is_within_one, True
     try:
         yield
@@ -108,12 +108,12 @@ def is_within_one() -> bool:
 
 
 def listened_to(device: Device) -> bool:
-    """Return whether any thread's operations on a device are heard."""
+    """Return whether any listener receives operations on a device."""
     return any(one.device == device for one in tuple(_listeners))
 
 
 def is_heard(device: Device) -> bool:
-    """Return whether this thread's operations on a device are heard."""
+    """Return whether a listener receives this thread's operations on a device."""
     return bool(_listeners) and any(one.hears(device) for one in tuple(_listeners))
 
 
@@ -125,13 +125,13 @@ def _hearing(buffer: DeviceBuffer) -> Sequence[Listener]:
 
 
 def tell(question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]) -> None:
-    """Tell of an operation that is enqueued."""
+    """Report an enqueued operation."""
     for listener in _hearing(out):
         listener.asked(question, out, is_new, given)
 
 
 def tell_allocated(buffer: DeviceBuffer) -> None:
-    """Tell of memory for a result."""
+    """Report memory for a result."""
     for listener in _hearing(buffer):
         listener.allocated(buffer)
 

@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Lazily(Mapping[str, Saved]):
-    """Tensors that are read when they are written, so only one is in memory at a time."""
+    """Tensors that are read only when written, so one is in memory at a time."""
 
     def __init__(self, weights: Weights, change: Any) -> None:
         self._weights = weights
@@ -107,10 +107,10 @@ def _as_is(name: str, weight: Saved) -> Saved:
 
 
 class Quantizing:
-    """Quantizes the matrices of a model by a recipe, and knows what became of them."""
+    """Quantizes the matrices of a model by a recipe, and counts their formats."""
 
     def __init__(self, weights: Weights, recipe: Recipe, chosen: re.Pattern[str]) -> None:
-        """Take matrices whose names have a part that `chosen` finds."""
+        """Take the matrices whose names match `chosen`."""
         self._recipe = recipe
         self._chosen = chosen
         layers = [int(match[1]) for name in weights if (match := _LAYER.search(name))]
@@ -119,7 +119,7 @@ class Quantizing:
         self._found: dict[str, BlockFormat | None] = {}
 
     def __call__(self, name: str, weight: Saved) -> Saved:
-        """Return a matrix in blocks; anything else unchanged."""
+        """Return a matrix in blocks, and other tensors unchanged."""
         is_matrix = len(weight.shape) in (2, 3) and not _NO_MATRIX.search(name)
         if isinstance(weight, QuantizedWeight) or not is_matrix or not self._chosen.search(name):
             return weight
@@ -133,7 +133,7 @@ class Quantizing:
         return QuantizedWeight.from_numpy(values.astype(np.float32), found)
 
     def described(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return metadata with what llama.cpp's programs write of formats, in place of the old."""
+        """Return metadata with the formats' keys replaced, as llama.cpp's programs write them."""
         told = {"general.quantization_version": 2, "general.file_type": self._recipe.file_type}
         kept = {key: value for key, value in metadata.items() if key not in told}
         return kept | {key: np.uint32(one) for key, one in told.items() if one is not None}
@@ -145,7 +145,7 @@ class Quantizing:
         return self._recipe.summary(Counter(self._found.values()))
 
     def _role(self, name: str) -> str:
-        """Which kind of matrix a recipe takes a name for."""
+        """The role of a named matrix in a recipe."""
         if not self._has_head and _EMBEDDING.search(name):
             return "head"
         return next((role for role, names in _ROLES.items() if names.search(name)), "")
@@ -164,9 +164,9 @@ _ROLES = {
 
 
 def _metadata(weights: Weights, out: str) -> dict[str, Any]:
-    """The metadata that the new file can hold: GGUF holds all, safetensors texts."""
+    """The metadata for the new file: GGUF holds all, safetensors only texts."""
     known = {key: weights.metadata[key] for key in weights.metadata}
-    # The new file is whole, and begins its tensors where it says.
+    # The new file is not split, and has its own alignment.
     kept = {key: value for key, value in known.items() if not key.startswith("split.")}
     if Path(out).suffix == ".gguf":
         return kept

@@ -91,7 +91,7 @@ def _text(value: str, what: str, most: int) -> bytes:
 
 
 def _packed(value: Any, key: str) -> tuple[int, bytes]:
-    """The kind and the bytes of a value."""
+    """Return the kind and the bytes of a value."""
     if isinstance(value, str):
         return TEXT, _text(value, key, 1 << 62)
     if isinstance(value, bytes):
@@ -115,7 +115,7 @@ def _kind(dtype: np.dtype[Any], key: str) -> int:
 
 
 def _number(value: Any, key: str) -> Any:
-    """A number of Python as one of numpy."""
+    """Return a Python number as a numpy number."""
     if isinstance(value, bool):
         return np.bool_(value)
     if isinstance(value, float):

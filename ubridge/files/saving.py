@@ -35,10 +35,10 @@ def save(
 
     The suffix of the path decides the format.
 
-    Also takes numpy's arrays; quantized weights need GGUF. Metadata for safetensors are texts.
-    Metadata for GGUF are numbers, texts, and arrays of either. They keep numpy's types; Python's
-    int becomes u32, i32, u64 or i64, its float f32. Tensors are copied from the device one by one.
-    An existing file is only replaced when the new one is complete.
+    Values may be numpy arrays, too; quantized weights need GGUF. Metadata for safetensors are
+    texts. Metadata for GGUF are numbers, texts, and arrays of either. They keep numpy's types;
+    Python's int becomes u32, i32, u64 or i64, its float f32. Tensors are copied from the device one
+    by one. An existing file is only replaced when the new one is complete.
 
     Raises `OSError`, and `ArgumentTypeError` or `ArgumentValueError` for values that the format
     cannot hold, before anything is written.
@@ -55,7 +55,7 @@ def save(
                 out.write(bytes(length - len(raw)))
     elif target.suffix == ".safetensors":
         _require_plain(told, given)
-        # The widest first: then every tensor lies aligned.
+        # The widest types first, so that every tensor is aligned.
         plain = [(name, kind, shape) for name, kind, shape in told if isinstance(kind, DType)]
         order = sorted(plain, key=lambda one: -one[1].itemsize)
         with replacing(target) as out:
@@ -109,7 +109,7 @@ def _bytes_of(tensor: Saved) -> memoryview:
 
 @contextmanager
 def replacing(target: Path) -> Iterator[BinaryIO]:
-    """Open a new file beside the target, which replaces it if nothing went wrong."""
+    """Open a new file beside the target; without an error it then replaces the target."""
     name = target.with_name(f".{target.name[:50]}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     descriptor = os.open(name, flags, 0o666)

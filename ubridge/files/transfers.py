@@ -15,7 +15,7 @@ from uhal.errors import OutOfMemoryError
 from uhal.progress import Bar, Progress, in_units
 
 PIECE_BYTES = 8 << 20
-"""Bytes of pinned memory for a piece: so many that the fixed cost of a copy does not count."""
+"""Bytes of pinned memory for a piece, large enough to hide the fixed cost of a copy."""
 READERS = 4
 """Threads that read; each has two pieces, one being read while the other is copied."""
 
@@ -23,7 +23,7 @@ READERS = 4
 def transfer(
     entries: Sequence[TensorEntry], device: Device, progress: Progress
 ) -> list[DeviceBuffer]:
-    """Return the bytes of each entry on a device, all there."""
+    """Return the bytes of each entry on a device, after all copies are done."""
     total = sum(entry.nbytes for entry in entries)
     require_room(entries, device, total)
     files = len({entry.file.path for entry in entries})
@@ -42,7 +42,7 @@ def transfer(
         for reader in readers:
             try:
                 reader.start()
-            except RuntimeError:  # no more threads: fewer read, or this one
+            except RuntimeError:  # no more threads: use fewer, or this thread
                 break
             started.append(reader)
         if readers and not started:
@@ -59,7 +59,7 @@ _Piece: TypeAlias = tuple[TensorEntry, DeviceBuffer, int, int]
 
 
 def require_room(entries: Sequence[TensorEntry], device: Device, total: int) -> None:
-    """Refuse tensors that do not fit the device's memory, or that the files no longer have."""
+    """Refuse tensors that exceed the device's memory, or that the files no longer contain."""
     free = free_bytes(device)
     if total > free:
         raise OutOfMemoryError(
@@ -71,12 +71,12 @@ def require_room(entries: Sequence[TensorEntry], device: Device, total: int) -> 
 
 
 def free_bytes(device: Device) -> int:
-    """Return the bytes that the device has left for one more model."""
+    """Return the free bytes of the device for one more model."""
     return device.memory_info().free
 
 
 class _Reader(threading.Thread):
-    """Reads pieces until there are none left, or one fails."""
+    """Reads pieces until none remain, or one fails."""
 
     def __init__(
         self,

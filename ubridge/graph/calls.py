@@ -20,18 +20,18 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 @dataclass(frozen=True)
 class ScalarSlot:
-    """A number among the arguments that each run can give anew."""
+    """A number among the arguments that each run can change."""
 
     name: str
     value: float
-    """The value of runs that give none."""
+    """The default value."""
     dtype: DType
     low: float
     high: float
     """The range of values, both ends included."""
 
     def checked(self, value: object) -> float:
-        """Return a value for the slot; refuse one of another kind or out of its range."""
+        """Return a value for the slot; refuse another kind of value or a value out of range."""
         is_float = self.dtype.kind == "float"
         kinds = (int, float, np.integer, np.floating) if is_float else (int, np.integer)
         if isinstance(value, bool) or not isinstance(value, kinds):
@@ -66,7 +66,7 @@ class Call:
 
     @property
     def op(self) -> Op:
-        """The operation of the table it computes."""
+        """The operation that it computes."""
         return self.question.op
 
     @cached_property

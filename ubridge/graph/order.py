@@ -1,4 +1,4 @@
-"""The order in which a graph's nodes run, and a check that each reads the values it names."""
+"""The order in which a graph's nodes run, and a check for overwritten values."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
 
     This thread's operations on tensors of the device, by default the current one, run as always and
     become nodes of the graph. When the block ends, results that are still held keep their memory
-    and are written again by each run. All others get memory the graph plans. Tensors from before
+    and are written again by each run. Others get memory planned by the graph. Tensors from before
     the block and tensors made of host data are leaves: a run reads their contents at that time.
 
     Launches of the program's own kernels, its `LaunchSequence`s, fills, and copies between buffers

@@ -23,7 +23,7 @@ template <class T> struct Wider<T, true> {
 };
 template <class T> using Wide = typename Wider<T, Number<T>::is_integer>::Type;
 
-// A wide value as T. Halves are rounded to f32 on the way, which shifts them by no more than that does.
+// A wide value as T. f16 and bf16 are first rounded to f32; this adds f32's rounding error.
 template <class T> static inline T rounded(Wide<T> x)
 {
     return narrow<T>(Compute<T>(x));

@@ -4,7 +4,7 @@
 
 #include "block_elements.h"
 
-// Adds up, for each of `count` sums, the `lanes` neighbors that share a row; the first has it then.
+// Adds up `count` sums over the `lanes` neighbors that share a row; the first gets the totals.
 #define ADD_LANES(block, sums, count, lanes)                                                       \
     ROLLED for (u32 left = (lanes); left > 1;) {                                                   \
         const u32 half = (left + 1) / 2;                                                           \

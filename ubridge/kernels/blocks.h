@@ -7,9 +7,9 @@
 //
 // `packed` gives four neighbors as the bytes of a word, with a sign, ready for an integer product.
 // Where WIDE is set, it also gives sixteen as four words, from an element that is a multiple of 16.
-// SPAN elements share a level; MINIMUM says whether it has one. Multiplying scales, integers and
-// minimums is exact in f32 in every format. So only the subtraction rounds, with or without a fused
-// multiplication, and the bits are the same everywhere.
+// SPAN elements share a level; MINIMUM tells if levels have a minimum. Multiplying scales, integers
+// and minimums is exact in f32 in every format. So only the subtraction rounds, with or without a
+// fused multiplication, and the bits are the same everywhere.
 //
 // The layouts come from ggml's files (llama.cpp, ggml-common.h). codebook_blocks.h has the formats
 // that choose from codebooks. ubridge/core/block_formats.py has a row for each format.
@@ -72,8 +72,8 @@ struct BlockQ8_0 {
     DEVICE_METHOD Level level(u32) const { return {f32(d), 0}; }
 };
 
-// A block of activations: `s` is the sum of the original numbers, or of the quantized ones (ggml's
-// CPU).
+// A block of activations: `s` is the sum of the original numbers, or on ggml's CPU of the quantized
+// numbers.
 struct alignas(4) BlockQ8_1 {
     enum : u32 { ELEMENTS = 32, SPAN = 32, OFFSET = 0, MINIMUM = 0, WIDE = 1 };
     f16 d, s;
@@ -98,7 +98,7 @@ struct BlockIQ4_NL {
     DEVICE_METHOD Level level(u32) const { return {f32(d), 0}; }
 };
 
-// Twice the values of E2M1: 0 1 2 3 4 6 8 12, and the same negated.
+// Twice the values of E2M1: 0 1 2 3 4 6 8 12, and their negatives.
 template <class Word> DEVICE_FUNCTION Word doubled_e2m1(Word codes)
 {
     return looked_up(codes, 0x0C08060403020100, 0xF4F8FAFCFDFEFF00);
@@ -112,14 +112,14 @@ struct BlockMXFP4 {
     {
         return doubled_e2m1(halves<1, Word>(qs, e));
     }
-    // 2^(x - 128): half of it, because the integers are doubled.
+    // Half of the scale 2^(x - 127), because the integers are doubled.
     DEVICE_METHOD Level level(u32) const
     {
         return {f32_of_bits(x < 2 ? 0x00200000u << x : u32(x - 1) << 23), 0};
     }
 };
 
-// 64 elements of E2M1, each 16 under a scale of E4M3 without its sign.
+// 64 elements of E2M1; each 16 share a scale of E4M3 without its sign.
 struct BlockNVFP4 {
     enum : u32 { ELEMENTS = 64, SPAN = 16, OFFSET = 0, MINIMUM = 0, WIDE = 0 };
     u8 d[4], qs[32];
@@ -131,7 +131,7 @@ struct BlockNVFP4 {
     DEVICE_METHOD Level level(u32 e) const
     {
         const u32 code = d[e / 16], exponent = code >> 3 & 15, fraction = code & 7;
-        // Half of it, because the integers are doubled.
+        // Half of the scale, because the integers are doubled.
         const f32 normal = f32_of_bits((exponent + 119) << 23 | fraction << 20);
         const f32 scale = exponent == 0 ? f32(fraction) * 0.0009765625f : normal;
         return {code == 0x7F ? 0 : scale, 0};
@@ -259,8 +259,8 @@ struct BlockIQ4_XS {
 
 // -- three values an element ----------------------------------------------------------------------
 
-// Five elements share a byte, which is a fraction of 256 in base 3: times 3^n its integer part is
-// the n-th digit.
+// Five elements share a byte, which is a fraction of 256 in base 3: 3^n times the byte gives the
+// n-th digit.
 struct BlockTQ1_0 {
     enum : u32 { ELEMENTS = 256, SPAN = 256, OFFSET = 1, MINIMUM = 0, WIDE = 0 };
     u8 qs[48], qh[4];
@@ -296,7 +296,7 @@ struct BlockTQ2_0 {
 
 // -- the list -------------------------------------------------------------------------------------
 
-// What Candle's module `quantized` multiplies by: ROW(name, block).
+// The formats of Candle's module `quantized`: ROW(name, block).
 #define FORMATS_OF_CANDLE(ROW)                                                                     \
     ROW(q4_0, BlockQ4_0)                                                                           \
     ROW(q4_1, BlockQ4_1)                                                                           \

@@ -9,7 +9,7 @@
 
 #include <uhal/kernel.h>
 
-// Not in constant memory: neighbors would wait for each other there, for they read other entries.
+// Not in constant memory, where neighbors that read different entries would wait for each other.
 #if defined(__CUDACC__)
 #define CODEBOOK(name, count) static __device__ const u16 name[count]
 #elif defined(__HIP__)

@@ -1,5 +1,5 @@
-// What a transformer does between its matrix products, each in one pass. f16 and bf16 are computed
-// in f32 and rounded once.
+// Operations of a transformer between its matrix products, each in one pass. f16 and bf16 are
+// computed in f32 and rounded once.
 #include "elementwise.h"
 #include "logistic.h"
 #include "normalize.h"
@@ -60,11 +60,11 @@ DEVICE_FUNCTION void concatenate(BLOCK block, const W *ltensor, const W *rtensor
     }
 }
 
-// log_softmax: contiguous rows, one a block; `compensated` other than 0 keeps what sums lose.
+// log_softmax: contiguous rows, one a block; `compensated` other than 0 adds rounding errors.
 // maskfill: out = mask ? value : inp; info is null when both are contiguous, otherwise dims, strides
 // of mask, strides of inp.
 // kvconcat: concatenation along a dim: `rows` is the product of the dims before it, left and right
-// are the elements of each tensor from it on.
+// are each tensor's elements in that dim and the dims after it.
 #define FUSED(T)                                                                                   \
     KERNEL(log_softmax_##T, (const T *src, T *dst, i32 n_cols, i32 compensated))                   \
     {                                                                                              \

@@ -4,7 +4,7 @@
 
 #include "block_fits.h"
 
-// What the blocks of BATCH blocks are made of: sixteen groups are fitted at once.
+// The input elements of BATCH blocks, by sixteen groups, which are fitted at once.
 template <u32 GROUP> struct Groups {
     Floats16 x[GROUP];
 
@@ -39,10 +39,10 @@ struct Halves {
     DEVICE_METHOD explicit Halves(const f32 *x) : low(load16(x)), high(load16(x + 16)) {}
 };
 
-// 4 bits of each in bytes.
+// Packs 4 bits of each element, two elements a byte.
 DEVICE_FUNCTION void put_halves(Integers16 low, Integers16 high, u8 *qs)
 {
-    // In two steps: GCC takes one step apart, byte by byte.
+    // Two steps, because GCC would split a single conversion into bytes.
     const Shorts16 both = __builtin_convertvector((low & 15) | (high & 15) << 4, Shorts16);
     const Bytes16 bytes = __builtin_convertvector(both, Bytes16);
     memcpy(qs, &bytes, sizeof bytes);
@@ -54,7 +54,7 @@ DEVICE_FUNCTION void put_halves(const u32 *quants, u8 *qs)
     put_halves(halves[0], halves[1], qs);
 }
 
-// The fifth bit of each.
+// Packs the fifth bit of each element.
 DEVICE_FUNCTION void put_fifths(Integers16 low, Integers16 high, u8 *qh)
 {
     const Integers16 at = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -62,7 +62,7 @@ DEVICE_FUNCTION void put_fifths(Integers16 low, Integers16 high, u8 *qh)
     memcpy(qh, &bits, sizeof bits);
 }
 
-// The first of largest magnitude; NaN is none.
+// The first number of the largest magnitude, ignoring NaN.
 DEVICE_FUNCTION f32 furthest_of(const Halves &x, const f32 *values)
 {
     const Floats16 low = x.low == x.low ? x.low : Floats16{};
@@ -78,7 +78,7 @@ DEVICE_FUNCTION Integers16 at_most(i32 most, Floats16 values)
     return integers < most ? integers : Integers16{} + most;
 }
 
-// The element of largest magnitude becomes -MOST, the end of the range with one value more.
+// The element of largest magnitude becomes -MOST, the range's longer end.
 template <i32 MOST, class Block> DEVICE_FUNCTION void put_signed(const f32 *values, Block *out)
 {
     const Halves x(values);
@@ -121,7 +121,7 @@ DEVICE_FUNCTION f32 put_bytes(const f32 *x, u8 *qs)
 
 ONE_FUNCTION void put(const f32 *x, BlockQ8_0 *out) { out->d = f16(put_bytes(x, out->qs)); }
 
-// With the sum of the quantized elements, as ggml has it on CPUs.
+// With the sum of the quantized elements, as in ggml on CPUs.
 ONE_FUNCTION void put(const f32 *x, BlockQ8_1 *out)
 {
     const f32 scale = put_bytes(x, out->qs);
@@ -154,7 +154,7 @@ ONE_FUNCTION void put(const f32 *x, BlockMXFP4 *out)
     put_halves(quants, out->qs);
 }
 
-// Sixteen blocks, a lane each.
+// Sixteen blocks, one a lane.
 ONE_FUNCTION void put(const f32 *x, u32 count, BlockIQ4_NL *out)
 {
     const Groups<32> groups(x);

@@ -9,7 +9,7 @@
 
 // -- blocks of 256 --------------------------------------------------------------------------------
 
-// Two bits of each: of four elements that lie 32 apart.
+// Packs two bits of each element; a byte holds four elements that lie 32 apart.
 DEVICE_FUNCTION void put_pairs(const u32 *quants, u8 *qs)
 {
     for (u32 i = 0; i < 64; ++i) {
@@ -27,7 +27,7 @@ DEVICE_FUNCTION void put_nibbles(const u32 *quants, u8 *qs)
     }
 }
 
-// A bit of each: of eight elements that lie 32 apart.
+// Packs a bit of each element; a byte holds eight elements that lie 32 apart.
 DEVICE_FUNCTION void put_bits(const u32 *quants, u32 bit, u8 *qs)
 {
     for (u32 i = 0; i < 32; ++i) {
@@ -38,8 +38,8 @@ DEVICE_FUNCTION void put_bits(const u32 *quants, u32 bit, u8 *qs)
     }
 }
 
-// Scales and minimums of COUNT groups in integers up to `most`, and the elements' integers with
-// them.
+// Scales and minimums of COUNT groups as integers up to `most`, and the elements as
+// integers.
 template <u32 COUNT>
 DEVICE_FUNCTION void put_levels(const f32 *x, const f32 *scales, const f32 *minimums, i32 most,
                                 i32 most_quant, f16 *d, f16 *dmin, u32 *s, u32 *m, u32 *quants)
@@ -56,8 +56,8 @@ DEVICE_FUNCTION void put_levels(const f32 *x, const f32 *scales, const f32 *mini
     }
 }
 
-// Scales with signs of COUNT groups in integers from -most on, and the elements' integers, raised
-// by as much as makes the least of them 0.
+// Signed scales of COUNT groups as integers from -most on, and the elements as integers, shifted so
+// that the least possible integer becomes 0.
 template <u32 COUNT>
 DEVICE_FUNCTION void put_scales(const f32 *x, const f32 *scales, i32 most, i32 most_quant, f16 *d,
                                 i32 *s, u32 *quants)
@@ -115,7 +115,7 @@ ONE_FUNCTION void put(const f32 *x, u32, BlockQ3_K *out)
     put_bits(quants, 2, out->hmask);
 }
 
-// Two blocks, for theirs are sixteen groups of 32.
+// Two blocks at once, since they have sixteen groups of 32.
 template <class Block>
 DEVICE_FUNCTION void put_two(const f32 *x, u32 count, Block *out, i32 most, f32 from,
                              u32 candidates)
@@ -209,7 +209,7 @@ ONE_FUNCTION void put(const f32 *x, u32, BlockQ8_K *out)
     out->d = inverse_of(factor);
 }
 
-// -1, 0 or 1 of each, raised by one.
+// -1, 0 or 1 for each element, plus one.
 DEVICE_FUNCTION f32 put_trits(const f32 *x, u32 *quants)
 {
     const f32 scale = fabsf(furthest_of(x, 256)), inverse = inverse_of(scale);
@@ -252,8 +252,8 @@ DEVICE_FUNCTION auto put_any(const f32 *x, u32, Block *out) -> decltype(put(x, o
     put(x, out);
 }
 
-// `count` blocks of x; each block of the grid makes a run of them. BATCH are made at once; missing
-// elements of the last batch count as zero.
+// `count` blocks of x; each block of the grid makes a run of these. BATCH blocks are made at once;
+// missing elements of the last batch count as zero.
 #define QUANTIZE_AS(format, T, Block, BATCH)                                                       \
     KERNEL(quantize_##format##_##T, (u64 count, const T *x, void *out))                            \
     {                                                                                              \

@@ -8,10 +8,10 @@
 #include "reduction_short.h"
 #endif
 
-// fast_<reduction>_<type>: dst[row] of el_per_block elements each. info holds dims and strides of
-// src, the kept dims first and the reduced ones last; null when src is contiguous. Any grid is
-// right, one block a row the fastest on a GPU. Rows of no elements cannot be counted: then each
-// block has one row, and writes the reduction's start value, for a place the mark for none.
+// fast_<reduction>_<type>: dst[row] is the reduction of el_per_block elements. info holds dims and
+// strides of src, the kept dims first and the reduced ones last; null when src is contiguous. Any
+// grid is right; one block a row is fastest on a GPU. The number of empty rows is unknown: each
+// block then has one row, and writes the start value (for a place, the mark for none).
 template <class State, class T, class Out>
 DEVICE_FUNCTION void reduce_rows(BLOCK block, u64 row, u64 blocks, u64 src_numel, u64 count,
                                  u64 num_dims, const u64 *info, const T *src, Out *dst)
@@ -78,9 +78,9 @@ REDUCTIONS(i32)
 REDUCTIONS(i64)
 
 // sum_<type>: adds the sums over some dims of inp to out. info holds dims and strides of inp, then
-// lengths and strides of the num_sum_dims summed dims. Those strides belong to a contiguous inp
-// without the dims that were summed before. One work-item finds all elements of its result, so that
-// the order of additions never changes.
+// lengths and strides of the num_sum_dims summed dims. These strides are those of a contiguous inp
+// without earlier summed dims. One work-item adds all elements of a result, so the order of
+// additions never changes.
 template <class T>
 DEVICE_FUNCTION T sum_of_result(u64 result, u64 num_sum_dims, const u64 *lengths,
                                 const u64 *strides, const Operand<T> &inp, T before)
@@ -124,7 +124,7 @@ SUM(f32)
 SUM(f64)
 SUM(u32)
 
-// Contiguous rows of n_cols elements, one a block; block_size is Candle's and of no use here.
+// Contiguous rows of n_cols elements, one a block; block_size is Candle's and unused here.
 // alpha and beta may be null.
 #define ROWS(T)                                                                                    \
     KERNEL(softmax_##T, (const T *src, T *dst, i32 n_cols))                                        \

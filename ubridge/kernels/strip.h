@@ -1,8 +1,8 @@
 // A strip: neighbouring f32 values of one row that one work-item keeps in registers.
 //
 // Compilers for CPUs do not reliably keep an array in vector registers across a loop, so there a
-// strip is made of vectors as wide as the target's. On a GPU a register holds one value, and a
-// short strip leaves neighbouring work-items neighbouring memory.
+// strip is made of vectors as wide as the target's. On a GPU a register holds one value, and with a
+// short strip neighbouring work-items read neighbouring memory.
 #ifndef UBRIDGE_STRIP_H
 #define UBRIDGE_STRIP_H
 

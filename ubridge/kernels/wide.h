@@ -1,8 +1,8 @@
 // Vectors of 64 bytes, in two registers of AVX2 or one of AVX-512, and dot products of bytes.
-// HAS_WIDE says whether the level has them.
+// HAS_WIDE: the instruction level has them.
 //
-// Bytes of a weight are multiplied in two ways: bytes from 0 to 127 directly, and bytes with a
-// sign, which instructions of AVX-VNNI take only with SIGN_BIAS added.
+// Bytes of a weight are of two kinds: bytes from 0 to 127, used directly, and signed bytes, to
+// which SIGN_BIAS is added for AVX-VNNI's instructions.
 #ifndef UBRIDGE_WIDE_H
 #define UBRIDGE_WIDE_H
 

@@ -1,4 +1,4 @@
-"""Weights of blocks: their elements, and their products with vectors, as plans and `launch_*`."""
+"""Quantized weights: elements, and products with vectors, as plans and `launch_*`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def blocks_of(
     columns: int,
     executor: Executor | None = None,
 ) -> Value:
-    """Return the blocks of a weight as words; refuse a buffer that is no weight of this size."""
+    """Return the blocks of a weight as words; refuse a buffer of another size."""
     if rows < 0:
         raise ArgumentValueError(f"{op.name}: expected a number of rows, got {rows}")
     size = rows * format.row_bytes(columns)
@@ -67,8 +67,8 @@ def plan_matvec(format: BlockFormat, weight: Value, x: Value, rows: int) -> Plan
 def plan_activations(format: BlockFormat, x: Value) -> Plan:
     """Plan the rounding of vectors to 8 bits, for products with a format's weights.
 
-    The bytes are for the device that made them: as Q8_0 or Q8_K on the host, Q8_1 on GPUs. They
-    serve all formats with the same `BlockFormat.activations`.
+    The bytes depend on the device: Q8_0 or Q8_K on the host, Q8_1 on GPUs. They are valid for all
+    formats with the same `BlockFormat.activations`.
     """
     vectors, columns = x.shape
     format.row_bytes(columns)
@@ -137,8 +137,8 @@ def launch_quantized_matvec(
     There are `vectors` vectors; the weight is (rows, columns).
 
     The result is (vectors, rows) of f32. Sums are taken in f32. Raises `ArgumentTypeError` for
-    other element types, `ArgumentValueError` for buffers too small and for a weight that begins at
-    an odd address, `NotSupportedError` on GCUs.
+    other element types, `ArgumentValueError` for small buffers and for a weight at an odd address,
+    `NotSupportedError` on GCUs.
     """
     chosen, op = block_format(format), QUANTIZED_MATVEC
     rows, columns, vectors = (whole_number(op.name, one) for one in (rows, columns, vectors))

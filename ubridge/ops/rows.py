@@ -41,7 +41,7 @@ def _of_rows(
     numbers: tuple[Any, ...] = (),
     **attributes: Any,
 ) -> Plan:
-    """Plan an operation on each row of the first operand, by weights of a row's length."""
+    """Plan an operation on each row of the first operand, with weights of a row's length."""
     x, *weights = operands
     shape = x._layout.shape
     if not shape:
@@ -54,7 +54,7 @@ def _of_rows(
 
 
 def _along(op: Op, x: Value, axis: int, dtype: Any = None, **attributes: Any) -> Value:
-    """Plan an operation along any axis: swapped with the last one before and after it."""
+    """Plan an operation along any axis, swapped with the last axis before and after."""
     require_tensors(op.name, x)
     axis = axis_of(op.name, x._layout, axis)
     last = x._layout.rank - 1
@@ -122,9 +122,9 @@ def argsort(
 ) -> Tensor:
     """Return the indices that sort an axis, as u32.
 
-    Equal elements keep their order, also in descending order, and NaN is the largest; on GCUs
-    neither is promised. Rows longer than a block sorts at once are sorted in runs, which are joined
-    in pairs: log2(runs) more launches, and memory for another result.
+    Equal elements keep their order, also in descending order, and NaN is the largest; GCUs
+    guarantee neither. Rows too long for one block are sorted in runs, which are joined in pairs.
+    This takes log2(runs) more launches, and memory for another result.
     """
     return run(plan_argsort(x, axis, descending), out, stream)
 

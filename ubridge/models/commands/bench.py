@@ -1,4 +1,4 @@
-"""`python -m uhal bench MODEL`: tokens a second, read and written, at several lengths."""
+"""`python -m uhal bench MODEL`: tokens/s of reading and writing, at several lengths."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Speed:
 
     @property
     def prefill_rate(self) -> float:
-        """Tokens read a second, all at once."""
+        """Tokens/s of reading, all tokens at once."""
         return self.prefill_tokens / self.prefill_seconds
 
     @property
     def decode_rate(self) -> float:
-        """Tokens written a second, one by one, behind that."""
+        """Tokens/s of writing, one by one, after reading."""
         return self.decode_tokens / self.decode_seconds
 
 
@@ -74,11 +74,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def measured(model: Model, length: int, decode: int, runs: int) -> Speed:
-    """Read random tokens at once, then write the most probable ones; return the fastest of runs."""
+    """Read random tokens at once, then write the most probable ones; return the fastest run."""
     cache = model.cache(length + decode)
     tokens = np.random.default_rng(length).integers(0, model.vocabulary, length).tolist()
     prefill, written = [], []
-    # One more run, because the first compiles and captures.
+    # One additional run, because the first compiles and captures.
     for _ in range(runs + 1):
         cache.truncate(0)
         start = time.perf_counter()

@@ -1,18 +1,18 @@
 """The next token, chosen from logits: penalties, temperature, top-k, top-p, min-p, a draw.
 
-In the order of `transformers`, each on the result of the step before it:
+The steps have the order of `transformers`; each uses the previous result:
 
 1. The repetition penalty p (Keskar et al., "CTRL", 2019) applies to tokens seen in the last
    `repetition_window` tokens, prompt included. Logits above 0 are divided by p, others
    multiplied.
 2. OpenAI's penalties are subtracted from the logits of generated tokens: the presence penalty once,
    the frequency penalty once for each occurrence.
-3. The temperature divides all logits. At 0 the largest is chosen, the first of equal ones, and no
-   later step runs.
+3. The temperature divides all logits. At 0 the first of the largest logits is chosen, and no later
+step runs.
 4. Top-k (Fan, Lewis and Dauphin, 2018) keeps the k largest, and logits equal to the last of them.
 5. Top-p (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019) keeps a token when
-   all larger ones together have less than p of the remaining probability; equal ones stay or go
-   together.
+all larger ones together have less than p of the remaining probability; equal tokens are kept or
+dropped together.
 6. Min-p (Nguyen et al., "Turning Up the Heat", 2024) keeps tokens with at least p of the largest
    probability.
 
@@ -34,7 +34,7 @@ from ubridge.core.fits import require
 from uhal.errors import ArgumentTypeError
 
 GREEDY = 1e-7
-"""Temperatures below choose the largest, as Candle has it."""
+"""Lower temperatures choose the largest, as in Candle."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class Sampling:
     top_k: int | None = None
     """Only the k most probable; None for all."""
     top_p: float = 1.0
-    """Only the most probable that have together this probability; 1 for all."""
+    """Only the most probable tokens with this total probability; 1 for all."""
     min_p: float = 0.0
-    """Keeps tokens with at least this part of the largest probability; 0 keeps all."""
+    """Keeps tokens with at least this fraction of the largest probability; 0 keeps all."""
     repetition_penalty: float = 1.0
     repetition_window: int | None = None
-    """Tokens looked back for repetitions; None for all."""
+    """Number of last tokens checked for repetitions; None for all."""
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int | None = None
     """The same seed gives the same text on one backend and version; None for a new one."""
 
     def __post_init__(self) -> None:
-        """Raise `ArgumentTypeError` or `ArgumentValueError` for values that cannot be."""
+        """Raise `ArgumentTypeError` or `ArgumentValueError` for impossible values."""
         for name, least, most, what in _RANGES:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real):
@@ -89,7 +89,7 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether nothing is drawn."""
+        """Whether no random number is used."""
         return self.temperature < GREEDY
 
     @property

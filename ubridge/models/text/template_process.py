@@ -1,10 +1,10 @@
-"""The process in which chat templates run: `templates.py` starts this file and asks it.
-
-A template is a program of strangers. This process has no device, ends with the process that started
-it, and the system bounds what a template takes: processor time by a timer, memory by a limit.
-
-A request and an answer are a length of 8 bytes and so many bytes. A request is `marshal`'s, of the
-template and its names. An answer begins with a letter of `ANSWERS`; the rest is text.
+"""The process in which chat templates run: `templates.py` starts this file
+and sends requests. A template is an untrusted program. This process has no
+device and ends with the process that started it. The system limits a
+template's processor time by a timer, and its memory. Requests and answers are
+a length in 8 bytes, then the content. A request is the template and its
+names, by `marshal`. An answer begins with a letter of `ANSWERS`; the rest is
+text.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, NoReturn
 MOST_SECONDS = 2
 """Processor time of one template."""
 MOST_BYTES = 64 << 20
-"""Memory that a template may take, besides its messages."""
+"""Memory that a template may take, in addition to its messages."""
 LENGTH = struct.Struct("<Q")
 READY = b"ready"
-"""First answer, when the process can begin."""
+"""First answer, when the process is ready."""
 ANSWERS = {
     "text": b"t",
     "refused": b"r",
@@ -39,7 +39,7 @@ _MESSAGES = 16
 
 
 class _Refused(Exception):
-    """Error that a template raises itself."""
+    """An error raised by the template itself."""
 
 
 def _refuse(message: str) -> NoReturn:
@@ -69,7 +69,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}…`, which marks an answer for training: here only its body."""
+        """`{% generation %}…` marks an answer for training; only its body is rendered."""
 
         tags = {"generation"}  # noqa: RUF012  # as its base class declares it
 
@@ -111,13 +111,13 @@ def _rendered(template: str, names: dict[str, Any]) -> tuple[str, str]:
         return "failed", f"attempts a forbidden operation: {error}"
     except MemoryError:
         return "memory", ""
-    # A template may raise anything for its arguments.
+    # A template may raise any exception.
     except Exception as error:
         return "failed", f"failed on these messages: {type(error).__name__}: {error!s:.1000}"
 
 
 def _bound_memory(nbytes: int) -> None:
-    """Bound the memory that this process takes from now on, where the system can."""
+    """Limit the memory that this process takes from now on, if the system supports it."""
     import resource
 
     with suppress(OSError, ValueError):
@@ -131,7 +131,7 @@ def _serve() -> None:
     import signal
 
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    # Ctrl-C of a terminal is for the process that asks.
+    # Ctrl-C in a terminal is for the parent process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
@@ -146,7 +146,7 @@ def _serve() -> None:
     while head := requests.read(LENGTH.size):
         nbytes = LENGTH.unpack(head)[0]
         _bound_memory(MOST_BYTES + _MESSAGES * nbytes)
-        # It ends the process, also within a long operation of one object.
+        # The timer ends the process even within one long operation.
         signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
         try:
             template, names = marshal.loads(requests.read(nbytes))

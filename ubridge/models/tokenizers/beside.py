@@ -23,18 +23,18 @@ _OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
 
 @dataclass(frozen=True)
 class Added:
-    """A token that a tokenizer has besides its vocabulary."""
+    """A token that is added to a tokenizer's vocabulary."""
 
     text: str
     token: int | None
-    """Its number; None for the next."""
+    """Its number; None for the next free number."""
     is_special: bool
     """Whether it represents no text."""
     options: Mapping[str, bool]
     """Rules for finding it in a text, by their names in the tokenizers library."""
 
     def require(self, given: int | None, path: Path) -> None:
-        """Raise `InvalidFileError` where a tokenizer gives it another number than its file."""
+        """Raise `InvalidFileError` if the tokenizer's number differs from the file's."""
         require_valid(
             self.token in (None, given),
             path,
@@ -44,30 +44,30 @@ class Added:
 
 @dataclass(frozen=True)
 class Beside:
-    """The configuration of a tokenizer; empty where there is none."""
+    """The configuration of a tokenizer; empty without files."""
 
     fields: Mapping[str, Any]
     """The fields of its files."""
     templates: Mapping[str, str]
-    """Chat templates; the usual one is `default`."""
+    """Chat templates by name; the usual template is `default`."""
     names: Mapping[str, Any]
-    """Special tokens by the names that templates have for them; a list of texts for several."""
+    """Special tokens by their names in templates; a list of texts for several tokens."""
     added: tuple[Added, ...]
     """Tokens in the order in which they are added."""
 
     def text_of(self, name: str) -> str | None:
-        """Return the text of a token that has a name, such as `eos_token`."""
+        """Return the text of a named token, such as `eos_token`."""
         text = self.names.get(name)
         return text if isinstance(text, str) else None
 
     def adds(self, name: str, otherwise: bool) -> bool:
-        """Return whether texts get the token `bos` or `eos`, as the files say or otherwise."""
+        """Return whether texts get the token `bos` or `eos`, by the files or a default."""
         value = self.fields.get(f"add_{name}_token")
         return value if isinstance(value, bool) else otherwise
 
 
 def read_beside(folder: Path) -> Beside:
-    """Read what there is of `tokenizer_config.json`, `special_tokens_map.json` and others.
+    """Read `tokenizer_config.json`, `special_tokens_map.json` and others, if they exist.
 
     Raises `InvalidFileError`.
     """
@@ -81,7 +81,7 @@ def read_beside(folder: Path) -> Beside:
 
 
 def _names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Special tokens as transformers hands them to templates."""
+    """Special tokens as transformers passes them to templates."""
     found: dict[str, Any] = {}
     more = fields.get("extra_special_tokens")
     for name, value in {**fields, **(more if isinstance(more, dict) else {})}.items():
@@ -126,7 +126,7 @@ def _added(folder: Path, fields: Mapping[str, Any], names: Mapping[str, Any]) ->
 
 
 def _text(value: Any) -> str | None:
-    """The text of a token, which stands alone or as the `content` of an object."""
+    """The text of a token: a plain text, or the `content` of an object."""
     text = value.get("content") if isinstance(value, dict) else value
     return text if isinstance(text, str) and text else None
 

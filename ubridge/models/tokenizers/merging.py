@@ -1,4 +1,4 @@
-"""Symbols merged to pieces, best pair first: shared by byte pair encoding and SentencePiece.
+"""Merges symbols to pieces, best pair first, for byte pair encoding and SentencePiece.
 
 Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (2016).
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 def merged(symbols: Iterable[str], rank: Callable[[str, str], float | None]) -> list[str]:
     """Merge neighbours, lowest rank first, then from the left.
 
-    `rank` is None for two that do not merge. Takes n·log(n) steps for n symbols.
+    `rank` is None for symbols that do not merge. Takes n·log(n) steps for n symbols.
     """
     text = list(symbols)
     count = len(text)
@@ -30,7 +30,7 @@ def merged(symbols: Iterable[str], rank: Callable[[str, str], float | None]) -> 
     while waiting:
         _, left, first, second = heapq.heappop(waiting)
         right = after[left]
-        # Either has been merged since.
+        # One of the two has been merged meanwhile.
         if right >= count or text[left] != first or text[right] != second:
             continue
         text[left], text[right] = first + second, ""

@@ -22,7 +22,7 @@ _LINES_AND_BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def _words(digits: str, letters: str = r"\p{L}", others: str = r"[\r\n]*") -> str:
-    """The pattern that GPT-4's tokenizer began with, for runs of so many digits."""
+    """The pattern of GPT-4's tokenizer, for runs of at most `digits` digits."""
     marks = r"\s\p{L}\p{N}" if letters == r"\p{L}" else r"\s\p{L}\p{M}\p{N}"
     return (
         rf"{_SHORT_FORMS}|[^\r\n\p{{L}}\p{{N}}]?[{letters}]+|\p{{N}}{digits}| ?[^{marks}]+{others}"
@@ -63,9 +63,9 @@ class Splitting:
 
     patterns: tuple[str, ...]
     whole_words: bool = False
-    """A piece that is a token is not split, even if its merges would."""
+    """A piece that is a token is not split, even if merges would not produce it."""
     begins: bool = False
-    """A text begins with the token for that, where the file does not say."""
+    """Default for putting the begin token before a text."""
 
 
 _GPT2 = Splitting((_WORDS_OF_GPT2,))
@@ -104,7 +104,7 @@ SPLITTINGS: Mapping[str, Splitting] = {
             "[\r\n]",
             rf"\s?[{_LETTERS_OF_DEEPSEEK}]+",
             "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
-            # Only from the first blank of a run: others would look for the end again.
+            # Matches only at the first blank of a run, to avoid quadratic time.
             r"(?<!\s)\s+$",
             _EAST_ASIAN,
             r"\p{N}+",
@@ -124,17 +124,17 @@ SPLITTINGS: Mapping[str, Splitting] = {
         ),
     ),
 }
-"""The names of `tokenizer.ggml.pre` that are known here."""
+"""The supported names of `tokenizer.ggml.pre`."""
 
 _CLASS = re.compile(r"\\(?:p\{(?P<category>\w+)\}|(?P<blank>[sS]))")
 _WHITE_SPACE = "\\t-\\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space; Python's own class has the separators U+001C to U+001F, too."""
 _PLANES = (range(0x40000), range(0xE0000, 0xE0200))
-"""Ranges with all assigned characters that are not private."""
+"""Ranges that contain all assigned characters except private ones."""
 
 
 def splitting_of(name: str) -> Splitting:
-    """Return how a tokenizer splits. Raises `ArgumentValueError` for a name that is not known."""
+    """Return the splitting rules of a name. Raises `ArgumentValueError` for an unknown name."""
     require(
         name in SPLITTINGS,
         f"tokenizer.ggml.pre: {name!r} names a way of splitting texts that is not known here, "
@@ -145,7 +145,7 @@ def splitting_of(name: str) -> Splitting:
 
 
 def split(text: str, patterns: tuple[str, ...]) -> list[str]:
-    """Return the pieces of a text, which in a row are the text."""
+    """Return the pieces of a text; joined, they are the text."""
     pieces = [text]
     for pattern in patterns:
         found = _compiled(pattern)
@@ -154,7 +154,7 @@ def split(text: str, patterns: tuple[str, ...]) -> list[str]:
 
 
 def _parts(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    """Matches, and the texts between them, each by itself."""
+    """The matches and the texts between them, in order."""
     end = 0
     for match in pattern.finditer(text):
         start, stop = match.span()
@@ -183,7 +183,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _is_within(text: str, within: bool) -> bool:
-    """Say whether a place behind some text is within brackets, given whether it began so."""
+    """Return whether the end of a text is within brackets, given the state at its beginning."""
     bare = re.sub(r"\\.", "", text, flags=re.DOTALL)
     for sign in bare:
         if sign in "[]":
@@ -193,7 +193,7 @@ def _is_within(text: str, within: bool) -> bool:
 
 @lru_cache(maxsize=16)
 def _ranges(category: str) -> str:
-    """The characters of a category, or of all that begin with a letter, as within brackets."""
+    """The characters of a category, or of all categories of one letter, in bracket syntax."""
     return "".join(
         f"{re.escape(chr(first))}-{re.escape(chr(last))}"
         for name, first, last in _runs()

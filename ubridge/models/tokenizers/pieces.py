@@ -1,8 +1,8 @@
 """SentencePiece's tokenizer as LLaMA has it: pieces of a vocabulary, the best score merged first.
 
 Kudo and Richardson, "SentencePiece: A simple and language independent subword tokenizer and
-detokenizer for Neural Text Processing" (2018). A blank is written as U+2581. What is no piece
-becomes its bytes where the vocabulary has tokens for them, else the unknown token, one for a run.
+detokenizer for Neural Text Processing" (2018). A blank is written as U+2581. Text outside all
+pieces becomes tokens of its bytes, or if the vocabulary lacks them one unknown token a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lowerings of products of blocks and vectors of 8 bits by ubridge's own kernels for CPUs.
 
-Vectors are Q8_0 there, or Q8_K for weights of blocks of 256.
+Vectors are Q8_0 on CPUs, or Q8_K for weights of blocks of 256.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def _product(question: Question, steps: Steps) -> None:
 
 
 def weights_of(question: Question) -> int:
-    """Return how many weights lie one after the other in the first operand."""
+    """Return the number of consecutive weights in the first operand."""
     rows, columns = question.shape[-1], question.attribute("columns")
     each = rows * FORMATS[question.attribute("format")].row_bytes(columns)
     return question.layout(0).size * question.dtype.itemsize // each
 
 
 def deliver(made: Memory, steps: Steps) -> None:
-    """Add the conversion of sums of f32 to the result's type, unless they are the result."""
+    """Add the conversion of f32 sums to the result's type, unless the result is f32."""
     if made is not steps.result:
         converted(made, Layout.contiguous(made.size), steps.result, steps)
 
@@ -56,7 +56,7 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
     products = tokens * used
     out = steps.result
     made = out if out.dtype is f32 else steps.scratch(products * rows, f32)
-    # Each piece copies the vectors that have one weight in common: of many, pieces are few.
+    # Each piece copies the vectors of a weight, so with many vectors there are few pieces.
     least = 32 if products <= 3 * count else rows // (4 * steps.limits.processors)
     steps.launch(
         (rows, max(32, least), products * rows * columns),

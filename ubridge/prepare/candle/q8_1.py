@@ -1,7 +1,7 @@
-"""Lowerings of products of blocks and vectors of Q8_1, by Candle's kernels: on GPUs.
-
-Ten formats have kernels under Candle's names, for one to eight vectors and for matrices; the others
-have one each, of `ubridge/kernels/blocks.cu`.
+"""Lowerings for GPUs: products of blocks and vectors of Q8_1, by Candle's
+kernels. Ten formats have kernels under Candle's names, for one to eight vectors
+and for matrices. Other formats have one kernel each, in
+`ubridge/kernels/blocks.cu`.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def _multiply(
 def _product_at_ids(question: Question, steps: Steps) -> None:
     """Add products of vectors by weights at ids.
 
-    Six formats have Candle's kernel. With the others, each weight that an id names is copied and
-    then multiplied by: two launches for each product.
+    Six formats have Candle's kernel. For other formats, each chosen weight is copied, then
+    multiplied: two launches for each product.
     """
     tokens, used, rows = question.shape
     out = steps.result
@@ -132,7 +132,7 @@ def _choose(question: Question, steps: Steps, format: str, out: Memory) -> None:
     tokens, used, rows = question.shape
     count, columns = weights_of(question), question.attribute("columns")
     products = tokens * used
-    # Candle's kernels trust their ids: those out of bounds are reported, and 0 takes their place.
+    # Candle's kernels check no ids, so ids out of bounds are reported and replaced by 0 first.
     checked = steps.scratch(products, u32)
     line = Layout.contiguous(1)
     of_ids = Question(INDEX_SELECT, ((u32, line), (u32, line)), (u32, line))
@@ -175,7 +175,7 @@ def _choose(question: Question, steps: Steps, format: str, out: Memory) -> None:
 
 
 def _copy_and_multiply(question: Question, steps: Steps, format: str, out: Memory) -> None:
-    """Add a copy of each weight that an id names, and a product by the copy."""
+    """Add a copy of each chosen weight, and a product by the copy."""
     weights, x, ids = steps.operands
     tokens, used, rows = question.shape
     count, columns = weights_of(question), question.attribute("columns")

@@ -35,7 +35,7 @@ from ubridge.definitions.rows import (
 from uhal.dtypes import u32
 
 _MERGED = 8
-"""Elements of a sorted row that a work-item of a GPU joins."""
+"""Elements of a sorted row that a GPU's work-item merges."""
 _RUNS = {
     ARGSORT: KernelDef("sort", "asort_runs_asc_{dtype}", bitonic),
     ARGSORT_DESCENDING: KernelDef("sort", "asort_runs_desc_{dtype}", bitonic),
@@ -57,7 +57,7 @@ def _reduce(question: Question, steps: Steps) -> None:
         src_numel=layout.size,
         el_per_block=elements,
         num_dims=layout.rank,
-        # Never null: the kernels read it even where everything is contiguous.
+        # Never null, because the kernels read it even for contiguous operands.
         info=Words(layout.words),
         src=steps.operands[0],
         dst=steps.result,

@@ -21,13 +21,13 @@ PACKED_WINDOWS = "conv_packed"
 
 
 def _launch(question: Question, steps: Steps, threads: int, /, **arguments: Given) -> None:
-    """Add a launch on one operand, whose layout the kernel is given."""
+    """Add a launch on one operand and its layout."""
     info = Words(question.layout(0).words)
     steps.launch((threads,), **arguments, info=info, src=steps.operands[0], dst=steps.result)
 
 
 def convolution_arguments(question: Question, steps: Steps) -> dict[str, Given]:
-    """Return the arguments of a convolution, which has the result's columns before its rows."""
+    """Return the arguments of a convolution."""
     layout, weight = question.layout(0), question.layout(1)
     positions = question.shape[2:]
     names = ("l_out",) if len(positions) == 1 else ("h_out", "w_out")
@@ -43,7 +43,7 @@ def convolution_arguments(question: Question, steps: Steps) -> dict[str, Given]:
 
 
 def add_groups(question: Question, steps: Steps) -> None:
-    """Add a convolution of each group of channels, by kernels that know no groups."""
+    """Add a convolution of each group of channels, for kernels without groups."""
     window = dict(question.attributes)
     groups = window.pop("groups")
     x, weight = question.layout(0), question.layout(1)
@@ -157,7 +157,7 @@ def _bilinear2d(question: Question, steps: Steps) -> None:
 
 def _im2col1d(question: Question, steps: Steps) -> None:
     shape = question.shape
-    # It writes a whole window with each thread.
+    # Each thread of this kernel writes a whole window.
     threads = shape.size // shape[-1]
     sizes = dict(question.attributes)
     _launch(question, steps, threads, threads=threads, l_out=shape[1], l_k=shape[-1], **sizes)
