@@ -1,8 +1,8 @@
 """Tensor operations as kernel launches: tensors, their building blocks, and the kernels.
 
 `DeviceTensor` is a tensor on a device with numpy's interface; functions have numpy's names.
-`launch_*` enqueue the same operations on buffers with layouts, for frameworks with tensors
-of their own. `load_module("unary")` is the image of a module for the current device.
+`launch_*` enqueue the same operations on buffers with layouts, for frameworks with tensors of their
+own. `load_module("unary")` is the image of a module for the current device.
 """
 
 from __future__ import annotations

@@ -150,10 +150,9 @@ def asarray(
 ) -> DeviceTensor:
     """Return a tensor itself, or a tensor of array-like data.
 
-    The data is anything that numpy can convert to an array. Floats outside numpy
-    arrays become f32, this module's default; numpy arrays keep their dtype.
-    Raises `InvalidHandleError` for a tensor on another device than
-    `device`.
+    The data is anything that numpy can convert to an array. Floats outside numpy arrays become f32,
+    this module's default; numpy arrays keep their dtype. Raises `InvalidHandleError` for a tensor
+    on another device than `device`.
     """
     if isinstance(values, DeviceTensor):
         if device is not None and values.device != as_device(device):
@@ -361,9 +360,9 @@ def _triangle(
 
 @named
 def meshgrid(*tensors: DeviceTensor, indexing: Literal["xy", "ij"] = "xy") -> list[DeviceTensor]:
-    """Return copies of rows, each broadcast to the grid of all rows. With `ij`
-    axis i of the grid belongs to row i; with `xy` the first two axes are
-    exchanged.
+    """Return copies of rows, each broadcast to the grid of all rows.
+
+    With `ij` axis i of the grid belongs to row i; with `xy` the first two axes are exchanged.
     """
     require_tensors("meshgrid", *tensors)
     require(indexing in ("xy", "ij"), f"meshgrid: expected 'xy' or 'ij', got {indexing!r}")
@@ -446,10 +445,9 @@ def concatenate(
 def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
     """Return views of the parts of an axis.
 
-    `parts` is a number of equal parts, or the indices to cut before. As in numpy,
-    indices behind the end give empty views, and negative indices count from the end.
-    Raises
-    `ArgumentValueError` when an axis is no multiple of the number of parts.
+    `parts` is a number of equal parts, or the indices to cut before. As in numpy, indices behind
+    the end give empty views, and negative indices count from the end. Raises `ArgumentValueError`
+    when an axis is no multiple of the number of parts.
     """
     require_tensors("split", x)
     axis = axis_of("split", x.layout, axis)

@@ -212,9 +212,9 @@ def roll(
     *,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return a copy with the elements of axes shifted. Elements beyond the
-    end come to the front. `shift` is one number, or one for each axis.
-    Without
+    """Return a copy with the elements of axes shifted.
+
+    Elements beyond the end come to the front. `shift` is one number, or one for each axis. Without
     an axis all elements form one row, which then gets its shape back.
     """
     require_tensors("roll", x)

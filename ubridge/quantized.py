@@ -1,8 +1,8 @@
 """Weights in ggml's block formats, and their products with vectors.
 
 A row of a quantized weight is a line of blocks; a block holds some elements as small integers, with
-their scales. `FORMATS` lists the formats: files of ggml's and Candle's weights hold the same
-bytes. Kernels multiply by the blocks themselves (CUDA, ROCm and the host; GCUs have
+their scales. `FORMATS` lists the formats: files of ggml's and Candle's weights hold the same bytes.
+Kernels multiply by the blocks themselves (CUDA, ROCm and the host; GCUs have
 `ubridge.ops.gcus.launch_quantized_matmul` for weights of another layout).
 """
 
@@ -83,12 +83,12 @@ def quantized_matmul(
     is rounded to 8 bits first, which is several times faster; the products are exact then. The
     rounding depends on the backend, and so do the result's bits. The host scales runs of 32
     elements, as ggml's Q8_0 does, or of 256 for weights of such blocks, as Q8_K; GPUs have Q8_1. A
-    run adds an error of at most 1/220 of its largest `|x|` times the sum of its weights' `|w|`.
-    If a run has an infinity or NaN, the result is NaN.
+    run adds an error of at most 1/220 of its largest `|x|` times the sum of its weights' `|w|`. If
+    a run has an infinity or NaN, the result is NaN.
 
     A sequence of weights gives a tuple of products; x is rounded once for all weights of one kind.
-    An x of u8 comes from `quantize_activations`; its product is of f32. Sums are taken in f32
-    and rounded once. Safe from any thread.
+    An x of u8 comes from `quantize_activations`; its product is of f32. Sums are taken in f32 and
+    rounded once. Safe from any thread.
     """
     require_tensors("quantized_matmul", x)
     if activations not in ("f32", "q8"):

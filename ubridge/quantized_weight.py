@@ -57,9 +57,9 @@ class QuantizedWeight:
         shape: Sequence[int] | None = None,
     ) -> None:
         """Take over a buffer that begins with the blocks, row after row.
-        `shape` is (rows, columns) by default; experts of a layer have three
-        axes. Raises `ArgumentValueError` for rows that are no whole number of blocks and for too
-        small a buffer.
+
+        `shape` is (rows, columns) by default; experts of a layer have three axes. Raises
+        `ArgumentValueError` for rows that are no whole number of blocks and for too small a buffer.
         """
         self.format = block_format(format)
         self.buffer = buffer

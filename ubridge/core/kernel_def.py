@@ -163,18 +163,18 @@ def lines_by_vectors(lines: int, vectors: int) -> Geometry:
 
 @_geometry
 def warp_for_each_row(limits: DeviceLimits, rows: int, vectors: int) -> Configuration:
-    """Blocks of four warps, a warp for
-    each row of the weight. Vectors lie
-    along y.
+    """Blocks of four warps, a warp for each row of the weight.
+
+    Vectors lie along y.
     """
     return (-(-rows // 4), vectors, 1), (32, 4, 1), 0
 
 
 @_geometry
 def pieces_of_lines(limits: DeviceLimits, lines: int, least: int, steps: int) -> Configuration:
-    """Pieces of lines for a CPU's threads: several each, as other programs use the
-    CPU too. Work-items represent `steps`, so that the runtime recognizes short
-    launches.
+    """Pieces of lines for a CPU's threads: several each, as other programs use the CPU too.
+
+    Work-items represent `steps`, so that the runtime recognizes short launches.
     """
     most = 1 if limits.processors == 1 else 16 * limits.processors
     pieces = max(1, min(most, lines // least))

@@ -142,9 +142,9 @@ class Steps:
     ) -> None:
         """Add a launch; arguments are named as the kernel's parameters.
 
-        `work` holds the sizes for the kernel's geometry. `dtype` is the first operand's by
-        default. `other` is the ids' type, or a cast's target type. `kernel` is by default the one
-        named after the operation.
+        `work` holds the sizes for the kernel's geometry. `dtype` is the first operand's by default.
+        `other` is the ids' type, or a cast's target type. `kernel` is by default the one named
+        after the operation.
         """
         definition = kernel or self.kernel
         assert definition is not None, "the lowering has no kernel"

@@ -93,9 +93,8 @@ class Op:
     accuracy: Accuracy
     """Bound on the error of the results."""
     composed: Callable[[Any, Any], None] | None
-    """Function that adds the steps of a `Question` to `Steps` by
-    other operations, for devices without a lowering of this
-    operation.
+    """Function that adds the steps of a `Question` to `Steps` by other operations, for devices
+    without a lowering of this operation.
     """
     called: str
     """The function on tensors that uses it."""

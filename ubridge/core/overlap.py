@@ -19,8 +19,9 @@ class Span(NamedTuple):
     itemsize: int
 
     def may_share(self, other: Span) -> bool:
-        """Return whether both may have a byte in common. False is always exact.
-        True may be wrong for strided layouts, but not for parts of the same
+        """Return whether both may have a byte in common.
+
+        False is always exact. True may be wrong for strided layouts, but not for parts of the same
         rows.
         """
         here, there = self.address, other.address

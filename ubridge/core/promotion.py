@@ -22,8 +22,8 @@ def storage_of(dtype: DType) -> DType:
 @cache
 def promoted(name: str, first: DType, second: DType) -> DType:
     """Return the common dtype of two tensors for the operation `name`.
-    Raises `ArgumentTypeError` when numpy has no common dtype, or ubridge
-    lacks it.
+
+    Raises `ArgumentTypeError` when numpy has no common dtype, or ubridge lacks it.
     """
     if first is second:
         return first

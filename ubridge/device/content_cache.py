@@ -106,8 +106,7 @@ class ContentCache(ABC, Generic[Key]):
     def capture(self) -> Iterator[None]:
         """Forbid uploads by this thread within a context manager.
 
-        The arrays used within stay as long as the
-        cache, because a captured graph holds their
+        The arrays used within stay as long as the cache, because a captured graph holds their
         addresses.
         """
         thread = threading.get_ident()

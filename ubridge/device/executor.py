@@ -140,9 +140,9 @@ class DeviceExecutor(DeviceKernels, Executor):
         self, key: Hashable, how: Callable[..., Answer | None], *facts: Any
     ) -> Answer | None:
         """Return the answer for the key, made once by `how(self, *facts)`.
-        The key holds everything that the answer depends on. Its layouts
-        have no start offset: callers pass buffers from the first element
-        on.
+
+        The key holds everything that the answer depends on. Its layouts have no start offset:
+        callers pass buffers from the first element on.
         """
         found = self._answers.get(key)
         if found is None:
@@ -232,8 +232,8 @@ class DeviceExecutor(DeviceKernels, Executor):
 
     def synchronize(self) -> None:
         """Wait for all work on the device.
-        Raises `IndexError` if an id was out of
-        bounds.
+
+        Raises `IndexError` if an id was out of bounds.
         """
         self.device.synchronize()
 

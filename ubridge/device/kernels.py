@@ -87,10 +87,8 @@ class DeviceKernels:
     ) -> Kernel:
         """Return the kernel for elements of `dtype`.
 
-        The question has the other parts of its name. `other` is the ids'
-        type, or a cast's target. Raises `ArgumentTypeError` when there
-        is
-        none for these element types.
+        The question has the other parts of its name. `other` is the ids' type, or a cast's target.
+        Raises `ArgumentTypeError` when there is none for these element types.
         """
 
         def entry_of(element: DType) -> str:

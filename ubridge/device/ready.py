@@ -79,9 +79,9 @@ def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Re
 
 
 def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[Any, list[object]]:
-    """Return the function with its geometry, and the arguments in its order. With
-    `room` the sequence does not allocate scratch: the operand of that index is the
-    scratch.
+    """Return the function with its geometry, and the arguments in its order.
+
+    With `room` the sequence does not allocate scratch: the operand of that index is the scratch.
     """
     function = at.get_or_load_func(step.entry, step.module)
     bound = function[step.grid, step.block, step.shared]
@@ -91,10 +91,9 @@ def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[An
 
 
 def parameter_names(function: Function, step: Launch) -> Sequence[str]:
-    """Return the kernel's parameters in its order; they
-    must be the given ones. Raises `InvalidImageError` for
-    other parameters, and for an image that does not name
-    them.
+    """Return the kernel's parameters in its order; they must be the given ones.
+
+    Raises `InvalidImageError` for other parameters, and for an image that does not name them.
     """
     signature = function.signature
     names = () if signature is None else signature.names

@@ -1,8 +1,7 @@
-"""Listeners, called for each prepared operation after it is
-enqueued. They also receive a program's own work on the device:
-sequences after they are enqueued; launches, copies and fills
-before. Without listeners, the compiled sequences only test one
-pointer.
+"""Listeners, called for each prepared operation after it is enqueued.
+
+They also receive a program's own work on the device: sequences after they are enqueued; launches,
+copies and fills before. Without listeners, the compiled sequences only test one pointer.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ class Listener(ABC):
 
     @abstractmethod
     def observed(self, kind: str, *details: Any) -> None:
-        """Receive other work before it is enqueued, as in
-        `Context.observe_work`. An exception from this method refuses the
-        work.
+        """Receive other work before it is enqueued, as in `Context.observe_work`.
+
+        An exception from this method refuses the work.
         """
 
     def hears(self, device: Device) -> bool:

@@ -69,9 +69,9 @@ class BackendKernels:
     images: Images
     """Finder of the modules' images."""
     products: Callable[..., Sequence[MatmulKernel]] = _none
-    """Called with the `DeviceExecutor`; returns the `ProductKernel`s
-    that precede `tiled`. The lowering of `CANDLE` tries them in this
-    order.
+    """Called with the `DeviceExecutor`; returns the `ProductKernel`s that precede `tiled`.
+
+    The lowering of `CANDLE` tries them in this order.
     """
 
     def __post_init__(self) -> None:

@@ -46,10 +46,10 @@ class Settings:
         bounds: Mapping[str, tuple[int, str]] | None = None,
         prefix: str = "",
     ) -> None:
-        """Take the values of a file, which messages call `where`. `names` maps a name
-        to its possible keys in the file, of which the first found counts; the default
-        key is the name. `defaults` override the defaults of callers. `bounds` gives
-        the
+        """Take the values of a file, which messages call `where`.
+
+        `names` maps a name to its possible keys in the file, of which the first found counts; the
+        default key is the name. `defaults` override the defaults of callers. `bounds` gives the
         largest integer a name may have, and why. `prefix` stands before keys in messages.
         """
         self.where = where

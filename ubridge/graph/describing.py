@@ -27,9 +27,9 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, Inva
 
 
 class Describer(Executor):
-    """Describes the nodes of one graph: an executor that records questions and enqueues
-    nothing. Functions on its tensors check their operands; their results are
-    descriptions.
+    """Describes the nodes of one graph: an executor that records questions and enqueues nothing.
+
+    Functions on its tensors check their operands; their results are descriptions.
     """
 
     def __init__(

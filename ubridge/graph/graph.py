@@ -1,6 +1,6 @@
-"""`ComputeGraph`: operations that are described and checked once, and run many times. A
-graph has leaves, which are tensors in memory, and operations on leaves and on results. It
-is
+"""`ComputeGraph`: operations that are described and checked once, and run many times.
+
+A graph has leaves, which are tensors in memory, and operations on leaves and on results. It is
 built node by node with `add_leaf` and `add_op`, or recorded by `ubridge.trace()`. `execute_graph`
 runs it operation by operation through a `KernelDispatch` that can be replaced.
 """
@@ -36,9 +36,9 @@ class ComputeGraph(RunnableGraph):
 
         The plan is replayed with one native call.
 
-        Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph;
-        nodes that are added later are not in it. Raises `CaptureError`, with the node named, when
-        an operation cannot be part of a capture on this backend, and `NotSupportedError` if the
+        Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph; nodes
+        that are added later are not in it. Raises `CaptureError`, with the node named, when an
+        operation cannot be part of a capture on this backend, and `NotSupportedError` if the
         backend has no graphs.
         """
         return GraphPlan(self, stream)
@@ -54,9 +54,9 @@ class ComputeGraph(RunnableGraph):
 
     @property
     def leaves(self) -> dict[str, DeviceTensor]:
-        """The tensors that a run reads before it
-        writes them: leaves, weights and caches, by
-        name.
+        """The tensors that a run reads before it writes them, by name.
+
+        They are leaves, weights and caches.
         """
         found = {}
         for name, number in leaf_names(self).items():

@@ -59,9 +59,9 @@ class TensorOp(Enum):
 
 @dataclass(frozen=True)
 class OpParams:
-    """A node's parameters other than
-    inputs. Tensors here are constants of
-    the graph.
+    """A node's parameters other than inputs.
+
+    Tensors here are constants of the graph.
     """
 
     weight: DeviceTensor | QuantizedWeight | None = None

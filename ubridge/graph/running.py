@@ -50,10 +50,7 @@ class RunnableGraph(GraphBuilder):
         return self._tensor_at(node)
 
     def keep(self, node: int) -> int:
-        """Give a result its own memory,
-        readable after a run; return the
-        node.
-        """
+        """Give a result its own memory, readable after a run; return the node."""
         self.order()
         node = self._checked_node("keep", node)
         self.storages[self.storages.values[node].storage].is_kept = True
@@ -109,10 +106,10 @@ class RunnableGraph(GraphBuilder):
         return self._enqueuing
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Return a value for every slot: the given value, checked, or the
-        declared one. Raises `NotFoundError` for an unknown name,
-        `ArgumentTypeError` and
-        `ArgumentValueError` for values of another kind or out of the slot's range.
+        """Return a value for every slot: the given value, checked, or the declared one.
+
+        Raises `NotFoundError` for an unknown name, `ArgumentTypeError` and `ArgumentValueError` for
+        values of another kind or out of the slot's range.
         """
         slots = self.slots
         for name in given:

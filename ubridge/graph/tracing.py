@@ -34,8 +34,8 @@ def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
     the block and tensors made of host data are leaves: a run reads their contents at that time.
 
     Launches of the program's own kernels, its `LaunchSequence`s, fills, and copies between buffers
-    of the device become nodes too. Each counts as a reader and writer of all its buffers.
-    Their other numbers are constants. Work that a graph cannot repeat raises `DeviceError` at once:
+    of the device become nodes too. Each counts as a reader and writer of all its buffers. Their
+    other numbers are constants. Work that a graph cannot repeat raises `DeviceError` at once:
     replays of plans, copies from the host into a result or from another device, memory given to
     other libraries. Copies to the host are not recorded. Raises `DeviceError` when another trace of
     the device is active.

@@ -48,9 +48,9 @@ class Cache:
         """Forget all tokens after the first `length`, without work on the device.
 
         A recurrent model cannot truncate its state, so it reads the kept tokens again with the
-        next. A model whose angles depend on a text's length does so if the angles change.
-        Raises `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for a negative
-        length or more than the text's.
+        next. A model whose angles depend on a text's length does so if the angles change. Raises
+        `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for a negative length
+        or more than the text's.
         """
         length = whole_number("truncate, length", length)
         require(

@@ -16,11 +16,11 @@ Gated = Callable[[Tensor, Tensor], Tensor]
 
 
 def mixed(x: Tensor, weights: Part, experts: Experts, gated: Gated) -> Tensor:
-    """Return (tokens, E): for each token the chosen experts' results, weighted by
-    their shares. The device selects the experts' weights, so that the step can be
-    captured. Exception: for several tokens and weights that are not quantized,
-    the host reads the chosen ids. Each expert then takes all of its tokens at
-    once.
+    """Return (tokens, E): for each token the chosen experts' results, weighted by their shares.
+
+    The device selects the experts' weights, so that the step can be captured. Exception: for
+    several tokens and weights that are not quantized, the host reads the chosen ids. Each expert
+    then takes all of its tokens at once.
     """
     shares, chosen = routed(x, weights, experts)
     before, after = _of(weights, "gate", "up"), _of(weights, "down")

@@ -77,9 +77,9 @@ def settings_of_gguf(weights: ub.Weights, kind: str, where: object) -> Settings:
 def axes_of_gguf(
     weights: ub.Weights, kind: str, config: Settings, row: ArchitectureRow
 ) -> dict[str, Any]:
-    """Return the fields of `Architecture` that the file itself determines. Tensor
-    names show the head, joined queries and biases; the metadata holds angles and end
-    tokens.
+    """Return the fields of `Architecture` that the file itself determines.
+
+    Tensor names show the head, joined queries and biases; the metadata holds angles and end tokens.
     """
     names = weights.entries
     axes: dict[str, Any] = {"is_tied": "output.weight" not in names}

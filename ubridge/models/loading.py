@@ -43,9 +43,9 @@ class Wanted:
 
 
 def wanted_of(source: Source) -> list[Wanted]:
-    """Find every part among the tensors of the files. Raises
-    `InvalidFileError`, which names missing tensors, unknown tensors and wrong
-    shapes, each
+    """Find every part among the tensors of the files.
+
+    Raises `InvalidFileError`, which names missing tensors, unknown tensors and wrong shapes, each
     with the shape the architecture expects.
     """
     entries, found, wrong = source.weights.entries, [], []
@@ -126,10 +126,10 @@ class Loader:
     def __init__(
         self, source: Source, device: Device, dtype: DType | None, quantize: str | None
     ) -> None:
-        """`dtype` applies to activations and dense weights; by default it is
-        the files'. Raises `ArgumentValueError` for a format that cannot be
-        written, `NotSupportedError` where the device has no products of
-        blocks.
+        """`dtype` applies to activations and dense weights; by default it is the files'.
+
+        Raises `ArgumentValueError` for a format that cannot be written, `NotSupportedError` where
+        the device has no products of blocks.
         """
         self.source = source
         self.device = device

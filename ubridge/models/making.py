@@ -117,8 +117,7 @@ def make_model(
 
     `changes` are fields of its `config.json`; the default `text` is documentation of Python's own
     modules. Raises `ArgumentValueError` for an unknown architecture, an impossible configuration,
-    and a folder that already holds a model; `ImportError` without the
-    `tokenizers` library.
+    and a folder that already holds a model; `ImportError` without the `tokenizers` library.
     """
     target = Path(folder)
     require(

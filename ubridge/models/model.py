@@ -261,10 +261,10 @@ class Model:
         return [rope.stretch(length)] * (length - first)
 
     def _rightly_turned(self, rope: Rope, cache: Cache, length: int) -> int:
-        """Number of keys in a cache whose angles fit a text of `length`. Dynamic
-        angles change with each appended token, but earlier keys keep theirs. A new
-        text needs the angles of its own length, even if other text was read
-        before.
+        """Number of keys in a cache whose angles fit a text of `length`.
+
+        Dynamic angles change with each appended token, but earlier keys keep theirs. A new text
+        needs the angles of its own length, even if other text was read before.
         """
         goes_on = rope.kind == "dynamic" or cache.turned[:1] == [rope.stretch(length)]
         if goes_on and not cache.is_cut:

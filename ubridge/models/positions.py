@@ -55,8 +55,7 @@ class Rope:
         """Read a `config.json`: `rope_parameters`, or as before `rope_scaling` and `rope_theta`.
 
         `partial` is the default for the rotated fraction of a head's `width`. Raises
-        `NotSupportedError` for an unknown kind, `InvalidFileError` for impossible
-        values.
+        `NotSupportedError` for an unknown kind, `InvalidFileError` for impossible values.
         """
         newer = config.section("rope_parameters")
         if "full_attention" in newer:

@@ -391,9 +391,9 @@ def spelled_alike(config: Settings, defaults: Mapping[str, Any] | None = None) -
 
 
 def architecture_of(name: str, config: Settings, changes: Axes | None = None) -> Architecture:
-    """Return all parameters of a model from its row and its configuration, with one name per
-    field. `changes` are fields that the file itself determines. Raises `NotSupportedError` for
-    unknown
+    """Return all parameters of a model from its row and its configuration, with one name per field.
+
+    `changes` are fields that the file itself determines. Raises `NotSupportedError` for unknown
     kinds, `InvalidFileError` for missing or impossible values.
     """
     row = ROWS[name]

@@ -1,7 +1,7 @@
 """Names of tensors in safetensors by part of a model, and in GGUF files.
 
-`{}` is the number of a layer or an expert. Alternative spellings of a part are in one
-string, separated by spaces.
+`{}` is the number of a layer or an expert. Alternative spellings of a part are in one string,
+separated by spaces.
 """
 
 from __future__ import annotations

@@ -126,9 +126,9 @@ def binary(
 
 
 def _is_f64(op: Op, dtype: DType) -> bool:
-    """Return whether numpy computes in f64: for quotients and float
-    functions of integers. The kernels' quotient of integers would be an
-    integer.
+    """Return whether numpy computes in f64: for quotients and float functions of integers.
+
+    The kernels' quotient of integers would be an integer.
     """
     return dtype.kind != "float" and (op is DIVIDE or op.is_of_floats)
 
@@ -158,9 +158,9 @@ def _plan_with_number(op: Op, x: Value, number: Any, number_first: bool) -> Valu
 def answering_pair(
     op: Op, number_first: bool = False
 ) -> Callable[[TensorData, Any], Answer | None]:
-    """Return a function that answers how to launch an operation on two tensors, or one and a
-    number. Numbers change from call to call, so plans are kept for any number and get it as an
-    argument.
+    """Return a function that gives the launch for two tensors, or a tensor and a number.
+
+    Numbers change from call to call, so plans are kept for any number and get it as an argument.
     """
 
     def plan(x: Value, y: Any) -> Value:

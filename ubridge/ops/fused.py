@@ -63,9 +63,9 @@ def masked_fill(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return a number where the mask is not
-    0, else `x`. The result has the dtype of
-    `x`.
+    """Return a number where the mask is not 0, else `x`.
+
+    The result has the dtype of `x`.
 
     The mask and `x` are broadcast to one shape. Raises `ArgumentTypeError` for a number that the
     dtype of `x` does not hold.

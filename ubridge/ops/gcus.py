@@ -1,7 +1,7 @@
 """Operations with kernels only for GCUs: paged caches, quantized blocks and weights.
-Buffers are contiguous and begin with their first element; all are on one GCU. Each
-function
-checks the buffers' sizes and enqueues one launch. `NotSupportedError` on other backends.
+
+Buffers are contiguous and begin with their first element; all are on one GCU. Each function checks
+the buffers' sizes and enqueues one launch. `NotSupportedError` on other backends.
 """
 
 from __future__ import annotations

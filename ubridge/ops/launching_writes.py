@@ -1,6 +1,6 @@
-"""`launch_*` of operations in place: fills, copies, writes at ids and into
-caches. If kernels cannot change memory in place, it is copied first, then copied
-back.
+"""`launch_*` of operations in place: fills, copies, writes at ids and into caches.
+
+If kernels cannot change memory in place, it is copied first, then copied back.
 """
 
 from __future__ import annotations

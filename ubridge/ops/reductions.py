@@ -116,9 +116,9 @@ def plan_joined(op: Op, terms: list[Value]) -> Value:
 
 
 def pieces(x: Value, axes: Sequence[int], dtype: DType) -> list[Any]:
-    """Return views of a tensor along a reduced axis; each view is converted
-    separately. A tensor that is small, computed first or not widened is a single
-    piece.
+    """Return views of a tensor along a reduced axis; each view is converted separately.
+
+    A tensor that is small, computed first or not widened is a single piece.
     """
     found = cuts(x, axes, dtype)
     return [x._viewed(x._layout.narrow(*cut)) for cut in found] if found else [x]

@@ -48,8 +48,8 @@ _GIVEN = tuple(_Given(index) for index in range(8))
 
 def answering(plan: Callable[..., Value]) -> Callable[..., Answer | None]:
     """Return the launch of a call, from a plan that is made once for equal arguments.
-    Return `None` where the function has to be called: for arguments that are neither
-    tensors nor
+
+    Return `None` where the function has to be called: for arguments that are neither tensors nor
     constants, and for calls that launch nothing.
     """
 

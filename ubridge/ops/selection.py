@@ -1,8 +1,9 @@
-"""Elements chosen by ids: take, gather, scatter, and their sums. Ids are tensors
-of integers, or anything that numpy converts to an integer array. Ids from the host
-are
-checked before anything is launched, and may be negative as numpy's; the kernels check ids on the
-device. `has_none` is for `launch_*`: as in Candle, the highest id of its type then selects nothing.
+"""Elements chosen by ids: take, gather, scatter, and their sums.
+
+Ids are tensors of integers, or anything that numpy converts to an integer array. Ids from the host
+are checked before anything is launched, and may be negative as numpy's; the kernels check ids on
+the device. `has_none` is for `launch_*`: as in Candle, the highest id of its type then selects
+nothing.
 """
 
 from __future__ import annotations

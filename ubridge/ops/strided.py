@@ -281,10 +281,10 @@ class StridedTensor(TensorData):
         device: DeviceLike | None = None,
         stream: StreamLike | None = None,
     ) -> Tensor:
-        """Take over another library's tensor without copying; both see each other's writes. It
-        keeps its strides. Raises `BufferError` for a tensor that is not on `device` (by default
-        the current device), and for negative strides. Booleans are read, as by
-        `DeviceTensor(...)`.
+        """Take over another library's tensor without copying; both see each other's writes.
+
+        It keeps its strides. Raises `BufferError` for a tensor that is not on `device` (by default
+        the current device), and for negative strides. Booleans are read, as by `DeviceTensor(...)`.
         """
         buffer, shape, strides = strided_dlpack(source, device, stream)
         return cls(buffer, Layout(Shape(shape), strides))

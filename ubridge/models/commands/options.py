@@ -85,9 +85,9 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
 def loaded(
     options: argparse.Namespace, path: Path, tokenizer: Path | None, *, out: TextIO | None = None
 ) -> Model:
-    """Open the device, load a model, and write the time to `out`, by default
-    standard error. A tokenizer that is given replaces the tokenizer beside the
-    weights.
+    """Open the device, load a model, and write the time to `out`, by default standard error.
+
+    A tokenizer that is given replaces the tokenizer beside the weights.
     """
     backend = HOST if options.cpu else options.backend
     device = Api.quick_init(options.device, backend=backend)

@@ -81,13 +81,11 @@ class Generation(Iterator[str]):
         sampling: Sampling,
         hook: Hook | None = None,
     ) -> None:
-        """Prepare a text; the model reads nothing before
-        the first piece is requested. The text then takes
-        the shared cache. When another text takes that
-        cache, this text continues with its own cache and
-        reads its tokens again. Raises `ArgumentValueError`
-        for a prompt without tokens or longer than the
-        cache.
+        """Prepare a text; the model reads nothing before the first piece is requested.
+
+        The text then takes the shared cache. When another text takes that cache, this text
+        continues with its own cache and reads its tokens again. Raises `ArgumentValueError` for a
+        prompt without tokens or longer than the cache.
         """
         require(
             prompt,

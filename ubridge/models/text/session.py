@@ -36,9 +36,9 @@ class Session:
     """A model, its tokenizer and one cache, in which prompts follow each other.
 
     The next prompt reads only the tokens that the cache does not hold. The session, not the model,
-    holds the cache's memory until it is closed or dropped. One thread at a
-    time may use it. A text that begins during the generation of another text takes over the cache.
-    The other text continues with its own cache, and both get the right tokens.
+    holds the cache's memory until it is closed or dropped. One thread at a time may use it. A text
+    that begins during the generation of another text takes over the cache. The other text continues
+    with its own cache, and both get the right tokens.
     """
 
     def __init__(

@@ -1,10 +1,9 @@
-"""The process in which chat templates run: `templates.py` starts this file
-and sends requests. A template is an untrusted program. This process has no
-device and ends with the process that started it. The system limits a
-template's processor time by a timer, and its memory. Requests and answers are
-a length in 8 bytes, then the content. A request is the template and its
-names, by `marshal`. An answer begins with a letter of `ANSWERS`; the rest is
-text.
+"""The process in which chat templates run: `templates.py` starts this file and sends requests.
+
+A template is an untrusted program. This process has no device and ends with the process that
+started it. The system limits a template's processor time by a timer, and its memory. Requests and
+answers are a length in 8 bytes, then the content. A request is the template and its names, by
+`marshal`. An answer begins with a letter of `ANSWERS`; the rest is text.
 """
 
 from __future__ import annotations

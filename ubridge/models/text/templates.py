@@ -53,10 +53,10 @@ def render(
     others. Their values are texts, numbers, lists and mappings of these. A template may take 2
     seconds of processor time, and 64 MB of memory besides its messages.
 
-    Raises `ArgumentTypeError` unless `messages` is a list of messages, and for other values.
-    Raises `ArgumentValueError` when the template is wrong, refuses the messages or exceeds a limit.
-    Raises `ImportError` without Jinja, `NotSupportedError` if no process can be started. Any
-    thread may call it; one template runs at a time.
+    Raises `ArgumentTypeError` unless `messages` is a list of messages, and for other values. Raises
+    `ArgumentValueError` when the template is wrong, refuses the messages or exceeds a limit. Raises
+    `ImportError` without Jinja, `NotSupportedError` if no process can be started. Any thread may
+    call it; one template runs at a time.
     """
     _require_library()
     _require_messages(messages)

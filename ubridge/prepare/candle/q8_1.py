@@ -1,7 +1,7 @@
-"""Lowerings for GPUs: products of blocks and vectors of Q8_1, by Candle's
-kernels. Ten formats have kernels under Candle's names, for one to eight vectors
-and for matrices. Other formats have one kernel each, in
-`ubridge/kernels/blocks.cu`.
+"""Lowerings for GPUs: products of blocks and vectors of Q8_1, by Candle's kernels.
+
+Ten formats have kernels under Candle's names, for one to eight vectors and for matrices. Other
+formats have one kernel each, in `ubridge/kernels/blocks.cu`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Copies of strided and of short operands, for Ubridge's kernels
-on GCUs. Most kernels take no strides, so `ucopy` first copies
-strided operands to row-major order. Some kernels read or write an
-element for each thread, so short operands get memory for all
-threads.
+"""Copies of strided and of short operands, for Ubridge's kernels on GCUs.
+
+Most kernels take no strides, so `ucopy` first copies strided operands to row-major order. Some
+kernels read or write an element for each thread, so short operands get memory for all threads.
 """
 
 from __future__ import annotations

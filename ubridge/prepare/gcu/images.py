@@ -29,10 +29,10 @@ class GcuImages:
         return sorted({one.kernel.module for one in GCU.values() if one.kernel is not None})
 
     def find(self, module: str, device: Device) -> Image:
-        """Return the file of a module. Raises
-        `NotFoundError`, which names the folder, the
-        variable, and the place where the files are
-        published.
+        """Return the file of a module.
+
+        Raises `NotFoundError`, which names the folder, the variable, and the place where the files
+        are published.
         """
         folder = _folder()
         if folder is not None:

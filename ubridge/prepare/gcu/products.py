@@ -97,8 +97,8 @@ def _quantized_matmul(question: Question, steps: Steps) -> None:
 
 def _named_by_attributes(question: Question, steps: Steps) -> None:
     """Add the launch of a kernel that only GCUs have; the question's attributes are parameters.
-    `memory` and `numbers` name the parameters of operands and numbers in order, the result
-    last.
+
+    `memory` and `numbers` name the parameters of operands and numbers in order, the result last.
     """
     given = dict(question.attributes)
     memory = zip(given.pop("memory"), (*steps.operands, steps.result), strict=True)

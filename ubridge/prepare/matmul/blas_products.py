@@ -59,10 +59,10 @@ class BlasProducts(ProductKernel):
         return self._behind(blas, product) if blas.gemm else blas.reason
 
     def _behind(self, blas: Blas, product: Product) -> str:
-        """Say which instructions, unused by the BLAS, make
-        ubridge's own kernels faster. Small products stay with the
-        BLAS, which does not pack them; so do vectors, which are
-        bound by memory.
+        """Say which instructions, unused by the BLAS, make ubridge's own kernels faster.
+
+        Small products stay with the BLAS, which does not pack them; so do vectors, which are bound
+        by memory.
         """
         m, n, k = product.m, product.n, product.k
         if self._packed.refusal(product) or min(m, n) == 1 or m * n * k < _SMALL:

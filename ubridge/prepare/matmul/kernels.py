@@ -1,7 +1,6 @@
-"""Kernels that multiply matrices: the products they support, and their launches. All
-compute the same; they differ in supported operands and in speed. `table` puts them
-in
-order.
+"""Kernels that multiply matrices: the products they support, and their launches.
+
+All compute the same; they differ in supported operands and in speed. `table` puts them in order.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ class ProductKernel(MatmulKernel):
 
     @abstractmethod
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add the steps of a supported
-        product. Operands begin with their
-        first element.
+        """Add the steps of a supported product.
+
+        Operands begin with their first element.
         """
 
     def close(self) -> None:

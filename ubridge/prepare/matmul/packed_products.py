@@ -1,8 +1,8 @@
 """Products of matrices on the host by ubridge's own kernels: f16, bf16, and f32 without a BLAS.
+
 OpenBLAS's wheel has no products of f16 and bf16. The kernels take operands at any strides, pack
-parts of them,
-and multiply by the best instructions of the CPU. `matmul_packed` is compiled for more levels than
-other kernels (`uhal/images/cpu_level.py`).
+parts of them, and multiply by the best instructions of the CPU. `matmul_packed` is compiled for
+more levels than other kernels (`uhal/images/cpu_level.py`).
 """
 
 from __future__ import annotations

@@ -70,8 +70,9 @@ class MatmulLowering(Lowering):
         return self._choices
 
     def explain(self, question: Question) -> MatmulChoice:
-        """Say which kernel a product goes to. The next kernel takes it
-        if a library then has no algorithm for the alignment of the
+        """Say which kernel a product goes to.
+
+        The next kernel takes it if a library then has no algorithm for the alignment of the
         operands.
         """
         product = _product(question.dtype, *_as_multiplied(question))
