@@ -1,4 +1,4 @@
-"""The CUDA backend's verbs: what `uhal` asks of a backend, answered by the CUDA driver API.
+"""The CUDA backend's verbs: uhal's backend interface over the CUDA driver API.
 
 The hot table holds the driver's own addresses: every slot has the prototype of the function it is
 named after. Validates nothing but images.

@@ -1,4 +1,4 @@
-"""Codes of the CUDA driver and the exceptions they become. The one table of this backend.
+"""Codes of the CUDA driver and the exceptions they become. The only table of codes of this backend.
 
 Names and meanings come from `CUresult` in the CUDA Driver API manual, "Data types used by CUDA
 driver".
@@ -23,7 +23,7 @@ MISSING_FUNCTION = -1
 MISSING_NAME = "UHAL_CUDA_FUNCTION_MISSING"
 MISSING_TEXT = "this driver library has no such function"
 
-# A code that is not here is a plain DeviceError.
+# Other codes become a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
     MISSING_NAME: NotSupportedError,
     # Errors that the interface should have prevented.

@@ -11,7 +11,7 @@ from uhal.abi import Check, Header, Library, LibrarySearch
 
 LIBRARY_VARIABLE = "UHAL_CUDA_LIBRARY"
 CANDIDATES = (
-    # The toolkit's stub of that name is found out by cuInit.
+    # cuInit detects the toolkit's stub of that name.
     "libcuda.so.1",
     # Where Windows puts the driver into WSL 2, which not every distribution searches.
     "/usr/lib/wsl/lib/libcuda.so.1",
@@ -22,7 +22,7 @@ _FINDER_PARAMETERS = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_u
 
 @cache
 def header() -> Header:
-    """The interface as the backend knows it."""
+    """The interface, as abi.h declares it."""
     return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 
@@ -34,8 +34,8 @@ def function_type(name: str) -> type[Any]:
 class DriverLibrary(Library):
     """libcuda. Functions come from cuGetProcAddress where there is one, by name before CUDA 11.3.
 
-    It is asked for the CUDA version that introduced the form of the function abi.h declares, and
-    its answer stands: an exported symbol that it denies refuses every call. The exported names
+    Its version argument is the CUDA version that introduced the function's form in abi.h. Its
+    answer stands: an exported symbol that it denies refuses every call. The exported names
     carry the same version (`cuMemAlloc_v2`).
     """
 
@@ -56,7 +56,7 @@ class DriverLibrary(Library):
     def _finder(self) -> Any:
         """The newest form of cuGetProcAddress that works; `None` before CUDA 11.3."""
         too_new = self.header.constants["CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER"]
-        # The newer form has one parameter more, for a status that the address tells too.
+        # The newer form has one parameter more, a status that the address implies.
         for name, further in (("cuGetProcAddress_v2", [ctypes.c_void_p]), ("cuGetProcAddress", [])):
             finder = super()._symbol(name)
             if finder is None:
@@ -76,6 +76,6 @@ class DriverLibrary(Library):
 
 
 def _base_name(name: str) -> str:
-    """The name cuGetProcAddress knows a function by: without its version."""
+    """The function's name in cuGetProcAddress: without its version."""
     stem, _, version = name.rpartition("_v")
     return stem if stem and version.isdigit() else name

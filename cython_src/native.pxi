@@ -1,4 +1,4 @@
-# C the lane is written against: the hot table and the small headers beside this file.
+# C declarations for the lane: the hot table and the small headers beside this file.
 
 from libc.stdint cimport (
     int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t, UINT32_MAX,

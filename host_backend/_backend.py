@@ -1,4 +1,4 @@
-"""The host backend's verbs: what `uhal` asks of a backend, answered by libuhal_host.
+"""The host backend's verbs: uhal's backend interface over libuhal_host.
 
 Validates nothing but images; kernels run in `host_backend/runtime`, which is reached through
 `abi.h` like any vendor's driver.
@@ -264,7 +264,7 @@ class HostBackend(OwnGraphVerbs):
         return free.value, total.value
 
     def synchronize_device(self, ordinal: int) -> None:
-        """Wait for what every stream of the current device holds."""
+        """Wait for the current work of every stream of the current device."""
         self._library.uhalHostCtxSynchronize()
 
     def host_device_pointer(self, pointer: int) -> int:
@@ -272,7 +272,7 @@ class HostBackend(OwnGraphVerbs):
         return pointer
 
     def device_reports(self, ordinal: int) -> Reports:
-        """Return where the runtime tells of launches that got no memory for their own use."""
+        """Return the address of the runtime's word for launches that got no memory."""
         word = ctypes.c_void_p()
         self._library.uhalHostDeviceGetReportWord(word, ordinal)
         return word.value or 0, lambda: self._take_reports(ordinal)
@@ -345,7 +345,7 @@ class HostBackend(OwnGraphVerbs):
         return address.value, size.value
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
-        """Return the bounds the kernel was written with."""
+        """Return the launch bounds that the kernel declares."""
         attributes = self._structure("uhalHostFuncAttributes")
         self._library.uhalHostFuncGetAttributes(attributes, function)
         return FunctionAttributes(

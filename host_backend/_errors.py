@@ -1,4 +1,4 @@
-"""Codes of the host runtime and the exceptions they become. The one table of this backend."""
+"""Codes of the host runtime and the exceptions they become. No other table has them."""
 
 from __future__ import annotations
 

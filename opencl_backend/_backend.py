@@ -1,4 +1,4 @@
-"""The OpenCL backend's verbs: what `uhal` asks of a backend, answered by an OpenCL runtime.
+"""The OpenCL backend's verbs: uhal's backend interface over an OpenCL runtime.
 
 Launches, copies and waits are in libuhal_opencl, which is reached through `runtime.h` and calls
 OpenCL itself. Validates nothing but images.

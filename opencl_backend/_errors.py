@@ -1,4 +1,4 @@
-"""OpenCL's codes and their exceptions. The one table of this backend.
+"""OpenCL's codes and their exceptions. The only table of codes of this backend.
 
 Names and meanings come from Khronos's "OpenCL API Specification".
 """
@@ -19,7 +19,7 @@ from uhal.errors import (
     OutOfMemoryError,
 )
 
-# A code that is not here is a plain DeviceError.
+# Other codes become a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
     # Errors that the interface should have prevented.
     "CL_INVALID_VALUE": ArgumentValueError,

@@ -24,7 +24,7 @@ _IN_WHEELS = ("libintelocl.so",)
 
 @cache
 def header() -> Header:
-    """The interface as the backend knows it."""
+    """The interface, as abi.h declares it."""
     return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 

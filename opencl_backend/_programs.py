@@ -17,7 +17,7 @@ from uhal.errors import InvalidImageError
 from uhal.images.program_cache import ProgramCache, key_of
 
 _RECIPE = "1"
-"""To be changed when drivers get other input for the same module."""
+"""Increase it when drivers get other input for the same module."""
 _MAX_LOG = 4000
 _BYTES = ctypes.POINTER(ctypes.c_ubyte)
 _NO_CALLBACK = header().ctype("cl_program_callback")()
@@ -39,7 +39,7 @@ class Programs:
     def build(self, module: bytes, what: str) -> int:
         """Return the built program of a SPIR-V module, which the caller releases.
 
-        Raises `InvalidImageError` with the driver's words when that refuses it.
+        Raises `InvalidImageError` with the driver's message if the driver refuses it.
         """
         key = key_of(*_identity(self._device), module)
         with self._cache.held(key):
@@ -48,7 +48,7 @@ class Programs:
                 program = self._from_binary(kept)
                 if program is not None:
                     return program
-                self._cache.forget(key)  # of a driver that calls itself the same and is not
+                self._cache.forget(key)  # a cached binary of a different driver with the same name
             program = self._create("clCreateProgramWithIL", module, len(module))
             self._build(program, "", what)
             self._cache.keep(key, self._binary(program))
@@ -157,7 +157,7 @@ class Programs:
         return program
 
     def release(self, program: int) -> None:
-        """Let go of a program once."""
+        """Release a program once."""
         self._library.clReleaseProgram(program)
 
     def _kernel_names(self, program: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The runtime's agents: which are GPUs that run kernels, and their properties."""
+"""The runtime's agents: GPUs that run kernels, and their properties."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Agents:
-    """The agents uhal has to do with."""
+    """The agents that uhal uses."""
 
     gpus: tuple[Gpu, ...]
     """Those that run kernels, in the runtime's order."""
@@ -61,9 +61,9 @@ def agents(library: Library) -> Agents:
 
 
 def host_and_pools(library: Library, gpu: Gpu, cpus: tuple[int, ...]) -> tuple[int, DevicePools]:
-    """Return the CPU agent a GPU's copies name, and where its memory comes from.
+    """Return the CPU agent for a GPU's copies, and the GPU's memory pools.
 
-    The nearest CPU where the runtime tells, else the first. `NotSupportedError` without one.
+    The nearest CPU if the runtime reports it, else the first. `NotSupportedError` without one.
     """
     if not cpus:
         raise NotSupportedError("the HSA runtime lists no CPU agent", backend="rocm")
@@ -80,7 +80,7 @@ def number(library: Library, agent: int, attribute: str, of: type[Any]) -> int:
 
 
 def optional_number(library: Library, agent: int, attribute: str) -> int | None:
-    """Return an attribute of 64 bits, `None` from a runtime that does not have it."""
+    """Return an attribute of 64 bits, `None` if the runtime lacks it."""
     value = ctypes.c_uint64()
     handle = library.header.ctype("hsa_agent_t")(agent)
     ask = library.unchecked("hsa_agent_get_info")

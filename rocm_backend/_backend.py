@@ -1,4 +1,4 @@
-"""The ROCm backend's verbs: what `uhal` asks of a backend, answered by the HSA runtime.
+"""The ROCm backend's verbs: uhal's backend interface over the HSA runtime.
 
 Launches, copies and waits are in libuhal_hsa, which is reached through `runtime.h` and calls the
 runtime itself. Validates nothing but images.

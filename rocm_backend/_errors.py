@@ -1,6 +1,6 @@
 """Codes of the HSA runtime and of libuhal_hsa, and their exceptions.
 
-The one table of this backend.
+The only table of codes of this backend.
 
 Names and meanings come from `hsa_status_t` in the "HSA Runtime Programmer's Reference Manual" and
 from AMD's extensions to it.
@@ -20,7 +20,7 @@ from uhal.errors import (
     OutOfMemoryError,
 )
 
-# A code that is not here is a plain DeviceError.
+# Other codes become a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
     # Errors that the interface should have prevented.
     "HSA_STATUS_ERROR_INVALID_ARGUMENT": ArgumentValueError,

@@ -19,7 +19,7 @@ CANDIDATES = (
 
 @cache
 def header() -> Header:
-    """The interface as the backend knows it."""
+    """The interface, as abi.h declares it."""
     return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 

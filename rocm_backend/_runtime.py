@@ -1,4 +1,4 @@
-"""libuhal_hsa, our native library over the HSA runtime: how it is opened and what fills which slot.
+"""libuhal_hsa, our native library over the HSA runtime: opening it, and its slots.
 
 It links nothing of ROCm. It is handed the addresses of the runtime's functions and offers the hot
 table's, as `runtime.h` declares them.

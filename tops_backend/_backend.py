@@ -1,4 +1,4 @@
-"""The Tops backend's verbs: what `uhal` asks of a backend, answered by TopsRuntime.
+"""The Tops backend's verbs: uhal's backend interface over TopsRuntime.
 
 The runtime has no contexts: a thread has a current device, and the token of a device is its
 ordinal + 1. Validates nothing but images. Structures whose size differs between versions of the

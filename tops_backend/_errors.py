@@ -1,4 +1,4 @@
-"""Codes of TopsRuntime and the exceptions they become. The one table of this backend.
+"""Codes of TopsRuntime and the exceptions they become. The only table of codes of this backend.
 
 Names and numbers come from `topsError_t` in the vendor's header. If a number has two names, the
 first is used.
@@ -22,7 +22,7 @@ MISSING_FUNCTION = -1
 MISSING_NAME = "UHAL_TOPS_FUNCTION_MISSING"
 MISSING_TEXT = "this runtime library has no such function"
 
-# A code that is not here is a plain DeviceError.
+# Other codes become a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
     MISSING_NAME: NotSupportedError,
     # Errors that the interface should have prevented.

@@ -59,10 +59,10 @@ FUNCTION_OF_SLOT = {
     "module_unload": "topsModuleUnload",
     "graph_launch": "topsGraphLaunch",
 }
-"""`graph_update_kernel` is not there: no function is known that changes a launch inside a graph.
+"""`graph_update_kernel` is missing: no known function changes a launch inside a graph.
 
-`copy_peer` is not there: peer copies were only ever seen on a stream of the source's device, and
-uhal's are ordered by the destination's stream. Without it they go through the host."""
+`copy_peer` is missing: peer copies were only seen on a stream of the source's device, but uhal
+orders them by the destination's stream. Peer copies go through the host instead."""
 
 ADAPTER_OF_SLOT = {
     "current": "tops_current",
@@ -77,7 +77,7 @@ OPTIONAL_SLOTS = frozenset(("launch_ex", "alloc_async", "free_async", "graph_lau
 
 @cache
 def header() -> Header:
-    """The interface as the backend knows it."""
+    """The interface, as abi.h declares it."""
     return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 

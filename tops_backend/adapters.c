@@ -23,7 +23,7 @@ static int tops_current(void **context) {
 }
 
 static int tops_bind(void *context) {
-    /* A thread always has a device: there is no way back to having none, and no harm in one. */
+    /* A thread always has a device; it cannot return to having none, which is harmless. */
     return context == NULL ? topsSuccess : set_device((int)((intptr_t)context - 1));
 }
 
@@ -100,7 +100,7 @@ static _Atomic(struct layout *) *chain_of(const void *function) {
     return &layouts[((uintptr_t)function >> 4) % LAYOUT_CHAINS];
 }
 
-/* The newest: the runtime may give a handle of an unloaded function to another one. */
+/* The newest entry: the runtime may reuse the handle of an unloaded function. */
 static const struct layout *layout_of(const void *function) {
     const struct layout *layout = atomic_load(chain_of(function));
     while (layout != NULL && layout->function != function)
@@ -182,8 +182,8 @@ static int tops_launch_packed(void *function, unsigned int grid_x, unsigned int 
 static topsError_t (*launch_kernel_ex)(const void *config, topsFunction_t function,
                                        void **parameters, void **extra);
 
-/* From gcu400 on a launch says how many threads a SIP has, and blocks have two axes: the third one
- * of a launch is those threads. */
+/* From gcu400 on, blocks have two axes, and the third axis of a launch is the number of threads of
+ * a SIP. */
 static int has_sub_threads;
 
 static int launch_with(const void *config, void *function, void **parameters, void **extra) {
@@ -251,7 +251,7 @@ TOPS_LAUNCH(tops_launch_64, tops_launch_ex_64)
 
 /* -- by name ----------------------------------------------------------------------------------- */
 
-/* Which launches are made is known by the adapters that are asked for. */
+/* The requested adapters show which launches are made. */
 #define TOPS_CHOICE(function, target, flag)                                                        \
     if (strcmp(name, #function) == 0)                                                              \
         flag = 1;                                                                                  \

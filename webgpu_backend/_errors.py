@@ -1,4 +1,4 @@
-"""The codes of libuhal_webgpu and the exceptions they become. The one table of this backend."""
+"""The codes of libuhal_webgpu and the exceptions they become. No other table has them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uhal.errors import (
 )
 from webgpu_backend._runtime import runtime_header
 
-# A code that is not here is a plain DeviceError.
+# Other codes become a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
     "UHAL_WG_OUT_OF_MEMORY": OutOfMemoryError,
     # Errors that the interface should have prevented.

@@ -22,7 +22,7 @@ _IN_SYSTEM = f"libwgpu_native.{_SUFFIX}"
 
 @cache
 def header() -> Header:
-    """The interface as the backend knows it."""
+    """The interface, as abi.h declares it."""
     return Header.load(Path(__file__).resolve().parent / "abi.h")
 
 

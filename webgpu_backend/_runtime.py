@@ -1,4 +1,4 @@
-"""libuhal_webgpu, our native library over wgpu-native: how it is opened, what fills which slot.
+"""libuhal_webgpu, our native library over wgpu-native: opening it, and its slots.
 
 It links no wgpu-native. It is handed the addresses of the functions it calls and offers the hot
 table's, as `runtime.h` declares them.

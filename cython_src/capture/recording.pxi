@@ -1,5 +1,5 @@
-# What a plan does: its launches, copies and fills in the order of capture, and the slots among the
-# launches' arguments.
+# The content of a plan: its launches, copies and fills in the order of capture, and the slots among
+# the launches' arguments.
 
 cdef struct CapturedLaunch:
     void *function
@@ -13,7 +13,7 @@ cdef struct CapturedLaunch:
     size_t buffer_bytes             # of the buffers it was given
     uhal_launch_config *extended    # owned; null: nothing but geometry
     int instruction_offset
-    bint changed                    # since the executable graph was told
+    bint changed                    # since the executable graph was updated
 
 
 cdef enum OperationKind:
@@ -69,7 +69,7 @@ cdef class Recording:
 
 
 cdef int reserve_operation(Recording recording) except -1:
-    """Make room for one more operation, before the driver hears of it."""
+    """Reserve memory for one more operation, before the driver call."""
     cdef CapturedOperation *grown
     if recording.operation_count == recording.operation_capacity:
         grown = <CapturedOperation *>realloc(
@@ -87,7 +87,7 @@ cdef void add_operation(
     Recording recording, OperationKind kind, uint64_t destination, uint64_t source, size_t count,
     unsigned int value
 ) noexcept:
-    """Put an operation into reserved room at the end; a launch is the one that was added last."""
+    """Append an operation in reserved memory; a launch is the last launch added."""
     cdef CapturedOperation *grown = &recording.operations[recording.operation_count]
     grown.kind = kind
     grown.launch = recording.count - 1
@@ -154,7 +154,7 @@ cdef int prepare_launch(
 
 
 cdef int reserve_launch(Recording recording, Function function, object code) except -1:
-    """Make room for one more launch, before the driver hears of it."""
+    """Reserve memory for one more launch, before the driver call."""
     cdef CapturedLaunch *grown
     reserve_operation(recording)
     if recording.count == recording.capacity:
@@ -165,7 +165,7 @@ cdef int reserve_launch(Recording recording, Function function, object code) exc
             raise MemoryError
         recording.launches = grown
         recording.capacity = 2 * recording.capacity + 16
-    # What a launch left here that failed after this goes.
+    # Free the remains of an earlier launch that failed after this point.
     del recording.keys[recording.count:], recording.codes[recording.count:]
     recording.keys.append(function.ledger_key)
     recording.codes.append(code)
@@ -173,7 +173,7 @@ cdef int reserve_launch(Recording recording, Function function, object code) exc
 
 
 cdef void add_launch(Recording recording, CapturedLaunch *launch) noexcept:
-    """Put a launch into reserved room at the end; the recording owns its memory from then on."""
+    """Append a launch in reserved memory; the recording then owns the launch's memory."""
     recording.launches[recording.count] = launch[0]
     recording.count += 1
     add_operation(recording, OPERATION_LAUNCH, 0, 0, 0, 0)
@@ -209,7 +209,7 @@ cdef struct SlotUse:
     Py_ssize_t launch
     Py_ssize_t parameter
     uint32_t size
-    uint64_t offset                     # of memory: from its start to what the launch was given
+    uint64_t offset                     # of memory: offset of the launch's argument from its start
     unsigned char staged[SLOT_BYTES]    # the value the next replay shall have
 
 
@@ -226,9 +226,9 @@ cdef class PlanSlot:
     """
 
     cdef readonly str name
-    """The keyword of `Plan.replay` that gives the value anew."""
+    """The keyword of `Plan.replay` for a new value."""
     cdef readonly object value
-    """What the last replay gave, or the capture."""
+    """The value from the last replay, or from the capture."""
     cdef SlotUse *uses
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity

@@ -67,7 +67,7 @@ cdef class Device:
     def context(self):
         """The opened device, a `uhal.frameworks.Context`; another one after `close`.
 
-        What is kept of a device is kept by it: two that are equal may have been opened apart.
+        Keep records about a device by this object: equal devices may have been opened apart.
         """
         return context_of(self)
 

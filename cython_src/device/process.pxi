@@ -1,12 +1,12 @@
-# The process: which device a call uses, and the effects of a fork and of the process's end.
+# The process: the device of a call, and the effects of a fork and of the process's end.
 
 
-# -- which device is meant -------------------------------------------------------------------------
+# -- the device of a call -------------------------------------------------------------------------
 
 cdef Context default_context = None
 # The devices of `with` statements, innermost last: each thread and asyncio task has its own.
 cdef object entered_contexts = _ContextVar("uhal device", default=())
-# Before the first `with` statement of the process nothing is looked up.
+# Before the process's first `with` statement, no look-up is needed.
 cdef bint were_entered = False
 
 
@@ -22,7 +22,7 @@ def current_context():
 
 
 def set_default_context(Context context):
-    """Make `context` what threads without one of their own use, and bind it on this thread."""
+    """Make `context` the default of threads without their own, and bind it on this thread."""
     global default_context
     if context is not None:
         enter(context)
@@ -45,7 +45,7 @@ def pop_context():
 cpdef Context chosen_context(object cls, object device):
     """Return the context of `device`, else of the current device, for an object of `cls`.
 
-    A class fixed to a backend takes that backend's device 0 when the current one is not of it.
+    A class fixed to a backend takes that backend's device 0 if the current device is another's.
     """
     cdef Context context
     fixed = None if cls is DeviceBuffer else getattr(cls, "_fixed_backend", None)
@@ -95,7 +95,7 @@ def initialization_site():
 
 
 def set_initialization_site(str site not None):
-    """Remember where the first context was opened, for the sentence a forked child gets."""
+    """Remember where the first context was opened, for a forked child's error message."""
     global init_site
     init_site = site
 
@@ -120,7 +120,7 @@ def _drain():
             try:
                 drain_context(context, deadline)
             except _errors.DeviceError as fault:
-                # nobody is left to catch it, and the other devices' work still has to finish
+                # no caller is left to catch it, and the other devices' work must still finish
                 say_at_exit(str(fault))
         stop_dispatcher()
     except KeyboardInterrupt:
@@ -132,13 +132,13 @@ def _drain():
 cdef int drain_context(Context context, double deadline) except -1:
     cdef StreamCore core
     for core in list(context.streams.values()):
-        # of a stream that was left in a capture nothing can be asked
+        # a stream that is still in a capture cannot be queried
         while not core.state.word & UHAL_STATE_CAPTURING and not core_is_idle(context, core):
             if _time.monotonic() >= deadline:
                 say_still_busy(context)
                 return 0
             _time.sleep(0.0005)
-            PyErr_CheckSignals()  # one that came outside of the sleep
+            PyErr_CheckSignals()  # an exception outside of the sleep
     return 0
 
 
@@ -159,7 +159,7 @@ cdef int say_at_exit(str words) except -1:
 
 
 cdef int teardown(Context context) noexcept:
-    """Free every native thing of a device nobody holds any more. Runs in a destructor.
+    """Free every native object of a device without holders. Runs in a destructor.
 
     Nothing here may raise a native failure: its traceback would hold the dying Context.
     """

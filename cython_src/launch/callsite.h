@@ -1,7 +1,7 @@
-/* Where in Python the current launch was written: the caller's code object and instruction offset.
+/* The call site of the current launch: the caller's code object and instruction offset.
  *
- * A frame object is never made or kept: it would hold the caller's locals alive, and with them the
- * buffers a function has finished with.
+ * A frame object is never made or kept: it would keep the caller's locals alive, and so buffers
+ * that a function no longer needs.
  */
 #ifndef UHAL_CALLSITE_H
 #define UHAL_CALLSITE_H

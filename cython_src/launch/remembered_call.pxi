@@ -8,7 +8,7 @@
 cdef enum:
     MOST_GIVEN = 6          # arguments of a call that is remembered
     MOST_OBJECTS = 14       # its key: the call, names, two objects for each argument
-    MOST_PASSED = 16        # what is passed to a launch
+    MOST_PASSED = 16        # arguments passed to a launch
     WAYS = 4                # entries of a set: a call may be kept in any of them
     SETS = 256              # of the table
 
@@ -387,7 +387,7 @@ cdef bint means_the_same(object given) except -1:
 cdef inline bint may_write(
     PyObject *callee, PyObject *answer, GivenTensors *taken, PyObject *first
 ) noexcept:
-    """Whether `out` has the answer's layout, as have operands that share its memory."""
+    """Whether `out` has the answer's layout, and operands that overlap it the same address."""
     cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
     cdef PyObject *layout = slot_at(answer, (<RememberedCall>callee).layout)
     cdef PyObject *out = taken.out

@@ -36,9 +36,9 @@ cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
 
 
 cdef bint may_be_pinned(object array) except -1:
-    """Whether a driver may read an array's memory when the stream gets there, not at the call.
+    """Whether a driver may read an array's memory when the stream runs the copy, not at the call.
 
-    That is so of memory it allocated or registered: a HostBuffer's, another library's.
+    That holds for memory it allocated or registered: a HostBuffer's, another library's.
     """
     owner = array
     while True:

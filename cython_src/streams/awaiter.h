@@ -1,12 +1,11 @@
-/* Waiting with an end: for a driver whose own waits end when the work does, and never before.
+/* Waits that a caller can give up, for a driver whose own waits end only with the work.
  *
- * A caller first looks for a moment, for most waits are short and a look answers soonest. Then a
- * thread of ours sits in the driver's call while the caller waits for the thread, a slice at a time,
- * and may give up in between. A wait that was given up keeps its thread in the driver, and needs its
- * event, until the work ends; so the threads are few, and where none is left the caller looks now and
- * then.
+ * A caller first polls for a moment, because most waits are short. Then a thread of ours blocks in
+ * the driver's call. The caller waits for the thread in slices, and may give up between them. A
+ * wait that was given up keeps its thread in the driver, and needs its event, until the work ends.
+ * So the threads are few. If none is left, the caller polls now and then.
  *
- * Threads are taken and given back under the GIL; they know nothing of Python, and no signal is theirs.
+ * Threads are taken and given back under the GIL. They never use Python, and block all signals.
  */
 #ifndef UHAL_AWAITER_H
 #define UHAL_AWAITER_H
@@ -24,7 +23,7 @@
 
 enum {
     UHAL_MAX_AWAITERS = 4,
-    UHAL_WAIT_SLICE_NS = 50 * 1000 * 1000, /* between two questions whether to go on */
+    UHAL_WAIT_SLICE_NS = 50 * 1000 * 1000, /* between two calls of `go_on` */
     UHAL_LOOK_NS = 1000 * 1000,            /* a thread costs its caller some 10 µs: 1 % of this */
     UHAL_LONGEST_NAP_NS = 1000 * 1000,
 };
@@ -37,7 +36,7 @@ static inline int64_t uhal_now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Asks a stream or event for a moment, letting other threads go first; the last answer. */
+/* Polls a stream or event for a moment, and yields to other threads; returns the last answer. */
 static int uhal_look(uhal_handle_call query, void *handle, int not_ready) {
     const int64_t end = uhal_now_ns() + UHAL_LOOK_NS;
     int status = query(handle);
@@ -48,7 +47,7 @@ static int uhal_look(uhal_handle_call query, void *handle, int not_ready) {
     return status;
 }
 
-/* Asks it until it is ready or `go_on` says 0, at growing distances. */
+/* Polls it at growing intervals until it is ready or `go_on` says 0. */
 static int uhal_look_now_and_then(uhal_handle_call query, void *handle, int not_ready,
                                   uhal_go_on go_on, void *user_data) {
     int64_t asked = uhal_now_ns();
@@ -74,7 +73,7 @@ typedef struct uhal_awaiter {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int waiting; /* 1: in the driver, or on the way there */
-    int status;  /* the driver's answer, when it is not */
+    int status;  /* the driver's answer, after the call */
     const uhal_hot_table *table;
     void *context;
     void *event;
@@ -125,7 +124,7 @@ static int uhal_awaiter_start(uhal_awaiter *awaiter) {
     return status;
 }
 
-/* One that nobody uses; NULL when there are enough, or the system has no more threads. */
+/* An unused thread; NULL at the maximum, or if the system has no more threads. */
 static uhal_awaiter *uhal_awaiter_take(void) {
     if (uhal_awaiters_forks != uhal_fork_count) {
         /* the parent's threads are not here */
@@ -149,7 +148,7 @@ static uhal_awaiter *uhal_awaiter_take(void) {
     return awaiter;
 }
 
-/* Gives one back that waits no more. */
+/* Gives a thread back after its wait. */
 static void uhal_awaiter_give(uhal_awaiter *awaiter) {
     awaiter->next = uhal_idle_awaiters;
     uhal_idle_awaiters = awaiter;
@@ -178,8 +177,8 @@ static void uhal_awaiter_slice(uhal_awaiter *awaiter) {
 #endif
 }
 
-/* Waits for the event; 1 and the driver's answer, or 0 once `go_on` says 0: then the wait goes on
- * without the caller. */
+/* Waits for the event; 1 and the driver's answer, or 0 once `go_on` says 0: then the thread waits
+ * on without the caller. */
 static int uhal_awaiter_wait(uhal_awaiter *awaiter, const uhal_hot_table *table, void *context,
                              void *event, uhal_go_on go_on, void *user_data, int *status) {
     pthread_mutex_lock(&awaiter->lock);

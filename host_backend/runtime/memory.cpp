@@ -16,12 +16,12 @@ namespace {
 
 constexpr size_t alignment = 256;
 constexpr size_t huge_page = size_t{2} << 20;
-// From here on whole huge pages are asked for.
+// From this size on, whole huge pages are requested.
 constexpr size_t large = size_t{8} << 20;
-// How much may be allocated before the system is asked again how much it has.
+// Bytes that may be allocated before free memory is queried again.
 constexpr uint64_t check_interval = uint64_t{32} << 20;
 
-// What UHAL_HOST_CHECK=1 keeps from being allocated again, to know it when a kernel reaches for it.
+// Freed memory that UHAL_HOST_CHECK=1 keeps from reuse, to detect accesses by a kernel.
 constexpr size_t most_held_back = size_t{64} << 20;
 
 } // namespace

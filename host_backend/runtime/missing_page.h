@@ -5,27 +5,27 @@
 
 namespace uhal_host {
 
-// Where a kernel or a copy meets such a page in memory that nobody writes, a page of zeros stands in,
-// so that it ends. Whether this thread has met one since it set this to false.
+// If a kernel or a copy reads such a page in read-only memory, a page of zeros replaces it, so that
+// the read ends. Whether this thread has read such a page since it set this to false.
 extern __thread bool page_was_missing __attribute__((visibility("hidden")));
 
 [[noreturn]] void refuse_missing_page();
 
-// Throws std::runtime_error, which names the file, where a page was missing.
+// Throws std::runtime_error, which names the file with the missing page.
 inline void require_pages() {
     if (page_was_missing) {
         refuse_missing_page();
     }
 }
 
-// While there is one, this thread copies. That it runs a kernel is known anyway (`running`).
+// While this object lives, its thread is copying. `running` tells whether it runs a kernel.
 struct Copying {
     Copying();
     ~Copying();
     Copying(const Copying &) = delete;
 };
 
-// For the handler of SIGBUS: whether a page of zeros stands at the address now.
+// For the handler of SIGBUS: whether a page of zeros is at the address now.
 bool stand_in(uintptr_t address);
 
 } // namespace uhal_host

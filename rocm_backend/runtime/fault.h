@@ -1,5 +1,5 @@
-/* Breakage of a device: the first report is kept as text, every queue of the device gets the code,
- * and every later call answers it. Reports come from threads of the runtime, which an exit here
+/* Loss of a device: the first report is kept as text, every queue of the device gets the code, and
+ * every later call returns it. Reports come from threads of the runtime, which an exit here
  * must never stop; they take no lock that is held while waiting.
  */
 #ifndef UHAL_HSA_FAULT_H
@@ -7,7 +7,7 @@
 
 #include "device.h"
 
-/* Marks the device lost, with the report in words; `queue` is the failed queue, NULL if unknown. Only
+/* Marks the device lost, with the report text; `queue` is the failed queue, NULL if unknown. Only
  * the first report counts, but a later one may add the queue. Answers the first report's code. */
 __attribute__((format(printf, 4, 5))) int
 uhal_hsa_lose(uhal_hsa_device *device, uhal_hsa_queue *queue, int code, const char *format, ...);
@@ -18,7 +18,7 @@ void uhal_hsa_queue_failed(hsa_status_t status, hsa_queue_t *source, void *data)
 /* 0, or the code of a lost device. */
 int uhal_hsa_check(uhal_hsa_device *device);
 
-/* Gives the device up: something took longer than the deadline. Answers its code. */
+/* Gives the device up, because work took longer than the deadline. Answers its code. */
 int uhal_hsa_overdue(uhal_hsa_device *device);
 
 /* Answer of a call whose writer answered `status`; a loss is noted as reported to this thread. */

@@ -12,26 +12,26 @@ typedef struct uhal_hsa_range {
     uhal_range place;
     hsa_agent_t owner;  /* a CPU for pinned memory */
     const void *device; /* that it was allocated for; identity only */
-    uint64_t peers;     /* devices let in besides, a bit for each ordinal */
+    uint64_t peers;     /* other devices with access, a bit for each ordinal */
     int pinned;
 } uhal_hsa_range;
 
-/* HSA_STATUS_ERROR_OUT_OF_RESOURCES when there is no room to note it. */
+/* HSA_STATUS_ERROR_OUT_OF_RESOURCES when there is no memory to note it. */
 hsa_status_t uhal_hsa_ranges_add(const uhal_hsa_range *range);
 
 /* Forgets the range that starts there; 0 when there is none. */
 int uhal_hsa_ranges_remove(uint64_t start, uhal_hsa_range *removed);
 
-/* The range an address lies in; 0 when there is none. */
+/* The range that holds an address; 0 when there is none. */
 int uhal_hsa_ranges_find(uint64_t address, uhal_hsa_range *found);
 
-/* The ranges of a device, one after another: `start` is where to go on, 0 to begin. 0 at the end. */
+/* Iterates over a device's ranges: `start` is the next position, 0 to begin. 0 at the end. */
 int uhal_hsa_ranges_next(const void *device, uint64_t *start, uhal_hsa_range *found);
 
-/* Notes that devices were let in. */
+/* Notes that devices got access. */
 void uhal_hsa_ranges_let_in(uint64_t start, uint64_t peers);
 
-/* Says in words where an address lies: in which allocation, or how far from the nearest. */
+/* Describes an address: its allocation, or the distance to the nearest allocation. */
 void uhal_hsa_ranges_describe(uint64_t address, char *text, size_t bytes);
 
 #endif

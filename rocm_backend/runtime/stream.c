@@ -114,7 +114,7 @@ int uhal_hsa_stream_await(uhal_hsa_stream *stream, uhal_hsa_mark *awaited) {
         return 0;
     }
     if (awaited->queue == queue) {
-        /* Packets of one queue run in order anyway; copies are no packets, and wait for `upto`. */
+        /* Packets of one queue run in order anyway; copies must wait for `upto`. */
         uhal_hsa_stream_advance(stream, awaited->upto);
         uhal_hsa_mark_drop(awaited);
         return 0;

@@ -129,7 +129,7 @@ uhalWgResult uhalWgAdapterCount(unsigned int *count) {
         instance = uhal_wg.wgpu.wgpuCreateInstance(NULL);
         if (instance == NULL)
             return uhal_wg_error(UHAL_WG_INTERNAL, "wgpuCreateInstance gave nothing");
-        /* OpenGL has neither integers of 64 bits nor pointers' windows: it is not looked at. */
+        /* OpenGL lacks 64-bit integers and binding offsets, so it is not listed. */
         const WGPUInstanceEnumerateAdapterOptions options = {
             .backends =
                 WGPUInstanceBackend_Vulkan | WGPUInstanceBackend_Metal | WGPUInstanceBackend_DX12};

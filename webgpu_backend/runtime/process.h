@@ -1,5 +1,5 @@
-/* What the process has once: wgpu-native's functions, its instance and adapters, counts of objects, and
- * the last error of each thread. wgpu reports an error by a callback within the call that made it.
+/* The state of the process: wgpu-native's functions, its instance and adapters, counts of objects, and
+ * the last error of each thread. wgpu reports an error by a callback within the failed call.
  */
 #ifndef UHAL_WG_PROCESS_H
 #define UHAL_WG_PROCESS_H

@@ -155,7 +155,7 @@ class Names:
         return root
 
     def real_roots(self, value: int) -> list[Root]:
-        """Return the roots of a pointer that have memory; none of one that is always null."""
+        """Return the roots of a pointer that have memory; none for a constant null pointer."""
         found = sorted(self.analysis.roots.get(value, frozenset()))
         if not found:
             refuse("a pointer of which nothing is known")

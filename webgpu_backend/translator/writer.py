@@ -35,7 +35,7 @@ VERSION = "8"
 """Part of the cache's key: increase it when the translation changes."""
 
 GRID_WORDS = 4
-"""The grid's x, y, z, and the first block's x: of a dispatch that is part of a launch."""
+"""The grid's x, y, z, and the first block's x, for a dispatch that is part of a launch."""
 NOWHERE = 0xFFFFFFFF
 _COPY_SIZED, _CONTROL_BARRIER, _MEMORY_BARRIER = 64, 224, 225
 _EXTRACT, _INSERT, _COMPOSE, _SHUFFLE = 81, 82, 80, 79
@@ -57,7 +57,7 @@ class Argument:
     kind: str
     """value, pointer, shared, table, or indirect: the memory behind a module variable."""
     index: int
-    """Among the native parameters; among the tables of one."""
+    """Index among the native parameters, or among the tables."""
     size: int = 8
     word: int = NOWHERE
     """Index in the parameter words: a value, or a pointer's offset and its tag."""
@@ -87,8 +87,8 @@ def translate(
 ) -> Translation:
     """Return a kernel that `spirv_slices.Cutter` cut out, as WGSL.
 
-    Its parameters are immediates where the device has room for them; the last `hidden` of them are
-    variables of the module. Raises `NotSupportedError`
+    Its parameters are immediates if the device has room; the last `hidden` of them are variables of
+    the module. Raises `NotSupportedError`
     with the reason for a kernel that cannot be written, `InvalidImageError` for a damaged one.
     """
     try:
@@ -122,7 +122,7 @@ class Writer(Arithmetic):
         """Functions that repeat an exchange until it succeeds."""
 
     def write(self, immediate_bytes: int) -> Translation:
-        """Return the whole."""
+        """Return the whole text."""
         self._lay_out()
         code = {block: self._code(block) for block in self.analysis.order}
         lines = structured(
@@ -373,7 +373,7 @@ class Writer(Arithmetic):
                 out.append(f"let {name} = {text};")
 
     def _if_in_storage(self, words: Words) -> tuple[str, str]:
-        """Offset and tag of a pointer that is null unless it points into memory of a kind."""
+        """Offset and tag of a pointer; both null unless it points into memory of a kind."""
         roots, offset, tag = (
             self.analysis.roots[words[2]],
             self.offset(words[3]),
@@ -486,7 +486,7 @@ class Writer(Arithmetic):
             out += lines
 
     def _atomic_roots(self, pointer: int, value: int) -> list[Root]:
-        """Where an atomic operation is done; the arrays are of atomic words."""
+        """The word of an atomic operation; the arrays are of atomic words."""
         roots = self.real_roots(pointer)
         if self.kinds.kind_of(value) != I32:
             refuse("an atomic operation on other words than of 32 bits")
@@ -537,7 +537,7 @@ class Writer(Arithmetic):
         return self.parts(value) if aggregate else [self.value(value, wide)]
 
     def _offset_and_type(self, type_: int, indices: Words) -> tuple[int, int]:
-        """Where a part begins among the scalars, and its type."""
+        """A part's first index among the scalars, and its type."""
         at = 0
         for index in indices:
             first, type_ = self.kinds.part(type_, index)
@@ -697,7 +697,7 @@ _LOOPS = {
     "smallest": "bitcast<u32>(min(bitcast<i32>(old), bitcast<i32>(value)))",
     "largest": "bitcast<u32>(max(bitcast<i32>(old), bitcast<i32>(value)))",
 }
-"""New value of a word that is `old`. WGSL's own exchange may fail for no reason."""
+"""New value of a word that is `old`. WGSL's own exchange may fail spuriously."""
 
 
 def _loop_function(name: str) -> str:
