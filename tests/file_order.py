@@ -1,7 +1,7 @@
 """Slow files of tests first, so that no process of a run ends with a long file alone.
 
-The seconds of a file come from the last whole run in this checkout. Files without a figure come
-first, in the order of their numbers of tests.
+A file's seconds come from the last whole run in this checkout. Files without seconds come first, by
+their number of tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.sampling import SOAK
 
 KEY = f"uhal/{'soak' if SOAK else 'test'}_seconds"
 SECONDS: defaultdict[str, float] = defaultdict(float)
-"""Wall time of each file in this run, seen by the process that began it."""
+"""Wall time of each file in this run, measured by the main process."""
 
 
 def known_seconds(config: pytest.Config) -> dict[str, float]:
@@ -29,7 +29,7 @@ def known_seconds(config: pytest.Config) -> dict[str, float]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    # workers that read the cache themselves could see two orders
+    # workers that read the cache themselves could use different orders
     node.workerinput["uhal_seconds"] = known_seconds(node.config)
 
 

@@ -67,7 +67,7 @@ def rocm_target(ordinal: int) -> str:
 
 
 def compile_for_target(target: str, source: Path, folder: Path) -> Path:
-    """Compile to a code object with the pinned clang unless the same was compiled before."""
+    """Compile to a code object with the pinned clang, or reuse an earlier result."""
     compiler = hip_compiler.toolchain()
     if compiler is None:
         missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
@@ -81,7 +81,7 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
 
 
 def compile_for_opencl(source: Path, folder: Path) -> Path:
-    """Compile to SPIR-V with the pinned clang unless the same was compiled before."""
+    """Compile to SPIR-V with the pinned clang, or reuse an earlier result."""
     compiler = hip_compiler.toolchain()
     if compiler is None:
         missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
@@ -114,7 +114,7 @@ def compile_for_tops(source: Path, folder: Path) -> Path:
 
 
 def prepare_skeleton(folder: Path) -> Mapping[str, str]:
-    """Install the distribution as its user would."""
+    """Install the distribution as a user would."""
     source = ROOT / "tests" / "skeleton_backend"
     digest = hashlib.sha256()
     for path in [source / "pyproject.toml", *sorted(source.glob("*/*.py"))]:
@@ -193,7 +193,7 @@ ROCM_TARGET = "gfx90a"
 """Target of the simulated row's code objects: the default of its device."""
 
 SCHEDULE = os.environ.get("UHAL_SIM_SCHEDULE", "lazy")
-"""When simulated drivers run queued work. One process has one: they read it once."""
+"""Schedule of the simulated drivers; a process has only one, because a driver reads it once."""
 
 _NOT_BY_ITSELF = f"under the schedule {SCHEDULE!r} nothing has to run before something waits for it"
 
@@ -254,7 +254,7 @@ ROWS = (
         "tops-sim",
         "tops",
         compile_for_tops,
-        # Blocks of real GCUs have 12 threads; the suite's kernels are written for more.
+        # A block of a real GCU has 12 threads; the suite's kernels need more.
         environment={"UHAL_SIM_SCHEDULE": SCHEDULE, "UHAL_SIM_TOPS_BLOCK_THREADS": "1024"},
         two_devices={"UHAL_SIM_TOPS_DEVICES": "2"},
         prepare=prepare_simulated_tops,
@@ -296,7 +296,7 @@ ROWS = (
 def real_device(text: str) -> DeviceRow:
     """The row of a device named on the command line: `cuda` or `cuda:1`.
 
-    It has the backend's gaps, without the simulated device's gaps.
+    The row has the backend's gaps, but not the simulated device's gaps.
     """
     backend, _, number = text.partition(":")
     ordinal = int(number or 0)

@@ -1,4 +1,4 @@
-"""Tensors go in and out by DLPack without a copy, and live as long as their users."""
+"""DLPack imports and exports tensors without a copy; memory lives as long as its users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel that breaks the device: launches are named, the device is lost, the process lives."""
+"""A kernel that breaks the device: the error names launches, and the process continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches captured into a graph run when the graph is launched, as often as that is."""
+"""Launches captured into a graph run whenever the graph is launched."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRID = 3
 
 @pytest.fixture
 def backend(device: Device) -> Iterator[Backend]:
-    """The backend of the device; every graph made with it is gone at the end."""
+    """Yield the device's backend; check that every graph is destroyed at the end."""
     backend = opened_backend(device.backend)
     before = graphs_alive(backend)
     yield backend
@@ -54,7 +54,7 @@ def stream(device: Device) -> Iterator[Stream]:
 
 
 class Chain:
-    """Three launches of x → x * multiply + add, exactly known: any other order shows."""
+    """Three launches of x → x * multiply + add; a wrong order changes the exact result."""
 
     def __init__(self, basic: Module, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -82,7 +82,7 @@ class Chain:
             self.kernel[GRID, BLOCK, 0, stream](self.buffer.size, multiply, add, self.buffer)
 
     def advance(self) -> None:
-        """Expect that the launches have run once more."""
+        """Update the expected contents for one more run of the launches."""
         for multiply, add in self.factors:
             self.expected = self.expected * np.uint32(multiply) + np.uint32(add)
 
@@ -90,7 +90,7 @@ class Chain:
         assert np.array_equal(self.buffer.to_numpy(), self.expected)
 
     def call(self, index: int) -> KernelCall:
-        """The launch of this number, in parts."""
+        """Return the parts of the launch with this number."""
         multiply, add = self.factors[index]
         values = (
             np.uint64(self.buffer.size),
@@ -179,7 +179,7 @@ def test_a_graph_takes_other_parameters(
         assert executable.kernels is not None
         assert len(set(executable.kernels)) == 3
         for _ in range(5):
-            # What is launched keeps its parameters, whether it has run or not.
+            # A launched graph keeps its parameters, whether it has run or not.
             launch_graph(backend, executable.handle, stream.handle)
             chain.advance()
             chain.factors[number] = chain.draw()

@@ -176,7 +176,7 @@ def warps(values: Array) -> list[Array]:
 
 
 def add(one: Any, other: Any) -> Any:
-    """Sums in the kernels' way: 16-bit floats are added as f32."""
+    """Sum as the kernels do: 16-bit floats are added as f32."""
     wide = np.float32 if one.dtype == np.float16 else one.dtype
     return np.add(one, other, dtype=wide).astype(one.dtype)
 
@@ -222,7 +222,7 @@ def shuffled(values: Array, source: Callable[[Array], Array]) -> Array:
 
 
 def expected_lanes(values: Array, source: Array, amount: int) -> list[Array]:
-    """A row for each function, in the order of the kernel."""
+    """The rows are in the order of the kernel's functions."""
     size = values.size
     per_warp = [np.arange(start, min(start + WARP, size)) for start in range(0, size, WARP)]
     by_register = [
@@ -489,7 +489,7 @@ def test_a_failed_assertion_is_raised_by_streams_that_may_have_met_it(
         plain.synchronize()
         assert not other.to_numpy().any()
         other.copy_from(np.ones(64, "u4"), stream=plain)
-        # Kernels of the host know their stream.
+        # Host kernels know their stream.
         raising = (guilty,) if device.backend == "host" else (marked, guilty)
         count = "; by one of 2 streams with such" if len(raising) == 2 else r"63 more failed\)$"
         for stream in raising:
@@ -497,7 +497,7 @@ def test_a_failed_assertion_is_raised_by_streams_that_may_have_met_it(
                 stream.synchronize()
         for stream in (guilty, marked, plain):
             stream.synchronize()
-        # Results are waited for, in whatever stream.
+        # A wait for the results raises the error, in any stream.
         asserts[1, 64, 0, guilty](10, x, y)
         with pytest.raises(KernelAssertionError, match="63 more failed"):
             y.to_numpy()

@@ -1,9 +1,8 @@
 """Prints whether a runtime keeps a work-item's loaded value across a barrier.
 
-    python repeated_load.py local|global
+python repeated_load.py local|global
 
-The text is compiled by the runtime itself and launched through uhal; none of our compiler's code
-is in it.
+The runtime itself compiles the text, and uhal launches it, so uhal's compiler plays no part.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def module(image: bytes) -> SpirvModule:
 
 
 def tool(packages: Path, name: str, image: bytes, folder: Path, *options: str) -> str:
-    """Output of a Khronos tool for a module, which it must accept."""
+    """Return the output of a Khronos tool for a module, which it must accept."""
     path = folder / f"{name}.spv"
     path.write_bytes(image)
     found = packages / "usr" / "bin" / name
@@ -208,7 +208,7 @@ def test_slices_of_every_kernel_are_valid(
 
 
 def opcodes(image: bytes) -> Counter[int]:
-    """How often a module has each instruction."""
+    """Return the count of each instruction in a module."""
     words = struct.unpack(f"<{len(image) // 4}I", image)
     found: Counter[int] = Counter()
     position = 5
@@ -248,7 +248,7 @@ def test_atomic_loads_and_stores_are_atomic_instructions() -> None:
     module = SpirvModule(LANGUAGE.read_bytes())
     for kernel in ("atomics_u32", "atomics_f64", "atomics_block", "atomics_system"):
         found = opcodes(Cutter(module).cut(module.entries[kernel]).image)
-        # where a pointer is to shared memory, and where it is to global
+        # one store for pointers to shared memory, and one for pointers to global memory
         assert found[OP_ATOMIC_STORE] == 2, kernel
         assert found[OP_ATOMIC_LOAD] >= 2, kernel
 

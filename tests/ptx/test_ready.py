@@ -1,4 +1,4 @@
-"""Every ready kernel beside a reference in higher precision, of random shapes and types."""
+"""Every ready kernel against a reference in higher precision, with random shapes and types."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_tensor_gemm(of: Type, launch: Launch, rng: np.random.Generator) -> None
 
 
 def q4k_block(rng: np.random.Generator) -> tuple[Array, Array]:
-    """A super-block's bytes and its 256 weights, from GGUF's description of Q4_K."""
+    """Return a super-block's bytes and its 256 weights, by GGUF's description of Q4_K."""
     d, least = rng.uniform(0.01, 0.1, 2).astype("f2")
     scales, minimums = rng.integers(0, 64, (2, 8))
     quants = rng.integers(0, 16, (8, 32))

@@ -10,11 +10,11 @@ from typing import Any
 from tests.simulated.hsa import CONSTANT, AnyHsa
 
 _BYTES = 256
-"""More than any attribute takes."""
+"""Larger than any attribute."""
 
 
 def describe(library: str | None = None) -> dict[str, Any]:
-    """Every attribute in abi.h of the CPU and the GPU: the bytes of the answer, or the status.
+    """Return every attribute in abi.h of the CPU and the GPU: its bytes, or the error's status.
 
     Pools are listed by segment and flags, as programs choose them.
     """

@@ -47,7 +47,7 @@ class _Noted(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A kernel dispatch as the device found it."""
+    """A kernel dispatch as the device received it."""
 
     dimensions: int
     group: tuple[int, int, int]
@@ -109,7 +109,7 @@ def device() -> dict[str, Any]:
 
 
 def doctor() -> dict[str, Any]:
-    """The doctor's report: it finds out that this device does not compute."""
+    """Return the doctor's report, which says that this device does not compute."""
     return examine().to_json()
 
 
@@ -174,7 +174,7 @@ def streams() -> dict[str, int]:
 
 
 def memory(seed: int) -> None:
-    """Buffers on the device and of the host, at addresses that the runtime calls the device's."""
+    """Check device and host buffers at addresses that the runtime attributes to the device."""
     Api.quick_init(backend="rocm")
     rng = np.random.default_rng(seed)
     opened = registry.backend("rocm")
@@ -224,7 +224,7 @@ def modules(names: Sequence[str]) -> int:
 
 
 def missing(path: str, name: str) -> list[str]:
-    """The errors when a module has no such kernel, and no such variable."""
+    """Return the errors for a missing kernel and for a missing variable."""
     Api.quick_init(backend="rocm")
     module = Module.from_file(path)
     told = []

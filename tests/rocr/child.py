@@ -30,7 +30,7 @@ def main(module: str, function: str, arguments: str) -> None:
     status = model.model_run(ctypes.CFUNCTYPE(ctypes.c_int)(body))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Over a model the runtime cannot be shut down, which its exit handlers would do.
+    # The runtime's exit handlers would shut it down, which fails over a model.
     os._exit(status)
 
 

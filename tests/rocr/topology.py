@@ -1,4 +1,4 @@
-"""Descriptions of devices, as the Linux kernel's driver gives them to AMD's runtime in sysfs.
+"""Descriptions of devices in the format of sysfs, from which AMD's runtime reads them.
 
 Such a folder tells a device model its properties. For each target the numbers come from AMD's
 specifications of one product; the runtime reads `properties` as `name number` lines.
@@ -16,7 +16,7 @@ class Gpu:
     """A product."""
 
     target: str
-    """The runtime's name of it, features included."""
+    """The runtime's name for the target, features included."""
     version: int
     """Major, minor and stepping of the target, two decimal digits each."""
     device_id: int

@@ -40,7 +40,7 @@ def open_hsa(
         monkeypatch.setenv("UHAL_SIM_KERNELS", str(hsa_kernels))
         for name, value in settings.items():
             monkeypatch.setenv(f"UHAL_SIM_{name}", value)
-        # The loader tells libraries apart by file: a copy is a runtime of its own.
+        # The system's loader identifies libraries by file, so a copy is a separate runtime.
         path = tmp_path / f"libhsa-{next(numbers)}.so"
         shutil.copy(LIBRARY, path)
         instance = Hsa(path)

@@ -11,7 +11,7 @@ _ROW = re.compile(r"^(SIMULATED|PER_THREAD|REFUSED|REFUSED_PER_THREAD)\((.*)\)$"
 
 
 class Form(NamedTuple):
-    """One form of a driver function, as `cuMemAlloc_v2` is of `cuMemAlloc`."""
+    """One form of a driver function; `cuMemAlloc_v2` is a form of `cuMemAlloc`."""
 
     name: str
     symbol: str

@@ -21,7 +21,7 @@ HEADER = Header.load(ROOT / "rocm_backend" / "abi.h")
 CONSTANT = HEADER.constants
 FOR_EVER = 2**64 - 1
 PATIENCE = 20.0
-"""Seconds a test waits for an event that must come."""
+"""Seconds that a test waits for an expected event."""
 
 FINE = CONSTANT["HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED"]
 COARSE = CONSTANT["HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED"]
@@ -61,7 +61,7 @@ KERNELS = (
 
 
 class Failure(Exception):
-    """A function of the runtime answered with an error."""
+    """A function of the runtime returned an error."""
 
     def __init__(self, call: str, text: str) -> None:
         super().__init__(f"{call}: {text}")
@@ -144,7 +144,7 @@ class AnyHsa:
         return self.allocate(self.gpus[gpu], COARSE, size)
 
     def host(self, count: int, gpu: int = 0) -> tuple[int, np.ndarray[Any, Any]]:
-        """Host memory that a GPU may use, and the same as an array of f32."""
+        """Return host memory that a GPU may use, and an f32 array over it."""
         address = self.allocate(self.cpu, FINE, 4 * count, self.gpus[gpu])
         return address, np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
 
@@ -369,7 +369,7 @@ class Queue:
         self.hsa.call.hsa_signal_destroy(done)
 
     def error(self) -> tuple[int, str]:
-        """The error that must have been reported."""
+        """Return the error that the queue must have reported."""
         assert self.failed.wait(20), "the queue reported no error"
         return self.errors[0]
 

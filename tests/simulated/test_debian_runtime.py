@@ -1,4 +1,4 @@
-"""The ROCm backend on AMD's own runtime of 2022, as Debian 12 ships it, where there is no device.
+"""The ROCm backend without a device, on AMD's runtime of 2022 from Debian 12.
 
 `tests/rocr` runs a newer one over a model of a device.
 """

@@ -1,4 +1,4 @@
-"""The benchmark that counts our kernels: its works, its gates, and one run."""
+"""The benchmark that counts ubridge's kernels: its workloads, its limits, and one run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_work_is_counted() -> None:
     found = json.loads(done.stdout)
     (work,) = found["works"]
     assert work["numbers"]["launches"] == len(work["kernels"])
-    # Every element is read once at least, and 32 bytes hold 8 of them.
+    # Each element is read at least once, and a sector of 32 bytes contains 8 elements.
     assert work["numbers"]["sectors"] >= 64 * 4096 / 8
     assert work["numbers"]["instructions"] > 1
     rows = found["gates"]

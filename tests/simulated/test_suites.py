@@ -22,7 +22,7 @@ pytestmark = needs_simulator
 SIM_RUN = [sys.executable, "-m", "uhal", "sim", "run"]
 
 NUMBA_CUDA = suites.read("numba_cuda")
-# numba-cuda's repository has this file beside the tests; its wheel lacks it.
+# numba-cuda's repository has this file beside its tests, but its wheel does not.
 NUMBA_CUDA_SETTINGS = """
 import pytest
 

@@ -1,7 +1,7 @@
 """Other people's libraries from PyPI, unchanged, on the simulated CUDA driver.
 
-What they trip over is a bug of the simulator. Each program runs in a process of its own, under a
-schedule in which a forgotten wait shows.
+A failure of a library is a bug of the simulator. Each program runs in its own process, under a
+schedule that reveals missing waits.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def nvidia(folder: Path) -> Path:
 
 
 def run(program: str, libraries: Path, schedule: str, seed: int, *arguments: str) -> None:
-    """Run a program with the installed libraries; it must say nothing."""
-    # NVRTC is looked for in an interpreter's own folders, else where the loader looks.
+    """Run a program with the installed libraries; it must print nothing."""
+    # Libraries look for NVRTC in the interpreter's own folders, then in the loader's.
     folders = (LIBRARY.parent, *libraries.glob("nvidia/*/lib"))
     out = run_program(
         program,
@@ -99,7 +99,7 @@ def test_kernels_written_in_python(nvidia: Path, tmp_path: Path, seed: int) -> N
 
 @pytest.fixture(scope="session")
 def python(nvidia: Path, folder: Path) -> str:
-    """An interpreter with them in its own folders."""
+    """Return an interpreter whose own folders contain the libraries."""
     return str(third_party.make_environment(folder, third_party.NVIDIA))
 
 

@@ -1,4 +1,4 @@
-"""uhal on undocumented behaviour of TopsRuntime: each ambiguity in both readings.
+"""uhal on undocumented behaviour of TopsRuntime, in each possible interpretation.
 
 A reading is a setting of the simulated runtime; some need a variable of the backend, too.
 """

@@ -1,4 +1,4 @@
-"""The simulated TopsRuntime as a program in C would use it: every call by its ABI header."""
+"""The simulated TopsRuntime called as from C, through its ABI header."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = {
     "UHAL_SIM_KERNELS": "",
     "UHAL_SIM_TOPS_BLOCK_THREADS": "",
 }
-"""Code of a child that a test runs, before the test's own."""
+"""Code that a child process runs before the test's own code."""
 
 
 @cache
@@ -34,7 +34,7 @@ def code(name: str) -> int:
 
 
 class Runtime:
-    """A library whose calls raise `Refused` unless they answer 0."""
+    """A library whose calls raise `Refused` unless they return 0."""
 
     class Refused(Exception):
         def __init__(self, call: str, status: int, words: str) -> None:
@@ -68,7 +68,7 @@ class Runtime:
         return made.value or 0
 
     def refused(self, expected: str, name: str, *arguments: Any) -> str:
-        """The words of a call that must answer with an error."""
+        """Return the error text of a call that must fail."""
         try:
             self.call(name, *arguments)
         except Runtime.Refused as refusal:

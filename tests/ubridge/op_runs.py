@@ -29,7 +29,7 @@ VIEWS = LAYOUTS[:5]
 
 @dataclass
 class Outcome:
-    """A device's result beside the exact result."""
+    """A device's result and the exact result."""
 
     got: Array
     exact: Array
@@ -61,7 +61,7 @@ class Trial:
         return operand(self.rng, self.device, layout, dtype or self.dtype, shape, special=False)
 
     def ids(self, length: int, shape: tuple[int, ...]) -> tuple[DeviceTensor, Array]:
-        """Ids below a length on the device, of a type there is a kernel for."""
+        """Return ids below a length on the device, of a dtype with a kernel."""
         kinds = [one for one in ("u8", "u32", "i64") if self.row.has(self.op, self.dtype, one)]
         kind = str(self.rng.choice(kinds)) if kinds else "i64"
         bound = min(length, 256) if kind == "u8" else length
@@ -282,7 +282,7 @@ def clip(t: Trial) -> Iterator[Outcome]:
 
 @run("scan", "fold")
 def along_an_axis(t: Trial) -> Iterator[Outcome]:
-    """Running sums, and products: as many additions or multiplications as the axis has elements."""
+    """Running sums and products: an axis of n elements has n additions or multiplications."""
     x = t.x(t.shape(t.length(3)))
     axis = int(t.rng.integers(x.array.ndim))
     got = getattr(ub, t.op.name)(x.tensor, axis).to_numpy()

@@ -1,4 +1,4 @@
-"""Random operands in every class of layout, on a device and, the same, in numpy; and comparing."""
+"""Random operands in every class of layout, on a device and in numpy, and comparisons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 @dataclass(frozen=True)
 class Operand:
-    """The same elements on a device and in numpy."""
+    """Equal elements on a device and in a numpy array."""
 
     tensor: DeviceTensor
     array: Array
@@ -42,7 +42,7 @@ class Operand:
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Random elements; floats of moderate size, with zeros and, rarely, special ones."""
+    """Return random elements; floats have moderate size, with zeros and a few special values."""
     element = as_dtype(dtype)
     if element.kind == "float":
         drawn = rng.uniform(-4, 4, shape)
@@ -55,7 +55,7 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Arra
 
 
 def with_specials(rng: np.random.Generator, array: Array) -> Array:
-    """The array with some elements replaced by NaN, infinities and zeros of both signs."""
+    """Return the array with some elements replaced by NaN, infinities and zeros of both signs."""
     if array.dtype.kind == "f" or array.dtype.name in ("bfloat16", "float8_e4m3fn"):
         special = rng.choice(SPECIAL, array.shape).astype(array.dtype)
         return np.where(rng.random(array.shape) < 0.15, special, array)
@@ -63,7 +63,7 @@ def with_specials(rng: np.random.Generator, array: Array) -> Array:
 
 
 def shape_of(rng: np.random.Generator, layout: str, rank: int | None = None) -> tuple[int, ...]:
-    """A shape that the class of layout can have."""
+    """Return a random shape that suits the class of layout."""
     axes = int(rng.integers(1, 4)) if rank is None else rank
     if layout == "scalar" and rank is None:
         return ()
@@ -88,7 +88,7 @@ def operand(
     *,
     special: bool = True,
 ) -> Operand:
-    """A tensor of this shape whose memory is laid out as the class says."""
+    """Return a random tensor of this shape in the given class of layout."""
 
     def drawn(wanted: tuple[int, ...]) -> Array:
         made = values(rng, wanted, dtype)
@@ -126,10 +126,10 @@ def assert_close(got: Array, expected: Array, dtype: str, told: str, ulps: float
     with np.errstate(all="ignore"):
         exact = expected.astype(np.float64)
         if dtype == "f8e4m3":
-            # It has no infinity: too large values become the largest.
+            # f8e4m3 has no infinity: too large values become the largest.
             exact = np.clip(exact, -448, 448)
         rounded = exact.astype(as_dtype(dtype).dtype).astype(np.float64)
-        # At the edge of the range rounding may go either way.
+        # Near the largest number, rounding may go up or down.
         edge = np.isfinite(exact) & (np.abs(exact) > LARGEST[dtype] * (1 - TOLERANCE[dtype]))
         np.testing.assert_allclose(
             got.astype(np.float64)[~edge],

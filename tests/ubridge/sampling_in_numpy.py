@@ -1,4 +1,4 @@
-"""Which token the kernel ought to choose: the same whole numbers in numpy and Python's ints."""
+"""The token that the kernel must choose, from the same integers in numpy and Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TINY = 2.0**-126
 
 
 def scores(logits: Array, sampling: Sampling, tokens: list[int], generated: list[int]) -> Array:
-    """Logits after penalties and temperature, f32, each step rounded once."""
+    """Return f32 logits after penalties and temperature, each step rounded once."""
     with np.errstate(over="ignore"):
         return _scored(logits, sampling, tokens, generated)
 
@@ -97,7 +97,7 @@ def least_kept(values: Array, sampling: Sampling) -> float:
 
 
 def chosen(values: Array, sampling: Sampling, seed: int, position: int) -> int:
-    """The token that the draw of a position takes; -1 where there is none."""
+    """Return the token that the draw of a position chooses, or -1 if there is none."""
     if not values.max() > -np.inf and (sampling.has_penalties or not sampling.is_greedy):
         return -1
     if sampling.is_greedy:

@@ -29,7 +29,7 @@ def test_axes_of_every_length(host: Device, rng: np.random.Generator, dtype: str
         out = ub.full(shape, np.nan if dtype in NEAR else 77, dtype=dtype, device=host)
         assert ub.cumsum(x, 1, out=out) is out
         sums = np.cumsum(wide, 1, dtype=wide.dtype)
-        # A value of 1 or near it: products of others leave the range.
+        # Factors are near 1: products of other values would overflow.
         factors = (1 + wide / 64).astype(kind) if dtype in NEAR else array
         products = ub.prod(ub.asarray(factors, device=host), 1).to_numpy()
         exact = np.prod(factors.astype(wide.dtype), 1, dtype=wide.dtype)
@@ -62,7 +62,7 @@ def test_infinities_and_zeros_of_running_sums(host: Device) -> None:
 def test_choices_along_the_last_axis(
     host: Device, rng: np.random.Generator, dtype: str, ids_dtype: str
 ) -> None:
-    """Upward, downward and in any order, of few and many rows, in several blocks."""
+    """Ids are ascending, descending or random, for few and many rows, in several blocks."""
     for _ in range(rounds(4, 60)):
         left, length = (int(one) for one in rng.integers(1, (70, 200)))
         array = rng.integers(0, 100, (left, length)).astype(as_dtype(dtype).dtype)

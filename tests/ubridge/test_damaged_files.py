@@ -1,4 +1,4 @@
-"""Damaged files of every loader: refused by an error of ours that names them, or taken."""
+"""Damaged files of every loader: loaded, or refused by an error of uhal's that names the file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytest.importorskip("gguf")
 from tests.ubridge.file_mutants import CASES, run_mutants
 
 EACH = rounds(60, 1600)
-"""Damaged files of a case: 30,400 of all of them in a soak."""
+"""Number of damaged files per case; a soak has 30,400 in all."""
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="bounds of memory and time are Linux's"),
@@ -34,7 +34,7 @@ pytestmark = [
 def test_a_damaged_file_is_refused_by_its_name(
     case: str, rng: np.random.Generator, tmp_path: Path
 ) -> None:
-    """No signal, at most 5 seconds and 512 MB, and no error that is not ours."""
+    """Loading ends without a signal, within 5 seconds and 512 MB, and only raises uhal's errors."""
     seed = int(rng.integers(1 << 32))
     quiet = {"RUST_BACKTRACE": "0", "UHAL_HOST_THREADS": "2"}
     folder = tmp_path / "files"
@@ -46,5 +46,5 @@ def test_a_damaged_file_is_refused_by_its_name(
     assert done.returncode == 0, said + done.stderr[-4000:]
     refused = re.fullmatch(r"refused (\d+)\n", done.stdout)
     assert refused is not None, said
-    # If all were taken, nothing would have been damaged.
+    # If all files loaded, nothing would have been damaged.
     assert int(refused[1]) > EACH // 10, said

@@ -1,4 +1,4 @@
-"""Tensors of any axes and strides go out and in by DLPack without a copy."""
+"""DLPack exports and imports tensors of any axes and strides without a copy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def images(device: Device) -> None:
 
 
 class Once:
-    """Hands a tensor's capsule on as an exporter of the time before DLPack 1.0 did."""
+    """Exports a tensor's capsule like a library from before DLPack 1.0."""
 
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
@@ -39,7 +39,7 @@ class Once:
 
 
 def test_a_view_goes_out_and_in(device: Device, rng: np.random.Generator) -> None:
-    """The same memory with the same strides: each sees the other's writes."""
+    """Both views share memory and strides: each sees the other's writes."""
     for layout in LAYOUTS:
         for _ in range(rounds(3, 100)):
             dtype = str(rng.choice([one.name for one in ALL]))

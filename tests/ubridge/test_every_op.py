@@ -1,4 +1,4 @@
-"""Every operation x dtype x class of layout within the accuracy it promises: none is left out.
+"""Every operation, dtype and class of layout is within its promised accuracy; none is left out.
 
 A sample of dtypes and layouts in `make test`, all of them in a soak.
 """
@@ -55,7 +55,7 @@ def test_every_operation(
     if not dtypes:
         pytest.skip(f"{row.backend} has no kernel of {op.name}")
     tried = 0
-    # Translating an entry for a simulated device is slow.
+    # Use fewer dtypes on simulated devices, where translating a kernel is slow.
     some = 2 if row.backend == "host" else 1
     for dtype in dtypes if SOAK else rng.permutation(dtypes)[:some]:
         for layout in LAYOUTS if SOAK else rng.permutation(LAYOUTS)[:2]:

@@ -32,7 +32,7 @@ def program() -> ModuleType:
 def options(device: Device) -> list[str]:
     row_of(device.backend).require_images()
     found = ["--backend", device.backend, "--device", str(device.ordinal)]
-    # All layers on the host, and everywhere in a soak.
+    # Number of layers: all on the host and in a soak.
     return found if SOAK or device.backend == "host" else [*found, "--layers", "6"]
 
 

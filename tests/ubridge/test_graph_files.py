@@ -351,7 +351,7 @@ def check_mutants(backend: str, seed: int, count: int, folder: Path) -> None:
     )
     said = f"run_mutants({seed}, {count}, {backend!r}): {done.returncode}\n{done.stderr[-4000:]}"
     assert done.returncode == 0 and not done.stderr, said
-    # If all were refused, running them would be untested.
+    # If all graphs were refused, running them would be untested.
     assert int(done.stdout) > count // 50, done.stdout
 
 

@@ -1,6 +1,7 @@
-"""Every integer that a public function takes: numpy's ints are ints, extremes are refused by name.
+"""Every integer parameter of a public function accepts numpy's ints and refuses extremes by name.
 
-The parameters are found in the signatures; one that no call below passes fails the first test.
+The tests find the parameters in the signatures. A parameter that no call below passes fails the
+first test.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from uhal.errors import DeviceError
 
 DEVICES = ("host",)
 MOST_BYTES = 64 << 20
-"""Bytes of device memory: larger results are refused and never touched."""
+"""Limit of device memory: larger results are refused and never allocated."""
 NUMBERS = re.compile(r"\b(int|float|Axes|Index|Seed)\b")
 """Annotations of parameters that take numbers."""
 OTHERS = {
@@ -32,7 +33,7 @@ OTHERS = {
     "DeviceExecutor.note_range": "a range that the host knows",
     "GraphExecResult.__init__": "a record of what ran",
 }
-"""Functions whose numbers are not a caller's, and what they are."""
+"""Functions that only ubridge calls with numbers, each with the reason."""
 EXTREMES: tuple[Any, ...] = (
     *(-1, 0, 1 << 31, -1 << 31, 1 << 32, 1 << 45, 1 << 62),
     *((1 << 63) - 1, -1 << 63, 1 << 63, 1 << 64, 1 << 100, -1 << 100),
@@ -44,11 +45,11 @@ FLOATS = (
 )
 """Numbers that need not be ints."""
 MAKES_ARRAYS = {"arange", "eye", "linspace", "Generator.words"}
-"""They make arrays on the host, of any size that it holds."""
+"""Functions that make arrays on the host, as large as memory allows."""
 
 
 class Indexed:
-    """An int to `operator.index` and nothing else."""
+    """An object that only supports `operator.index`."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -58,7 +59,7 @@ class Indexed:
 
 
 def parameters_of(function: Callable[..., Any]) -> list[str]:
-    """The parameters whose annotations say that they take numbers."""
+    """Return the parameters whose annotations accept numbers."""
     if not callable(function):
         return []
     try:
@@ -88,7 +89,7 @@ Call = tuple[Callable[..., Any], dict[str, Any]]
 
 
 def calls() -> dict[str, Call]:
-    """Each function with its named arguments; `*axes` is passed in order."""
+    """Return each function with its named arguments; `*axes` is passed in order."""
     x, cube = ub.ones((4, 6)), ub.ones((2, 3, 4))
     ids = ub.from_numpy(np.zeros((4, 6), np.int64))
     some = ub.from_numpy(np.zeros(2, np.int64))
@@ -427,7 +428,7 @@ def _spread(value: Any) -> Any:
 
 
 def plain(result: Any) -> Any:
-    """A result as values that compare with `==`."""
+    """Return a result as values that compare with `==`."""
     if isinstance(result, ub.DeviceTensor):
         return result.shape, result.dtype.name, result.tolist()
     if isinstance(result, DeviceBuffer):
@@ -480,7 +481,7 @@ def test_numpys_ints_are_ints(device: Device) -> None:
 def test_extremes_are_refused_in_our_words(
     device: Device, rng: np.random.Generator, seed: int
 ) -> None:
-    """A sample of the values for each parameter; all of them in a soak."""
+    """Test a sample of the values for each parameter; in a soak all."""
     with little_memory(device):
         for name, call in calls().items():
             for parameter in call[1]:

@@ -215,7 +215,7 @@ def test_a_bad_id_is_told_once_and_skipped(
         expected[[3, 0]] = values[[0, 2]]
     channel.copy_from(np.zeros(1, np.uint64))
     try:
-        # No record: nothing is reported.
+        # Without a record, no fault is reported.
         assert_same(launched(), expected)
         channel.copy_from(np.array([int(told.device_ptr)], np.uint64))
         assert_same(launched(), expected)
@@ -223,7 +223,7 @@ def test_a_bad_id_is_told_once_and_skipped(
         assert (record.bound, record.entry) == (7, entry.encode())
         # Work-items run in any order: either wrong id may be reported first.
         assert record.position in (1, 3)
-        # Written once: later faults do not change it.
+        # The record is written once: later faults do not change it.
         record.position = 99
         assert_same(launched(), expected)
         assert record.position == 99
@@ -232,7 +232,7 @@ def test_a_bad_id_is_told_once_and_skipped(
 
 
 def order_of(values: Array, ascending: bool) -> Array:
-    """A stable order in which NaN is the largest."""
+    """Sort stably, with NaN as the largest."""
     wide = values.astype(np.longdouble)
     ranks = np.unique(wide, return_inverse=True, equal_nan=True)[1].reshape(wide.shape)
     return np.argsort(ranks if ascending else -ranks, axis=-1, kind="stable").astype(np.uint32)
@@ -266,7 +266,7 @@ def test_sort(device: Device, rng: np.random.Generator, direction: str, dtype: s
 def test_runs_are_sorted_and_joined(
     device: Device, rng: np.random.Generator, direction: str, dtype: str
 ) -> None:
-    """Runs of 1,024, the least that every target joins; rows end inside and after a run."""
+    """Every target joins runs of 1,024 elements or more; rows end inside and after a run."""
     run_length = 1024
     for cols in (1025, 3 * run_length, 4 * run_length + 3):
         values = random_values(rng, dtype, 2 * cols).reshape(2, cols)

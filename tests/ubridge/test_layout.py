@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 def view(buffer: Array, layout: Layout) -> Array:
-    """The elements a layout names, by numpy."""
+    """Return the elements that a layout selects, by numpy."""
     item = buffer.itemsize
     return np.lib.stride_tricks.as_strided(
         buffer[layout.start_offset :],
@@ -175,7 +175,7 @@ def test_layouts_are_values() -> None:
 
 
 def test_an_empty_view_begins_where_its_tensor_does(rng: np.random.Generator) -> None:
-    """No layout ends past the buffer: kernels never get an address outside of it."""
+    """No layout ends past its buffer, so kernels never get an address outside of it."""
     for _ in range(rounds(20, 500)):
         shape = tuple(int(n) for n in rng.integers(1, 6, 3))
         whole = Layout.contiguous(shape, int(rng.integers(0, 9)))

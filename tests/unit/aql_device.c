@@ -28,7 +28,7 @@ typedef struct device {
     _Atomic uint32_t doorbells;
     _Atomic uint32_t launches;
     _Atomic uint32_t barriers;
-    uint64_t next_of[THREADS]; /* the number that each submitting thread's next launch must have */
+    uint64_t next_of[THREADS]; /* expected number of the next launch of each submitting thread */
     char complaint[200];
 } device;
 
@@ -100,7 +100,7 @@ static void finish(hsa_signal_t signal) {
         atomic_fetch_sub_explicit(value_of(signal), 1, memory_order_release);
 }
 
-/* Launches that carry object 1 say which thread submitted them: (thread, number) as two u64. */
+/* Launches of object 1 contain the submitting thread and its count: (thread, number) as two u64. */
 static void run_launch(const hsa_kernel_dispatch_packet_t *packet, uint64_t index) {
     uint64_t said[2];
     here->launches += 1;
@@ -202,7 +202,7 @@ void device_start(void) {
     pthread_create(&here->thread, NULL, serve, NULL);
 }
 
-/* Waits until everything told to it is done, then stops. */
+/* Stops after all packets that its doorbell announced. */
 void device_close(void) {
     if (atomic_load(&here->running)) {
         while ((int64_t)atomic_load(&here->read_index) <= atomic_load(&here->doorbell))
@@ -258,7 +258,7 @@ static void *submit(void *argument) {
     return NULL;
 }
 
-/* Submits from several threads at once; answers the first status other than 0. */
+/* Submits from several threads at once; returns the first status that is not 0. */
 int device_storm(uint32_t threads, uint64_t launches) {
     pthread_t handles[THREADS];
     submitter each[THREADS];

@@ -49,7 +49,7 @@ def table(tmp_path: Path) -> ctypes.CDLL:
 
 
 def test_what_lies_at_an_address(table: ctypes.CDLL, rng: np.random.Generator) -> None:
-    # most are back to back, some have a gap before them
+    # most ranges are adjacent, some follow a gap
     sizes = rng.integers(1, 9, 200)
     gaps = rng.integers(0, 3, 200) * (rng.random(200) < 0.3)
     starts = 4096 + np.cumsum(sizes + gaps) - sizes

@@ -1,4 +1,4 @@
-"""The packet writer against a device of its own: every byte, both rings full, threads, failures."""
+"""The packet writer and a device in memory: every byte, full rings, threads, failures."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def open_device(library: ctypes.CDLL) -> Iterator[Any]:
 def test_every_byte_of_a_launch(open_device: Any) -> None:
     device = open_device()
     completion = ctypes.c_int64(1)
-    # Not in the order of the offsets, with a gap.
+    # The arguments are not in the order of their offsets, and there is a gap.
     takes = kernel(
         [(16, 4), (0, 8), (10, 2)],
         object=0x1234_5678_9ABC,
@@ -192,7 +192,7 @@ def test_every_byte_of_a_launch(open_device: Any) -> None:
     assert kernarg % 64 == 0
     expected = struct.pack("<QHHIfI", 1 << 63, 0, 7, 0, 1.5, 0)
     assert ctypes.string_at(kernarg, 24) == expected
-    # The next bytes belong to the next launch.
+    # The launch must not write the following bytes, which belong to the next launch.
     assert ctypes.string_at(kernarg + 24, 40) == b"\xee" * 40
     assert device.library.device_doorbell() == 0
     assert device.library.uhal_aql_waiting(device.writer) == 1
@@ -336,7 +336,7 @@ def test_a_device_that_stands_still_is_given_up(
     while not statuses or statuses[-1] == 0:
         statuses.append(device.launch(kernel(kernarg_bytes=64)))
     assert statuses[-1] == TIMEOUT and len(statuses) >= 13
-    # Nothing was lost: the rest is written once the queue moves.
+    # No launch is lost: the rest is written when the queue moves.
     device.start()
     wait_for(lambda: device.launch(kernel(kernarg_bytes=64)) == 0)
     wait_for(lambda: device.library.device_launches() == len(statuses))

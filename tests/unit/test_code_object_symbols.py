@@ -1,6 +1,6 @@
-"""Every code object we ship or test with has its kernels where AMD's runtime looks for them.
+"""Every shipped or tested code object has its kernels in `.symtab`, where AMD's runtime looks.
 
-That is `.symtab`, which `--strip-all` removes. `tests/rocr` asks the runtime; this needs none.
+`--strip-all` removes `.symtab`. `tests/rocr` uses the runtime itself; this test needs no runtime.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def code_objects(path: Path) -> Iterator[bytes]:
 
 
 def looked_up(image: bytes) -> set[str]:
-    """Names of the global objects in `.symtab`, read by others' code."""
+    """Return the names of global objects in `.symtab`, read by independent code."""
     table = ELFFile(io.BytesIO(image)).get_section_by_name(".symtab")
     if table is None:
         return set()

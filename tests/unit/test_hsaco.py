@@ -187,7 +187,7 @@ def test_the_header_and_the_metadata_agree_on_the_target() -> None:
     with pytest.raises(InvalidImageError, match="header is for gfx942 and its metadata for gfx90a"):
         read_hsaco(bytes(image))
     struct.pack_into("<I", image, FLAGS, flags & ~0xFF | 0xEE)
-    # A processor newer than the table is believed.
+    # The metadata decides for a processor that is missing in the table.
     assert str(read_hsaco(bytes(image)).target) == "gfx90a"
 
 

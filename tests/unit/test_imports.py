@@ -81,7 +81,7 @@ def _name_of(function: ast.expr) -> str:
 
 
 def verdict(path: str, name: str, by_name: bool) -> str | None:
-    """Say why the file may not import the name, `None` when it may."""
+    """Return why the file may not import the name, or `None` if it may."""
     importer = path.partition("/")[0]
     target = name.partition(".")[0]
     if target not in OURS or target == importer:
@@ -218,7 +218,7 @@ class Own:
 
 
 def test_the_product_uses_its_private_functions() -> None:
-    """A function that only tests can reach is code without a user."""
+    """A function that only tests call counts as unused."""
     called_by_others = {"_recreate_cm"}  # contextlib calls it
     definition = re.compile(r"^ *(?:async )?(?:def|class) (_[A-Za-z]\w*)", re.MULTILINE)
     compiled = sorted((ROOT / "cython_src").rglob("*.p[yx][xi]"))
@@ -272,7 +272,7 @@ import numpy
 loaded = [name for name in sys.modules if name.endswith("_backend") or name == "ubridge"]
 print(threads, loaded)
 """
-    # numpy's BLAS would start threads of its own.
+    # numpy's BLAS would start its own threads.
     assert run_python(program, OPENBLAS_NUM_THREADS="1") == "1 []"
 
 
@@ -326,7 +326,7 @@ except ImportError as error:
 
 
 def test_a_python_whose_lock_is_forced_off_is_refused() -> None:
-    """Answer of a free-threaded Python that was started with -X gil=0."""
+    """Output of a free-threaded Python that was started with -X gil=0."""
     said = run_python(
         """
 import sys

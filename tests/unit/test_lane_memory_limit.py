@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def here() -> str:
-    """The site of the caller's line."""
+    """Return the file and line of the caller."""
     return f"test_lane_memory_limit.py:{sys._getframe(1).f_lineno}"
 
 
@@ -60,7 +60,7 @@ def test_unused_memory_makes_room_under_the_limit(bench: Bench) -> None:
     pending.close()
     bench.quiet()
     kept = bench.buffer(2 * MIB, "u8")
-    # Pending work is waited for only because nothing else makes room.
+    # Only a wait for pending work can free memory here.
     assert bench.driver.slots("current", "bind", "stream_query", "event_query") == [
         "stream_synchronize",
         "free",
@@ -160,7 +160,7 @@ def test_a_limit_that_no_pool_counts_is_refused(monkeypatch: pytest.MonkeyPatch,
 def test_owners_are_the_lines_that_made_what_is_alive(
     bench: Bench, rng: np.random.Generator
 ) -> None:
-    """Compared with a separate count, while buffers come and go at random."""
+    """Compare with a separate count, while buffers are created and freed at random."""
     books: Counter[str] = Counter()
     kept: list[tuple[DeviceBuffer, str, int]] = []
     for _ in range(rounds(300, 5000)):

@@ -1,4 +1,4 @@
-"""The lane's objects as Python objects: made once, shown, kept weakly, never half there."""
+"""The lane's objects in Python: identity, text, weak references, and complete construction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool reuses memory as early as is right, orders it with events, and never blocks to free."""
+"""The pool reuses memory as early as possible, orders uses by events, and frees without waiting."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_another_stream_waits_once_on_the_device(bench: Bench) -> None:
             (event, recorded_in) = next(a for slot, a in calls if slot == "event_record")
             assert recorded_in == busy.handle
         else:
-            # the marker that is there already serves again
+            # the wait uses the event that was recorded before
             assert ordered == ["stream_wait_event", "launch"]
         (waiting, waited_for, _) = next(a for slot, a in calls if slot == "stream_wait_event")
         assert (waiting, waited_for) == (other.handle, event)
@@ -98,7 +98,7 @@ def test_nobody_waits_for_work_that_is_done(bench: Bench) -> None:
 def test_a_closed_stream_s_work_is_waited_for_though_another_has_its_handle(
     bench: Bench, reports: bool
 ) -> None:
-    """HSA's runtime gives a handle away while work of the closed stream is pending."""
+    """HSA's runtime may give a new stream the handle of a closed stream whose work is pending."""
     word = ctypes.c_uint32(0)
     if reports:
         bench.context.watch_reports(ctypes.addressof(word), list)
@@ -151,7 +151,7 @@ def test_a_block_of_several_streams_waits_for_all_but_one(bench: Bench) -> None:
     fifth = bench.buffer(1000)
     bench.quiet()
     assert set(use(bench, None, fifth)) == addresses
-    # the marker of the one stream left was recorded when the block was freed
+    # the event of the only remaining stream was recorded when the block was freed
     assert bench.driver.count("event_record") == 0
     assert bench.driver.count("stream_wait_event") == 1
 
@@ -315,7 +315,7 @@ def test_empty_cache_gives_back_what_nobody_uses(bench: Bench) -> None:
     pending.close()
     idle.close()
     exported.close()
-    # only the exported block has to be waited for, which ends the pending work too
+    # only the exported block needs a wait, which also ends the pending work
     assert bench.device.empty_cache() == 5 << 20
     assert bench.driver.count("free") == 3
     assert bench.device.empty_cache() == 0

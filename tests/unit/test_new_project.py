@@ -1,4 +1,4 @@
-"""The project of `python -m uhal new`: built, tested and debugged as its page says."""
+"""The project of `python -m uhal new` is built, tested and debugged as its page says."""
 
 from __future__ import annotations
 

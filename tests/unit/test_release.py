@@ -16,7 +16,7 @@ RECIPE = ROOT / ".github" / "workflows" / "publish.yml"
 REQUIREMENTS = ROOT / ".github" / "requirements"
 
 PACKAGES = {name.partition(".")[0] for name in PRODUCT}
-"""Their modules are added by setuptools."""
+"""Folders whose modules setuptools adds."""
 NOT_IN_SOURCES = {
     ".ci/run": "a checkout's",
     ".gitignore": "a checkout's",
@@ -27,7 +27,7 @@ NOT_IN_SOURCES = {
 
 
 def test_the_source_distribution_holds_every_tracked_file() -> None:
-    """MANIFEST.in's rules are applied to the tracked files, which takes no build."""
+    """Apply MANIFEST.in's rules to the tracked files, which needs no build."""
     filelist = pytest.importorskip("setuptools._distutils.filelist")
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout: the tracked files are unknown")

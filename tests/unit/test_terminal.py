@@ -1,4 +1,4 @@
-"""Text from files and devices on terminals: names cannot command them, encodings lose nothing."""
+"""Names from files and devices cannot control a terminal, and every encoding shows them."""
 
 from __future__ import annotations
 

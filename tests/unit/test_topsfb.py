@@ -49,7 +49,7 @@ def declared(kernels: dict[str, list[str]], name: str) -> str:
 def test_the_kernels_and_their_parameters() -> None:
     image = topsfb(Gcu(KERNELS))
     assert is_topsfb(image)
-    assert image[0x20:0x30] == struct.pack("<QQ", 0x86, 0)  # as in every published file
+    assert image[0x20:0x30] == struct.pack("<QQ", 0x86, 0)  # as in all published files
     entry = only(image)
     assert (entry.id, entry.target) == ("tops-dtu-enflame-tops--gcu300", "gcu300")
     assert is_gcu(entry.payload)

@@ -1,4 +1,4 @@
-"""Kernels become WGSL that naga accepts, or are refused in words; damaged ones never crash."""
+"""Kernels become WGSL that naga accepts, or an error says why not; damaged kernels never crash."""
 
 from __future__ import annotations
 

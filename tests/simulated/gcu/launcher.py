@@ -24,7 +24,7 @@ class Gcu:
         return DeviceBuffer.from_numpy(encoded(np.ascontiguousarray(values), dtype)).view(dtype)
 
     def out(self, size: int, dtype: str) -> DeviceBuffer:
-        """A poisoned result, with room behind it."""
+        """Return a poisoned buffer for a result, with space after it."""
         buffer = DeviceBuffer.uninitialized(size + 2 * SIPS, dtype)
         buffer.set_8(POISON)
         return buffer

@@ -13,7 +13,7 @@ NOT_INITIALIZED = 3
 
 
 def found_by_name(name: str, version: int, flags: int) -> object:
-    """The function as a program of that version of CUDA finds it."""
+    """Return the function that a program for that CUDA version finds."""
     function, state = ctypes.c_void_p(), ctypes.c_int()
     code = library.cuGetProcAddress_v2(
         name.encode(),

@@ -32,7 +32,7 @@ for options in ({}, {"arch": "compute_75"}):
             found = data.to_numpy().reshape(values.shape)
         assert np.array_equal(found, np.maximum(values, 0))
 
-# A binary for this device; its machine code is read, and the host build runs.
+# Compile for this device; the driver reads the machine code, and runs the host build.
 cubin = uhal.compile.cuda(SOURCE, target="cubin")
 with Module.from_bytes(cubin) as module:
     assert module.chosen.description == "cubin for sm_86", module.chosen

@@ -104,7 +104,7 @@ nvjitlink.get_linked_cubin(handle, again)
 nvjitlink.destroy(handle)
 check(ObjectCode.from_cubin(bytes(again)))
 
-# The compiler itself reports errors of the source, as always.
+# The compiler itself reports errors in the source, as on a real device.
 try:
     compiled("__global__ void f(int *p) { *p = undeclared; }", "cubin")
 except Exception as error:

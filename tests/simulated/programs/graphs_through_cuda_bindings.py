@@ -38,7 +38,7 @@ source, found = (rng.standard_normal(count, dtype=np.float32) for _ in range(2))
 
 
 def copying(to: object, what: object) -> object:
-    """A copy of `size` bytes; sides are arrays on the host or device addresses."""
+    """Return a copy of `size` bytes between host arrays and device addresses."""
     copy = driver.CUDA_MEMCPY3D()
     copy.WidthInBytes, copy.Height, copy.Depth = size, 1, 1
     for prefix, side in (("src", what), ("dst", to)):
@@ -59,7 +59,7 @@ def filling(to: object, value: int, elements: int, element_size: int = 4) -> obj
     return fill
 
 
-# Pointers to parameters, which a node copies while it is made.
+# Return pointers to parameters; a node copies the parameters when it is created.
 arguments = (ctypes.c_uint64(int(data)), ctypes.c_uint32(1), ctypes.c_uint32(count))
 arguments = (*arguments, ctypes.c_int32(0))
 pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(one) for one in arguments))
@@ -75,7 +75,7 @@ def launching() -> object:
 
 
 def run(graph: object) -> None:
-    """Make an executable graph, launch it, wait and let go of it."""
+    """Instantiate a graph, launch it, wait and destroy it."""
     executable = done(driver.cuGraphInstantiate(graph, 0))
     launch(executable)
     done(driver.cuGraphExecDestroy(executable))
@@ -91,7 +91,7 @@ def handles(nodes: object) -> list[int]:
     return sorted(int(node) for node in nodes)
 
 
-# One node of each kind, in a chain.
+# A chain has one node of each kind.
 seen: list[int] = []
 call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda given: seen.append(given))
 event = done(driver.cuEventCreate(0))
@@ -150,7 +150,7 @@ assert int(done(driver.cuGraphNodeGetContainingGraph(kernel))) == int(graph)
 assert done(driver.cuGraphNodeGetParams(fill)).memset.value == filled
 assert int(done(driver.cuGraphNodeGetParams(kernel)).kernel.func) == int(relu)
 
-# An executable graph changes by itself, and its source by itself.
+# Changes to an executable graph and to its source graph are independent.
 executable = done(driver.cuGraphInstantiate(graph, 0))
 again = int(rng.integers(1, 1 << 30))
 changed = filling(data, again, count)
@@ -174,7 +174,7 @@ assert np.array_equal(found, expected(again))
 wrong = driver.cuGraphExecMemsetNodeSetParams(executable, up, changed, context)[0]
 assert wrong == CU.CUDA_ERROR_INVALID_VALUE
 
-# A clone is a graph of its own, whose nodes are found by the original's.
+# A clone is a separate graph; its nodes can be found by the original's nodes.
 clone = done(driver.cuGraphClone(graph))
 twin = done(driver.cuGraphNodeFindInClone(fill, clone))
 assert int(twin) != int(fill)
@@ -189,7 +189,7 @@ missing = driver.cuGraphNodeFindInClone(fill, clone)[0]
 assert missing == CU.CUDA_ERROR_INVALID_VALUE
 done(driver.cuGraphDestroy(clone))
 
-# A graph inside a graph is a copy, which can be changed where it is.
+# A child graph is a copy, which can be changed in its parent.
 outer = done(driver.cuGraphCreate(0))
 inner = done(driver.cuGraphAddChildGraphNode(outer, None, 0, graph))
 embedded = done(driver.cuGraphChildGraphNodeGetGraph(inner))
@@ -213,12 +213,12 @@ assert np.array_equal(copied, expected())
 done(driver.cuGraphDestroy(outer))
 assert driver.cuGraphGetNodes(embedded)[0] == CU.CUDA_ERROR_INVALID_VALUE
 
-# Dependencies are added and taken away; a circle is no graph to run.
+# Dependencies can be added and removed; a graph with a cycle cannot run.
 graph = done(driver.cuGraphCreate(0))
 
 
 def adding(after: list, kind: str, **parameters: object) -> object:
-    """A node through the one call for all kinds."""
+    """One call creates nodes of all kinds."""
     node = driver.CUgraphNodeParams()
     node.type = getattr(Type, f"CU_GRAPH_NODE_TYPE_{kind.upper()}")
     for name, value in parameters.items():
@@ -251,7 +251,7 @@ done(driver.cuGraphAddDependencies(graph, [first], [last], None, 1))
 run(graph)
 assert (found.view(np.uint32) == 1).all()
 
-# Capturing continues in an existing graph, behind its nodes.
+# A capture continues an existing graph after its nodes.
 tail = driver.cuStreamBeginCaptureToGraph(
     *(stream, graph, [last], None, 1),
     driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED,

@@ -1,5 +1,5 @@
-"""What streams do besides launches, through cuda.bindings: words of memory that one writes and
-another waits for, batches of copies, boxes of memory, managed memory and pools.
+"""Operations of streams other than launches, through cuda.bindings: writes of memory words and
+waits for them, batches of copies, boxes of memory, managed memory and pools.
 
 Arguments: a PTX file with `activationf32`, a seed.
 """
@@ -38,7 +38,7 @@ for name in ("CAN_USE_64_BIT_STREAM_MEM_OPS", "CAN_USE_STREAM_WAIT_VALUE_NOR", "
     asked = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     assert done(driver.cuDeviceGetAttribute(asked, device)) == 1, name
 
-# A stream waits for a word that another writes, which is queued only later.
+# A stream waits for a word; another stream's later call writes the word.
 flag = done(driver.cuMemAlloc(8))
 data = done(driver.cuMemAlloc(400))
 found = np.zeros(100, np.uint32)
@@ -50,7 +50,7 @@ for equal, wide in ((True, False), (False, False), (True, True)):
     condition = flags.CU_STREAM_WAIT_VALUE_EQ if equal else flags.CU_STREAM_WAIT_VALUE_GEQ
     done(driver.cuMemsetD32(flag, 0, 2))
     done(driver.cuMemsetD32(data, 7, 100))
-    done(driver.cuCtxSynchronize())  # these streams do not wait for the null one
+    done(driver.cuCtxSynchronize())  # these streams do not wait for the null stream
     waits = getattr(driver, f"cuStreamWaitValue{bits}")
     writes = getattr(driver, f"cuStreamWriteValue{bits}")
     done(waits(waiter, flag, word if equal else word - 1, condition.value))
@@ -66,7 +66,7 @@ assert driver.cuStreamWaitValue32(waiter, int(flag) + 2, 1, 0)[0] == CU.CUDA_ERR
 wrong = driver.cuStreamWriteValue32(waiter, found.ctypes.data, 1, 0)[0]
 assert wrong == CU.CUDA_ERROR_INVALID_VALUE
 
-# Both in one call, and a condition on bits.
+# One call writes and waits, with a condition on bits.
 Operation = driver.CUstreamBatchMemOpType
 operations = [driver.CUstreamBatchMemOpParams() for _ in range(2)]
 operations[0].writeValue.operation = Operation.CU_STREAM_MEM_OP_WRITE_VALUE_32
@@ -81,7 +81,7 @@ done(driver.cuStreamSynchronize(writer))
 done(driver.cuMemcpyDtoH(found.ctypes.data, flag, 4))
 assert found[0] == 0b1010
 
-# A batch of copies; sources that may be read only in order, and one that may be gone at once.
+# A batch of copies: some sources are read in stream order, and one may be freed at once.
 sizes = [int(4 * number) for number in rng.integers(1, 100, 5)]
 sources = [rng.integers(0, 1 << 32, size // 4, dtype=np.uint32) for size in sizes]
 targets = [done(driver.cuMemAlloc(size)) for size in sizes]

@@ -55,7 +55,7 @@ def launch(address: object, on: object) -> tuple:
     return driver.cuLaunchKernel(function, blocks, 1, 1, 128, 1, 1, 0, on, arguments(address), 0)
 
 
-# Pageable memory may be changed as soon as the call is back.
+# The program may change pageable memory when the call has returned.
 data = done(driver.cuMemAlloc(values.nbytes))
 done(driver.cuMemsetD32Async(data, 0x7FC00000, values.size, stream))
 hurried = values.copy()
@@ -72,7 +72,7 @@ assert np.array_equal(found, clipped)
 assert driver.cuEventQuery(finished)[0] == driver.CUresult.CUDA_SUCCESS
 assert done(driver.cuEventElapsedTime(started, finished)) >= 0
 
-# The null stream waits for blocking streams and a synchronous copy for itself.
+# The null stream waits for blocking streams, and a synchronous copy waits for its own end.
 blocking = done(driver.cuStreamCreate(0))
 done(driver.cuMemcpyHtoDAsync(data, values.ctypes.data, values.nbytes, blocking))
 done(launch(data, 0))
@@ -80,7 +80,7 @@ found[:] = np.nan
 done(driver.cuMemcpyDtoH(found.ctypes.data, data, values.nbytes))
 assert np.array_equal(found, clipped)
 
-# Rows at another pitch, there and back.
+# Copy rows to another pitch and back.
 pitched, pitch = done(driver.cuMemAllocPitch(4 * columns, rows, 4))
 copy = driver.CUDA_MEMCPY2D()
 copy.srcMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_HOST

@@ -182,7 +182,7 @@ def divide(a: Real, b: Real) -> Real:
 
 
 def square_root(a: Real) -> Real:
-    """The root, so precise that it rounds like the exact root."""
+    """Return the root with enough digits to round like the exact root."""
     if a.is_nan or (a.negative and not a.is_zero):
         return NAN
     if a.is_infinite or a.is_zero:
@@ -191,5 +191,5 @@ def square_root(a: Real) -> Real:
     scaled = (a.value * (1 << shift)).numerator // (a.value * (1 << shift)).denominator
     root = isqrt(scaled)
     exact = Fraction(root * root, 1 << shift) == a.value
-    # Between two values that no format tells apart: half a step further keeps it off ties.
+    # The root lies between two values that no format distinguishes; half a step more avoids ties.
     return number(Fraction(2 * root + (not exact), 1 << (shift // 2 + 1)))

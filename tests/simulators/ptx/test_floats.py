@@ -47,7 +47,7 @@ def saturated(real: Real) -> Real:
 
 
 def computed(spelling: str, given: list[int]) -> int | None:
-    """The bits an instruction gives; None for any NaN."""
+    """Return the bits of an instruction's result; None for any NaN."""
     parts = spelling.split(".")
     kind = parts[-1]
     mode = next((one for one in parts if one in ("rn", "rz", "rm", "rp")), "rn")
@@ -70,7 +70,7 @@ def computed(spelling: str, given: list[int]) -> int | None:
         result = Real()
     bits = encode(result, kind, mode)
     if "sat" in parts:
-        # Rounded first: a value just below 1 may round to 1, never past it.
+        # Round first: a value just below 1 may round to 1, but not past it.
         rounded = NAN if bits is None else decode(bits, kind)
         bits = encode(saturated(rounded), kind)
     return None if bits is None else flushed(bits, parts, kind)
@@ -158,7 +158,7 @@ def extreme(case: Case, v: list[int]) -> int | None:
     if any(nans):
         chosen = v[nans.index(False)]
     else:
-        # As integers of sign and magnitude: -0 comes before +0.
+        # Compare as integers of sign and magnitude, so that -0 comes before +0.
         order = sorted(v, key=lambda one: -(one & ~top) - 1 if one & top else one)
         chosen = order[0] if parts[0] == "min" else order[1]
     return chosen & ~top | sign if "xorsign" in parts else chosen
@@ -263,7 +263,7 @@ def test_approximate_division(rng: np.random.Generator) -> None:
 
 
 def test_reference_agrees_with_the_processor(rng: np.random.Generator) -> None:
-    """The reference itself, against numpy where numpy has an answer."""
+    """Compare the reference itself with numpy, for operations that numpy has."""
     first, second = operands(rng, ("f32", "f32"), 2000)
     a, b = (np.array(one, np.uint32).view("f4") for one in (first, second))
     with np.errstate(all="ignore"):

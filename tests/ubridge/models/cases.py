@@ -1,4 +1,4 @@
-"""Tiny configurations of every row, one for each way a row can differ, and their random weights.
+"""Tiny configurations of each row's variants, and their random weights.
 
 Weights are drawn by the name of the tensor, so that whoever writes them, transformers or a test,
 writes the same. They are such that no tensor can be left out unseen: norms are 1 ± 0.5, biases are
@@ -179,7 +179,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
 }
-"""Case to `model_type` and the settings of its configuration."""
+"""For each case its `model_type` and the settings of its configuration."""
 
 
 EQUATIONS: Mapping[str, Mapping[str, Any]] = {
@@ -195,7 +195,7 @@ EQUATIONS: Mapping[str, Mapping[str, Any]] = {
         **{"layer_norm_epsilon": 1e-5, "rescale_every": 6, "eos_token_id": 0},
     },
 }
-"""Models that transformers does not have; `equations.py` judges them."""
+"""Models that transformers does not have; `equations.py` is their reference."""
 
 
 def drawn(name: str, shape: tuple[int, ...], seed: int) -> Array:

@@ -13,7 +13,7 @@ from tests.ubridge.models.judging import SEED, kept
 
 
 def known(case: str) -> tuple[dict[str, Any], dict[str, Array], Array]:
-    """Return the configuration, the weights and transformers' logits of a case that is kept."""
+    """Return the configuration, the weights and transformers' logits of a stored case."""
     told, logits = kept(case)
     is_gemma = told["config"]["model_type"].startswith("gemma")
     weights = {}

@@ -1,4 +1,4 @@
-"""GGUF files of tiny models: names and writer are the `gguf` package's.
+"""GGUF files of tiny models, written with the names and the writer of the `gguf` package.
 
 What llama.cpp's converter does to the data is done here: rows of llama's queries and keys in
 another order, Gemma's norms with 1 added, Falcon's groups taken apart, experts in one tensor.

@@ -85,12 +85,12 @@ def test_what_is_still_right_is_not_read_again(
             return read[-1]
 
         model.logits(tokens[:90], cache)
-        # Same length; same side of the border; across the border; below it.
+        # The lengths are equal, on the same side of the limit, across it, or below it.
         assert again(80, 90) == 10
         assert again(60, 95) == (35 if case == "phi3_long" else 95)
         assert again(20, border) == border
         assert again(10, 20) == 10
-        # Token by token over the border and back: earlier keys keep their rotation.
+        # Single tokens cross the limit in both directions; earlier keys keep their rotation.
         model.logits(tokens[20:border], cache)
         for place in range(border, border + 3):
             model.logits(tokens[place : place + 1], cache)

@@ -1,8 +1,8 @@
-"""Every row of the table beside transformers, or the equations of models it does not have.
+"""Every row of the table against transformers, or against equations for models it lacks.
 
-Logits of transformers are kept for weights drawn from a fixed seed (`judging.py` writes them, and
-says how far leaving out any one parameter moves them). Where transformers is installed, weights
-and tokens are drawn anew, and it writes the files itself.
+`judging.py` stored transformers' logits for weights from a fixed seed. It also measured their
+change when a parameter is left out. If transformers is installed, the test draws new weights and
+tokens, and transformers writes the files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def assert_near(
 
 
 def compared(got: Array, expected: Array, told: str, tolerance: float = TOLERANCE) -> Array:
-    """Compare logits, and greedy choices wherever the two best lie apart; return where they do."""
+    """Compare logits, and greedy choices where the two largest differ; return where they do."""
     largest = np.abs(expected).max()
     error = float(np.abs(got - expected).max() / largest)
     assert error <= tolerance, f"{told}: {error:.1e} of the largest logit"
@@ -53,7 +53,7 @@ def compared(got: Array, expected: Array, told: str, tolerance: float = TOLERANC
 def assert_read_alike(
     model: Model, tokens: list[int], expected: Array, told: str, tolerance: float = TOLERANCE
 ) -> None:
-    """Read tokens at once, and in a chunk with single ones behind it."""
+    """Read tokens at once, then in a chunk followed by single tokens."""
     assert_near(model(tokens).to_numpy(), expected, told, tolerance=tolerance)
     rope = model.design.rope
     if rope is not None and rope.kind == "dynamic":
