@@ -1,4 +1,4 @@
-"""From numbers to ggml's blocks and back, by the host's CPU."""
+"""Quantizes numbers to ggml's blocks, and back, on the host's CPU."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class UniqueInverse(NamedTuple):
 
 @named
 def unique_all(x: DeviceTensor) -> UniqueAll:
-    """Return the different values in order, with their indices and counts.
+    """Return the unique values in order, with their indices and counts.
 
     Indices and counts are i64. Each NaN is a value of its own. Waits.
     """
@@ -67,7 +67,7 @@ def unique_all(x: DeviceTensor) -> UniqueAll:
 
 @named
 def unique_counts(x: DeviceTensor) -> UniqueCounts:
-    """Return the different values in order, and how often each occurs. Waits."""
+    """Return the unique values in order, and their counts. Waits."""
     found = unique_all(x)
     return UniqueCounts(found.values, found.counts)
 

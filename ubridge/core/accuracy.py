@@ -1,8 +1,8 @@
 """Accuracy of results: the bounds for definitions to choose from.
 
-Halves and f8 are computed in f32, f64 in f64, and every result is rounded to its dtype once. `u` is
-the rounding error of the dtype, `c` that of the kernel's type of computation. A result differs from
-the exact one by at most
+f16, bf16 and f8 are computed in f32, f64 in f64, and every result is rounded to its dtype once. `u`
+is the rounding error of the dtype, `c` that of the kernel's type of computation. A result differs
+from the exact one by at most
 
     u |exact| + c (relative |exact| + of_magnitude M)
 

@@ -1,6 +1,6 @@
-"""`KernelDef`: the module of a kernel, how its entry is spelled, and the geometries of launches.
+"""`KernelDef`: a kernel's module, the names of its entries, and the geometries of launches.
 
-The order of a kernel's arguments is stated by its image.
+A kernel's image states the order of its arguments.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def tiles(size: int, block: int) -> Geometry:
 
 
 def lines_by_vectors(lines: int, vectors: int) -> Geometry:
-    """A block of `lines` warps for so many lines of a matrix, and for `vectors` vectors.
+    """A block of `lines` warps for `lines` lines of a matrix, and for `vectors` vectors.
 
     Products lie along z.
     """

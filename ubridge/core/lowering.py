@@ -200,10 +200,9 @@ class Steps:
     def work(
         self, run: Callable[..., None], *memory: Memory, is_beyond_launches: bool = True
     ) -> None:
-        """Add work of the host.
+        """Add work of the host; `run` is called with the executor, the stream and the buffers.
 
-        `run` is called with the executor, the stream and the buffers. Work that reads only host
-        data does not count as beyond launches.
+        Work that reads only host data does not count as beyond launches.
         """
         whole = self._whole
         whole._steps.append(Work(run, tuple(one.passed for one in memory)))

@@ -1,6 +1,6 @@
 """Definition of an operation: operands, shape rule, numpy reference, accuracy.
 
-The operations themselves stand in `ubridge.definitions`.
+`ubridge.definitions` has the operations themselves.
 """
 
 from __future__ import annotations

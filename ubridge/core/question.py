@@ -1,8 +1,8 @@
 """Questions: an operation, and the dtypes and layouts of its operands and its result.
 
 A question names no memory. Start offsets of operands, and numbers that become arguments of kernels,
-such as an epsilon, come with each call. Everything that decides which kernel runs, and on how many
-blocks, is in the question.
+such as an epsilon, come with each call. The question alone determines the kernel and its number of
+blocks.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Question:
         return self.result[1].shape
 
     def attribute(self, name: str) -> Any:
-        """Return an attribute; `KeyError` when there is none of the name."""
+        """Return an attribute; `KeyError` for an unknown name."""
         return dict(self.attributes)[name]
 
     @property

@@ -15,7 +15,7 @@ def converted(source: Memory, layout: Layout, target: Memory, steps: Steps) -> N
 
 
 def widened(source: Memory, layout: Layout, steps: Steps) -> Memory:
-    """Return a contiguous copy in scratch, of halves in f32."""
+    """Return a contiguous copy in scratch, in f32 for f16 and bf16."""
     is_half = source.dtype.kind == "float" and source.dtype.itemsize < 4
     made = steps.scratch(layout.size, f32 if is_half else source.dtype)
     converted(source, layout, made, steps)

@@ -85,7 +85,7 @@ def _logsumexp(x: Array, axis: int) -> Array:
 
 
 def _compose_logsumexp(question: Question, steps: Steps) -> None:
-    """Subtract the largest, which keeps powers below infinity; halves are computed in f32."""
+    """Subtract the largest, so that powers stay finite; f16 and bf16 are computed in f32."""
     shape, kept = question.layout(0).shape, Layout.contiguous(question.shape)
     whole = Layout.contiguous(shape)
     spread = Layout(shape, (*kept.strides, *[0] * (len(shape) - kept.rank)))
@@ -316,7 +316,7 @@ def _groupnorm(x: Array, weight: Array, bias: Array, groups: int, epsilon: float
 
 
 def _compose_group_norm(question: Question, steps: Steps) -> None:
-    """Norm each group as a row, then scale and shift each channel; halves are computed in f32."""
+    """Norm each group as a row, then scale and shift each channel, in f32 for f16 and bf16."""
     batch, channels, _ = question.shape
     groups = question.attribute("groups")
     whole, each = Layout.contiguous(question.shape), Layout.contiguous((channels,))

@@ -70,7 +70,7 @@ class DeviceKernels:
         return self._general(op) is not None
 
     def _general(self, op: Op) -> Lowering | None:
-        """The backend's lowering of an operation, for any of its devices."""
+        """The backend's lowering of an operation, the same for all of its devices."""
         known = self.backend_kernels.lowerings
         if op.composed is not None and op not in known:
             return Launches(op.composed)

@@ -25,7 +25,7 @@ class Recent(Generic[Key, Value]):
         """The entries used since the generations last changed; read-only."""
 
     def get(self, key: Key) -> Value | None:
-        """Return the value of a key, which counts as a use; `None` if there is none."""
+        """Return the value of a key, which counts as a use; `None` for an unknown key."""
         found = self.latest.get(key)
         if found is None:
             found = self._older.get(key)

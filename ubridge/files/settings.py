@@ -190,7 +190,7 @@ class Settings:
     # -- what there is ---------------------------------------------------------------------------
 
     def value(self, name: str) -> Any:
-        """Return a value as the file has it, unchecked; `None` where there is none."""
+        """Return a value as the file has it, unchecked; `None` for a missing value."""
         return self._found(name)[1]
 
     def __contains__(self, name: str) -> bool:
@@ -309,7 +309,7 @@ class Settings:
 
 
 def shown(value: Any) -> str:
-    """Return a value as JSON has it, cut short."""
+    """Return a value in JSON, truncated."""
     try:
         text = json.dumps(value, ensure_ascii=True)
     except (TypeError, ValueError, RecursionError):

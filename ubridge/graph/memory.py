@@ -27,7 +27,7 @@ class MemoryPlan:
     peak_bytes: int
     """Bytes of the arena: the largest use at any time in the plan."""
     unplanned_bytes: int
-    """Bytes the same results would take if each had memory of its own."""
+    """Bytes of the same results without any reuse of memory."""
     offsets: Mapping[int, int]
     """Storage to its first byte in the arena."""
 

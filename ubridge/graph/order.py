@@ -13,7 +13,7 @@ from uhal.errors import ArgumentValueError
 
 
 def ordered(nodes: Sequence[Node]) -> list[int]:
-    """Return the nodes so that each comes after its inputs, otherwise by number.
+    """Return the nodes in an order with inputs first, otherwise by number.
 
     Raises `ArgumentValueError` that names the nodes of a cycle, or an input that does not exist.
     """

@@ -130,7 +130,7 @@ class RunnableGraph(GraphBuilder):
         return DeviceBuffer.uninitialized(nbytes, u8, device=self.executor.device)
 
     def _plan(self) -> None:
-        """Find lifetimes of results without memory; unread results get memory of their own."""
+        """Find lifetimes of results without memory; unread results get their own memory."""
         if self._memory is not None:
             return
         order = [index for index in self.order() if self._is_op(index)]

@@ -136,7 +136,7 @@ class Storages(list[Storage]):
         return conflict(call.op, spans[0], spans[1:])
 
     def _address(self, view: StorageView) -> int:
-        """Return the address of a view; storages without memory have addresses of their own."""
+        """Return the address of a view; each storage without memory has a unique address."""
         buffer = self[view.storage].buffer
         whole = (view.storage + 1) << 64 if buffer is None else address_of(buffer)
         return whole + view.offset

@@ -3,7 +3,7 @@
 // dimension, of any length.
 //
 // Floats are added in f64 and rounded once. Sums of f64 also add up rounding errors (Knuth's
-// two-sum), so that the error does not grow with the length. Halves are multiplied in f32.
+// two-sum), so that the error does not grow with the length. f16 and bf16 are multiplied in f32.
 #include "number.h"
 #include "vectors.h"
 

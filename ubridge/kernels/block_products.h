@@ -17,8 +17,8 @@
         left = half;                                                                               \
     }
 
-// The work-items of a block that differ in x share a row, those along y and z have rows of their
-// own. So Candle's geometry, a block of (32, 1) for each row, is one of many.
+// The work-items of a block along x share a row; along y and z each has its own row. So Candle's
+// geometry, a block of (32, 1) for each row, is one of many.
 #if KERNEL_ON_GPU
 
 struct alignas(16) Four {

@@ -46,7 +46,7 @@ constexpr bool needs_total =
 #if KERNEL_ON_GPU
 
 // The dot product of four elements, from `first` on, with y's at the same places. A span's first
-// four elements add y's kept sum for the whole span.
+// four elements add y's sum for the whole span, if blocks keep it.
 template <class Block, Sums sums>
 DEVICE_FUNCTION f32 dot(Level level, u32 word, u32 first, const BlockQ8_1 &y)
 {

@@ -24,10 +24,10 @@ struct Tile {
     u64 run_length() const { return joined() ? lines * width : width; }
 };
 
-// A dim outside of the innermost ones along which the elements of an operand lie closer together.
+// A dim, not among the innermost ones, with the smallest stride of an operand.
 struct Crossing {
-    // Elements along the dim, 0 where there is none, and how far apart they are in the operand and
-    // in the result.
+    // Elements along the dim, 0 if no such dim exists, and their distances in the operand and in
+    // the result.
     u64 lines = 0;
     u64 step = 0;
     u64 pitch = 0;

@@ -1,5 +1,5 @@
-// Where an element of a strided array lies: Candle's layouts, which are `num_dims` lengths and as
-// many strides, outermost first, counted in elements. No layout means contiguous.
+// Places of elements in strided arrays: Candle's layouts, which are `num_dims` lengths, then
+// `num_dims` strides, outermost first, counted in elements. No layout means contiguous.
 #ifndef UBRIDGE_LAYOUT_H
 #define UBRIDGE_LAYOUT_H
 

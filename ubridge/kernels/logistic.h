@@ -16,7 +16,7 @@ DEVICE_FUNCTION f64 power_of_e(f64 x)
     return exp(x);
 }
 
-// The tail, lost when x was rounded, of an x without a known tail.
+// Stands for the rounding error of x where it is not known.
 struct NoTail {
 };
 template <class T> DEVICE_FUNCTION T times_power_of_e(T x, NoTail, bool)

@@ -59,7 +59,7 @@ DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector,
 }
 
 // Sums of `together` runs of neighboring lines: each run is read from memory in its order. Returns
-// how many lines these are.
+// the number of these lines.
 template <class T, u64 together>
 static inline u64 sum_runs(const T *x, u64 step, const T *vector, u64 depth, u64 lines, T *out)
 {

@@ -52,7 +52,7 @@ template <> struct Wrapping<true> {
 };
 template <class T> using Modular = typename Wrapping<(sizeof(T) > 4)>::Type;
 
-// The unsigned integer of as many bytes, for values that are only moved.
+// The unsigned integer of the same size, for values that are only moved.
 template <u64 size> struct WordOf;
 template <> struct WordOf<1> {
     typedef u8 Type;

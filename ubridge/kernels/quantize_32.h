@@ -1,4 +1,4 @@
-// From numbers to ggml's blocks of 32 elements, for CPUs: `put(x, block)`.
+// Quantizes numbers to ggml's blocks of 32 elements, for CPUs: `put(x, block)`.
 #ifndef UBRIDGE_QUANTIZE_32_H
 #define UBRIDGE_QUANTIZE_32_H
 

@@ -1,4 +1,4 @@
-// From numbers to ggml's blocks, for CPUs: `quantize_<format>_<type>` writes `count` blocks of
+// Quantizes numbers to ggml's blocks, for CPUs: `quantize_<format>_<type>` writes `count` blocks of
 // consecutive elements. Grids are (pieces).
 //
 // Formats of 32 elements get the same bytes as from ggml's own reference (MXFP4 from gguf). The

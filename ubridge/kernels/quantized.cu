@@ -91,8 +91,8 @@ enum : u32 { QUANTIZED_EACH = 1 };
 enum : u32 { QUANTIZED_EACH = 32 };
 #endif
 
-// Rows of kx elements to rows of kx_padded, a multiple of 32, the rest being zero. Blocks of 256
-// work-items along x for as many elements each, along y a block for each row.
+// Rows of kx elements to rows of kx_padded, a multiple of 32, the rest being zero. Along x, blocks
+// of 256 work-items for 256 elements each; along y, a block for each row.
 KERNEL_BOUNDED(quantize_q8_1, 256, (const f32 *x, void *vy, i32 kx, i32 kx_padded))
 {
     SHARED(f32, values, 256);

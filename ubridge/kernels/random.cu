@@ -1,4 +1,4 @@
-// Random numbers by their place: rand_<type> evenly from 0 up to 1, randn_<type> normal ones.
+// Random numbers by position: rand_<type> uniform from 0 up to 1, randn_<type> normal.
 //
 // The generator is Philox; the key is the seed, the counter is `position` plus the numbers used
 // since. All targets make the same bits. Nothing here calls a function that targets implement

@@ -14,7 +14,7 @@ template <class T> struct ColumnGroups {
     Layout reduced;
     const T *src;
 
-    // The reduced dims are the last ones, and together have `count` elements.
+    // The reduced dims come last, and have `count` elements together.
     ColumnGroups(const Operand<T> &operand, u64 count) : kept(operand.layout), src(operand.data)
     {
         u64 found = 1;

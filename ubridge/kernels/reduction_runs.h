@@ -116,7 +116,7 @@ inline State reduce_runs(Reader<T> &reader, u64 first, u64 count, Function funct
     return state;
 }
 
-// Softmax of a row: computes each exponential above the base once, then divides by their sum.
+// Softmax of a row: computes each exponential only once, then divides all by their sum.
 template <class C, class Function>
 inline void store_shares(u64 count, const C *row, C *out, Function exponential_above)
 {

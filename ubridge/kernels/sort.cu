@@ -19,7 +19,7 @@ template <class T> DEVICE_FUNCTION bool less(T a, T b)
     return a < b || (is_nan(b) && !is_nan(a));
 }
 
-// Whether element i stands before element j. Indices from ncols on are padding and stand last.
+// Whether element i precedes element j. Indices from ncols on are padding and come last.
 template <bool ascending, class T>
 DEVICE_FUNCTION bool precedes(const T *row, u32 ncols, u32 i, u32 j)
 {

@@ -87,7 +87,7 @@ class Architecture:
         return self.heads // self.kv_heads
 
     def window(self, layer: int) -> int:
-        """Return how many keys a query of a layer sees; 0: all."""
+        """Return the number of keys that a layer's query sees; 0 for all."""
         return self.windows[layer] if self.windows else 0
 
     def has_experts(self, layer: int) -> bool:

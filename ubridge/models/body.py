@@ -23,12 +23,12 @@ class Tables:
     sin: Tensor | None = None
     """Of rotary angles, (positions, half of the rotated elements)."""
     bias: Tensor | None = None
-    """(H, positions): what ALiBi adds to scores of a key."""
+    """ALiBi's bias of scores of a key, (H, positions)."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Tokens that go through the layers at once, and where they stand in a text."""
+    """Tokens that go through the layers at once, and their positions in a text."""
 
     tokens: Tensor
     """Ids, i64."""

@@ -40,7 +40,7 @@ _ENDS = ("eos", "eot", "eom")
 _NO_TOKENS = (-1, 0xFFFFFFFF)
 """Values that some converters write for a missing token."""
 _HARMLESS = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout")
-"""Keys that change no logits."""
+"""Keys that do not affect logits."""
 _ANGLES = ("rope.dimension_count", "rope.freq_base")
 """Keys that files of models with learned positions contain as well."""
 
@@ -121,7 +121,7 @@ def _rope(weights: ub.Weights, kind: str, config: Settings, row: ArchitectureRow
         f"{kind}.rope.dimension_count", int(width * row.partial) // 2 * 2, 2, width
     )
     scaling = config.text(f"{kind}.rope.scaling.type", "linear", among=_SCALINGS)
-    # Older files have the factor by another name; zero stands for none in either.
+    # Older files use another name for the factor; under both names zero means none.
     older = config.number(f"{kind}.rope.scale_linear", 0.0, least=0, most=MOST)
     factor = config.number(f"{kind}.rope.scaling.factor", older, least=0, most=MOST) or 1.0
     factor = 1.0 if scaling == "none" else factor

@@ -130,7 +130,7 @@ class Rope:
     def growing_rows(self, count: int) -> tuple[Angles, Angles]:
         """Return cosines and sines of positions, each as the last of its text.
 
-        With longrope all angles are the trained ones.
+        With longrope all are the trained angles.
         """
         usual = self._steps(1)
         angles = np.outer(np.arange(count, dtype=np.float32), usual)
@@ -224,7 +224,7 @@ def _magnitude(
 
 
 def alibi_bias(heads: int, width: int, positions: int) -> Angles:
-    """Return what ALiBi (Press et al., 2021) adds to scores, (heads, positions) of keys.
+    """Return ALiBi's bias of scores (Press et al., 2021), (heads, positions of keys).
 
     As in Falcon, slopes and products are rounded to bf16, then divided like scores by the root of a
     head's width. Subtracting the query's own position would not change the softmax.

@@ -83,7 +83,7 @@ def design_of(config: Settings) -> Rwkv5:
     vocabulary = config.integer("vocab_size", least=1)
     positions = config.integer("max_position_embeddings", 4096, 1)
     usual = max(32, int(3.5 * hidden) // 32 * 32)
-    # The number of heads follows from the sizes; the head is a tensor of its own.
+    # The number of heads follows from the sizes; the head is a separate tensor.
     config.ignore("num_attention_heads", "tie_word_embeddings")
     return Rwkv5(
         name="rwkv5",

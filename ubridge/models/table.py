@@ -360,7 +360,7 @@ _HARMLESS = frozenset(
     "fp32_residual_connection apply_query_key_layer_scaling rescale_every unsloth_version "
     "unsloth_fixed".split()
 )
-"""Keys that change no logits: of training, of files, of how transformers computes."""
+"""Keys that do not affect logits: for training, files and settings of transformers."""
 _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",

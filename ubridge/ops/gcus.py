@@ -94,9 +94,9 @@ def launch_rotary(
 ) -> None:
     """Rotate queries and keys (tokens, heads, head size) in place.
 
-    A row of `cos_sin` holds the cosines and then the sines of a position; it may be f32 for halves.
-    Positions (i64) are read back; a position without a row is an `IndexError`, because the kernel
-    would skip the token.
+    A row of `cos_sin` holds the cosines and then the sines of a position; it may be f32 for f16 and
+    bf16. Positions (i64) are read back; a position without a row is an `IndexError`, because the
+    kernel would skip the token.
     """
     op = ROTARY if cos_sin.dtype is query.dtype else ROTARY_F32
     _gcu(op, query)

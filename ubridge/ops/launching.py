@@ -1,8 +1,8 @@
 """`launch_*`: operations on buffers with layouts, for frameworks that have tensors of their own.
 
-Each function enqueues one operation and returns the buffer its result will be in. A layout selects
-elements of a buffer; kernels handle strides and broadcasts. A buffer has the dtype; nothing is
-promoted, cast or broadcast unless the caller asks for it.
+Each function enqueues one operation and returns the buffer of its result. A layout selects elements
+of a buffer; kernels handle strides and broadcasts. A buffer has the dtype; nothing is promoted,
+cast or broadcast unless the caller asks for it.
 
 `out` is a buffer that the result is written to from its first element, in row-major order; without
 it one is allocated. An elementwise operation may overwrite its operands, and an operation on rows
@@ -43,7 +43,7 @@ from uhal.interop import StreamLike
 
 
 def named_op(kernel: Op | str) -> Op:
-    """Return the operation of a name; `NotFoundError` when there is none."""
+    """Return the operation of a name; `NotFoundError` for an unknown name."""
     if isinstance(kernel, Op):
         return kernel
     found = OPS.get(kernel)
@@ -310,8 +310,8 @@ def launch_rope(
 
     `cos` and `sin` give the angles of each position.
 
-    These hold (positions, width / 2) elements, or with `per_batch` as many for each batch. `rope`
-    and `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
+    These are (positions, width / 2), or with `per_batch` (batch, positions, width / 2). `rope` and
+    `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
     """
     op = named_op(kernel)
     along = 1 if op is ROPE_THD else 2

@@ -27,7 +27,8 @@ def launch_matmul(
 
     Leading axes are broadcast. Also returns the result's shape.
 
-    Sums of halves are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the host.
+    Sums of f16 and bf16 are taken in f32. Transposed operands cost no copy on CUDA, ROCm and the
+    host.
     """
     x, y = operands_of(MATMUL, executor, (a, a_layout), (b, b_layout))
     plan = products.plan_product(x, y, a.dtype)

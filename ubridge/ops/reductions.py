@@ -108,7 +108,7 @@ def plan_total(x: Value, dtype: DType, axis: Axes, keepdims: bool) -> Value:
 
 
 def plan_joined(op: Op, terms: list[Value]) -> Value:
-    """Plan a sum or product of tensors by halves: a chain of thousands would nest too deep."""
+    """Plan a sum or product of tensors as a tree: a chain of thousands would nest too deep."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
@@ -167,12 +167,12 @@ def plan_mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
 
 
 def averaged(dtype: DType) -> DType:
-    """Return the dtype of averages: f64 of integers."""
+    """Return the dtype of averages: f64 for integers."""
     return dtype if dtype.kind == "float" else f64
 
 
 def accumulated(dtype: DType) -> DType:
-    """Return the dtype in which results of a dtype are computed: f32 of halves."""
+    """Return the dtype in which results are computed: f32 for f16 and bf16."""
     return f32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
 
 
@@ -185,7 +185,7 @@ def mean(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Average over axes; halves are summed in f32, integers in f64."""
+    """Average over axes; f16 and bf16 are summed in f32, integers in f64."""
     return run(plan_mean(x, axis, keepdims), out, stream)
 
 

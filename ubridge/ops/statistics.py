@@ -1,7 +1,7 @@
 """Variance, products, running sums, `any` and `all` over axes, composed of other operations.
 
-All take numpy's `axis` and `keepdims`, `out=` and `stream=`, enqueue and return at once. Halves are
-computed in f32 and rounded once, as `mean` does.
+All take numpy's `axis` and `keepdims`, `out=` and `stream=`, enqueue and return at once. As in
+`mean`, f16 and bf16 are computed in f32 and rounded once.
 """
 
 from __future__ import annotations

@@ -43,6 +43,6 @@ class StopStrings:
 
 
 def _overlap(text: str, string: str) -> int:
-    """Return how many characters at the end of a text begin a string."""
+    """Return the number of characters at a text's end that begin a stop string."""
     most = min(len(text), len(string) - 1)
     return next((count for count in range(most, 0, -1) if text.endswith(string[:count])), 0)

@@ -1,7 +1,7 @@
 """Messages of a chat as one prompt, by a model's template in Jinja's language.
 
 A template comes with a model and is not trusted. It runs in Jinja's sandbox, in its own process
-with limits of time and memory. Names and filters are those that `transformers` gives templates.
+with limits of time and memory. Templates get the same names and filters as in `transformers`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Role(TypedDict):
 
 
 class Message(_Role, total=False):
-    """One turn of a chat, as OpenAI's interface has it."""
+    """One turn of a chat, as in OpenAI's interface."""
 
     content: Any
     """A text, or another value for the template, such as parts with images."""

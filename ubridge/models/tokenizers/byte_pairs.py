@@ -1,4 +1,4 @@
-"""Byte pair encoding as GPT-2 has it: bytes, written as printable characters, merged by rank.
+"""Byte pair encoding as in GPT-2: bytes, written as printable characters, merged by rank.
 
 Radford et al., "Language Models are Unsupervised Multitask Learners" (2019). Each of the 256 bytes
 is written as one character: itself where it is printable in Latin-1, else one from U+0100 on.

@@ -1,4 +1,4 @@
-"""SentencePiece's tokenizer as LLaMA has it: pieces of a vocabulary, the best score merged first.
+"""SentencePiece's tokenizer as in LLaMA: pieces of a vocabulary, the best score merged first.
 
 Kudo and Richardson, "SentencePiece: A simple and language independent subword tokenizer and
 detokenizer for Neural Text Processing" (2018). A blank is written as U+2581. Text outside all

@@ -37,7 +37,7 @@ def read(path: Path) -> Tokenizer:
             ) from error
         if len(raw) != count:
             raise InvalidFileError(f"{path}:{number}: expected {count} bytes, got {len(raw)}")
-        # This bounds the list of tokens: there are at most as many as characters in the file.
+        # This bounds the list of tokens by the number of characters in the file.
         if not 0 <= token <= len(text):
             raise InvalidFileError(
                 f"{path}:{number}: expected a number of 0 to {len(text)}, got {token}"

@@ -44,7 +44,7 @@ _LONGEST_CHARACTER = 4
 
 
 class ByteStream(Stream):
-    """Text of tokens that stand for bytes."""
+    """Text of tokens of bytes."""
 
     def __init__(
         self,

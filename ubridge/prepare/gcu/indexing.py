@@ -159,7 +159,7 @@ def _add_in_rounds(
     source: DeviceBuffer,
     target: DeviceBuffer,
 ) -> None:
-    """Read the ids, and add in turn those that occur for the first time, the second time, ..."""
+    """Read the ids; add all first occurrences in one round, all second ones in the next, ..."""
     left, length, count, right = sizes
     found = _checked(INDEX_ADD, ids, count, length, stream)
     rounds = _occurrences(found)

@@ -8,7 +8,7 @@ from ubridge.core.kernel_def import Configure, KernelDef
 from uhal import DeviceLimits
 
 _L2_BYTES = 1 << 20
-"""L2 of a cluster to ask for where a GCU kernel uses some; no public source gives its size."""
+"""L2 to request from a cluster for a kernel that uses it; no public source gives its size."""
 
 
 def gcu_kernel(module: str, entry: str, in_l2: bool = False) -> KernelDef:

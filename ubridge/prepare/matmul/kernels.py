@@ -85,7 +85,7 @@ class TiledProducts(ProductKernel):
 
 
 class TensorProducts(ProductKernel):
-    """ubridge's kernels for tensor cores: halves in lines of neighboring elements."""
+    """ubridge's kernels for tensor cores: f16 and bf16 in lines of neighboring elements."""
 
     def __init__(self, executor: DeviceExecutor, tile: int, tiles: int) -> None:
         """Take products of at least `tiles` tiles of `tile` x `tile`."""

@@ -56,7 +56,7 @@ class MatmulLowering(Lowering):
         self._most = most
 
     def on(self, device: LoweringDevice) -> MatmulLowering:
-        """Return the lowering with the device's own kernels, then those for every device."""
+        """Return the lowering with the device's own kernels, then the kernels for every device."""
         assert isinstance(device, DeviceExecutor)
         brought = device.backend_kernels.products(device)
         return MatmulLowering(
