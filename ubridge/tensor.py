@@ -61,7 +61,7 @@ def _comparison(op: Op) -> Callable[[Any, Any], Any]:
 
 
 def _is_comparable(other: Any) -> bool:
-    """Whether it is a number or has elements; wrong elements of lists are refused later."""
+    """Return whether it is a number or has elements; invalid elements are refused later."""
     return isinstance(other, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple))
 
 
@@ -93,7 +93,7 @@ class DeviceTensor(StridedTensor):
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        # Python also calls this for an operator with a numpy scalar on the left.
+        # An operator with a numpy scalar on the left also ends up here.
         left = inputs[0][()] if isinstance(inputs[0], np.ndarray) else inputs[0]
         op = OPS.get(ufunc.__name__)
         if (

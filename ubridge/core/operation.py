@@ -62,7 +62,7 @@ class Family:
     Kernels read all that they need of such an element before they write there.
     """
     is_in_place: bool = False
-    """Whether it reads its result's old contents, or keeps a part of them."""
+    """Whether it reads its result's old contents, or leaves a part of them unchanged."""
     may_have_gaps: bool = False
     """Whether its result may be strided."""
     accuracy: Accuracy = EXACT
@@ -86,7 +86,7 @@ class Op:
     root: str
     """The beginning of its kernels' names."""
     dtypes: tuple[str, ...]
-    """Element types of `x` it is promised for wherever Candle's kernels run."""
+    """Guaranteed element types of `x` wherever Candle's kernels run."""
     summary: str
     reference: Callable[..., Array] | None
     """numpy reference, if it is one expression."""
@@ -103,12 +103,12 @@ class Op:
 
     @cached_property
     def is_of_floats(self) -> bool:
-        """Whether it is promised for floats alone; for integers numpy's result is f64."""
+        """Whether it is guaranteed only for floats; for integers numpy's result is f64."""
         return bool(self.dtypes) and not self.has_integers
 
     @cached_property
     def has_integers(self) -> bool:
-        """Whether it is promised for integers."""
+        """Whether it is guaranteed for integers."""
         return not set(self.dtypes).isdisjoint(INTEGERS.split())
 
     def __repr__(self) -> str:

@@ -123,7 +123,7 @@ def _joined(question: Question) -> Shape:
 
 @lru_cache(maxsize=4096)
 def appended(cache: Shape, source: Shape) -> Shape:
-    """Return the shape of a cache; refuse tokens that do not fit it."""
+    """Return the shape of a cache; refuse tokens of another shape."""
     require(
         len(cache) >= 2 and len(source) == len(cache) and source[:-2] == cache[:-2],
         f"kv_append: expected shapes (…, capacity, width) and (…, tokens, width), got {cache} "

@@ -97,7 +97,7 @@ def _is_of_llama2_c(head: bytes) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    """Whether a folder can have a file of this name."""
+    """Return whether a folder can have a file of this name."""
     try:
         raw = os.fsencode(text)
     except UnicodeEncodeError:

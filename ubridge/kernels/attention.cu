@@ -52,7 +52,7 @@ template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T
         sum += a[i] * widen(b[i]);
     return sum;
 #else
-    // In lanes, so that the loop becomes vector code.
+    // Sums in lanes, so that the loop becomes vector code.
     enum : u32 { LANES = 32 };
     C lanes[LANES] = {};
     u32 i = 0;
@@ -68,7 +68,7 @@ template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T
 #endif
 }
 
-// How many keys the query at this position sees.
+// Number of keys that the query at this position sees.
 DEVICE_FUNCTION u32 seen_keys(u32 position, u32 q_len, u32 kv_len, bool causal)
 {
     if (!causal)

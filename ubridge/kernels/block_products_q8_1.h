@@ -38,7 +38,7 @@ DEVICE_FUNCTION f32 scaled(Level level, i32 product, i32 total, f32 d, f32 s)
                     level.minimum * f32(total));
 }
 
-// Whether the integers of y have to be added up.
+// Whether the product needs the sum of y's integers.
 template <class Block, Sums sums>
 constexpr bool needs_total =
     sums == Sums::of_integers && (Block::OFFSET != 0 || Block::MINIMUM != 0);

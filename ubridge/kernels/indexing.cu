@@ -29,7 +29,7 @@ struct Indexed {
     static constexpr u64 TOP_BIT = u64(1) << 63;
 };
 
-// Whether an id selects something; reports it when it should have.
+// Returns whether an id selects something; reports an id that is out of bounds.
 template <class I>
 DEVICE_FUNCTION bool selects(const char *entry, I id, u64 position, Indexed dim)
 {
@@ -130,7 +130,7 @@ DEVICE_FUNCTION void gather(BLOCK block, const char *entry, u64 numel, const I *
 #endif
 }
 
-// What happens to an element of out that an id selects.
+// The update of an element of out that an id selects.
 template <class T> struct Store {
     DEVICE_METHOD void operator()(T &target, T value) const { target = value; }
 };

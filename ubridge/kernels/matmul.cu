@@ -234,7 +234,7 @@ DEVICE_FUNCTION void multiply_vectors(BLOCK, const T *lines, u64 line_pitch, con
         for (u32 v = 0; v < m; ++v) {
             const T *const left = lines + line * line_pitch;
             const T *const right = vectors + v * vector_pitch;
-            // In lanes, so that the loop becomes vector code.
+            // Sums in lanes, so that the loop becomes vector code.
             Compute<T> sums[LANES] = {};
             u64 first = 0;
             for (; first + LANES <= k; first += LANES)

@@ -1,6 +1,6 @@
-// How operands of a product are packed before they are multiplied, for CPUs.
+// Packs the operands of a product before they are multiplied, for CPUs.
 //
-// They are cut into words of 32 bits: one f32, or two bf16 that are neighbors along the summed
+// Elements become words of 32 bits: one f32, or two bf16 that are neighbors along the summed
 // axis, as instructions for bf16 require. The left operand becomes lines of words along the summed
 // axis, one a row. The right operand becomes strips of neighboring columns, with a line in each
 // strip for each word of the summed axis. Operands may have any strides; an operand that is

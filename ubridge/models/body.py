@@ -21,7 +21,7 @@ class Tables:
 
     cos: Tensor | None = None
     sin: Tensor | None = None
-    """Of rotary angles, (positions, half of the rotated elements)."""
+    """Cosines and sines of rotary angles, (positions, half of the rotated elements)."""
     bias: Tensor | None = None
     """ALiBi's bias of scores of a key, (H, positions)."""
 

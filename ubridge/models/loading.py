@@ -187,12 +187,12 @@ class Loader:
         return self._format_of(one) or self.dtype
 
     def _is_summed(self, one: Wanted) -> bool:
-        """Whether it is a norm whose stored weights need 1 added."""
+        """Return whether a part is a norm whose stored weights need 1 added."""
         is_norm = one.part.endswith(("norm.weight", "_after.weight"))
         return is_norm and self.source.design.norm == "rms_plus_one"
 
     def _is_as_in_its_file(self, one: Wanted) -> bool:
-        """Whether the device can use the bytes of the file unchanged."""
+        """Return whether the device can use the file's bytes unchanged."""
         entry = self.source.weights.entries[one.names[0]]
         design = self.source.design
         regrouped = one.part.startswith("qkv") and design.qkv == "groups" and design.kv_heads > 1

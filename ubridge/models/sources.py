@@ -142,7 +142,7 @@ def _configuration(folder: Path) -> Settings:
 
 
 def _are_alike(weights: ub.Weights, one: str, other: str) -> bool:
-    """Whether two tensors have the same bytes."""
+    """Return whether two tensors have the same bytes."""
     entries = [weights.entries.get(name) for name in (one, other)]
     kinds = {(entry.kind_name, entry.shape) for entry in entries if entry is not None}
     return len(kinds) == 1 and np.array_equal(weights.raw(one), weights.raw(other))

@@ -81,7 +81,7 @@ def unary(
 
 
 def _becomes_f64(op: Op, dtype: DType) -> bool:
-    """Whether an operation on one tensor lacks a kernel for the dtype and computes in f64."""
+    """Return whether an operation on one tensor has no kernel for the dtype and uses f64."""
     if dtype.kind == "float" or dtype.name in op.dtypes:
         return False
     return op is not COPY and (dtype is bool_ or not op.has_integers)

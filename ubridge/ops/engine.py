@@ -61,7 +61,7 @@ class Plan(TensorData):
         self.kind: type[Any] = like.kind if type(like) is Plan else type(like)
         """The class of the resulting tensor."""
         self._layout = layout
-        """Where the tensor's elements lie in the memory of the question's result."""
+        """The places of the tensor's elements in the memory of the question's result."""
         self._dtype = dtype
         self._executor = like._executor
 

@@ -85,7 +85,7 @@ def std(
 def _variance(
     name: str, x: Tensor, axis: Axes, ddof: float, keepdims: bool, stream: StreamLike | None
 ) -> Tensor:
-    """Plan the variance; f16 and bf16 give f32."""
+    """Compute the variance; f16 and bf16 give f32."""
     require_tensors(name, x)
     axes = axes_of(name, x._layout, axis)
     count = product_of(x.shape[one] for one in axes)

@@ -19,7 +19,7 @@ from ubridge.models.commands.options import (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Load a model and write its text; nothing else goes to standard output."""
+    """Load a model and write its text; standard output gets only the text."""
     parser = argparse.ArgumentParser(prog="python -m uhal generate", description=__doc__)
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="a folder of Hugging Face's, or a GGUF file")

@@ -43,7 +43,7 @@ class Limits:
     stop: str | Sequence[str] = ()
     """One or more strings; the text ends before the first of them."""
     ignore_end: bool = False
-    """Whether tokens that end a text are generated like any other."""
+    """Whether end tokens are generated like other tokens, without ending the text."""
     log_probabilities: int | None = None
     """The number of most probable tokens in each `Choice`; None for no log-probabilities."""
 
