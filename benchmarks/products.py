@@ -1,4 +1,4 @@
-"""Products of matrices on the CPU, turn by turn in one process: `python -m benchmarks.products`.
+"""Products of matrices on the CPU, in turn in one process: `python -m benchmarks.products`.
 
 Compares ubridge's f32 with numpy's, and bf16 and f16 with f32. Every form runs in each round, and
 the median of the rounds' ratios counts: a disturbance of the machine affects all forms of a round
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    # Both libraries read them when they are first imported; others would hold OpenBLAS back.
+    # Both libraries read these variables at import; other values would slow OpenBLAS.
     for name in [name for name in os.environ if name.startswith("OPENBLAS_")]:
         del os.environ[name]
     if not options.wall:
@@ -115,14 +115,14 @@ def _times(
     counts = {}
     for name, form in forms.items():
         count = 1
-        _processor_time(form, count, wait)  # libraries are loaded by the first
+        _processor_time(form, count, wait)  # the first call loads the libraries
         while _processor_time(form, count, wait) * count < _ROUND_SECONDS * 1e9:
             count *= 2
         counts[name] = count
     times: dict[str, list[float]] = {name: [] for name in forms}
     for _ in range(rounds):
         for name, form in forms.items():
-            # numpy's are done when they return.
+            # numpy's products are done when they return.
             own = _nothing if name == "numpy" else wait
             times[name].append(taken(form, counts[name], own))
     return times

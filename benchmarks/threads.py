@@ -1,12 +1,12 @@
-"""Cost of a call from several threads, beside other libraries.
+"""Cost of a call from several threads, compared with other libraries.
 
     python -m benchmarks.threads --peers PYTHON   a Python that has cuda-bindings
     python -m benchmarks.threads --json
 
-Every thread has a stream of its own, on the do-nothing driver. Numbers are wall nanoseconds for one
-call of all threads together. With one interpreter lock, the best result is the number of one
-thread. The exit status is 1 when ours with eight threads is more than half above that: then the
-library waits for a lock of its own.
+Every thread has its own stream, on the do-nothing driver. Numbers are wall time divided by the
+calls of all threads, in nanoseconds. With a global interpreter lock, the best possible result is
+the number of one thread. The exit status is 1 if uhal with eight threads exceeds it by more than
+half: then the library waits for its own lock.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def gates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a call of ours may cost beside others, over the same call alone."""
+    """Bound on the cost of a call with several threads, relative to the call alone."""
     return [
         {
             "what": f"{row['what']}: {MOST_THREADS} threads over one",
@@ -67,7 +67,7 @@ def gates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def measured(library: str, python: str) -> list[dict[str, Any]]:
-    """The rows of one library, from a process of its own."""
+    """The rows of a library, from a separate process."""
     done = subprocess.run(
         [python, "-m", "benchmarks.workers.threaded_calls", library, str(NULL_DRIVER)],
         cwd=ROOT,
@@ -88,7 +88,7 @@ def measured(library: str, python: str) -> list[dict[str, Any]]:
 
 
 def alone(rows: list[dict[str, Any]], row: dict[str, Any]) -> float:
-    """What the same call costs with one thread."""
+    """Cost of the same call with one thread."""
     (found,) = [
         other["ns"]
         for other in rows
@@ -98,7 +98,7 @@ def alone(rows: list[dict[str, Any]], row: dict[str, Any]) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A line for each library and call, a column for each number of threads, as Markdown."""
+    """Markdown with a line for each library and call, and a column for each thread count."""
     counts = sorted({row["threads"] for row in rows})
     text = [
         f"| ns a call | {' | '.join(f'{n} threads' for n in counts)} | {counts[-1]} over 1 |",

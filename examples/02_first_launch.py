@@ -38,7 +38,7 @@ def main() -> None:
     # The same launch in the order of CUDA's <<<grid, block, shared, stream>>>.
     activation[1, 64, 0, stream](data, 3, 4, TANH)
 
-    # In a loop, bind the geometry once; let the device choose it.
+    # In a loop, bind the geometry once; here the device chooses it.
     config = LaunchConfig.for_num_elems(data.size)
     bound = activation[config.grid, config.block, 0, stream]
     for _ in range(10):

@@ -1,6 +1,6 @@
 """Talk with a language model in a session, which keeps the state of the conversation.
 
-Without --model it makes one with random weights, so the answers mean nothing.
+Without --model it makes a model with random weights, so the answers mean nothing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main() -> None:
             answer = session.chat(messages, max_tokens=12, temperature=0.8, seed=1)
             print(">", question)
             pieces = []
-            # Pieces are printed at once, whole characters each.
+            # Each piece is printed at once and has whole characters.
             for piece in answer:
                 pieces.append(piece)
                 print(repr(piece)[1:-1], end="", flush=True)

@@ -52,10 +52,10 @@ _IMAGES = (".ptx", ".fatbin", ".cubin")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part the arguments of `sim run` into settings and a command.
+    """Split the arguments of `sim run` into settings and a command.
 
-    Settings stand before the program, so that all behind it is the program's own. The command is
-    empty where a kernel of an image is meant.
+    Settings come before the program; all arguments after it belong to the program. The command is
+    empty for a kernel of an image.
     """
     at = 0
     while at < len(arguments) and arguments[at].partition("=")[0] in (*_SETTINGS, *_FLAGS):
@@ -76,7 +76,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _names_a_program(arguments: Sequence[str]) -> bool:
-    """Whether the arguments name a program and no image of kernels."""
+    """Whether the arguments name a program, not an image of kernels."""
     named = [one.endswith(".py") or one in ("-m", "-c") for one in arguments]
     return any(named) and not any(one.endswith(_IMAGES) for one in arguments)
 
@@ -106,7 +106,7 @@ def read_settings(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def run(settings: argparse.Namespace, command: Sequence[str], folder: Path) -> int:
-    """Become the program, or run it and count; `folder` holds the simulated drivers."""
+    """Replace this process by the program, or run it and count; `folder` has the drivers."""
     sys.stdout.flush()
     environment = environment_for(settings, folder, os.environ)
     if not settings.count:
@@ -122,7 +122,7 @@ def run(settings: argparse.Namespace, command: Sequence[str], folder: Path) -> i
 def environment_for(
     settings: argparse.Namespace, folder: Path, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables under which every library finds the simulated driver."""
+    """Return variables with which every library finds the simulated driver."""
     backend: str = settings.backend
     variable, names = DRIVERS[backend]
     library = folder / names[0]
@@ -153,9 +153,9 @@ def _put_first(environment: dict[str, str], name: str, path: Path) -> None:
 
 
 def _folder_of(files: Mapping[str, Path]) -> Path:
-    """Return a folder that holds these names and no others; it is kept for the next run.
+    """Return a folder with only these names; it is kept for the next run.
 
-    The drivers' own folder has all vendors' libraries in it, and a wheel can hold no links.
+    The drivers' own folder has all vendors' libraries, and a wheel cannot hold links.
     Raises `OSError` for a folder that others can write to.
     """
     recipe = repr([sys.executable, *sorted((name, str(file)) for name, file in files.items())])

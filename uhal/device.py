@@ -1,4 +1,4 @@
-"""Arguments that name a device. `Device` is compiled: it and its objects hold each other."""
+"""Arguments that name a device. `Device` is in the lane: it and its objects hold each other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DeviceLike: TypeAlias = Device | str
 
 
 def as_device(device: object) -> Device:
-    """Return a device itself, or the device of a name as `"cuda"` or `"cuda:1"`, opened.
+    """Return an open device, given itself or a name such as `"cuda:1"`.
 
-    A backend's name alone means its device 0. Whatever takes `device=` takes these. Raises
-    `ArgumentTypeError` for anything else, `ArgumentValueError` for a name of another form, and
-    `NoDeviceError` where there is no such backend or device.
+    A backend's name alone means its device 0. Every `device=` takes these. Raises
+    `ArgumentTypeError` for anything else, `ArgumentValueError` for an invalid name, and
+    `NoDeviceError` if there is no such backend or device.
     """
     if isinstance(device, Device):
         return device

@@ -1,4 +1,4 @@
-"""The element types of kernels: one table, from which every spelling and width is derived.
+"""The table of element types, which gives every spelling and width.
 
 Kernel sources use the same names (`f32`, `u64`); `as_dtype` also takes numpy's and C's. `bf16` and
 `f8e4m3` need `ml_dtypes`, imported only when they are used with numpy.
@@ -27,7 +27,7 @@ class DType:
     Equal to, and hashed like, its numpy dtype; numpy takes it wherever it takes a dtype.
     """
 
-    # With texts, as `help` and `inspect.getdoc` find them.
+    # With docstrings, for `help` and `inspect.getdoc`.
     __slots__ = {
         "_hash": "",
         "_numpy": "",
@@ -66,7 +66,7 @@ class DType:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype. `ModuleNotFoundError` when it needs `ml_dtypes` and that is missing."""
+        """The numpy dtype. `ModuleNotFoundError` if `ml_dtypes` is needed but missing."""
         found = self._numpy
         if found is None:
             found = self._numpy = self._find_numpy_dtype()
@@ -123,7 +123,7 @@ class DType:
         return (as_dtype, (self.name,))
 
 
-# name, code, kind, bytes, numpy's name, the names of C and its relatives (LP64)
+# name, code, kind, bytes, numpy's name, the names in C and similar languages (LP64)
 bool_ = DType("bool", "?", "bool", 1, "bool", "bool, _Bool")
 i8 = DType("i8", "b", "int", 1, "int8", "int8_t, char, signed char")
 u8 = DType("u8", "B", "uint", 1, "uint8", "uint8_t, unsigned char, uchar, std::byte")
@@ -202,8 +202,8 @@ def as_dtype(value: object) -> DType:
 
     Takes a `DType`, one of our names (`"f32"`; so `"i8"` is one byte wide), a C spelling
     (`"size_t"`) or anything `numpy.dtype` takes. Raises `TypeError` for anything else, and for
-    names that C and numpy use differently (`"float"`, `"int"`). Also for types that no kernel
-    takes: complex, big endian, structured.
+    names that C and numpy use differently (`"float"`, `"int"`). It also raises for types that no
+    kernel takes: complex, big endian, structured.
     """
     if isinstance(value, DType):
         return value

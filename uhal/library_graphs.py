@@ -1,7 +1,7 @@
-"""The verbs of graphs for a native library whose functions have the shape of CUDA's.
+"""The graph verbs for a native library with functions of CUDA's shape.
 
-Vendors agree on everything but names, on how a graph is instantiated and on how one is changed.
-Our own runtimes agree on that too.
+Vendors differ in names, in how a graph is instantiated and in how it is changed. Our own runtimes
+agree even in these.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GraphNames:
     """Advice for a library without graphs."""
 
     def functions(self) -> tuple[str, ...]:
-        """Return the functions, all of which are needed."""
+        """Return the required functions."""
         return (
             self.begin,
             self.end,
@@ -49,7 +49,7 @@ class GraphNames:
 
 
 class _Recorder(Backend):
-    """The verbs that differ in names only. Any thread may call any method."""
+    """The verbs that differ only in names. Any thread may call any method."""
 
     graph_names: ClassVar[GraphNames]
 
@@ -61,7 +61,7 @@ class _Recorder(Backend):
         return self._library
 
     def begin_capture(self, stream: int) -> bool:
-        """Begin a capture of the stream, in a library that can also end it and launch the graph.
+        """Begin a capture of the stream, if the library can also end it and launch the graph.
 
         In the relaxed mode the pool may allocate and query events during the capture, and any
         thread may end it.
@@ -80,7 +80,7 @@ class _Recorder(Backend):
         return True
 
     def capture_status(self, stream: int) -> CaptureStatus:
-        """Ask the library, unless it knows no captures."""
+        """Ask the library; "none" for a library without captures."""
         name = self.graph_names.status
         library = self._graph_library
         if not library.has(name):
@@ -94,7 +94,7 @@ class _Recorder(Backend):
         return "active" if status.value == active else "invalidated"
 
     def end_capture(self, stream: int) -> int:
-        """End the capture; the graph."""
+        """End the capture; return the graph."""
         graph = ctypes.c_void_p()
         getattr(self._graph_library, self.graph_names.end)(stream, graph)
         return graph.value or 0
@@ -109,7 +109,7 @@ class _Recorder(Backend):
 
 
 class GraphVerbs(_Recorder, LibraryBackend):
-    """The part of a backend over a vendor's library that records graphs. Any thread may call it.
+    """Graph verbs of a backend over a vendor's library. Any thread may call any method.
 
     A subclass fills in `graph_names` and adds `instantiate_graph`. Graphs are launched and changed
     through the hot table.
@@ -117,7 +117,7 @@ class GraphVerbs(_Recorder, LibraryBackend):
 
 
 def own_graph_names(prefix: str) -> GraphNames:
-    """Return the names in a runtime of ours whose functions begin with `prefix`, as `uhalHost`."""
+    """Return the names in one of uhal's runtimes, by its functions' prefix such as `uhalHost`."""
     constants = f"UHAL_{prefix.removeprefix('uhal').upper()}_STREAM_CAPTURE"
     return GraphNames(
         begin=f"{prefix}StreamBeginCapture",
@@ -138,7 +138,7 @@ def own_graph_names(prefix: str) -> GraphNames:
 
 
 class OwnGraphVerbs(_Recorder):
-    """The graph functions of a backend over a runtime of uhal. Any thread may call it.
+    """Graph verbs of a backend over uhal's own runtime. Any thread may call any method.
 
     A subclass fills in `graph_names` with `own_graph_names`.
     """

@@ -1,7 +1,7 @@
-"""Slots of the hot table as Python functions, for a backend whose library is Python's.
+"""Slots of the hot table as Python functions, for a backend over a Python library.
 
 A function takes a slot's parameters as `int`s, device addresses and handles alike, `None` for a
-null pointer. Where a slot writes a result through its first parameter, the function returns that
+null pointer. If a slot writes a result through its first parameter, the function returns that
 result instead. A `MemoryError` means that the device is full. Any other exception reaches the user,
 directly or as the cause of a `DeviceError`. ctypes alone would print and drop it, and report
 success.
@@ -50,16 +50,16 @@ def _type_of(parameter: str) -> Any:
 
 
 class PythonSlots:
-    """Python functions by slot, and the addresses that C calls them by.
+    """Python functions by slot, and their addresses for C.
 
-    They must outlive the hot table that has the addresses: a backend keeps this object. Callers are
-    any threads; each call takes the GIL.
+    They must outlive the hot table that has the addresses: a backend keeps this object. Any thread
+    may call them; each call takes the GIL.
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], *, out_of_memory: int) -> None:
         """Wrap each function. Raises `KeyError` for a name that is no slot.
 
-        `out_of_memory` is the hot table's code of that name.
+        `out_of_memory` is the hot table's code for a full device.
         """
         self._callbacks = {
             slot: function_type(slot)(_wrapped(function, _RESULTS.get(slot), out_of_memory))

@@ -1,4 +1,4 @@
-"""Standard streams, which a program may lack, and which may lack characters."""
+"""Writes to standard streams, which may be missing or lack characters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 def one_line(text: str) -> str:
     """Return text on one line: control characters, such as a newline or ESC, become escapes.
 
-    Names in files, of devices and of ranges are anyone's text: a terminal must not obey them.
+    Names in files, of devices and of ranges are untrusted: a terminal must not execute them.
     """
     if text.isprintable():
         return text

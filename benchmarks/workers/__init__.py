@@ -1,1 +1,1 @@
-"""One program a library: it makes the same calls in that library's own ways and reports."""
+"""A program for each library, which makes the same calls in that library's forms."""

@@ -1,4 +1,4 @@
-/* Loops over driver functions, for the floor of the benchmark. */
+/* Loops over driver functions, for the lower bound of the benchmark. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,7 +20,7 @@ void alloc_loop(int (*alloc)(uint64_t *, size_t), int (*release)(uint64_t), int 
     }
 }
 
-/* Where a copy takes no stream the last argument goes unread. */
+/* If a copy takes no stream, the last argument is ignored. */
 void copy_loop(int (*copy)(uint64_t, const void *, size_t, void *), uint64_t to, const void *from,
                void *stream, int count) {
     for (int i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-"""ggml's products of weights of blocks and vectors, by the library of `llama-cpp-python`.
+"""ggml's products of block weights and vectors, by the library of `llama-cpp-python`.
 
 The peers' Python runs it as a script. It answers lines on its standard input: a JSON object
 prepares matrices, `features` lists the CPU features in use, and `run` multiplies by all once and
@@ -37,7 +37,7 @@ class Library:
         if found is None or found.origin is None:
             raise SystemExit("llama-cpp-python is not installed")
         folder = Path(found.origin).parent / "lib"
-        # Each needs the one before.
+        # Each library needs the previous library.
         self._libraries = [
             ctypes.CDLL(str(folder / f"lib{name}.so"), ctypes.RTLD_GLOBAL)
             for name in ("ggml-base", "ggml-cpu", "ggml")
@@ -56,7 +56,7 @@ class Library:
 
 
 class Products:
-    """As many products as there are matrices, in one graph."""
+    """A graph with a product for each matrix."""
 
     def __init__(self, ggml: Library, reported: dict[str, Any]) -> None:
         self._ggml = ggml
@@ -132,7 +132,7 @@ class Products:
         raise SystemExit(f"ggml has no buffers of interleaved weights, only {names}")
 
     def run(self) -> tuple[float, float]:
-        """Multiply by each matrix once; seconds by the clock, and of this process."""
+        """Multiply by each matrix once; return wall seconds and this process's seconds."""
         start = time.perf_counter(), time.process_time()
         status = self._ggml("ggml_backend_graph_compute", self._backend, self._graph, result=c_int)
         if status != 0:

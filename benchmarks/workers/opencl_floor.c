@@ -1,4 +1,5 @@
-/* A launch by OpenCL's own calls, for the floor of the benchmark: every argument is set, then enqueued. */
+/* A launch by OpenCL's own calls, for the lower bound of the benchmark: sets every argument, then
+ * enqueues. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-"""Cost of a launch by OpenCL's own calls from C: the floor of every other row."""
+"""Cost of a launch by OpenCL's own calls from C: the lower bound of every other row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = Path(__file__).with_name("opencl_floor.c")
 
 
 class Opened:
-    """A device, a queue, the kernels and two pieces of memory, without any binding."""
+    """A device, a queue, the kernels and two allocations, without any binding."""
 
     def __init__(self, library: str) -> None:
         def fail(call: str, code: int) -> None:

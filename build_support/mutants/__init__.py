@@ -1,1 +1,1 @@
-"""Planted mistakes: how many of them the nearest tests find."""
+"""Planted mistakes, to measure the share that the nearest tests find."""

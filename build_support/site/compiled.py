@@ -1,4 +1,4 @@
-"""Describes compiled classes: signatures from `uhal/_lane.pyi`, texts from the lane itself.
+"""Describes compiled classes: signatures from `uhal/_lane.pyi`, docstrings from the lane.
 
 Sphinx sees neither types nor properties of compiled classes, and reads no stubs.
 """
@@ -120,7 +120,7 @@ def _parameters(entry: ast.FunctionDef, *, method: bool = True) -> str:
 
 
 def _said(annotation: ast.expr) -> str:
-    """A type as readers know it: the stub's `_Self` is theirs."""
+    """A type in readers' spelling: the stub's `_Self` becomes `Self`."""
     return ast.unparse(annotation).replace("_Self", "Self")
 
 

@@ -1,4 +1,4 @@
-"""Transposes a matrix by a kernel of transpose.ptx: `python transpose.py KERNEL`."""
+"""Transposes a matrix with a kernel of transpose.ptx: `python transpose.py KERNEL`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-// How fast each point of a rectangle of the plane runs away under z -> z * z + c.
+// Escape speed of each point of a rectangle of the plane under z -> z * z + c.
 #include <uhal/kernel.h>
 
 KERNEL(mandelbrot, (u32 width, u32 height, f32 left, f32 top, f32 step, u32 limit, f32 *out))
@@ -14,7 +14,7 @@ KERNEL(mandelbrot, (u32 width, u32 height, f32 left, f32 top, f32 step, u32 limi
             x = next;
             size = x * x + y * y;
         }
-        // A fraction of a round for how far it overshot: colours without steps.
+        // Adds a fraction of a round for the overshoot, for colours without steps.
         out[i] = round == limit ? 0.0f : static_cast<f32>(round) + 4.0f - log2f(log2f(size));
     }
 }

@@ -1,4 +1,4 @@
-"""Show the frequencies of a sound over time: tensors only, a Fourier transform as a product."""
+"""Show the frequencies of a sound over time, by a Fourier transform as a matrix product."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,9 +1,9 @@
-"""For gdb: prints values of kernels and of uhal's objects, and says which work-item runs.
+"""For gdb: prints values of kernels and uhal's objects, and the running work-item.
 
     gdb -x $(python -m uhal gdb) --args python program.py
 
 gdb runs this file with its own Python; nothing of uhal is imported. Objects of the lane are printed
-where it was built with debug information (`make debug` in a checkout).
+if the lane has debug information (`make debug` in a checkout).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Printer:
         self._text = text
 
     def to_string(self) -> str:
-        """Return what gdb prints."""
+        """Return the text for gdb."""
         return self._text(self._value)
 
 
@@ -80,7 +80,7 @@ PRINTERS: tuple[tuple[str, Callable[[Any], str]], ...] = (
 
 
 def find_printer(value: Any) -> Printer | None:
-    """Return the printer of a value, as gdb asks for it."""
+    """Return the printer of a value, for gdb."""
     plain = value.type.strip_typedefs().unqualified()
     if plain.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
         return find_printer(value.referenced_value())
@@ -97,7 +97,7 @@ class WorkItem(gdb.Command):  # type: ignore[misc]
         super().__init__("uhal-where", gdb.COMMAND_STACK)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """Print it; say so where no kernel runs."""
+        """Print the work-item, or that no kernel runs."""
         try:
             frame = gdb.selected_frame()
         except gdb.error:
@@ -117,7 +117,7 @@ class WorkItem(gdb.Command):  # type: ignore[misc]
 
 
 def _loops(frame: Any) -> Iterator[tuple[str, int]]:
-    """The variables of THREADS and GRID_STRIDE regions: each has its end beside it."""
+    """The variables of THREADS and GRID_STRIDE regions; each has a variable for its end."""
     block = frame.block()
     while block is not None and block.function is None:
         names = {symbol.name for symbol in block}

@@ -71,7 +71,7 @@ def complete(
     if impossible:
         raise ValueError(f"{backend}: nothing stands in for {', '.join(impossible)}")
     completed = {**slots, **found}
-    # What the emulations call is the library's own, and the binding that may be emulated with them.
+    # Emulations call the library's own slots, and the binding, which may be emulated too.
     base: dict[str, int | None] = dict(slots)
     base.update({name: found[name] for name in ("current", "bind") if name in found})
     addresses = (ctypes.c_void_p * len(prototypes))(*(base.get(name) for name in prototypes))

@@ -1,4 +1,4 @@
-/* The device of a thread, for a library whose calls name their device. */
+/* The current device of a thread, for a library whose calls name their device. */
 #include "emulation.h"
 
 static _Thread_local void *bound;

@@ -10,14 +10,14 @@
 
 #include "hot_table.h"
 
-/* The slots the library has, null where it lacks one, and its codes. Constant once told. */
+/* The library's slots, null for missing slots, and its codes. Constant once set. */
 extern uhal_hot_table uhal_base;
 
-/* binding.c: a device a thread, kept here. */
+/* binding.c: the current device of each thread. */
 int uhal_emulated_current(void **context);
 int uhal_emulated_bind(void *context);
 
-/* host_memory.c: ordinary memory, at the start of a page. */
+/* host_memory.c: ordinary memory, aligned to pages. */
 int uhal_emulated_host_alloc(void **pointer, size_t bytes, unsigned int flags);
 int uhal_emulated_host_free(void *pointer);
 
@@ -26,13 +26,13 @@ int uhal_emulated_memset_8(uint64_t destination, unsigned char value, size_t cou
 int uhal_emulated_memset_16(uint64_t destination, unsigned short value, size_t count, void *stream);
 int uhal_emulated_memset_32(uint64_t destination, unsigned int value, size_t count, void *stream);
 
-/* streams.c: for a library whose calls are done when they return; a stream is a name. */
+/* streams.c: for a library with synchronous calls; a stream is only a name. */
 int uhal_emulated_stream_create(void **stream, unsigned int flags, int priority);
 int uhal_emulated_stream_destroy(void *stream);
 int uhal_emulated_stream_synchronize(void *stream);
 int uhal_emulated_stream_query(void *stream);
 
-/* events.c: the time at which a stream was waited for. */
+/* events.c: an event is the time after a wait for the stream. */
 int uhal_emulated_event_create(void **event, unsigned int flags);
 int uhal_emulated_event_destroy(void *event);
 int uhal_emulated_event_record(void *event, void *stream);
@@ -41,7 +41,7 @@ int uhal_emulated_event_query(void *event);
 int uhal_emulated_event_elapsed(float *milliseconds, void *start, void *end);
 int uhal_emulated_stream_wait_event(void *stream, void *event, unsigned int flags);
 
-/* callbacks.c: a thread asks events of the library's; without events, the caller waits and calls. */
+/* callbacks.c: a thread polls the library's events; without events the caller waits and calls. */
 int uhal_emulated_stream_callback(void *stream, uhal_host_function function, void *user_data);
 
 #endif

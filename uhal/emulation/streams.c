@@ -1,4 +1,4 @@
-/* Streams of a library whose calls are done when they return: nothing is ever pending. */
+/* Streams for a library with synchronous calls: nothing is ever pending. */
 #include "emulation.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 int uhal_emulated_stream_create(void **stream, unsigned int flags, int priority) {
     (void)flags;
     (void)priority;
-    *stream = malloc(1); /* an address that no other stream has */
+    *stream = malloc(1); /* a unique address */
     return *stream != NULL ? 0 : uhal_base.out_of_memory;
 }
 

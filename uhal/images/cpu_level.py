@@ -1,8 +1,8 @@
-"""Instruction levels of host kernels: which exist, which this CPU runs, how one is compiled.
+"""Instruction levels of host kernels: all levels, this CPU's levels, compiler flags.
 
-The build loads this file by its path before anything is built, the host backend and `ubridge`
-import it at run time, so the two can never disagree. It uses the standard library only and must
-import nothing of `uhal`.
+The build loads this file by its path before anything is built, and the host backend and `ubridge`
+import it, so build and run time always agree. It uses the standard library only and must import
+nothing of `uhal`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ not vectorize a choice between two values. No result changes.
 
 
 CHECKED_FLAGS = (
-    # The last level of optimisation counts: lines and variables stay as they were written.
+    # The last optimisation option wins: lines and variables stay as written.
     *("-O1", "-g", "-fsanitize=thread", "-DUHAL_CHECKED=1"),
-    # All that a compiler links by itself but the sanitizer's own library.
+    # All default libraries of the compiler except the sanitizer's.
     *("-Wl,--no-as-needed", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc"),
 )
 """Additional compiler options that check every access of a host kernel."""
@@ -58,7 +58,7 @@ class Level:
 
     @property
     def number(self) -> int:
-        """The level as a kernel table has it: n of x86-64-vn, 0 elsewhere."""
+        """The level in a kernel table: n of x86-64-vn, 0 elsewhere."""
         _, _, number = self.name.partition("x86-64-v")
         return int(number or 0)
 
@@ -134,9 +134,9 @@ _XFEATURE_XTILEDATA = 18  # Intel's Software Developer's Manual, volume 1, secti
 
 
 def machine_levels(module: str = "", machine: str = "") -> tuple[Level, ...]:
-    """Levels that a wheel for a kind of machine carries of a module, best first: of this one's.
+    """Levels of a module in a wheel, best first, by default for this kind of machine.
 
-    `machine` is another one's name.
+    `machine` names another kind of machine.
     """
     levels = ALL_LEVELS.get(machine or _machine(), (GENERIC,))
     return tuple(level for level in levels if not level.modules or module in level.modules)
@@ -156,7 +156,7 @@ def best_level(module: str = "") -> Level:
 
 
 def refusal(level: Level) -> str:
-    """Say why this process does not run code of a level; nothing when it can.
+    """Return why this process cannot run code of a level; empty if it can.
 
     `ValueError` when `UHAL_HOST_LEVEL` names no level of this machine.
     """
@@ -185,7 +185,7 @@ def _above_limit() -> tuple[Level, ...]:
 
 @functools.cache
 def _tiles_granted() -> bool:
-    # Forked children inherit it. See Linux's Documentation/arch/x86/xstate.rst.
+    # Forked children inherit the permission. See Linux's Documentation/arch/x86/xstate.rst.
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
     arguments = (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
@@ -201,7 +201,7 @@ def compile_flags(level: Level | None = None) -> tuple[str, ...]:
 
 @functools.cache
 def cpu_flags() -> Set[str]:
-    """Feature names of the first CPU as Linux spells them; empty where they cannot be read."""
+    """Linux's feature names of the first CPU; empty if they cannot be read."""
     if platform.system() == "Darwin":
         # Every 64-bit Intel Mac has the second level; Rosetta promises no more.
         return _V2

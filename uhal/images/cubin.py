@@ -24,8 +24,8 @@ MAX_ATTRIBUTES = 1 << 19
 
 Extent = tuple[int, int, int]
 
-# The two generations of the file: which byte of the ELF flags holds the architecture's number, and
-# which bit says that only that very architecture runs the code.
+# The two generations of the file: the byte of the ELF flags with the architecture's number, and the
+# bit for code that runs on that architecture only.
 _OLD_ABI = 0x33
 _NEW_ABI = 0x41
 _OLD_SPECIFIC = 0x800
@@ -78,19 +78,19 @@ class CubinImage:
 
     @property
     def signatures(self) -> dict[str, Signature]:
-        """Entry name to signature, of the entries that have one, in the file's order."""
+        """Entry name to signature, for entries with a signature, in the file's order."""
         return {
             entry.name: entry.signature for entry in self.entries if entry.signature is not None
         }
 
 
 def is_cubin(image: bytes) -> bool:
-    """Say whether the bytes begin as a cubin does."""
+    """Say whether the bytes begin like a cubin."""
     return image[:4] == elf.MAGIC and image[18:20] == elf.EM_CUDA.to_bytes(2, "little")
 
 
 def read_cubin(image: bytes) -> CubinImage:
-    """Read a cubin. Raises `InvalidImageError` when it is none or is damaged."""
+    """Read a cubin. Raises `InvalidImageError` for other and damaged files."""
     if not is_cubin(image):
         _fail("it is no ELF file for CUDA")
     return _Reader(elf.Elf(image, "this cubin"), len(image)).read()
@@ -100,12 +100,12 @@ class _Reader:
     def __init__(self, file: elf.Elf, image_bytes: int) -> None:
         self._file = file
         self._sections = {section.name: section for section in file.sections}
-        # Sections may overlap in a hostile file: together they may not exceed it.
+        # Sections may overlap in a hostile file, so their total size may not exceed the file's.
         self._budget = image_bytes
         self._attributes_left = MAX_ATTRIBUTES
 
     def read(self) -> CubinImage:
-        # Nothing here needs the program headers; reading them shows a file that was cut off.
+        # The program headers are not needed here; reading them detects a truncated file.
         self._file.segments  # noqa: B018
         registers = self._registers()
         constants = self._header_constants()
@@ -143,7 +143,7 @@ class _Reader:
     def _suffix_in_notes(self) -> str:
         """The suffix by the compiler's command line, which newer files keep in a note.
 
-        ptxas 13.0 leaves the flag clear, also where the code needs that very architecture.
+        ptxas 13.0 leaves the flag clear, even if the code needs exactly that architecture.
         """
         for note in self._file.notes:
             found = re.search(rb"-arch[ =]sm_\d{2,3}([af])\b", note.description[:65536])
@@ -172,7 +172,7 @@ class _Reader:
         return found
 
     def _registers(self) -> dict[int, int]:
-        """Symbol index to the registers a thread of it takes."""
+        """Symbol index to the registers per thread of that kernel."""
         return {
             int.from_bytes(value[:4], "little"): int.from_bytes(value[4:], "little")
             for number, value in self._attributes(".nv.info")

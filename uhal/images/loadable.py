@@ -1,9 +1,9 @@
-"""Checks a shared library's segments, tables and relocations, which a loader would trust.
+"""Checks the parts of a shared library that a loader trusts.
 
-The loader follows every address in the file. Each must lie in the library's own segments, so that a
-damaged file raises an error instead of a crash. The code itself cannot be checked. Constants come
-from the System V ABI, "Object Files" and "Program Loading and Dynamic Linking", and from GNU's
-linker.
+The loader follows every address in the segments, tables and relocations. Each must lie in the
+library's own segments, so that a damaged file raises an error instead of a crash. The code itself
+cannot be checked. Constants come from the System V ABI, "Object Files" and "Program Loading and
+Dynamic Linking", and from GNU's linker.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _STT_GNU_IFUNC = 10
 
 
 def require_loadable(library: elf.Elf, what: str) -> None:
-    """Raise `InvalidImageError` where the loader would leave the library's segments."""
+    """Raise `InvalidImageError` if the loader would leave the library's segments."""
     try:
         _Reader(library).check()
     except _Damage as damage:
@@ -189,7 +189,7 @@ class _Reader:
                 self._within(value, 1, "a resolver that the loader calls", _PF_EXECUTE)
 
     def _check_relocations(self, address: int, size: int, symbols: int, called: set[int]) -> None:
-        """`called`: where pointers lie that the loader calls. Those it finds here it takes out."""
+        """`called` has places of pointers that the loader calls; those found are removed."""
         if size % _RELOCATION.size:
             raise _Damage(f"its relocations have {size} bytes")
         start, end = self._dynamic.address, self._dynamic.address + self._dynamic.memory_size
@@ -208,7 +208,7 @@ class _Reader:
             called.discard(target)
 
     def _check_relative(self, address: int, count: int, size: int) -> None:
-        """Check the type of relative relocations: the loader ends the process for another."""
+        """Check the type of relative relocations: the loader ends the process for other types."""
         if count * _RELOCATION.size > size:
             raise _Damage(f"it has {count} relative relocations in {size} bytes")
         table = self._library.read(address, count * _RELOCATION.size)

@@ -2,11 +2,12 @@
 
 PTX has the size, alignment and offset of every parameter. Before `sm_100` a pointer and a 64-bit
 integer look the same, and both 16-bit floats are two bytes. `ptx_addresses` finds pointers by their
-use. `<uhal/kernel.h>` records the other facts in a constant, our builds in comment lines:
+use. `<uhal/kernel.h>` records the other facts in a constant, our builds record them in comment
+lines:
 
     //uhal.sig saxpy: u64 n, f32 a, const f32* x, f32* y
 
-Everything is found in passes that are linear in the length of the text.
+All passes take time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class PtxEntry:
     def signature(self) -> Signature:
         """The signature from the text and its `//uhal.sig` line together.
 
-        `InvalidImageError` when a pointer of the line is an integer by its use, or the reverse.
+        `InvalidImageError` if a pointer in the line is used as an integer, or the reverse.
         """
         return self._make_signature()
 
@@ -98,9 +99,9 @@ class PtxImage:
 
 
 def is_ptx(image: bytes) -> bool:
-    """Say whether the bytes begin as PTX does: with `.version`, after comments and blanks.
+    """Say whether the bytes begin like PTX: with `.version`, after comments and blanks.
 
-    Looks at the first `MAX_PREFACE` bytes and no further.
+    Examines only the first `MAX_PREFACE` bytes.
     """
     image = image[:MAX_PREFACE]
     position = 0
@@ -126,7 +127,7 @@ def _skip_blanks(image: bytes, position: int) -> int:
 def read_ptx(image: bytes) -> PtxImage:
     """Read a PTX text; a NUL ends it.
 
-    Raises `InvalidImageError` when it is no PTX, breaks off, declares impossible parameters, or
+    Raises `InvalidImageError` if it is no PTX, is truncated, declares impossible parameters, or
     contradicts its own `//uhal.sig` lines.
     """
     if len(image) > MAX_BYTES:
@@ -248,14 +249,14 @@ def _entry(raw: _RawEntry, declared: Signature | None) -> PtxEntry:
     extents = {found[1]: found.groups()[1:] for found in _EXTENT.finditer(raw.directives)}
     parameters, names, untyped = read_parameters(raw.name, raw.parameters)
     stated = _merged(Signature(parameters, raw.name), declared)
-    # A declaration that leaves nothing open saves following the registers.
+    # With a complete declaration the registers need not be followed.
     reported = declared is not None and all(one.kind != "unknown" for one in declared)
 
     def signature() -> Signature:
         if reported or not (names or untyped):
             return stated
         uses = classify_words(names, raw.body)
-        # A number's declaration takes precedence: bits may be worked on as another type's.
+        # A number's declaration takes precedence, because code may use its bits as another type.
         numbers = classify_numbers(
             {
                 name: index

@@ -1,4 +1,4 @@
-"""The text of PTX as statements: without comments, cut where semicolons and braces end them."""
+"""Splits PTX into statements, without comments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BREAK = re.compile(r'[;{}"]')
 
 
 def code_of(text: str) -> str:
-    """Return the text without comments, and without the directives that name lines of a source."""
+    """Return the text without comments and without directives for source lines."""
     return _LINE_DIRECTIVE.sub("", _without_comments(text))
 
 
@@ -81,7 +81,7 @@ def statements(code: str, position: int) -> Iterator[tuple[str, str]]:
 
 
 def _opens_block(before: str) -> bool:
-    """Say whether a `{` after this text begins a block: it follows nothing, a label or a head."""
+    """Say whether a `{` after this text begins a block: after nothing, a label or a head."""
     head = before.strip()
     if not head or head.endswith(":"):
         return True

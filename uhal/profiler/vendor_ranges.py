@@ -1,4 +1,4 @@
-"""Ranges of NVTX and roctx: both have a call to begin a range on this thread, and one to end it.
+"""Ranges of NVTX and roctx, which begin and end on the calling thread.
 
 The libraries are opened at the first range. They are optional; if they are missing, ranges do
 nothing, because no vendor's tool is listening.
@@ -22,7 +22,7 @@ _ENCODED_MOST = 1024
 
 @dataclass(frozen=True)
 class RangeLibrary:
-    """One library that was opened. Any thread may call it."""
+    """An opened library. Any thread may call it."""
 
     name: str
     push: Callable[[str], object]
@@ -65,7 +65,7 @@ _lock = threading.Lock()
 
 
 def listening() -> tuple[RangeLibrary, ...]:
-    """Return the libraries there are; they are looked for once."""
+    """Return the available libraries; they are searched once."""
     global _opened
     if _opened is None:
         with _lock:
@@ -79,7 +79,7 @@ def _open(kind: _Kind) -> RangeLibrary | None:
     if given == "":
         return None
     if kind.name == "nvtx" and given is None:
-        # NVIDIA's own package speaks NVTX 3, which tools of today inject themselves into.
+        # NVIDIA's own package uses NVTX 3, which current tools inject themselves into.
         found = _nvtx_package()
         if found is not None:
             return found

@@ -11,7 +11,7 @@ KERNEL(saxpy, (u64 n, f32 a, const f32 *x, f32 *y)) {
     }
 }
 
-// Adds up all of x: each block its share, and the blocks' sums by an atomic operation.
+// Adds up x: each block sums its share, and an atomic operation adds the blocks' sums.
 KERNEL(sum, (u64 n, const f32 *x, f32 *total)) {
     REGISTER(f32, mine, MAX_THREADS);
     THREADS(t) {

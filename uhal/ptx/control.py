@@ -20,7 +20,7 @@ def _unless(condition: Value, end: str, operation: str) -> None:
 
 @contextmanager
 def if_(condition: Value) -> Iterator[None]:
-    """Make a body that runs where a predicate holds.
+    """Make a body that runs if a predicate is true.
 
     Write `with if_(i < n):`.
     """
@@ -30,7 +30,7 @@ def if_(condition: Value) -> Iterator[None]:
     with builder.scope(Scope("if_")):
         yield
     builder.mark(end)
-    # A variable that only one of two ways sets may have no value behind both.
+    # A variable set in only one of two branches may have no value after them.
     builder.ended_if = (len(builder.lines), end, unset, builder.unset)
     builder.unset = dict(unset)
 
@@ -58,9 +58,10 @@ def else_() -> Iterator[None]:
 
 @contextmanager
 def while_(condition: Callable[[], Value]) -> Iterator[None]:
-    """Make a body that runs as long as a condition holds.
+    """Make a body that runs while a condition is true.
 
-    Write `with while_(lambda: i < n):`. The condition is built once and runs before every turn.
+    Write `with while_(lambda: i < n):`. The condition is built once and runs before every
+    iteration.
     """
     builder = current("while_")
     if not callable(condition):
@@ -78,10 +79,11 @@ def while_(condition: Callable[[], Value]) -> Iterator[None]:
 def loop(
     start: Operand, stop: Operand | None = None, step: Operand = 1, unroll: int = 1
 ) -> Iterator[Value]:
-    """Range that the device counts through, for a `for` statement.
+    """Range that the device iterates over, for a `for` statement.
 
-    Upward only; the type comes from the values, or is `i32` when all are numbers. `unroll` repeats
-    the body that many times within a turn. For a range known now, Python's `range` unrolls it all.
+    Upward only; the type comes from the values, or is `i32` if all are Python numbers. `unroll`
+    repeats the body that many times in an iteration. Python's `range` unrolls a constant range
+    completely.
     """
     if stop is None:
         start, stop = 0, start
@@ -107,7 +109,7 @@ def loop(
         builder.emit(f"setp.ge.{of.ptx}", ended, counter.text, end)
         builder.branch(scope.end, f"@{ended} ")
         try:
-            # A value of its own for each copy of the body, which the step does not change.
+            # A separate value for each copy of the body, which the step does not change.
             yield counter.copy() if unroll > 1 else Value(builder, of, counter.text)
         except GeneratorExit:
             builder.abandoned = scope
@@ -129,7 +131,7 @@ def break_() -> None:
 
 
 def continue_() -> None:
-    """Go on with the next turn of the innermost loop."""
+    """Continue with the next iteration of the innermost loop."""
     builder, scope = _innermost_loop("continue_")
     builder.branch(scope.again)
 

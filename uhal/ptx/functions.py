@@ -1,7 +1,7 @@
-"""Device functions, messages, and instructions by their own names.
+"""Device functions, messages, and instructions by name.
 
-A plain Python function that a kernel calls is built into it, as if written there. `@function` makes
-a function of its own, which the kernel calls on the device.
+A plain Python function that a kernel calls is inlined. `@function` makes a separate function, which
+the kernel calls on the device.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class DeviceFunction:
 def _call(
     builder: Builder, name: str, given: Sequence[tuple[Type, str]], returns: Type | None
 ) -> Value | None:
-    """Emit a call in a block of its own, which holds the call's parameters."""
+    """Emit a call in a separate block, which holds the call's parameters."""
     builder.lines.append("{")
     for index, (of, text) in enumerate(given):
         builder.lines.append(f".param .{of.register} given{index};")
@@ -216,7 +216,7 @@ def text(
 ) -> Value | None:
     """Emit PTX as written, with `{0}`, `{1}`, … for operands and `{result}` for a new register.
 
-    Instructions that the table has not need the first `target`, as 90, and PTX `version`.
+    Instructions outside the table need the first `target`, such as 90, and PTX `version`.
     """
     builder = current("text")
     for one in operands:

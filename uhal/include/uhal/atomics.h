@@ -30,12 +30,12 @@ enum uhal_scope { SCOPE_BLOCK, SCOPE_DEVICE, SCOPE_SYSTEM };
 #include <uhal/primitives/host.h>
 #endif
 
-/* The second argument of a function template says nothing of the type. */
+/* The second argument of a function template does not determine the type. */
 template <class Type> struct uhal_same {
     typedef Type type;
 };
 
-/* The word that a type is to an atomic instruction. */
+/* The word type that stands for a type in atomic instructions. */
 template <u32 bytes> struct uhal_word_of;
 template <> struct uhal_word_of<4> {
     typedef u32 type;
@@ -56,8 +56,8 @@ template <class Type> struct uhal_is_float {
     static constexpr bool value = Type(0.5) != Type(0);
 };
 
-/** Exchange a value for `desired` if its bytes equal `expected`; return the old value. It equals
- * `expected` after an exchange. */
+/** Exchange a value for `desired` if its bytes equal `expected`; return the old value. The exchange
+ * took place if the result equals `expected`. */
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION Type atomic_compare_exchange(Type *address, typename uhal_same<Type>::type expected,
                                              typename uhal_same<Type>::type desired) {
@@ -75,21 +75,21 @@ DEVICE_FUNCTION Type atomic_exchange(Type *address, typename uhal_same<Type>::ty
         uhal_word_exchange<scope>(reinterpret_cast<Word *>(address), uhal_bits_as<Word>(value)));
 }
 
-/** Read a value that others may be writing. */
+/** Read a value that other work-items may be writing. */
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION Type atomic_load(const Type *address) {
     return uhal_bits_as<Type>(
         uhal_word_load<scope>(reinterpret_cast<const UHAL_WORD_OF(Type) *>(address)));
 }
 
-/** Write a value that others may be reading; returns nothing. */
+/** Write a value that other work-items may be reading; returns nothing. */
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION void atomic_store(Type *address, typename uhal_same<Type>::type value) {
     uhal_word_store<scope>(reinterpret_cast<UHAL_WORD_OF(Type) *>(address),
                            uhal_bits_as<UHAL_WORD_OF(Type)>(value));
 }
 
-/* What `change` makes of a value and `value`, by compare-and-exchange. */
+/* Apply `change` to a stored value and `value`, by compare-and-exchange. */
 template <uhal_scope scope, class Type, class Change>
 DEVICE_FUNCTION Type uhal_update(Type *address, Type value, Change change) {
     typedef UHAL_WORD_OF(Type) Word;

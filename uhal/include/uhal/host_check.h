@@ -1,8 +1,6 @@
-/* What a checked host module and the host runtime agree on: <uhal/checked.h>, which such a module is
- * compiled with, and host_backend/runtime/check.cpp, which judges each access. Plain data and C.
- *
- * A checked module exports `uhal_host_check` besides its table of kernels.
- */
+/* Interface between a checked host module, compiled with <uhal/checked.h>, and the host runtime,
+ * whose host_backend/runtime/check.cpp judges each access. Plain data and C. A checked module
+ * exports `uhal_host_check` besides its table of kernels. */
 #ifndef UHAL_HOST_CHECK_H
 #define UHAL_HOST_CHECK_H
 
@@ -10,7 +8,7 @@
 #include <stdint.h>
 
 #define UHAL_HOST_CHECK_VERSION 1
-#define UHAL_HOST_CHECK_EVERY_THREAD 0xFFFFFFFFU /* code outside of regions: all run it */
+#define UHAL_HOST_CHECK_EVERY_THREAD 0xFFFFFFFFU /* code outside of regions: all threads run it */
 
 #define UHAL_HOST_CHECK_WRITE 1
 #define UHAL_HOST_CHECK_ATOMIC 2 /* a write, unless it only loads */
@@ -29,7 +27,8 @@ struct uhal_host_check_services {
 
 struct uhal_host_check {
     uint32_t version;
-    uint32_t thread; /* of the block, linear: the one that runs, or UHAL_HOST_CHECK_EVERY_THREAD */
+    uint32_t thread; /* linear index of the running thread in the block, or
+    UHAL_HOST_CHECK_EVERY_THREAD */
     const struct uhal_host_check_services *services;
 };
 

@@ -1,7 +1,7 @@
 /* Tells g++ that glibc has vector versions of the usual functions, so that loops calling them
  * vectorize without -ffast-math. They are within 4 units in the last place.
  *
- * Only where the symbols surely exist when the library is linked; elsewhere the loop stays scalar.
+ * Used only where the symbols exist for certain at link time; elsewhere the loop stays scalar.
  */
 #ifndef UHAL_VECTOR_MATH_H
 #define UHAL_VECTOR_MATH_H

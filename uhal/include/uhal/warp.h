@@ -1,9 +1,9 @@
-/** Work-items of a warp and of a block that work together.
+/** Cooperation of the work-items of a warp and a block.
  *
  * A warp is 32 work-items of a block side by side, on every target: WARP_LANES. On AMD devices with
- * wavefronts of 64 each half is a warp; on OpenCL devices values change hands in shared memory; on
- * the host the lanes of a warp are the elements of a loop. The last warp of a block may have fewer
- * lanes.
+ * wavefronts of 64 each half is a warp; on OpenCL devices lanes exchange values in shared memory;
+ * on the host the lanes of a warp are the elements of a loop. The last warp of a block may have
+ * fewer lanes.
  *
  * These functions stand between THREADS regions, as BARRIER() does, and work on a REGISTER: each
  * work-item's own value. Their first argument is the block, THIS_BLOCK in a kernel. Sums and
@@ -66,19 +66,19 @@ template <> struct uhal_wide<bf16> {
 UHAL_OPERATION(Add, a + b)
 /** The product. */
 UHAL_OPERATION(Multiply, a *b)
-/** The least; of a NaN and a number, the number. */
+/** The minimum; for a NaN and a number, the number. */
 UHAL_OPERATION(Min, b < a || a != a ? b : a)
-/** The largest; of a NaN and a number, the number. */
+/** The maximum; for a NaN and a number, the number. */
 UHAL_OPERATION(Max, b > a || a != a ? b : a)
-/** The bits that both have. */
+/** The bits set in both values. */
 UHAL_OPERATION(And, a &b)
-/** The bits that either has. */
+/** The bits set in either value. */
 UHAL_OPERATION(Or, a | b)
-/** The bits that exactly one of both has. */
+/** The bits set in exactly one value. */
 UHAL_OPERATION(Xor, a ^ b)
 #undef UHAL_OPERATION
 
-/* A number that is the same for all, or a register of numbers. */
+/* A number shared by all work-items, or a register of numbers. */
 template <class Source> DEVICE_FUNCTION u32 uhal_number_of(const Source &source, u32 thread) {
     if constexpr (uhal_value<Source>::is_register)
         return source(thread);
@@ -93,8 +93,8 @@ template <class Source> DEVICE_FUNCTION u32 uhal_number_of(const Source &source,
 #endif
 
 /** Give each lane another lane's value: `result(t)` is lane `source`'s value in t's warp. `source`
- * is a number below 32 or a REGISTER of such numbers. A lane that the block lacks gives the asker's
- * own value. */
+ * is a number below 32 or a REGISTER of such numbers. If the block lacks the source lane, a lane
+ * keeps its own value. */
 template <class Register, class Source, class Result>
 DEVICE_FUNCTION void warp_shuffle(BLOCK block, Register &value, const Source &source,
                                   Result &result) {
@@ -102,14 +102,14 @@ DEVICE_FUNCTION void warp_shuffle(BLOCK block, Register &value, const Source &so
                  [&](u32 thread, u32) { return uhal_number_of(source, thread) & 31U; });
 }
 
-/** Give each lane the value `distance` lanes before it; the first ones keep their own. */
+/** Give each lane the value `distance` lanes before it; the first lanes keep their own. */
 template <class Register, class Result>
 DEVICE_FUNCTION void warp_shuffle_up(BLOCK block, Register &value, u32 distance, Result &result) {
     uhal_shuffle(block, value, result,
                  [&](u32, u32 lane) { return lane < distance ? lane : lane - distance; });
 }
 
-/** Give each lane the value `distance` lanes behind it; the last ones keep their own. */
+/** Give each lane the value `distance` lanes after it; the last lanes keep their own. */
 template <class Register, class Result>
 DEVICE_FUNCTION void warp_shuffle_down(BLOCK block, Register &value, u32 distance, Result &result) {
     uhal_shuffle(block, value, result, [&](u32, u32 lane) {
@@ -123,7 +123,7 @@ DEVICE_FUNCTION void warp_shuffle_xor(BLOCK block, Register &value, u32 mask, Re
     uhal_shuffle(block, value, result, [&](u32, u32 lane) { return (lane ^ mask) & 31U; });
 }
 
-/** Give each lane of a warp the lanes whose `flag` is true, as bits: `mask` is a REGISTER of u32. */
+/** Give each lane its warp's bit mask of true `flag`s: `mask` is a REGISTER of u32. */
 template <class Register, class Mask>
 DEVICE_FUNCTION void warp_ballot(BLOCK block, Register &flag, Mask &mask) {
     uhal_ballot(block, flag, mask);
@@ -135,13 +135,13 @@ DEVICE_FUNCTION void warp_reduce(BLOCK block, Register &value, Operation operati
     uhal_warp_reduce(block, value, operation);
 }
 
-/** Combine the values of each lane and those before it in the warp, in place. */
+/** Combine the values of each lane and all earlier lanes of the warp, in place. */
 template <class Register, class Operation>
 DEVICE_FUNCTION void warp_scan(BLOCK block, Register &value, Operation operation) {
     uhal_warp_scan(block, value, operation);
 }
 
-/** Combine the values before each lane in the warp, in place; the first lane gets `first`. */
+/** Combine the values of all earlier lanes of the warp, in place; the first lane gets `first`. */
 template <class Register, class Operation>
 DEVICE_FUNCTION void warp_scan_exclusive(BLOCK block, Register &value, Operation operation,
                                          UHAL_VALUE_OF(Register) first) {
@@ -169,8 +169,8 @@ DEVICE_FUNCTION UHAL_VALUE_OF(Register)
     return uhal_block_scan(block, value, operation, uhal_inclusive{});
 }
 
-/** Combine the values before each work-item in the block, in place; the first one gets `first`.
- * Returns what all values together make, without `first`. */
+/** Combine the values of all earlier work-items of the block, in place; the first gets `first`.
+ * Returns the combination of all values, without `first`. */
 template <class Register, class Operation>
 DEVICE_FUNCTION UHAL_VALUE_OF(Register)
     block_scan_exclusive(BLOCK block, Register &value, Operation operation,
@@ -178,7 +178,7 @@ DEVICE_FUNCTION UHAL_VALUE_OF(Register)
     return uhal_block_scan(block, value, operation, uhal_exclusive<UHAL_VALUE_OF(Register)>{first});
 }
 
-/** Return how many work-items of the block have a true `flag`. */
+/** Return the number of work-items of the block with a true `flag`. */
 template <class Register> DEVICE_FUNCTION u32 block_count(BLOCK block, Register &flag) {
     return uhal_block_count(block, flag);
 }

@@ -1,7 +1,7 @@
-"""Kernels that are ready to use and to copy, each in a file of at most 60 lines.
+"""Kernels to use or to copy, each in a file of at most 60 lines.
 
 Every function here returns a `Kernel` for an element type; equal arguments return the same object.
-Sums are accumulated in f32. Each docstring says which grid and block to launch.
+Sums are accumulated in f32. Each docstring has the grid and block of the launch.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ THREADS = 256
 def reduce_sum(of: Type = f32) -> Kernel:
     """Return `reduce_sum(u32 n, const T* x, f32* out)`, for any grid and blocks of 256.
 
-    Adds the sum to `out[0]`, one atomic addition a block.
+    Adds the sum to `out[0]` by an atomic addition per block.
     """
 
     @kernel(f"u32 n, const {of}* x, f32* out", max_threads=THREADS)

@@ -7,7 +7,7 @@
  * as in C's Annex F. <uhal/hip/math.h> includes this and defines UHAL_MATH.
  */
 
-/* e^x - 1 for |x| <= 0.35: the Taylor series, whose rest is below half an ulp after x^14. */
+/* e^x - 1 for |x| <= 0.35: the Taylor series, whose remainder is below half an ulp after x^14. */
 UHAL_MATH double uhal_expm1_near_0(double x) {
     double sum = 1.0 / 87178291200.0;
     sum = __builtin_fma(sum, x, 1.0 / 6227020800.0);
@@ -69,8 +69,8 @@ UHAL_MATH double log(double x) {
 }
 
 UHAL_MATH double tanh(double x) {
-    /* Beyond 20 the result is 1. (e^2x - 1) / (e^2x + 1), with e^2x - 1 put together of parts that
-     * do not cancel. */
+    /* Beyond 20 the result is 1. (e^2x - 1) / (e^2x + 1), with e^2x - 1 computed from parts that do
+     * not cancel. */
     const double twice = __builtin_fmin(2.0 * __builtin_fabs(x), 40.0);
     const double count = __builtin_rint(twice * 0x1.71547652b82fep+0);
     double rest = __builtin_fma(count, -0x1.62e42fefa0000p-1, twice);
