@@ -86,7 +86,7 @@ def block_per_result(
 ) -> Configuration:
     """A block for each of `results`.
 
-    It has the least power of two of threads that is >= `elements`.
+    Its threads are the least power of two >= `elements`.
 
     On a device with `max_blocks_for_elements` there are no more blocks than that, and the kernel
     strides over results; on a single processor one block takes all results. Short results with

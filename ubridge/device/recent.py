@@ -12,8 +12,9 @@ class Recent(Generic[Key, Value]):
     """At most `most` entries, in two generations. Any thread may use it.
 
     An entry that is found in the older generation moves to the latest. When the latest holds half
-    of `most`, it becomes the older one, and the entries left in the older one are dropped. So a
-    look-up in the latest is one look into a dictionary, and uses need not be recorded.
+    of `most`, it becomes the older generation, and the entries of the previous older generation are
+    dropped. So a look-up in the latest is one look into a dictionary, and uses need not be
+    recorded.
     """
 
     __slots__ = ("_half", "_older", "latest")

@@ -93,9 +93,9 @@ class GraphPlan:
 
         Keywords give slots other numbers, and named leaves other tensors of the same shape and
         dtype, which the kernels then read instead; an array is copied into the leaf first. A given
-        value stays until another is given. Raises what `ComputeGraph.checked_slots` does,
-        and `ArgumentValueError` and `ArgumentTypeError` for tensors that do not fit, or for a leaf
-        that no launch reads.
+        value stays until another is given. Raises what `ComputeGraph.checked_slots` does, and
+        `ArgumentValueError` and `ArgumentTypeError` for tensors of another shape or dtype, or for a
+        leaf that no launch reads.
         """
         numbers = {name: value for name, value in given.items() if name not in self._leaves}
         slots: dict[str, Any] = self._checked(numbers)

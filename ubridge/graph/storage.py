@@ -90,7 +90,7 @@ class Storages(list[Storage]):
     def view_of(self, buffer: DeviceBuffer | Description) -> StorageView:
         """Return the view of a buffer; a new buffer is held.
 
-        A buffer over memory of another one, as DLPack makes, is a view of the other's storage.
+        A buffer over another buffer's memory, as from DLPack, is a view of the other's storage.
         """
         if isinstance(buffer, Description):
             return buffer.memory

@@ -107,7 +107,7 @@ DEVICE_FUNCTION void multiply(BLOCK block, const Block *weight, const f32 *y, f3
 
 #endif
 
-// Any block of work-items; blocks along y have vectors of their own, one after the other in y and
+// Any block of work-items; each block along y has its own vector; vectors are contiguous in y and
 // dst.
 #define PRODUCT(entry, Block)                                                                      \
     KERNEL(entry, (const void *vx, const f32 *y, f32 *dst, i32 ncols, i32 nrows))                  \

@@ -1,7 +1,7 @@
 // Convolutions, their matrices of windows, pooling and resizing of (batch, channel, length) and
 // (batch, channel, height, width). Results are contiguous; any launch geometry is right.
 //
-// info holds dims and strides of src and, where there is one, of the kernel. Sums are taken in f32
+// info holds dims and strides of src and, if present, of the kernel. Sums are taken in f32
 // for f16 and bf16. Candle calls the second last dim w in pooling and nearest resizing, and the
 // last dim w elsewhere. Here each parameter is named after the dim it is compared with.
 #include "layout.h"

@@ -8,7 +8,7 @@
 
 #include "rows.h"
 
-// The most lines of a tile, which use up a cache line or two of the operand, and elements of each.
+// Most lines of a tile (a cache line or two of the operand), and most elements of a line.
 enum : u64 { TILE_LINES = 32, TILE_WIDTH = 128 };
 
 // `lines` lines of `width` neighboring elements of the result, which lie `pitch` apart there.

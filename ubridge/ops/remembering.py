@@ -29,7 +29,7 @@ class _NeedsMemory(Exception):
 
 
 class _Given:
-    """Stands for the memory of a tensor that a call is given, while the call is planned."""
+    """Stands for the memory of a call's tensor while the call is planned."""
 
     __slots__ = ("index",)
 

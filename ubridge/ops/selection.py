@@ -293,7 +293,7 @@ def _kernel_ids(name: str, x: Value, ids: Value) -> Value:
 
 
 def checked_ids(name: str, x: Tensor, ids: Any, length: int, stream: StreamLike | None) -> Tensor:
-    """The ids as a tensor on the device, of a type kernels take."""
+    """Return the ids as a tensor on the device, of a type that kernels take."""
     if isinstance(ids, StridedTensor):
         return run(_kernel_ids(name, x, ids), None, stream)
     array = np.asarray(ids)

@@ -292,8 +292,8 @@ class StridedTensor(TensorData):
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
         """Return a copy of the elements as an array.
 
-        Waits. With a `stream`, only for that stream's work. Raises `IndexError` when a kernel that
-        the elements may depend on met an id out of bounds.
+        Waits. With a `stream`, only for that stream's work. Raises `IndexError` if an id was out of
+        bounds in earlier work that may affect the elements.
         """
         layout = self._layout
         if layout.is_contiguous:

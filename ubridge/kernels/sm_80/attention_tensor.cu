@@ -425,7 +425,7 @@ DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, c
             results.merge(floats + other * LEFT, lane);
         __syncwarp();
     }
-    // Through shared memory, so that neighbors write neighboring elements.
+    // Results pass through shared memory, so that neighbors write neighboring elements.
     f32 *const own = floats + (shared_rows ? 0 : warp * ROWS * WIDTH);
 #pragma unroll
     for (u32 half = 0; half < 2; ++half) {

@@ -39,7 +39,7 @@ def whole(x: Memory, layout: Layout, steps: Steps) -> Memory:
 
 
 def copy_strided(x: Memory, layout: Layout, out: Memory, steps: Steps) -> None:
-    """Add a copy of a layout, which begins with `x`, to row-major order."""
+    """Add a copy of a layout's elements to row-major order; `x` begins at its first element."""
     moved = _COPIED_AS[x.dtype.itemsize]
     source, target = x.view(moved), out.view(moved)
     axes = merged_axes(layout.shape, layout.strides) or [(1, 1)]

@@ -117,8 +117,8 @@ _IS_ROUND = ("is_round", True)
 def _index_add(question: Question, steps: Steps) -> None:
     """Add sums at ids.
 
-    The kernel adds at all ids at once without atomics, so repeated ids go in rounds, in which none
-    is repeated, in their order: the host reads the ids and asks for each round.
+    The kernel adds at all ids at once without atomics, so the host reads the ids and splits them
+    into ordered rounds without repeated ids, one launch each.
     """
     ids, source = steps.operands
     left, count, right = question.layout(1).shape

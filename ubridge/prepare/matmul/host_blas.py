@@ -46,7 +46,7 @@ class Blas:
 
     @property
     def level(self) -> int:
-        """The n of x86-64-vn whose instructions its kernels use."""
+        """Level n of x86-64-vn: the instructions of its kernels."""
         return _CORES.get(self.core, 2)
 
 

@@ -52,7 +52,7 @@ class PackedProducts(ProductKernel):
 
     @property
     def level(self) -> int:
-        """The n of x86-64-vn whose instructions the kernels use; 0 on other machines."""
+        """Level n of x86-64-vn: the instructions of the kernels; 0 on other machines."""
         return 0 if self._found[0] else cpu_level.best_level(MATRICES).number
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
