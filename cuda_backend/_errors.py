@@ -156,8 +156,8 @@ SEARCH = {
 def advice_for(name: str, text: str) -> str:
     """Advice for a code, given the driver's text for it.
 
-    NVIDIA's driver has one sentence for each code. A text that ends with particulars in parentheses
-    tells the cause of this very failure: then advice on where to look for it would mislead.
+    NVIDIA's driver has one sentence for each code. A text that ends with details in parentheses
+    names the cause of this failure, so advice on where to look would mislead.
     """
     parts = [ADVICE.get(name, "")]
     if not text.endswith(")"):
@@ -180,7 +180,7 @@ STICKY = (
     "CUDA_ERROR_EXTERNAL_DEVICE",
     # "The context cannot be used anymore, and must be destroyed".
     "CUDA_ERROR_ASSERT",
-    # Not in those words, but nothing on the device can be relied on after them.
+    # The manual does not say so, but nothing on the device can be relied on after these errors.
     "CUDA_ERROR_ECC_UNCORRECTABLE",
     "CUDA_ERROR_NVLINK_UNCORRECTABLE",
     "CUDA_ERROR_CONTEXT_IS_DESTROYED",

@@ -1,4 +1,4 @@
-"""The verbs of graphs: how CUDA instantiates one and lists its kernels."""
+"""The verbs of graphs: instantiates a CUDA graph and lists its kernels."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ typedef enum CUresult {
     CUDA_ERROR_UNKNOWN = 999
 } CUresult;
 
-/* The ones a uhal program can meet; the manual lists more. */
+/* Codes that a uhal program can meet; the manual lists more. */
 typedef enum CUdevice_attribute {
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
     CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X = 2,

@@ -16,7 +16,7 @@ cdef class Element:
 
 
 cdef Element element_of(object given):
-    """The element type `given` names; ArgumentTypeError when it names none."""
+    """The element type that `given` names; ArgumentTypeError for another name."""
     cdef Element element
     # both hash by value; a class derived from str may not, so its answer is not cached
     cdef bint lasting = PyUnicode_CheckExact(given) or _cnumpy.PyArray_DescrCheck(given)

@@ -32,13 +32,13 @@ struct uhal_signature {
     const struct uhal_parameter *parameters;
 };
 
-/* A launch that asks for more than geometry, as launch_ex receives it. */
+/* A launch with more than geometry, as launch_ex receives it. */
 struct uhal_launch_config {
     unsigned int grid[3];
     unsigned int block[3];
     unsigned int cluster[3]; /* in blocks; all 0: no clusters */
     unsigned int shared_bytes;
-    int cooperative;  /* 1: every block of the grid is resident at once */
+    int cooperative;  /* 1: all blocks of the grid are resident together */
     int has_priority; /* 1: `priority` replaces the stream's priority */
     int priority;
     void *stream;
@@ -122,8 +122,8 @@ enum { UHAL_MAX_STICKY_CODES = 16 };
 #define UHAL_SLOT_FIELD(need, name, parameters) int(*name) parameters;
 typedef struct uhal_hot_table {
     UHAL_SLOTS(UHAL_SLOT_FIELD)
-    int not_ready;     /* what stream_query and event_query answer while work is pending */
-    int out_of_memory; /* what alloc answers when the device is full */
+    int not_ready;     /* the result of stream_query and event_query while work is pending */
+    int out_of_memory; /* the result of alloc when the device is full */
     int frees_wait;    /* 1: free and host_free wait for everything that is pending */
     /* pageable sources up to here are read at once, also behind pending work */
     size_t staged_bytes;

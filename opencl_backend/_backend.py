@@ -100,7 +100,7 @@ class OpenClBackend(ModuleVerbs, Backend):
 
     @classmethod
     def probe(cls) -> BackendRecord:
-        """List the devices of the first library that has one uhal can use."""
+        """List the devices of the first library with a usable device."""
         search, found, attempts, reasons = _first_with_a_device()
         if search is None or found is None:
             if not reasons:
@@ -179,7 +179,7 @@ class OpenClBackend(ModuleVerbs, Backend):
         return self._found.devices[ordinal].name
 
     def device_uuid(self, ordinal: int) -> str:
-        """Return the device's own identifier, else one made of its place in this machine."""
+        """Return the device's own identifier, else its position in this machine."""
         device = self._found.devices[ordinal]
         raw = _devices.raw(self._library, device.handle, "CL_DEVICE_UUID_KHR")
         if "cl_khr_device_uuid" in device.extensions and any(raw) and len(raw) == 16:

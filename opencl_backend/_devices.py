@@ -82,7 +82,7 @@ class Found:
     devices: tuple[ClDevice, ...]
     """GPUs, then accelerators, then CPUs, each in the runtime's order."""
     refused: tuple[str, ...]
-    """A sentence for each device uhal does not use."""
+    """A reason for each device that uhal does not use."""
 
 
 def look(library: Library) -> Found:

@@ -193,7 +193,7 @@ class ModuleVerbs(Backend):
         native = _arguments(kernel.local, kernel.signature, f"{module.what}, kernel {name!r}")
         opened = module.opened
         program = opened.programs.retain(module.program)
-        # Only its source would tell which memory it reaches.
+        # Only its source would show which memory it accesses.
         function = self._kernel(opened, program, name, native, indirect=True)
         self._attributes[function] = self._facts(function, None)
         return function

@@ -49,8 +49,8 @@ _INCLUDE = Path(__file__).resolve().parents[1] / "uhal" / "include"
 def kernels(source: str, options: Sequence[str] = ()) -> bytes:
     """Compile the text of a kernel source to a SPIR-V module for `Module.from_bytes`.
 
-    `options` are clang's, such as `["-DTILE=32", "-I/my/headers"]`. The module tells sizes and
-    names of parameters; their types come with `get_function(name, signature)`.
+    `options` are clang's, such as `["-DTILE=32", "-I/my/headers"]`. The module has sizes and names
+    of parameters; their types come with `get_function(name, signature)`.
 
     Raises `LibraryNotFoundError` when the wheel is missing, `DeviceError` with the compiler's
     words when the source does not compile. Any thread may call it.

@@ -1,8 +1,8 @@
-"""Writes a SPIR-V module of one kernel as a module of version 1.0, for drivers that take no other.
+"""Writes a SPIR-V module of one kernel as a module of version 1.0, for drivers without later ones.
 
 1.1 and 1.2 only add to 1.0, so a kernel without their additions differs from 1.0 only in the
 header. Drivers that have only 1.0 are old. Intel's of 2022 ends the process at instructions that
-its reader lacks: sums with a carry are written out, products of two words are refused.
+its reader lacks. So sums with a carry are written out, and products of two words are refused.
 """
 
 from __future__ import annotations

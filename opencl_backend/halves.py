@@ -93,7 +93,7 @@ class _Rewriting:
     # -- the module --------------------------------------------------------------------------------
 
     def image(self) -> bytes:
-        """Write it anew."""
+        """Return the rewritten module."""
         module = self._module
         declared = self._declarations()
         functions: array[int] = array("I")

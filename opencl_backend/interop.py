@@ -114,7 +114,7 @@ def image(program: int, device: Device) -> bytes:
 
 
 def _of(device: Device) -> OpenClBackend:
-    """The backend of a device, which must be one of opencl."""
+    """The backend of a device, which must be an opencl device."""
     if not isinstance(device, Device) or device.backend != "opencl":
         named = f"{device.backend}:{device.ordinal}" if isinstance(device, Device) else repr(device)
         raise ArgumentTypeError(f"device: expected a device of opencl, got {named}")

@@ -54,7 +54,7 @@ def pools(library: Library, agent: int) -> tuple[Pool, ...]:
 def choose_pools(library: Library, of_gpu: Sequence[Pool], of_host: Sequence[Pool]) -> DevicePools:
     """Choose a GPU's pools among its own and its CPU's.
 
-    `NotSupportedError` when one that is needed is missing.
+    `NotSupportedError` when a needed pool is missing.
     """
     constant = library.header.constants
 

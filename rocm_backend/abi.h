@@ -236,7 +236,7 @@ typedef enum hsa_isa_info_e {
     HSA_ISA_INFO_GRID_MAX_SIZE = 0x10
 } hsa_isa_info_t;
 
-/* A callback returns HSA_STATUS_SUCCESS to go on; any other status ends the iteration, and the
+/* A callback returns HSA_STATUS_SUCCESS to continue; any other status ends the iteration, and the
  * iterating function returns it. */
 typedef hsa_status_t (*hsa_agent_callback_t)(hsa_agent_t agent, void *data);
 typedef hsa_status_t (*hsa_isa_callback_t)(hsa_isa_t isa, void *data);
@@ -480,8 +480,8 @@ typedef struct hsa_amd_event_s {
     };
 } hsa_amd_event_t;
 
-/* Runs on a thread of the runtime. Without one, or when it does not return HSA_STATUS_SUCCESS, the
- * runtime aborts the process. */
+/* Runs on a thread of the runtime. Without a handler, or if it does not return HSA_STATUS_SUCCESS,
+ * the runtime aborts the process. */
 typedef hsa_status_t (*hsa_amd_system_event_callback_t)(const hsa_amd_event_t *event, void *data);
 
 hsa_status_t hsa_amd_register_system_event_handler(hsa_amd_system_event_callback_t callback,

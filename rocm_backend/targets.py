@@ -27,7 +27,7 @@ class DeviceTarget:
 def judge_code_object(description: str, target: TargetId, device: DeviceTarget) -> Judgement:
     """Judge whether the runtime loads code for `target` on the device.
 
-    If two fit, the target with more features set ranks first: it is the more specific one.
+    If two fit, the target with more features set ranks first: it is more specific.
     """
     newness = (len(target.features),)
     conflicts = [target.conflict(isa) for isa in device.isas]

@@ -219,7 +219,7 @@ class TopsBackend(TopsGraphVerbs):
         selection = select(image, f"tops:{ordinal}", self._target(ordinal))
         module = ctypes.c_void_p()
         call = "topsModuleLoadData"
-        # It is not told the size: it believes the container, whose every range was checked.
+        # The function takes no size: it trusts the container, whose every range was checked.
         code = self._library.unchecked(call)(module, selection.payload)
         if code != 0:
             what = "the image" if path is None else path.name
@@ -325,7 +325,7 @@ class TopsBackend(TopsGraphVerbs):
         return bool(targets) and all(architecture(target).sub_threads for target in targets)
 
     def _properties(self, ordinal: int) -> Any:
-        """Return the properties, or `None` when the structure is not the one we know."""
+        """Return the properties, or `None` when the structure has an unknown layout."""
         room = ctypes.create_string_buffer(header().constants["UHAL_TOPS_PROPERTIES_BYTES"])
         record = header().ctype("topsDeviceProp_t")
         properties = record.from_buffer(room)

@@ -20,7 +20,7 @@ CONFIG_VARIABLE = "UHAL_TOPS_LAUNCH_CONFIG"
 PARAMETERS_VARIABLE = "UHAL_TOPS_PARAMETERS"
 """How launches pass parameters: `pointers`, an array of them, or `block`, all in one.
 
-Newer code does the first only; the published header calls it unimplemented.
+Newer code uses `pointers` only, which the published header calls unimplemented.
 """
 
 _SONAMES = ("libtopsrt.so", "libtopsrt.so.1", "libtopsrt.so.2")

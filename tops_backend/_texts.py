@@ -1,4 +1,4 @@
-"""TopsRuntime's codes in words: its own texts are mostly the names again."""
+"""TopsRuntime's codes in words: its own texts mostly repeat the names."""
 
 from __future__ import annotations
 

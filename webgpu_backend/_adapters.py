@@ -71,7 +71,7 @@ class Found:
     adapters: tuple[Adapter, ...]
     """The best first."""
     refused: tuple[str, ...]
-    """A sentence for each adapter uhal does not use."""
+    """A reason for each adapter that uhal does not use."""
 
 
 def look(runtime: Library) -> Found:

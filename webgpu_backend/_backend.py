@@ -193,7 +193,7 @@ class WebGpuBackend(ModuleVerbs, LibraryBackend):
             max_threads_per_block=facts.max_threads,
             max_shared_bytes_per_block=facts.max_shared_bytes,
             warp_size=max(facts.subgroup_min, 1),
-            processors=1,  # WebGPU does not tell
+            processors=1,  # unknown in WebGPU
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:

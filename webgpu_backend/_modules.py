@@ -248,7 +248,7 @@ class ModuleVerbs(Backend):
         return module.pointers.setdefault(variable, ctypes.c_uint64())
 
     def _variable(self, module: Module, variable: int) -> int:
-        """Where a variable lies: memory of ours, zero to begin with. The module's lock is held."""
+        """Return a variable's address in zeroed memory. The module's lock is held."""
         if variable == SHARED:
             return 0
         found = module.variables.get(variable)

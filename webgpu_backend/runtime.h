@@ -85,7 +85,7 @@ typedef enum uhalWgArgumentKind {
     UHAL_WG_ARGUMENT_INDIRECT = 3 /* the address that lies at `address` on the host */
 } uhalWgArgumentKind;
 
-/* Where an argument goes: a value to the parameter words, a pointer as an offset and a tag. */
+/* The destination of an argument: words for a value, an offset and a tag for a pointer. */
 typedef struct uhalWgArgument {
     uhalWgArgumentKind kind;
     uint32_t size;

@@ -1,4 +1,4 @@
-# What streams may do during a capture: those that record, and those that must keep out of it.
+# Rules for streams during a capture: for streams that record, and for streams outside of it.
 
 
 cdef Plan recording_of(StreamCore core, str call):

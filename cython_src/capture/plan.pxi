@@ -325,7 +325,7 @@ cdef int require_plan(Plan plan) except -1:
 
 
 cdef int change_slots(Plan plan, dict values) except -1:
-    """Give slots new values: all of them, or none when one is wrong."""
+    """Give slots new values: all of them, or none if a value is wrong."""
     cdef PlanSlot slot
     for name, value in values.items():
         slot = plan.slot_of_name.get(name)

@@ -1,4 +1,4 @@
-# The slots of a plan: declared while it is captured, given other values by replays.
+# The slots of a plan: declared during its capture, changed by replays.
 
 
 cdef PlanSlot declare_slot(Plan plan, str name, object value):
@@ -43,7 +43,7 @@ cdef bint overlaps(DeviceBuffer one, DeviceBuffer other) noexcept:
 
 
 cdef PlanSlot slot_of(Plan plan, DeviceBuffer buffer):
-    """The slot whose memory the buffer lies in, or None."""
+    """The slot whose memory contains the buffer, or None."""
     cdef PlanSlot slot
     if not plan.slots_of_block:
         return None

@@ -15,8 +15,8 @@ cdef class _Watch:
     cdef _Watch next
 
 
-# no_gc, not no_gc_clear: of a Context in a garbage cycle the collector would still empty the dict
-# of streams, and nobody could destroy them. It holds nothing of the user's, so it closes no cycle.
+# no_gc, not no_gc_clear: for a Context in a garbage cycle, the collector would empty the dict of
+# streams, which could then not be destroyed. It holds no objects of users, so it closes no cycle.
 @cython.final
 @cython.no_gc
 cdef class Context:
@@ -50,12 +50,12 @@ cdef class Context:
     cdef PinnedYard yard
     cdef list captures      # Plans being captured
     cdef dict foreign_streams   # handle → StreamCore of another library's stream
-    cdef int dl_device_type     # DLPack's name of the memory; type 0: it has none
+    cdef int dl_device_type     # DLPack's device of the memory; type 0: none
     cdef int dl_device_id
     cdef readonly object peers
     """Ordinals of the devices whose memory kernels of this one may use."""
     cdef unsigned int launch_marks
-    cdef _Watch watches      # words of host memory that kernels report by; a linked list
+    cdef _Watch watches      # linked list of host words through which kernels report
     cdef _Reported unclaimed  # an exception reported by kernels outside our streams, or None
     cdef object observer    # the observer, called before work is enqueued
     cdef Py_ssize_t profiled    # its number in the current or last profile
@@ -169,7 +169,7 @@ cdef class Context:
             before.next = watch.next
 
     def check_reports(self, stream=None):
-        """Raise what kernels of a stream, by default the default one, reported.
+        """Raise the reports of kernels of a stream, by default the default stream.
 
         The host has waited for the stream.
         """

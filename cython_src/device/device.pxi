@@ -153,7 +153,7 @@ cdef class Device:
             with self.opened.enter():
                 self.opened.backend.synchronize_device(self.ordinal)
         except NotImplementedError:
-            # A vendor without such a call: our own streams have been waited for.
+            # The vendor lacks such a call, but our own streams have been waited for.
             pass
         check_reports(self.opened, None)
 

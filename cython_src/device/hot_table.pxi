@@ -17,7 +17,7 @@ cdef class HotTable:
     cdef uhal_hot_table *table
     cdef bint runs_python   # a slot is a Python function, and other threads run while it does
     cdef readonly dict slots
-    """Slot name to address; 0 where the vendor has no such function."""
+    """Slot name to address; 0 if the vendor lacks the function."""
     cdef readonly dict names
     """Slot name to the vendor's function, for error messages."""
 

@@ -1,4 +1,4 @@
-# DLPack without copying, the versioned exchange and the older one: its terms, and the way out.
+# DLPack without copying, versioned and unversioned: its terms, and the export.
 
 
 cdef extern from "interop/dlpack.h":
@@ -261,8 +261,8 @@ def dlpack_of(
 
     `shape` and `strides` are in elements.
 
-    Whether they stay within the buffer is not checked. `source.to_numpy()` is asked for a consumer
-    on the host.
+    They are not checked against the buffer's size. A consumer on the host gets
+    `source.to_numpy()`.
     """
     require_buffer(buffer)
     if len(shape) != len(strides) or len(shape) > DLPACK_MOST_AXES:
@@ -376,7 +376,7 @@ cdef void let_go_export(void *held) noexcept with gil:
     Py_DECREF(<object>held)
 
 
-# A capsule nobody consumed still has its first name.
+# An unconsumed capsule still has its first name.
 cdef void drop_versioned(object capsule) noexcept:
     if PyCapsule_IsValid(capsule, b"dltensor_versioned"):
         delete_versioned(<uhal_dl_versioned *>PyCapsule_GetPointer(capsule, b"dltensor_versioned"))

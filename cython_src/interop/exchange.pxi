@@ -39,7 +39,7 @@ cdef _Exchange exchange_of(object kind):
 cdef _Exchange find_exchange(object kind):
     cdef _Exchange found = _Exchange.__new__(_Exchange)
     if issubclass(kind, (_numpy.ndarray, _numpy.generic, DeviceBuffer)):
-        # A numpy array is host memory on every device: what takes one must say so.
+        # A numpy array is host memory on every device, so its protocols are not used.
         return found
     offered = getattr(kind, "__dlpack_c_exchange_api__", None)
     if offered is not None and PyCapsule_IsValid(offered, b"dlpack_exchange_api"):

@@ -114,7 +114,7 @@ cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle)
 
 
 cdef int order_foreign_behind(DeviceBuffer buffer, uintptr_t handle) except -1:
-    """Make later work of somebody's stream start only after every recorded use of the buffer."""
+    """Make later work of a foreign stream start only after every recorded use of the buffer."""
     cdef Context context = buffer.context
     cdef Block block = buffer.block
     cdef int i
@@ -147,7 +147,7 @@ cdef DeviceBuffer describe_foreign(
     object cls, Context context, object size, object dtype, object address, bint readonly,
     object owner, StreamCore core
 ):
-    """A buffer over memory of `owner`. `core`, if given, is the stream it was made ready in."""
+    """A buffer over memory of `owner`. `core`, if given, is the stream that made it ready."""
     cdef DeviceBuffer buffer = describe(cls, context, size, element_of(dtype))
     cdef Block block = Block.__new__(Block)
     live.buffers += 1
@@ -315,7 +315,7 @@ cdef int refuse_strided() except -1:
 
 
 cdef int require_cuda_protocol(Context context, str attribute) except -1:
-    """AttributeError, so that hasattr() tells other libraries the truth."""
+    """AttributeError, so that hasattr() is False for other libraries."""
     if context is None:
         raise AttributeError(f"the object was never initialised: no {attribute}")
     if context.dl_device_type != DL_CUDA:

@@ -280,7 +280,7 @@ cdef class Function:
         return device_of(self.context)
 
     def max_active_blocks(self, block, shared=0):
-        """Return how many such blocks fit on one processor at once."""
+        """Return how many blocks of this shape fit on one processor at once."""
         require_module(self.module)
         cdef unsigned int geometry[6]
         cdef unsigned int shared_bytes = 0
@@ -335,7 +335,7 @@ cdef unsigned int dynamic_shared_limit(Context context, object attributes) excep
 
 
 cdef int lay_out(Function function, object signature) except -1:
-    """Turn the signature into the slots the packing loop reads, and tell the backend."""
+    """Turn the signature into the slots the packing loop reads, and pass it to the backend."""
     cdef Py_ssize_t index, count = len(signature)
     cdef uint32_t offset = 0
     cdef Slot *slot

@@ -173,7 +173,7 @@ cdef inline int submit(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
     Packed *packed
 ) except -1:
-    """The native call, and the books: ticket, stamps, ledger."""
+    """The native call, its ticket, stamps and ledger entry."""
     cdef Context context = function.context
     cdef uhal_hot_table *table = context.table
     cdef Py_ssize_t i

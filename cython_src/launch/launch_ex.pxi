@@ -1,4 +1,4 @@
-# Launches that ask for more than geometry: clusters, cooperation, a priority of their own.
+# Launches with more than geometry: clusters, cooperation, a priority of their own.
 
 
 cdef bint read_extended(

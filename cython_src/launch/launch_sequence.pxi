@@ -1,7 +1,7 @@
 # Prepared launches: the source of each argument is known, so a call allocates the result and the
 # scratch memory, fills in the arguments, and launches.
-# Frameworks keep one for each operation they repeat; on few elements a kernel takes less time than
-# finding it.
+# Frameworks keep a sequence for each operation they repeat; on few elements, finding a kernel takes
+# longer than running it.
 
 cdef PyObject *recorder = NULL  # the recorder, called for every call of a sequence; NULL: none
 

@@ -1,6 +1,6 @@
 # The geometry and the arguments of a launch, read and checked.
 #
-# Correct arguments are handled here. uhal/arguments.py does the rare conversions and words every
+# Correct arguments are handled here. uhal/arguments.py does the rare conversions and raises every
 # error.
 
 cdef enum:
@@ -13,7 +13,7 @@ cdef enum:
 
 
 cdef struct Packed:
-    # Where the arguments of one launch lie, on the stack unless there are very many.
+    # The memory of one launch's arguments, on the stack unless there are very many.
     unsigned char *bytes
     void **pointers
     size_t byte_count
@@ -71,7 +71,7 @@ cdef int read_other_dimension(object given, unsigned int *out) noexcept:
         out[0] = value
         return 1
     except Exception:
-        return 0  # refused, in words, by uhal/arguments.py
+        return 0  # uhal/arguments.py raises the error
 
 
 cdef inline int read_geometry(

@@ -41,10 +41,10 @@ cdef class Block:
     cdef int stamp_capacity
     cdef Stamp first_stamps[2]
     cdef bint exported          # has untracked uses: wait for the whole device before reuse
-    cdef Py_ssize_t holds       # DLPack consumers and native calls under way without the GIL
+    cdef Py_ssize_t holds       # DLPack consumers, and running native calls without the GIL
     cdef bint abandoned         # its buffer is closed: the last holder gives the memory back
     cdef StreamCore native_stream   # set: from alloc_async, goes back by free_async
-    cdef bint foreign           # somebody else's memory: no pool ever has it
+    cdef bint foreign           # foreign memory, which no pool ever gets
     cdef object owner           # who that is
 
     def __cinit__(self):

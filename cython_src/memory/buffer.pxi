@@ -19,7 +19,7 @@ cdef class DeviceBuffer:
     """
 
     cdef Context context
-    cdef Block block            # None: the memory is somebody else's, or there is none
+    cdef Block block            # None: foreign memory, or no memory
     cdef uint64_t address
     cdef readonly Py_ssize_t size
     """The number of elements."""
@@ -120,7 +120,7 @@ cdef class DeviceBuffer:
 
     @classmethod
     def from_raw(cls, address, size, dtype, *, device=None, owner=None):
-        """Describe memory somebody else owns; nothing is freed.
+        """Describe memory with another owner; nothing is freed.
 
         `owner` is kept alive until the buffer and its views are gone and the work that uses them
         is done.

@@ -3,7 +3,7 @@
 
 
 cdef struct Rows:
-    # Where the rows of one side lie.
+    # The layout of one side's rows.
     uint64_t start
     size_t pitch     # bytes from one row to the next
     size_t width     # bytes of a row

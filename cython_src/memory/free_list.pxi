@@ -1,4 +1,4 @@
-# Free lists: the blocks of one size class that nobody has, and all of a pool's.
+# Free lists: the unused blocks of one size class, and all free lists of a pool.
 
 cdef struct FreeList:
     # The free blocks of one size class, owned, the youngest last. Its capacity never shrinks: a

@@ -1,4 +1,4 @@
-/* What a profile notes of each thing that happens: one record, written in place and never moved.
+/* A profile's record of an operation: written in place and never moved.
  *
  * The list of fields is the only statement of them: the struct and the columns that Python gets are
  * expansions of it. Times are nanoseconds of CLOCK_MONOTONIC; 0: not known.
@@ -68,7 +68,7 @@ enum {
 #define UHAL_PROFILE_FIELD(type, format, name) type name;
 typedef struct uhal_profile_record {
     UHAL_PROFILE_FIELDS(UHAL_PROFILE_FIELD)
-    PyObject *code; /* owned, may be null: where in Python it was asked for */
+    PyObject *code; /* owned, may be null: the Python call site */
     void *begin;    /* events; null: none, or read already */
     void *end;
 } uhal_profile_record;

@@ -67,7 +67,7 @@ cdef struct Watched:
     PyObject *session               # owned: it has the record's memory
 
 
-# The one that is under way, or None.
+# The running session, or None.
 cdef ProfileSession profiling = None
 cdef uint64_t profile_sessions = 0
 
@@ -92,7 +92,7 @@ cdef class ProfileSession:
     cdef uhal_profile_chunk *last
     cdef list subjects      # Functions and names
     cdef dict subject_of    # name → its index in that list
-    cdef list ranges        # (the enclosing one's index, name)
+    cdef list ranges        # (the enclosing range's index, name)
     cdef dict range_of      # the same → its index
     cdef list devices       # ProfiledDevices
     cdef list broken        # (name, reason) of devices that were not watched to the end

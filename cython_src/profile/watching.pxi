@@ -101,7 +101,7 @@ cdef bint note_or_watch(
 
 
 cdef int end_copy(Watched *watched, Context context, StreamCore core, int status) except -1:
-    """The copy was given to the stream, or refused with that status."""
+    """Note that the copy was enqueued, or refused with that status."""
     try:
         if status == 0:
             end_times(watched, context, core)

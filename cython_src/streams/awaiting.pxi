@@ -22,7 +22,7 @@ cdef class _Awaited:
 cdef bint awaited_is_done(_Awaited awaited) except -1:
     cdef StreamCore core = awaited.core
     if core.capture is not None:
-        # The stream runs nothing now, and only marks of earlier work can be asked.
+        # A capturing stream runs nothing, so only marks of earlier work can be queried.
         poll_markers(awaited.context, core)
         return core.completed >= awaited.ticket
     if awaited.event is not None and awaited.event.handle_ != NULL:

@@ -13,7 +13,7 @@ cdef enum:
 
 @cython.final
 cdef class _Moment:
-    """What a stream was given up to a ticket."""
+    """A stream's reporting kernels up to a ticket."""
 
     cdef uint64_t ticket
     cdef uint64_t reporting[4]    # the last tickets of kernels that may report
@@ -201,7 +201,7 @@ cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:
 
 
 cdef int begin_reports(Context context, StreamCore core) except -1:
-    """A new stream may have the handle of a closed one, whose reports go out first."""
+    """A new stream may reuse a closed stream's handle, whose reports go out first."""
     cdef StreamCore one
     cdef uintptr_t handle = <uintptr_t>core.handle
     cdef list earlier = [one for one in context.streams.values() if is_behind(one, handle)]

@@ -25,7 +25,7 @@ cdef class StreamCore:
     cdef bint owned
     cdef bint shared        # another object stands for the same native stream
     cdef bint closed
-    cdef Py_ssize_t holds   # native calls on it under way without the GIL
+    cdef Py_ssize_t holds   # running native calls on it without the GIL
     cdef bint abandoned     # closed meanwhile: the last holder destroys it
     cdef unsigned int flags
     cdef int priority

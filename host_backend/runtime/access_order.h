@@ -89,7 +89,7 @@ class AccessOrder {
     }
 
     Shadow shadow_;
-    std::unordered_map<uint32_t, uint32_t> fences_; // the clock of each block's last one
+    std::unordered_map<uint32_t, uint32_t> fences_; // block → clock of its last fence
     uint32_t block_ = 0;
     uint32_t clock_ = 0;
     uint32_t phase_ = 0;    // the clock when this block passed its last barrier

@@ -14,7 +14,7 @@
 
 namespace uhal_host {
 
-// The answer of a lost device. Its words are set where it is given out.
+// The error code of a lost device. Its message is set where the code is returned.
 __attribute__((cold)) int lost_device(const Device &device);
 
 inline int check_device(const Device &device) {
@@ -45,7 +45,7 @@ template <class Body> uhalHostResult with_runtime(Body &&body) noexcept {
     });
 }
 
-// Calls body with the thread's device, when it has one that works.
+// Calls body with the thread's device, if that exists and works.
 template <class Body> uhalHostResult with_device(Body &&body) noexcept {
     return guarded([&]() -> int {
         if (current_device == nullptr) {

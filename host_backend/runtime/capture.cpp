@@ -11,7 +11,7 @@ namespace uhal_host {
 
 namespace {
 
-// How many steps of its stream number `index` lie behind.
+// The number of earlier steps of stream `index`.
 uint64_t &count_at(Capture::Behind &behind, size_t index) {
     if (behind.size() <= index) {
         behind.resize(index + 1);

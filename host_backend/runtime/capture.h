@@ -62,7 +62,7 @@ class Capture {
     std::string spoilt_;           // by what; empty while all is well
 };
 
-// Where in a capture an event was recorded.
+// The position of an event's record in a capture.
 struct CapturePoint {
     std::shared_ptr<Capture> capture;
     Capture::Behind behind;

@@ -183,7 +183,7 @@ class Checker {
     uint32_t this_block() const { return static_cast<uint32_t>(block_); }
 
     uint16_t thread() const {
-        // In a block of one, the only thread did it.
+        // A block of one work-item has only one thread to name.
         const bool all = state_.thread == UHAL_HOST_CHECK_EVERY_THREAD;
         return all ? (launch_.threads() == 1 ? 0 : every_thread)
                    : static_cast<uint16_t>(state_.thread);

@@ -9,7 +9,7 @@ namespace uhal_host {
 // The launch whose blocks this thread runs, null when it runs none. A single word that a signal
 // handler may read. Hidden: one lookup finds all of the library's own thread-local words.
 extern __thread const Launch *running __attribute__((visibility("hidden")));
-// The stream that the launch is in, for what a kernel reports.
+// The stream of the launch, for reports by the kernel.
 extern __thread const Stream *running_in __attribute__((visibility("hidden")));
 
 struct Running {

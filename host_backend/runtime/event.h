@@ -1,6 +1,6 @@
 // Events, and the marks they leave in streams.
 //
-// Each record makes a new mark, or reuses the old mark when nobody else holds it. So a wait refers
+// Each record makes a new mark, or reuses the old mark if it has no other holder. So a wait refers
 // to the record it saw, also after later records, and an event may be destroyed at any time.
 #pragma once
 

@@ -1,4 +1,4 @@
-// One kernel launch: what to run, over which blocks, with which parameter values.
+// One kernel launch: the kernel, its blocks, and its parameter values.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Function {
     }
 
     // A slower or larger launch replaces the estimate at once; a faster launch lowers it gradually.
-    // An estimate that is too high costs a queued launch, one that is too low a blocked caller. The
+    // An estimate too high costs a queued launch, an estimate too low a blocked caller. The
     // thread may have been preempted, so a launch of known size raises the estimate at most
     // fourfold.
     void learn(uint64_t items, double nanoseconds) {

@@ -32,7 +32,7 @@ Span stack_of_this_thread();
 // The address range of a library.
 struct Image {
     Span whole;
-    std::vector<Span> constant; // parts that nobody may write
+    std::vector<Span> constant; // its read-only parts
 };
 
 // The library that holds an address.

@@ -52,8 +52,8 @@ class Pool {
 
     bool keeps_awake() const { return kept_awake_.load(std::memory_order_relaxed) != 0; }
 
-    // While one lives, workers wait longer for the next launch before they sleep: a graph's launches
-    // follow each other closely, and those that run on the caller leave gaps.
+    // While an object lives, workers wait longer for the next launch before they sleep: a graph's
+    // launches follow each other closely, but launches on the caller leave gaps.
     class Awake {
       public:
         explicit Awake(Pool &pool) : pool_(pool) { pool_.kept_awake_.fetch_add(1); }

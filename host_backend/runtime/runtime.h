@@ -39,7 +39,7 @@ struct Device {
     // Deadline of a wait that begins now, on the monotonic clock in ns; 0: none. It is immediate
     // for a device that was given up.
     int64_t deadline() const;
-    // The running work missed its deadline, and nobody waits for it any longer.
+    // The running work missed its deadline, and is not waited for any longer.
     void give_up();
     bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
     std::string failure() const;

@@ -39,7 +39,7 @@ class Scheduler {
         return priority >= 0 && ready_high_.load(std::memory_order_relaxed) != 0;
     }
 
-    // While one lives its runner may block.
+    // While an object lives, its runner may block.
     class Blocking {
       public:
         explicit Blocking(Scheduler &scheduler);

@@ -30,7 +30,7 @@ class SharedArena {
     // Whether one variable has all these bytes.
     bool has(uintptr_t address, size_t bytes) const;
 
-    // Whether all bytes that an access reads were written before. Notes those it writes.
+    // Whether all bytes that an access reads were written before. Notes the bytes it writes.
     bool note(uintptr_t address, size_t bytes, bool reads, bool writes);
 
     // Describes an address, such as `tile[3]`.

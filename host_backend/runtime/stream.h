@@ -37,7 +37,7 @@ class Stream {
     void set_capturing(bool capturing) { capturing_.store(capturing, std::memory_order_release); }
     std::shared_ptr<Capture> capture; // accessed by the capture only
     bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-    // Launches that are done; a graph is one.
+    // Launches that are done; a graph counts as one launch.
     uint64_t launches_done() const { return launches_done_.load(std::memory_order_acquire); }
     // For a report of the launch that runs.
     uhal_running running() const { return {reinterpret_cast<uintptr_t>(this), launches_done()}; }

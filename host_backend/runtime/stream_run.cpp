@@ -230,7 +230,7 @@ void Stream::execute(const Launch &launch, uint64_t index, By by) {
     }
 }
 
-// The kernels whose launches are waited for, once it is known whether the last one was.
+// The kernels whose launches are waited for, including whether the last launch was.
 uint64_t Stream::awaited(bool waited) const {
     return waited ? awaited_ | last_launched_ : awaited_ & ~last_launched_;
 }

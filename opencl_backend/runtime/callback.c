@@ -56,7 +56,7 @@ uhalClResult uhalClLaunchHostFunc(void *handle, uhal_host_function function, voi
     made->stream = stream;
     made->function = function;
     made->user_data = user_data;
-    /* One for the list, one for the call. */
+    /* One reference for the list, one for the call. */
     uhal_cl_stream_hold(stream);
     uhal_cl_stream_hold(stream);
     cl_event mark = NULL;

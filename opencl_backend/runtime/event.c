@@ -141,7 +141,7 @@ uhalClResult uhalClEventElapsedTime(float *milliseconds, void *start, void *end)
     return status;
 }
 
-/* Intel's runtime of 2022 says 0. A queue that cannot be made is for the first stream to tell. */
+/* Intel's runtime of 2022 says 0. If no queue can be made, the first stream reports it. */
 static bool markers_tell_times(const uhal_cl_device *device) {
     const cl_properties properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
     cl_int failed = 0;

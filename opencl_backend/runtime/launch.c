@@ -294,6 +294,6 @@ uhalClResult uhalClLaunchKernel(void *handle, unsigned int grid_x, unsigned int 
     if (status != 0)
         return status;
     const uint64_t ticket = atomic_fetch_add(&stream->submitted, 1) + 1;
-    /* A driver may keep commands to itself until it is asked for them. */
+    /* A driver may hold back commands until a flush. */
     return ticket % FLUSH_EVERY == 0 ? uhal_cl.cl.clFlush(stream->queue) : 0;
 }

@@ -13,7 +13,7 @@ uint64_t *uhal_cl_reached(uhal_cl_device *device, size_t *count);
 
 /* Memory of the device, whose `device` is set and which is `native`, that is no caller's. */
 int uhal_cl_native_allocate(uhal_cl_device *device, size_t bytes, uhal_cl_memory *made);
-/* Waits for work that may use it: unified memory does so itself. */
+/* Waits for work that may use it; unified memory waits by itself. */
 int uhal_cl_native_free(const uhal_cl_memory *memory);
 
 /* The buffer that holds a device address, and the offset in it; null: none. */

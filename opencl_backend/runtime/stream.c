@@ -181,7 +181,7 @@ static int look(uhal_cl_stream *stream) {
     return status;
 }
 
-/* A queue cannot be asked whether it is empty; a marker at its end can. */
+/* OpenCL cannot query whether a queue is empty, but it can query a marker at its end. */
 uhalClResult uhalClStreamQuery(void *handle) {
     uhal_cl_stream *stream = handle;
     if (uhal_cl_stream_is_idle(stream))

@@ -12,8 +12,8 @@ typedef struct uhal_cl_stream {
     uhal_cl_device *device;
     struct uhal_cl_stream *next; /* of the device's, while its owner has it */
     cl_command_queue queue;
-    atomic_size_t holders; /* its owner, the events recorded in it, its callbacks under way */
-    atomic_uint_fast64_t submitted; /* commands given to the queue, counted after they are */
+    atomic_size_t holders;          /* its owner, its recorded events, its pending callbacks */
+    atomic_uint_fast64_t submitted; /* commands put into the queue, counted afterwards */
     atomic_uint_fast64_t completed; /* that many of them are known to be done */
     atomic_bool is_shared;          /* its queue also gets commands that are not counted */
     pthread_mutex_t lock;           /* of the fields below */

@@ -9,7 +9,7 @@ enum {
     PACKET_BYTES = 64,
     SIGNAL_OFFSET = 56, /* of the completion signal in a packet */
     DEPENDENCIES = 5,
-    AHEAD = 16,       /* packets whose lines are asked for before they are written */
+    AHEAD = 16,       /* packets whose cache lines are prefetched before the write */
     BRIEF_WAITS = 200 /* looks at a full queue before the thread sleeps between them */
 };
 

@@ -15,8 +15,8 @@
 
 enum { UHAL_HSA_CAPTURE_STREAMS = 32 };
 
-/* Where in a capture an event was recorded: how many steps of each stream lie behind, in the order the
- * streams joined. Holds the capture. */
+/* The position of a record in a capture: the number of earlier steps of each stream, in the order
+ * the streams joined. Holds the capture. */
 typedef struct uhal_hsa_point {
     struct uhal_hsa_capture *capture;
     uint64_t behind[UHAL_HSA_CAPTURE_STREAMS];
@@ -26,7 +26,7 @@ int uhal_hsa_capture_launch(uhal_hsa_stream *stream, const uhal_aql_kernel *kern
                             const uhal_aql_geometry *geometry, void *const *parameters);
 int uhal_hsa_capture_step(uhal_hsa_stream *stream, const uhal_hsa_step *step);
 
-/* The stream was asked for `what`. */
+/* Notes that `what` was called on the stream. */
 int uhal_hsa_capture_refuse(uhal_hsa_stream *stream, const char *what);
 
 /* Makes the point where the stream is. */

@@ -207,8 +207,8 @@ static int name_queue(executable *graph, hsa_queue_t *queue) {
     return 0;
 }
 
-/* The packets of one step. Says how many launches of the queue are in front of its first and behind
- * its last. */
+/* The packets of one step. Sets the queue's launch counts before its first and after its last
+ * launch. */
 static int submit(const executable *graph, const uhal_hsa_step *step, uhal_hsa_stream *stream,
                   uint64_t *before, uint64_t *behind) {
     uhal_hsa_queue *queue = stream->queue;

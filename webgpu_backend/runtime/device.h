@@ -1,5 +1,5 @@
-/* A device and its batch: commands are recorded into one encoder and submitted together, when somebody
- * waits or asks, when the host reads, or when the batch is full. All streams share the queue, so work is
+/* A device and its batch: commands are recorded into one encoder and submitted together, at a wait
+ * or query, when the host reads, or when the batch is full. All streams share the queue, so work is
  * done in the order of its calls, and the number of the last finished batch is the device's progress.
  */
 #ifndef UHAL_WG_DEVICE_H
@@ -30,7 +30,7 @@ typedef struct uhal_wg_device {
     atomic_size_t submits;
     atomic_uint_fast64_t completed; /* the last batch that is known to be done */
     pthread_mutex_t lock;           /* of the rest */
-    uint64_t batch;                 /* the open one's number, from 1 */
+    uint64_t batch;                 /* the open batch's number, from 1 */
     uint32_t commands;              /* in the open batch */
     WGPUCommandEncoder encoder;     /* null: no command needs one yet */
     WGPUComputePassEncoder pass;    /* null: none is open */
@@ -75,7 +75,7 @@ int uhal_wg_submit(uhal_wg_device *device);
 int uhal_wg_wait(uhal_wg_device *device, uint64_t batch, int (*go_on)(void *), void *user_data);
 /* Whether a batch is done: 0 or NOT_READY. */
 int uhal_wg_query(uhal_wg_device *device, uint64_t batch);
-/* Brings to the host what finished batches wrote for it. */
+/* Copies the results of finished batches to the host. */
 int uhal_wg_finish(uhal_wg_device *device);
 /* Polls until the flag is set. */
 int uhal_wg_wait_flag(uhal_wg_device *device, atomic_int *flag);

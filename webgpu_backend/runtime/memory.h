@@ -22,7 +22,7 @@ typedef struct uhal_wg_staging {
     uint64_t bytes;
 } uhal_wg_staging;
 
-/* The buffer an address lies in, null for none. */
+/* The buffer that holds an address, null for none. */
 uhal_wg_buffer *uhal_wg_buffer_at(uint64_t address);
 
 /* A buffer with a number, by its address; and its end. */

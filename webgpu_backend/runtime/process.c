@@ -46,7 +46,7 @@ void uhal_wg_on_error(const WGPUDevice *device, uint32_t type, WGPUStringView me
     (void)userdata1;
     (void)userdata2;
     if (noted.code != 0)
-        return; /* the first tells the cause */
+        return; /* the first error has the cause */
     const size_t length = message.length < MOST_TEXT - 1 ? message.length : MOST_TEXT - 1;
     memcpy(noted.text, message.data, length);
     noted.text[length] = '\0';

@@ -153,7 +153,7 @@ class Analysis:
         return value in self.kinds.constants and self.kinds.constants[value] is None
 
     def is_pointer(self, value: int) -> bool:
-        """Whether a value points into known memory, or is a number made of such a pointer."""
+        """Whether a value points into known memory, or is a number computed from such a pointer."""
         return bool(self.roots.get(value))
 
     def _find_roots(self) -> None:
