@@ -1,6 +1,6 @@
 """Runs a function of a test module, or a program, in a process of its own.
 
-The functions are the conformance suite's own, which is installed without these tests.
+The functions come from the conformance suite, which is installed without these tests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Skips or failures of tests whose requirements are missing.
 
-The project's own scripts bring compilers, simulators and packages: in CI their absence is a
-failure. They do not bring hardware and vendors' toolkits, nor gdb and valgrind where Debian has
-none: tests that want these are skipped without them.
+The project's scripts install compilers, simulators and packages; if these are missing in CI, tests
+fail. They cannot provide hardware, vendors' toolkits, or gdb and valgrind where Debian has none;
+tests that need these are skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def needed(present: object, reason: str) -> pytest.MarkDecorator:
 
 
 def needed_module(name: str) -> Any:
-    """Import a package that one of the extras brings."""
+    """Import a package that one of the extras installs."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

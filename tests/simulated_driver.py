@@ -90,12 +90,12 @@ class Driver:
 
 
 def copy_of_library(folder: Path) -> Path:
-    """A copy: the loader tells libraries apart by file, so it is a driver of its own."""
+    """Load a copy: the system's loader identifies libraries by file."""
     build = folder / "build"
     build.mkdir(parents=True)
     for name in ("libcuda.so.1", "python"):
         shutil.copy(LIBRARY.with_name(name), build)
-    # Beside which it looks for the translator.
+    # The driver looks for the translator beside this file.
     (folder / "ptx").symlink_to(ROOT / "simulators" / "ptx")
     return build / LIBRARY.name
 

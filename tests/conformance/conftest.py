@@ -1,4 +1,4 @@
-"""Runs every test of this folder on every row, with fresh objects and nothing left behind.
+"""Runs every test of this folder on every row, with fresh objects; no object may remain.
 
 The host runs every case. The other rows run a part that the seed draws, and a soak runs all.
 """
@@ -15,7 +15,7 @@ from uhal_conformance.row import DeviceRow
 __all__ = ["basic", "device", "folder", "gate", "image", "row"]
 
 DRAWN_PART = 1 / 3
-"""Part of the cases of a test on a row that is prepared: simulated, or compiled when it runs."""
+"""Share of a test's cases on a prepared row, which is simulated or compiles at run time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,7 +26,7 @@ COUNT = 64
 
 
 class Stage:
-    """A stream and objects for mistakes; `captured` proves that the stream still works."""
+    """A stream and objects for mistakes; `captured` checks that the stream still works."""
 
     def __init__(self, basic: Module) -> None:
         self.stream = Stream()

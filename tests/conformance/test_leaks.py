@@ -35,7 +35,7 @@ def resident_bytes() -> int:
 
 
 def one_round(image: Path, number: int) -> None:
-    """Create one of everything, launch, and close: by hand, by `with`, by the collector."""
+    """Create an object of each kind, launch, and close it: by hand, by `with`, by the collector."""
     stream = Stream()
     with Event() as event, HostBuffer(64, "u32") as pinned:
         x = DeviceBuffer.zeros(64, "u32", stream=stream)
@@ -54,7 +54,7 @@ def one_round(image: Path, number: int) -> None:
         if number % 3 == 0:
             x.close()
         if number % 7 == 0:
-            # DLPack does not know every device; a refused export must not leak.
+            # DLPack does not support every device; a refused export must not leak.
             with contextlib.suppress(BufferError):
                 y.__dlpack__()
         if number % 2 == 0:

@@ -1,4 +1,4 @@
-"""Streams run their work in order, beside each other, and behind the events they wait for."""
+"""Streams run their work in order, in parallel, and after the events they wait for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Gates = Callable[[], Gate]
 
 
 class Steps:
-    """x → x * multiply + add on the device and, exactly, in numpy: any other order shows."""
+    """x → x * multiply + add on the device and in numpy: a wrong order changes the exact result."""
 
     def __init__(self, basic: Module, rng: np.random.Generator, size: int = 1000) -> None:
         self._kernel = basic.get_function("step")

@@ -1,4 +1,4 @@
-"""Any object may be used from any thread: eight at once compute right numbers."""
+"""Any thread may use any object: eight threads at once compute correct numbers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_eight_threads_on_the_default_stream(device: Device, basic: Module) -> N
 
 
 def test_eight_threads_share_one_pool(device: Device, basic: Module, seed: int) -> None:
-    """Buffers are made, handed on to other threads, and freed there."""
+    """Create buffers, pass them to other threads, and free them there."""
     fill = basic.get_function("fill")
     shelf: list[tuple[DeviceBuffer, int]] = []
 
@@ -118,7 +118,7 @@ def test_eight_threads_make_and_close_everything(
 def test_a_kernel_needs_no_stack_of_the_thread_that_launches_it(
     device: Device, basic: Module
 ) -> None:
-    """Python programs make threads with little stack; a block may use 48 KiB of shared memory."""
+    """Python programs can give threads a small stack; a block may use 48 KiB of shared memory."""
     fill = basic.get_function("fill")
     shared = min(48 << 10, device.limits.max_shared_bytes_per_block)
     out = DeviceBuffer.zeros(64, "u32")

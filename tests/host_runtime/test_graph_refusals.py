@@ -1,4 +1,4 @@
-"""Graphs of the host runtime: refused calls, and the state behind them."""
+"""Graphs of the host runtime: refused calls, and the state after each."""
 
 from __future__ import annotations
 

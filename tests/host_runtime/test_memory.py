@@ -35,7 +35,7 @@ def test_allocations(driver: Driver) -> None:
 
 
 def test_untouched_memory_counts(driver: Driver) -> None:
-    """Allocations that would each fit are refused when together they do not."""
+    """Each allocation would fit alone, but both together are refused."""
     total, free = ctypes.c_size_t(), ctypes.c_size_t()
     driver.api.uhalHostMemGetInfo(free, total)
     taken: list[int] = []

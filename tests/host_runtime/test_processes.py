@@ -157,7 +157,7 @@ def test_a_bad_environment_is_said(variable: str, value: str) -> None:
     done = run_script("", **{variable: value})
     assert done.returncode != 0
     assert "INVALID_VALUE" in done.stderr
-    # The message names the variable's range, without advice to build anything.
+    # The message names the variable's range, and does not advise to build a library.
     told = run_child(open_the_host, environment={variable: value}).stderr
     assert f"{variable}: expected a number from 1 to " in told
     assert f"got '{value}'; unset it for one " in told
@@ -169,7 +169,7 @@ def open_the_host() -> None:
 
 
 def test_leaks_nothing_in_random_use(driver: Driver, image: bytes, seed: int) -> None:
-    """Objects in random orders, some destroyed with work pending: the counts come back to zero."""
+    """Destroy objects in random orders, some with work pending: the counts return to zero."""
     rng = random.Random(seed)
     before = driver.live()
     for _ in range(30):
@@ -201,6 +201,6 @@ def test_leaks_nothing_in_random_use(driver: Driver, image: bytes, seed: int) ->
 
 
 def test_the_library_needs_no_path(tmp_path: Path) -> None:
-    """Images are loaded from memory: nothing is left in the temporary folder."""
+    """Images are loaded from memory, so the temporary folder stays empty."""
     done = run_script("assert os.listdir(os.environ['TMPDIR']) == []", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ enum { CL_EVENT_COMMAND_TYPE = 0x11D1, CL_COMMAND_MARKER = 0x11FE };
 
 static const char OFFERED[] = "cl_ext_buffer_device_address";
 
-/* The function of this name in the library below. */
+/* Finds the function of this name in the library below. */
 #define BELOW(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 cl_mem clCreateBuffer(cl_context context, cl_bitfield flags, size_t bytes, void *host,

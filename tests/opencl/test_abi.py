@@ -1,4 +1,4 @@
-"""OpenCL's interface as opencl_backend/abi.h states it, beside the headers of Khronos."""
+"""OpenCL's interface in opencl_backend/abi.h, compared with Khronos's headers."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ int main(void) {{
 
 
 def test_prototypes_are_khronoss(packages: Path, tmp_path: Path) -> None:
-    """Our declarations are compiled behind theirs: another prototype is an error."""
+    """Our declarations follow Khronos's: a compiler rejects a different prototype."""
     text = PATH.read_text("utf-8")
     functions = "\n".join(re.findall(r"^(?:void \*|\w+ )cl\w+\([^;]*\);", text, re.MULTILINE))
     assert functions.count(";") == len(HEADER.prototypes)
-    # Names of ours for types of theirs.
+    # Our names for Khronos's types.
     program = f"""#define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <CL/cl_ext.h>

@@ -258,7 +258,7 @@ def test_images_of_other_kinds_are_refused(device: Device, change: object, words
 
 
 def test_what_the_driver_cannot_build_is_told_in_its_words(device: Device) -> None:
-    """A function that nobody defines."""
+    """A function without a definition."""
     text = """
     extern "C" __attribute__((device)) u32 nowhere(u32);
     KERNEL(asks, (u32 *y)) { y[0] = nowhere(1); }

@@ -1,4 +1,4 @@
-"""Devices without f16, and those that take SPIR-V 1.0 alone: every kernel is rewritten for them."""
+"""Kernels are rewritten for devices without f16, and for devices that only support SPIR-V 1.0."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def image() -> bytes:
 
 @pytest.fixture
 def plain(layer: Layer) -> Mapping[str, str]:
-    """A device without f16 that takes SPIR-V 1.0 alone; its driver refuses everything else."""
+    """A device without f16 that only supports SPIR-V 1.0; its driver refuses everything else."""
     return layer(UHAL_LAYER_HIDES="cl_khr_fp16", UHAL_LAYER_IL="SPIR-V_1.0 ")
 
 
 def same(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> None:
-    """Bits for bits; a NaN is a NaN."""
+    """Compare bits; a NaN equals any NaN."""
     assert got.dtype == wanted.dtype
     bits = f"u{got.itemsize}"
     equal = got.view(bits) == wanted.view(bits)

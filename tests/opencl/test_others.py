@@ -1,4 +1,4 @@
-"""Runtimes that strangers wrote, and devices that nobody here has: in a soak."""
+"""Other OpenCL runtimes, and devices that only a layer imitates; all in a soak."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def debian(request: pytest.FixtureRequest) -> Path:
 
 
 def passes(runtime: Runtime, tests: tuple[str, ...], but: str, folder: Path, **more: str) -> None:
-    """Run these tests of opencl, sampled, on a runtime; most of them must have run."""
+    """Run a sample of these tests on an OpenCL runtime; check that most of them ran."""
     done = runtime.run(
         *("-m", "pytest", "-q", "-p", "no:xdist", "-o", f"cache_dir={folder / 'cache'}"),
         *("-W", "ignore:PRINTF and ASSERT of this module will not be heard"),
@@ -55,7 +55,7 @@ def passes(runtime: Runtime, tests: tuple[str, ...], but: str, folder: Path, **m
 
 
 def test_pocl_3_is_refused_by_what_it_lacks(debian: Path) -> None:
-    """In a process of its own: it brings another LLVM along."""
+    """Run in a separate process, because the runtime loads another LLVM."""
     code = "from tests.opencl.test_backend import say_record; say_record()"
     done = pocl_3(debian).run("-c", code)
     assert done.returncode == 0, done.stderr

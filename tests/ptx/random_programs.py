@@ -248,7 +248,7 @@ class Built:
 
 
 def extreme(a: Array, b: Array, *, smaller: bool) -> Array:
-    """PTX's minimum and maximum: a NaN gives the other, -0 is less than +0."""
+    """PTX's minimum and maximum: a NaN gives the other operand, and -0 is less than +0."""
     if a.dtype.kind != "f":
         return np.minimum(a, b) if smaller else np.maximum(a, b)
     first = (a < b) | ((a == b) & np.signbit(a))
@@ -287,12 +287,12 @@ def converted(value: Array, source: Type, of: Type) -> Array:
             for one in numbers
         ]
         return np.array(whole, object).astype(kind)
-    # numpy goes to f16 by way of f32, which rounds twice.
+    # numpy casts to f16 through f32, which rounds twice.
     return (value.astype("f8") if of is ptx.f16 else value).astype(kind)
 
 
 class Computed:
-    """Runs a program on arrays, a lane a thread."""
+    """Runs a program on arrays, where each lane is a thread."""
 
     def __init__(self, first: dict[Type, list[Array]]) -> None:
         self.lanes = np.arange(THREADS)

@@ -51,7 +51,7 @@ NAMES = re.compile(r"pred|[busf]\d+|bf16|tf32")
 
 
 def statement(form: Form, spelling: str) -> str:
-    """An instruction with operands as its form describes them."""
+    """Return an instruction with operands of the kinds that its form describes."""
     types = [one for one in spelling.split(".")[1:] if NAMES.fullmatch(one) or "x2" in one]
     words = form.operands.split()
     counts = vector_counts(form, spelling)
@@ -117,7 +117,7 @@ def refused_lines(text: str, target: str, folder: Path) -> dict[int, str]:
 
 
 FIRST_TARGETS = {75: (6, 3), 80: (7, 0), 89: (7, 8), 90: (7, 8), 100: (8, 6)}
-"""Targets, and the first version of PTX that has each."""
+"""Targets, each with the first version of PTX that supports it."""
 
 
 @needs_ptxas

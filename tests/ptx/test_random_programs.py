@@ -1,4 +1,4 @@
-"""Random kernels compute what numpy computes: 30 of 200 in a run, 10,000 in a soak."""
+"""Random kernels agree with numpy: 30 of 200 kernels in a run, 10,000 in a soak."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KERNELS = 2000 if SOAK else 40
 
 
 def inputs(rng: np.random.Generator) -> dict[Type, Any]:
-    """Two values of each type for each thread of each program, extremes among them."""
+    """Return two values of each type for each thread of each program, including extremes."""
     made = {}
     for of in TYPES:
         kind, shape = numpy_type(of), (TOGETHER, VARIABLES, THREADS)

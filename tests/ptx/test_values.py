@@ -27,7 +27,7 @@ def numpy_type(of: Type) -> np.dtype[Any]:
 
 
 def drawn(of: Type, rng: np.random.Generator) -> Array:
-    """Random bits of integers with the extremes; finite floats with zeros of both signs."""
+    """Return random integers and extremes, or finite floats and zeros of both signs."""
     kind = numpy_type(of)
     if of.is_float:
         values = (rng.standard_normal(LANES) * 8).astype(kind)
@@ -39,7 +39,7 @@ def drawn(of: Type, rng: np.random.Generator) -> Array:
 
 
 def wrapped(numbers: Array, of: Type) -> Array:
-    """Integers of any size in the bits of a type."""
+    """Convert integers of any size to the bits of a type."""
     return np.array([int(one) & ((1 << of.bits) - 1) for one in numbers], "u8").astype(
         numpy_type(of)
     )
@@ -300,7 +300,7 @@ EVERY = (*INTEGERS, *FLOATS)
 
 
 def test_conversions_between_all_types(launch: Launch, rng: np.random.Generator) -> None:
-    """One kernel with all conversions between types, a row per source type."""
+    """Test all conversions between types in one kernel, a row per source type."""
     signature = ", ".join(
         [*(f"const {of}* from_{of}" for of in EVERY), *(f"{of}* to_{of}" for of in EVERY)]
     )

@@ -1,4 +1,4 @@
-"""Code objects as strangers read them: AMD's loader, and the ELF and MessagePack readers of others.
+"""Code objects as other readers see them: AMD's loader, and other ELF and MessagePack readers.
 
 `load` is called in a process that has AMD's runtime.
 """
@@ -25,7 +25,7 @@ from uhal.images.offload_bundle import read_offload_bundle
 _FLAGS_OFFSET = 48
 _PROCESSOR_MASK = 0xFF
 CODE_BYTES = 64
-"""Bytes of each kernel's code that are compared."""
+"""Number of compared bytes of each kernel's code."""
 
 _INFO = {
     "kernarg": ("KERNARG_SEGMENT_SIZE", ctypes.c_uint32),
@@ -38,7 +38,7 @@ _INFO = {
 
 
 def payload(path: Path, target: str) -> bytes:
-    """The code object for a target in a file: a bundle, or one by itself."""
+    """Return the code object for a target from a file, which is a bundle or a code object."""
     image = path.read_bytes()
     if is_hsaco(image):
         return image
@@ -60,9 +60,9 @@ def for_processor(image: bytes, processor: str) -> bytes:
 
 
 def load(jobs: Sequence[tuple[str, str, Sequence[str]]], processor: str) -> list[dict[str, Any]]:
-    """Load code objects, each with the names of kernels to look up, and return the answers.
+    """Load code objects and look up their kernels; return the results.
 
-    A job is a file, the target to take of it, and names of kernels.
+    A job is a file, the target to read from it, and names of kernels.
     """
     hsa = AnyHsa(Path(os.environ["UHAL_ROCM_LIBRARY"]))
     hsa.open()
@@ -121,7 +121,7 @@ def _kernel(hsa: AnyHsa, executable: Any, name: str) -> dict[str, Any] | str:
 
 @dataclass(frozen=True)
 class Stranger:
-    """A code object as pyelftools and msgpack read it."""
+    """A code object, read by pyelftools and msgpack."""
 
     image: bytes
 
@@ -131,7 +131,7 @@ class Stranger:
 
     @cached_property
     def symbols(self) -> dict[str, Any]:
-        """Symbols of `.symtab` by name; empty without the table."""
+        """Return the symbols of `.symtab` by name; empty without the table."""
         table = self._elf.get_section_by_name(".symtab")
         return {} if table is None else {one.name: one.entry for one in table.iter_symbols()}
 

@@ -1,4 +1,4 @@
-"""Queries of a device and its memory: AMD's runtime beside the simulated one."""
+"""Queries of a device and its memory: AMD's runtime compared with the simulated runtime."""
 
 from __future__ import annotations
 

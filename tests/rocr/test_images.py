@@ -1,4 +1,4 @@
-"""AMD's own loader on every image we ship, and on images of other compilers.
+"""AMD's own loader on every shipped image, and on images of other compilers.
 
 ROCr 7.2 has no model for some targets. For these, another device of the same wavefront width loads
 the code object with that device's number in the header. Symbols, descriptors and segments are read
@@ -35,7 +35,7 @@ Loaded = Mapping[tuple[Path, str], Mapping[str, Any]]
 
 
 def device_for(target: str) -> str:
-    """The processor whose model loads code for a target."""
+    """Return the processor whose model loads code for a target."""
     return NO_MODEL.get(target, target)
 
 
@@ -46,10 +46,8 @@ def read(path: Path, target: str) -> HsacoImage:
 
 @pytest.fixture(scope="session")
 def loaded(machine_with: Callable[[str], Machine]) -> Callable[[str], Loaded]:
-    """Processor of a model → what AMD's loader says of every image for its targets.
-
-    One process for each model loads them all.
-    """
+    """Return, for each model's processor, AMD's loader's answers about all images for its targets.
+    One process per model loads them."""
 
     @cache
     def load(processor: str) -> Loaded:
@@ -112,7 +110,7 @@ def check_layout(kernel: HsacoKernel, metadata: Mapping[str, Any]) -> None:
 
 
 def check_memory(kernel: HsacoKernel, theirs: Mapping[str, Any], stranger: Stranger) -> None:
-    """The device's memory has the file's descriptor."""
+    """The kernel's descriptor in device memory equals the file's."""
     descriptor = stranger.symbols[kernel.symbol]
     assert (descriptor["st_info"]["type"], descriptor["st_size"]) == ("STT_OBJECT", 64)
     assert stranger.at(descriptor["st_value"], 64).hex() == theirs["descriptor"], kernel.name

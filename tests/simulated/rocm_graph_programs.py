@@ -1,4 +1,4 @@
-"""Programs over graphs in HSA queues, each run in a process of its own: some lose their device."""
+"""Programs with graphs in HSA queues, each in its own process, because some lose their device."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def more_than_a_queue(image: str, seed: int, launches: int, times: int) -> None:
 
 
 def pending_launches_keep_their_values(image: str, seed: int, rounds: int) -> None:
-    """Launches on several streams, changes between them, one wait at the end of a round."""
+    """Launch on several streams, with changes between launches and one wait per round."""
     bench = Bench(image, seed)
     choose = random.Random(seed)
     values = bench.values(100)

@@ -1,4 +1,5 @@
-"""Every call of the driver made to fail: the right class, nothing left, no hang, no crash."""
+"""Each call of the driver fails once: the error has the right class, without leak, hang or
+crash."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SETTINGS = {"UHAL_SIM_SCHEDULE": "lazy", "UHAL_SIM_CUDA_DEVICES": "2"}
 
 
 def drawn_calls(seed: int) -> set[str]:
-    """A third of the calls, all in a soak."""
+    """Return a third of the calls; in a soak all."""
     return set(random.Random(seed).sample(sorted(CALLS), rounds(len(CALLS) // 3, len(CALLS))))
 
 

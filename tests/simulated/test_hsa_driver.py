@@ -339,7 +339,7 @@ def test_a_symbol_tells_the_kernel_s_needs(open_hsa: OpenHsa) -> None:
 def test_executables_have_variables_of_their_own(
     open_hsa: OpenHsa, rng: np.random.Generator
 ) -> None:
-    """Also with two runtimes in one process."""
+    """This also holds with two runtimes in one process."""
     image = hsaco_writer.write(KERNELS, variables={"table": 16, "elsewhere": 4})
     loaded = []
     for hsa in [open_hsa(), open_hsa()]:
@@ -476,7 +476,7 @@ def test_two_gpus_reach_each_other_when_allowed(
     queue.dispatch(kernel, arguments)
     queue.drain()
     np.testing.assert_array_equal(hsa.download(memory, 64), data + 1)
-    # The list replaces the one before.
+    # The new list replaces the list before.
     hsa.allow(memory, hsa.gpus[0])
     events = hsa.on_event()
     queue.dispatch(kernel, arguments)

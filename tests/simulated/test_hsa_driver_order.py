@@ -134,7 +134,7 @@ def test_queues_wait_for_each_other(
     arguments = hsa.kernarg(add_one(16, address))
     queues = [hsa.queue() for _ in range(3)]
     expected, before = 0.0, None
-    # A chain far longer than the depth of any call stack.
+    # The chain is far longer than the depth of any call stack.
     for turn in rng.integers(0, 3, 3000 if SOAK else 300):
         queue = queues[turn]
         if before is not None:

@@ -1,4 +1,4 @@
-"""Workers that install other people's libraries into one fresh cache at once."""
+"""Workers install third-party libraries into an empty cache at the same time."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_only_what_needs_a_missing_function_is_refused_and_by_its_name(seed: int
         UHAL_SIM_SCHEDULE="lazy",
     )
     refused: dict[str, dict[str, str]] = dict(json.loads(line) for line in out.splitlines())
-    # The only refusal of a complete driver: a variable that does not exist.
+    # A complete driver only refuses a variable that does not exist.
     complete = refused.pop("")
     assert set(complete) == {"global"}
     needed_by_all = set()

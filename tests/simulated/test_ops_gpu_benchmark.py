@@ -1,4 +1,4 @@
-"""The benchmark of operations on a GPU runs from end to end; its figures need one."""
+"""The benchmark of operations on a GPU runs from end to end; only its figures need a GPU."""
 
 from __future__ import annotations
 

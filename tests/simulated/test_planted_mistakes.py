@@ -1,4 +1,4 @@
-"""Mistakes of a program that hardware may let pass: here each is caught, or survived by uhal."""
+"""Mistakes that hardware may not reveal: the simulator reports each, or uhal prevents it."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def run_leaky_relu(
 
 
 def test_the_shipped_bytes_are_what_runs(opened: Opener, rng: np.random.Generator) -> None:
-    """A renamed entry is found by its new name; another constant gives another answer."""
+    """A renamed entry is found by its new name; another constant changes the result."""
     text = shipped_ptx("activation").decode()
     data = rng.standard_normal(300).astype(np.float32)
     shipped_slope = np.float32(0.1)
@@ -241,7 +241,7 @@ def test_what_is_in_the_cache_needs_no_translator(opened: Opener) -> None:
 
 
 def interpreter(folder: Path, script: str) -> str:
-    """Stand in for Python: a shell script that gets `-I TRANSLATOR serve`."""
+    """Replace Python by a shell script that is called with `-I TRANSLATOR serve`."""
     path = folder / "python"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The conformance suite under schedules other than the one a run of the tests has by itself."""
+"""The conformance suite under the simulator's other schedules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = needs_simulator
 SIMULATED = [row.name for row in ROWS if row.name.endswith("-sim")]
 FILES = sorted(path.name for path in (ROOT / "tests" / "conformance").glob("test_*.py"))
 SOME = rounds(10, 200)
-"""Fewest passed tests of a row: a suite that skips all tests would succeed, too."""
+"""Least number of passed tests per row: a suite that skips all tests would succeed, too."""
 
 
 @pytest.mark.drawn(1)

@@ -40,7 +40,7 @@ class BigramCache:
 
 
 class Bigram:
-    """(vocabulary, vocabulary) of logits: a row for each token."""
+    """Logits (vocabulary, vocabulary): a row for each token."""
 
     architecture = "bigram"
 
@@ -68,7 +68,7 @@ class Bigram:
         return rows if every else rows[-1]
 
     def follow(self, tokens: Sequence[int]) -> None:
-        """Let each token follow the one before it, nearly for certain."""
+        """Make each token follow the token before it with nearly all probability."""
         table = self.table.to_numpy()
         for first, second in pairwise(tokens):
             table[first, second] = 50

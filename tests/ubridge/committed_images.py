@@ -27,7 +27,7 @@ def manifest_of(kernels: ModuleType) -> dict[str, Any]:
 
 
 def check_every_module_was_compiled(kernels: ModuleType, modules: Sequence[str]) -> None:
-    """Check that exactly these modules exist, without other files beside their images."""
+    """Check that exactly these modules exist, and no other files beside their images."""
     manifest = manifest_of(kernels)
     assert sorted(manifest["modules"]) == sorted(modules), STALE
     listed = {name for module in manifest["modules"].values() for name in module["images"]}

@@ -21,7 +21,7 @@ REFUSALS = (BufferError, DeviceError, TypeError, ValueError, RuntimeError, NotIm
 
 
 class Numpy:
-    """numpy itself; other libraries differ from it in what they override."""
+    """numpy; classes of other libraries override the differences."""
 
     module = "numpy"
 
@@ -44,7 +44,7 @@ class Numpy:
         return np.ones(3, ml_dtypes.bfloat16)
 
     def frozen(self) -> Any:
-        """Return an array of three ones that nobody may write."""
+        """Return a read-only array of three ones."""
         made = np.ones(3, np.float32)
         made.flags.writeable = False
         return made
@@ -145,7 +145,7 @@ def came_in(source: Any, library: Numpy, expected: np.ndarray[Any, Any]) -> Outc
 
 
 def went_out(tensor: ub.DeviceTensor, library: Numpy) -> Outcome:
-    """How the library's array over a tensor behaves."""
+    """Return whether the library's array over a tensor shares its memory."""
     before = tensor.astype("f32").to_numpy()
     array = library.take(tensor)
     found = library.values(array)

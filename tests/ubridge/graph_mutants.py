@@ -26,7 +26,7 @@ from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentValueError, DeviceError, NotFoundError, OutOfMemoryError
 
 MOST_ELEMENTS = 1 << 22
-"""Elements of a layout in a mutant that is run: a sum over 2^60 times one element is valid."""
+"""Limit of elements for a mutant that is run: a valid sum may repeat one element 2^60 times."""
 
 
 def traced(rng: np.random.Generator) -> ComputeGraph:
@@ -192,7 +192,7 @@ class Mutants:
             like = self._parts[_kind(value)]
             parent[key] = copy.deepcopy(rng.choice(like)) if like else None
         elif kind < 0.4:
-            # A copy: the next change may be inside of it.
+            # Insert a copy, because the next change may be inside of it.
             parent[key] = copy.deepcopy(rng.choice(_ODD))
         elif type(value) is int:
             near = (value - 1, value + 1, 2 * value, value + 1000, 1000 * value, -value)

@@ -29,7 +29,7 @@ LAYOUTS = ("contiguous", "offset", "transposed", "broadcast", "stepped", "one", 
 GUARDS = itertools.cycle((64, 67))
 """Guard elements before and after a result; with 67 the result is not aligned."""
 MOST_THREADS = 1 << 16
-"""Threads of all rows together, where each row has barriers."""
+"""Limit of all rows' threads for kernels with barriers in each row."""
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, np.nan, np.inf, -np.inf)
 
 
@@ -95,7 +95,7 @@ def strided(
     *,
     special: bool = True,
 ) -> Strided:
-    """A random array; `layout` is one of `LAYOUTS`, `shape` random when none is given."""
+    """Return a random array; without a `shape`, the shape is random; `layout` is from `LAYOUTS`."""
     if shape is None:
         shape = random_shape(rng, layout)
     rank = len(shape)
@@ -185,7 +185,7 @@ def run(
 
 
 def ulp(dtype: str, values: Array) -> Array:
-    """The distance of neighboring values of a float type at `values`."""
+    """Return the distance of neighboring values of a float type at `values`."""
     info = np.finfo(numpy_dtype(dtype)) if dtype not in ("bf16", "f8e4m3") else None
     bits, lowest = {"bf16": (7, -126), "f8e4m3": (3, -6)}.get(dtype, (0, 0))
     if info is not None:
@@ -200,7 +200,7 @@ def assert_within(got: Array, expected: Array, dtype: str, ulps: float, floor: f
     with np.errstate(all="ignore"):
         rounded = expected.astype(numpy_dtype(dtype)).astype(expected.dtype)
         np.testing.assert_array_equal(np.isnan(wide), np.isnan(expected))
-        # Next to the largest value either side of the border is right.
+        # Near the largest value, either neighbor is correct.
         infinite = np.isinf(rounded) & np.isinf(wide)
         np.testing.assert_array_equal(wide[infinite], rounded[infinite])
         rest = ~infinite & ~np.isnan(expected)

@@ -1,4 +1,4 @@
-"""Matrix products of bytes on tensor cores: their instructions in the image and at run time."""
+"""Products of 8-bit matrices on tensor cores: their instructions in images and at run time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TARGETS = ("sm_75", "sm_80")
 OF_16 = ("q2_K", "q3_K", "q6_K")
 """Formats with 16 elements per scale; the others have 32."""
 PART = 64
-"""Columns of a tile that a block multiplies at a time."""
+"""Number of a tile's columns that a block multiplies at a time."""
 
 PROGRAM = """
 import sys
@@ -57,7 +57,7 @@ def test_the_image_has_them_for_every_matrix_product(target: str) -> None:
 
 
 def disassembler() -> str:
-    """NVIDIA's own, from its wheel or a toolkit."""
+    """Return NVIDIA's own disassembler, from its wheel or a toolkit."""
     try:
         files = metadata.files("nvidia-cuda-nvdisasm") or []
     except metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""Every entry of Candle's kernels is here, under its name and with its parameters.
+"""Every entry of Candle's kernels exists here, with its name and its parameters.
 
-What Candle's own PTX says is in tests/data/candle_entries.json; the types its sources spell are
-restated below, a line for each family.
+tests/data/candle_entries.json holds the facts of Candle's own PTX. The signatures below repeat the
+types in its sources, a line for each family.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VEC = "const void* vx, const f32* y, f32* dst"
 BLOCKS = "const void* vx, const void* vy, f32* dst, i32 ncols_x, i32 nrows_x"
 THROUGH = "const u64* info, const T* src, const T* kernel, T* dst"
 
-# T is the type in the entry's name, I the type of ids before it, O the type after it.
+# T is the type in the entry's name, I the id type before it, O the output type after it.
 FAMILIES = {
     r"affine_T": f"{INFO}, const T* inp, T* out, T mul, T add",
     r"b(add|sub|mul|div|maximum|minimum)_T": f"{BOTH}, T* out",
@@ -110,7 +110,7 @@ AMD_DEVICES = {
 
 
 def declared(entry: str) -> Signature:
-    """The signature for the family of an entry."""
+    """Return the signature for the family of an entry."""
     for family, parameters in FAMILIES.items():
         pattern = family
         for letter in "TIO":
@@ -167,7 +167,7 @@ def test_in_the_code_objects(target: str, module: str) -> None:
     for entry, parameters in MODULES[module].items():
         signature = kernels[entry].signature
         pointers = [one.is_pointer for one in declared(entry)]
-        # A code object knows a pointer, and everything else as bytes.
+        # A code object marks pointers; other parameters are bytes.
         told = [(one.size, one.offset, one.is_pointer is True) for one in signature]
         expected = [
             (size, offset, pointer)

@@ -1,7 +1,7 @@
-"""Our launches are right for Candle's kernels, too: each gets a layout if it reads one.
+"""ubridge's launches suit Candle's kernels, too: each gets a layout if it reads one.
 
-The use of a null `info` was read in the PTX of Candle's kernels (candle-kernels, commit 2a13b0f3):
-some take it for contiguous operands, the others read all `num_dims` dimensions.
+The PTX of Candle's kernels (candle-kernels, commit 2a13b0f3) shows the use of a null `info`. Some
+kernels treat it as contiguous operands; the others read all `num_dims` dimensions.
 """
 
 from __future__ import annotations

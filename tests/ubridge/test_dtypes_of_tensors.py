@@ -1,4 +1,4 @@
-"""Dtypes at their borders: booleans are 0 and 1, numbers beyond a range, integers only cast."""
+"""Limits of dtypes: booleans are 0 and 1, numbers beyond a range, integers without kernels."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def imported(buffer: DeviceBuffer) -> ub.DeviceTensor:
 
 
 def described(buffer: DeviceBuffer) -> DeviceBuffer:
-    """By `__cuda_array_interface__`, where devices have it."""
+    """Import a buffer by `__cuda_array_interface__`, if its device supports that."""
     if buffer.device.backend != "cuda":
         return buffer
     return DeviceBuffer.from_cuda_array_interface(buffer, device=buffer.device)
@@ -213,7 +213,7 @@ def test_membership_and_equality(device: Device) -> None:
 
 
 class Foreign:
-    """A tensor of a type numpy lacks, as torch's of bfloat16."""
+    """A tensor of a type that numpy lacks, such as torch's bfloat16."""
 
     def __init__(self, values: ub.DeviceTensor) -> None:
         self.values = values

@@ -122,7 +122,7 @@ def test_affine(op_row: OpRow, device: Device, rng: np.random.Generator) -> None
             expected = wide(x.array) * multiplier + addend
         told = f"affine {multiplier} {addend} {dtype} {layout}"
         if as_dtype(dtype).kind == "float":
-            # x * multiplier may cancel the addend.
+            # The addend may cancel x * multiplier.
             finite = np.isfinite(expected.astype(np.float64))
             spread = np.abs(expected) + abs(addend)
             step = {"f64": 3e-16, "f32": 2e-7, "f16": 1e-3, "bf16": 8e-3, "f8e4m3": 0.13}[dtype]
@@ -156,10 +156,11 @@ def cast_pairs() -> list[tuple[str, str]]:
 
 
 def once_rounded(x: Array, dtype: np.dtype[Any]) -> Array:
-    """f64 as a float of another size. ml_dtypes casts by way of f32, which would round twice.
+    """Round f64 once to a smaller float.
 
-    So f32 is made by rounding to odd, after which rounding to fewer bits is as if it came first
-    (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+    ml_dtypes casts through f32, which would round twice. So this function first rounds to odd in
+    f32; the second rounding is then correct (Boldo and Melquiond, "Emulation of FMA and correctly
+    rounded sums", 2008).
     """
     if dtype.itemsize > 2:
         return x.astype(dtype)
@@ -282,7 +283,7 @@ def test_out_is_written_through_its_layout(device: Device, rng: np.random.Genera
 
 
 def test_few_elements_are_all_that_is_written(device: Device) -> None:
-    """Some of the kernels for GCUs write an element for each thread."""
+    """Some GCU kernels write an element for each thread."""
     for count in (1, 5):
         whole = poisoned(device, (100,), "f16")
         x = ubridge.full((count,), -1, device=device)

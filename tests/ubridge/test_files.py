@@ -36,7 +36,7 @@ SAFE = (*PLAIN, "u8", "u16", "u32", "u64", "f8e4m3")
 
 
 def drawn(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Array:
-    """An array of any bits."""
+    """Return an array of random bits."""
     kind = as_dtype(dtype).dtype
     raw = rng.bytes(int(np.prod(shape)) * kind.itemsize)
     return np.frombuffer(raw, kind).reshape(shape)
@@ -219,7 +219,7 @@ def test_gguf_reads_what_is_saved(
         columns = 2 * FORMATS[name].elements
         weights[f"w.{name}"] = QuantizedWeight.from_blocks(raw.ravel(), name, 3, columns)
     ub.save(path, weights, metadata=VALUES)
-    # gguf believes blocks of q8_1 to be 40 bytes.
+    # gguf assumes blocks of q8_1 to have 40 bytes.
     del weights["w.q8_1"]
     ub.save(tmp_path / "judged.gguf", weights, metadata=VALUES)
     judge = gguf.GGUFReader(tmp_path / "judged.gguf")

@@ -61,7 +61,7 @@ def assert_log_softmax(
 ) -> None:
     wide = np.moveaxis(array.astype(np.longdouble), axis, -1)
     expected = np.moveaxis(OPS["log_softmax"].reference(wide), -1, axis)  # type: ignore[misc]
-    # The difference to the largest and the logarithm are rounded, then the result.
+    # The logarithm, its argument's maximum and the result are each rounded.
     bound = STEP[dtype] * np.abs(expected)
     bound = bound + 8 * STEP["f64" if dtype == "f64" else "f32"] * (np.abs(expected) + 1)
     assert (np.abs(got.astype(np.longdouble) - expected) <= bound).all(), told
@@ -70,7 +70,7 @@ def assert_log_softmax(
 def test_what_compensated_sums_keep(
     op_row: OpRow, device: Device, rng: np.random.Generator
 ) -> None:
-    """A million columns that a plain sum of f32 adds one after the other at best in runs."""
+    """A plain sum of f32 would add runs of a million columns one after the other."""
     if op_row.backend == "tops":
         with pytest.raises(NotSupportedError, match="log_softmax: compensated sums need a kernel"):
             ubridge.log_softmax(ubridge.zeros((2, 3), device=device), compensated=True)
@@ -82,7 +82,7 @@ def test_what_compensated_sums_keep(
         kept: np.abs(ubridge.log_softmax(x, compensated=kept).to_numpy() - exact).max()
         for kept in (True, False)
     }
-    # One rounding each of the logarithm, the difference and the result, of magnitude 8 to 32.
+    # The logarithm, the difference and the result, of magnitude 8 to 32, are each rounded once.
     assert found[True] <= 3 * 2.0**-24 * 32
     assert found[False] <= 1e-4
 

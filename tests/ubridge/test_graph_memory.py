@@ -1,4 +1,4 @@
-"""The planner of a graph: nothing overlaps in both time and memory, and little is taken."""
+"""The memory planner of a graph: no buffers overlap in time and memory, and memory use is low."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for launches by hand against numpy in double precision, at every awkward size."""
+"""Kernels for manual launches against numpy in double precision, at every awkward size."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class TestActivation:
         data = DeviceBuffer.from_numpy(values)
         activate(data, 1, values.size, kind)
         expected = REFERENCES[kind](values.astype(np.float64))
-        # At -3 gelu magnifies a rounded exponent x² + 1 = 10 times.
+        # At -3, gelu magnifies a rounding error of its exponent by x² + 1 = 10.
         tolerance = 3e-6 if kind is Activation.GELU else 1e-6
         np.testing.assert_allclose(data.to_numpy(), expected, rtol=tolerance)
 

@@ -1,4 +1,4 @@
-"""Products of matrices on the host: by a BLAS where there is one, else by ubridge's own kernel."""
+"""Products of matrices on the host, by a BLAS if available, else by ubridge's own kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def poisoned(x: DeviceTensor, y: DeviceTensor, shape: tuple[int, ...]) -> Array:
 
 
 def assert_product(got: Array, x: Array, y: Array, dtype: str, told: str) -> None:
-    """Within the rounding of k additions in the type they are made in, and of the result."""
+    """Check within the rounding of k additions in the accumulator's type, and of the result."""
     wide = x.astype(np.float64), y.astype(np.float64)
     exact = np.matmul(*wide)
     magnitude = np.matmul(*map(np.abs, wide))
@@ -62,7 +62,7 @@ def drawn_shapes(rng: np.random.Generator) -> tuple[int, int, int]:
 def matrices(
     rng: np.random.Generator, batch: tuple[int, ...], rows: int, columns: int, dtype: str
 ) -> tuple[DeviceTensor, Array, str]:
-    """Matrices in one of the forms that a BLAS takes or does not take."""
+    """Return matrices in random forms, some of which a BLAS does not support."""
 
     def made(*shape: int) -> DeviceTensor:
         return ubridge.from_numpy(rng.standard_normal(shape)).astype(dtype)
@@ -88,7 +88,7 @@ def matrices(
 def test_products_of_every_form(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Pieces as small as can be, so that each product is shared out.
+    # Use the smallest pieces, so that each product is split between threads.
     monkeypatch.setattr(blas_products, "_PIECE", 1)
     monkeypatch.setattr(packed_products, "_PIECE", 1)
     blas_products._pieces.cache_clear()
@@ -113,7 +113,7 @@ def test_products_of_every_form(
 def test_matrices_by_vectors(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In every form, on either side, in pieces; by a function for vectors."""
+    """Matrices have every form, on either side and in pieces; a function for vectors is used."""
     module = blas_products if dtype in ("f32", "f64") else packed_products
     pieces = getattr(module, "_pieces", None) or packed_products.product_pieces
     monkeypatch.setattr(module, "_PIECE", 1)
@@ -172,7 +172,7 @@ def test_nan_infinity_and_what_out_held(rng: np.random.Generator) -> None:
 
 @needs_blas
 def test_products_keep_the_order_of_their_stream(rng: np.random.Generator) -> None:
-    """Each product needs the one before; nothing waits in between."""
+    """Each product needs the product before, and the host does not wait in between."""
     n, stream = 150, Stream()
     turn = np.linalg.qr(rng.standard_normal((n, n)))[0]
     x = y = ubridge.from_numpy(turn, stream=stream)
@@ -195,7 +195,7 @@ def test_halves_of_every_small_shape(dtype: str, rng: np.random.Generator) -> No
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_halves_in_several_parts(dtype: str, rng: np.random.Generator) -> None:
-    """Longer than the kernel's tiles along each axis, and no multiple of its steps."""
+    """Each axis is longer than the kernel's tiles, and no multiple of its steps."""
     for _ in range(rounds(3, 30)):
         m, n, k = (int(length) for length in rng.integers((257, 257, 385), (330, 330, 900)))
         x, left, one = matrices(rng, (), m, k, dtype)
@@ -224,7 +224,7 @@ def test_halves_that_are_nan_or_infinite(dtype: str, rng: np.random.Generator) -
 def test_a_blas_below_the_vectors_of_the_cpu_leaves_large_products(
     core: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What counts is the level of OpenBLAS's own kernels: it may know less than the CPU can."""
+    """The level of OpenBLAS's own kernels decides, which may be below the CPU's level."""
     found = replace(host_blas.find_blas(), core=core)
     monkeypatch.setattr(blas_products, "find_blas", lambda: found)
     monkeypatch.setattr(packed_products.PackedProducts, "level", 4)
@@ -302,7 +302,7 @@ def test_the_variable_names_the_library() -> None:
 
 
 def check_products_with_little_room(seed: int, is_chosen: bool) -> None:
-    """With 40 MiB left: our kernel multiplies, or an OpenBLAS chosen before is told to wait."""
+    """With 40 MiB left, ubridge's kernel multiplies; OpenBLAS is used if it was chosen before."""
     import resource
     from pathlib import Path
 

@@ -45,7 +45,8 @@ def test_a_module_is_loaded_once(host: Device) -> None:
 
 
 def test_every_module_has_its_entries(host: Device) -> None:
-    """The host's libraries, made on this machine, have the kernels of the committed images."""
+    """The host's libraries, built on this machine, have the same kernels as the committed
+    images."""
     told = json.loads((KERNELS / "images" / "cuda" / "manifest.json").read_text("utf-8"))["modules"]
     assert sorted(told) == sorted(ubridge.modules("cuda"))
     for name in ubridge.modules():

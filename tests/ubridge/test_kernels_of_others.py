@@ -1,4 +1,4 @@
-"""A backend of another distribution brings its kernels to ubridge; nothing of ours is edited."""
+"""A backend of another distribution adds its kernels to ubridge, without edits to ubridge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results in the memory of operands: as if they lay apart, for every function that takes `out`.
+"""Results in the memory of operands are correct, for every function that takes `out`.
 
 The functions come from `ubridge.__all__` and from the table of operations. A new one without a case
 here fails the first test.
@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 Tensors = Sequence[DeviceTensor]
 SIDE = 4
 START = 1024
-"""Byte of the block that the shared operand begins at."""
+"""Offset of the shared operand in the block, in bytes."""
 PLACES = ("full", "after", "before", "transposed out", "transposed operand", "stepped out")
 OBJECTS = ("views", "one buffer", "import")
 
@@ -81,7 +81,7 @@ REDUCTIONS = (
 
 
 def all_cases() -> dict[str, Case]:
-    """Name to case. Keys may continue after a space: several cases of one function."""
+    """Return cases by name. A key may continue after a space if a function has several cases."""
     found = {}
     for op in OPS.values():
         if op.family.name == "unary" and hasattr(ub, op.name):
@@ -203,7 +203,7 @@ def test_every_function_with_out_has_a_case(cases: dict[str, Case]) -> None:
 
 
 def drawn(case: Case, rng: np.random.Generator) -> list[Array]:
-    """Operands; ids are small enough for each axis, and the bytes of blocks make finite numbers."""
+    """Return operands; ids are small enough for each axis, and the bytes of blocks are finite."""
     found = []
     for dtype, shape in case.operands:
         if case.call is product and dtype == "u8":
@@ -239,7 +239,7 @@ class Block:
         self.buffer = DeviceBuffer.from_numpy(self.memory)
 
     def put(self, array: Array, start: int, strides: tuple[int, ...]) -> None:
-        """Write an array at a byte, with strides in elements."""
+        """Write an array at a byte offset, with strides in elements."""
         self._seen(start, array.shape, strides, array.dtype)[...] = array
 
     def _seen(self, start: int, shape: Any, strides: Any, dtype: Any) -> Array:
@@ -353,7 +353,7 @@ def copied(x: Array, source: Array) -> None:
 
 @dataclass(frozen=True)
 class InPlace:
-    """A function that changes its first operand, and the same in numpy."""
+    """A function that changes its first operand, and its counterpart in numpy."""
 
     operands: tuple[tuple[str, tuple[int, ...]], ...]
     call: Callable[..., Any]
@@ -456,7 +456,7 @@ def test_operands_in_changed_memory_are_read_as_they_were(
 
 
 def distances(layout: Layout) -> list[tuple[int, int]]:
-    """Lengths and strides; an axis of one element has no distance."""
+    """Return lengths and strides; the stride of an axis of one element does not matter."""
     pairs = zip(layout.shape, layout.strides, strict=True)
     return [(length, stride if length > 1 else 0) for length, stride in pairs]
 

@@ -1,4 +1,4 @@
-"""Random numbers of every type: bit for bit equal to Philox in numpy, and normal numbers."""
+"""Uniform numbers of every type equal Philox in numpy bit for bit; and normal numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_even_numbers(device: Device, rng: np.random.Generator, dtype: str) -> N
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_counters_wrap_around(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Past 32 bits, half of the counter, and past 64 bits, the whole."""
+    """Positions cross 32 bits, half of the counter, and 64 bits, the whole counter."""
     for end in (2**32, 2**64):
         seed = int(rng.integers(0, 2**63))
         position = end - 3
@@ -64,7 +64,7 @@ def test_normal_numbers(device: Device, rng: np.random.Generator, dtype: str) ->
         )
         exact = normal(words(seed, position, size))[:size]
         off = abs(output.to_numpy().astype(Wide) - exact)
-        # 8 roundings in f64, and a rounding to the type; subnormal halves have fewer bits.
+        # Allow 8 roundings in f64 and one to the type; subnormal halves have fewer bits.
         least = {"f8e4m3": 2.0**-9, "f16": 2.0**-24}.get(dtype, 0) / 2
         bound = (2.0 ** -MANTISSA[dtype] + 8 * 2.0**-53) * abs(exact) + least
         worst = int(np.argmax(off - bound))

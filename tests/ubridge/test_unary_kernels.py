@@ -66,7 +66,7 @@ def gelu(x: Array) -> Array:
         return x / (1 + np.exp(-2 * root * (x + Wide("0.044715") * x**3)))
 
 
-# operation: reference in extended precision, ulps allowed to f32, ulps allowed to f64
+# operation: reference in extended precision, ulps for f32, ulps for f64
 REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "ucopy": (lambda x: x, 0, 0),
     "uneg": (lambda x: -x, 0, 0),
@@ -96,7 +96,7 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "usigmoid": (lambda x: 1 / (1 + np.exp(-x)), 8, 8),
 }
 SLOW = {"uerf", "uerfinv", "unormcdf", "ugelu_erf"}
-"""Slow references: mpmath takes a hundred times as long for a number."""
+"""Slow references: mpmath takes a hundred times as long per number."""
 # The other references are functions of numpy.
 for op in OPS.values():
     if op.family.name == "unary" and op.dtypes and op.reference is not None:
@@ -116,7 +116,7 @@ OF_INTEGERS: dict[str, Callable[[Array], Array]] = {
 
 
 def computed(device: Device, entry: str, values: Array, dtype: str) -> Array:
-    """Results of a kernel on contiguous values."""
+    """Return a kernel's results on contiguous values."""
     output = Output(dtype, values.size)
     given = DeviceBuffer.from_numpy(values)
     run(device, "unary", entry, values.size, 1, None, given, output.buffer)
@@ -145,7 +145,7 @@ def test_precision(device: Device, rng: np.random.Generator, operation: str, dty
 def test_where_exponentials_overflow(
     device: Device, rng: np.random.Generator, operation: str, dtype: str
 ) -> None:
-    """Down to the last subnormal number; `silu(-89)` is -1.98e-37 and not 0."""
+    """Test to the last subnormal number; `silu(-89)` is -1.98e-37 and not 0."""
     ends = (60, 110) if dtype == "f32" else (690, 760)
     if operation == "ugelu":
         ends = (9, 12) if dtype == "f32" else (19, 23)
@@ -238,7 +238,7 @@ def test_an_info_that_is_contiguous(device: Device, rng: np.random.Generator, dt
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i16"])
 def test_in_place(device: Device, rng: np.random.Generator, dtype: str, layout: str) -> None:
-    """A null input: the result's own elements, in row-major order for any layout."""
+    """With a null input, the kernel reads the result's own elements, in row-major order."""
     given = strided(rng, dtype, layout, (7, 211))
     output = Output.holding(dtype, given.values)
     info = words(given.shape, given.strides) if layout == "transposed" else None

@@ -12,7 +12,7 @@ from uhal import Device, DeviceBuffer
 
 HALF_ULP = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
 SUM = {"f64": 2.0**-48}
-"""Rounding errors of a sum, relative to the sum of magnitudes; others are summed in f32."""
+"""Rounding error of a sum relative to the sum of magnitudes; other types use f32 sums."""
 DEPTHS = (1, 7, 31, 32, 64, 257, 1023, 1024, 1100, 2056)
 LINES = (1, 7, 16, 17, 33, 40)
 

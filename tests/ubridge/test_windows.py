@@ -147,7 +147,7 @@ def test_groups_of_an_empty_batch_are_empty(device: Device) -> None:
 def test_groups_of_channels(
     name: str, batch: int, op_row: OpRow, device: Device, rng: np.random.Generator
 ) -> None:
-    """Each group is a convolution of its own; a group for each channel is the extreme."""
+    """Each group is a separate convolution; the extreme has a group for each channel."""
     axes = int(name[-2])
     for dtype in dtypes_of(op_row, name):
         for groups in (2, 3, 6):
@@ -282,7 +282,7 @@ def test_products_into_views(op_row: OpRow, device: Device, rng: np.random.Gener
     assert square.tolist() == [[4] * 4] * 4
 
 
-# 23 rows: more than the number of blocks that suits a CPU.
+# Use 23 rows, more than the best number of blocks on a CPU.
 @pytest.mark.parametrize("queries", [5, 23])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(
@@ -304,7 +304,7 @@ def test_attention(
         if causal:
             scores = np.where(np.arange(keys) <= np.arange(queries)[:, None] + 4, scores, -np.inf)
         expected = OPS["softmax"].reference(scores) @ values  # type: ignore[misc]
-        # Scores are sums in the wider type; the relative error of a weight is a score's error.
+        # Scores are sums in the wider type; a weight's relative error is its score's error.
         inner = STEP["f64" if dtype == "f64" else "f32"]
         sizes = np.abs(wide[0]) @ np.abs(every_key).swapaxes(-1, -2) / np.sqrt(8)
         slip = inner * (12 * sizes + (0 if mask is None else np.abs(mask.array.astype(np.float64))))

@@ -22,14 +22,14 @@ SCRIPTS = (
 
 
 def corpus() -> list[str]:
-    """Lines to train on: this project's own pages, and the scripts."""
+    """Return lines to train on: this project's own pages, and the scripts."""
     pages = sorted((ROOT / "docs" / "guide").glob("*.md"))
     lines = [line for page in pages for line in page.read_text("utf-8").splitlines(keepends=True)]
     return lines[:1500] + [one for one in SCRIPTS for _ in range(20)]
 
 
 def random_text(rng: np.random.Generator, pieces: int = 12) -> str:
-    """Parts of the scripts and random characters, mixed."""
+    """Return a random mixture of parts of the scripts and random characters."""
     made = []
     for _ in range(pieces):
         kind = rng.integers(0, 5)
@@ -45,7 +45,7 @@ def random_text(rng: np.random.Generator, pieces: int = 12) -> str:
 
 
 def _character(rng: np.random.Generator) -> str:
-    """Any character that Unicode had named when this Python was made."""
+    """Return a random character that this Python's version of Unicode names."""
     while True:
         most = int(rng.choice([0x250, 0x3000, 0x20000]))
         one = chr(int(rng.integers(1, most)))

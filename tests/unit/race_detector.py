@@ -1,8 +1,8 @@
 """Watches a counting driver's calls for memory that is reused before its last work is done.
 
 Every stream has a count of its operations and a vector clock: for each stream, the operation that
-is known to come before. An operation on memory must come after every earlier operation on the same
-memory that was another buffer's. What the host saw finish comes before everything.
+is known to come before. An operation on memory must come after all earlier operations of other
+buffers on that memory. Work that the host saw finish comes before everything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Above its lowerings, ubridge names no backend: it asks a device for what it can do.
 
-Two files may: the registry of kernels, and the one that names the host.
+Only two files name backends: the registry of kernels, and the file for the host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAY_NAME = {"ubridge.device.registry", "ubridge.device.host"}
 
 
 def chosen(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield (line, what) of each backend's name, and of each comparison of a device's."""
+    """Yield the line and the text of each backend's name, and of each comparison of `backend`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node.value in NAMES:
             yield node.lineno, f"the name {node.value!r}"

@@ -98,7 +98,7 @@ def test_without_hip_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_name_in_the_package(hiprtc: FakeHiprtc, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Newer releases of hip-python have no module of that name."""
+    """Newer releases of hip-python lack a module of that name."""
     monkeypatch.delitem(sys.modules, "hip.hiprtc")
     monkeypatch.setattr(sys.modules["hip"], "hiprtc", hiprtc, raising=False)
     assert uhal.compile.hip(SOURCE) == b"\x7fELF code"

@@ -1,4 +1,4 @@
-"""The CUDA backend against libraries with scripted answers; its tables; its slots."""
+"""The CUDA backend on fake libraries; its tables; its slots."""
 
 from __future__ import annotations
 

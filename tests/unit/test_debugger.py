@@ -126,7 +126,7 @@ def test_gdb_prints_the_lanes_objects(tmp_path: Path) -> None:
 
 
 class GdbArray(list[int]):
-    """An array as gdb gives it to a printer."""
+    """An array, as gdb passes it to a printer."""
 
     type = property(lambda self: SimpleNamespace(range=lambda: (0, len(self) - 1)))
 

@@ -1,4 +1,4 @@
-"""The ELF reader on real files, damaged ones and hostile ones."""
+"""The ELF reader on real, damaged and hostile files."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def test_shared_names_cannot_blow_up() -> None:
 
 
 def test_overlapping_sections_are_not_copied() -> None:
-    """65,000 sections of 4 MB each in a 8 MB file: only checked, never read."""
+    """An 8 MB file has 65,000 sections of 4 MB each: the reader checks them, but does not read
+    them."""
     count = 65_000
     body = section(1, 0, 4_000_000) * count
     image = header(count, 0) + body

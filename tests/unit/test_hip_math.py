@@ -1,4 +1,4 @@
-"""The mathematics of AMD's kernels, which is plain arithmetic, run on this CPU."""
+"""Mathematical functions of AMD's kernels, which are plain arithmetic, run on this CPU."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_one_argument(
 def test_error_function(
     library: ctypes.CDLL, seed: int, name: str, exact: Any, reach: float, bound: float
 ) -> None:
-    """Compared with the C library, which is within an ulp of f64."""
+    """Compare with the C library, whose f64 functions are within an ulp."""
     x = inputs(seed, reach, np.float64 if name.endswith("f64") else np.float32)
     x = np.concatenate([x[:: COUNT // 10_000], x[-2 * len(SPECIAL) :]])
     expected = np.array([exact(one) for one in x.tolist()])

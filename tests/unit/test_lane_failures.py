@@ -1,4 +1,4 @@
-"""Each native call fails once with an ordinary code: the right error, no leak, and on it goes."""
+"""Each native call fails once with an ordinary code: the error is right, and nothing leaks."""
 
 from __future__ import annotations
 

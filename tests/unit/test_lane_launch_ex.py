@@ -43,7 +43,7 @@ class Extended(ctypes.Structure):
 
 
 class ExtendedDriver(CountingDriver):
-    """Remembers the configuration of each extended launch."""
+    """A driver that stores the configuration of each extended launch."""
 
     def __init__(self) -> None:
         super().__init__(limits=replace(LIMITS, max_cluster_blocks=8))
@@ -362,7 +362,7 @@ def test_a_raised_limit_is_what_launches_are_checked_against(bench: Bench) -> No
 
 
 class PitchedDriver(CountingDriver):
-    """Has a call for pitched copies."""
+    """A driver with a call for pitched copies."""
 
     def copy_2d(
         self,

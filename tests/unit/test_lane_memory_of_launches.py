@@ -14,7 +14,7 @@ from uhal.contract import FunctionAttributes
 
 
 class Growing:
-    """An index with another value at each conversion."""
+    """An index whose value changes at each conversion."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -25,7 +25,7 @@ class Growing:
 
 
 def geometry(bench: Bench) -> tuple[int, ...]:
-    """Grid, block and shared bytes of the last launch the driver saw."""
+    """Return grid, block and shared bytes of the last launch that the driver saw."""
     name, arguments = bench.driver.calls[-1]
     assert name == "launch"
     return tuple(arguments[1:8])
@@ -110,7 +110,7 @@ def test_a_stream_gets_its_own_memory_back_first(bench: Bench) -> None:
         k[1, 1, 0, mine if name == "first" else other](buffer)
         addresses[name] = bench.driver.parameters
         buffer.close()
-    # the youngest free block is the other stream's
+    # the most recently freed block belongs to the other stream
     again = DeviceBuffer.uninitialized_async(64, "f32", mine)
     k[1, 1, 0, mine](again)
     assert bench.driver.parameters == addresses["first"]

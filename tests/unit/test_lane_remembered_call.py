@@ -1,4 +1,4 @@
-"""Operations that were answered before are answered again without Python, and only those."""
+"""Repeated operations are launched without Python; new operations are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UHAL_POOL=direct and guard: one driver allocation a buffer, red zones and poison."""
+"""UHAL_POOL=direct and guard: one driver allocation per buffer, red zones and poison."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_writes_inside_a_guarded_buffer_are_fine(bench: Bench) -> None:
 # These modes do not reuse memory, count its reuse, or free without a wait (the driver's own free
 # waits for the device).
 LEFT_OUT = "not contents_under_load and not behind_a_gate and not goes_back and not not_so_much"
-# Memory that is filled before it is handed out is not available while a gate holds a CPU's thread,
-# if the driver runs the kernels of all queues on those threads.
+# New memory is filled first. This waits while a gate holds a CPU's thread, if the driver runs the
+# kernels of all queues on these threads.
 LEFT_OUT_OF_GUARD = " and not (opencl and (held_until_it_is_read or others_wait_for_them))"
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "cython_src"
 HEADER = (SOURCES / "hot_table.h").read_text("utf-8")
 
-# A device made current, one slot called, the device restored, and the status raised or returned.
+# The device is made current, a slot is called, the device is restored, a status is raised.
 BY_HAND = re.compile(
     r"= enter\((?P<context>[\w.]+)\)\n"
     r"(?:\s+cdef int status\n)?(?:\s+with nogil:\n)?"

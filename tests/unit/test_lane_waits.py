@@ -1,7 +1,7 @@
 """An exception of a signal handler ends the wait, and only the wait.
 
-The counting driver's slots are Python, so the slot that waits sends the signal itself: by then the
-main thread is in the native call for certain. What real drivers do is in conformance/test_waits.py.
+The counting driver's slots are Python, so the waiting slot sends the signal itself, when the main
+thread is certainly in the native call. conformance/test_waits.py tests real drivers.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def patient() -> ctypes.CDLL:
 
 
 class PatientDriver(CountingDriver):
-    """A counting driver some of whose slots are functions of `patient`."""
+    """A counting driver with functions of `patient` in some slots."""
 
     def __init__(self, slots: dict[str, tuple[str, str, str]], **options: Any) -> None:
         """Map each slot's name to its C function, the function's variable, and the slot put
@@ -163,7 +163,7 @@ def handler(function: Any) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
-    """Python's default handler, under any test runner."""
+    """Restore Python's default handler, under any test runner."""
     with handler(signal.default_int_handler):
         yield
 
@@ -291,7 +291,7 @@ def test_a_wait_that_was_left_keeps_its_event(bench: Bench) -> None:
 
 @blocking
 def test_threads_that_wait_are_few(bench: Bench) -> None:
-    """Without another thread, the main thread polls; Ctrl-C ends that, too."""
+    """Without other threads, the main thread polls, and Ctrl-C also ends this wait."""
     driver: Any = bench.driver
     stream = busy_stream(bench)
     for _ in range(4):
@@ -371,7 +371,7 @@ def test_a_destructor_that_is_interrupted_says_so_and_passes_it_on(bench: Bench)
 
 
 class WaitingFrees(AskingDriver):
-    """Freeing memory waits for everything pending, as it does with most drivers."""
+    """Freeing memory waits for all pending work, as with most drivers."""
 
     def __init__(self) -> None:
         super().__init__(frees_wait=True)
@@ -410,7 +410,7 @@ def test_emptying_the_cache_can_be_interrupted(bench: Bench) -> None:
 
 
 class CopyingDriver(CountingDriver):
-    """Ctrl-C comes during each of its copies to the host."""
+    """Ctrl-C arrives during each copy to the host."""
 
     def __init__(self) -> None:
         pointer = ctypes.cast(patient().copy_d2h, ctypes.c_void_p)

@@ -112,7 +112,7 @@ def test_importing_starts_no_thread_and_maps_nothing_but_the_lane(look_alikes: P
 
 
 def test_importing_loads_few_modules_beyond_numpys(tmp_path: Path) -> None:
-    """Time is measured in benchmarks/; a slow import shows here as a module."""
+    """Slow imports show here as new modules; benchmarks/ measures times."""
     output = run(
         """
         import sys, numpy, pathlib, dataclasses
@@ -184,7 +184,7 @@ class World:
 
 
 def site_of_caller_line(text: str) -> str:
-    """`file.py:line` of the one line of this file that holds `text` as a statement."""
+    """Return `file.py:line` of the only line of this file with `text` as a statement."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     (number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"= {text}")]
     return f"{Path(__file__).name}:{number}"
@@ -261,7 +261,7 @@ def test_children_of_children(image: str) -> None:
 
 
 def fork_in_a_thread(image: str) -> None:
-    """Fork while other threads launch: locks they hold must not stop the child."""
+    """Fork while other threads launch: their locks must not block the child."""
     world = World(image)
     stop = threading.Event()
 
@@ -294,7 +294,7 @@ def fork_in_a_thread(image: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_forking_beside_busy_threads(image: str) -> None:
-    # Python 3.12 warns of forking a process with threads, which is the point here
+    # Python 3.12 warns of a fork of a process with threads
     options = ("-W", "ignore::DeprecationWarning")
     assert check_child(fork_in_a_thread, image, options=options) == "done\n"
 
@@ -303,7 +303,7 @@ def test_forking_beside_busy_threads(image: str) -> None:
 
 
 def close_in_random_orders(image: str, seed: int, count: int) -> None:
-    """Close, drop and collect the objects of a world in random orders, device first included."""
+    """Close, drop and collect the objects of a world in random orders, even the device first."""
     from uhal import Device, _lane
 
     rng = random.Random(seed)
@@ -312,7 +312,7 @@ def close_in_random_orders(image: str, seed: int, count: int) -> None:
         world.work(rng.randrange(4))
         names = ["device", "module", "step", "stream", "event", "pinned", "buffer", "view", "bound"]
         if rng.random() < 0.3:
-            # a cycle that only the collector can undo
+            # a reference cycle that only the collector can free
             vars(world)["cycle"] = [world, {"all": dict(vars(world))}]
         rng.shuffle(names)
         for name in names:

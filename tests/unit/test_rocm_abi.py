@@ -1,4 +1,4 @@
-"""The HSA interface as rocm_backend/abi.h states it: layouts, what C says, AMD's own header."""
+"""The HSA interface in rocm_backend/abi.h: layouts, compared with C and AMD's own header."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ LAYOUTS: dict[str, tuple[int, dict[str, int]]] = {
 
 
 def offsets(name: str) -> dict[str, int]:
-    """The members in the table to the offsets that ctypes gives them."""
+    """Return the offset that ctypes gives each member in the table."""
     structure = HEADER.ctype(name)
-    # getattr, because the members of an anonymous union are not listed.
+    # Members of an anonymous union are not listed, but getattr finds them.
     return {member: getattr(structure, member).offset for member in LAYOUTS[name][1]}
 
 
@@ -88,7 +88,7 @@ def printed(
 
 
 def facts() -> dict[str, int]:
-    """C expressions to what our header makes of them, as ctypes sees it."""
+    """Return the value of each C expression, as ctypes computes it from our header."""
     expected = dict(HEADER.constants)
     for name in LAYOUTS:
         expected[f"sizeof({name})"] = ctypes.sizeof(HEADER.ctype(name))

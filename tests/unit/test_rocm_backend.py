@@ -166,7 +166,7 @@ def test_gpus_that_run_kernels_are_listed(fake: Path) -> None:
     assert record.reason == "1 device, HSA 1.18"
     assert (record.version, record.path) == ("HSA 1.18", str(fake))
     (device,) = record.devices
-    # A name without an end is not read past its 64 bytes.
+    # A name without a terminating zero is not read past its 64 bytes.
     assert (device.ordinal, device.name) == (0, "A" * 64)
     assert device.description == "gfx1151, gfx11-generic, 40 compute units"
 

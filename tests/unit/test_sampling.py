@@ -1,4 +1,4 @@
-"""Which cases of marked tests a run draws, and in which order files of tests come."""
+"""The cases of marked tests that a run draws, and the order of test files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVICES = ("host:0", "cuda-sim:0")
 
 
 class Case:
-    """The parts of a collected test that the choice reads."""
+    """The attributes of a collected test that the choice reads."""
 
     def __init__(self, test: str, mark: pytest.Mark | None, **parameters: object) -> None:
         self.path = Path(test.partition("::")[0])

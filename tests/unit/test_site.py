@@ -1,4 +1,4 @@
-"""The site's own parts: names of the reference, figures behind plots, pictures of the gallery."""
+"""Parts of the site: names in the reference, figures of plots, pictures of the gallery."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GALLERY = ROOT / "examples" / "gallery"
 UNSTATED = {"hot_table"}
 """Names that the stub omits on purpose: no program needs them."""
 WRITE = {"chat"}
-"""Programs of the gallery that print and draw nothing."""
+"""Programs of the gallery that print text and draw no picture."""
 DRAW = sorted(path for path in GALLERY.glob("*.py") if path.stem not in {"shared", *WRITE})
 
 
@@ -138,7 +138,7 @@ def test_the_page_of_operations_says_what_its_figures_say() -> None:
 
 
 def pixels_of(picture: Path) -> npt.NDArray[np.uint8]:
-    """The rows of a PNG whose rows have no filter."""
+    """Return the rows of a PNG that uses no row filters."""
     data = picture.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", data[16:24])

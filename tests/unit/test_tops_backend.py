@@ -1,4 +1,4 @@
-"""The Tops backend against libraries with scripted answers; its tables; its slots."""
+"""The Tops backend on fake libraries; its tables; its slots."""
 
 from __future__ import annotations
 

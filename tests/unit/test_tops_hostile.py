@@ -1,4 +1,4 @@
-"""Containers made to mislead: each is read or refused, with little work and little memory.
+"""Hostile containers: each is read or refused, with little work and little memory.
 
 Work is counted in calls of Python functions, so a slow machine cannot fail the test.
 """
@@ -53,14 +53,14 @@ def misled(generator: random.Random, image: bytes) -> bytes:
 
 
 def spliced(generator: random.Random, image: bytes) -> bytes:
-    """The file with a part replaced by another part."""
+    """Replace a part of the file by another part."""
     size = generator.randrange(1, 200)
     to, source = (generator.randrange(len(image) - size) for _ in range(2))
     return image[:to] + image[source : source + size] + image[to + size :]
 
 
 def made_up(generator: random.Random, image: bytes) -> bytes:
-    """A good bundle and a good ELF file around a note of any bytes."""
+    """Return a valid bundle and a valid ELF file around a note of any bytes."""
     starts = (
         b"\xdf\xff\xff\xff\xff",
         b"\xdd\xff\xff\xff\xff",

@@ -1,4 +1,4 @@
-"""Whole programs over a libtopsrt with scripted answers, each in a process of its own."""
+"""Whole programs on a fake libtopsrt, each in its own process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_library_that_lacks_what_is_needed(tmp_path: Path) -> None:
 
 
 def run(function: object, library: Path, *arguments: object, **environment: str) -> None:
-    """Run one of the programs below on a library; it must end without a word."""
+    """Run one of the programs below on a library; it must succeed and print nothing."""
     assert callable(function)
     said = check_child(
         function,

@@ -24,7 +24,7 @@ with Device(0, "host"):
 
 
 def traceback_of(statement: str, folder: Path, setting: str) -> list[str]:
-    """Lines that name files, of the program's uncaught error."""
+    """Return the lines of the program's uncaught error that name files."""
     program = folder / "program.py"
     program.write_text(PROGRAM.format(statement=statement))
     environment = {**untold(), "PYTHONPATH": str(ROOT), "UHAL_TRACEBACK": setting}

@@ -1,4 +1,4 @@
-"""`build_support.words_only`: words may differ, and nothing else."""
+"""`build_support.words_only`: only words may differ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Mesa's Vulkan driver for CPUs: Debian's packages, unpacked where tests keep things.
 
-Nothing is installed. The loader and the driver's libraries are found by `LD_LIBRARY_PATH` in
-processes that start with it. In this one they are opened first, and found by their names later.
+Nothing is installed. New processes find the loader and the driver's libraries by `LD_LIBRARY_PATH`.
+This process opens them first, and later finds them by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DRIVER = LIBRARIES / "libvulkan_lvp.so"
 def lavapipe(folder: Path) -> Mapping[str, str]:
     """Return the environment in which wgpu-native finds the driver, here and in new processes.
 
-    `folder` is one of pytest's cache; packages lie beside it.
+    `folder` is a folder in pytest's cache; packages lie beside it.
     """
     if importlib.util.find_spec("wgpu") is None:
         missing('pip install "uhal-py[webgpu]"')
@@ -52,7 +52,7 @@ def lavapipe(folder: Path) -> Mapping[str, str]:
 
 @cache
 def _open_libraries(folders: tuple[Path, ...]) -> None:
-    """Open libraries that the loader would not find by name, each after its dependencies."""
+    """Open libraries that the loader would not find by name; dependencies come first."""
     waiting = {
         path.name: path for folder in folders for path in sorted(folder.glob("lib*.so.[0-9]"))
     }

@@ -1,4 +1,4 @@
-"""wgpu-native's interface as abi.h states it, beside the headers of its wheel."""
+"""wgpu-native's interface in abi.h, compared with the headers of its wheel."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_long_copy_within_a_buffer(device: Device, shift: int) -> None:
 
 
 def test_launches_are_submitted_together(device: Device, rng: np.random.Generator) -> None:
-    """64 to a batch: a wait submits the last one."""
+    """A batch has 64 copies: a wait submits the last batch."""
     verbs = registry.backend("webgpu")
     token = verbs.opened(device.ordinal).token  # type: ignore[attr-defined]
     kernel = ubridge.load_module("activation", device=device).get_function("activationf32")
@@ -92,7 +92,7 @@ def test_a_grid_beyond_one_dispatch(device: Device, rng: np.random.Generator) ->
 
 
 def test_parameters_in_a_uniform_buffer(device: Device, rng: np.random.Generator) -> None:
-    """On an adapter without immediates: each launch has its own part of the buffer."""
+    """On an adapter without immediates, each launch has its own part of the buffer."""
     facts = registry.backend("webgpu").adapters[device.ordinal].facts  # type: ignore[attr-defined]
     values = rng.standard_normal(300, "f4")
     before = facts.max_immediate_bytes

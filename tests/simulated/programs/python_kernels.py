@@ -1,4 +1,4 @@
-"""Kernels of uhal.ptx loaded by cuda.core and by numba's driver, which know nothing of uhal."""
+"""Kernels of uhal.ptx, loaded by cuda.core and by numba's driver without uhal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison and selection over every condition, joined with predicates in every way."""
+"""Comparison and selection with every condition and every combination with predicates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def truth(parts: list[str], kind: str, a: int, b: int) -> bool:
 
 
 def sampled(name: str, rng: np.random.Generator, most: int) -> list[str]:
-    """Spellings of an opcode, at random, from each of its rows in turn."""
+    """Return random spellings of an opcode, from each of its rows in turn."""
     found = []
     for row in (one for one in FORMS if one.name == name):
         spelt = sorted(one for one in row.spellings() if not one.endswith("x2"))

@@ -1,4 +1,4 @@
-"""What is counted of kernels whose requests are known (counted.cu), by every block."""
+"""Counts of kernels with known memory requests (counted.cu), over all blocks."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_lanes_that_skip_turns_meet_at_barriers(module: Module) -> None:
         np.testing.assert_array_equal(y[turn], np.where(took, turn, np.nan))
     store = found.sums("global", "store")
     assert (store.requests, store.lanes) == (2 * 5, 5 * 32)
-    # Bits 0 to 2 differ within 8 lanes, a sector; bits 3 and 4 leave half of the sectors free.
+    # Bits 0 to 2 differ between the 8 lanes of a sector; bits 3 and 4 select half of the sectors.
     assert store.sectors == 2 * (4 + 4 + 4 + 2 + 2)
 
 

@@ -86,7 +86,7 @@ def test_spaces_and_vectors() -> None:
 
 
 def test_memory_of_a_thread_is_told_apart() -> None:
-    """A local, a shared and a global address are each in one space, in a device function, too."""
+    """Local, shared and global addresses each belong to one space, even in a device function."""
     asked = "".join(
         f"isspacep.{space} %p1, {address}; selp.u64 %d11, {1 << bit}, 0, %p1;"
         "or.b64 %d12, %d12, %d11;"
@@ -159,7 +159,7 @@ def test_special_registers() -> None:
 
 
 def test_barriers_of_some_threads() -> None:
-    """Producers arrive, consumers wait: a named barrier for the threads that use it."""
+    """Producers arrive and consumers wait, at a named barrier for some of the threads."""
     words = run(
         """
         .shared .align 8 .b8 cell[8]; mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 32;
@@ -196,7 +196,7 @@ def test_atomics_on_narrow_floats(kind: str, one: int, sum_of_64: int) -> None:
 
 @pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64", "b32", "b64", "f32", "f64"])
 def test_reductions_in_memory(kind: str) -> None:
-    """Eight words, each with its own operation, by 32 threads with operands 5, 6, …, 36."""
+    """32 threads change eight words, each by its own operation, with operands 5, 6, …, 36."""
     bits = int(kind[1:])
     letter = {"f32": "%f", "f64": "%d"}.get(kind, "%r" if bits == 32 else "%d")
     names = {"b": ["and", "or", "xor"], "f": ["add"]}.get(kind[0], ["add", "min", "max"])
@@ -267,8 +267,7 @@ def test_rare_forms() -> None:
 
 
 def test_hints_and_policies() -> None:
-    """Cache operators have no effect; their words behind the operands must not confuse the
-    reader."""
+    """Cache operators have no effect; the parser must accept their words after the operands."""
     words = run(
         """
         .shared .align 16 .b8 tile[32];

@@ -14,7 +14,7 @@ from simulators.ptx import parser, serve, unit
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The functions whose bodies were read, in order."""
+    """Names of the functions whose bodies were read, in order."""
     names: list[str] = []
 
     def recording(program: Any, name: str) -> Any:
@@ -44,7 +44,7 @@ def test_only_what_is_asked_for_is_read(
 def test_an_unknown_instruction_is_found_when_the_module_is_loaded(
     tmp_path: Path, seed: int, kernels: int
 ) -> None:
-    """In a module of any size, with its line."""
+    """The error names the line, in a module of any size."""
     lines = LargeModule(seed, kernels, kernels * 40_000).text().splitlines()
     at = max(index for index, line in enumerate(lines) if line.startswith("\txor.b32"))
     lines[at] = "\t@%p1 frobnicate.u32 \t%r1, %r2;"

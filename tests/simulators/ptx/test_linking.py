@@ -1,4 +1,4 @@
-"""Kernels are linked by a C compiler, and where there is none by the linker of a wheel."""
+"""A C compiler links kernels; without a compiler, the linker of a wheel does."""
 
 from __future__ import annotations
 

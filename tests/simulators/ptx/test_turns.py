@@ -10,7 +10,7 @@ from simulators.ptx.parser import parse, read_function
 from simulators.ptx.program import Register
 from simulators.ptx.turns import find_turns, pointer_roots
 
-# y[thread] = the sum over its elements of x[i] * (1 + turn), stopping after an element below 0.
+# y[thread] = the sum over its elements of x[i] * (1 + turn), up to an element below 0.
 SUMS = """
 .version 8.0
 .target sm_80

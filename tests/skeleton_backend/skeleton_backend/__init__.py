@@ -1,6 +1,6 @@
 """The shortest backend: copy it, replace `ctypes` by your library, run the conformance.
 
-Its library is this process: kernels are the host's, run by the caller. It has eight slots of its
+Its library is this process: it runs host kernels on the calling thread. It has eight slots of its
 own, as Python functions; the others are emulated. `docs/guide/writing-a-backend.md` walks through
 it.
 """
@@ -97,7 +97,7 @@ class Tables(ctypes.Structure):
 
 
 def listed(kind: Any, begin: int, end: int) -> Iterator[Any]:
-    """The structures a range of pointers names; null pointers are padding."""
+    """Return the structures that a range of pointers points to; null pointers are padding."""
     for at in range(begin, end, ctypes.sizeof(ctypes.c_void_p)):
         address = ctypes.c_void_p.from_address(at).value
         if address:
@@ -108,7 +108,7 @@ class Module:
     """A loaded kernel library, with variables of its own."""
 
     def __init__(self, image: bytes, what: str) -> None:
-        # The system's loader believes every byte.
+        # The system's loader trusts every byte.
         require_host_module(image, what, cpu_level.best_level().number)
         with tempfile.NamedTemporaryFile(suffix=".so") as file:
             file.write(image)
@@ -136,7 +136,7 @@ class SkeletonBackend(Backend):
     dlpack_device_type = 1  # kDLCPU
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # a stream's work runs one after the other
+        self._lock = threading.Lock()  # a stream runs its work in order
         self._memory: dict[int, Any] = {}
         self._modules: dict[int, Module] = {}
         self._slots = PythonSlots(

@@ -1,6 +1,7 @@
-"""Every number that a class of `ubridge.models` takes: extremes are refused in words of ours.
+"""Classes of `ubridge.models` refuse extreme numbers by errors of ubridge's.
 
-The parameters are found in the signatures; one that no call below passes fails the first test.
+The tests find the parameters in the signatures. A parameter that no call below passes fails the
+first test.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def test_every_number_has_a_call(model: Model) -> None:
 
 
 def test_extreme_numbers_are_refused_in_our_words(model: Model, rng: np.random.Generator) -> None:
-    """A sample of the values for each parameter, alone and in a list; all of them in a soak."""
+    """Test a sample of the values for each parameter, alone and in a list; in a soak all."""
     of_models = calls(model)
     with little_memory(model.device):
         for name, parameter in sorted(public_parameters()):

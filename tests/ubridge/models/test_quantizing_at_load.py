@@ -43,7 +43,7 @@ def loader_of(path: Path, device: Device, dtype: str | None = None, **more: Any)
 
 
 def taken(loader: Loader) -> tuple[int, Any]:
-    """Load, and return the bytes that weights requested from the pool."""
+    """Load a model; return the bytes that its weights requested from the pool."""
     device = loader.device
     before = device.memory_stats()["requested_bytes.all.current"]
     parts = loader.load(None)
@@ -61,7 +61,7 @@ def test_what_is_said_is_what_is_taken(
         loader = loader_of(folder, host, **way)
         took, (outside, layers) = taken(loader)
         heads = sum(outside[one].nbytes for one in ("ones", "zeros") if one in outside)
-        # Layouts that kernels read are kept, too.
+        # The layouts that kernels read stay in memory, too.
         assert 0 <= took - heads - loader.allocated < 2048, case
         whole = sum(one.nbytes for part in (outside, *layers) for one in part.values())
         assert whole - heads == loader.nbytes, case

@@ -34,7 +34,7 @@ pytest.importorskip("jinja2")
 DEVICES = rounds(("host", "tops-sim"), ("host", "cuda-sim", "rocm-sim", "tops-sim"))
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "09_perplexity.py"
 TOLERANCE = 1e-3
-"""Difference of logits below which another device may choose the other token."""
+"""Difference of logits below which another device may choose another token."""
 MESSAGES = [{"role": "user", "content": "What is a launch?"}]
 
 
@@ -85,7 +85,7 @@ def test_a_chat_that_goes_on_reads_only_what_is_new(folder: Path) -> None:
     first = model.tokenizer.encode(session.prompt_of(MESSAGES), add_special=False)
     assert generation.reused_tokens >= len(first)
     assert_most_probable(generation, prompt, model)
-    # The model itself keeps no state, and generates the same text.
+    # The model keeps no state for the text, and generates the same text again.
     alone = model.chat(messages, max_tokens=8, ignore_end=True)
     alone.read()
     assert (alone.reused_tokens, alone.prompt_tokens) == (0, len(prompt))
@@ -140,7 +140,7 @@ class Meeting:
 def test_models_on_two_devices_read_at_the_same_time(
     tmp_path: Path, seed: int, simulated: Callable[[str], None]
 ) -> None:
-    """Each captures its step while the other one does: no lock spans devices."""
+    """Both threads capture a step at the same time: no lock spans devices."""
     simulated("tops-sim")
     row_of("tops").require_images()
     with Device(0, backend="host"):
