@@ -13,7 +13,7 @@ LIBRARY_VARIABLE = "UHAL_CUDA_LIBRARY"
 CANDIDATES = (
     # cuInit detects the toolkit's stub of that name.
     "libcuda.so.1",
-    # Where Windows puts the driver into WSL 2, which not every distribution searches.
+    # The driver's folder in WSL 2, which some distributions do not search.
     "/usr/lib/wsl/lib/libcuda.so.1",
 )
 

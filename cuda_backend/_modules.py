@@ -94,7 +94,8 @@ class ModuleVerbs(Backend):
         layout: list[tuple[int, int]] = []
         while (status := ask(function, len(layout), offset, size)) == 0:
             layout.append((offset.value, size.value))
-        # An index past the last parameter is an invalid value; anything else is no answer.
+        # An index past the last parameter is an invalid value; after any other error, the list is
+        # unknown.
         return layout if status == _constant("CUDA_ERROR_INVALID_VALUE") else None
 
     def max_active_blocks(
@@ -126,7 +127,7 @@ def _load(library: DriverLibrary, image: bytes) -> tuple[int, int, str]:
     """Load PTX, a cubin or a fatbin into the current context.
 
     Returns the driver's status, the module's handle, and the log of its compiler, whitespace
-    folded: the errors, or where there are none the remarks.
+    folded: its errors, else its remarks.
     """
     constants = library.header.constants
     remarks = ctypes.create_string_buffer(_LOG_BYTES)

@@ -6,8 +6,8 @@
  * file so that a drifted prototype does not compile. Subset: integer defines, enums, typedefs,
  * structs, prototypes.
  *
- * UHAL_SINCE_<symbol> is the CUDA version that introduced a symbol, 1000 * major + 10 * minor: what
- * cuGetProcAddress takes, with the symbol's name without _v<n>, to find exactly that form of it.
+ * UHAL_SINCE_<symbol> is the CUDA version that introduced a symbol, 1000 * major + 10 * minor:
+ * cuGetProcAddress finds exactly that form by this version and the symbol's name without _v<n>.
  */
 #ifndef UHAL_CUDA_ABI_H
 #define UHAL_CUDA_ABI_H
@@ -221,10 +221,7 @@ typedef enum CUctx_flags {
     CU_CTX_MAP_HOST = 8
 } CUctx_flags;
 
-typedef enum CUstream_flags {
-    CU_STREAM_DEFAULT = 0,
-    CU_STREAM_NON_BLOCKING = 1
-} CUstream_flags;
+typedef enum CUstream_flags { CU_STREAM_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1 } CUstream_flags;
 
 typedef enum CUevent_flags {
     CU_EVENT_DEFAULT = 0,

@@ -3,7 +3,7 @@
  * A backend fills it with addresses. Each slot has the prototype of the CUDA driver function named
  * beside it: handles are void*, device addresses uint64_t, and the result is an int, 0 on success.
  * A vendor function with this prototype is used directly; others get a one-line adapter. The list
- * below is the only statement of the slots: the struct, the names the loader knows and the
+ * below is the only definition of the slots: the struct, the names the loader knows and the
  * prototypes the tests compare with the ABI headers are all expansions of it.
  *
  * `required` slots are never null. An `optional` slot may be null; calls that need it then raise an

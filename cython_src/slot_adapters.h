@@ -1,6 +1,6 @@
 /* Adapters: C functions for slots that a vendor's own function does not fit.
  *
- * An adapter has the slot's prototype and calls the vendor's function, whose address it is given
+ * An adapter has the slot's prototype and calls the vendor's function, whose address it receives
  * before the slot is filled. A slot's call does not name the vendor's library, so each load of a
  * library of adapters serves one vendor library. `uhal.adapters` loads it again for another.
  */

@@ -12,7 +12,7 @@ from uhal.abi import Check, Header, Library, LibrarySearch
 LIBRARY_VARIABLE = "UHAL_ROCM_LIBRARY"
 CANDIDATES = (
     "libhsa-runtime64.so.1",
-    # Where AMD's packages put it, which not every distribution searches.
+    # The folder of AMD's packages, which some distributions do not search.
     "/opt/rocm/lib/libhsa-runtime64.so.1",
 )
 

@@ -34,7 +34,7 @@ PACKAGE = "ziglang"
 FREESTANDING = Path("uhal", "hip")
 """In the folder of headers: our replacements for a C library's headers."""
 LANGUAGE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib")
-"""Options that choose the language; without the last two clang wants a ROCm installation."""
+"""Options that choose the language; without the last two, clang requires a ROCm installation."""
 OBJECT = (
     *("-O3", "--no-gpu-bundle-output"),
     # The default compilation identifier contains the path.

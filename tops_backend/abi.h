@@ -8,7 +8,7 @@
  * Two generations of the library are in use. The published headers describe the older one
  * (TopsRider 2.x, libtopsrt.so.2). The newer one (TopsRider 3.x, libtopsrt.so.1) adds the functions
  * that have a UHAL_TOPS_NEWER_<symbol>; no header of it is public, so their prototypes are restated
- * from code that calls them. A point nobody has confirmed is marked "uncertain".
+ * from code that calls them. Unconfirmed points are marked "uncertain".
  */
 #ifndef UHAL_TOPS_ABI_H
 #define UHAL_TOPS_ABI_H
@@ -332,8 +332,7 @@ const char *topsGetErrorString(topsError_t topsError);
 /* Modules and launches. topsModuleLoadData takes no size: it reads the container's. */
 topsError_t topsModuleLoadData(topsModule_t *module, const void *image);
 topsError_t topsModuleUnload(topsModule_t module);
-topsError_t topsModuleGetFunction(topsFunction_t *function, topsModule_t module,
-                                  const char *kname);
+topsError_t topsModuleGetFunction(topsFunction_t *function, topsModule_t module, const char *kname);
 topsError_t topsModuleGetGlobal(topsDeviceptr_t *dptr, size_t *bytes, topsModule_t hmod,
                                 const char *name);
 topsError_t topsFuncGetAttribute(int *value, topsFunction_attribute attrib, topsFunction_t hfunc);

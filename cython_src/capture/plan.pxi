@@ -46,7 +46,7 @@ cdef class Plan:
     cdef Stamp last                 # the last replay
     cdef object lock
     cdef bint replaying
-    cdef int needs                  # what its kernels may report: NEEDS_CHECKING, NEEDS_HEARING
+    cdef int needs                  # reports its kernels may make: NEEDS_CHECKING, NEEDS_HEARING
     # while it is captured
     cdef list members               # the Streams that record
     cdef dict clocks                # stream id → {stream id: work of that stream it comes after}

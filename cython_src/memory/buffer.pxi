@@ -544,7 +544,7 @@ cdef inline bint have_common_bytes(PyObject *first, PyObject *second) noexcept:
 
 
 cdef int note_untracked_use(DeviceBuffer buffer) except -1:
-    """Prepare for unknown use of the address: wait until the memory is usable."""
+    """Wait until the memory is usable, because uses of the address are unknown."""
     cdef Block block = buffer.block
     if block is None:
         return 0

@@ -25,7 +25,7 @@ cdef Block native_block(Context context, size_t bytes, StreamCore core):
 
 
 cdef int free_native(Context context, Block block) except -1:
-    """Free in the order of the stream it came from, behind every recorded use."""
+    """Free memory in its stream's order, behind every recorded use."""
     cdef StreamCore core = block.native_stream
     cdef int i, status
     if core.state.word & UHAL_STATE_CAPTURING:

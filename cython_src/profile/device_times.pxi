@@ -72,7 +72,7 @@ cdef int attach_profile(ProfileSession session, Context context) except -1:
 
 
 cdef int detach_profile(ProfiledDevice device) except -1:
-    """Let the device work unwatched again."""
+    """Stop watching the device."""
     cdef Context context = device.context
     unmark_all(context, UHAL_STATE_PROFILED)
     context.pool.path = context.pool.mode

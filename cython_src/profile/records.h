@@ -1,6 +1,6 @@
 /* A profile's record of an operation: written in place and never moved.
  *
- * The list of fields is the only statement of them: the struct and the columns that Python gets are
+ * The list of fields is their only definition: the struct and the columns that Python gets are
  * expansions of it. Times are nanoseconds of CLOCK_MONOTONIC; 0: not known.
  */
 #ifndef UHAL_PROFILE_RECORDS_H

@@ -19,11 +19,11 @@ cdef class Event:
     cdef StreamCore core      # of the last record
     cdef uint64_t ticket
     cdef _Moment moment       # the stream's reporting kernels at the record
-    cdef dict follows         # and what it followed
+    cdef dict follows         # and the work it followed
     cdef Py_ssize_t waiting   # threads that wait for it without the GIL
     cdef void *abandoned      # the handle, once closed: the last waiter destroys it
     cdef Recording captured   # of the capture it was recorded in last, else None
-    cdef dict clock           # and what comes before it there
+    cdef dict clock           # and the work before it there
     cdef object __weakref__
 
     def __init__(self, flags=0, *, device=None):

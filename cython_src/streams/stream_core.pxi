@@ -34,7 +34,7 @@ cdef class StreamCore:
     cdef object owner       # of another library's stream: the object whose stream it is
     cdef uint32_t *mark_word   # pinned: low half of the last launch ticket the device has passed
     cdef unsigned int launches_since_mark
-    cdef Plan capture       # what it records into, else None
+    cdef Plan capture       # the plan it records into, else None
     # The last tickets of kernels that may report, indexed by bits: ids, assertions.
     cdef uint64_t reporting[4]
     cdef uint64_t settled   # the host has waited and looked for reports up to here
@@ -105,7 +105,7 @@ cdef int refuse_stream(Context context, StreamCore core) except -1:
 
 
 cdef int note_completed(StreamCore core, uint64_t ticket) except -1:
-    """Record that everything up to `ticket` is done, and release the objects held for it."""
+    """Record that all work up to `ticket` is done, and release the objects held for it."""
     cdef Py_ssize_t done
     if ticket > core.completed:
         core.completed = ticket

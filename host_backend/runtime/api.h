@@ -1,4 +1,4 @@
-// What every function of abi.h begins and ends with.
+// The common beginning and end of every function of abi.h.
 #pragma once
 
 #include <new>

@@ -106,7 +106,7 @@ bool read_first(const char *path, unsigned long long &number) {
     return true;
 }
 
-// Cores the control group's quota amounts to; UINT_MAX when there is none.
+// The control group's quota, in cores; UINT_MAX when there is none.
 unsigned quota_cores() {
     unsigned long long numbers[2];
     if (read_numbers("/sys/fs/cgroup/cpu.max", numbers) != 2) {

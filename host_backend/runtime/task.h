@@ -64,7 +64,7 @@ struct Task {
     ~Task() { clear(); }
 
     void set(const Launch &asked);
-    // The same kernel again, with other values: nothing is allocated.
+    // Sets new values for the same kernel: nothing is allocated.
     void set_again(const Launch &asked);
     // Reads the source now.
     void set_snapshot(void *destination, const void *source, size_t bytes);

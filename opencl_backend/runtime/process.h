@@ -19,7 +19,7 @@
 #include <stdbool.h>
 
 enum { UHAL_CL_KINDS = UHAL_CL_KIND_PINNED + 1 };
-enum { UHAL_CL_MOST_DEVICES = 64 }; /* that the end of the process looks at */
+enum { UHAL_CL_MOST_DEVICES = 64 }; /* checked at the end of the process */
 
 typedef struct uhal_cl_process {
     uhal_cl_functions cl;

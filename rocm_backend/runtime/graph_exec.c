@@ -12,7 +12,7 @@ typedef struct version {
     unsigned char *kernarg;
     const hsa_queue_t *named; /* the queue in hidden queue arguments */
     uhal_hsa_queue *queue;    /* of its last launch; NULL: never launched */
-    uint64_t read_until;      /* once so many launches of the queue are done, nothing reads it */
+    uint64_t read_until;      /* nothing reads it once so many launches are done */
     uint32_t *stale;          /* launches that were changed in another copy since */
     uint32_t stale_count;
     unsigned char is_stale[]; /* of each launch */
@@ -26,7 +26,7 @@ typedef struct executable {
     size_t launch_count;
     size_t argument_bytes;
     int asks_for_queue;  /* 1: a kernel has the hidden queue argument */
-    atomic_uint holders; /* the handle, and a queue with a launch pending when that is destroyed */
+    atomic_uint holders; /* the handle, and a queue whose launch outlives the handle */
 
     pthread_mutex_t lock; /* over the fields below */
     version *versions;

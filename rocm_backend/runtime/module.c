@@ -7,7 +7,7 @@
 
 #include "fault.h"
 
-/* Calls a function of the runtime and keeps its name. */
+/* Calls a function of the runtime and stores its name for errors. */
 #define CALL(module_call, function, ...)                                                           \
     (*(module_call) = #function, uhal_hsa.hsa.function(__VA_ARGS__))
 

@@ -107,7 +107,7 @@ static int within_device(uhal_wg_stream *stream, uhal_wg_buffer *source, uint64_
     if (source != target && ((from | to | bytes) & 3) == 0)
         return copy_words(stream, source->buffer, from, target->buffer, to, bytes);
     const uint64_t apart = from < to ? to - from : from - to;
-    /* Words at the edges belong to both. */
+    /* Words at the edges also hold bytes outside the range. */
     if (source != target || apart >= bytes + 4)
         return run(stream, source, from, target, to, bytes, 0);
     uhal_wg_buffer aside;
