@@ -1,4 +1,4 @@
-"""ABI headers in tests: tables of texts, and types reduced to machine types."""
+"""Helpers for ABI headers: declarations of a text, and types reduced to machine types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def header_of(text: str, name: str = "abi.h") -> Header:
 
 
 def canonical(encoded: Any) -> str:
-    """Reduce an encoded type: equal strings are passed the same way."""
+    """Reduce an encoded type; types with equal strings are passed the same way."""
     if isinstance(encoded, str):
         return _REDUCED.get(encoded, encoded)
     kind, target, *rest = encoded

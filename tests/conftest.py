@@ -1,4 +1,4 @@
-"""What every test shares: the seed, the counts, the choice of real devices, the counting bench."""
+"""Fixtures of every test: the seed, the counts, the choice of real devices, the counting bench."""
 
 from __future__ import annotations
 

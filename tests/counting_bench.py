@@ -1,4 +1,4 @@
-"""A device over the counting driver, and what tests make on it."""
+"""A device on the counting driver, with helpers to create objects."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Bench:
         return DeviceBuffer.uninitialized(size, dtype)
 
     def busy_stream(self) -> Stream:
-        """A stream that has pending work until somebody waits for it."""
+        """Return a stream with pending work, until a test waits for it."""
         stream = Stream()
         self.driver.busy.add(stream.handle)
         return stream

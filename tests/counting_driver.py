@@ -85,7 +85,7 @@ BLOCKING_SLOTS = ("stream_synchronize", "event_synchronize")
 
 
 class CountingDriver(Backend):
-    """Devices whose native calls are in `calls` as (slot, arguments)."""
+    """A backend whose native calls are in `calls` as (slot, arguments)."""
 
     name = "counting"
     dlpack_device_type = 1
@@ -106,9 +106,9 @@ class CountingDriver(Backend):
         self.busy: set[int] = set()
         """Handles of streams with pending work. A wait for a stream makes it idle."""
         self.passed: set[int] = set()
-        """Handles of events that are passed although later work of their stream is pending."""
+        """Handles of events that are complete although later work of their stream is pending."""
         self.failures: dict[str, list[int]] = {}
-        """Slot to the codes its next calls answer; 0 is a success."""
+        """Codes that the next calls of each slot return; 0 is a success."""
         self.broken: int | None = None
         """Status that every call returns, as after a driver's sticky error."""
         self.stopped = False
@@ -152,11 +152,12 @@ class CountingDriver(Backend):
     # -- what tests ask ----------------------------------------------------------------------------
 
     def count(self, *names: str) -> int:
-        """Number of calls of the named slots; of all slots without names."""
+        """Return the number of calls of the named slots, or of all slots."""
         return sum(1 for slot, _ in self.calls if not names or slot in names)
 
     def slots(self, *without: str) -> list[str]:
-        """The slots called, in order; by default without making the device current."""
+        """Return the slots called, in order; by default without those that make the device
+        current."""
         skipped = without or ("current", "bind")
         return [slot for slot, _ in self.calls if slot not in skipped]
 
@@ -173,7 +174,7 @@ class CountingDriver(Backend):
         name: str = "k",
         module: _lane.ModuleHandle | None = None,
     ) -> _lane.Function:
-        """A kernel of the module, or of one of its own."""
+        """Return a kernel of the module, or of a new module."""
         module = self.module(context) if module is None else module
         return _lane.Function(
             module, module.find_function(name), name, signature, self.function_attributes(0, name)
@@ -187,7 +188,7 @@ class CountingDriver(Backend):
             self._forgiven = {kind: set(handles) for kind, handles in self.live.items()}
 
     def left(self) -> dict[str, set[int]]:
-        """Live objects by kind, without the forgiven ones."""
+        """Return living objects by kind, without the forgiven objects."""
         forgiven = self._forgiven
         left = {kind: handles - forgiven.get(kind, set()) for kind, handles in self.live.items()}
         return {kind: handles for kind, handles in left.items() if handles}

@@ -1,8 +1,8 @@
 """Packages of Debian, unpacked into a folder of this checkout: nothing is installed.
 
 `debian_packages.tsv` lists the packages, with digests. Rows of one set with the same package are
-alternatives, because an archive keeps only the current versions of its suites: the first available
-one is taken. `python -m tests.debian_packages` brings the rows up to date with their suites.
+alternatives, because an archive only keeps its suites' current versions: the first available row
+counts. `python -m tests.debian_packages` updates the rows to their suites.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Pin:
     version: str
     sha256: str
     file: str
-    """Its path in an archive."""
+    """Path of the package in an archive."""
 
 
 def unpack(folder: Path, wanted: str) -> Path:
@@ -182,7 +182,7 @@ def _run(*command: str) -> str:
 
 
 def update() -> None:
-    """Write the list anew with the current package of each row's suite."""
+    """Rewrite the list with the current package of each row's suite."""
     pins = read_pins()
     with tempfile.TemporaryDirectory() as folder:
         found = {
@@ -195,7 +195,7 @@ def update() -> None:
 
 
 def fields_of(pin: Pin, facts: dict[str, str]) -> tuple[str, ...]:
-    """The row of a pin, with apt's facts of its package."""
+    """Return a pin's row with the facts that apt has about its package."""
     told = (facts["Version"], facts["SHA256"], facts["Filename"])
     return (pin.set, pin.package, pin.suite, *told)
 

@@ -230,7 +230,7 @@ def build(folder: Path, *, without: Iterable[str] = (), finder: bool = False) ->
 
 
 class Fake:
-    """The controls of a library that `build` made."""
+    """Functions that control a library made by `build`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

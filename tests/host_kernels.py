@@ -25,7 +25,8 @@ def has_compiler() -> bool:
 
 @cache
 def build(source: str, *flags: str) -> bytes:
-    """The kernel library made of a source; an AssertionError holds the compiler's output."""
+    """Return the kernel library built from a source; an AssertionError has the compiler's
+    output."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "k.cpp")
         path.write_text(source, encoding="utf-8")
@@ -40,7 +41,7 @@ def build(source: str, *flags: str) -> bytes:
 
 
 def refusal(source: str, *flags: str) -> str:
-    """The compiler's message for a source that it must refuse."""
+    """Return the compiler's message for a source that it must refuse."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "k.cpp")
         path.write_text(source, encoding="utf-8")

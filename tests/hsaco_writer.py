@@ -42,7 +42,8 @@ class Kernel:
 
 
 def v5_hidden(start: int) -> list[Argument]:
-    """The hidden arguments of code object version 5 that a launcher must fill, from `start` on."""
+    """Return the hidden arguments of code object version 5 that a launcher fills, from `start`
+    on."""
     entries = [
         *((f"hidden_block_count_{axis}", 4 * at, 4) for at, axis in enumerate("xyz")),
         *((f"hidden_group_size_{axis}", 12 + 2 * at, 2) for at, axis in enumerate("xyz")),

@@ -1,4 +1,4 @@
-"""The PTX of ubridge's modules, out of the images that are shipped."""
+"""The PTX of ubridge's modules, from the shipped images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shipped_ptx(module: str) -> bytes:
 
 
 def write_shipped_ptx(folder: Path, module: str) -> Path:
-    """Write a module's PTX, and the signatures beside it, as the file that other loaders take."""
+    """Write a module's PTX and its signatures in the form that other loaders read."""
     path = folder / f"{module}.ptx"
     path.write_bytes(shipped_ptx(module))
     shutil.copy(FATBINS / f"{module}.fatbin.sig", f"{path}.sig")

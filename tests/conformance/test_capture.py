@@ -1,4 +1,4 @@
-"""What a capture records runs when its plan is replayed, as often as that is."""
+"""A plan runs the captured work at each replay."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The contents of a graph, in the order of recording, and errors of its native library.
+"""Contents of a graph in recorded order, and errors of its native library.
 
-Here the library is called through its slots, so that uhal's own checks do not run first.
+The tests call the library through its slots, so that uhal's own checks do not run first.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def test_a_device_keeps_to_its_limit_and_names_who_has_the_memory(
             DeviceBuffer.uninitialized(2 * size, "u32")
         with Stream(StreamFlags.NON_BLOCKING) as stream:
             for turn in range(5):
-                # Memory in use makes room once its work is done.
+                # Memory in use becomes free when its work is done.
                 other = DeviceBuffer.uninitialized(size + turn * size // 8, "u32")
                 fill[2, 32, 0, stream](other.size, turn, other)
                 assert (other.to_numpy(stream=stream) == turn).all()

@@ -1,4 +1,4 @@
-"""Graphs of the host runtime, as tests record, change and instantiate them."""
+"""Helpers that record, change and instantiate graphs of the host runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.host_runtime.kernels import u32, u64
 
 RELAXED = HEADER.constants["UHAL_HOST_STREAM_CAPTURE_MODE_RELAXED"]
 N = 500
-"""Elements of a buffer: some blocks, the last of them not full."""
+"""Elements of a buffer: some blocks, the last of which is not full."""
 
 
 class Numbers:
@@ -75,7 +75,7 @@ def kernels_of(driver: Driver, graph: ctypes.c_void_p) -> list[int]:
 def recorded(
     driver: Driver, stream: ctypes.c_void_p, record: Callable[[], object]
 ) -> Iterator[tuple[ctypes.c_void_p, list[int]]]:
-    """An executable graph of what `record` does with the stream, and its kernels."""
+    """Yield an executable graph of the work that `record` enqueues, and its kernels."""
     begin(driver, stream)
     record()
     graph = end(driver, stream)

@@ -1,4 +1,4 @@
-"""Kernels for tests of the host runtime, and a Python process that runs them."""
+"""Kernels for tests of the host runtime, and a way to run them in a Python process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches on the host runtime, a small CUDA driver on CPU threads, called as any driver is."""
+"""Launches on the host runtime, a small CUDA-like driver on CPU threads."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _LOADER = "libOpenCL.so.1"
 
 @dataclass(frozen=True)
 class Runtime:
-    """A way to run a Python program on a runtime."""
+    """A command and an environment that run a Python program on a runtime."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -35,7 +35,7 @@ class Runtime:
         self, *options: str, timeout: float = 600, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run the interpreter with these options, in this checkout."""
-        # The Python of another runtime lacks some of CI's packages: tests that need them are
+        # The Python of another runtime lacks some of CI's packages, so tests that need them are
         # skipped.
         kept = {
             name: one
@@ -53,7 +53,7 @@ class Runtime:
 
 
 def pocl_3(folder: Path) -> Runtime:
-    """PoCL 3.1 of Debian 12, which takes no SPIR-V."""
+    """PoCL 3.1 of Debian 12, which does not support SPIR-V."""
     root = unpack(folder, "pocl-3")
     loader = unpack(folder, "opencl") / LIBRARIES
     return Runtime(
@@ -103,7 +103,7 @@ def pocl_7(folder: Path) -> Runtime:
 
 
 def intel_2022(folder: Path) -> Runtime:
-    """Intel's runtime 2022.0.1: SPIR-V 1.0 alone, no f16."""
+    """Intel's runtime 2022.0.1, which only supports SPIR-V 1.0, without f16."""
     wheels = ("intel-opencl-rt==2022.0.1", "intel-cmplr-lib-rt==2022.0.1", "tbb<2022")
     home = folder / "intel-opencl-2022.0.1"
     if not home.is_dir():
@@ -127,7 +127,7 @@ def intel_2022(folder: Path) -> Runtime:
 
 
 def _system_libraries() -> list[str]:
-    """Folder of the interpreter's other libraries on this system."""
+    """Folders of the interpreter's other libraries on this system."""
     found = subprocess.run(
         ["/sbin/ldconfig", "-N", "-v"], capture_output=True, text=True, check=False
     )

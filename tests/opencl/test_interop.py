@@ -1,4 +1,4 @@
-"""pyopencl's queues, memory and programs in, uhal's out; on one context."""
+"""Exchange of queues, memory and programs between pyopencl and uhal, on one context."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROUNDS = 100_000_000
 
 @pytest.fixture
 def theirs(device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """pyopencl on uhal's context: the module, the context and a queue."""
+    """Return pyopencl on uhal's context: the module, the context and a queue."""
     # pyopencl would load a known program from its cache, as a binary.
     monkeypatch.setenv("PYOPENCL_NO_CACHE", "1")
     try:

@@ -23,7 +23,7 @@ from perfetto.trace_processor.rpc import TraceProcessorRpc
 
 
 class Engine:
-    """The engine's two streams, as `TraceProcessorRpc` wants them."""
+    """The engine's two streams, as `TraceProcessorRpc` expects them."""
 
     def __init__(self, folder: str) -> None:
         node = Path(executable.ROOT_DIR, "bin", "node")
@@ -42,7 +42,7 @@ class Engine:
         self._stream("stdin").flush()
 
     def read(self, size: int) -> bytes:
-        """Read so many bytes of answers."""
+        """Read `size` bytes of answers."""
         found = self._stream("stdout").read(size)
         if len(found) < size:
             raise ConnectionError("the engine has ended")
@@ -87,7 +87,7 @@ class Session(TraceProcessorRpc):  # type: ignore[misc]
 
 
 def main() -> None:
-    """Answer every query of standard input."""
+    """Answer every query from standard input."""
     folder, trace = sys.argv[1:]
     session = Session(Engine(folder), ProtoFactory(PLATFORM_DELEGATE()))
     session.load(Path(trace).read_bytes())

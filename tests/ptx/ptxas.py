@@ -1,4 +1,4 @@
-"""`ptxas` where it is installed: the targets it compiles for, and whether it takes a text."""
+"""`ptxas`, if installed: its targets, and whether it accepts a text."""
 
 from __future__ import annotations
 

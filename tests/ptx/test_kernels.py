@@ -1,4 +1,4 @@
-"""A kernel as an object: its module, its signature, its text and its mistakes at a launch."""
+"""A kernel object: its module, its signature, its text and errors at a launch."""
 
 from __future__ import annotations
 

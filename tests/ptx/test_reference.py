@@ -1,4 +1,4 @@
-"""The page of instructions is in step with the table."""
+"""The page of instructions matches the table."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ typedef struct model {
 
 typedef struct queue_memory {
     char *ring;
-    _Atomic uint64_t *write_index; /* in packets; of copies in bytes */
+    _Atomic uint64_t *write_index; /* in packets; for copy queues in bytes */
     _Atomic uint64_t *read_index;
     void *doorbell; /* null: the runtime rings no doorbell, so the model polls write_index */
     uint32_t ring_bytes;
@@ -42,9 +42,9 @@ typedef struct queue_memory {
 typedef struct queue {
     model *owner;
     queue_memory memory;
-    pthread_mutex_t in_use; /* held while its thread looks at the queue's memory */
+    pthread_mutex_t in_use; /* held while the queue's thread accesses the queue's memory */
     atomic_bool stop;
-    atomic_int holders; /* the runtime and the thread */
+    atomic_int holders; /* count of users: the runtime and the queue's thread */
 } queue;
 
 typedef struct hook {
@@ -175,7 +175,7 @@ typedef struct dispatch_packet {
 
 typedef struct kernel_descriptor {
     uint32_t group_bytes, private_bytes, kernarg_bytes, reserved0;
-    int64_t entry; /* from the descriptor to the code */
+    int64_t entry; /* offset of the code from the descriptor */
     unsigned char rest[40];
 } kernel_descriptor;
 
@@ -245,7 +245,7 @@ static void note_dispatch(const dispatch_packet *packet) {
 /* -- the packet processor ---------------------------------------------------------------------- */
 
 enum { VENDOR_SPECIFIC, INVALID, KERNEL_DISPATCH, BARRIER_AND, AGENT_DISPATCH, BARRIER_OR };
-enum { FORMAT_PM4 = 1, FORMAT_BARRIER_VALUE = 2 }; /* of AMD's vendor specific packets */
+enum { FORMAT_PM4 = 1, FORMAT_BARRIER_VALUE = 2 }; /* formats of AMD's vendor-specific packets */
 enum { PACKET_BYTES = 64, DEPENDENCIES = 5 };
 
 typedef struct packet {
@@ -321,7 +321,7 @@ static void process(queue *of, const packet *next, unsigned type) {
     else if (type == VENDOR_SPECIFIC && next->format == FORMAT_BARRIER_VALUE)
         wait_until(of, value_reached, next);
     else if (type != VENDOR_SPECIFIC || next->format != FORMAT_PM4)
-        /* PM4 are commands of the hardware; the runtime's only flush caches. */
+        /* PM4 packets are hardware commands; the runtime only uses them to flush caches. */
         atomic_fetch_add(&unknown_packets, 1);
 }
 
@@ -446,7 +446,7 @@ static unsigned execute(queue *of, const command *next, unsigned *event) {
         atomic_fetch_add((_Atomic uint64_t *)wide(next, 1), wide(next, 3));
         return 8;
     case SDMA_FILL:
-        if (words[0] >> 30 != 2) /* in units of a word */
+        if (words[0] >> 30 != 2) /* only fills in units of a word are known */
             return 0;
         for (uint32_t i = 0; i <= words[4] / 4; ++i)
             ((uint32_t *)wide(next, 1))[i] = words[3];
@@ -467,7 +467,7 @@ static void *run_copies(void *argument) {
     const uint32_t *ring = (const uint32_t *)of->memory.ring;
     uint64_t at = 0;
     unsigned rounds = 0;
-    bool lost = false; /* where the next command begins is not known */
+    bool lost = false; /* true after an unknown command: the start of the next is unknown */
     pthread_mutex_lock(&of->in_use);
     while (!atomic_load(&of->stop)) {
         const bool idling = lost || at == atomic_load(of->memory.write_index);

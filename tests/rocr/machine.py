@@ -1,4 +1,4 @@
-"""AMD's own runtime, unmodified, over a model of one GPU: how a program of ours runs on it.
+"""AMD's own runtime, unmodified, over a model of one GPU; runs programs on it.
 
 The runtime is Debian's package of ROCr 7.2. Where this system's C library is older than it needs,
 the interpreter runs under a newer one, from Debian too. `child.py` is the other side.
@@ -96,7 +96,7 @@ def machine(gpu: Gpu, folder: Path) -> Machine:
 
 
 def _libc_version() -> tuple[int, ...]:
-    """The version of glibc; another C library counts as too old."""
+    """Return glibc's version; any other C library counts as too old."""
     try:
         name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
     except (ValueError, OSError):

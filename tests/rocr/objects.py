@@ -29,7 +29,7 @@ def opened() -> AnyHsa:
 
 
 def pools(seed: int) -> None:
-    """Memory of every kind is there, writable where it says so, and known by its address."""
+    """Check that each kind of memory exists, is writable as described, and is known by address."""
     hsa = opened()
     rng = np.random.default_rng(seed)
     gpu, cpu = hsa.gpus[0], hsa.cpu
@@ -89,7 +89,7 @@ def handle(hsa: AnyHsa, signal: Any) -> None:
 
 
 def queues() -> int:
-    """Barrier packets order queues; returns how many packets the device did not know."""
+    """Order queues by barrier packets; return the number of packets unknown to the device."""
     hsa = opened()
     first, second = hsa.queue(size=64), hsa.queue(size=64)
     held, early, late, either = (hsa.signal() for _ in range(4))
@@ -102,7 +102,7 @@ def queues() -> int:
     never = hsa.signal()
     second.barrier(either, after=[never, early], start=header(BARRIER_OR))
     hsa.finish(either)
-    # More packets than the queue has room for.
+    # The packets exceed the size of the queue.
     for _ in range(200):
         first.barrier()
     first.drain()

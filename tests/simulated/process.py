@@ -1,6 +1,6 @@
 """Runs a program in a process of its own on the simulated CUDA driver.
 
-A driver reads its settings once, and a fault is permanent: tests of either need a process.
+A driver reads its settings once, and faults are permanent, so such tests need a new process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run_python(*arguments: str, **environment: str) -> str:
 def run_freely(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the interpreter where every library finds the simulator.
 
-    No variable of uhal's is inherited.
+    The child inherits none of uhal's variables.
     """
     inherited = {name: value for name, value in os.environ.items() if "UHAL_" not in name}
     settings = {

@@ -1,4 +1,4 @@
-"""Programs over the ROCm backend, each run in a process of its own: some lose their device."""
+"""Programs on the ROCm backend, each in its own process, because some lose their device."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def simulated() -> ctypes.CDLL:
 
 
 def fail(call: str, nth: int, name: str) -> None:
-    """Let the nth call from now on answer with an error."""
+    """Make the nth call from now on return an error."""
     simulated().uhal_sim_fail(call.encode(), nth, CONSTANT[name])
 
 
@@ -145,7 +145,7 @@ CALLS = (
 
 
 def survive_failures(image: str, seed: int, calls: int) -> None:
-    """Let each call fail at one of its times: an error of the right class or none, nothing lost."""
+    """Let each call fail in turn: an error has the right class, and nothing is lost."""
     Api.quick_init(0, "host")
     refused = 0
     for call in CALLS:
@@ -192,7 +192,7 @@ def expect_lost(bench: Bench) -> None:
 
 
 def lose_a_queue(image: str, seed: int) -> None:
-    """The queue stops at a packet: only launches of that queue are named, and only the first."""
+    """The queue stops at a packet: the error names the first launch, and of that queue alone."""
     bench = Bench(image, seed)
     x = DeviceBuffer.from_numpy(bench.values(100))
     streams = [Stream() for _ in range(3)]
@@ -249,7 +249,7 @@ def lose_by_a_copy(image: str, seed: int) -> None:
 
 
 def give_up_at_the_deadline(image: str) -> None:
-    """With UHAL_ROCM_DEADLINE nothing waits for ever."""
+    """With UHAL_ROCM_DEADLINE no wait lasts forever."""
     Api.quick_init(0, "rocm")
     stream, event = Stream(), Event(EventFlags.DISABLE_TIMING)
     flag = HostBuffer(1, "u4")
@@ -266,7 +266,8 @@ def give_up_at_the_deadline(image: str) -> None:
 
 
 def storm(image: str, seed: int, launches: int) -> None:
-    """4 streams, 8 threads: launches in any order, chained by events; every one counts once."""
+    """Eight threads launch on 4 streams in any order, chained by events; every launch counts
+    once."""
     bench = Bench(image, seed)
     streams = [Stream() for _ in range(4)]
     counters = [DeviceBuffer.zeros(1, "u32") for _ in range(8)]
@@ -368,7 +369,7 @@ def refuse_grids_of_too_many_work_items(image: str) -> None:
 
 
 def copy_through_three_backends(seed: int) -> None:
-    """host → cuda → rocm → host in one process, to the bit."""
+    """Bytes are equal after copies host → cuda → rocm → host in one process."""
     rng = np.random.default_rng(seed)
     for count in (1, 1000, 1_000_003):
         values = rng.integers(0, 256, count, "u1")
@@ -418,7 +419,7 @@ def run_images(images: list[str], seed: int) -> None:
 
 
 class HipTensor:
-    """Stands for torch's tensors on ROCm: memory by DLPack, and its calls."""
+    """Imitates torch's tensors on ROCm: memory by DLPack, and torch's calls."""
 
     def __init__(self, memory: DeviceBuffer) -> None:
         self.memory = memory
@@ -433,7 +434,7 @@ class HipTensor:
 
 
 def use_memory_of_hip(image: str, seed: int) -> None:
-    """Memory of other libraries goes in where it is; their streams are refused with the reason."""
+    """Memory of other libraries is used in place; their streams are refused with the reason."""
     bench = Bench(image, seed)
     values = bench.values(100)
     tensor = HipTensor(DeviceBuffer.from_numpy(values))
@@ -461,7 +462,7 @@ def use_memory_of_hip(image: str, seed: int) -> None:
 
 
 def go_round_the_rings(image: str, seed: int, launches: int) -> None:
-    """More launches than the queue and the argument memory hold, and no wait between them."""
+    """Launch more often than the queue and the argument memory hold, without a wait in between."""
     bench = Bench(image, seed)
     counter = DeviceBuffer.zeros(1, "u32")
     launch = bench.step[1, 1]

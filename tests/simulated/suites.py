@@ -1,8 +1,8 @@
 """Runs other projects' own tests, with a list of how many must pass on the simulator.
 
-The lists in `tests/data/suites` have a line for each file of tests, `path number`, with `short` in
-front of files that run in every `make test`. A line that ends in a colon is the reason why the
-indented files or tests below it are left out.
+The lists in `tests/data/suites` have a line `path number` for each file of tests. `short` precedes
+files that run in every `make test`. A line that ends in a colon is the reason to leave out the
+indented files or tests below it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Suite:
     passing: dict[str, int] = field(default_factory=dict)
     short: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    """File or test to the reason."""
+    """The reason for each file or test."""
 
 
 def read(name: str) -> Suite:

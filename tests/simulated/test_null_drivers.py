@@ -1,4 +1,4 @@
-"""The do-nothing runtimes, on which launches are measured, see every call."""
+"""The null runtimes, which measure launches, receive every call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def needs(library: Path) -> pytest.MarkDecorator:
 
 
 def launch_through_packets(library: str, seed: int) -> None:
-    """More launches than a queue and its argument memory hold, each seen with its arguments."""
+    """Launch more often than a queue and its argument memory hold; each launch has its
+    arguments."""
     rng = np.random.default_rng(seed)
     Api.quick_init(0, "rocm")
     function = Module.from_bytes(kernels.hsaco()).get_function(

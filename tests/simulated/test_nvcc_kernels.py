@@ -1,4 +1,4 @@
-"""What nvcc 13 makes with CUDA's own headers, through uhal on the simulated CUDA driver."""
+"""Kernels of nvcc 13 with CUDA's own headers, through uhal on the simulated CUDA driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels with a bug each: the simulated driver's codes and its reports."""
+"""Kernels with one bug each: the simulated driver's codes and reports."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Bugs(Driver):
         self.call.cuCtxSynchronize()
 
     def source_line(self) -> str:
-        """The instruction that the report shows."""
+        """Return the instruction that the report shows."""
         found = re.search(r"  PTX       line (\d+) of .*\.ptx\n +(.*)\n", self.report())
         assert found is not None, self.report()
         number, text = int(found[1]), found[2]

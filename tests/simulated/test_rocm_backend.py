@@ -197,7 +197,7 @@ def test_queue_and_argument_memory_wrap_around(
     environment: Mapping[str, str], image: str, seed: int
 ) -> None:
     launches = 40_000
-    # 16384 packets and 2 MiB of arguments, 64 bytes a launch: both wrap around.
+    # A ring has 16384 packets and 2 MiB of arguments, 64 bytes per launch: both wrap around.
     check_child(
         *(programs.go_round_the_rings, image, seed, rounds(launches, 10 * launches)),
         environment=environment,

@@ -1,4 +1,4 @@
-"""`python -m uhal sim run --count`: a program's kernels by the simulated driver's counts."""
+"""`python -m uhal sim run --count`: the simulated driver's counts of a program's kernels."""
 
 from __future__ import annotations
 

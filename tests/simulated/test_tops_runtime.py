@@ -33,7 +33,7 @@ def in_child(name: str, library: str) -> None:
 
 
 def arguments(*values: object) -> ctypes.Array[ctypes.c_void_p]:
-    """kernelParams over ctypes values, which the caller keeps alive."""
+    """Return kernelParams for ctypes values; the caller keeps the values alive."""
     return (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))  # type: ignore[arg-type]
 
 

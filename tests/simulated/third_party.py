@@ -59,7 +59,8 @@ def cache_of(config: pytest.Config) -> Path:
 def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path:
     """Install exactly these packages unless they are there already; return their folder.
 
-    Skips the test without a network, in CI fails; with pip's words when pip fails otherwise.
+    Without a network the test is skipped, or fails in CI. Any other failure of pip fails with pip's
+    message.
     """
     recipe = f"{sys.version_info[:2]} {' '.join(packages)}"
     site = folder / hashlib.sha256(recipe.encode()).hexdigest()[:16]
@@ -140,17 +141,17 @@ def install_pycuda(folder: Path, driver: Path) -> Path:
 
 
 def unpack_tests_of_pycuda(folder: Path) -> Path:
-    """Return the tests that lie in PyCUDA's source distribution."""
+    """Return the folder of tests in PyCUDA's source distribution."""
     return _unpack(folder, PYCUDA[0], "test")
 
 
 def unpack_vocabularies_of_llama_cpp(folder: Path) -> Path:
-    """Return the folder of llama.cpp's files of tokens, which llama-cpp-python's sources hold."""
+    """Return llama.cpp's folder of vocabulary files, from the sources of llama-cpp-python."""
     return _unpack(folder, LLAMA_CPP_PYTHON, "vendor/llama.cpp/models", LLAMA_CPP_PYTHON_SHA256)
 
 
 def _unpack(folder: Path, package: str, part: str, sha256: str | None = None) -> Path:
-    """Return a folder out of a package's source distribution, which is fetched once."""
+    """Return a folder of a package's source distribution, which is downloaded once."""
     name, _, version = package.partition("==")
     kept = folder / f"{name}-{version}" / part
     if kept.is_dir():

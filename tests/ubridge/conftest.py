@@ -14,7 +14,7 @@ KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
 DRAWN_CASES = 3
 """Cases of each test marked `entries` on a device that compiles: a kernel takes 0.1 to 1 s."""
 DRAWN_PART = 1 / 3
-"""Part of the cases of other tests on a device that compiles; the host runs all."""
+"""Share of the cases of other tests on a device that compiles; the host runs all."""
 DRAWN_PART_OF_WEBGPU = 0.2
 """Mesa compiles each kernel for up to a second."""
 PREPARED = frozenset(row.name for row in ROWS if row.prepare is not None)
@@ -63,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    """The device a test runs on, current while it does."""
+    """The device under test, current during the test."""
     name, _, ordinal = request.param.partition(":")
     if name in PREPARED:
         request.getfixturevalue("simulated")(name)
@@ -73,7 +73,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
 
 @pytest.fixture
 def host() -> Iterator[Device]:
-    """The CPU, current while a test runs."""
+    """The host device, current during the test."""
     with Device(0, backend="host") as device:
         yield device
 

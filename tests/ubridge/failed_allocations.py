@@ -239,7 +239,7 @@ def refuse(kind: str, number: int) -> None:
 
 
 def refusing(operation: Callable[[], None], kind: str, number: int) -> Exception | None:
-    """Run it with one refused allocation; return what it raised."""
+    """Run the operation with one refused allocation; return its exception."""
     CHECKS.clear()
     gc.collect()
     gc.disable()

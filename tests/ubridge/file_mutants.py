@@ -89,7 +89,7 @@ def load_module(folder: Path) -> None:
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container of a value of JSON with each of its keys."""
+    """Yield every container in a JSON value, with each of its keys."""
     keys = value if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0)
     for key in list(keys)[:200]:
         yield value, key
@@ -157,7 +157,7 @@ def damaged(draw: random.Random, name: str, raw: bytes) -> bytes:
 # -- good files ------------------------------------------------------------------------------------
 
 Case = tuple[Callable[[Path], None], tuple[str, ...]]
-"""A loader, and the files of the folder that are damaged."""
+"""A loader, and the files in the folder to damage."""
 
 
 def model_case(kind: str, folder: Path) -> Case:

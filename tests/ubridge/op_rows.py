@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OpRow:
-    """A device under test by the name conformance has for it."""
+    """A device under test, named as in the conformance suite."""
 
     name: str
     backend: str

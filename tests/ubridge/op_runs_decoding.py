@@ -109,7 +109,7 @@ def product_in_f32(t: Trial) -> Iterator[Outcome]:
 def product_in_q8(t: Trial) -> Iterator[Outcome]:
     name = t.format()
     columns = FORMATS[name].elements * t.length(3)
-    # Vectors that need no rounding in the device's 8-bit format.
+    # Return vectors that need no rounding in the device's 8-bit format.
     x = exact_in_8_bits(t.rng, (*t.shape(2), columns)).astype(as_dtype(t.dtype).dtype)
     weight, values = _weight(t, name, t.length(), columns)
     given = ub.from_numpy(x, device=t.device)

@@ -1,4 +1,4 @@
-"""Runs like those in `op_runs.py`, for families with windows and for products."""
+"""Runs as in `op_runs.py`, for families with windows and for products."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_axes_that_are_equal_but_no_axes() -> None:
 def test_what_is_not_used_any_more_is_forgotten(
     host: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recently used answers stay, whatever the number of other answers."""
+    """Recently used answers are kept, whatever the number of other answers."""
     executor = DeviceExecutor.of(host)
     monkeypatch.setattr(executor, "_answers", Recent(8))
     x = ubridge.ones((3, 1))
@@ -203,7 +203,7 @@ def test_a_capture_meets_what_is_not_uploaded(host: Device) -> None:
     layouts = DeviceExecutor.of(host).layouts
     x = ubridge.ones((3, 7))
     x.sum(0)
-    unseen = ubridge.ones((3, 7919))  # a shape that no other test has uploaded a layout of
+    unseen = ubridge.ones((3, 7919))  # a shape whose layout no other test has uploaded
     with layouts.capture():
         assert (x.sum(0).to_numpy() == 3).all()
         with pytest.raises(DeviceError, match="the warm-up was incomplete"):

@@ -121,7 +121,7 @@ def test_every_entry(host: Device, rng: np.random.Generator, name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_entry_by_ids(host: Device, rng: np.random.Generator, name: str) -> None:
-    """An id out of bounds gives 0; rows lie in the order of the products."""
+    """An id out of bounds gives 0; rows are in the order of the products."""
     told = FORMATS[name]
     count, rows, lines = (int(rng.integers(1, most)) for most in (5, 80, 4))
     vectors, sharing = int(rng.integers(1, 12)), int(rng.integers(1, 4))

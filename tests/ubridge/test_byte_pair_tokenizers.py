@@ -1,4 +1,4 @@
-"""Byte pairs beside the library `tokenizers`."""
+"""Byte-pair tokenizers, compared with the library `tokenizers`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_byte_pairs_equal_the_library(name: str, tmp_path: Path, rng: np.random.
 
 
 def split_long_runs(name: str, count: int) -> None:
-    """Split runs of one character; the system ends a process that takes too long."""
+    """Tokenize long runs of one character; the system ends a process that takes too long."""
     signal.setitimer(signal.ITIMER_PROF, 20)
     for one in " \t\u3000":
         for end in ("", "x", "\u20ac"):

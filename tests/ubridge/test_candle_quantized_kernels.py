@@ -1,4 +1,4 @@
-"""The 142 entries of Candle's module `quantized`, in the geometries Candle launches them with."""
+"""The 142 entries of Candle's module `quantized`, launched with Candle's geometries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TILES = {
     **dict.fromkeys(("q5_0", "q5_1", "q8_0"), (64, 128)),
     **{"q3_K": (128, 128), "q6_K": (64, 64)},
 }
-"""Rows of the weight and vectors that a block of `mul_mat_*` takes."""
+"""Numbers of rows and vectors that a block of `mul_mat_*` processes."""
 KEPT_BY_VECTORS = ("q4_0", "q4_1", "q5_0", "q5_1")
 KEPT_BY_MATRICES = ("q4_0", "q4_1", "q5_1", "q4_K", "q5_K")
 """Formats with a minimum or offset; kernels multiply it by the sums in y's blocks."""

@@ -61,7 +61,7 @@ def exact(values: Array) -> Array:
 def convolved(
     x: Array, k: Array, stride: int, padding: int, dilation: int, transposed: bool, extra: int
 ) -> tuple[Array, Array]:
-    """The sums and the sums of magnitudes, for any number of dims."""
+    """Return the sums and the sums of magnitudes, for any number of dims."""
     x, k = exact(x), exact(k)
     rank = x.ndim - 2
     c_out = k.shape[1] if transposed else k.shape[0]

@@ -1,4 +1,4 @@
-"""Operands that lie across the result: transposed and permuted ones of sizes no tile fits."""
+"""Transposed and permuted operands, whose sizes are no multiples of a tile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MOST = 300_000
 def permuted(
     rng: np.random.Generator, dtype: str, shape: tuple[int, ...], order: tuple[int, ...]
 ) -> Strided:
-    """An array whose axes lie in memory in this order, the last one closest; rows may be padded."""
+    """Return an array with its axes in this order in memory, last axis closest; rows may be
+    padded."""
     strides = [0] * len(shape)
     extent = int(rng.integers(1, 3))
     for axis in reversed(order):

@@ -1,4 +1,4 @@
-"""Products by cuBLASLt: over a stand-in that multiplies, and the reasons when it is not used."""
+"""Products by cuBLASLt, tested with a fake library that multiplies; reasons why it is not used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def opened_afresh() -> Iterator[Device]:
 def open_device(
     simulated: Callable[[str], None], stand_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Opener:
-    """Opens the simulated device where the stand-in is found, for products of any size."""
+    """Opens the simulated device with the fake library, for products of any size."""
     simulated("cuda-sim")
     monkeypatch.setenv(cublaslt.LIBRARY_VARIABLE, str(stand_in))
     monkeypatch.setattr(cublaslt, "LEAST_WORK", 1)
@@ -62,7 +62,7 @@ def test_products(open_device: Opener, rng: np.random.Generator, dtype: str) -> 
         for turned in (0, 1, 2, 3):
             m, n, k = (int(one) for one in rng.integers(2, 40, 3))
             x = tensor(rng, dtype, 2, k, m).mT if turned & 1 else tensor(rng, dtype, 2, m, k)
-            # A weight for all batches, a part of larger rows.
+            # All batches share a weight, which is a part of larger rows.
             y = tensor(rng, dtype, n, k + 3).T[3:] if turned & 2 else tensor(rng, dtype, k, n)
             assert ubridge.matmul_choice(x, y).kernel == "cublaslt"
             device.synchronize()
@@ -92,7 +92,7 @@ def test_a_product_is_planned_once_and_all_is_given_back(
         assert list(told) == [256] * 4
         flat = tensor(rng, "f32", 401)[1:].reshape(20, 20)
         ubridge.matmul(flat, x)
-        # The library's first operand is our second one.
+        # ubridge's second operand is the library's first.
         assert list(told) == [256, 4, 256, 256]
         assert live.value > 0
     assert live.value == 0

@@ -1,4 +1,4 @@
-"""The committed CUDA images: made from the sources that lie beside them, and readable."""
+"""The committed CUDA images are up to date with their sources, and readable."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ def test_signatures_of_the_sources_go_with_the_ptx(module: str, manifest: dict[s
 
 @pytest.mark.parametrize("module", ["indexing"])
 def test_the_fault_channel_can_be_found(module: str) -> None:
-    """In the PTX; a loaded cubin's symbols are the driver's business."""
+    """Check the PTX: a loaded cubin's symbols belong to the driver."""
     text = shipped_ptx(module).decode()
     assert re.search(r"^\.visible \.global .*\buhal_fault\b", text, re.MULTILINE)
 
 
 def copied(elsewhere: Path) -> Path:
-    """The sources in another folder: no path may find its way into an image."""
+    """Build from a copy in another folder: images must not contain paths."""
     for folder in (cuda_kernels.KERNELS, cuda_kernels.INCLUDE):
         ignored = shutil.ignore_patterns("host", "images")
         shutil.copytree(ROOT / folder, elsewhere / folder, ignore=ignored)

@@ -1,4 +1,4 @@
-"""The kernels of generating token by token: positions are read from device memory."""
+"""The kernels for generation token by token, which read positions from device memory."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def make(host: Device, rng: np.random.Generator) -> Make:
         size = tokenizer.vocabulary
         if table is None:
             table = rng.normal(0, 2, (size, size))
-            table[:, 0] = -100  # it does not end by itself
+            table[:, 0] = -100  # the model rarely ends a text by itself
         return Session(Bigram(table, capacity), tokenizer)
 
     return made
@@ -154,7 +154,7 @@ def test_stop_strings_across_any_borders(rng: np.random.Generator) -> None:
             if any(one in whole for one in strings):
                 break
         told += stops.finish()
-        # At the end of the first piece that completes a string, cut at the leftmost.
+        # The text ends with the first piece that completes a string, cut at the leftmost string.
         found = [whole.find(one) for one in strings if one in whole]
         assert told == (whole[: min(found)] if found else text)
         assert (stops.found is not None) == bool(found)

@@ -122,7 +122,7 @@ WITHOUT_FUNCTION = {
     # Its function takes a format, and its definition the elements of a run.
     "activations",
 }
-"""Operations whose functions take other arguments than their definitions list."""
+"""Operations whose functions take other arguments than their definitions."""
 
 
 def test_each_operation_names_its_function_and_what_that_takes() -> None:

@@ -1,4 +1,4 @@
-"""Files of weights with bytes changed, cut or moved: named as damaged, or read within bounds."""
+"""Files of weights with changed, cut or moved bytes: refused by name, or read within bounds."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_halves_go_to_tensor_cores(device: Device, rng: np.random.Generator) -> 
     assert others["tensor_128"] == f"only 1 tiles for {processors} processors"
     many = drawn(rng, processors, 16, 16)
     assert chosen(many, many)[0] == "tensor_128"
-    # A transposed view, a broadcast batch, and a dtype that both are cast to.
+    # Operands are a transposed view, a broadcast batch, and a dtype that requires casts.
     assert chosen(drawn(rng, 32, 64).T, drawn(rng, 1, 32, 64))[0] == "tensor_64"
     assert chosen(drawn(rng, 16, 16), drawn(rng, 16, 16, dtype="f32"))[0] == "tiled"
 

@@ -395,7 +395,7 @@ def test_every_answer_names_the_operation(tensors: Tensors) -> None:
 
 
 OTHERWISE_CALLED = ("astype", "matmul", "rand", "randn")
-"""Runs use a method, an operator, or no operand."""
+"""Operations whose runs use a method, an operator, or no operand."""
 
 
 def test_each_operand_has_to_be_a_tensor_of_the_device(tensors: Tensors) -> None:

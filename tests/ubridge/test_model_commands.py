@@ -1,4 +1,4 @@
-"""Commands over models that were made a second before."""
+"""Commands that run tiny models, made for the test."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def spoken(
 
 
 def test_a_terminal_of_ascii_shows_every_text(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Characters it lacks are written with a backslash, and typed ones are UTF-8 all the same."""
+    """Characters that ASCII lacks are written with a backslash; input is still UTF-8."""
     options = ["--local-weights", str(llama), "--cpu", "-n", "4"]
     # Python passes bytes that are not ASCII as surrogate escapes.
     text = "漢é".encode()

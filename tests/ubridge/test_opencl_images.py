@@ -1,4 +1,4 @@
-"""The committed OpenCL images: made from the sources that lie beside them, and small."""
+"""The committed OpenCL images are up to date with their sources, and small."""
 
 from __future__ import annotations
 

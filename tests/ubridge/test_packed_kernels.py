@@ -1,4 +1,4 @@
-"""Kernels that pack operands, at each instruction level this CPU runs, against double precision."""
+"""Kernels that pack operands, at each instruction level of this CPU, against double precision."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def image(module: str, level: str) -> bytes:
 
 @dataclass(frozen=True)
 class Held:
-    """Matrices in memory at any distances, with NaN between them."""
+    """Matrices in memory with any strides, and NaN between them."""
 
     buffer: DeviceBuffer
     values: Array

@@ -96,7 +96,7 @@ def test_bytes_are_those_of_gguf(rng: np.random.Generator, name: str) -> None:
 
 
 def drawn_rows(rng: np.random.Generator, columns: int) -> Array:
-    """Rows of all sizes that halves hold, one of zeros, one of one value, one of tiny numbers."""
+    """Return rows whose sizes f16 can hold, and rows of zeros, one value and tiny numbers."""
     values = rng.standard_normal((64, columns)) * np.exp(rng.uniform(-6, 6, (64, 1)))
     values[0], values[1] = 0, -2.5
     values[2] *= 1e-38
@@ -122,7 +122,7 @@ def test_quantize_what_is_unusual(rng: np.random.Generator, name: str) -> None:
     assert (abs(made[2]) <= 1e-30).all()
     halves = values.astype(as_dtype("bf16").dtype)
     np.testing.assert_array_equal(quantize(halves, name), quantize(halves.astype(np.float32), name))
-    # Blocks do not see their neighbors, however many are made at once.
+    # A block does not depend on its neighbors, however many blocks one call makes.
     rows = [quantize(values[i], name) for i in range(3, 7)]
     np.testing.assert_array_equal(np.concatenate(rows), quantize(values[3:7], name))
 
@@ -155,7 +155,7 @@ def test_product(device: Device, rng: np.random.Generator, name: str) -> None:
     wide = x.astype(np.float64)
     magnitude = np.abs(wide) @ np.abs(stored).T
     assert (np.abs(got - wide @ stored.T) <= 1e-5 * magnitude + 1e-5).all()
-    # A transposed view is copied first; `out` is written where it says.
+    # A transposed view is copied first; the result goes into `out`.
     turned = np.ascontiguousarray(x[:, 0].T)
     out = ubridge.zeros((4, 37), device=device)
     made = ubridge.quantized_matmul(ubridge.asarray(turned).T, weight, out=out[1:])
@@ -168,7 +168,7 @@ def test_product(device: Device, rng: np.random.Generator, name: str) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_products_of_8_bits(device: Device, rng: np.random.Generator, dtype: str) -> None:
     """x is rounded once for all weights of a kind; the products add no other error."""
-    # Kernels differ by the number of vectors: up to 8, and more.
+    # There are kernels for up to 8 vectors, and for more.
     lead = (2, int(rng.choice([1, 3, 6])))
     given = rng.standard_normal((*lead, 512)).astype(as_dtype(dtype).dtype)
     x, wide = ubridge.asarray(given), given.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Weights of blocks, format by format: their elements, and their products with vectors of f32."""
+"""Block-quantized weights in each format: elements, and products with vectors of f32."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_nothing_has_no_average(shape: tuple[int, ...], device: Device) -> None:
 
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
 def test_places(name: str, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
-    """The first of equal ones, as numpy."""
+    """As in numpy, the first of equal elements is chosen."""
     for dtype, layout in cases(op_row, rng, name):
         if layout in ("empty", "scalar"):
             continue
@@ -187,7 +187,7 @@ def test_long_and_many_rows(op_row: OpRow, device: Device, rng: np.random.Genera
 
 
 def short_rows(seed: int) -> None:
-    """Many short rows side by side and apart, on the host."""
+    """Reduce many short rows on the host, contiguous and strided."""
     rng = np.random.default_rng(seed)
     with Device(0, backend="host"):
         for columns in (1, 2, 7, 8, 9, 16, 31, 32, 33, 100, 1023, 1024, 1025):
@@ -245,7 +245,7 @@ def test_softmax(op_row: OpRow, device: Device, rng: np.random.Generator) -> Non
         if exact.size:
             exact = OPS["softmax"].reference(exact)  # type: ignore[misc]
         got = ubridge.softmax(x.tensor, axis).to_numpy()
-        # f32 powers of e add an error of their own.
+        # The exponential in f32 adds an error of its own.
         assert_near(got, np.moveaxis(exact, -1, axis), dtype, told, 12 * op_row.ulps)
 
 

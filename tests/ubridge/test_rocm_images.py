@@ -1,4 +1,4 @@
-"""The committed ROCm images: made from the sources that lie beside them, and readable."""
+"""The committed ROCm images are up to date with their sources, and readable."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_is_chosen(module: str, target: str, manifest: dict[str, Any]) -> N
 
 
 def test_the_language_compiles_for_every_target(tmp_path: Path) -> None:
-    """Features without a module: globals, 16-bit floats, every shared memory, mathematics."""
+    """Features that no module uses: globals, 16-bit floats, all shared memory, mathematics."""
     if hip_compiler.toolchain() is None:
         missing(f"needs {hip_compiler.PACKAGE} {hip_compiler.PINNED}")
     source = tmp_path / "language.cu"

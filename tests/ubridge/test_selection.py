@@ -385,7 +385,7 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
             pass
         plain.synchronize()
         assert ubridge.add(other, 1).tolist() == [2, 2, 2]
-        # Kernels of the host know their stream.
+        # Host kernels know their stream.
         raising = (guilty,) if device.backend == "host" else (marked, guilty)
         count = "by one of 2 streams" if len(raising) == 2 else r"kernel is_i64_f32\)$"
         for stream in raising:
@@ -559,7 +559,7 @@ def test_the_default_stream_raises_a_wrong_id_of_a_closed_stream(
     for _ in range(3):
         with Stream(device=device) as guilty:
             found = ubridge.take(x, ids, stream=guilty)
-        # Another stream that is in use keeps the driver from waiting in `close`.
+        # While another stream is busy, the driver does not wait in `close`.
         with Stream(device=device) as other:
             if device.backend == "host":
                 ubridge.take(x, right, stream=other)

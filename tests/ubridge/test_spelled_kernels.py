@@ -57,7 +57,7 @@ TWINS = twins()
 
 
 def argument(rng: np.random.Generator, parameter: Parameter) -> Any:
-    """An argument for both; for an output, its initial contents."""
+    """An argument for both kernels; for an output, its initial contents."""
     name = parameter.name
     assert name is not None and parameter.dtype is not None
     if name in SIZES:

@@ -1,4 +1,4 @@
-"""The next token: beside a reference of the definition, and transformers' own processors."""
+"""The choice of the next token, against its definition and transformers' processors."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def reference(
 def nearly(
     logits: Array, sampling: Sampling, prompt: list[int], made: list[int], even: float
 ) -> set[int]:
-    """The tokens of the definition, up to a rounding of f32: nearly always one token."""
+    """Return the tokens that the definition allows within a rounding of f32: mostly one."""
     found = set()
     for error in (0.0, 1e-5, -1e-5):
         near = {"top_p": sampling.top_p, "min_p": sampling.min_p}
@@ -149,7 +149,7 @@ def extreme_logits(rng: np.random.Generator, size: int) -> Array:
 
 
 def test_the_token_is_that_of_whole_numbers(device: Device, rng: np.random.Generator) -> None:
-    """The same token on every device, for any logits: ties, infinities, extreme values."""
+    """Every device chooses the same token for any logits: ties, infinities, extreme values."""
     is_host = device.backend in ("host", "tops")
     for index in range(rounds(60, 600) if is_host else 6):
         sampling = (random_sampling, extreme_sampling)[index % 2](rng)

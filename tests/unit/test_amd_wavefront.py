@@ -1,8 +1,8 @@
 """The kernel language in its form for AMD's devices, run on this CPU.
 
 The simulated ROCm row runs host builds of kernels, so it does not test the part of
-`<uhal/kernel.h>` for AMD's compiler. Here that part is compiled with each instruction it uses as
-the ISA manual describes it (amd_wavefront.h), for wavefronts of 32 and of 64.
+`<uhal/kernel.h>` for AMD's compiler. Here that part is compiled with functions that follow the ISA
+manual's instructions (amd_wavefront.h), for wavefronts of 32 and of 64.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Launch = Callable[..., None]
 
 @pytest.fixture(scope="module", params=[32, 64])
 def launch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """Runs a kernel of language.cu: its name, blocks, shape of a block, numbers and arrays."""
+    """Runs a kernel of language.cu, given its name, blocks, block shape, numbers and arrays."""
     folder = tmp_path_factory.mktemp("wavefront")
     source, made = folder / "k.cpp", folder / "k.so"
     source.write_text(f'#include "amd_wavefront.h"\n#include "{LANGUAGE}"\n', encoding="utf-8")

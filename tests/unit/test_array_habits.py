@@ -1,4 +1,4 @@
-"""Habits of numpy, CuPy and torch users that a buffer refuses, each with the way to do it."""
+"""Habits of numpy, CuPy and torch users that a buffer refuses, each with the alternative."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Options:
 
 
 class FakeCore:
-    """Stands for cuda.core: notes its arguments."""
+    """Replaces cuda.core and notes its arguments."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, str, str | None]] = []

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def uhal_command(
     *arguments: str, status: int | None = 0, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m uhal` with no UHAL_ variable but those given."""
+    """Run `python -m uhal` with only the given UHAL_ variables."""
     result = run_module("uhal", arguments, {**untold(), **environment})
     assert status is None or result.returncode == status, result.stdout + result.stderr
     return result
@@ -189,7 +189,7 @@ def report(*checks: Check, records: tuple[BackendRecord, ...], **other: Any) -> 
 
 
 def printed(found: Report, *, verbose: bool = False) -> list[str]:
-    """Return the lines that the command prints of a report."""
+    """Return the lines that the command prints for a report."""
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
         patch.setattr(doctor, "examine", lambda: found)
         assert doctor.run(verbose=verbose) == int(not found.chosen_computes)

@@ -42,7 +42,7 @@ READERS = {
     "host_backend/runtime/runtime.cpp": "repeats a wrong value in its message",
     "host_backend/runtime/module.cpp": "TMPDIR",
 }
-"""Files of the product that read the environment, and why not through the table."""
+"""Files of the product that read the environment directly, each with the reason."""
 
 NONSENSE = ("x", "-1", "1e400", "nan", "0x10", "1_0", "9" * 5000, "\udcff", "4.5.6", "1;2")
 

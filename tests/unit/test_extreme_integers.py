@@ -1,4 +1,4 @@
-"""Every public parameter that takes an int, given extreme ones: an exception of ours, no signal.
+"""Extreme values for every public int parameter raise uhal's exceptions, and never a signal.
 
 The parameters come from the signatures of all public names of `uhal` and `uhal.frameworks`; for
 compiled classes they come from the stub. A parameter of a new kind needs a sample below.
@@ -77,7 +77,7 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def stubbed() -> dict[tuple[str, str], tuple[tuple[str, str, bool, str], ...]]:
-    """(class or "", function) → its parameters, of everything in the stub."""
+    """Return (class or "", function) → its parameters, for the whole stub."""
     found = {}
     for node in ast.parse(STUB.read_text("utf-8")).body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
@@ -115,7 +115,7 @@ def inspected(function: Any) -> tuple[tuple[str, str, bool, str], ...]:
 
 
 def places() -> Iterator[Place]:
-    """Every parameter that takes an int, alone or in a tuple, a sequence or a slice."""
+    """Return every parameter that takes an int, alone or in a tuple, a sequence or a slice."""
     stub = stubbed()
     for name, found in public():
         functions: dict[tuple[str, str], tuple[tuple[str, str, bool, str], ...]]
@@ -187,7 +187,7 @@ class Samples:
         }
 
     def receiver(self, owner: str) -> Any:
-        """An object of a public class; None if its methods are called on the class."""
+        """Return an object of a public class; None if its methods are called on the class."""
         made: dict[str, Callable[[], Any]] = {
             "Device": lambda: self.device,
             "Context": lambda: self.device.context,
@@ -315,7 +315,7 @@ def test_extreme_integers_are_refused_or_taken(seed: int, tmp_path: Path) -> Non
 
 
 def test_every_parameter_is_found() -> None:
-    """Check that annotations of the stub and of the modules are read: each kind is found."""
+    """Check that parameters of each kind are found in the stub and in the modules."""
     found = {str(place) for place in places()}
     assert {
         "launch.grid",

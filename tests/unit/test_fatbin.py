@@ -156,7 +156,7 @@ def test_truncations_are_refused(mode: str, seed: int) -> None:
 
 
 def test_empty_entries_end_too() -> None:
-    # Entries that claim no bytes at all would never advance.
+    # A reader of entries without bytes would never advance.
     region = struct.pack("<IHHQ", fatbin.MAGIC, 1, 16, 64) + bytes(64)
     with pytest.raises(InvalidImageError, match="beyond its region"):
         read_fatbin(region)
@@ -189,7 +189,7 @@ def test_damaged_files_are_refused_or_read(mode: str, seed: int) -> None:
 
 
 def literals(data: bytes) -> bytes:
-    """A block of one sequence without a match."""
+    """Return a block of one sequence without a match."""
     if len(data) < 15:
         return bytes([len(data) << 4]) + data
     more, rest = divmod(len(data) - 15, 255)
@@ -197,7 +197,7 @@ def literals(data: bytes) -> bytes:
 
 
 def compress(data: bytes, generator: random.Random) -> bytes:
-    """An encoder that finds some matches: slow, and it need not be good."""
+    """A simple encoder, which is slow and only finds some matches."""
     block = bytearray()
     pending = bytearray()
     position = 0

@@ -1,4 +1,4 @@
-"""A backend's own names: the interface's classes, fixed to the backend."""
+"""A backend's own classes, which are the interface's classes fixed to that backend."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_no_class_of_the_interface_is_not_there() -> None:
 
 
 def use_without_choosing() -> None:
-    """No `quick_init`: the class itself says which backend."""
+    """The class itself selects the backend, without `quick_init`."""
     with host_backend.HostStream() as stream:
         assert isinstance(stream, uhal.Stream)
         assert stream.device.backend == "host"

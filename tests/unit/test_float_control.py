@@ -118,7 +118,7 @@ def compute_with_a_program_that_flushes(path: str) -> None:
         y, thread = DeviceBuffer.zeros(blocks, "f64"), DeviceBuffer.zeros(blocks, "u64")
         module.get_function("compute")[blocks, 1](x, y, thread)
         stream = uhal.Stream.default()
-        while not stream.query():  # a caller that waits takes part in the work
+        while not stream.query():  # a waiting caller would help with the work
             time.sleep(0.001)
         threads = set(thread.to_numpy().tolist())
         assert threading.get_ident() not in threads, threads

@@ -90,7 +90,7 @@ def try_all(classes: list[Any]) -> None:
 
 
 def child() -> None:
-    """Try every class in a process of its own, so that one that dies hides no other."""
+    """Test each class in a separate process, so that a crash hides no other class."""
     for first in classes():
         process = os.fork()
         if process == 0:

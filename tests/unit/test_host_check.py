@@ -1,4 +1,4 @@
-"""Checked mode on the host: planted mistakes are named by their lines, and right kernels pass."""
+"""Checked mode on the host: errors name the lines of planted mistakes, and right kernels pass."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[list[Any], tuple[int, ...], str]] = {
     "atomic_and_plain": ([1], (1, 64), "race on y[0]: write of 4 bytes"),
     "write_after_read": ([128], (1, 64), "race on y[0]: read of 4 bytes"),
     "copies_past_end": ([63, 64], (1, 8), "read of 32 bytes at x[56], outside of argument 0 'x'"),
-    # Two arguments in one allocation: the nearer is named.
+    # With two arguments in one allocation, the error names the nearer argument.
     "moves_past_end": (
         [[0, 64], [64, 127]],
         (1, 8),
@@ -103,7 +103,7 @@ def checked() -> bytes:
 
 
 def lines_of(kernel: str) -> list[int]:
-    """The lines of a kernel that end in its mark."""
+    """Return the lines of a kernel that end in its mark."""
     text = SOURCE.read_text(encoding="utf-8").splitlines()
     start = next(
         number
@@ -115,7 +115,7 @@ def lines_of(kernel: str) -> list[int]:
 
 
 def told(folder: Path, kernel: str, sizes: list[Any], shape: tuple[int, ...]) -> str:
-    """Output of a launch in another process."""
+    """Return the output of a launch in another process."""
     image = folder / "planted.so"
     image.write_bytes(checked())
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "UHAL_HOST_CHECK": "1"}

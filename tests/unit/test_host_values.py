@@ -1,4 +1,4 @@
-"""Numbers as elements: every dtype takes the values it holds, and refuses all others."""
+"""Numbers as elements: every dtype accepts representable values, and refuses all others."""
 
 from __future__ import annotations
 

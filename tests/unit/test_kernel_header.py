@@ -201,7 +201,7 @@ KERNEL(from_bfloat, (u64 n, const bf16 *x, f32 *y)) { GRID_STRIDE(i, n) { y[i] =
 
 @pytest.mark.parametrize("name", ["half", "bfloat"])
 def test_conversions_of_16_bit_floats(name: str, seed: int) -> None:
-    """Bit for bit what numpy and ml_dtypes do, on every 16-bit value and on random floats."""
+    """Results equal numpy and ml_dtypes bit for bit, on every 16-bit value and on random floats."""
     rng = np.random.default_rng(seed)
     small = np.dtype(np.float16 if name == "half" else ml_dtypes.bfloat16)
     narrow = np.arange(1 << 16, dtype=np.uint16).view(small)

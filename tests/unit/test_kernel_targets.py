@@ -1,4 +1,4 @@
-"""Compiled scopes and tables of the language, which a run on a CPU cannot distinguish."""
+"""Compiled scopes and tables of the kernel language, which runs on a CPU cannot distinguish."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def bodies(text: str, head: str) -> dict[str, str]:
-    """The text behind each kernel's head, up to the next one's."""
+    """Return the text after each kernel's head, up to the next head."""
     parts = re.split(head, text)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -92,7 +92,7 @@ def test_amds_devices(source: Path) -> None:
 
 
 def instructions(module: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(opcode, operands) of a module of SPIR-V."""
+    """Return (opcode, operands) of each instruction of a SPIR-V module."""
     words = struct.unpack(f"<{len(module) // 4}I", module)
     at = 5
     while at < len(words):

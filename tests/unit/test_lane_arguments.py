@@ -55,7 +55,7 @@ def test_python_ints_from_the_least_to_the_greatest(
 def test_integers_whose_sign_nobody_tells(
     bench: Bench, size: int, rng: np.random.Generator
 ) -> None:
-    """Everything from the least signed to the greatest unsigned, as its bytes."""
+    """Every integer from the least signed to the greatest unsigned is passed as its bytes."""
     function = bench.function(f"integer[{size}] v")
     low, high = -(1 << 8 * size - 1), (1 << 8 * size) - 1
     drawn = (int.from_bytes(rng.bytes(size), "little", signed=bool(i % 2)) for i in range(20))
@@ -124,7 +124,7 @@ def test_python_floats_are_rounded_once_to_nearest_even(
 
 
 def nearest(dtype: DType, value: float) -> bytes:
-    """The nearest number of the type, ties to even, found by comparing exact doubles."""
+    """Return the nearest number of the type, ties to even, by a comparison of exact doubles."""
     if dtype.name in ("f32", "f64"):
         return np.array(value, dtype.dtype).tobytes()
     integer = f"u{dtype.itemsize}"

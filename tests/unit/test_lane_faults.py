@@ -1,4 +1,4 @@
-"""A sticky error loses the device: suspects are named, later calls say so, nothing crashes."""
+"""A sticky error loses the device: errors name suspects, later calls fail, nothing crashes."""
 
 from __future__ import annotations
 

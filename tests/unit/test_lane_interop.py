@@ -1,4 +1,4 @@
-"""Other libraries' tensors and streams: accepted, ordered, kept, and refused in words."""
+"""Other libraries' tensors and streams: accepted, ordered, kept, or refused with a message."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Exchange(ctypes.Structure):
 
 
 class FastTensor:
-    """A library's tensor whose type has the C exchange: it is read without an export."""
+    """A library's tensor whose type has DLPack's C exchange: it is read without an export."""
 
     stream: ClassVar[int] = PRODUCER_STREAM
     __dlpack_c_exchange_api__: ClassVar[object]
@@ -189,7 +189,7 @@ class CupyStream:
 
 
 def passed(bench: Bench, arguments: tuple[Any, ...], signature: str | None = KERNEL) -> list[int]:
-    """Launch, and return the addresses the driver found."""
+    """Launch; return the addresses that the driver received."""
     function = bench.function(signature)
     bench.driver.parameter_sizes = [8] * len(arguments)
     function[1, 1](*arguments)

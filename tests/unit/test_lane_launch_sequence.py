@@ -1,4 +1,4 @@
-"""Launches prepared once: one call fills in the arguments and enqueues every step."""
+"""Launches prepared once: one call sets the arguments and enqueues every step."""
 
 from __future__ import annotations
 

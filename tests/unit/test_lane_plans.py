@@ -172,7 +172,7 @@ def test_launches_unknown_to_uhal_and_slots_do_not_go_together(bench: Bench) -> 
     with pytest.raises(CaptureError, match="captured 3 kernels into plan 'p' and uhal launched 1"):
         with bench.stream.capture("p") as plan:
             bench.launch(pos=plan.slot("pos", 1))
-            # another library's launches on the same stream
+            # another library launched on the same stream
             bench.driver.calls.extend([("launch", ())] * 2)
 
 

@@ -1,4 +1,4 @@
-"""Every kind of wrong launch is refused in words before anything native is called."""
+"""Every kind of wrong launch raises a clear error before any native call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTEGERS = [dtype for dtype in DTYPES if dtype.kind in ("int", "uint")]
 
 
 def line_of(error: BaseException, file: str) -> int:
-    """Line of the innermost frame in `file` on the error's traceback."""
+    """Return the line of the innermost frame in `file` on the error's traceback."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     assert frames[-1].lineno is not None
     return frames[-1].lineno
@@ -125,7 +125,7 @@ def test_a_closed_device_refuses_every_form_of_launch(bench: Bench) -> None:
 
 
 def test_a_refused_launch_stamps_no_buffer(bench: Bench) -> None:
-    """A buffer of a refused launch is reused on any stream without a wait."""
+    """Any stream reuses the buffer of a refused launch without a wait."""
     stage = Stage(bench)
     busy = bench.busy_stream()
     buffer = bench.buffer(1000)

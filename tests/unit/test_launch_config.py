@@ -1,4 +1,4 @@
-"""The usual geometry for n elements, from a device's own row."""
+"""The usual geometry for n elements, from a device's limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMITS = DeviceLimits(
 
 
 def device(**limits: Any) -> Any:
-    """The parts of a device that the choice reads."""
+    """The attributes of a device that the choice reads."""
     return SimpleNamespace(limits=replace(LIMITS, **limits))
 
 
@@ -87,7 +87,7 @@ def test_a_device_may_limit_the_threads_along_an_axis(bench: Bench, axis: int) -
         return tuple(size if index == axis else 1 for index in range(3))
 
     function[along(100), along(10)](7)
-    # the product of the axes may be more
+    # the limit is for each axis, not for the product of the axes
     function[(100, 10, 10), along(10)](7)
     bench.quiet()
     for grid, block in ((101, 10), (91, 11), (1001, 1)):

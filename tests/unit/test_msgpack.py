@@ -17,7 +17,7 @@ from uhal.images.msgpack import unpack
 
 
 def pack(value: Any, generator: random.Random | None = None) -> bytes:
-    """An encoder; with a generator it picks any form that holds the value, not the shortest."""
+    """An encoder; with a generator it picks a random form that can hold the value."""
     if value is None:
         return b"\xc0"
     if isinstance(value, bool):

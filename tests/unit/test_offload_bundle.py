@@ -1,4 +1,4 @@
-"""The offload bundle reader: what clang's bundler writes, every header version, and damage."""
+"""The offload bundle reader: bundles of clang's bundler, every header version, and damage."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_a_broken_device_keeps_no_other_from_being_profiled(
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known"])
 def test_a_device_that_breaks_meanwhile_is_named(bench: Bench, is_known: bool) -> None:
-    """Only faults that appear during the wait at the end are raised there."""
+    """The end of the profile only raises faults that appear during its wait."""
     driver = CountingDriver()
     context = driver.open_context(1)
     found = uhal.profile(measure_copy=False)
@@ -283,7 +283,7 @@ def test_a_bandwidth_that_could_not_be_measured_is_measured_later(
     monkeypatch.setattr(bench.driver, "memory_info", lambda ordinal: (8 * nbytes, 1 << 30))
     bench.driver.failures[failing] = [1]
     assert copy_bandwidth(bench.context) is None
-    # the counting driver says that everything took 1.5 ms
+    # the counting driver reports 1.5 ms for everything
     assert copy_bandwidth(bench.context) == pytest.approx(2 * nbytes / 1.5e-3)
     bench.quiet()
     assert copy_bandwidth(bench.context) == pytest.approx(2 * nbytes / 1.5e-3)
@@ -439,7 +439,7 @@ const char *uhal_last(void) { return last; }
 
 @pytest.fixture(scope="module")
 def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Libraries with the two calls of NVTX and of roctx, which count."""
+    """Fake libraries with the two calls of NVTX and of roctx, which count calls."""
     folder = tmp_path_factory.mktemp("ranges")
     source = folder / "ranges.c"
     source.write_text(STAND_IN)

@@ -1,4 +1,4 @@
-"""Progress is reported to listeners only, every byte once."""
+"""Progress is only reported to listeners, every byte once."""
 
 from __future__ import annotations
 

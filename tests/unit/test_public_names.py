@@ -61,7 +61,7 @@ def stubbed() -> dict[str, ast.arguments]:
 
 
 def texts() -> dict[str, str]:
-    """The text of every public name and attribute."""
+    """Return the text of every public name and attribute."""
     found: dict[str, str] = {}
     for module in PUBLIC:
         for name in module.__all__:

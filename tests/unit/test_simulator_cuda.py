@@ -572,7 +572,7 @@ def test_a_kernel_that_leaves_its_memory_loses_the_device(opened: Opener, offset
     driver.call.cuMemcpyDtoHAsync_v2(pinned, address, 16, None)
     with refused("CUDA_ERROR_ILLEGAL_ADDRESS", "kernel add_one"):
         driver.call.cuCtxSynchronize()
-    # what was queued behind the fault did not run
+    # the work queued after the fault did not run
     assert (behind == 7).all()
     for call in (
         lambda: driver.allocate(4),
@@ -675,7 +675,7 @@ def test_devices_reach_each_other_only_as_peers(opened: Opener) -> None:
 
 
 def multiply_shared(handle: str) -> None:
-    """In another process: open the memory and write to it."""
+    """Run in another process: open the memory and write to it."""
     driver = Driver(LIBRARY)
     driver.open()
     made = HEADER.ctype("CUipcMemHandle").from_buffer_copy(bytes.fromhex(handle))
@@ -810,13 +810,13 @@ def test_settings_that_mean_nothing_are_refused(
 
 ABI = ("cuda_backend/abi.h", "simulators/cuda/wider_abi.h", "simulators/cuda/graph_abi.h")
 STRUCTS = re.compile(r"^typedef (?:struct|union) (\w+) \{(.*?)^\} \1;", re.MULTILINE | re.DOTALL)
-# What NVIDIA's headers call them.
+# Names in NVIDIA's headers.
 THEIR_NAMES = {
     "CUDA_KERNEL_NODE_PARAMS": "CUDA_KERNEL_NODE_PARAMS_v2",
     "CUDA_EVENT_NODE_PARAMS": "CUDA_EVENT_WAIT_NODE_PARAMS",
     "CUstreamMemOpValueParams": "struct CUstreamMemOpWaitValueParams_st",
 }
-# These grew at their ends in later versions.
+# Later versions append members to these structures.
 GROWING = {"CUDA_HOST_NODE_PARAMS_v2", "CUDA_EVENT_NODE_PARAMS"}
 
 
@@ -860,7 +860,7 @@ def test_prototypes_are_the_vendors(header: str, tmp_path: Path) -> None:
     text = (ROOT / header).read_text(encoding="utf-8")
     prototypes = re.findall(r"^CUresult cu\w+\([^;]*\);", text, re.MULTILINE)
     assert len(prototypes) > 50
-    # The toolkit here may be older than the driver that is simulated.
+    # The installed toolkit may be older than the simulated driver.
     theirs = (VENDOR / "cuda.h").read_text(encoding="utf-8", errors="replace")
     prototypes = [one for one in prototypes if one.split("(")[0].split()[-1] in theirs]
     assert len(prototypes) > 40

@@ -19,7 +19,7 @@ SECONDS = 0.01
 
 
 def test_medians_of_samples(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    """The first samples find the number of calls; all others count."""
+    """The first samples find the number of calls; only later samples count."""
     taken: list[tuple[float, float]] = []
 
     def sample(function: Any, arguments: Any, stream: Any, calls: int) -> tuple[float, float]:

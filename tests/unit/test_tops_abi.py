@@ -1,4 +1,4 @@
-"""TopsRuntime's header as ctypes and as C see it: sizes, offsets, numbers, generations."""
+"""TopsRuntime's header in ctypes and in C: sizes, offsets, numbers, generations."""
 
 from __future__ import annotations
 

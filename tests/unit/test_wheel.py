@@ -35,7 +35,7 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     options = ["--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
     subprocess.run([*pip, "wheel", *options, "."], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")
-    # Kernels of every level are in it, and the simulated drivers.
+    # The wheel contains kernels of every level, and the simulated drivers.
     assert wheel.stat().st_size <= 25_000_000
     names = zipfile.ZipFile(wheel).namelist()
     assert {"LICENSE", "licenses/ggml.txt"} <= {
@@ -51,7 +51,7 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     subprocess.run(install, check=True)
 
     def uhal(*arguments: str, **environment: str) -> str:
-        # Nothing is translated yet: the driver has to find the Python of its environment.
+        # No kernel is translated yet, so the driver must find the Python of its environment.
         done = subprocess.run(
             [str(python), "-m", "uhal", *arguments],
             cwd=tmp_path,
@@ -67,7 +67,7 @@ def test_a_wheel_carries_the_simulated_drivers(tmp_path: Path) -> None:
     told = uhal("doctor", UHAL_CUDA_LIBRARY=library, UHAL_BACKEND="cuda")
     assert "cuda   ok       compute capability 8.6" in told
     assert "kernel right" in told
-    # Build scripts stay out of the wheel; the PTX executor is in it.
+    # The wheel contains the PTX executor, but no build scripts.
     assert not (site / "uhal_simulators" / "build.py").exists()
     assert (site / "uhal_simulators" / "ptx" / "runtime" / "grid.c").is_file()
     assert not (site / "simulators").exists()

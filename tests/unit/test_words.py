@@ -34,7 +34,7 @@ PAGES = (
     ),
 )
 UNSWEPT = {"design", "gcu_entries", "kernels"}
-"""Pages that nobody has rewritten yet."""
+"""Pages that are not yet in plain words."""
 TABLES_OF_DATA = {"measured", "operations", "performance", "performance_ops"}
 """Pages rendered from data; the texts of their rows come from records."""
 LONGEST_SENTENCE = 25
@@ -45,7 +45,7 @@ END = re.compile(r"(?<=[.;:!?]) |(?<=[.!?]\*) ")
 
 
 def paragraphs(page: str) -> Iterator[str]:
-    """Each paragraph and each entry of a list on a page, without code, tables and headings."""
+    """Yield the paragraphs and list entries of a page, without code, tables and headings."""
     text = re.sub(r"^\s*(?:[*-]|\d+\.) ", "\n", CODE_BLOCK.sub("\n", page), flags=re.MULTILINE)
     for block in re.split(r"\n\s*\n", re.sub(r"^[|#].*$", "\n", text, flags=re.MULTILINE)):
         yield " ".join(block.split())
@@ -69,7 +69,7 @@ def long_cells(page: str) -> Iterator[str]:
 
 
 def vague_names(source: str) -> Iterator[tuple[int, str]]:
-    """Line and name of every name that has a vague word in it."""
+    """Yield line and name of every name that has a vague word in it."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         name = token.string.lower().strip("_")
         is_name = token.type == tokenize.NAME and name not in ENGLISH
@@ -78,7 +78,7 @@ def vague_names(source: str) -> Iterator[tuple[int, str]]:
 
 
 def persons(source: str) -> Iterator[tuple[int, str]]:
-    """Line and word of every pronoun of a person, in code, comments and texts."""
+    """Yield line and word of every pronoun of a person, in code, comments and texts."""
     for number, line in enumerate(source.splitlines(), 1):
         letters = "".join(one if one.isalpha() else " " for one in line.lower())
         yield from ((number, word) for word in PERSONS.intersection(letters.split()))

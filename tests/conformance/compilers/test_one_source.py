@@ -1,7 +1,6 @@
 """One kernel source, compiled by each target's compiler with the headers alone.
 
-It needs compilers, which a device's user need not have; so it belongs to the checkout, not to the
-suite.
+The test needs compilers that users of a device may lack, so it is not part of the suite.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from uhal_conformance.row import DeviceRow
 
 
 def plain_image(row: DeviceRow, folder: Path) -> bytes:
-    """A compiler's output for the source and the header, without other files."""
+    """Return a compiler's output for the source and the header, without other files."""
     source = KERNELS / "language.cu"
     if row.backend in ("host", "skeleton"):
         return _host_image(source)

@@ -66,7 +66,7 @@ def fail(call: str, nth: int, code: int) -> None:
 
 
 def on_a_thread(function: Callable[[], None]) -> None:
-    """Call it on another thread; its exception is raised here."""
+    """Call a function on another thread; raise its exception here."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(function).result()
 

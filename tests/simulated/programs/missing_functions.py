@@ -1,4 +1,4 @@
-"""For each named function of abi.h: a driver without it, and the refused calls.
+"""Opens a driver without each named function of abi.h, and lists the refused calls.
 
 Prints a line of JSON for each: the function, and step → message of each refusal. Every driver
 belongs to a forked child, so that one process imports uhal once.
@@ -82,7 +82,7 @@ def _time(stream: Stream) -> float:
 
 
 def refused(image: str) -> dict[str, str]:
-    """Walk through the steps; return the messages of refused steps."""
+    """Run the steps; return the messages of refused steps."""
     found: dict[str, str] = {}
     try:
         for name, step in steps(image):
@@ -96,7 +96,7 @@ def refused(image: str) -> dict[str, str]:
 
 
 def on_a_driver_without(function: str, image: str) -> None:
-    """Print the refusals of one driver, from a process of its own."""
+    """Print the refusals of one driver, in a child process."""
     child = os.fork()
     if child == 0:
         os.environ["UHAL_SIM_CUDA_HIDE"] = function

@@ -51,7 +51,7 @@ class Read:
 
 
 class Stress:
-    """The program orders data, with events; the pool orders memory."""
+    """The program orders data by events; the pool orders memory."""
 
     def __init__(self, device: Device, seed: int) -> None:
         images = {name: Module.from_file(IMAGES / f"{name}.fatbin") for name in ("fill", "binary")}

@@ -63,7 +63,7 @@ assert np.array_equal(found, clipped)
 assert finished.is_done
 assert finished - started >= 0
 
-# A stream's work recorded once and replayed: each replay starts from the pinned memory again.
+# A stream's work is recorded once; each replay starts from the pinned memory again.
 builder = device.create_graph_builder()
 builder.begin_building()
 data.copy_from(pinned, stream=builder)
@@ -106,7 +106,7 @@ assert np.array_equal(found, source)
 spare.close(stream)
 graph.close()
 
-# Managed memory from its pool: the program reads the kernel's result in place.
+# The program reads the kernel's result directly in managed memory from a pool.
 managed = ManagedMemoryResource().allocate(values.nbytes, stream=stream)
 stream.sync()
 both = np.from_dlpack(managed).view(np.float32)

@@ -115,7 +115,7 @@ def width(name: str) -> int:
 
 
 def patterns(rng: np.random.Generator, name: str, count: int) -> list[int]:
-    """Bit patterns of a type: its edges first, then random ones of every kind."""
+    """Return bit patterns of a type: its edge values first, then random values of every kind."""
     bits = width(name)
     found: list[int] = list(EDGES.get(name, []))
     if not found:
@@ -202,7 +202,7 @@ def _letter(name: str) -> str:
 
 
 def execute(cases: Sequence[Case], inputs: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
-    """Run the cases, each on its operands; all have the same number of them, at most 1024."""
+    """Run the cases, each on its operands; all have the same count of at most 1024."""
     count = len(inputs[0][0])
     flat = [value for case in inputs for operand in case for value in operand]
     given = np.array(flat, np.uint64)

@@ -23,7 +23,7 @@ def operation(parts: list[str]) -> str:
 
 
 def updated(parts: list[str], old: int, b: int, c: int) -> int | None:
-    """The new bits of a cell; None for any NaN."""
+    """Return the new bits of a cell; None for any NaN."""
     kind = TYPES[parts[-1]]
     name, mask = operation(parts), (1 << kind.width) - 1
     if kind.kind == "packed":
@@ -52,7 +52,8 @@ def updated(parts: list[str], old: int, b: int, c: int) -> int | None:
 
 
 def spelling(row: Form, rng: np.random.Generator, kind: str, name: str) -> str:
-    """One of the row's spellings of an operation on a type; order, scope and space at random."""
+    """Return a random spelling of the row's operation on a type, with any order, scope and
+    space."""
     chosen = []
     for choices in row.parts():
         wanted = [one for one in choices if one.strip(".") in (kind, name)]
@@ -101,7 +102,7 @@ def test_cells(row: Form, rng: np.random.Generator, seed: int) -> None:
         for name in sorted(names):
             text = spelling(row, rng, kind, name)
             values = operands(rng, (kind if kind in EDGES else f"b{TYPES[kind].width}",) * 3, COUNT)
-            values[1][:8] = values[0][:8]  # so that some comparisons succeed
+            values[1][:8] = values[0][:8]  # some comparisons must succeed
             cells, got = execute(text, values, seed)
             for index, (old, b, c) in enumerate(zip(*values, strict=True)):
                 expected = updated(text.split("."), old, b, c)

@@ -1,4 +1,4 @@
-"""Accesses a device punishes, and those it lets pass although they are wrong: found and named."""
+"""Wrong accesses, with or without a fault on a device, are found and named."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ REGISTERS = (
 
 
 def kernel(body: str, check: Literal["off", "on", "strict"] = "on", outside: str = "") -> Module:
-    """A kernel whose body begins at `FIRST_LINE`; %d1 is its array, %d2 the thread's element."""
+    """Return a kernel whose body begins at `FIRST_LINE`; %d1: its array, %d2: the thread's
+    element."""
     text = f"{HEAD}{outside}\n.visible .entry k(.param .u64 x)\n{{ {REGISTERS}\n{body}\n}}\n"
     return Module(text, check)
 
@@ -75,7 +76,7 @@ def test_one_element_too_many(instruction: str, access: str, size: int, distance
 
 
 def test_the_last_byte_alone() -> None:
-    """An access that begins inside and ends one byte outside."""
+    """The access begins inside and ends one byte outside."""
     x = words().view("u1")[:255]
     error = fails(kernel("st.global.u32 [%d1+252], %r1; ret;"), x)
     assert "it ends 1 byte past the allocation of 255 bytes" in error.message
@@ -235,7 +236,7 @@ def test_a_function_reaches_the_variables_of_its_callers() -> None:
 
 
 def test_copies_read_only_what_they_ask_for() -> None:
-    """`cp.async` with fewer bytes than it writes, or none, must not touch the rest."""
+    """`cp.async` that reads fewer bytes than it writes, or none, must not touch the rest."""
     body = """
         .shared .align 16 .b8 tile[32];
         mov.u32 %r2, 0; mov.u32 %r3, 16;

@@ -1,4 +1,4 @@
-"""mma.sync in every shape that is executed: fragments laid out as the manual draws them."""
+"""mma.sync in every supported shape, with fragments laid out as in the manual."""
 
 from __future__ import annotations
 

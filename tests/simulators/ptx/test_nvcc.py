@@ -178,7 +178,7 @@ def test_ptxas_takes_every_form_of_wmma(tmp_path: Path) -> None:
             shape = next(one for one in parts if one in wmma._SHAPES)
             kinds = [one for one in parts if one in wmma._KINDS]
             if "aligned" not in parts:
-                continue  # as compilers spelled it for PTX before 6.3
+                continue  # compilers wrote it so for PTX before 6.3
             if parts[1] == "load":
                 lines.append(f"{spelling} {vector(kinds[0], parts[2], shape)}, [%p], 128;")
             elif parts[1] == "store":
@@ -345,7 +345,7 @@ def joined(values: np.ndarray) -> np.ndarray:
 
 
 def simd(name: str, count: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """What CUDA's manual says of __v<name><count>."""
+    """Return the result of __v<name><count> by CUDA's manual."""
     bits = 32 // count
     signed = name in ("absdiffs", "sads", "avgs", "addss", "subss", "maxs", "setges")
     a, b = (parts(one, count, signed=signed) for one in (x, y))

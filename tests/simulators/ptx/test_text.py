@@ -1,4 +1,4 @@
-"""Reading PTX: refused texts, and the messages."""
+"""Reading PTX: refused texts and their messages."""
 
 from __future__ import annotations
 

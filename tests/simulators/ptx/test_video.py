@@ -119,7 +119,7 @@ def side_by_side(case: Case, words: list[int]) -> int:
 
 
 class Case:
-    """An instruction with its modifiers, selectors of parts and signs of operands, all drawn."""
+    """An instruction with random modifiers, selectors of parts and signs of operands."""
 
     def __init__(self, name: str, rng: np.random.Generator) -> None:
         self.name = name

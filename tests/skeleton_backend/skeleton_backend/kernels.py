@@ -20,7 +20,7 @@ from ubridge.backends import (
 
 
 class Strips(ProductKernel):
-    """Plain matrices of f32, by the kernel of the demo network."""
+    """A kernel for plain matrices of f32, from the demo network."""
 
     name = "strips"
     reason = "plain matrices of f32"
@@ -32,7 +32,7 @@ class Strips(ProductKernel):
         return "" if plain else "strides, several products or another dtype"
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
-        """Add its launch: a block of 64 for each tile of 64 rows by 16 columns."""
+        """Add the kernel's launch: a block of 64 for each tile of 64 rows by 16 columns."""
         m, n, k = product.m, product.n, product.k
         name, geometry = "batch_matmul_legacy", ((-(-n // 16), -(-m // 64), 1), 64, 0)
         steps.launch_entry(name, name, geometry, a=a, b=b, out=out, m=m, k=k, n=n)

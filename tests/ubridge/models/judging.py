@@ -1,8 +1,8 @@
-"""transformers as the judge: a tiny model of a case, its files, and its logits.
+"""transformers as the reference: a tiny model of a case, its files, and its logits.
 
-As a program, with transformers installed, it writes the references that `test_rows.py` needs
-without transformers. It also prints how far logits move, at least and relative to the largest, when
-a parameter is left out: `python -m tests.ubridge.models.judging`.
+`python -m tests.ubridge.models.judging` needs transformers. It writes the references that
+`test_rows.py` uses without transformers. It also prints the least change of logits, relative to the
+largest, when a parameter is left out.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def judged_in_halves(case: str, seed: int, dtype: str, tokens: int = TOKENS) -> 
 
 
 def made(case: str, seed: int) -> Any:
-    """Return transformers' model of a case with every tensor of its files drawn anew."""
+    """Return transformers' model of a case with every tensor drawn at random."""
     import torch
     import transformers
     from safetensors.numpy import load_file, save_file

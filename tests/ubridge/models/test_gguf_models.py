@@ -231,7 +231,7 @@ def test_every_row_beside_llama_cpp(host: Device, tmp_path: Path, case: str) -> 
     tokens = prompt(SEED)[: config.get("sliding_window") or None if case == "phi3" else None]
     expected = of_llama_cpp(path, tokens, JUDGE)
     got = Model.load(path)(tokens).to_numpy()
-    # GELU is a table of f16 there.
+    # llama.cpp computes GELU by a table of f16.
     is_silu = Model.load(path).design.activation == "silu"
     bound = 1e-4 if is_silu else 5e-3
     assert np.abs(got - expected).max() <= bound * np.abs(expected).max()

@@ -37,7 +37,7 @@ WRONG: tuple[Any, ...] = (
 
 
 class Written:
-    """A GGUF file of a case, and the same with other metadata or tensors."""
+    """A GGUF file of a case, and copies with other metadata or tensors."""
 
     def __init__(self, case: str, folder: Path) -> None:
         config, weights, self.expected = known(case)
@@ -145,7 +145,7 @@ def rope_of(path: Path, host: Device) -> Rope:
 
 
 def test_a_factor_counts_by_any_name_and_without_a_type(host: Device, tmp_path: Path) -> None:
-    """Same as llama.cpp: a file without a scaling type uses its factor."""
+    """As in llama.cpp, a file without a scaling type uses its factor."""
     config, weights, _ = known("llama")
     linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
     folder = written(tmp_path, {**config, "rope_parameters": linear}, weights)

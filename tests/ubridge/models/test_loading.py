@@ -292,7 +292,7 @@ def test_long_prompts_go_through_in_chunks(model: Model, monkeypatch: pytest.Mon
 def test_a_step_takes_no_memory_and_no_operation_of_its_own(
     model: Model, host: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once captured, a step is a single replay without allocations, uploads or queries."""
+    """A captured step is a single replay, without allocations, uploads or queries."""
     with model.cache(64) as cache:
         model.logits([1, 2, 3], cache)
         model.logits([4], cache)

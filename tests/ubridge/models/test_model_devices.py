@@ -1,4 +1,4 @@
-"""Models on every backend: the host's logits, and the same bits captured as read eagerly."""
+"""Models on every backend give the host's logits, and the same bits captured as eager."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ Array = npt.NDArray[np.float64]
 
 @cache
 def tokens() -> list[int]:
-    """The text's tokens, the begin first."""
+    """Return the text's tokens, the begin token first."""
     return Tokenizer.load(FOLDER).encode(TEXT)
 
 
@@ -134,9 +134,9 @@ def test_its_text_and_perplexity(
 
 
 def speaks_as_it_should(device: Device, rng: np.random.Generator) -> None:
-    """Compare perplexities and a few words on a device."""
+    """Compare the perplexity and a few tokens on a device."""
     row_of(device.backend).require_images()
-    # GCUs have no products of blocks.
+    # GCUs cannot multiply by blocks.
     names = ["f32", "bf16"] if device.backend == "tops" else list(FORMS)
     if device.backend != "host" and not SOAK:
         names = [str(rng.choice(names))]

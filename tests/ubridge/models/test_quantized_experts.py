@@ -1,4 +1,4 @@
-"""Mixtures of quantized experts: beside the same weights as numbers, at once and captured."""
+"""Mixtures of quantized experts against dequantized weights, at once and captured."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_quantized_at_load(host: Device, tmp_path: Path, seed: int, kind: str, f
 def test_of_a_gguf_file_at_once_and_captured(
     device: Device, tmp_path: Path, seed: int, kind: str
 ) -> None:
-    """A step has three products of experts in each layer, and reads nothing back."""
+    """A step has three products of experts in each layer, and copies nothing to the host."""
     row_of(device.backend).require_images()
     if not SOAK and (device.backend, kind) not in IN_EVERY_RUN:
         pytest.skip("a soak's")
