@@ -9,7 +9,7 @@ ENTRY neg(unsigned n, const float *x, float *y)
     }
 }
 
-/* Candle's form: each thread takes every so manieth element. */
+/* Candle's form: a grid-stride loop in each thread. */
 ENTRY neg_stride(size_t n, const float *x, float *y)
 {
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) {

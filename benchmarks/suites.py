@@ -1,4 +1,4 @@
-"""Which libraries are measured beside each other on a backend, and the bounds that hold there."""
+"""Libraries that are compared on each backend, and the bounds there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST_RUNTIME = ROOT / "host_backend" / "libuhal_host.so"
 
 @dataclass(frozen=True)
 class Library:
-    """A library and the worker that knows its forms."""
+    """A library and its worker."""
 
     name: str
     worker: str
@@ -108,7 +108,7 @@ OPENCL_LIBRARIES = (
 
 @dataclass(frozen=True)
 class Gate:
-    """A bound on one of our rows over others', in the same run."""
+    """A bound on a row of uhal relative to others' rows, in the same run."""
 
     what: str
     args: int
@@ -167,7 +167,7 @@ OPENCL_GATES = (
     Gate("launch", 8, "launch, keywords", ("floor",), 1.5),
 )
 OPERATION = "op on 16 elements"
-# What a framework adds to a launch and its result's memory, of that: a tensor, and finding it.
+# A framework's cost for a tensor and its lookup, relative to a launch with its result's memory.
 EAGER = 1.6
 HOST_GATES = (
     *(
@@ -187,7 +187,7 @@ HOST_GATES = (
 
 @dataclass(frozen=True)
 class Suite:
-    """What is measured of a backend, and the bounds."""
+    """Measurements of a backend, and the bounds."""
 
     libraries: tuple[Library, ...]
     gates: tuple[Gate, ...]

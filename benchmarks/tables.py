@@ -23,7 +23,7 @@ def document(
     outcomes: Outcomes,
     wheel: Path | None,
 ) -> str:
-    """A page with the tables, where they were made and how."""
+    """A page with the tables, the machine and the command."""
     from benchmarks.launch_overhead import machine
 
     asked = "" if backend == "cuda" else f"--backend {backend} "
@@ -45,7 +45,7 @@ to other machines, nanoseconds do not.
 
 
 def today() -> str:
-    """The day of a measurement, as pages and their figures have it."""
+    """The day of a measurement, for pages and figures."""
     return datetime.date.today().isoformat()
 
 
@@ -94,7 +94,7 @@ def _rows(result: Result, what: str, args: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text in which Markdown sees no link: `kernel[grid]()` would be one."""
+    """A text escaped for Markdown, which would read `kernel[grid]()` as a link."""
     return text.replace("](", "]\\(")
 
 
@@ -113,7 +113,7 @@ def _gates(outcomes: Outcomes) -> str:
 
 
 def gate_text(gate: Gate) -> str:
-    """What is bounded, on one line."""
+    """The bounds as a line of text."""
     return f"{_ours(gate)}, over {_theirs(gate)}"
 
 

@@ -1,8 +1,8 @@
 """Compiles HIP sources to AMD code objects without ROCm, with the compiler of the ziglang wheel.
 
 The wheel holds clang and lld with every target, for any machine, and needs no rights to install.
-One version of it is pinned: another compiler makes other bytes. Nothing of this machine is read
-but the sources: no system headers, no device libraries.
+Its version is pinned, because another compiler makes other bytes. It reads only the sources of this
+machine: no system headers, no device libraries.
 
 As a program: `python -m build_support.hip_compiler TARGET VERSION SOURCE OUTPUT`.
 """
@@ -33,7 +33,7 @@ _ANALYZE = (*LANGUAGE, _BESIDE)
 
 
 class CompilerError(Exception):
-    """The compiler is missing, or failed; the message has its words."""
+    """The compiler is missing or failed; the exception has its message."""
 
 
 def toolchain() -> str | None:
@@ -76,7 +76,7 @@ def compile_hsaco(
             ],
             root,
         )
-    # The linker makes a program of it.
+    # The linker turns the object into a loadable code object.
     output.chmod(0o644)
 
 
@@ -94,11 +94,11 @@ def representation(source: Path, target: str, *, root: Path = ROOT) -> str:
 def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
     """Return the files under `root` that a preprocessed source was made of, relative to `root`.
 
-    Headers of the compiler are none of them, wherever it is installed: its version stands for them.
+    Headers of the compiler are excluded, wherever it is installed: its version represents them.
     """
     named = (root / name for name in set(_LINE_MARKER.findall(expanded)))
     builtin = _builtin_headers()
-    # The compiler also marks pieces that lie in no file.
+    # The compiler also marks parts that are in no file.
     paths = (path.resolve() for path in named if path.is_file())
     own = (path for path in paths if not path.is_relative_to(builtin))
     return sorted(path.relative_to(root) for path in own if path.is_relative_to(root))
@@ -118,7 +118,7 @@ def _builtin_headers() -> Path:
 
 def run_compiler(command: Sequence[str], root: Path) -> str:
     """Run a compiler's command in `root`; return its output. Raises `CompilerError`."""
-    # From the root, so that the compiler's output has no path of this machine.
+    # Run from the root, so that the compiler's output has no path of this machine.
     environment = {name: value for name, value in os.environ.items() if name not in INFLUENCES}
     done = subprocess.run(command, cwd=root, capture_output=True, encoding="utf-8", env=environment)
     if done.returncode != 0:

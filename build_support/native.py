@@ -31,10 +31,10 @@ from build_support.jobs import OUTPUT, Job
 from build_support.target import Target, this_machine, version_of
 
 LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
-# An undefined symbol is an error of the build here, not of the first user who loads the library.
+# An undefined symbol is an error at build time, not when a user loads the library.
 LINK_COMPLETE = () if sys.platform == "darwin" else ("-Wl,-z,defs",)
-# A wheel carries each kernel library once a level: without symbols nobody asks for, and without the
-# gaps between pages.
+# A wheel has each kernel library once per level, so unused symbols and gaps between pages are
+# removed.
 LINK_SMALL = () if sys.platform == "darwin" else ("-Wl,-s,-z,noseparate-code,-z,norelro",)
 STRICT_WARNINGS = ("-Wall", "-Wextra")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(uhal/[^>]+)>)', re.MULTILINE)
@@ -42,7 +42,7 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(uhal/[^>]+)>)', re.MULT
 
 @dataclass(frozen=True)
 class Flavour:
-    """Additional compiler options for all parts, behind each part's own."""
+    """Additional compiler options for all parts, after each part's own."""
 
     name: str
     options: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def native_jobs(
     """Every compiled part, made under `destination`.
 
     `every_level` builds kernels for each instruction level of the target's kind of machine (a
-    wheel), otherwise for the best one this CPU runs (a clone). The target is this machine and
+    wheel), otherwise for this CPU's best level (a clone). The target is this machine and
     interpreter unless another is given.
     """
     target = target or this_machine()
@@ -111,7 +111,7 @@ ABI_HEADERS = (
 
 
 def abi_table_jobs(root: Path, destination: Path, target: Target) -> list[Job]:
-    """The table of each ABI header, beside it: what `uhal.abi.Header` loads."""
+    """The table of each ABI header, beside the header, for `uhal.abi.Header`."""
     generator = root / "uhal" / "abi_table.py"
     return [
         Job(
@@ -136,7 +136,7 @@ def lane_job(
 ) -> Job:
     """The extension `uhal._lane`; every file of `cython_src` is an input of it.
 
-    `unsafe` makes the one that checks nothing, for benchmarks.
+    `unsafe` makes a lane without checks, for benchmarks.
     """
     import numpy
 
@@ -150,7 +150,7 @@ def lane_job(
     generate = (sys.executable, str(generator), str(sources), str(c_file.parent))
     translate = (
         *(sys.executable, "-m", "cython", "-3", "--module-name", "uhal._lane", f"-I{sources}"),
-        # A third of the file would be the sources again, as comments.
+        # Otherwise a third of the file would be copies of the sources as comments.
         *("-X", "emit_code_comments=False"),
         *(f"-I{c_file.parent}", str(sources / "lane.pyx"), "-o", str(c_file)),
     )
@@ -158,7 +158,7 @@ def lane_job(
         *target.cc,
         *python.link,
         *python.flags,
-        # -O3 for its limits of inlining: what packs one argument becomes part of a launch.
+        # -O3 for its higher inlining limits: the packing of an argument is inlined into a launch.
         *("-O3", "-g0", "-fPIC", "-fvisibility=hidden"),
         "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",
         *(("-DUHAL_LANE_UNSAFE",) if unsafe else ()),
@@ -193,7 +193,7 @@ def runtime_job(root: Path, destination: Path, flavour: Flavour, target: Target)
         *flavour.options,
         *shlex.split(os.environ.get("CXXFLAGS", "")),
         *(f"-I{folder}" for folder in folders),
-        # Compiled as one: the standard library's headers cost more than all of ours.
+        # Compiled as one unit: the standard library's headers cost more than all of our sources.
         *("-x", "c++", *(part for unit in units for part in ("-include", str(unit))), os.devnull),
         *("-o", OUTPUT, *LINK_COMPLETE),
         *shlex.split(os.environ.get("LDFLAGS", "")),
@@ -213,7 +213,7 @@ def runtime_job(root: Path, destination: Path, flavour: Flavour, target: Target)
 def hsa_runtime_jobs(root: Path, destination: Path, flavour: Flavour, target: Target) -> list[Job]:
     """`rocm_backend/libuhal_hsa.so`, from every C file of the HSA runtime; on Linux only.
 
-    It needs nothing of ROCm: the runtime's functions are handed to it as addresses.
+    It does not need ROCm: it gets the addresses of the runtime's functions.
     """
     if not sys.platform.startswith("linux"):
         return []
@@ -235,7 +235,7 @@ def library_over_job(
 ) -> Job:
     """`libuhal_<name>.so` of a backend, from every C file of its runtime over a library.
 
-    It links no such library: the functions are handed to it as addresses.
+    It does not link that library: it gets the addresses of the functions.
     """
     folder = root / f"{name.lower()}_backend"
     return _c_library_job(
@@ -251,7 +251,7 @@ def library_over_job(
 def adapters_job(
     root: Path, destination: Path, flavour: Flavour, target: Target, vendor: str
 ) -> Job:
-    """`libuhal_adapters` of a backend whose vendor's functions do not fit every slot."""
+    """`libuhal_adapters` of a backend whose vendor lacks functions for some slots."""
     folder = root / f"{vendor}_backend"
     return _c_library_job(
         f"{vendor} adapters",
@@ -311,7 +311,7 @@ def kernel_jobs(
 ) -> list[Job]:
     """One library for each module of `ubridge/kernels` and each level, best level first.
 
-    Levels above the common ones are left out where the compiler is too old for their options.
+    Levels above the common levels are left out if the compiler is too old for their options.
     """
     cpu_level = load_cpu_level(root)
 
@@ -389,7 +389,7 @@ def _kernel_job(
 def _included(source: Path, include: Path) -> tuple[Path, ...]:
     """Project headers that a source includes, directly or not.
 
-    Conditions are ignored: headers for devices alone count, too.
+    Conditions are ignored, so headers only for devices count too.
     """
     found: dict[Path, None] = {}
     waiting = [source]
@@ -414,7 +414,7 @@ def load_cpu_level(root: Path) -> ModuleType:
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    # Dataclasses look their module up while it is still being executed.
+    # Dataclasses look up their module during its execution.
     sys.modules[name] = module
     specification.loader.exec_module(module)
     return module

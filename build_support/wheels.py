@@ -2,10 +2,10 @@
 
     python -m build_support.wheels [--machine MACHINE] [--only-this]
 
-A wheel for each CPython of `pyproject.toml` that this machine has. setuptools makes the one for
-this interpreter; the others have all in common with it but the lane, which is compiled for each.
-Wheels for another machine have its Python files, and native parts that zig compiles; they carry no
-simulated drivers. auditwheel then finds the oldest Linux a wheel runs on and names it so.
+A wheel for each CPython of `pyproject.toml` that this machine has. setuptools makes this
+interpreter's wheel; the others differ only in the lane, which is compiled for each. Wheels for
+another machine have its Python files, and native parts that zig compiles; they carry no simulated
+drivers. auditwheel then finds the oldest Linux that a wheel runs on, for its name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`python -m uhal sim`: the simulated drivers that lie beside this package.
+"""`python -m uhal sim`: the simulated drivers installed beside this package.
 
-None is loaded here: a program meets one by the variable or the path that comes out of `path`, or
-runs with all of that set by `run`, which also launches a kernel of an image.
+This module loads none of them. `path` prints the variable and the path for a program; `run` starts
+a program with both set, or launches a kernel of an image.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_program(arguments: Sequence[str]) -> int | None:
-    """Become the program that `sim run` names; `None` when it names none, but a kernel."""
+    """Replace this process by the program of `sim run`; `None` if it names a kernel instead."""
     before, command = _simulated_program.split(arguments)
     if not command:
         return None

@@ -1,6 +1,6 @@
-"""A device's memory in its pool: limit, owners, statistics, and messages when it is full.
+"""A device's memory pool: limit, owners, statistics, and messages when it is full.
 
-The lane keeps the books; this module reads the environment and makes sentences and tables of them.
+The lane counts; this module reads the environment and formats the counts as text and tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENTRY = re.compile(
     r"(?:(?P<backend>[a-z]+)(?::(?P<ordinal>\d{1,9}))?=)?(?P<size>\d+)(?P<unit>[KMGT]?)"
 )
 
-# PyTorch's names of what `Context.pool_statistics` counts.
+# PyTorch's names of the counts of `Context.pool_statistics`.
 _TORCH_NAMES = {
     "allocated_bytes.all.current": "bytes_in_use",
     "allocated_bytes.all.peak": "peak_bytes_in_use",
@@ -77,7 +77,7 @@ def full_device_note(context: _lane.Context, nbytes: int) -> str:
 
 
 def limit_note(context: _lane.Context, nbytes: int) -> str:
-    """Say that the limit leaves no room: the message of that OutOfMemoryError."""
+    """Return the message of an OutOfMemoryError caused by the limit."""
     return (
         f"the memory limit of {context.backend_name}:{context.ordinal} is {context.memory_limit} "
         f"bytes; raise it by Device.memory_limit or {LIMIT_VARIABLE}. "
@@ -86,7 +86,7 @@ def limit_note(context: _lane.Context, nbytes: int) -> str:
 
 
 def require_limit(limit: object) -> None:
-    """Refuse a value that is no limit of a device's memory."""
+    """Refuse a value that is no valid memory limit."""
     if limit is None:
         return
     if isinstance(limit, bool) or not isinstance(limit, int):
@@ -98,11 +98,11 @@ def require_limit(limit: object) -> None:
 
 
 def limit_from_environment(backend: str, ordinal: int) -> int | None:
-    """Return the bytes `UHAL_MEMORY_LIMIT` leaves a device; `None` when it says nothing of it.
+    """Return a device's limit in bytes from `UHAL_MEMORY_LIMIT`; `None` without a limit.
 
     The value is `4G` for every device, or a list like `cuda:0=4G,cuda=8G,host=512M`, in which the
-    most particular entry counts. K, M, G and T are powers of 1024. `ArgumentValueError`
-    for another value, another backend, and 2**63 bytes or more, which no pool counts.
+    most specific entry counts. K, M, G and T are powers of 1024. `ArgumentValueError` for another
+    value, another backend, and 2**63 bytes or more, which no pool counts.
     """
     text = environment.read(LIMIT_VARIABLE)
     variable = environment.VARIABLES[LIMIT_VARIABLE]
@@ -112,13 +112,13 @@ def limit_from_environment(backend: str, ordinal: int) -> int | None:
         digits = "" if entry is None else entry["size"].lstrip("0")
         if entry is None or not digits:
             raise ArgumentValueError(variable.message(text))
-        # Digits are counted first: Python refuses to read some thousands of them.
+        # Digits are counted first: Python refuses numbers of several thousand digits.
         size = int(digits) << _UNITS[entry["unit"]] if len(digits) < 20 else 1 << 63
         if size >= 1 << 63:
             values = "less than 2**63 bytes (8388608T)"
             raise ArgumentValueError(variable.message(part.strip(), values))
         if entry["backend"] not in (None, backend):
-            # Another distribution's backend is known by its entry point only.
+            # Only the entry point names another distribution's backend.
             if entry["backend"] not in registry.names():
                 values = f"one of the backends {', '.join(registry.names())} before each ="
                 raise ArgumentValueError(variable.message(text, values))

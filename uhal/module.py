@@ -1,4 +1,4 @@
-"""Kernel images: loading one, and finding kernels and global variables in it."""
+"""Loads kernel images, and finds their kernels and global variables."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _Self = TypeVar("_Self", bound="Module")
 class Module:
     """A loaded kernel image. Made by `from_file` or `from_bytes`; a context manager.
 
-    Functions and globals keep the native module loaded; `close` unloads it and they are refused
-    from then on. Any thread may use it.
+    Functions and globals keep the native module loaded. `close` unloads it, and later uses of them
+    are refused. Any thread may use it.
     """
 
     _fixed_backend: ClassVar[str | None] = None
@@ -139,7 +139,7 @@ class Module:
 
     @property
     def chosen(self) -> Chosen:
-        """Which of the images in the bytes was loaded, and why."""
+        """The image of several that was loaded, and the reason."""
         return self._chosen
 
     @property
@@ -156,8 +156,8 @@ class Module:
     def reports(self) -> bool:
         """Whether its kernels may write a report that `Context.watch_reports` watches for.
 
-        Set by who gives the module memory for reports. A stream that ran such kernels raises the
-        report at the next wait for it.
+        Set by the code that gives the module memory for reports. A stream that ran such kernels
+        raises the report at its next wait.
         """
         return self._handle.reports
 
@@ -211,7 +211,7 @@ class Module:
         """Return a module's global variable as a buffer of `dtype`.
 
         It closes with the module. Without `close` the module stays loaded while the buffer, a view
-        of it or work that uses it is there. Raises `NotFoundError` when there is no such variable,
+        of it or work that uses it exists. Raises `NotFoundError` when there is no such variable,
         `ArgumentValueError` when its size is no multiple of the dtype's.
         """
         self._require_name("get_global", "global", name)
@@ -228,7 +228,7 @@ class Module:
     def write_global(self, name: str, value: bytes) -> None:
         """Set the first bytes of a module's global variable, and wait.
 
-        For a device whose driver tells no address of variables too. Raises `NotFoundError` when
+        Also works if the driver has no addresses of variables. Raises `NotFoundError` when
         there is none, `ArgumentValueError` when it is smaller.
         """
         self._require_name("write_global", "global", name)
@@ -282,7 +282,7 @@ class Module:
     def _require_name(
         self, operation: str, kind: str, name: object, known: Iterable[str] = ()
     ) -> None:
-        """Refuse a name that no driver can be asked for, and a closed module."""
+        """Refuse an invalid name, and a closed module."""
         if not isinstance(name, str):
             raise ArgumentTypeError(f"{operation}, name: expected a str, got {describe(name)}")
         self._require_open()
@@ -299,7 +299,7 @@ class Module:
 def _merged_sidecar(
     loaded: LoadedModule, sidecar: Mapping[str, Signature], path: Path | None
 ) -> Mapping[str, Signature]:
-    """Judge the names at once; contradictions are reported when a kernel is looked up."""
+    """Check the names at once; contradictions are reported when a kernel is looked up."""
     image = loaded.signatures
     for entry in sidecar:
         if image and entry not in image:
@@ -336,7 +336,7 @@ def _check_signature(name: str, signature: Signature | None, most_bytes: int) ->
 def _check_layout(
     name: str, signature: Signature | None, layout: Sequence[tuple[int, int]] | None
 ) -> None:
-    """Refuse a signature that places parameters elsewhere than the driver does."""
+    """Refuse a signature whose offsets differ from the driver's."""
     if signature is None or layout is None:
         return
     if len(signature) != len(layout):
@@ -354,7 +354,7 @@ def _check_layout(
 
 
 def _similar(name: str, known: Iterable[str]) -> str:
-    """Say which known names are close, else how to see them all."""
+    """Name similar known names, or the way to list all names."""
     import difflib
 
     names = list(known)
@@ -373,7 +373,7 @@ def _mangled(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _checked_path(path: object) -> Path:
-    """Return a path that the system can be asked for."""
+    """Return a valid path for the system."""
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentTypeError(f"from_file, path: expected a str or a path, got {describe(path)}")
     if "\0" in os.fspath(path):

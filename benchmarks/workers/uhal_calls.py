@@ -56,7 +56,7 @@ SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1), "o
 
 
 class Foreign:
-    """Another library's memory, in the way CUDA libraries show it to each other."""
+    """Another library's memory, by the CUDA array interface."""
 
     def __init__(self, buffer: DeviceBuffer) -> None:
         self._buffer = buffer
@@ -131,7 +131,7 @@ def launches(opened: Opened, entry: str, values: tuple[object, ...]) -> Iterator
 
 
 def other_arguments(opened: Opened) -> Iterator[Form]:
-    """Launches whose arguments are numpy scalars, or other libraries' memory where there is any."""
+    """Launches with numpy scalars, or with other libraries' memory if available."""
     uint64, float32 = np.uint64, np.float32
     x, out = opened.x, opened.out
     scalars = (uint64(1000), uint64(1), None, x, out, float32(1), float32(2), np.uint32(3))
@@ -166,7 +166,7 @@ def _bits(value: Any) -> int:
 
 
 def around(opened: Opened) -> Iterator[Form]:
-    """What a program does between launches."""
+    """Calls that a program makes between launches."""
     page = np.zeros(1024, np.float32)
     event = Event()
     stream = opened.stream
@@ -174,8 +174,8 @@ def around(opened: Opened) -> Iterator[Form]:
     copy_in = loop("x.copy_from(page, stream=stream)", x=opened.x, page=page, stream=stream)
     record = loop("event.record(stream)", event=event, stream=stream)
     get_function = loop('module.get_function("three")', module=opened.module)
-    # What a vendor's driver sees of them is not everywhere one call: HSA's runtime only has
-    # packets, the host's kernels see nothing but launches.
+    # Not every driver sees each of them as one call: HSA's runtime only has packets, and the host's
+    # kernels count only launches.
     seen = opened.backend in ("cuda", "tops")
     copied = {"copies": 1, "copied_bytes": 4096} if seen else {}
     yield Form("DeviceBuffer, pooled", "alloc+free", allocate)

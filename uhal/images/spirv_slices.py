@@ -4,10 +4,10 @@ A driver builds all kernels of a module at once, which takes seconds for a modul
 program uses few. So each kernel is built on first use, from only the functions, types and constants
 it uses. The device needs only the capabilities of that kernel.
 
-Two things become additional arguments, because OpenCL has no call that finds a variable and no
-other call that sizes shared memory:
+Two things become additional arguments, because OpenCL has no call to find a variable and sizes
+shared memory only through arguments:
 
-* module variables, which all kernels of a module share: one piece of memory of ours;
+* module variables, which all kernels of a module share: one allocation by uhal;
 * `uhal_dynamic_shared`, the launch's shared bytes.
 
 This fails for a variable with an initial value, and for a variable used by a function that was not
@@ -58,7 +58,7 @@ _DONT_INLINE = 2
 """Among an OpFunction's controls."""
 _MEMBER_DECORATE, _EXECUTION_MODE, _EXECUTION_MODE_ID = 72, 16, 331
 
-# Which words of an instruction in a function name something, where not all after the first do.
+# The words of an instruction in a function that are identifiers, if not all after the first are.
 _NAMING = {
     _OP_LOAD: slice(1, 4),
     _OP_STORE: slice(1, 3),
@@ -95,7 +95,7 @@ _OF_WIDTH = {
 
 @dataclass(frozen=True)
 class Slice:
-    """One kernel as a module of its own."""
+    """A kernel as a separate module."""
 
     image: bytes
     capabilities: tuple[int, ...]
@@ -118,7 +118,7 @@ class Cutter:
     """Cuts the kernels of a module. Any thread may use one."""
 
     def __init__(self, module: SpirvModule) -> None:
-        """Look at the module's variables; may raise `InvalidImageError`."""
+        """Examine the module's variables; may raise `InvalidImageError`."""
         self._module = module
         self._uses: dict[int, _Use] = {}
         self.variables: dict[int, str] = {}
@@ -242,7 +242,7 @@ class Cutter:
         hidden = sorted((self.variables.keys() | self._shared) & names)
         kept = self._kept(names.difference(hidden))
         for identifier in hidden:
-            # The pointer type stays, of the argument that takes the variable's place.
+            # The pointer type stays: the argument in place of the variable has it.
             kept |= self._kept({self._module.operands(identifier)[1]})
         named = names | kept
         capabilities = self._capabilities(kept)
@@ -260,7 +260,7 @@ class Cutter:
         return Slice(pack_words(words), capabilities, passed, indirect)
 
     def _kept(self, names: set[int]) -> set[int]:
-        """Types, constants and variables that are named, and what those name."""
+        """Identifiers of types, constants and variables that are used, directly or not."""
         module = self._module
         kept: set[int] = set()
         wanted = [one for one in names if one in module.globals]
@@ -289,7 +289,7 @@ class Cutter:
         """The words of one declaration in the slice; none for another kernel's declaration."""
         words = self._module.words[one.start : one.end]
         nothing = words[:0]
-        if one.opcode in (OP_CAPABILITY, OP_NAME, 6):  # names, also of members: for readers only
+        if one.opcode in (OP_CAPABILITY, OP_NAME, 6):  # debug names, also of members
             return nothing
         if one.opcode == OP_ENTRY_POINT:
             if one.start != entry.start:

@@ -67,13 +67,13 @@ def add(to: Any, one: Any, but: Sequence[str]) -> None:
 
 
 def advice(accesses: Iterable[Access], branches: Iterable[Branch]) -> str:
-    """Return a line about the worst pattern, and what to do; empty where there is none."""
+    """Return a text about the worst pattern and its remedy; empty without a bad pattern."""
     found = [said for said in (*map(_of_access, accesses), *map(_of_branch, branches)) if said]
     return max(found, default=(0.0, ""))[1]
 
 
 def _of_access(one: Access) -> tuple[float, str] | None:
-    """Number of turns that an access wastes, and the reason."""
+    """Number of cycles that an access wastes, and the reason."""
     if one.kind == "atomic" and one.same_address > 2 * one.requests:
         together = one.same_address / one.requests
         return one.same_address, (

@@ -64,7 +64,7 @@ class KernelCounts:
         return self.blocks / self.counted_blocks
 
     def sums(self, space: Space, *kinds: Kind) -> Access:
-        """The accesses to one space added up; of all kinds when none is named."""
+        """The accesses to one space added up, by default of all kinds."""
         total = Access(0, "load", space, 0, 0, 0, 0, 0, 0, 0, 0, 0)
         for one in self.accesses:
             if one.space == space and (not kinds or one.kind in kinds):
@@ -92,7 +92,7 @@ class KernelCounts:
     # -- ratios ------------------------------------------------------------------------------------
 
     def sectors_per_request(self, *kinds: Kind) -> float | None:
-        """Sectors of global memory that a warp's request touches; 4 for 4 bytes a lane in order."""
+        """Sectors of global memory per request of a warp; 4 for adjacent 4-byte lanes."""
         found = self.sums("global", *kinds)
         return _ratio(found.sectors, found.requests)
 
@@ -104,7 +104,7 @@ class KernelCounts:
 
     @property
     def moved(self) -> float | None:
-        """Sectors requested per sector touched: 1 when each is asked for once. Unsampled only."""
+        """Sectors requested per sector touched: 1 without repeated requests. Unsampled only."""
         if self.distinct_sectors is None:
             return None
         return _ratio(self.sums("global").sectors, self.distinct_sectors)
@@ -116,9 +116,9 @@ class KernelCounts:
 
     @property
     def bank_factor(self) -> float | None:
-        """Turns of shared memory per turn without bank conflicts: 1 is the least.
+        """Cycles of shared memory relative to cycles without bank conflicts: at least 1.
 
-        Fragments of `wmma` are left out: where they lie is the simulator's own choice.
+        Fragments of `wmma` are left out: their layout is the simulator's own.
         """
         lines = self.lines_of_text
         found = [
@@ -132,14 +132,14 @@ class KernelCounts:
 
     @property
     def lanes_on_one_address(self) -> float | None:
-        """Lanes of a warp that an atomic operation makes wait for each other."""
+        """Number of lanes of a warp that an atomic operation serializes."""
         found = [one for one in self.accesses if one.kind == "atomic"]
         return _ratio(sum(one.same_address for one in found), sum(one.requests for one in found))
 
     def error(self, what: Literal["instructions", "sectors"]) -> float | None:
-        """Relative standard error of a sum over all blocks; 0 where every block is counted.
+        """Relative standard error of a sum over all blocks; 0 if every block is counted.
 
-        `None` where one block alone was counted of many.
+        `None` if only one of many blocks was counted.
         """
         n, total = self.counted_blocks, self.blocks
         sum_, squares = self.spread[what]
@@ -159,7 +159,7 @@ class KernelCounts:
     def metrics(self) -> dict[str, float | None]:
         """Every number under Nsight Compute's name, or under a name of uhal (`uhal__…`).
 
-        Sums are of all launches and all blocks; `.ratio` and `.pct` as there.
+        Sums cover all launches and all blocks; `.ratio` and `.pct` are as in Nsight Compute.
         """
         scale = self.scale
         tensor = sum(one.warps for one in self.instructions if one.kind == "tensor")
@@ -220,7 +220,7 @@ class KernelCounts:
 
     @cached_property
     def lines(self) -> list[LineCounts]:
-        """The counts by line of the source, in its order; of the PTX where it names no source."""
+        """The counts by line of the source, in order; by PTX line if the PTX names no source."""
         found: dict[tuple[str, int], LineCounts] = {}
 
         def at(line: int) -> LineCounts:
@@ -250,7 +250,7 @@ class LineCounts:
     branches: list[Branch] = field(default_factory=list)
 
     def total(self, space: Space) -> Access | None:
-        """Its accesses to one space added up; `None` where it makes none."""
+        """The line's accesses to one space added up; `None` without accesses."""
         found = [one for one in self.accesses if one.space == space]
         if not found:
             return None
@@ -261,7 +261,7 @@ class LineCounts:
 
     @property
     def advice(self) -> str:
-        """One line about its worst pattern, and what to do; empty where there is none."""
+        """A text about the line's worst pattern and its remedy; empty without a bad pattern."""
         return advice(self.accesses, self.branches)
 
 
@@ -269,10 +269,10 @@ class LineCounts:
 
 
 def read(path: str | os.PathLike[str], start: int = 0) -> list[KernelCounts]:
-    """Read a driver's file from a byte on; kernels in the order of their first launches.
+    """Read a driver's file from a byte offset; kernels in the order of first launches.
 
-    Launches of one kernel with one geometry are added up. Raises `OSError`, and `ValueError` for
-    a line that no driver wrote.
+    Launches of one kernel with one geometry are added up. Raises `OSError`, and `ValueError` for a
+    line not written by a driver.
     """
     found: dict[tuple[Any, ...], KernelCounts] = {}
     with Path(path).open("rb") as file:
@@ -286,7 +286,7 @@ def read(path: str | os.PathLike[str], start: int = 0) -> list[KernelCounts]:
 
 
 def size_of_file() -> int | None:
-    """Bytes that the driver of this process has written so far; `None` where it does not count."""
+    """Bytes written so far by this process' driver; `None` if it does not count."""
     path = os.environ.get(VARIABLE)
     if not path or os.environ.get("UHAL_SIM_CHECK") != "count":
         return None
@@ -294,7 +294,7 @@ def size_of_file() -> int | None:
 
 
 def from_counts(kernel: str, ptx: str, counts: dict[str, Any]) -> KernelCounts:
-    """Counts of one launch as `simulators.ptx.launch` gives them."""
+    """Counts of a launch, from a line by `simulators.ptx.launch`."""
     return _launch({"kernel": kernel, "ptx": ptx, **counts})
 
 
@@ -370,9 +370,9 @@ def _hundred(ratio: float | None) -> float | None:
 def resources_of(
     kernels: Iterable[KernelCounts], target: str
 ) -> dict[tuple[str, str], KernelResources]:
-    """Registers, spills and shared memory on a target, by text and kernel: what `ptxas` says.
+    """Registers, spills and shared memory on a target from `ptxas`, by text and kernel.
 
-    Raises what `resources.of_ptx` does.
+    Raises the same errors as `resources.of_ptx`.
     """
     from uhal.profiler import resources
 

@@ -24,7 +24,7 @@ class Times:
 
     @classmethod
     def of(cls, spent: npt.NDArray[np.int64]) -> Times | None:
-        """Sum them up; `None` of no times at all."""
+        """Sum up durations; `None` without any."""
         if not len(spent):
             return None
         p50, p99 = np.percentile(spent, (50, 99))
@@ -166,7 +166,7 @@ def _most_frequent(records: Records, rows: Columns) -> tuple[tuple[str, int], ..
 
 
 def ranges(records: Records) -> list[RangeRow]:
-    """Return a row for each range in the order they came, those within one behind it."""
+    """Return a row for each range in order of begin, each followed by its inner ranges."""
     own = records.of("range")
     given = records.of("launch", "work", *COPIES)
     spent = given["device_end"] - given["device_begin"]
@@ -185,7 +185,7 @@ def ranges(records: Records) -> list[RangeRow]:
 
 
 def _way(records: Records, number: int) -> tuple[int, ...]:
-    """The numbers of the ranges around it and its own, outermost first."""
+    """The numbers of the enclosing ranges and its own, outermost first."""
     way = []
     while number:
         way.append(number)

@@ -21,7 +21,7 @@ static inline float bits_float(uint32_t bits) {
     return value;
 }
 
-/* With masks: a conditional around floating point work would keep a loop from vectorizing. */
+/* Uses masks, because a conditional around floating point work prevents vectorization. */
 static inline uint32_t select_bits(bool condition, uint32_t yes, uint32_t no) {
     const uint32_t mask = 0U - static_cast<uint32_t>(condition);
     return (yes & mask) | (no & ~mask);

@@ -1,4 +1,4 @@
-/* What a host kernel library carries and the host runtime reads: the contract between
+/* Tables in a host kernel library for the host runtime: the contract between
  * <uhal/kernel.h>, which emits these tables, and host_backend, which loads them.
  *
  * A library exports one symbol, `uhal_host_module`. Everything in it is plain data; a change of
@@ -50,7 +50,7 @@ struct uhal_host_kernel {
     const char *parameter_text; /* the parameter list as the source spells it, with parentheses */
     const struct uhal_host_parameter *parameters;
     uint32_t parameter_count;
-    uint32_t max_threads; /* the largest block it takes */
+    uint32_t max_threads; /* the largest block the kernel takes */
     uint32_t order;       /* kernels of one source count upwards */
     uhal_host_kernel_run run;
 };

@@ -7,7 +7,7 @@
 #ifndef UHAL_KERNEL_HOST_H
 #define UHAL_KERNEL_HOST_H
 
-/* What the macros below become in a kernel is not for the user's compiler to remark on. */
+/* The user's compiler must not warn about the expansions of the macros below. */
 #pragma GCC system_header
 
 #if !defined(__cplusplus) || __cplusplus < 201703L
@@ -44,7 +44,7 @@
    call only members declared alike. */
 #define UHAL_RESTRICT __restrict__
 
-/* What runs a kernel is not the kernel's to be checked for. */
+/* Code that runs a kernel is not checked as part of the kernel. */
 #if defined(UHAL_CHECKED)
 #define UHAL_UNCHECKED __attribute__((no_sanitize("thread")))
 #else
@@ -63,14 +63,14 @@
     static_assert(true, "")
 
 #if defined(__clang__)
-/* A region that cannot be vectorized is no mistake. */
+/* A region that cannot be vectorized is not an error. */
 #pragma clang diagnostic ignored "-Wpass-failed"
 #define UHAL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define UHAL_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* The inner declaration is what BARRIER() sees when it is misused. */
+/* A misused BARRIER() finds the inner declaration. */
 #define THREADS_OF(block, t)                                                                       \
     UHAL_INDEPENDENT for (u32 t = 0, t##_end = (block).uhal_threads(); t < t##_end; ++t)           \
         if constexpr ([[maybe_unused]] constexpr bool uhal_inside_region = true; true)
@@ -100,12 +100,12 @@ constexpr bool uhal_inside_region = false;
     extern const type *const __stop_##name __asm("section$end$__DATA$" #name);
 #else
 #define UHAL_SECTION(name) #name
-/* Hidden, or the bounds of one library would answer for another's. */
+/* Hidden, because otherwise one library's bounds would replace another's. */
 #define UHAL_BOUNDS(type, name)                                                                    \
     extern __attribute__((visibility("hidden"))) const type *const __start_##name;                 \
     extern __attribute__((visibility("hidden"))) const type *const __stop_##name;
 #endif
-/* Against linkers that collect what only section bounds refer to. */
+/* Prevents linkers from dropping data that only section bounds refer to. */
 #if __has_attribute(retain)
 #define UHAL_KEEP used, retain
 #else
@@ -244,12 +244,12 @@ UHAL_UNCHECKED inline void next_block(uhal_block &block) {
     ++block.blockIdx.z;
 }
 
-/* Kernel is a local type, so all that is made from it here is local to the library too. */
+/* Kernel is a local type, so everything instantiated from it is local to the library too. */
 template <class Kernel, class... Types> struct Entry {
     static_assert((sizeof(Types) + ... + 0) <= UHAL_HOST_MAX_PARAMETER_BYTES,
                   "a kernel takes at most 4096 bytes of parameters");
 
-    /* One more than needed: an array of none is no C++. */
+    /* One more than needed: C++ has no arrays of size 0. */
     static constexpr uhal_host_parameter parameters[sizeof...(Types) + 1] = {
         describe_parameter<std::decay_t<Types>>()...};
 

@@ -16,7 +16,7 @@ UHAL_MATH double log1p(double x) {
     const double lost = x - (sum - 1.0);
     const double corrected = log(sum) + lost / sum;
     const double result = sum > 0.0 && sum < __builtin_inf() ? corrected : log(sum);
-    /* Below half a rounding of 1 the sum tells nothing. The sign of 0 stays. */
+    /* Below half a rounding of 1 the sum has no information. The sign of 0 stays. */
     return __builtin_fabs(x) < 0x1p-54 ? x : result;
 }
 

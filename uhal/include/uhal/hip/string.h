@@ -1,4 +1,4 @@
-/* <string.h> for device code compiled without a C library: what kernels use of it. */
+/* <string.h> for device code compiled without a C library: only the functions that kernels use. */
 #ifndef UHAL_HIP_STRING_H
 #define UHAL_HIP_STRING_H
 
