@@ -6,10 +6,10 @@
  *         GRID_STRIDE(i, n) { y[i] = a * x[i] + y[i]; }
  *     }
  *
- * On a GPU every work-item runs the body. On the host a call of the body runs a whole block. Code
- * that differs between work-items stands inside THREADS(t) { … } regions, which are loops there,
- * and BARRIER() separates regions. `return` and `break` must not leave a region; `continue` ends it
- * for one work-item. Everything outside a region must be the same for all work-items of the block.
+ * On a GPU every work-item runs the body. On the host one call of it is a whole block. Code that
+ * differs between work-items stands inside THREADS(t) { … } regions, which are loops there, and
+ * BARRIER() separates regions. `return` and `break` must not leave a region; `continue` ends it for
+ * one work-item. Everything outside a region must be the same for all work-items of the block.
  *
  *   blockIdx, blockDim, gridDim           readable everywhere in a kernel body, as in CUDA
  *   THREADS(t)                            t = 0 … work-items of the block - 1, x fastest
