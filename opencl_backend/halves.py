@@ -375,7 +375,7 @@ _TYPES_NAMED = {
     OP_TYPE_VECTOR: slice(2, 3),
     OP_TYPE_POINTER: slice(3, 4),
     25: slice(2, 3),  # OpTypeImage
-    28: slice(2, 3),  # OpTypeArray: behind the type stands a constant
+    28: slice(2, 3),  # OpTypeArray: a constant follows the type
     31: slice(0, 0),  # OpTypeOpaque: a text
     38: slice(0, 0),  # OpTypePipe
 }

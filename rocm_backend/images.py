@@ -59,7 +59,7 @@ def _read(image: bytes) -> HsacoImage:
     The runtime finds no kernel and no variable in a stripped code object, and answers
     HSA_STATUS_ERROR_INVALID_SYMBOL_NAME for each.
     """
-    # As ROCr's loader reads the variable.
+    # ROCr's loader reads the variable in the same way.
     dynamic = not os.environ.get(_DYNAMIC_VARIABLE, "0").startswith("0")
     contents = read_hsaco(image, dynamic=dynamic)
     if contents.stripped and contents.kernels:

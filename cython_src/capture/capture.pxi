@@ -158,7 +158,7 @@ cdef int end_native_capture(Plan plan) except -1:
         plan.graph = plan.context.backend.end_capture(<uintptr_t>plan.core.handle)
     except _errors.DeviceError:
         raise
-    except Exception:  # ctypes has an error of its own around MemoryError
+    except Exception:  # ctypes wraps MemoryError in its own error
         try:
             plan.graph = plan.context.backend.end_capture(<uintptr_t>plan.core.handle)
         except _errors.DeviceError:

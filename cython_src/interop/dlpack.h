@@ -47,7 +47,7 @@ typedef struct uhal_dl_versioned {
     uhal_dl_tensor tensor;
 } uhal_dl_versioned;
 
-/* What a type offers as `__dlpack_c_exchange_api__`: exchange without a capsule or Python call. The
+/* The value of a type's `__dlpack_c_exchange_api__`: exchange without a capsule or Python call. The
  * object arguments are PyObject *; a result other than 0 has set a Python exception. */
 typedef struct uhal_dl_exchange {
     struct {

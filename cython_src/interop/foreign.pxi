@@ -17,7 +17,7 @@ cdef tuple STREAM_ATTRIBUTES = ("__cuda_stream__", "cuda_stream", "ptr", "handle
 
 
 cdef bint is_lasting(object kind) except -1:
-    """Whether a type stays in its module for good; other types are not cached."""
+    """Return whether a type stays in its module for good; other types are not cached."""
     module = _sys.modules.get(kind.__module__)
     return getattr(module, kind.__qualname__, None) is kind
 

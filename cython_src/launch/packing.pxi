@@ -97,7 +97,7 @@ cdef inline int read_geometry(
 cdef inline bint is_known(
     Function function, PyObject *grid, PyObject *block, PyObject *shared
 ) noexcept:
-    """Whether the kernel was launched last with the very same objects.
+    """Return whether the kernel was launched last with the very same objects.
 
     Most launches of a kernel come from one line, whose constants are the same objects each time.
     """
@@ -165,7 +165,7 @@ cdef int read_new_geometry(
 
 
 cdef inline bint is_own_stream(Function function, PyObject *stream) noexcept:
-    """Whether it is exactly a Stream, on the kernel's device: the usual case of a launch."""
+    """Return whether it is exactly a Stream, on the kernel's device: the usual case of a launch."""
     return (
         stream != NULL
         and Py_IS_TYPE(stream, <PyTypeObject *>Stream)

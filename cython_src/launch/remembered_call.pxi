@@ -192,7 +192,7 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
 cdef inline bint take_apart(
     PyObject *callee, PyObject **given, Py_ssize_t count, PyObject *keywords, GivenTensors *taken
 ) noexcept:
-    """Whether it may be answered; `taken` gets the call's key, borrowed."""
+    """Return whether it may be answered; `taken` gets the call's key, borrowed."""
     # Pointers throughout, not objects: this runs at every call, and objects would be counted.
     cdef Py_ssize_t named = 0 if keywords == NULL else PyTuple_GET_SIZE(<object>keywords)
     cdef PyTypeObject *kind
@@ -278,7 +278,7 @@ cdef inline bint take_apart(
 cdef bint is_as_before(
     PyObject *callee, PyObject **given, Py_ssize_t count, PyObject *keywords, GivenTensors *taken
 ) noexcept:
-    """Whether the tensors still have the same parts: Python ran meanwhile."""
+    """Return whether the tensors still have the same parts: Python ran meanwhile."""
     cdef GivenTensors before = taken[0]
     return (
         take_apart(callee, given, count, keywords, taken)
@@ -373,7 +373,7 @@ cdef int keep_answer(
 
 
 cdef bint means_the_same(object given) except -1:
-    """Whether the very same object always means the same."""
+    """Return whether the very same object always means the same."""
     cdef type kind = type(given)
     if kind is tuple:
         return all([means_the_same(one) for one in <tuple>given])
@@ -426,7 +426,7 @@ cdef inline bint may_write(
 
 
 cdef bint begin_together(PyObject *operand, PyObject *out) noexcept:
-    """Whether two buffers have one address and elements of one size."""
+    """Return whether two buffers have one address and elements of one size."""
     return (
         (<DeviceBuffer>operand).address == (<DeviceBuffer>out).address
         and (<DeviceBuffer>operand).dtype.itemsize == (<DeviceBuffer>out).dtype.itemsize

@@ -5,7 +5,7 @@
 #include <Python.h>
 #include <structmember.h>
 
-/* The offset of a slot in an object; -1 for a class attribute that is no slot. */
+/* The offset of a slot in an object; -1 for a class attribute that is not a slot. */
 static inline Py_ssize_t uhal_slot_offset(PyObject *attribute) {
     if (!Py_IS_TYPE(attribute, &PyMemberDescr_Type))
         return -1;

@@ -88,7 +88,7 @@ cdef inline size_t class_bytes(int size_class) noexcept:
 
 
 cdef inline bint must_wait(void *block, uint64_t stream_id) noexcept:
-    """Whether work of the stream must wait until the block is usable."""
+    """Return whether work of the stream must wait until the block is usable."""
     return (
         (<Block>block).ready.stream_id != 0
         and (<Block>block).ready.stream_id != stream_id

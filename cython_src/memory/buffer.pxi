@@ -31,7 +31,7 @@ cdef class DeviceBuffer:
     """Whether copies and kernels that write to the buffer are refused."""
     cdef bint is_closed
     cdef DeviceBuffer root      # of a view: the buffer that owns the memory
-    cdef object owner           # keeps memory that is not ours
+    cdef object owner           # keeps foreign memory alive
     cdef object __weakref__
 
     def __init__(self, *arguments, **keywords):
@@ -367,7 +367,7 @@ cdef class DeviceBuffer:
     ):
         """Copy rows into a 2-D array or another buffer, and wait.
 
-        As `copy_2d_from`, the other way.
+        The reverse of `copy_2d_from`.
         """
         require_buffer(self)
         copy_2d_out(self, destination, shape, pitch, destination_pitch, stream)
@@ -534,7 +534,7 @@ def shares_memory(DeviceBuffer buffer not None, *others):
 
 
 cdef inline bint have_common_bytes(PyObject *first, PyObject *second) noexcept:
-    """Whether two buffers that are not empty overlap."""
+    """Return whether two buffers that are not empty overlap."""
     return (
         (<DeviceBuffer>first).address
         < (<DeviceBuffer>second).address + <uint64_t>(<DeviceBuffer>second).nbytes

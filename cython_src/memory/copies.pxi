@@ -6,7 +6,7 @@
 
 
 cdef bint is_pageable_owner(object owner) except -1:
-    """Whether memory is of a type that drivers never allocate."""
+    """Return whether memory is of a type that drivers never allocate."""
     if isinstance(owner, (_numpy.ndarray, bytes, bytearray)):
         return True
     for name in ("array", "mmap"):

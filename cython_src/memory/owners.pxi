@@ -13,7 +13,7 @@ cdef struct OwnerLink:
 
 
 cdef inline void note_owner(Pool pool, Block block) noexcept:
-    """Enter a block that is handed out now."""
+    """Add a block that is being handed out."""
     cdef OwnerLink *link = &block.owner_link
     cdef PyObject *code = uhal_callsite(&link.instruction_offset)
     link.code = own(<object>code) if code != NULL else NULL

@@ -139,7 +139,7 @@ cdef int watch_launch(
 cdef inline void note_geometry(
     uhal_profile_record *record, const unsigned int *geometry, unsigned int shared_bytes
 ) noexcept:
-    # the six lie one after the other
+    # the six values are adjacent
     memcpy(&record.grid_x, geometry, 6 * sizeof(unsigned int))
     record.shared = shared_bytes
 

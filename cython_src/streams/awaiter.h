@@ -155,7 +155,7 @@ static void uhal_awaiter_give(uhal_awaiter *awaiter) {
     uhal_awaiters_in_use -= 1;
 }
 
-/* Whether its wait has ended. */
+/* Returns whether its wait has ended. */
 static int uhal_awaiter_ended(uhal_awaiter *awaiter) {
     pthread_mutex_lock(&awaiter->lock);
     const int ended = !awaiter->waiting;

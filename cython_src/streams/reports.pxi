@@ -190,7 +190,7 @@ cdef int spread_reports(Context context) except -1:
 
 
 cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:
-    """Whether it is the stream, or waited for it."""
+    """Return whether it is the stream, or waited for it."""
     cdef StreamCore other
     if <uintptr_t>core.handle == handle:
         return True

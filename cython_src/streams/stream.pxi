@@ -246,7 +246,7 @@ cdef class Stream:
         return Capture(self, name)
 
     def __eq__(self, other):
-        """Whether both are the same native stream, open or closed."""
+        """Return whether both are the same native stream, open or closed."""
         return isinstance(other, Stream) and is_same_stream(self.core, (<Stream>other).core)
 
     def __hash__(self):
@@ -283,7 +283,7 @@ cdef Stream wrap_core(object cls, Context context, StreamCore core):
 
 
 cdef bint is_same_stream(StreamCore one, StreamCore other) noexcept:
-    """Whether both are one native stream; an owned handle may be reused after its close."""
+    """Return whether both are one native stream; an owned handle may be reused after its close."""
     if one is other:
         return True
     if one is None or other is None or one.owned or other.owned:

@@ -142,7 +142,7 @@ cdef bint core_is_idle(Context context, StreamCore core) except -1:
 
 
 cdef bint is_complete(Context context, uint64_t stream_id, uint64_t ticket, bint ask) except -1:
-    """Whether a stamp's work is done; with `ask`, query the driver if that is unknown."""
+    """Return whether a stamp's work is done; with `ask`, query the driver if that is unknown."""
     cdef StreamCore core = context.default_core
     # Most work is in the default stream, which needs no look-up.
     if core is None or core.id != stream_id or core.closed:

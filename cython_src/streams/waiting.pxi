@@ -10,7 +10,7 @@ cdef unsigned int main_thread_generation = 0
 
 
 cdef inline bint signals_come_here() except -1:
-    """Whether Python calls signal handlers on this thread."""
+    """Return whether Python calls signal handlers on this thread."""
     global main_thread, main_thread_generation
     if main_thread == 0 or main_thread_generation != uhal_fork_count:
         main_thread = _threading.main_thread().ident

@@ -54,7 +54,7 @@ class AccessOrder {
     }
 
   private:
-    // Whether `before` is ordered before the next access of the current work-item.
+    // Returns whether `before` is ordered before the next access of the current work-item.
     bool ordered(const Access &before, const Access &now, bool in_shared) const {
         if (before.block != now.block) {
             if (in_shared) {

@@ -23,7 +23,7 @@ inline int check_device(const Device &device) {
                : UHAL_HOST_SUCCESS;
 }
 
-// Nothing may pass a C boundary.
+// No exception may pass a C boundary.
 template <class Body> uhalHostResult guarded(Body &&body) noexcept {
     try {
         return body();

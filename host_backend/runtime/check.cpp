@@ -36,7 +36,7 @@ class Checker {
 
     ~Checker() { state_.thread = UHAL_HOST_CHECK_EVERY_THREAD; }
 
-    // Whether every block ran to its end.
+    // Returns whether every block ran to its end.
     bool run() {
         uhal_block block = launch_.block;
         block.blockIdx = {0, 0, 0};

@@ -26,7 +26,7 @@ class LaunchMemory {
 
     bool was_freed(uintptr_t address) const { return span_with(freed_, address).end != 0; }
 
-    // Whether an argument points to foreign memory, whose borders are unknown.
+    // Returns whether an argument points to foreign memory, whose borders are unknown.
     bool has_strangers() const { return has_strangers_; }
 
     // Describes an address, such as `x[3]`.

@@ -27,7 +27,7 @@ class SharedArena {
 
     bool holds(uintptr_t address) const { return address - start_ < capacity; }
 
-    // Whether one variable has all these bytes.
+    // Returns whether one variable has all these bytes.
     bool has(uintptr_t address, size_t bytes) const;
 
     // Whether all bytes that an access reads were written before. Notes the bytes it writes.

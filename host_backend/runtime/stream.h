@@ -32,7 +32,7 @@ class Stream {
 
     Device &device() const { return device_; }
     int priority() const { return priority_; }
-    // Whether the stream records its work. Callers check this; the stream itself runs work.
+    // Returns whether the stream records its work. Callers check this; the stream itself runs work.
     bool capturing() const { return capturing_.load(std::memory_order_acquire); }
     void set_capturing(bool capturing) { capturing_.store(capturing, std::memory_order_release); }
     std::shared_ptr<Capture> capture; // accessed by the capture only

@@ -18,7 +18,7 @@ typedef struct uhal_cl_callback {
 /* Calls all functions whose turn has come. */
 static void fire(cl_event event, cl_int status, void *data) {
     (void)event;
-    (void)status; /* also after a failure: who waits for it must not wait for ever */
+    (void)status; /* also after a failure: waiting threads must not wait for ever */
     callback *mine = data;
     uhal_cl_stream *stream = mine->stream;
     pthread_mutex_lock(&stream->lock);

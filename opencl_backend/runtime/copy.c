@@ -17,7 +17,7 @@ typedef struct uhal_cl_copy {
 
 static void *memory(uint64_t address) { return (void *)(uintptr_t)address; }
 
-/* Buffers are named, not pointed at, and each direction is a command of its own. */
+/* Buffers have handles instead of addresses, and each direction has its own command. */
 static int copy_buffers(uhal_cl_stream *stream, const uhal_cl_copy *one, cl_bool blocking,
                         cl_event *event) {
     size_t to;

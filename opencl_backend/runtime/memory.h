@@ -4,7 +4,7 @@
 
 #include "process.h"
 
-/* Whether all of these bytes are pinned memory. */
+/* Returns whether all of these bytes are pinned memory. */
 bool uhal_cl_is_pinned(const void *pointer, size_t bytes);
 
 /* Addresses of the device's memory and of visible pinned memory, for kernels that reach it without

@@ -33,7 +33,7 @@ int uhal_cl_streams_finish(uhal_cl_device *device);
  * it never waits; a stream that cannot be queried counts as done. */
 bool uhal_cl_streams_pending(uhal_cl_device *device);
 
-/* Whether nothing is known to be pending. False: work may be pending. */
+/* Returns whether nothing is known to be pending. False: work may be pending. */
 bool uhal_cl_stream_is_idle(uhal_cl_stream *stream);
 
 /* Notes that the first `ticket` commands are done. */

@@ -119,7 +119,7 @@ int uhal_aql_write(const uhal_aql_kernel *kernel, const uhal_aql_geometry *geome
                    void *const *parameters, hsa_queue_t *queue, unsigned char *kernarg,
                    hsa_kernel_dispatch_packet_t *packet);
 
-/* Whether a kernel has the hidden queue argument, and the function that sets it. */
+/* Returns whether a kernel has the hidden queue argument; the second function sets it. */
 int uhal_aql_asks_for_queue(const uhal_aql_kernel *kernel);
 void uhal_aql_name_queue(const uhal_aql_kernel *kernel, hsa_queue_t *queue, unsigned char *kernarg);
 

@@ -74,7 +74,7 @@ static int make_version(executable *graph, const hsa_kernel_dispatch_packet_t *p
     return 0;
 }
 
-/* Whether a launch may still read it. */
+/* Returns whether a launch may still read it. */
 static int in_use(const version *one) {
     return one->queue != NULL && uhal_hsa_queue_launches_done(one->queue) < one->read_until;
 }
@@ -250,7 +250,7 @@ static int launch(executable *graph, uhal_hsa_stream *stream) {
         status = name_queue(graph, queue->native);
     if (status != 0)
         return status;
-    /* A graph without kernels counts as a launch that is done with the launches before it. */
+    /* A graph without kernels is done when the launches before it are done. */
     uint64_t first = uhal_aql_launches(&queue->writer);
     uint64_t behind = first;
     int launched = 0;

@@ -83,7 +83,7 @@ static inline uint64_t uhal_hsa_queue_completed(uhal_hsa_queue *queue) {
     return atomic_load_explicit(&queue->completed, memory_order_acquire);
 }
 
-/* Whether packets of the queue wait for a mark of another device, which is lost. */
+/* Returns whether packets of the queue wait for a mark of another device, which is lost. */
 int uhal_hsa_queue_is_forsaken(uhal_hsa_queue *queue);
 
 /* Launches of the queue that have run to their end. */

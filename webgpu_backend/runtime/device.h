@@ -73,7 +73,7 @@ int uhal_wg_submit(uhal_wg_device *device);
 
 /* Waits for a batch, submitted if it must be; NOT_READY when `go_on` says 0. */
 int uhal_wg_wait(uhal_wg_device *device, uint64_t batch, int (*go_on)(void *), void *user_data);
-/* Whether a batch is done: 0 or NOT_READY. */
+/* Returns 0 if a batch is done, else NOT_READY. */
 int uhal_wg_query(uhal_wg_device *device, uint64_t batch);
 /* Copies the results of finished batches to the host. */
 int uhal_wg_finish(uhal_wg_device *device);

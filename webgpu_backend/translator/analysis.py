@@ -149,7 +149,7 @@ class Analysis:
     # -- pointers ----------------------------------------------------------------------------------
 
     def is_null(self, value: int) -> bool:
-        """Whether a value is the null pointer."""
+        """Return whether a value is the null pointer."""
         return value in self.kinds.constants and self.kinds.constants[value] is None
 
     def is_pointer(self, value: int) -> bool:
@@ -211,7 +211,7 @@ class Analysis:
     # -- widths ------------------------------------------------------------------------------------
 
     def is_long(self, value: int) -> bool:
-        """Whether a value is an integer of 64 bits."""
+        """Return whether a value is an integer of 64 bits."""
         type_ = self.kinds.type_of.get(value)
         return type_ is not None and self.kinds.kind(type_) == I64
 

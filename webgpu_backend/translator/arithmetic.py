@@ -238,7 +238,7 @@ class Arithmetic(Memory):
         return value in self.kinds.constants and not self.kinds.constants[value]
 
     def _is_address(self, value: int) -> bool:
-        """Whether a value is a pointer or its integer: only the null pointer is 0."""
+        """Return whether a value is a pointer or its integer: only the null pointer is 0."""
         if self.kinds.kind_of(value).tag == "pointer":
             return True
         one = self.analysis.definitions.get(value)

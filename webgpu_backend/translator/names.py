@@ -46,7 +46,7 @@ class Names:
     # -- values ------------------------------------------------------------------------------------
 
     def is_wide(self, value: int) -> bool:
-        """Whether the text of a 64-bit integer has all 64 bits."""
+        """Return whether the text of a 64-bit integer has all 64 bits."""
         return value in self.analysis.wide or value in self._elements
 
     def element_of(self, type_: int, text: str) -> int:
