@@ -1,4 +1,4 @@
-"""Draws what pages of figures say, from the JSON beside them: `python -m benchmarks.plots JSON…`.
+"""Draws plots of the figures' JSON: `python -m benchmarks.plots JSON…`.
 
 A plot is SVG for the inside of an HTML page. It has no background, and text and lines have the
 colour of the text around it, so that one plot serves light and dark pages.
@@ -99,12 +99,12 @@ def _colours(libraries: Iterable[str]) -> dict[str, str]:
 
 
 def by_arguments(figures: Figures) -> Figure:
-    """What a launch costs, by the number of its arguments."""
+    """Cost of a launch, by its number of arguments."""
     title = "One launch on a driver that does nothing, each library's cheapest way"
     figure, axes = _figure(title, figures, 7.6, 4.2)
     found = _cheapest(figures, "launch")
     colours = _colours(found)
-    # Names stand at the ends of lines; names of near lines are moved apart.
+    # Names are at the ends of lines; names of close lines are moved apart.
     taken: list[float] = []
     for name, counts in sorted(found.items(), key=lambda one: max(one[1].items())[1]):
         places = sorted(counts)
@@ -123,7 +123,7 @@ def by_arguments(figures: Figures) -> Figure:
 
 
 def other_calls(figures: Figures) -> Figure:
-    """What other calls cost."""
+    """Costs of other calls."""
     calls = [what for what in dict.fromkeys(row["what"] for row in figures["rows"])]
     calls = [what for what in calls if what not in ("launch", "control")]
     title = "Other calls, each library's cheapest way, ns of the caller"
@@ -150,7 +150,7 @@ def other_calls(figures: Figures) -> Figure:
 
 
 def families(figures: Figures) -> Figure:
-    """How fast families of operations are beside the faster of others."""
+    """Speeds of families of operations relative to the fastest other library."""
     title = "Speed of ubridge over the faster of numpy and torch, geometric means"
     figure, axes = _figure(title, figures, 7.6, 3.4)
     means = figures["means"]
@@ -172,7 +172,7 @@ def families(figures: Figures) -> Figure:
 
 
 def operations(figures: Figures) -> Figure:
-    """How fast each operation is, at every size."""
+    """Speed of each operation, at every size."""
     title = "Speed of each operation over the faster of numpy and torch"
     found = [one for one in figures["speeds"] if one["speed"] is not None]
     names = list(dict.fromkeys(one["operation"] for one in found))[::-1]

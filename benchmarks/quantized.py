@@ -3,7 +3,7 @@
 It multiplies some hundred megabytes of matrices one after the other, so that each comes from
 memory. Ours replays a captured graph that rounds x anew for each product, as ggml does. ggml runs
 its own graph, with and without its buffers of interleaved weights. All forms run twice in every
-round, and the second time counts; while one form runs the others stand still. The median of the
+round, and the second time counts. While a form runs, the others are stopped. The median of the
 rounds' ratios counts. The fastest of several readers gives this machine's memory bandwidth. The
 exit status is 1 when a gate is missed.
 
@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def misses(row: dict[str, Any]) -> list[str]:
-    """The gates that a row misses, in words."""
+    """The gates that a row misses, as text."""
     name = f"{row['format']} {row['rows']}x{row['columns']}, {row['vectors']} vectors, "
     name += f"{row['threads']} threads"
     found = []
@@ -260,7 +260,7 @@ def measured(
 def readers_of(
     device: Any, memory: Any, threads: int, stream: Any
 ) -> dict[str, Callable[[], None]]:
-    """Functions that read all of a buffer, each in another way."""
+    """Functions that read a whole buffer, each by a different method."""
     from uhal import DeviceBuffer, Module
     from uhal.images import cpu_level
 

@@ -1,4 +1,4 @@
-"""Another program to measure beside us, which stands still while it is not asked."""
+"""A peer program to measure, which is stopped between requests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from benchmarks.suites import ROOT
 
 
 class Standing:
-    """A process that answers each line of its standard input by one, and is stopped in between.
+    """A process that answers each line of its input with a line, and is stopped in between.
 
-    OpenMP's threads may look for work without an end (`OMP_WAIT_POLICY=active`), which is the
-    fastest way of those that use it: running, they would take a processor from who is measured.
+    OpenMP's threads may spin while they wait (`OMP_WAIT_POLICY=active`), which is its fastest
+    setting. If they kept running, they would take a processor from the measured program.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:

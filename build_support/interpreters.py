@@ -1,7 +1,7 @@
 """Runs tests on the oldest and the newest other interpreters of this machine: `make interpreters`.
 
 Each has an environment in `build/interpreters`; the lane is compiled for it, into the checkout,
-where libraries of several interpreters live side by side. All else is compiled already.
+where libraries of several interpreters live side by side. All other parts are already compiled.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def promised() -> list[int]:
 
 
 def found(minors: list[int], own: int = sys.version_info.minor) -> dict[int, Path]:
-    """Return those this machine has, by minor version, without the one that runs this."""
+    """Return this machine's other interpreters by minor version."""
     wanted = set(minors) - {own}
     have: dict[int, Path] = {}
     for candidate in _candidates(minors):
@@ -70,7 +70,7 @@ def environment(minor: int, python: Path) -> Path:
         subprocess.run([str(python), "-m", "venv", str(own.parents[1])], check=True)
     pip = [str(own), "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     subprocess.run([*pip, *build_requirements(ROOT)], check=True)
-    # Builds the lane, too; without isolation it is compiled once.
+    # This also builds the lane; without isolation it is compiled once.
     subprocess.run([*pip, "--no-build-isolation", "-e", ".[test]"], cwd=ROOT, check=True)
     return own
 
@@ -86,7 +86,7 @@ def _candidates(minors: list[int]) -> Iterator[Path]:
 
 
 def _minor_of(python: Path) -> int | None:
-    """The minor version of a CPython 3; `None` for anything else, or what does not start."""
+    """The minor version of a CPython 3; `None` for other or broken interpreters."""
     try:
         said = subprocess.run([str(python), "-c", _ASK], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

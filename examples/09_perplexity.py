@@ -2,7 +2,7 @@
 
 The perplexity is the exponential of the mean negative log-probability of each token behind those
 before it: as many tokens the model hesitates between. It stays below the vocabulary's size unless
-the model is surer of the wrong ones than a die.
+the model does worse than random guesses.
 """
 
 import argparse

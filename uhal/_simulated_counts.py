@@ -1,4 +1,4 @@
-"""`sim run --count`, `sim counts` and `sim resources`: what kernels ask of a GPU, without one."""
+"""`sim run --count`, `sim counts` and `sim resources`: kernels' requests to a GPU, counted."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run(
     output: str | None = None,
     target: str | None = None,
 ) -> int:
-    """Run a program with more variables; print its driver's counts to stderr.
+    """Run a program with additional variables; print its driver's counts to stderr.
 
     Returns the program's exit status.
     """

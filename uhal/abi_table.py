@@ -81,7 +81,7 @@ _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\(?)", re.MULTILINE)
 
 
 class HeaderError(ValueError):
-    """The header has something that a table cannot hold; the message names file and line."""
+    """The header has a construct that a table cannot hold; the message names file and line."""
 
 
 def table_of(text: str, name: str = "abi.h", compiler: Sequence[str] = ()) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def table_of(text: str, name: str = "abi.h", compiler: Sequence[str] = ()) -> di
 
 
 def write_table(header: Path, output: Path, compiler: Sequence[str] = ()) -> None:
-    """Write the table of a header. `HeaderError` where the header cannot be one."""
+    """Write the table of a header. `HeaderError` for an unsupported header."""
     table = table_of(header.read_text("utf-8"), header.name, compiler)
     output.write_text(json.dumps(table, separators=(",", ":")), encoding="utf-8")
 
@@ -135,7 +135,7 @@ def _run(command: Sequence[str], text: str, name: str) -> str:
 
 
 def _spelled(words: Sequence[str]) -> str:
-    """The shortest spelling of specifiers, whose order is free and some of which are implied."""
+    """The shortest spelling of specifiers: their order is free, and some are implied."""
     base = [word for word in words if word not in ("signed", "unsigned", "int")]
     if base == ["long", "long"]:
         base = ["long"]
@@ -354,7 +354,7 @@ class _Reader:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the table of a header, beside it unless told where; other words are the compiler."""
+    """Write the table of a header, by default beside it; other words are the compiler."""
     if not arguments:
         print("usage: python -m uhal.abi_table HEADER [TABLE [COMPILER…]]", file=sys.stderr)
         return 2

@@ -1,6 +1,6 @@
 """llama.cpp's part of `benchmarks/llm.py`: FILE THREADS WAY, then lines of work and tokens.
 
-Settings are its own but for the context, and the way: `repacked`, as it would do, or `plain`.
+Settings are llama.cpp's own, except the context and WAY: `repacked`, its default, or `plain`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Text:
         return int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
 
     def forget(self, first: int) -> None:
-        """Forget the tokens behind the first ones."""
+        """Forget all tokens after the first `count`."""
         memory = library.llama_get_memory(self.context)
         library.llama_memory_seq_rm(memory, 0, first, -1)
 

@@ -19,7 +19,7 @@ SHORT, STEPS, ROUNDS = 104, 20, 5
 
 
 class Work:
-    """A model in memory, with a text that decoding goes on with."""
+    """A model in memory, with a text that decoding continues."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class Work:
         self.read_all: Callable[[], float] | None = None
 
     def first(self, count: int) -> float:
-        """Seconds from the file to the first token behind so many."""
+        """Seconds from the file to the first token after a prompt of `count` tokens."""
         start = time.perf_counter()
         model = Model.load(self.path, context=CONTEXT)
         with model.cache() as cache:
@@ -38,16 +38,16 @@ class Work:
         return time.perf_counter() - start
 
     def prefill(self, count: int) -> float:
-        """Seconds of reading so many tokens at once."""
+        """Seconds to read a number of tokens at once."""
         self.cache.truncate(0)
         start = time.perf_counter()
         int(ub.argmax(self.model.logits(self.tokens[:count], self.cache)))
         return time.perf_counter() - start
 
     def decode(self, count: int) -> float:
-        """Seconds for a number of tokens, one by one, behind the text in the cache."""
+        """Seconds for a number of tokens, one by one, after the text in the cache."""
         length = self.cache.length
-        # The step is captured once, which no turn is to pay for.
+        # The step is captured once, outside of the measurement.
         self._step(self.cache, 0)
         start = time.perf_counter()
         for token in self.tokens[:count]:
@@ -57,7 +57,7 @@ class Work:
         return spent
 
     def length(self, capacity: int) -> float:
-        """Seconds of a token behind `SHORT` ones, in a cache with room for so many."""
+        """Seconds of a token after `SHORT` others, in a cache of a given capacity."""
         if capacity not in self.others:
             self.others[capacity] = self.model.cache(capacity)
         cache = self.others[capacity]
@@ -76,7 +76,7 @@ class Work:
         excludes the time of an empty kernel, once for each kernel.
         """
         length = self.cache.length
-        # The step is captured by the first.
+        # The first token captures the step.
         self._step(self.cache, 0)
         with uhal.profile(graphs="whole", measure_copy=False) as profile:
             whole = [self._spent(self.cache, token) for token in self.tokens[:count]]
@@ -88,13 +88,13 @@ class Work:
         return float(np.median((np.array(whole) - within + nothing) / whole))
 
     def bandwidth(self, nbytes: int) -> float:
-        """Bytes a second that the fastest of several readers gets."""
+        """Bytes per second of the fastest of several readers."""
         if self.read_all is None:
             self.read_all = _reader(nbytes)
         return self.read_all()
 
     def memory(self, _: int) -> float:
-        """The most bytes resident; `ru_maxrss` would begin with the parent's."""
+        """Peak resident bytes; `ru_maxrss` would begin with the parent's."""
         status = Path("/proc/self/status").read_text(encoding="ascii")
         line = next(one for one in status.splitlines() if one.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
@@ -117,7 +117,7 @@ def _on_device(profile: uhal.Profile, kind: str, steps: int) -> np.ndarray[Any, 
 
 
 def _of_nothing(kernels: int) -> float:
-    """Seconds that a plan takes for each kernel of one element."""
+    """Seconds of a plan per kernel of one element."""
     one = ub.zeros((1,))
     with ub.trace() as graph:
         for _ in range(kernels):

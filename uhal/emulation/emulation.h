@@ -1,4 +1,4 @@
-/* Slots of the hot table made of a library's other slots, or of memory and threads alone.
+/* Slots of the hot table, made from a library's other slots or from memory and threads.
  *
  * A load of this library serves one vendor's library. Its slots are set once, before any call. Each
  * file is one kind of emulation; `emulation.c` lists them.

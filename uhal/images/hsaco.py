@@ -106,15 +106,15 @@ class HsacoImage:
 
 
 def is_hsaco(image: bytes) -> bool:
-    """Say whether the bytes begin as a code object does."""
+    """Say whether the bytes begin like a code object."""
     return image[:4] == elf.MAGIC and image[18:20] == elf.EM_AMDGPU.to_bytes(2, "little")
 
 
 def read_hsaco(image: bytes, *, dynamic: bool = False) -> HsacoImage:
-    """Read a code object. Raises `InvalidImageError` when it is none or is damaged.
+    """Read a code object. Raises `InvalidImageError` for other and damaged files.
 
     AMD's runtime looks kernels up in `.symtab`; with `dynamic` in `.dynsym`, as it does where
-    LOADER_USE_DYNSYM is set. It takes global objects only, to which a linker makes no hidden ones.
+    LOADER_USE_DYNSYM is set. It takes only global objects; a linker makes hidden objects local.
     """
     if not is_hsaco(image):
         _fail("it is no ELF file for AMD devices")
@@ -154,7 +154,7 @@ def read_hsaco(image: bytes, *, dynamic: bool = False) -> HsacoImage:
 
 
 def _check_loaded(file: elf.Elf, objects: list[elf.Symbol]) -> None:
-    """Every object is in a section and has an address: without, ROCr 7.2 ends the process."""
+    """Every object must have a section and an address, or ROCr 7.2 ends the process."""
     loaded = [
         range(segment.address, segment.address + segment.memory_size)
         for segment in file.segments

@@ -62,7 +62,7 @@ class SpirvModule(SpirvWords):
         return words[0] & 0xFFFF == OP_TYPE_POINTER and words[2] == STORAGE_WORKGROUP
 
     def signature(self, entry: Entry) -> Signature:
-        """Return the parameters that a caller gives; pointers to shared memory are none of them."""
+        """Return the parameters that a caller gives, without pointers to shared memory."""
         function = self.function_of(entry)
         parameters: list[Parameter] = []
         end = 0
@@ -96,7 +96,7 @@ class SpirvModule(SpirvWords):
             # A structure around an array of characters.
             if words[0] & 0xFFFF == OP_CONSTANT_COMPOSITE and len(words) == 4:
                 words = self.operands(words[3])
-            # Constants may share their parts in a hostile file, but not without end.
+            # Constants may share parts in a hostile file, but only within a limit.
             budget -= len(words)
             if words[0] & 0xFFFF != OP_CONSTANT_COMPOSITE or budget < 0:
                 continue
@@ -133,13 +133,13 @@ class SpirvModule(SpirvWords):
         )
 
     def _facts(self, identifier: int, type_: int) -> tuple[ParameterKind, int | None, str | None]:
-        """Kind, bytes and dtype of a parameter as far as the module tells."""
+        """Kind, bytes and dtype of a parameter, as far as the module has them."""
         words = self.operands(type_)
         opcode = words[0] & 0xFFFF
         if opcode == OP_TYPE_POINTER:
             if words[2] == STORAGE_FUNCTION:
                 size, _ = self.size_and_alignment(words[3])
-                # A class around one number is a scalar to whoever wrote the kernel.
+                # A class around one number is a scalar in the kernel's source.
                 return ("unknown" if self._is_wrapper(words[3]) else "aggregate"), size, None
             return "pointer", 8, None
         if opcode == OP_TYPE_FLOAT:
@@ -160,7 +160,7 @@ class SpirvModule(SpirvWords):
         return self.opcode(words[2]) in (OP_TYPE_INT, OP_TYPE_FLOAT)
 
     def largest_block(self, entry: Entry) -> int | None:
-        """Return the largest block that the kernel's source allows, `None` where it says none."""
+        """Return the largest block that the kernel's source allows, `None` without a limit."""
         if not self.is_compiled_as_hip:
             return None
         for mode in self._modes.get(entry.function, ()):

@@ -1,6 +1,6 @@
 """Resources of each kernel in an image: registers, spills, shared memory, occupancy.
 
-NVIDIA's `ptxas` says it of PTX, for any target; code objects for AMD say it in their metadata.
+NVIDIA's `ptxas` reports them for PTX, for any target; AMD's code objects have them as metadata.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class KernelResources:
 
     @property
     def spills(self) -> bool:
-        """Whether registers are kept in memory for want of room."""
+        """Whether registers are spilled to memory."""
         return bool(self.spill_stores) or bool(self.spill_loads)
 
     def occupancy(self, threads: int, dynamic_shared: int = 0) -> float | None:
@@ -170,7 +170,7 @@ def of_image(image: bytes, target: str | None = None) -> list[KernelResources]:
 def of_ptx(text: bytes, target: str, kernels: Sequence[str] = ()) -> list[KernelResources]:
     """Return a row for each kernel of a PTX text, as `ptxas` compiles it for a target.
 
-    With `kernels` only those are compiled. Raises what `of_image` does.
+    With `kernels` only these kernels are compiled. Raises the same errors as `of_image`.
     """
     if shutil.which("ptxas") is None:
         raise FileNotFoundError(

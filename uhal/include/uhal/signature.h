@@ -1,10 +1,10 @@
-/* What a device's image says of a kernel's parameters: <uhal/kernel.h> includes this for devices.
+/* Facts of a kernel's parameters in a device's image: <uhal/kernel.h> includes this for devices.
  *
  * Compilers keep the sizes of parameters and drop names, signs and const. So each KERNEL leaves a
  * constant `uhal_signature_<entry>` in the image: six characters a parameter, a bar, and the
- * parameter list as the source spells it. The six are `p` for a pointer, `c` for one to const, `v`
- * for a value; the dtype's character of <uhal/host_module.h>, `-` for any other type; and the bytes
- * as four hexadecimal digits. uhal/images/header_signature.py reads it.
+ * parameter list as the source spells it. The six are `p` for a pointer, `c` for a pointer to
+ * const, `v` for a value; the dtype's character of <uhal/host_module.h>, `-` for any other type;
+ * and the bytes as four hexadecimal digits. uhal/images/header_signature.py reads it.
  *
  * Define UHAL_SIGNATURES as 0 to leave them out.
  */
