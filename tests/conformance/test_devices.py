@@ -1,4 +1,4 @@
-"""Devices: their properties, which one is current, closing and opening again."""
+"""Devices: their properties, the current device, closing and opening again."""
 
 from __future__ import annotations
 

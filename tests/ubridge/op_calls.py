@@ -1,4 +1,4 @@
-"""The call of a function on tensors that an operation's run makes, for tests that change it.
+"""The function call that an operation's run makes, for tests that change the call.
 
 So a new operation is written into `op_runs.py` alone: other tests repeat its call with other
 memory, other numbers and wrong operands.
@@ -24,12 +24,12 @@ from uhal import Device
 # They add their runs.
 assert tests.ubridge.op_runs_decoding and tests.ubridge.op_runs_windows
 SMALL = 1024
-"""Bytes of an operand, at most."""
+"""Limit of an operand's size in bytes."""
 
 
 @dataclass(frozen=True)
 class OpCall:
-    """A function with the arguments that a run gave it, by name."""
+    """A function and its arguments in a run, by name."""
 
     name: str
     arguments: dict[str, Any]
@@ -50,7 +50,7 @@ class OpCall:
 
 
 def call_of(op: Op, device: Device, rng: np.random.Generator) -> OpCall:
-    """Return a call on small operands that the run of an operation draws."""
+    """Return the call of an operation's run, with small operands."""
     function = getattr(ub, op.called)
     calls: list[OpCall] = []
 

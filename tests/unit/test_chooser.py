@@ -175,7 +175,7 @@ def test_a_fatbin_on_the_device_of_its_cubin() -> None:
     found = selected("mode_none.fatbin", "7.5")
     assert found.chosen.description == "cubin for sm_75"
     assert len(found.chosen.candidates) == 3
-    # The cubin does not say which parameters are pointers; the PTX beside it does.
+    # The cubin does not say which parameters are pointers, but the PTX beside it does.
     assert found.signatures["saxpy"].declaration == "integer[8], f32, ptr, ptr"
     assert found.payload[:4] == b"\x7fELF"
 

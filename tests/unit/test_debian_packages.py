@@ -24,7 +24,7 @@ MISMATCH = "Hash Sum mismatch"
 
 @pytest.fixture
 def archive(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], list[list[str]]]:
-    """Makes files of an archive unavailable, each for a reason; notes requests."""
+    """Makes files of an archive unavailable, with a reason for each; notes requests."""
     asked: list[list[str]] = []
 
     def pretend(refusals: dict[str, str]) -> list[list[str]]:

@@ -47,7 +47,7 @@ def test_what_ptxas_says_is_read() -> None:
     ("target", "registers", "threads", "shared", "wanted"),
     [
         ("sm_90", 32, 1024, 0, 1),
-        ("sm_90", 33, 1024, 0, 0.5),  # 40 registers a thread: 12 warps of 16 a scheduler
+        ("sm_90", 33, 1024, 0, 0.5),  # 40 registers a thread allow 12 of 16 warps per scheduler
         ("sm_80", 128, 256, 0, 0.25),
         ("sm_80", 255, 1024, 0, 0),
         ("sm_75", 64, 256, 0, 1),

@@ -1,4 +1,4 @@
-"""CI has all files and programs without which tests are skipped."""
+"""CI has every file and program whose absence skips tests elsewhere."""
 
 from __future__ import annotations
 

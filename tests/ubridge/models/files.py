@@ -24,14 +24,14 @@ def known(case: str) -> tuple[dict[str, Any], dict[str, Array], Array]:
 
 
 def written(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array]) -> Path:
-    """Write a model's folder as Hugging Face has it; return it."""
+    """Write a model's folder in Hugging Face's layout; return it."""
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     ub.save(folder / "model.safetensors", dict(weights), metadata={"format": "pt"})
     return folder
 
 
 def shapes_of(case: str, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the tensors of a model that transformers does not have, as their files name them."""
+    """Return the tensors of a model that transformers lacks, with the names in its files."""
     if case == "chatglm":
         heads, groups = config["num_attention_heads"], config["multi_query_group_num"]
         wide, inner, width = config["hidden_size"], config["ffn_hidden_size"], config["kv_channels"]

@@ -20,7 +20,7 @@ KERNEL_BOUNDED(missing_barrier, 256, (const f32 *x, f32 *y)) {
     }
 }
 
-// The same with its barrier.
+// The same kernel with the barrier.
 KERNEL_BOUNDED(with_barrier, 256, (const f32 *x, f32 *y)) {
     SHARED(f32, tile, 256);
     THREADS(t) { tile[t] = x[t]; }
@@ -224,7 +224,7 @@ KERNEL(write_after_read, (u32 * y)) {
     }
 }
 
-// A row of each work-item by functions of the system: the last row is one element short.
+// System functions copy a row for each work-item: the last row is one element short.
 KERNEL(copies_past_end, (const f32 *x, f32 *y)) {
     THREADS(t) {
         memcpy(y + t * blockDim.x, x + t * blockDim.x, blockDim.x * sizeof *x); // here
@@ -282,7 +282,7 @@ KERNEL(last_block, (u32 * written, u32 *arrived, u32 *sum)) {
     }
 }
 
-// Rows by functions of the system, and none behind the last.
+// System functions copy rows, and nothing after the last row.
 KERNEL(rows, (const f32 *x, f32 *y, f32 *z)) {
     THREADS(t) {
         const u64 row = u64(t) * blockDim.x, bytes = blockDim.x * sizeof *x;
