@@ -186,4 +186,4 @@ STICKY = (
     "CUDA_ERROR_CONTEXT_IS_DESTROYED",
     "CUDA_ERROR_MPS_CLIENT_TERMINATED",
 )
-"""After these every later call on the device answers the same."""
+"""After these codes, every later call on the device returns the same code."""

@@ -43,7 +43,7 @@ ADVICE: dict[str, str] = {
 LOST = "UHAL_HOST_ERROR_LAUNCH_FAILED"
 """Its text ends with the failed kernel's message, whichever call reports it."""
 
-# After these every later call on the device answers the same.
+# After these codes, every later call on the device returns the same code.
 STICKY = (LOST,)
 
 # Failures with details, which the runtime keeps on the failing thread.

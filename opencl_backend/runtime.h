@@ -24,7 +24,7 @@ extern "C" {
 typedef int uhalClResult;
 typedef void (*uhal_host_function)(void *user_data);
 
-/* Pageable memory up to here is read at once, also behind work that is pending. */
+/* Pageable memory up to this size is read at once, also behind pending work. */
 #define UHAL_CL_STAGED_BYTES 1048576
 
 enum { UHAL_CL_NOT_READY = 1 };

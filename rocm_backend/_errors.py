@@ -49,7 +49,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "HSA_STATUS_ERROR_INVALID_QUEUE_CREATION": NotSupportedError,
 }
 
-# Status that libuhal_hsa returns for a lost device. Every later call on it answers the same.
+# Status that libuhal_hsa returns for a lost device. Every later call on it returns the same status.
 STICKY_PREFIX = "UHAL_HSA_LOST_"
 
 LOST_TEXT: dict[str, str] = {

@@ -25,7 +25,7 @@ typedef int uhalHsaResult;
 typedef void (*uhal_host_function)(void *user_data);
 typedef int (*uhal_go_on)(void *user_data);
 
-/* Pageable memory up to here goes through staging: a source is read before the call returns. */
+/* Pageable memory up to this size is staged: a source is read before the call returns. */
 #define UHAL_HSA_STAGED_BYTES 1048576
 
 /* The device is lost: every later call on it answers the same. Codes for an error of its queue are

@@ -97,7 +97,7 @@ ADVICE: dict[str, str] = {
 }
 
 STICKY = (
-    # No document says which errors stay. After these nothing on the device can be relied on.
+    # No document says which errors stay. After these codes, nothing on the device can be relied on.
     "topsErrorECCNotCorrectable",
     "topsErrorIllegalAddress",
     "topsErrorLaunchTimeOut",

@@ -107,7 +107,7 @@ cdef object dtype_of(const uhal_dl_tensor *tensor):
 
 
 cdef Py_ssize_t elements_of(const uhal_dl_tensor *tensor) except -1:
-    """The number of elements of a tensor; BufferError for one that cannot be."""
+    """The number of elements of a tensor; BufferError for an invalid shape."""
     cdef int64_t size = 1
     cdef bint wraps = False
     cdef int axis
@@ -136,7 +136,7 @@ cdef tuple lengths_of(const uhal_dl_tensor *tensor):
 
 
 cdef Py_ssize_t contiguous_elements_of(const uhal_dl_tensor *tensor) except -1:
-    """The number of elements of a tensor in C order; BufferError for one that is not."""
+    """The number of elements of a tensor; BufferError unless it is in C order."""
     cdef Py_ssize_t size = elements_of(tensor)
     cdef int64_t expected = 1
     cdef int axis

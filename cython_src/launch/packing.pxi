@@ -122,7 +122,7 @@ cdef void forget_geometry(KnownGeometry *known) noexcept:
 
 
 cdef bint is_constant(object given) noexcept:
-    """Whether a grid or block means the same for as long as it lives: ints, and tuples of them."""
+    """Whether a grid or block object is immutable: ints, and tuples of them."""
     cdef Py_ssize_t axis
     if PyLong_CheckExact(given):
         return True

@@ -1,5 +1,5 @@
 /* Calling conventions Cython does not spell: vectorcall on extension types, and the docstring of
- * the one function whose keywords are read by hand.
+ * the only function that parses its own keywords.
  */
 #ifndef UHAL_VECTORCALL_H
 #define UHAL_VECTORCALL_H

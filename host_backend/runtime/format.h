@@ -1,4 +1,4 @@
-// Text made as printf makes it.
+// Formats text like printf.
 #pragma once
 
 #include <cstdarg>
@@ -7,7 +7,7 @@
 
 namespace uhal_host {
 
-// At most 511 bytes of it.
+// Cuts the text off after 511 bytes.
 __attribute__((format(printf, 1, 2))) inline std::string format(const char *text, ...) {
     char made[512];
     va_list values;

@@ -114,7 +114,7 @@ static int wait_for_room(uhal_aql_writer *writer, uint32_t *room) {
     return failure_of(writer);
 }
 
-/* Waits for a free slot and finds it. */
+/* Waits for a free slot and returns it. */
 static int reserve(uhal_aql_writer *writer, unsigned char **slot) {
     uint32_t room;
     *slot = slot_at(writer, writer->next);

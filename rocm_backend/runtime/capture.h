@@ -29,7 +29,7 @@ int uhal_hsa_capture_step(uhal_hsa_stream *stream, const uhal_hsa_step *step);
 /* Notes that `what` was called on the stream. */
 int uhal_hsa_capture_refuse(uhal_hsa_stream *stream, const char *what);
 
-/* Makes the point where the stream is. */
+/* Makes a point at the stream's current position. */
 int uhal_hsa_capture_record(uhal_hsa_stream *stream, uhal_hsa_point **point);
 void uhal_hsa_point_delete(uhal_hsa_point *point);
 
