@@ -52,7 +52,7 @@ _MODELS_BY_NAME = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; return the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    # All behind a program is the program's own.
+    # All arguments after a program belong to the program.
     if given[:2] == ["sim", "run"]:
         status = _simulators.run_program(given[2:])
         if status is not None:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return profiler.run(given[1:])
     if given[:1] == ["conformance"]:
-        # a package beside this one: it uses uhal, as any program does
+        # a separate package, which uses uhal like any program
         command = importlib.import_module("uhal_conformance.command")
         return int(command.main(given[1:]))
     parser = argparse.ArgumentParser(prog="python -m uhal", description=__doc__)

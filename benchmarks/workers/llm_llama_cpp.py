@@ -41,7 +41,7 @@ class Text:
         return int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
 
     def forget(self, first: int) -> None:
-        """Forget all tokens after the first `count`."""
+        """Forget all tokens after position `first`."""
         memory = library.llama_get_memory(self.context)
         library.llama_memory_seq_rm(memory, 0, first, -1)
 

@@ -12,7 +12,7 @@ _NAME = 44
 
 
 def text(profile: Results, most: int) -> str:
-    """Return every part of a profile, with at most `rows` rows of kernels."""
+    """Return every part of a profile, with at most `most` rows of kernels."""
     records = profile.records
     parts = [_head(profile)]
     kernels = profile.kernels
