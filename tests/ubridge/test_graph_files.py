@@ -116,7 +116,7 @@ def test_a_file_says_whether_the_highest_id_is_none(
     expected = [x.to_numpy()[2], 0]
     for node in loaded.nodes:
         if node.op is not None:
-            np.testing.assert_array_equal(loaded.tensor(node).to_numpy().ravel(), expected)
+            np.testing.assert_array_equal(loaded.tensor(node.index).to_numpy().ravel(), expected)
     (tmp_path / "graph.json").write_text(
         (tmp_path / "graph.json").read_text().replace('"has_none": true', '"has_none": 1')
     )

@@ -13,6 +13,7 @@ import pytest
 import ubridge
 from build_support import hip_compiler, rocm_kernels
 from build_support.kernel_manifest import MANIFEST
+from rocm_backend.compile import FREESTANDING
 from rocm_backend.images import select
 from rocm_backend.targets import DeviceTarget
 from tests.requirements import missing
@@ -127,7 +128,7 @@ def test_the_language_compiles_for_every_target(tmp_path: Path) -> None:
 
 
 def _mathematics() -> str:
-    return (ROOT / hip_compiler.FREESTANDING / "math.h").read_text("utf-8")
+    return (ROOT / hip_compiler.INCLUDE / FREESTANDING / "math.h").read_text("utf-8")
 
 
 def test_building_again_gives_the_same_bytes(

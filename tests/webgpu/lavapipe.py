@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.debian_packages import LIBRARIES, unpack
 from tests.requirements import missing
+from webgpu_backend._library import candidates
 
 _SET = "mesa-22"
 _DRIVER = LIBRARIES / "libvulkan_lvp.so"
@@ -41,6 +42,8 @@ def lavapipe(folder: Path) -> Mapping[str, str]:
     _open_libraries(folders)
     paths = (*map(str, folders), os.environ.get("LD_LIBRARY_PATH", ""))
     return {
+        # A test before may have looked for devices without the driver; a library is looked at anew.
+        "UHAL_WEBGPU_LIBRARY": candidates()[0],
         "UHAL_WEBGPU_SOFTWARE": "1",
         "UHAL_WEBGPU_CACHE": str(folder / "webgpu"),
         "VK_ICD_FILENAMES": str(description),

@@ -10,6 +10,7 @@
 #define UHAL_WG_FUNCTIONS(FUNCTION)                                                                \
     FUNCTION(wgpuCreateInstance)                                                                   \
     FUNCTION(wgpuInstanceEnumerateAdapters)                                                        \
+    FUNCTION(wgpuInstanceRelease)                                                                  \
     FUNCTION(wgpuAdapterGetInfo)                                                                   \
     FUNCTION(wgpuAdapterInfoFreeMembers)                                                           \
     FUNCTION(wgpuAdapterGetLimits)                                                                 \

@@ -152,6 +152,11 @@ uhalWgResult uhalWgAdapterCount(unsigned int *count) {
             ranks[at] = mine;
             adapters[at] = adapter;
         }
+        if (adapter_count == 0) {
+            /* A driver that appears later is found by a new instance only. */
+            uhal_wg.wgpu.wgpuInstanceRelease(instance);
+            instance = NULL;
+        }
     }
     *count = adapter_count;
     return 0;
