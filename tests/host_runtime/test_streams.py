@@ -31,7 +31,7 @@ def test_a_wait_that_its_caller_ends_is_not_ready(driver: Driver) -> None:
     not_ready = HEADER.constants["UHAL_HOST_ERROR_NOT_READY"]
     go_on = HEADER.ctype("uhal_go_on")
     answers: list[int] = []
-    asked = go_on(lambda _: answers.pop())
+    asked = go_on(lambda _: answers.pop() if answers else 1)
     with driver.stream() as stream, driver.event() as event:
         for handle, kind in ((stream, "Stream"), (event, "Event")):
             wait = driver.api.unchecked(f"uhalHost{kind}SynchronizeWhile")
