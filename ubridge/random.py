@@ -92,7 +92,7 @@ class Generator:
         return start
 
     def words(self, count: int) -> npt.NDArray[np.uint32]:
-        """Return the next `count` 32-bit words; a partly used counter is not used again."""
+        """Return the next `count` words of 32 bits."""
         counters = -(-whole_number("Generator.words, count", count) // _WORDS)
         start = self.skip(counters)
         try:

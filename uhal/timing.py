@@ -20,7 +20,7 @@ MOST_CALLS = 1 << 20
 
 @dataclass(frozen=True)
 class Timing:
-    """Median times of a call, in seconds. `str` gives a line of text."""
+    """Median times of a call; `str` gives a line of text."""
 
     device_time: float
     """Time on the device, between events around many calls."""

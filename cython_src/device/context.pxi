@@ -169,7 +169,7 @@ cdef class Context:
             before.next = watch.next
 
     def check_reports(self, stream=None):
-        """Raise the reports of kernels of a stream, by default the default stream.
+        """Raise the reports of a stream's kernels.
 
         The host has waited for the stream.
         """

@@ -280,7 +280,7 @@ cdef class Function:
         return device_of(self.context)
 
     def max_active_blocks(self, block, shared=0):
-        """Return how many blocks of this shape fit on one processor at once."""
+        """Return how many such blocks fit on one processor."""
         require_module(self.module)
         cdef unsigned int geometry[6]
         cdef unsigned int shared_bytes = 0

@@ -6,7 +6,7 @@
 @cython.no_gc
 cdef class HeldMemory:
     """HeldMemory()\n--\n
-    Such a use of a buffer's memory, also after the buffer is closed."""
+    A use of a buffer's memory, also after its close."""
 
     cdef Context context
     cdef Block block

@@ -200,7 +200,7 @@ class Steps:
     def work(
         self, run: Callable[..., None], *memory: Memory, is_beyond_launches: bool = True
     ) -> None:
-        """Add work of the host; `run` is called with the executor, the stream and the buffers.
+        """Add work of the host, a function `run`.
 
         Work that reads only host data does not count as beyond launches.
         """

@@ -89,7 +89,7 @@ class MatmulKernel(ABC):
 
     @abstractmethod
     def refusal(self, product: Product) -> str:
-        """Say why it cannot take a product; an empty text when it can."""
+        """Say why it cannot take a product, or ""."""
 
 
 def _letter(row: int, column: int, rows: int, columns: int) -> str:

@@ -83,7 +83,7 @@ class HostImages:
 
 
 def modules(backend: str | None = None) -> tuple[str, ...]:
-    """Return the names that `load_module` accepts on all backends, or on one, sorted."""
+    """Return the names that `load_module` accepts, sorted."""
     return tuple(_sources() if backend is None else kernels_of(backend).images.modules())
 
 

@@ -37,9 +37,9 @@ class ComputeGraph(RunnableGraph):
         The plan is replayed with one native call.
 
         Nothing runs. Kernels are loaded and layouts uploaded first. The plan holds the graph; nodes
-        that are added later are not in it. Raises `CaptureError`, with the node named, when an
-        operation cannot be part of a capture on this backend, and `NotSupportedError` if the
-        backend has no graphs.
+        that are added later are not in it. Raises `CaptureError`, which names
+        the node, when an operation cannot be captured on this backend. Raises `NotSupportedError`
+        if the backend has no graphs.
         """
         return GraphPlan(self, stream)
 

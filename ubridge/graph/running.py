@@ -50,7 +50,7 @@ class RunnableGraph(GraphBuilder):
         return self._tensor_at(node)
 
     def keep(self, node: int) -> int:
-        """Give a result its own memory, readable after a run; return the node."""
+        """Give a result its own memory; return the node."""
         self.order()
         node = self._checked_node("keep", node)
         self.storages[self.storages.values[node].storage].is_kept = True
@@ -106,7 +106,7 @@ class RunnableGraph(GraphBuilder):
         return self._enqueuing
 
     def checked_slots(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Return a value for every slot: the given value, checked, or the declared one.
+        """Return each slot's value: given and checked, or declared.
 
         Raises `NotFoundError` for an unknown name, `ArgumentTypeError` and `ArgumentValueError` for
         values of another kind or out of the slot's range.

@@ -84,7 +84,7 @@ def rope_at(
     interleaved: bool = False,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return x rotated by the angles of its tokens' positions, in pairs of the last axis.
+    """Return x rotated by the angles of its tokens' positions.
 
     `x` is (tokens, heads, width); the first token stands at `position`, one i64 that is read by the
     device. `cos` and `sin` are f32 (positions, half of the rotated elements). The first elements of

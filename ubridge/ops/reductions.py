@@ -185,7 +185,7 @@ def mean(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Average over axes; f16 and bf16 are summed in f32, integers in f64."""
+    """Average over axes, summed in f32 or f64."""
     return run(plan_mean(x, axis, keepdims), out, stream)
 
 

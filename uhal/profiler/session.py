@@ -149,7 +149,7 @@ class Profile(Results):
         return report.write_json(self, Path(path))
 
     def export_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write a page with tables and plots that needs no server and no network."""
+        """Write a page with tables and plots, for use offline."""
         from uhal.profiler import report
 
         return report.write_html(self, Path(path))
