@@ -9,7 +9,6 @@ As a program: `python -m build_support.hip_compiler TARGET VERSION SOURCE OUTPUT
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -20,7 +19,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rocm_backend.compile import INFLUENCES, LANGUAGE, OBJECT, PACKAGE, front_end, write_linker
+from rocm_backend.compile import LANGUAGE, OBJECT, front_end, write_linker
+from uhal.images.kernel_source import INFLUENCES, PACKAGE, builtin_headers
 
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDE = Path("uhal", "include")
@@ -97,7 +97,7 @@ def included_files(expanded: str, *, root: Path = ROOT) -> list[Path]:
     Headers of the compiler are excluded, wherever it is installed: its version represents them.
     """
     named = (root / name for name in set(_LINE_MARKER.findall(expanded)))
-    builtin = _builtin_headers()
+    builtin = builtin_headers("rocm", "AMD devices")
     # The compiler also marks parts that are in no file.
     paths = (path.resolve() for path in named if path.is_file())
     own = (path for path in paths if not path.is_relative_to(builtin))
@@ -108,12 +108,6 @@ def _clang() -> list[str]:
     if toolchain() is None:
         raise CompilerError(f"needs pip install {PACKAGE}=={PINNED}")
     return front_end(str(INCLUDE))
-
-
-def _builtin_headers() -> Path:
-    found = importlib.util.find_spec(PACKAGE)
-    assert found is not None and found.origin is not None
-    return Path(found.origin).resolve().parent / "lib" / "include"
 
 
 def run_compiler(command: Sequence[str], root: Path) -> str:

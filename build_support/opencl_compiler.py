@@ -18,7 +18,8 @@ from build_support.hip_compiler import (
     run_compiler,
     toolchain,
 )
-from opencl_backend.compile import PACKAGE, front_end, odd_integer
+from opencl_backend.compile import front_end, odd_integer
+from uhal.images.kernel_source import PACKAGE
 
 
 def compile_spirv(source: Path, output: Path, *, root: Path = ROOT) -> None:

@@ -10,29 +10,25 @@ reads nothing of this machine but the source and uhal's own headers.
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from opencl_backend import _source
-from uhal.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    DeviceError,
-    LibraryNotFoundError,
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError
+from uhal.images.kernel_source import (
+    INCLUDE,
+    PACKAGE,
+    builtin_headers,
+    require_text,
+    run_clang,
 )
-from uhal.images.kernel_source import template_advice
 from uhal.images.spirv import SpirvModule
 from uhal.images.spirv_words import OP_TYPE_INT
 
 __all__ = ["kernels", "opencl_c"]
 
-PACKAGE = "ziglang"
 LANGUAGE = (
     *("-triple", "spirv64v1.2-unknown-unknown", "-aux-triple", "x86_64-unknown-linux-gnu"),
     *("-x", "hip", "-fcuda-is-device", "-std=c++17", "-O2", "-nostdsysteminc", "-nobuiltininc"),
@@ -43,7 +39,6 @@ LANGUAGE = (
 FREESTANDING = Path("uhal", "opencl")
 """In the folder of headers: our replacements for a C library's headers."""
 _WIDTHS = frozenset((8, 16, 32, 64))
-_INCLUDE = Path(__file__).resolve().parents[1] / "uhal" / "include"
 
 
 def kernels(source: str, options: Sequence[str] = ()) -> bytes:
@@ -55,28 +50,10 @@ def kernels(source: str, options: Sequence[str] = ()) -> bytes:
     Raises `LibraryNotFoundError` when the wheel is missing, `DeviceError` with the compiler's
     words when the source does not compile. Any thread may call it.
     """
-    if not isinstance(source, str):
-        raise ArgumentTypeError(f"source: expected a str, got {type(source).__name__}")
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-        raise ArgumentTypeError(f"options: expected a sequence of str, got {options!r}")
-    command = [*front_end(str(_INCLUDE)), *options, "-emit-obj", "-", "-o"]
+    require_text(source, options)
+    command = [*front_end(str(INCLUDE)), *options, "-emit-obj"]
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder, "module.spv")
-        done = subprocess.run(
-            [*command, str(output)],
-            input=source,
-            capture_output=True,
-            encoding="utf-8",
-            env={name: value for name, value in os.environ.items() if name not in INFLUENCES},
-        )
-        if done.returncode != 0:
-            raise DeviceError(
-                f"opencl_backend.compile: {(done.stdout + done.stderr).strip()}"
-                f"{template_advice(source)}",
-                backend="opencl",
-                call="clang",
-            )
-        image = output.read_bytes()
+        image = run_clang(command, source, Path(folder, "module.spv"), "opencl")
     fault = odd_integer(image)
     if fault:
         raise DeviceError(f"opencl_backend.compile: {fault}", backend="opencl", call="clang")
@@ -105,17 +82,7 @@ def front_end(include: str) -> list[str]:
 
     Raises `LibraryNotFoundError` when it is not installed.
     """
-    try:
-        version(PACKAGE)
-        found = importlib.util.find_spec(PACKAGE)
-    except (PackageNotFoundError, ImportError):
-        found = None
-    if found is None or found.origin is None:
-        raise LibraryNotFoundError(
-            'compiling for OpenCL needs clang of the wheel ziglang: pip install "uhal-py[kernels]"',
-            backend="opencl",
-        )
-    builtin = Path(found.origin).resolve().parent / "lib" / "include"
+    builtin = builtin_headers("opencl", "OpenCL")
     system = ("-internal-isystem", str(Path(include, FREESTANDING)))
     headers = (f"-I{include}", *system, "-internal-isystem", str(builtin))
     return [sys.executable, "-m", PACKAGE, "clang", "-cc1", *LANGUAGE, *headers]
@@ -132,7 +99,3 @@ def odd_integer(image: bytes) -> str:
                 "SPIR-V target miscompiles"
             )
     return ""
-
-
-INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
-"""Environment variables that would change clang's output."""

@@ -9,28 +9,24 @@ else in uhal calls it. It reads nothing of this machine but the source and uhal'
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from uhal.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    DeviceError,
-    LibraryNotFoundError,
+from uhal.errors import ArgumentValueError
+from uhal.images.kernel_source import (
+    INCLUDE,
+    PACKAGE,
+    builtin_headers,
+    require_text,
+    run_clang,
 )
-from uhal.images.kernel_source import template_advice
 
 __all__ = ["kernels"]
 
-PACKAGE = "ziglang"
 FREESTANDING = Path("uhal", "hip")
 """In the folder of headers: our replacements for a C library's headers."""
 LANGUAGE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib")
@@ -44,10 +40,7 @@ OBJECT = (
     *("-Xoffload-linker", "--discard-all"),
 )
 """Options for a code object; the build of uhal's images uses the same."""
-INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
-"""Environment variables that would change the compiler's output."""
 
-_INCLUDE = Path(__file__).resolve().parents[1] / "uhal" / "include"
 _TARGET = re.compile(r"gfx[0-9a-f]+(?:-generic)?(?::(?:xnack|sramecc)[+-])*")
 
 
@@ -61,31 +54,14 @@ def kernels(source: str, target: str, options: Sequence[str] = ()) -> bytes:
     is no target, `DeviceError` with the compiler's words when the source does not compile. Any
     thread may call it.
     """
-    if not isinstance(source, str):
-        raise ArgumentTypeError(f"source: expected a str, got {type(source).__name__}")
+    require_text(source, options)
     if not isinstance(target, str) or not _TARGET.fullmatch(target):
         raise ArgumentValueError(f"target: expected a target such as 'gfx942', got {target!r}")
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-        raise ArgumentTypeError(f"options: expected a sequence of str, got {options!r}")
     with tempfile.TemporaryDirectory() as folder:
         linker = write_linker(Path(folder))
-        output = Path(folder, "kernels.hsaco")
-        command = [*front_end(str(_INCLUDE)), f"-B{linker}", f"--offload-arch={target}"]
-        done = subprocess.run(
-            [*command, *LANGUAGE, *OBJECT, *options, "-", "-o", str(output)],
-            input=source,
-            capture_output=True,
-            encoding="utf-8",
-            env={name: value for name, value in os.environ.items() if name not in INFLUENCES},
-        )
-        if done.returncode != 0:
-            raise DeviceError(
-                f"rocm_backend.compile: {(done.stdout + done.stderr).strip()}"
-                f"{template_advice(source)}",
-                backend="rocm",
-                call="clang",
-            )
-        return output.read_bytes()
+        command = [*front_end(str(INCLUDE)), f"-B{linker}", f"--offload-arch={target}"]
+        command += [*LANGUAGE, *OBJECT, *options]
+        return run_clang(command, source, Path(folder, "kernels.hsaco"), "rocm")
 
 
 def front_end(include: str) -> list[str]:
@@ -93,18 +69,7 @@ def front_end(include: str) -> list[str]:
 
     Raises `LibraryNotFoundError` when it is not installed.
     """
-    try:
-        version(PACKAGE)
-        found = importlib.util.find_spec(PACKAGE)
-    except (PackageNotFoundError, ImportError):
-        found = None
-    if found is None or found.origin is None:
-        raise LibraryNotFoundError(
-            "compiling for AMD devices needs clang of the wheel ziglang: "
-            'pip install "uhal-py[kernels]"',
-            backend="rocm",
-        )
-    builtin = Path(found.origin).resolve().parent / "lib" / "include"
+    builtin = builtin_headers("rocm", "AMD devices")
     headers = (f"-I{include}", "-isystem", str(Path(include, FREESTANDING)))
     return [
         *(sys.executable, "-m", PACKAGE, "clang", "-nostdinc"),

@@ -1,9 +1,25 @@
-"""Advice about kernel sources that compilers refuse with unclear messages."""
+"""Kernel sources for compilers: clang of the wheel `ziglang`, and advice about what they refuse.
+
+`pip install "uhal-py[kernels]"` brings the wheel. Backends call it for their own targets.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import subprocess
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
+from uhal.errors import ArgumentTypeError, DeviceError, LibraryNotFoundError
+
+PACKAGE = "ziglang"
+INCLUDE = Path(__file__).resolve().parents[1] / "include"
+"""The folder of `<uhal/kernel.h>`."""
+INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
+"""Environment variables that would change clang's output."""
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>\s*KERNEL(?:_BOUNDED)?\s*\(")
 
 
@@ -15,3 +31,52 @@ def template_advice(source: str) -> str:
         "\nA KERNEL cannot be a template: its entry has one name and one list of types. Write the "
         "body as a template DEVICE_FUNCTION, and one KERNEL for each type that calls it."
     )
+
+
+def require_text(source: str, options: Sequence[str]) -> None:
+    """Refuse sources and options that are no text with `ArgumentTypeError`."""
+    if not isinstance(source, str):
+        raise ArgumentTypeError(f"source: expected a str, got {type(source).__name__}")
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise ArgumentTypeError(f"options: expected a sequence of str, got {options!r}")
+
+
+def builtin_headers(backend: str, devices: str) -> Path:
+    """Return the folder of clang's own headers.
+
+    Raises `LibraryNotFoundError`, which names the `devices`, when the wheel is not installed.
+    """
+    try:
+        version(PACKAGE)
+        found = importlib.util.find_spec(PACKAGE)
+    except (PackageNotFoundError, ImportError):
+        found = None
+    if found is None or found.origin is None:
+        raise LibraryNotFoundError(
+            f"compiling for {devices} needs clang of the wheel {PACKAGE}: "
+            'pip install "uhal-py[kernels]"',
+            backend=backend,
+        )
+    return Path(found.origin).resolve().parent / "lib" / "include"
+
+
+def run_clang(command: Sequence[str], source: str, output: Path, backend: str) -> bytes:
+    """Compile a source that clang reads from its input; return the bytes of `output`.
+
+    Raises `DeviceError` with the compiler's words when the source does not compile.
+    """
+    done = subprocess.run(
+        [*command, "-", "-o", str(output)],
+        input=source,
+        capture_output=True,
+        encoding="utf-8",
+        env={name: value for name, value in os.environ.items() if name not in INFLUENCES},
+    )
+    if done.returncode != 0:
+        raise DeviceError(
+            f"{backend}_backend.compile: {(done.stdout + done.stderr).strip()}"
+            f"{template_advice(source)}",
+            backend=backend,
+            call="clang",
+        )
+    return output.read_bytes()
