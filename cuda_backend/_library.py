@@ -32,11 +32,12 @@ def function_type(name: str) -> type[Any]:
 
 
 class DriverLibrary(Library):
-    """libcuda. Functions come from cuGetProcAddress where there is one, by name before CUDA 11.3.
+    """libcuda, whose functions come from cuGetProcAddress.
 
-    Its version argument is the CUDA version that introduced the function's form in abi.h. Its
-    answer stands: an exported symbol that it denies refuses every call. The exported names
-    carry the same version (`cuMemAlloc_v2`).
+    It is asked for the version of a function that abi.h declares: the CUDA version that introduced
+    it. If it does not know a function, the function counts as missing, even if the library exports
+    the symbol. Before CUDA 11.3, functions are looked up by their exported names
+    (`cuMemAlloc_v2`).
     """
 
     def __init__(self, search: LibrarySearch, check: Check) -> None:

@@ -28,7 +28,7 @@ typedef int (*uhal_go_on)(void *user_data);
 /* Pageable memory up to this size is staged: a source is read before the call returns. */
 #define UHAL_HSA_STAGED_BYTES 1048576
 
-/* The device is lost: every later call on it answers the same. Codes for an error of its queue are
+/* The device is lost: every later call on it returns the same. Codes for an error of its queue are
  * UHAL_HSA_LOST + that hsa_status_t. */
 enum {
     UHAL_HSA_NOT_READY = 0x8000,

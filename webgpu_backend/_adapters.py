@@ -32,7 +32,7 @@ class Adapter:
     """One adapter that uhal uses."""
 
     index: int
-    """Among all that wgpu shows."""
+    """Its index among all adapters of wgpu."""
     name: str
     driver: str
     interface: str

@@ -18,7 +18,7 @@ cdef object capture_words():
 @cython.no_gc_clear
 cdef class Capture:
     """Capture(stream, name=None)\n--\n
-    `with stream.capture() as plan:` - dropped before its end, it is abandoned."""
+    `with stream.capture() as plan:` records a plan. Dropping it early abandons the plan."""
 
     cdef Stream stream
     cdef str name
@@ -153,7 +153,7 @@ cdef int end_capture(Plan plan) except -1:
 
 
 cdef int end_native_capture(Plan plan) except -1:
-    """Let the driver end its part; when Python lacked memory for the call, ask again."""
+    """End the driver's capture; call it again if Python lacked memory for the first call."""
     try:
         plan.graph = plan.context.backend.end_capture(<uintptr_t>plan.core.handle)
     except _errors.DeviceError:

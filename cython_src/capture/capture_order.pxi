@@ -47,7 +47,7 @@ cdef bint is_legacy(Context context, StreamCore core) except -1:
 
 
 cdef str why_barred(Plan plan, StreamCore core, bint this_thread):
-    """Why a stream outside the capture takes no work meanwhile; None when it does."""
+    """Return why a stream outside the capture must take no work now; None if it may."""
     cdef StreamCore member
     for stream in plan.members:
         member = (<Stream>stream).core
@@ -73,7 +73,7 @@ cdef str why_barred(Plan plan, StreamCore core, bint this_thread):
 
 
 cdef int bar_streams(Context context) except -1:
-    """Mark the streams on which work has to be looked at while something is captured."""
+    """Mark the streams that must check their work because of a capture."""
     cdef StreamCore core
     for core in context.streams.values():
         core.state.word &= ~<uint32_t>UHAL_STATE_BARRED
@@ -165,7 +165,7 @@ cdef int wait_captured(Stream stream, Event event) except -1:
 
 
 cdef int require_joined(Plan plan) except -1:
-    """Every stream's last work must come before the end of the stream the capture began on."""
+    """Refuse a stream whose last work the capture's own stream has not waited for."""
     cdef dict reached = plan.clocks[plan.core.id]
     unjoined = [
         (number, plan.joined_at[number])

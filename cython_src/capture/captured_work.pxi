@@ -2,7 +2,7 @@
 
 
 cdef int hold_block(Plan plan, StreamCore core, Block block) except -1:
-    """Keep memory for as long as the plan; the stream's latest operation uses it."""
+    """Keep memory as long as the plan, and note that the stream's latest operation uses it."""
     cdef dict uses = plan.held.get(block)
     if uses is None:
         plan.held[block] = uses = {}
@@ -12,7 +12,7 @@ cdef int hold_block(Plan plan, StreamCore core, Block block) except -1:
 
 
 cdef int keep_for_plan(Plan plan, Block block) except -1:
-    """Free memory of the driver's only with the plan: in a capture the stream frees nothing."""
+    """Keep the driver's memory until the plan ends: a capture cannot record its release."""
     plan.held[block] = {}
     block.holds += 1
     block.abandoned = True
@@ -212,7 +212,7 @@ cdef int use_slot(
 cdef int refuse_foreign_memory(
     StreamCore core, Function function, Py_ssize_t index, object value
 ) except -1:
-    """Memory of another library would be waited for in its streams, which the plan cannot."""
+    """Refuse memory of another library: a plan cannot wait for that library's streams."""
     if value is None or isinstance(value, (DeviceBuffer, int, float)):
         return 0
     if exchange_of(type(value)).offer != OFFERS_NOTHING:

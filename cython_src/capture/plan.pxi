@@ -230,7 +230,7 @@ cdef int release_plan(Plan plan) except -1:
         UHAL_STATE_FORKED | UHAL_STATE_LOST
     ):
         try:
-            # nothing is released yet, in case a signal ends this
+            # a signal may end this wait, so nothing is released before it
             settle_stamp(context, plan.last)
         except _errors.DeviceError:
             if not context.state.word & UHAL_STATE_LOST:

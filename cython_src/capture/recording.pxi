@@ -45,7 +45,7 @@ cdef class Recording:
     """
 
     cdef readonly str name
-    """That of the plan."""
+    """The name of the plan."""
     cdef CapturedOperation *operations
     cdef Py_ssize_t operation_count
     cdef Py_ssize_t operation_capacity

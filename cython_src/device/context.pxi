@@ -137,16 +137,17 @@ cdef class Context:
         synchronize_streams(self)
 
     def watch_reports(self, uintptr_t word, report, asserts=False):
-        """Call `report` after a wait that finds a word not 0.
+        """Call `report` after a user's wait that finds a word not 0.
 
-        The word is in host memory; waits are the user's.
+        The word is in host memory. `report` sets it to 0 and returns triples: an exception or a
+        warning, the native handle of the stream whose kernel reported, and the number of earlier
+        launches in this stream. A graph is one launch. This stream raises the exception once, and
+        so does each stream that waited for the launch.
 
-        It sets the word to 0 and returns triples: an exception or a warning, the native handle of
-        the stream whose kernel reported it, and the number of launches before in this stream. A
-        graph is one launch. The stream raises such an exception once, and so does a stream that
-        waits for the launch. With None for the handle, each stream that may have caused it raises
-        it. Such a stream ran kernels of modules that report, or with `asserts` that assert, since
-        the host last waited for it. The word stays, and `report` is held, until `unwatch_reports`.
+        If the handle is None, each stream that may have caused the exception raises it: every
+        stream that ran kernels of reporting modules since the host last waited for it. With
+        `asserts` these are the modules with assertions. The word must exist, and `report` is held,
+        until `unwatch_reports`.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word
@@ -326,8 +327,8 @@ cdef int synchronize_streams(Context context) except -1:
 # -- making the device current ---------------------------------------------------------------------
 
 
-# Tokens of closed devices: threads with such a binding have nothing to restore. The driver is still
-# asked, because another library may have retained the device again.
+# Tokens of closed devices. A thread bound to one has nothing to restore, so `leave` ignores the
+# driver's error. It calls the driver anyway: another library may have retained the device again.
 cdef set released_tokens = set()
 
 

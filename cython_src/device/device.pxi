@@ -153,7 +153,7 @@ cdef class Device:
             with self.opened.enter():
                 self.opened.backend.synchronize_device(self.ordinal)
         except NotImplementedError:
-            # The vendor lacks such a call, but our own streams have been waited for.
+            # The vendor has no call that waits for a device; our own streams are done.
             pass
         check_reports(self.opened, None)
 
@@ -232,7 +232,7 @@ cdef inline Context context_of(Device device):
 
 
 cdef Device device_of_class(object cls, Context context):
-    """A device of `cls`, which is Device or a class fixed to a backend, that is open."""
+    """Return the opened device as a `cls`: Device, or a class fixed to a backend."""
     if context is None:
         refuse_unmade()
     cdef Device device = cls.__new__(cls)

@@ -71,7 +71,7 @@ cpdef Context chosen_context(object cls, object device):
 
 
 cdef Context context_for(object cls, object device):
-    """The context chosen, which must be usable."""
+    """Return the chosen context; raise if it is not usable."""
     cdef Context context = chosen_context(cls, device)
     require_usable(context)
     return context
@@ -109,7 +109,7 @@ cdef int _drain_at_exit() except -1:
 
 
 def _drain():
-    """Let pending work finish, a while at most, then leave every native object where it is."""
+    """Wait for pending work up to a deadline, then leave every native object alive."""
     global exiting
     cdef Context context
     deadline = _time.monotonic() + EXIT_DEADLINE_SECONDS

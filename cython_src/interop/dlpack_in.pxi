@@ -8,7 +8,7 @@ cdef class _ForeignTensor:
 
     cdef uhal_dl_versioned *versioned
     cdef uhal_dl_managed *unversioned
-    cdef uhal_dl_tensor *tensor   # the one of either
+    cdef uhal_dl_tensor *tensor   # in `versioned` or `unversioned`
     cdef bint is_immutable
 
     def __dealloc__(self):

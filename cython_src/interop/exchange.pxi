@@ -170,7 +170,7 @@ cdef int keep_foreign(Context context, StreamCore core, Packed *packed) except -
     cdef list foreign = <list>packed.foreign
     for value in foreign[::2]:
         if isinstance(value, DeviceBuffer):
-            # it keeps its owner itself when it goes, and held it would keep the device
+            # Its destructor holds its owner. Holding the buffer itself would keep the device open.
             foreign[:] = [kept for kept in foreign[::2] if not isinstance(kept, DeviceBuffer)]
             break
     if foreign:

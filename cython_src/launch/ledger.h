@@ -42,7 +42,7 @@ static void uhal_ledger_delete(uhal_ledger *ledger) {
     free(ledger);
 }
 
-/* By words, in place: arguments are few, and a call of memcpy would cost more than they do. */
+/* Copies pieces of constant size, which compile to moves: a call of memcpy would cost more. */
 static inline void uhal_ledger_copy(unsigned char *to, const unsigned char *from, size_t bytes) {
     for (; bytes >= 32; bytes -= 32, to += 32, from += 32) {
         memcpy(to, from, 32);

@@ -233,7 +233,7 @@ cdef inline bint take_apart(
         elif one == STREAM_KEYWORD:
             taken.stream = given[count + named - 1]
         else:
-            # Neither changes the answer, so only other names count.
+            # `out` and `stream` do not change the answer: only other names are part of the key.
             taken.objects[number] = keywords
             number += 1
             break

@@ -45,7 +45,7 @@ cdef class Block:
     cdef bint abandoned         # its buffer is closed: the last holder gives the memory back
     cdef StreamCore native_stream   # set: from alloc_async, goes back by free_async
     cdef bint foreign           # foreign memory, which no pool ever gets
-    cdef object owner           # who that is
+    cdef object owner           # of foreign memory
 
     def __cinit__(self):
         self.stamps = self.first_stamps

@@ -109,7 +109,7 @@ cdef Block pool_block(Context context, size_t bytes, StreamCore core):
 
 
 cdef Block uncached_block(Context context, size_t bytes):
-    """One of the direct modes."""
+    """Make a block in one of the direct modes."""
     cdef int64_t begun = uhal_profile_now()
     cdef Block block
     release_waiting(context)

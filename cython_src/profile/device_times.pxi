@@ -30,7 +30,7 @@ cdef class ProfiledDevice:
     cdef uhal_profile_record **pending
     cdef Py_ssize_t pending_count
     cdef Py_ssize_t pending_capacity
-    cdef Py_ssize_t resolved        # of those
+    cdef Py_ssize_t resolved        # number of pending records whose times were read
     cdef Py_ssize_t ask_at          # number of records at which the device is queried again
     cdef void *anchor               # passed at `anchored_at`
     cdef int64_t anchored_at

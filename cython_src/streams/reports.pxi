@@ -1,10 +1,10 @@
 # Faults that kernels report and survive, such as an id out of bounds or a failed assertion, and the
 # waits that raise them.
 #
-# A stream notes its last kernel that may report. A kernel of the host knows its stream and launch,
-# so its report goes to this stream. Any other report goes to every stream that got such a kernel
-# since the host last waited for it. A stream that waits for another stream takes on the reports of
-# that stream's earlier work: its data may depend on it, but not on later work there.
+# A stream notes its last kernel that may report. A report by a kernel of the host names its stream
+# and launch, so it goes to this stream alone. Any other report goes to every stream that ran such a
+# kernel since the host last waited for the stream. A stream that waits for another stream also gets
+# the reports of the other stream's earlier work, because its data may depend on that work.
 
 
 cdef enum:
@@ -102,7 +102,7 @@ cdef int take_on_reports(
 
 
 cdef inline int check_reports(Context context, StreamCore core) except -1:
-    """Only in waits of the user: an internal wait must not fail for unrelated ids."""
+    """Call it in the user's waits only: an internal wait must not fail for unrelated ids."""
     cdef _Watch watch = context.watches
     if watch is None:
         return 0
@@ -129,7 +129,7 @@ cdef int raise_report(Context context, StreamCore core) except -1:
     cdef StreamCore one
     cdef _Reported report = None
     cdef list waited = list(context.streams.values()) if core is None else [core]
-    # Work that ends from here on may report after the words are read.
+    # Read before the words: work that ends later may also report later.
     cdef list done = [(<StreamCore>each).completed for each in waited]
     spread_reports(context)
     for one, ticket in zip(waited, done):

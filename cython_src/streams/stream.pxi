@@ -336,6 +336,6 @@ cdef unsigned int _enum_bits(object flags, unsigned int allowed, str argument, s
         raise _errors.ArgumentTypeError(
             f"{argument}: expected {kind}, got {type(flags).__name__}"
         )
-    if not 0 <= flags <= allowed:   # which has all bits up to its highest
+    if not 0 <= flags <= allowed:   # `allowed` is 2**n - 1, so this refuses any other bit
         raise _errors.ArgumentValueError(f"{argument}: expected {kind}, got {flags!r}")
     return flags

@@ -40,7 +40,7 @@ cdef class StreamCore:
     cdef uint64_t settled   # the host has waited and looked for reports up to here
     cdef dict follows       # stream → how far it takes on that stream's reports, or None
     cdef uint64_t followed  # until this ticket is waited for
-    cdef _Reported report   # for the next wait of the user's, or None
+    cdef _Reported report   # the user's next wait raises it; or None
 
     def __dealloc__(self):
         uhal_ledger_delete(self.ledger)
@@ -248,7 +248,7 @@ cdef int synchronize_core(Context context, StreamCore core) except -1:
     if core.owner is not None and core.completed == ticket:
         return 0  # its owner may have destroyed it by now
     previous = enter(context)
-    # a query first saves an idle stream the release of the GIL
+    # The query comes first: for an idle stream the GIL need not be released.
     status = context.table.stream_query(core.handle)
     if status == context.table.not_ready:
         try:

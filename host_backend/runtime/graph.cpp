@@ -104,7 +104,7 @@ void Executable::launch(Stream &stream) {
     const Replay replay{this, newest_, end->hold(), 0, 0};
     references_.fetch_add(1, std::memory_order_relaxed);
     newest_->launches.fetch_add(1, std::memory_order_relaxed);
-    // From here on the next launch waits for this one, queued or not.
+    // The next launch waits for this mark. If this launch cannot be queued, finish() completes it.
     end_ = std::move(end);
     used_ = &stream;
     try {

@@ -27,7 +27,6 @@ class Step {
     template <class Work> explicit Step(const Work &work) { set(work); }
     ~Step();
 
-    // As if it were the other.
     std::unique_ptr<Step> copy() const;
     // Changes values and geometry of a launch; the kernel stays the same.
     void set_again(const Launch &launch) { task_.set_again(launch); }
@@ -55,19 +54,19 @@ struct Graph {
 // One copy of an executable graph's steps.
 struct Version {
     Steps steps;
-    std::vector<bool> is_stale; // steps that were changed elsewhere since, and their numbers
-    std::vector<size_t> stale;
+    std::vector<bool> is_stale; // of each step: whether another version has a newer one
+    std::vector<size_t> stale;  // the indices of the stale steps
     mutable std::atomic<uint32_t> launches{0}; // not run to their end
 };
 
-// Any thread may use one.
+// An executable graph. Any thread may use it.
 class Executable {
   public:
     explicit Executable(const Graph &graph);
     Device &device() const { return device_; }
 
     void launch(Stream &stream);
-    // For later launches. `step` is a kernel's index.
+    // Changes a kernel for later launches. `step` is the kernel's index.
     void change(size_t step, const Launch &launch);
 
     // Drops the handle's reference, or a launch's.

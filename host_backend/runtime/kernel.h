@@ -33,12 +33,12 @@ struct Function {
     }
 
     // A slower or larger launch replaces the estimate at once; a faster launch lowers it gradually.
-    // An estimate too high costs a queued launch, an estimate too low a blocked caller. The
-    // thread may have been preempted, so a launch of known size raises the estimate at most
-    // fourfold.
+    // If the estimate is too high, a short launch is queued; if it is too low, a long launch blocks
+    // its caller. A launch may be slow because its thread was preempted. So a launch that is no
+    // larger than the last measured one raises the estimate at most fourfold.
     void learn(uint64_t items, double nanoseconds) {
         if (checked) {
-            return; // stays unknown, so that a launch is neither run by its caller nor shared
+            return; // an unknown function's launches are neither run by their callers nor shared
         }
         const float old = nanoseconds_per_item.load(std::memory_order_relaxed);
         if (old < 0) {
@@ -110,8 +110,7 @@ int check_launch(const Launch &launch);
 
 // Runs blocks first … first + count - 1 of a launch in `stream` on this thread. Passes on the
 // kernel's exceptions, and throws if the kernel read a truncated part of a mapped file. For a
-// checked
-// kernel, the range is the whole grid.
+// checked kernel, the range is the whole grid.
 void run_blocks(const Launch &launch, const Stream &stream, uint64_t first, uint64_t count);
 
 } // namespace uhal_host

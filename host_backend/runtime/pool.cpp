@@ -85,9 +85,10 @@ bool Pool::work(Job &job) {
     return true;
 }
 
-// The job of a slot that the caller may take part in, or null; leave() follows either way. A helper
-// first counts itself in and then looks at the job; run() first takes the job away and then looks
-// at the count. These four accesses have one total order, so one of the two sees the other.
+// Returns the job of a slot if the caller may run blocks of it, else null; leave() follows in both
+// cases. A helper first increments `joined` and then reads the job; free_slot() first clears the
+// job and then reads `joined`. These four accesses have one total order. So either the helper sees
+// no job, or free_slot() sees the helper.
 Pool::Job *Pool::join(Slot &slot, const void *owner) {
     slot.joined.fetch_add(1);
     Job *const job = slot.job.load();

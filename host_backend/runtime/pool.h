@@ -1,6 +1,6 @@
-// The thread pool over blocks. Workers that are awake or wake in time join the thread that runs a
-// launch; so does a thread that waits for it. The thread never waits for a sleeping worker. Several
-// launches run at once.
+// The pool of threads that run a launch's blocks. The thread that runs a launch never waits for a
+// sleeping worker: workers join it if they are awake or wake in time. A thread that waits for the
+// launch joins, too. Several launches run at once.
 #pragma once
 
 #include <atomic>
@@ -20,10 +20,11 @@ class Pool {
 
     unsigned threads() const { return threads_; }
 
-    // Runs all blocks from launch.first on and returns how many threads took part. A kernel's first
-    // exception is rethrown, and blocks not yet begun are dropped. Threads that wait for the stream
-    // may take part if it `is_open` to them. If a helper `is_coming`, one worker fewer is woken,
-    // because both might share one processor. The worker is woken later if no helper came.
+    // Runs all blocks from launch.first on and returns how many threads ran some of them. A
+    // kernel's first exception is rethrown, and blocks not yet begun are dropped. With `is_open`,
+    // threads that wait for the stream may join. With `is_coming`, such a thread is expected, and
+    // one worker fewer is woken, because both might share one processor. If seats are still empty
+    // after the first blocks, that worker is woken, too.
     unsigned run(const Launch &launch, const Stream &stream, bool is_open, bool is_coming);
 
     // For a thread that waits for `owner`: runs blocks of its launch while goes_on(), called
@@ -85,7 +86,7 @@ class Pool {
     struct alignas(64) Slot {
         std::atomic<bool> taken{false};
         std::atomic<Job *> job{nullptr};
-        std::atomic<const void *> owner{nullptr}; // a hint, the job's counts
+        std::atomic<const void *> owner{nullptr}; // a hint; join() compares the job's owner
         std::atomic<int> processor{-1};           // where run() began
         std::atomic<uint32_t> joined{0};
         std::atomic<bool> awaited{false};

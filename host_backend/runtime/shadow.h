@@ -47,7 +47,7 @@ class Shadow {
         Cell cells[page_bytes / word_bytes];
     };
 
-    // Work-items side by side walk through several arrays at once.
+    // A cache of many pages: adjacent work-items access several arrays in turn.
     struct Known {
         uintptr_t number = ~uintptr_t{0};
         Page *page = nullptr;

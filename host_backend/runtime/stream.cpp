@@ -120,7 +120,7 @@ void Stream::launch(const Launch &launch) {
     });
 }
 
-// A single block cannot be shared anyway.
+// Runs a launch of one block, which cannot be shared, without measuring it.
 void Stream::run_untimed(const Launch &launch) {
     try {
         run_blocks(launch, *this, 0, 1);

@@ -103,7 +103,7 @@ template <class MayRun> void Stream::run_while(By by, MayRun &&may_run) {
             return;
         }
         if (task == nullptr) {
-            // The task was queued after the look above, so this stream was not idle.
+            // A task was queued after the check above, so the stream is not idle.
             const std::lock_guard<std::mutex> guard(lock_);
             task = first_;
         }
@@ -117,7 +117,7 @@ void Stream::recycle(Task *task) {
     spare_ = task;
 }
 
-// An unfinished task has to be looked at again.
+// Runs a task, or its next steps; the caller calls again until the task is done.
 Stream::Outcome Stream::execute(Task &task, By by) {
     switch (task.kind) {
     case TaskKind::launch: {

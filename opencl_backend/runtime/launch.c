@@ -14,8 +14,8 @@ enum { FLUSH_EVERY = 32 };
 typedef struct instance {
     struct instance *next;
     cl_kernel kernel;
-    uint64_t changes;       /* of the device's memory when its pointers were set */
-    uint64_t reached;       /* likewise for the set of allocations it may access */
+    uint64_t changes;       /* the device's `changes` when the pointers were set */
+    uint64_t reached;       /* likewise when the accessible allocations were set */
     unsigned char *values;  /* of each argument, where `offsets` says */
     unsigned char is_set[]; /* of each argument */
 } instance;
@@ -34,14 +34,15 @@ typedef struct function {
     instance *others;
 } function;
 
-/* What an argument's value is remembered by. */
+/* Bytes that are remembered of an argument's last value. */
 static uint32_t remembered_bytes(const uhalClArgument *argument) {
     return argument->kind == UHAL_CL_ARGUMENT_VALUE ? argument->size : sizeof(uint64_t);
 }
 
 /* -- native kernels ---------------------------------------------------------------------------- */
 
-/* Unified memory is reached by kinds, once for all; of other memory each piece is named. */
+/* Lets a kernel access memory through pointers in memory. Unified memory is allowed by its kinds,
+ * once; other memory is allowed piece by piece. */
 static int allow_indirect(const function *owner, instance *one) {
     uhal_cl_device *device = owner->device;
     if (device->info.memory == UHAL_CL_MEMORY_USM) {
@@ -179,7 +180,7 @@ uhalClResult uhalClKernelDestroy(void *handle) {
 uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *handle) {
     function *owner = handle;
     instance *fresh;
-    /* A kernel object without arguments: local memory of arguments would be counted, too. */
+    /* A new kernel object has no arguments, whose local memory the driver would count, too. */
     int status = make(owner, &fresh);
     if (status != 0)
         return status;

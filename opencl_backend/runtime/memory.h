@@ -11,9 +11,10 @@ bool uhal_cl_is_pinned(const void *pointer, size_t bytes);
  * an argument. The caller frees the array. Null: no room, or nothing there. */
 uint64_t *uhal_cl_reached(uhal_cl_device *device, size_t *count);
 
-/* Memory of the device, whose `device` is set and which is `native`, that is no caller's. */
+/* Allocates memory of the device's kind for `made`, whose `device` and `native` are set. The memory
+ * is not yet among the device's ranges. */
 int uhal_cl_native_allocate(uhal_cl_device *device, size_t bytes, uhal_cl_memory *made);
-/* Waits for work that may use it; unified memory waits by itself. */
+/* Frees memory after a wait for work that may use it; for unified memory the driver waits. */
 int uhal_cl_native_free(const uhal_cl_memory *memory);
 
 /* The buffer that holds a device address, and the offset in it; null: none. */

@@ -35,11 +35,12 @@ struct uhal_cl_stream;
 typedef struct uhal_cl_memory {
     uhal_range place;
     struct uhal_cl_device *device;
-    cl_mem buffer; /* where the device's addresses come from buffers */
-    bool native;   /* pinned memory is OpenCL's and visible to devices, not the C library's */
+    cl_mem buffer; /* of a device whose addresses come from buffers */
+    bool native;   /* allocated by OpenCL and visible to devices; false: by the C library */
 } uhal_cl_memory;
 
-/* The device's own functions where its memory is an extension's, else OpenCL's. */
+/* A device. Its functions depend on its kind of memory: an extension's or OpenCL's own; others are
+ * null. */
 typedef struct uhal_cl_device {
     cl_context context;
     cl_device_id device;

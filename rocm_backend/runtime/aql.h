@@ -19,12 +19,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Answers beside hsa_status_t. */
+/* Results in addition to hsa_status_t. */
 enum {
     UHAL_AQL_TIMEOUT = -2 /* the device took nothing from a full queue until the deadline */
 };
 
-/* What the launcher writes where the kernel's metadata says; everything else hidden stays zero. */
+/* Hidden arguments that the launcher writes; others stay zero. The metadata has their offsets. */
 typedef enum uhal_aql_hidden_kind {
     UHAL_AQL_BLOCK_COUNT_X, /* whole blocks of the grid, u32 */
     UHAL_AQL_BLOCK_COUNT_Y,
@@ -114,7 +114,7 @@ uint32_t uhal_aql_largest_kernarg(const uhal_aql_writer *writer);
 
 /* Writes a kernel's launch: the arguments into `kernarg`, of the kernel's size, and the packet
  * without its first four bytes and its signal. A kernel with the hidden queue argument gets
- * `queue`. Answers 0, or HSA_STATUS_ERROR_INVALID_ARGUMENT as a launch does. */
+ * `queue`. Returns 0, or HSA_STATUS_ERROR_INVALID_ARGUMENT as a launch does. */
 int uhal_aql_write(const uhal_aql_kernel *kernel, const uhal_aql_geometry *geometry,
                    void *const *parameters, hsa_queue_t *queue, unsigned char *kernarg,
                    hsa_kernel_dispatch_packet_t *packet);
@@ -132,8 +132,8 @@ int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t 
 
 /* Launches a kernel. `parameters` are the addresses of the arguments, one for each of the kernel's
  * parameters, copied before it returns. `completion` is counted down at the end; handle 0: none.
- * Sets `position`. Waits while the queue or the argument memory is full. Answers 0, the failure of
- * the queue, or UHAL_AQL_TIMEOUT. Answers HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid of 2^32 or
+ * Sets `position`. Waits while the queue or the argument memory is full. Returns 0, the failure of
+ * the queue, or UHAL_AQL_TIMEOUT. Returns HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid of 2^32 or
  * more work-items along an axis, a block of 2^16 or more, and too large arguments. */
 int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
@@ -141,7 +141,7 @@ int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
 
 /* Puts a barrier behind everything submitted: it waits for the signals to become 0, makes all that
  * was written before visible to the system, and counts `completion` down. Sets `position` to its
- * last packet's position. Answers as a launch. */
+ * last packet's position. Returns the codes of a launch. */
 int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
                      hsa_signal_t completion, uhal_aql_position *position);
 

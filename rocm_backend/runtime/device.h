@@ -25,7 +25,7 @@ typedef struct uhal_hsa_device {
     struct uhal_hsa_copy *copies;     /* not known to be done */
     struct uhal_hsa_piece *pieces[2]; /* of staging memory that is free, small and large */
 
-    atomic_int lost;                      /* the code every call answers; 0 while all is well */
+    atomic_int lost;                      /* the code every call returns; 0 while all is well */
     uhal_hsa_queue *_Atomic failed_queue; /* where it happened; NULL: unknown */
     char fault[UHAL_HSA_FAULT_TEXT];
 } uhal_hsa_device;

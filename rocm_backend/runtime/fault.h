@@ -8,7 +8,7 @@
 #include "device.h"
 
 /* Marks the device lost, with the report text; `queue` is the failed queue, NULL if unknown. Only
- * the first report counts, but a later one may add the queue. Answers the first report's code. */
+ * the first report counts, but a later one may add the queue. Returns the first report's code. */
 __attribute__((format(printf, 4, 5))) int
 uhal_hsa_lose(uhal_hsa_device *device, uhal_hsa_queue *queue, int code, const char *format, ...);
 
@@ -18,10 +18,10 @@ void uhal_hsa_queue_failed(hsa_status_t status, hsa_queue_t *source, void *data)
 /* 0, or the code of a lost device. */
 int uhal_hsa_check(uhal_hsa_device *device);
 
-/* Gives the device up, because work took longer than the deadline. Answers its code. */
+/* Gives the device up, because work took longer than the deadline. Returns its code. */
 int uhal_hsa_overdue(uhal_hsa_device *device);
 
-/* Answer of a call whose writer answered `status`; a loss is noted as reported to this thread. */
+/* Result of a call whose writer returned `status`; a loss is noted as reported to this thread. */
 int uhal_hsa_told(uhal_hsa_device *device, int status);
 
 #endif

@@ -57,7 +57,7 @@ typedef struct uhal_hsa_queue {
 hsa_status_t uhal_hsa_kernarg_allocate(const struct uhal_hsa_device *device, size_t bytes,
                                        void **memory);
 
-/* Makes a queue of the device. Answers a hsa_status_t. */
+/* Makes a queue of the device. Returns a hsa_status_t. */
 hsa_status_t uhal_hsa_queue_open(struct uhal_hsa_device *device, uhal_hsa_queue **queue);
 
 /* Destroys a queue with nothing pending. */

@@ -1,5 +1,5 @@
 /* Waits of the host for a device, and checks whether the device can still finish its work. Any
- * thread may call everything. Answers are codes of runtime.h.
+ * thread may call everything. Results are codes of runtime.h.
  */
 #ifndef UHAL_HSA_WAIT_H
 #define UHAL_HSA_WAIT_H
@@ -18,8 +18,8 @@ typedef struct uhal_hsa_patience {
     void *user_data;
 } uhal_hsa_patience;
 
-/* Waits until the signal is below 1. Checks now and then for a lost device, and for the end of the
- * caller's patience, which answers UHAL_HSA_NOT_READY. */
+/* Waits until the signal is below 1. Checks now and then whether the device is lost. Returns
+ * UHAL_HSA_NOT_READY when the caller's patience ends. */
 int uhal_hsa_wait_while(uhal_hsa_device *device, hsa_signal_t signal, uhal_hsa_patience patience);
 
 /* Waits until the first `upto` packets of a queue are done. */

@@ -29,11 +29,12 @@ typedef struct uhal_wg_groups {
     uint32_t next_place; /* replaced next when all are taken */
 } uhal_wg_groups;
 
-/* With the device's lock. A group lives at least until the next call; null: an error is noted. */
+/* The caller holds the device's lock. A group lives at least until the next call; null: an error is
+ * noted. */
 void uhal_wg_open_groups(uhal_wg_groups *groups);
 void uhal_wg_close_groups(uhal_wg_groups *groups);
 WGPUBindGroup uhal_wg_group_with(uhal_wg_groups *groups, const uhal_wg_binding *bindings);
-/* Drops the groups that keep a buffer that is being freed. */
+/* Drops the groups that bind a buffer, because it is being freed. */
 void uhal_wg_forget_groups(uhal_wg_device *device, const uhal_wg_buffer *buffer);
 
 #endif
