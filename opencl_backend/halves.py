@@ -7,7 +7,8 @@ the same bits as on a device that computes in f16. A sum, difference, product or
 24 bits and then to 11 equals the one rounded once (Figueroa, "When is double rounding innocuous?",
 1995). For an f64, the bits that f32 cannot hold are folded into its last bit first.
 
-Modules with vectors of f16, or functions of mathematics in f16, cannot be rewritten.
+A vector of f16 becomes a vector of integers, and its operations work on the components.
+Modules with functions of mathematics or atomic operations in f16 cannot be rewritten.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _DECORATIONS_OF_FLOATS = (39, 40)  # FPRoundingMode, FPFastMathMode
 
 _CALL, _LABEL, _RETURN_VALUE, _SELECT, _BITCAST, _COPY = 57, 248, 254, 169, 124, 83
 _F_CONVERT, _U_CONVERT, _NEGATE = 115, 113, 127
+_CONSTRUCT, _EXTRACT = 80, 81
 _S_TO_F, _U_TO_F = 111, 112
 _ADD, _SUBTRACT, _F_ADD, _F_MULTIPLY = 128, 130, 129, 133
 _AND, _OR, _XOR, _LEFT, _RIGHT = 199, 197, 198, 196, 194
@@ -52,9 +54,12 @@ _ARITHMETIC = frozenset((129, 131, 133, 136))  # add, subtract, multiply, divide
 _COMPARED = frozenset((156, 157, 158, 162, 163, *range(180, 192)))  # to a boolean
 _TO_INTEGERS = frozenset((109, 110))
 _FROM_INTEGERS = frozenset((_S_TO_F, _U_TO_F))
-# Undefined, call, variable, load, store, access chains, members of vectors and structures, copy,
-# choice, φ, return: these move bits and do not interpret them.
-_MOVED = frozenset((1, 55, 57, 59, 61, 62, 65, 66, 67, 70, 80, 81, 82, 83, 169, 245, 254))
+_COMPUTED = _ARITHMETIC | _COMPARED | _TO_INTEGERS | _FROM_INTEGERS | {_NEGATE, _F_CONVERT}
+# Undefined, call, variable, load, store, access chains, members of vectors and structures, shuffle,
+# copy, choice, φ, return: these move bits and do not interpret them.
+_MOVED = frozenset((1, 55, 57, 59, 61, 62, 65, 66, 67, 70, *range(77, 84), 169, 245, 254))
+_DECLARED_AGAIN = frozenset((28, 29, 30, OP_TYPE_POINTER))
+"""Types that a module may declare twice: arrays, structures, pointers."""
 
 
 class _Unfit(Exception):
@@ -80,22 +85,26 @@ class _Rewriting:
         self._functions: array[int] = array("I")
         self._helpers: dict[str, int] = {}
         self._constants: dict[tuple[int, int], int] = {}
-        self._half = self._find(OP_TYPE_FLOAT, 16) or self._id()
-        self._bits = self._find(OP_TYPE_INT, 16, 0) or self._half
+        self._of: dict[int, int] = {}
+        """Type of each value, as it was."""
+        self._changed: set[int] = set()
+        """Results that are calls or constructed now."""
+        self._halves: set[int] = set()
+        """f16 and its vectors, as they were."""
+        self._declared: dict[tuple[int, ...], int] = {}
+        """Types by opcode and operands."""
+        self._equal: dict[int, int] = {}
+        """Types that equal an earlier declaration now."""
+        self._declarations = self._rewritten_declarations()
         self._int = self._type(OP_TYPE_INT, 32, 0)
         self._float = self._type(OP_TYPE_FLOAT, 32)
         self._bool = self._type(OP_TYPE_BOOL)
-        self._of: dict[int, int] = {}
-        """Type of each value, as it was."""
-        self._calls: set[int] = set()
-        """Results that are calls now."""
 
     # -- the module --------------------------------------------------------------------------------
 
     def image(self) -> bytes:
         """Return the rewritten module."""
         module = self._module
-        declared = self._declarations()
         functions: array[int] = array("I")
         for function in module.functions.values():
             self._note_types(function.start, function.end)
@@ -104,7 +113,8 @@ class _Rewriting:
         header = module.words[:HEADER_WORDS]
         header[3] = self._next
         preamble = self._preamble()
-        return pack_words(header + preamble + declared + self._types + functions + self._functions)
+        declared = self._declarations + self._types
+        return pack_words(header + preamble + declared + functions + self._functions)
 
     def _preamble(self) -> array[int]:
         written: array[int] = array("I")
@@ -115,35 +125,48 @@ class _Rewriting:
         for one in self._module.preamble:
             words = self._module.words[one.start : one.end]
             of_floats = one.opcode == OP_DECORATE and words[2] in _DECORATIONS_OF_FLOATS
-            if of_floats and (self._is_half(words[1]) or words[1] in self._calls):
+            if of_floats and (self._is_half(words[1]) or words[1] in self._changed):
                 continue
             if one.opcode not in (OP_CAPABILITY, OP_NAME):
                 written.extend(words)
         return written
 
-    def _declarations(self) -> array[int]:
+    def _rewritten_declarations(self) -> array[int]:
         """Types, constants and variables; the integer type comes before its uses."""
         module = self._module
-        written: array[int] = array("I", (4 << 16 | OP_TYPE_INT, self._bits, 16, 0))
+        written: array[int] = array("I")
+        self._bits = self._find(OP_TYPE_FLOAT, 16) or self._id()
+        self._halves.add(self._bits)
+        self._declare(array("I", (4 << 16 | OP_TYPE_INT, self._bits, 16, 0)), written)
         for identifier, one in module.globals.items():
-            if identifier in (self._half, self._bits):
+            if identifier == self._bits:
                 continue
             words = module.words[one.start : one.end]
-            if one.opcode == OP_TYPE_VECTOR and words[2] == self._half:
-                raise _Unfit
-            if one.opcode not in OP_TYPES:
-                self._of[identifier] = words[1]
-                if one.opcode == 52 and words[1] == self._half:  # OpSpecConstantOp
-                    raise _Unfit
-                words[1] = self._mapped(words[1])
-            else:
+            if one.opcode == OP_TYPE_VECTOR and words[2] == self._bits:
+                self._halves.add(identifier)
+            if one.opcode in OP_TYPES:
                 named = _TYPES_NAMED.get(one.opcode, slice(2, None))
                 words[named] = array("I", [self._mapped(word) for word in words[named]])
+                self._declare(words, written)
+                continue
+            self._of[identifier] = words[1]
+            if one.opcode == 52 and any(map(self._is_half, words[2:])):  # OpSpecConstantOp
+                raise _Unfit
+            words[1] = self._mapped(words[1])
             written.extend(words)
         return written
 
+    def _declare(self, words: array[int], written: array[int]) -> None:
+        """Write a type, unless an earlier declaration equals it."""
+        opcode, identifier = words[0] & 0xFFFF, words[1]
+        first = self._declared.setdefault((opcode, *words[2:]), identifier)
+        if first != identifier and opcode not in _DECLARED_AGAIN:
+            self._equal[identifier] = first
+        else:
+            written.extend(words)
+
     def _mapped(self, type_: int) -> int:
-        return self._bits if type_ == self._half else type_
+        return self._equal.get(type_, type_)
 
     # -- functions ---------------------------------------------------------------------------------
 
@@ -160,36 +183,38 @@ class _Rewriting:
                 self._of[words[2]] = words[1]
 
     def _is_half(self, value: int) -> bool:
-        return self._of.get(value) == self._half
+        return self._of.get(value) in self._halves
 
     def _rewritten(self, words: array[int]) -> array[int]:
         """The instruction without f16."""
         opcode = words[0] & 0xFFFF
         has_result = opcode not in _WITHOUT_RESULT and len(words) > 2
-        gives = has_result and words[1] == self._half
+        gives = has_result and words[1] in self._halves
         operands = words[5 if opcode == OP_EXT_INST else 3 if has_result else 1 :]
         takes = opcode not in _NAMING_NO_HALF and any(map(self._is_half, operands))
-        if opcode == OP_FUNCTION:
-            words[1] = self._mapped(words[1])
-            return words
-        if not gives and not takes:
-            return words
-        if opcode in _MOVED:
+        if opcode in _MOVED or opcode == OP_FUNCTION or not (gives or takes):
             if has_result:
                 words[1] = self._mapped(words[1])
+            if opcode == OP_FUNCTION:
+                words[4] = self._mapped(words[4])
             return words
         if len(words) < 4:
             raise _Unfit
-        return self._computed(opcode, words, gives)
+        return self._computed(opcode, words)
 
-    def _computed(self, opcode: int, words: array[int], gives: bool) -> array[int]:
+    def _computed(self, opcode: int, words: array[int]) -> array[int]:
         """An operation on f16, its operands widened and its result narrowed."""
         _, type_, result, *operands = words
+        gives = type_ in self._halves
         made: array[int] = array("I")
         if opcode == _BITCAST:
             source = self._mapped(self._of.get(operands[0], 0))
             opcode = _COPY if source == self._mapped(type_) else _BITCAST
             return array("I", (4 << 16 | opcode, self._mapped(type_), result, operands[0]))
+        if opcode not in _COMPUTED:
+            raise _Unfit
+        if self._module.globals[type_].opcode == OP_TYPE_VECTOR:
+            return self._computed_by_component(words)
         if opcode == _NEGATE:
             sign = self._constant(self._bits, 0x8000)
             return array("I", (5 << 16 | _XOR, self._bits, result, operands[0], sign))
@@ -202,8 +227,6 @@ class _Rewriting:
         if opcode == _F_CONVERT:
             of_double = self._of.get(operands[0]) != self._float
             return self._call("narrow_double" if of_double else "narrow", operands[0], result)
-        if opcode not in (*_ARITHMETIC, *_COMPARED, *_TO_INTEGERS, *_FROM_INTEGERS):
-            raise _Unfit
         for index, operand in enumerate(operands):
             if self._is_half(operand):
                 operands[index] = self._id()
@@ -216,8 +239,33 @@ class _Rewriting:
         made.extend(self._call("narrow", wide, result))
         return made
 
+    def _computed_by_component(self, words: array[int]) -> array[int]:
+        """An operation on vectors of f16, component by component."""
+        first, type_, result, *operands = words
+        element, count = self._element(type_)
+        made: array[int] = array("I")
+        components: list[int] = []
+        for index in range(count):
+            taken: list[int] = []
+            for operand in operands:
+                taken.append(self._id())
+                of, _ = self._element(self._of[operand])
+                self._of[taken[-1]] = of
+                made.extend((5 << 16 | _EXTRACT, self._mapped(of), taken[-1], operand, index))
+            components.append(self._id())
+            one = array("I", (first, element, components[-1], *taken))
+            made.extend(self._computed(first & 0xFFFF, one))
+        self._changed.add(result)
+        made.extend(((3 + count) << 16 | _CONSTRUCT, self._mapped(type_), result, *components))
+        return made
+
+    def _element(self, vector: int) -> tuple[int, int]:
+        """The type of the components and their count."""
+        start = self._module.globals[vector].start
+        return self._module.words[start + 2], self._module.words[start + 3]
+
     def _call(self, helper: str, operand: int, result: int) -> array[int]:
-        self._calls.add(result)
+        self._changed.add(result)
         type_ = self._float if helper == "widen" else self._bits
         return array("I", (5 << 16 | _CALL, type_, result, self._helper(helper), operand))
 
@@ -235,11 +283,11 @@ class _Rewriting:
         return None
 
     def _type(self, opcode: int, *facts: int) -> int:
-        found = self._find(opcode, *facts)
-        if found is None:
-            found = self._id()
-            self._types.extend(((2 + len(facts)) << 16 | opcode, found, *facts))
-        return found
+        declared = (opcode, *facts)
+        if declared not in self._declared:
+            self._declared[declared] = self._id()
+            self._types.extend(((2 + len(facts)) << 16 | opcode, self._declared[declared], *facts))
+        return self._declared[declared]
 
     def _constant(self, type_: int, value: int) -> int:
         found = self._constants.get((type_, value))
@@ -266,10 +314,7 @@ class _Rewriting:
         return found
 
     def _define(self, name: int, taken: int, given: int, body: _Body) -> None:
-        kind = self._find(OP_TYPE_FUNCTION, given, taken)
-        if kind is None:
-            kind = self._id()
-            self._types.extend((4 << 16 | OP_TYPE_FUNCTION, kind, given, taken))
+        kind = self._type(OP_TYPE_FUNCTION, given, taken)
         always_inline = 1
         self._functions.extend((5 << 16 | OP_FUNCTION, given, name, always_inline, kind))
         self._functions.extend((3 << 16 | OP_FUNCTION_PARAMETER, taken, body.argument))
