@@ -13,8 +13,9 @@ cdef object refuse_operator(str symbol, object left, object right):
 
 
 cdef object refuse_ufunc(object ufunc):
+    name = getattr(ufunc, "__name__", ufunc)
     raise _errors.ArgumentTypeError(
-        f"np.{ufunc.__name__}: expected numpy arrays, got a DeviceBuffer. Copy it to the host with "
+        f"np.{name}: expected numpy arrays, got a DeviceBuffer. Copy it to the host with "
         "buffer.to_numpy(), or compute on the device with ubridge.DeviceTensor(buffer)."
     )
 

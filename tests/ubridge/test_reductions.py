@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.sampling import SOAK
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.operands import LAYOUTS, Array, operand, shape_of
 from ubridge import OPS
-from ubridge.ops import reductions
+from ubridge.definitions import composing
 from uhal import Device, as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -397,7 +398,7 @@ def test_a_converted_operand_is_reduced_in_pieces(
     """A reduction in several launches, along any axis, equals a single reduction."""
     if device.backend == "tops":
         pytest.skip("the device has no such casts")
-    monkeypatch.setattr(reductions, "PIECE_BYTES", int(rng.integers(64, 512)))
+    monkeypatch.setattr(composing, "PIECE_BYTES", int(rng.integers(64, 512)))
     for dtype in op_row.sample(rng, ("u1", "i4", "f2"), 1):
         shape = tuple(int(length) for length in rng.integers(1, 17, 3))
         array = rng.integers(1, 3, shape).astype(dtype)
@@ -425,7 +426,7 @@ def test_a_converted_operand_is_never_whole_in_memory(
     getattr(ubridge, function)(x, **({"dtype": "i64"} if function == "sum" else {})).item()
     used = host.pool_statistics()["peak_bytes_in_use"] - before
     # Memory holds two converted pieces at a time; the whole operand has four.
-    assert used < 2.5 * reductions.PIECE_BYTES < x.size * 8
+    assert used < 2.5 * composing.PIECE_BYTES < x.size * 8
 
 
 def test_a_converted_operand_is_scanned_in_pieces(
@@ -434,7 +435,7 @@ def test_a_converted_operand_is_scanned_in_pieces(
     """Sums continue from piece to piece, even where `out` is the operand."""
     if device.backend == "tops":
         pytest.skip("the device has no such casts")
-    monkeypatch.setattr(reductions, "PIECE_BYTES", int(rng.integers(64, 512)))
+    monkeypatch.setattr(composing, "PIECE_BYTES", int(rng.integers(64, 512)))
     for dtype, wide in (("u1", "i64"), ("i4", "f64"), ("f2", "f32"), ("f2", None), ("?", None)):
         shape = tuple(int(length) for length in rng.integers(1, 17, 3))
         array = rng.integers(0, 3, shape).astype(dtype)
@@ -454,7 +455,7 @@ def test_a_scanned_operand_is_never_whole_in_a_wider_type(
     host: Device, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the result and a few pieces are in memory."""
-    monkeypatch.setattr(reductions, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(composing, "PIECE_BYTES", 1 << 16)
     size = 1 << 18
     for dtype, wide in (("u8", "i64"), ("f16", None)):
         x = ubridge.zeros(size, dtype, device=host)
@@ -464,5 +465,65 @@ def test_a_scanned_operand_is_never_whole_in_a_wider_type(
         host.reset_peak_memory_stats()
         got = ubridge.cumsum(x, dtype=wide)
         used = host.pool_statistics()["peak_bytes_in_use"] - before
-        assert used < got.nbytes + 5 * reductions.PIECE_BYTES < 2 * got.nbytes
+        assert used < got.nbytes + 5 * composing.PIECE_BYTES < 2 * got.nbytes
         assert got.to_numpy()[-1] == x.to_numpy().astype("i8").sum()
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "group_norm"])
+def test_a_composition_works_in_pieces(
+    name: str,
+    op_row: OpRow,
+    device: Device,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pieces may end within a result, an axis or a group; `out` may be the operand."""
+    for dtype, layout in cases(op_row, rng, name):
+        monkeypatch.setattr(composing, "PIECE_BYTES", int(rng.integers(4, 256)))
+        shape = tuple(int(length) for length in rng.integers(1, 9, 3))
+        if layout in ("empty", "scalar"):
+            continue
+        x = operand(rng, device, "stepped", dtype, shape, special=False)
+        wide, step = x.array.astype("f8"), 4 * STEP[dtype] + 1e-5 * (dtype != "f64")
+        if name == "logsumexp":
+            axes = some_axes(rng, 3)
+            expected = np.log(np.exp(wide).sum(axes))
+            np.testing.assert_allclose(
+                ubridge.logsumexp(x.tensor, axes).to_numpy(), expected, step, step
+            )
+            continue
+        groups = int(rng.choice([one for one in range(1, 9) if shape[1] % one == 0]))
+        weight, bias = [
+            operand(rng, device, "contiguous", dtype, shape[1:2], special=False) for _ in range(2)
+        ]
+        given = [one.array.astype("f8") for one in (weight, bias)]
+        expected = OPS[name].reference(wide, *given, groups, 0.5)  # type: ignore[misc]
+        y = x.tensor.copy()
+        out = y if rng.integers(2) else None
+        got = ubridge.group_norm(y, weight.tensor, bias.tensor, groups, 0.5, out=out)
+        assert out is None or got is out
+        bound = step * (1 + abs(given[1]).max() + abs(given[0]).max() * abs(expected).max())
+        np.testing.assert_allclose(got.to_numpy().astype("f8"), expected, step, bound)
+
+
+def test_a_composition_keeps_no_wider_copy_of_an_operand(
+    host: Device, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the result, memory holds a piece and rows of one group."""
+    monkeypatch.setattr(composing, "PIECE_BYTES", 1 << 16)
+    for dtype in ("f16", "bf16", "f32"):
+        x = ubridge.zeros((64, 64, 64), dtype, device=host)
+        x[:: int(rng.integers(2, 9))] = 1
+        weights = ubridge.zeros((2, x.shape[1]), dtype, device=host)
+        for run in (
+            partial(ubridge.logsumexp, x),
+            partial(ubridge.logsumexp, x, (0, 2)),
+            partial(ubridge.group_norm, x, weights[0], weights[1], 4, out=x),
+        ):
+            host.synchronize()
+            before = host.pool_statistics()["bytes_in_use"]
+            host.reset_peak_memory_stats()
+            run()
+            host.synchronize()
+            used = host.pool_statistics()["peak_bytes_in_use"] - before
+            assert used < 2 * composing.PIECE_BYTES < x.nbytes // 2

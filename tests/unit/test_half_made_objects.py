@@ -21,10 +21,7 @@ ARGUMENTS: tuple[tuple[Any, ...], ...] = (
     (None, None, None),
     (0, 0, "x", "f32* x", None),
 )
-LEFT_OUT = {
-    *("__new__", "__class__", "__init__", "__init_subclass__", "__subclasshook__"),
-    "__array_ufunc__",  # numpy calls this attribute with a function of its own
-}
+LEFT_OUT = {"__new__", "__class__", "__init__", "__init_subclass__", "__subclasshook__"}
 
 
 def classes() -> list[type]:

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ubridge.core.layout import Layout
 from ubridge.core.lowering import Memory, Steps
 from ubridge.definitions.elementwise import ASTYPE, COPY
-from uhal.dtypes import f32
+from uhal.dtypes import DType, f32
+
+PIECE_BYTES = 1 << 26
+"""Most bytes of an operand that are converted at once; a larger one is converted in pieces."""
+
+
+def accumulated(dtype: DType) -> DType:
+    """Return the dtype in which a composition computes: f32 for f16 and bf16."""
+    return f32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
+
+
+def cut(layout: Layout, most: int) -> Iterator[Layout]:
+    """Yield parts of at most `most` elements, in row-major order; leading axes may be missing."""
+    if layout.size <= most:
+        yield layout
+        return
+    length = layout.shape[0]
+    step = max(1, most * length // layout.size)
+    for start in range(0, length, step):
+        part = layout.narrow(0, start, min(step, length - start))
+        yield from cut(part if part.size <= most else part.selected(0, 0), most)
 
 
 def converted(source: Memory, layout: Layout, target: Memory, steps: Steps) -> None:
@@ -16,7 +38,6 @@ def converted(source: Memory, layout: Layout, target: Memory, steps: Steps) -> N
 
 def widened(source: Memory, layout: Layout, steps: Steps) -> Memory:
     """Return a contiguous copy in scratch, in f32 for f16 and bf16."""
-    is_half = source.dtype.kind == "float" and source.dtype.itemsize < 4
-    made = steps.scratch(layout.size, f32 if is_half else source.dtype)
+    made = steps.scratch(layout.size, accumulated(source.dtype))
     converted(source, layout, made, steps)
     return made

@@ -12,17 +12,9 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.lowering import Memory, Steps
 from ubridge.core.operation import ORDERED, REALS, Array, Family, define
 from ubridge.core.question import Question
-from ubridge.definitions.composing import converted, widened
-from ubridge.definitions.elementwise import (
-    ADD,
-    COPY,
-    EXP,
-    LOG,
-    MAXIMUM,
-    MINIMUM,
-    MULTIPLY,
-    SUBTRACT,
-)
+from ubridge.definitions import composing
+from ubridge.definitions.composing import accumulated, converted, cut, widened
+from ubridge.definitions.elementwise import ADD, CLIP, COPY, EXP, LOG, MULTIPLY, SUBTRACT
 from ubridge.definitions.memory import FILL
 from uhal.dtypes import f64
 
@@ -86,20 +78,35 @@ def _logsumexp(x: Array, axis: int) -> Array:
 
 def _compose_logsumexp(question: Question, steps: Steps) -> None:
     """Subtract the largest, so that powers stay finite; f16 and bf16 are computed in f32."""
-    shape, kept = question.layout(0).shape, Layout.contiguous(question.shape)
-    whole = Layout.contiguous(shape)
-    spread = Layout(shape, (*kept.strides, *[0] * (len(shape) - kept.rank)))
-    x = widened(steps.operands[0], question.layout(0), steps)
-    highest, bound, total = [steps.scratch(kept.size, x.dtype) for _ in range(3)]
-    steps.run(MAX, [(x, whole)], (highest, kept))
+    (given,), layout = steps.operands, question.layout(0)
+    kept, reduced = Layout.contiguous(question.shape), layout.rank - len(question.shape)
+    dtype = accumulated(given.dtype)
+    first = steps.scratch(kept.size, given.dtype)
+    steps.run(MAX, [(given, layout)], (first, kept))
+    highest = first if dtype is given.dtype else widened(first, kept, steps)
     # The largest may be infinite: infinity less itself is NaN.
-    most = np.finfo(np.float64 if x.dtype is f64 else np.float32).max
-    for op, number in ((MINIMUM, float(most)), (MAXIMUM, -float(most))):
-        steps.run(FILL, [], (bound, kept), number)
-        steps.run(op, [(highest, kept), (bound, kept)], (highest, kept))
-    steps.run(SUBTRACT, [(x, whole), (highest, spread)], (x, whole))
-    steps.run(EXP, [(x, whole)], (x, whole))
-    steps.run(SUM, [(x, whole)], (total, kept))
+    most = float(np.finfo(np.float64 if dtype is f64 else np.float32).max)
+    steps.run(CLIP, [(highest, kept)], (highest, kept), -most, most)
+    total, added = steps.scratch(kept.size, dtype), steps.scratch(1, dtype)
+    piece = min(layout.size, max(1, composing.PIECE_BYTES // dtype.itemsize))
+    powers, done, each = steps.scratch(piece, dtype), 0, layout.size // kept.size
+    for part in cut(layout, piece):
+        results = Layout.contiguous(part.shape[: max(0, part.rank - reduced)])
+        spread = Layout(part.shape, (*results.strides, *[0] * (part.rank - results.rank)))
+        whole, row = Layout.contiguous(part.shape), done // each
+        x, lies = given[part.start_offset : part.extent], part.from_start
+        if dtype is not given.dtype:
+            converted(x, lies, powers, steps)
+            x, lies = powers, whole
+        largest = highest[row : row + results.size]
+        steps.run(SUBTRACT, [(x, lies), (largest, spread)], (powers, whole))
+        steps.run(EXP, [(powers, whole)], (powers, whole))
+        found = total[row : row + results.size]
+        sums = added if done % each else found
+        steps.run(SUM, [(powers, whole)], (sums, results))
+        if done % each:
+            steps.run(ADD, [(found, results), (sums, results)], (found, results))
+        done += part.size
     steps.run(LOG, [(total, kept)], (total, kept))
     steps.run(ADD, [(total, kept), (highest, kept)], (total, kept))
     converted(total, kept, steps.result, steps)
@@ -317,20 +324,39 @@ def _groupnorm(x: Array, weight: Array, bias: Array, groups: int, epsilon: float
 
 def _compose_group_norm(question: Question, steps: Steps) -> None:
     """Norm each group as a row, then scale and shift each channel, in f32 for f16 and bf16."""
-    batch, channels, _ = question.shape
+    batch, channels, inner = question.shape
     groups = question.attribute("groups")
-    whole, each = Layout.contiguous(question.shape), Layout.contiguous((channels,))
-    rows = Layout.contiguous((batch * groups, whole.size // (batch * groups)))
-    row, spread = Layout.contiguous(rows.shape[1:]), Layout(question.shape, (0, 1, 0))
-    given = zip(steps.operands, (whole, each, each), strict=True)
-    x, weight, bias = [widened(memory, layout, steps) for memory, layout in given]
-    ones, zeros = [steps.scratch(row.size, x.dtype) for _ in range(2)]
+    x, dtype = steps.operands[0], accumulated(question.dtype)
+    size = channels // groups * inner
+    row, each = Layout.contiguous((size,)), Layout.contiguous((channels,))
+    weight, bias = [widened(memory, each, steps) for memory in steps.operands[1:]]
+    ones, zeros = [steps.scratch(size, dtype) for _ in range(2)]
     steps.run(FILL, [], (ones, row), 1.0)
     steps.run(FILL, [], (zeros, row), 0.0)
-    steps.run(LAYER_NORM, [(x, rows), (ones, row), (zeros, row)], (x, rows), steps.number())
-    steps.run(MULTIPLY, [(x, whole), (weight, spread)], (x, whole))
-    steps.run(ADD, [(x, whole), (bias, spread)], (x, whole))
-    converted(x, whole, steps.result, steps)
+    most = batch * groups
+    if dtype is not x.dtype:
+        most = min(most, max(1, composing.PIECE_BYTES // (size * dtype.itemsize)))
+        wide = steps.scratch(most * size, dtype)
+    for part in cut(Layout.contiguous((batch, groups)), most):
+        rows = Layout.contiguous((part.size, size))
+        place = slice(part.start_offset * size, part.start_offset * size + rows.size)
+        given, target = x[place], steps.result[place]
+        made = target
+        if dtype is not x.dtype:
+            converted(given, rows, wide, steps)
+            given = made = wide
+        steps.run(
+            LAYER_NORM, [(given, rows), (ones, row), (zeros, row)], (made, rows), steps.number()
+        )
+        shape = (*part.shape[:-1], part.shape[-1] * channels // groups, inner)
+        whole = Layout.contiguous(shape)
+        spread = Layout(shape, (*[0] * (len(shape) - 2), 1, 0))
+        first = part.start_offset % groups * channels // groups
+        for op, weights in ((MULTIPLY, weight), (ADD, bias)):
+            of_part = weights[first : first + shape[-2]]
+            steps.run(op, [(made, whole), (of_part, spread)], (made, whole))
+        if made is not target:
+            converted(made, whole, target, steps)
 
 
 GROUP_NORM = define(

@@ -12,6 +12,8 @@ from typing import Any
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import axes_of, require_indices_of_u32
 from ubridge.core.operation import Op
+from ubridge.definitions import composing
+from ubridge.definitions.composing import accumulated
 from ubridge.definitions.elementwise import ADD, DIVIDE
 from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, LOGSUMEXP, MAX, MIN, SUM
 from ubridge.ops.elementwise import plan_binary, plan_conversion
@@ -19,14 +21,11 @@ from ubridge.ops.engine import Plan, Value, ask, filled, plan_copy, reshaped, ru
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
-from uhal.dtypes import DType, DTypeLike, as_dtype, bool_, f32, f64, i64, u32
+from uhal.dtypes import DType, DTypeLike, as_dtype, bool_, f64, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 Axes = int | Iterable[int] | None
-
-PIECE_BYTES = 1 << 26
-"""Most bytes converted at once for a reduction; a larger operand is converted in pieces."""
 
 
 def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
@@ -128,11 +127,16 @@ def cuts(x: Value, axes: Sequence[int], dtype: DType) -> list[tuple[int, int, in
     """Return (axis, start, length) of the pieces along the longest axis, or none for one piece."""
     layout = x._layout
     whole = layout.size * dtype.itemsize
-    if whole <= PIECE_BYTES or dtype.itemsize <= x._dtype.itemsize or not axes or type(x) is Plan:
+    if (
+        whole <= composing.PIECE_BYTES
+        or dtype.itemsize <= x._dtype.itemsize
+        or not axes
+        or type(x) is Plan
+    ):
         return []
     axis = largest(axes, key=lambda one: layout.shape[one])
     length = layout.shape[axis]
-    step = -(-length * PIECE_BYTES // whole)
+    step = -(-length * composing.PIECE_BYTES // whole)
     return [(axis, start, smallest(step, length - start)) for start in range(0, length, step)]
 
 
@@ -169,11 +173,6 @@ def plan_mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
 def averaged(dtype: DType) -> DType:
     """Return the dtype of averages: f64 for integers."""
     return dtype if dtype.kind == "float" else f64
-
-
-def accumulated(dtype: DType) -> DType:
-    """Return the dtype in which results are computed: f32 for f16 and bf16."""
-    return f32 if dtype.kind == "float" and dtype.itemsize < 4 else dtype
 
 
 @remembered(plan_mean)

@@ -14,6 +14,7 @@ from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import axes_of, axis_of, require_number
 from ubridge.core.operation import Op
 from ubridge.definitions.calls import named
+from ubridge.definitions.composing import accumulated
 from ubridge.definitions.elementwise import (
     ADD,
     DIVIDE,
@@ -29,7 +30,6 @@ from ubridge.ops.elementwise import binary, converted, plan_binary, plan_convers
 from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, reshaped, run
 from ubridge.ops.reductions import (
     Axes,
-    accumulated,
     averaged,
     cuts,
     pieces,
