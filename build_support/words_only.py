@@ -145,7 +145,7 @@ def code_blocks(page: str) -> list[str]:
 CODE_OF: dict[str, Callable[[str], list[str]]] = {
     **dict.fromkeys((".py", ".pyi"), python_code),
     **dict.fromkeys((".pyx", ".pxi", ".pxd"), cython_code),
-    **dict.fromkeys((".c", ".h", ".cpp", ".hpp", ".cu", ".js"), c_code),
+    **dict.fromkeys((".c", ".h", ".cpp", ".hpp", ".cu", ".def", ".js"), c_code),
     ".md": code_blocks,
 }
 

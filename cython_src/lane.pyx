@@ -186,8 +186,8 @@ include "made_by.pxi"
 # This module does not; only a GIL that is forced off stays off.
 if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
     raise ImportError(
-        "uhal keeps its books under the GIL, and this Python was started with it forced off: leave "
-        "out PYTHON_GIL=0 and -X gil=0"
+        "uhal needs the GIL, and this Python was started with the GIL forced off. Leave out "
+        "PYTHON_GIL=0 and -X gil=0."
     )
 if uhal_state_watch_forks() != 0:
     raise OSError("pthread_atfork failed")

@@ -124,7 +124,7 @@ def _drain():
                 say_at_exit(str(fault))
         stop_dispatcher()
     except KeyboardInterrupt:
-        say_at_exit("interrupted; what is still pending is not waited for")
+        say_at_exit("interrupted; pending work is not waited for")
     finally:
         exiting = True
 

@@ -184,8 +184,8 @@ cdef int refuse_device(Context context, object device_type, object device_id) ex
     given = (device_type, device_id)
     if device_type == DL_CUDA_MANAGED:
         raise BufferError(
-            f"the tensor is in managed memory {given}, which moves between host and device behind "
-            "the back of streams; copy it into ordinary device memory"
+            f"expected device memory, got managed memory {given}, which the driver moves between "
+            "host and device in no stream's order. Copy it into ordinary device memory."
         )
     if device_type == DL_CUDA_HOST:
         raise BufferError(

@@ -75,7 +75,7 @@ cdef object explicit_handle(Context context, object handle):
         handle = context.backend.special_stream("legacy")
         if handle is None:
             raise _errors.NotSupportedError(
-                f"{context.backend_name} has no default stream of its own",
+                f"stream 0: {context.backend_name} has no legacy default stream. Pass a stream.",
                 backend=context.backend_name,
             )
     return handle
@@ -219,11 +219,11 @@ cdef DeviceBuffer import_array_interface_on(
         )
     if context.dl_device_type != DL_CUDA:
         raise BufferError(
-            f"__cuda_array_interface__ tells of CUDA memory, which {context.backend_name}:"
-            f"{context.ordinal} cannot use; copy it through the host"
+            f"expected memory of {context.backend_name}:{context.ordinal}, got CUDA memory (by "
+            "__cuda_array_interface__). Copy it through the host."
         )
     if facts.get("mask") is not None:
-        raise BufferError("a masked array: no kernel here reads masks; fill it in first")
+        raise BufferError("expected an array without a mask, got a masked array. Fill it first.")
     dtype = interface_dtype(facts.get("typestr"))
     size = interface_size(facts.get("shape"), facts.get("strides"), dtype.itemsize)
     pointer, readonly = interface_data(facts.get("data"), size)

@@ -73,7 +73,9 @@ cdef Passed new_passed(Py_ssize_t index, object start, object size, object dtype
     passed.start = read_number("start", start)
     passed.size = read_number("size", size, -1)
     if (passed.size < 0) != (dtype is None) or (passed.size < 0 and passed.start):
-        raise _errors.ArgumentValueError("a part of a buffer has both a size and a dtype")
+        raise _errors.ArgumentValueError(
+            "size, dtype: expected both for a part of a buffer, got one of them or only a start"
+        )
     passed.dtype = None if dtype is None else _as_dtype(dtype)
     return passed
 
@@ -165,7 +167,7 @@ cdef class LaunchSequence:
         if self.steps is not None:
             raise RuntimeError("a LaunchSequence is initialised once")
         if (size is None) != (dtype is None):
-            raise _errors.ArgumentValueError("a result has both a size and a dtype, or neither")
+            raise _errors.ArgumentValueError("size, dtype: expected both or neither, got one")
         if size is not None:
             self.element = element_of(dtype)
             self.size = element_count(size, self.element)

@@ -212,11 +212,14 @@ cdef class DeviceBuffer:
         require_buffer(self)
         if not isinstance(elements, slice):
             raise _errors.ArgumentTypeError(
-                f"a DeviceBuffer takes slices like [2:8], got {type(elements).__name__}; "
-                "to_numpy() gives single elements, ubridge.DeviceTensor(buffer) numpy's indexing"
+                f"buffer[…]: expected a slice such as [2:8], got {type(elements).__name__}. Read "
+                "elements with to_numpy(), or index ubridge.DeviceTensor(buffer)."
             )
         if elements.step is not None and elements.step != 1:
-            raise _errors.ArgumentValueError(f"a view has step 1, got {elements.step}")
+            raise _errors.ArgumentValueError(
+                f"buffer[…]: expected step 1, got {elements.step}. Index "
+                "ubridge.DeviceTensor(buffer) for other steps."
+            )
         start, stop, _ = elements.indices(self.size)
         return make_view(self, start * self.dtype.itemsize, max(0, stop - start), self.dtype)
 
@@ -224,7 +227,9 @@ cdef class DeviceBuffer:
         refuse_assignment(elements)
 
     def __delitem__(self, elements):
-        raise _errors.ArgumentTypeError("a DeviceBuffer has a fixed size; buffer[a:b] is a view")
+        raise _errors.ArgumentTypeError(
+            "del buffer[…]: the size of a DeviceBuffer is fixed. Use a view, buffer[a:b]."
+        )
 
     def __add__(self, other):
         return refuse_operator("+", self, other)
@@ -272,8 +277,8 @@ cdef class DeviceBuffer:
         target = _as_dtype(dtype)
         if self.nbytes % target.itemsize or self.address % target.itemsize:
             raise _errors.ArgumentValueError(
-                f"view: {self.nbytes} bytes at 0x{self.address:x} are no aligned whole number of "
-                f"{target.name} ({target.itemsize} bytes each)"
+                f"view: expected an aligned whole number of {target.name} ({target.itemsize} bytes "
+                f"each), got {self.nbytes} bytes at 0x{self.address:x}"
             )
         return make_view(self, 0, self.nbytes // target.itemsize, target)
 

@@ -35,8 +35,8 @@ cdef int read_rows(
         step = width    # a single row has no next row: any pitch is allowed
     if height and (height - 1) * step + width > size:
         raise _errors.ArgumentValueError(
-            f"{role}pitch: {height} rows of {width} elements, {step} apart, reach beyond the "
-            f"{size} there are"
+            f"{role}pitch: expected rows within {size} elements, got {height} rows of {width} "
+            f"elements with pitch {step}"
         )
     rows.start = start
     rows.pitch = step * dtype.itemsize
@@ -54,15 +54,17 @@ cdef int read_array_rows(str role, object array, object shape, object pitch, Row
         )
     if shape is not None and tuple(shape) != array.shape:
         raise _errors.ArgumentValueError(
-            f"shape: expected that of the array, {array.shape}, got {shape!r}"
+            f"shape: expected the array's shape {array.shape}, got {shape!r}"
         )
     if pitch is not None:
-        raise _errors.ArgumentValueError(f"{role}_pitch: an array has its own, got {pitch!r}")
+        raise _errors.ArgumentValueError(
+            f"{role}_pitch: expected None for an array, which has its own pitch, got {pitch!r}"
+        )
     step, inner = array.strides if array.size else (dtype.itemsize * array.shape[1], dtype.itemsize)
     if array.shape[1] > 1 and inner != dtype.itemsize or array.shape[0] > 1 and step < 0:
         raise _errors.ArgumentValueError(
-            f"{role}: expected rows of adjacent elements one after the other, got strides "
-            f"{array.strides}; numpy.ascontiguousarray(array) makes them so"
+            f"{role}: expected adjacent elements in each row, and rows in order, got strides "
+            f"{array.strides}. Pass numpy.ascontiguousarray(array)."
         )
     rows.start = <uintptr_t>array.ctypes.data
     rows.width = array.shape[1] * dtype.itemsize

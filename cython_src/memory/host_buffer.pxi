@@ -178,7 +178,7 @@ cdef class HostBuffer:
         require_host_buffer(self)
         if not self.mapped:
             raise _errors.ArgumentValueError(
-                "device_ptr: the host buffer was not made with mapped=True"
+                "device_ptr: expected a HostBuffer made with mapped=True, got mapped=False"
             )
         cdef Context context = self.memory.context
         cdef void *previous = enter(context)

@@ -37,9 +37,9 @@ cdef object export_ipc(DeviceBuffer buffer):
     cdef void *previous
     if block is None or block.segment is None:
         raise _errors.NotSupportedError(
-            "ipc_handle: the buffer's memory is not of the pool (it is somebody else's, the "
-            "driver's stream-ordered allocator's, or empty); copy it into "
-            "DeviceBuffer.uninitialized(…)",
+            "ipc_handle: expected memory of the pool, got memory of another owner or of the "
+            "driver's stream-ordered allocator, or an empty buffer. Copy it into "
+            "DeviceBuffer.uninitialized(…).",
             backend=context.backend_name,
         )
     settle(buffer)

@@ -135,9 +135,9 @@ cdef class ProfileSession:
         global profiling
         cdef Context context
         if profiling is not None:
-            raise RuntimeError("a profile is under way already; there is one at a time")
+            raise RuntimeError("begin: another profile is running. End it first.")
         if self.begun is not None:
-            raise RuntimeError("a profile is begun once; make another")
+            raise RuntimeError("begin: this profile has already run. Make another one.")
         found = [
             one for one in contexts
             if not (<Context>one).state.word & (UHAL_STATE_CLOSED | UHAL_STATE_FORKED)

@@ -172,8 +172,8 @@ cdef class Stream:
         if event.context is not self.context:
             if event.context.backend_name != self.context.backend_name:
                 raise _errors.InvalidHandleError(
-                    f"a stream of {self.context.backend_name} cannot wait for an event of "
-                    f"{event.context.backend_name}; synchronize the event on the host"
+                    f"wait_event: expected an event of {self.context.backend_name}, got one of "
+                    f"{event.context.backend_name}. Call event.synchronize() instead."
                 )
         native_stream_wait_event(self.context, self.core.handle, event.handle_, 0)
         if event.context is self.context:

@@ -238,15 +238,15 @@ def test_a_view_of_another_type_is_the_same_bytes(device: Device, rng: np.random
     for dtype in ("u8", "f16", "u64", "i32", "f64"):
         view = buffer.view(dtype)
         assert same_bits(view.to_numpy(), array.view(view.dtype.dtype))
-    with pytest.raises(ArgumentValueError, match="no aligned whole number"):
+    with pytest.raises(ArgumentValueError, match="expected an aligned whole number"):
         buffer[1:].view("u64")
-    with pytest.raises(ArgumentValueError, match="no aligned whole number"):
+    with pytest.raises(ArgumentValueError, match="expected an aligned whole number"):
         buffer.view("u8")[:3].view("u16")
 
 
 @pytest.mark.parametrize("index", [0, "a", None, 1.5, (0, 1)])
 def test_single_elements_are_no_views(device: Device, index: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match="takes slices"):
+    with pytest.raises(ArgumentTypeError, match="expected a slice"):
         DeviceBuffer.zeros(3, "u8")[index]
     with pytest.raises(ArgumentValueError, match="step 1"):
         DeviceBuffer.zeros(3, "u8")[::-1]

@@ -255,5 +255,5 @@ def test_ctrl_c_ends_the_wait_at_exit(row: DeviceRow, image: Callable[[str], Pat
     """The process ends despite endless work, and prints that it abandoned this work."""
     left = run_child(leave_work_behind, str(image("basic")), row.backend, timeout=60)
     assert (left.returncode, left.stdout) == (0, "leaves\n")
-    words = "interrupted; what is still pending is not waited for"
+    words = "interrupted; pending work is not waited for"
     assert left.stderr == f"uhal, as the process ends: {words}\n"

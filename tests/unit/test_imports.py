@@ -338,5 +338,5 @@ except ImportError as error:
 """,
         ROOT,
     )
-    assert "uhal keeps its books under the GIL" in said
-    assert said.endswith("leave out PYTHON_GIL=0 and -X gil=0")
+    assert "uhal needs the GIL" in said
+    assert said.endswith("Leave out PYTHON_GIL=0 and -X gil=0.")

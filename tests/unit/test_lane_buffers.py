@@ -167,7 +167,7 @@ def test_the_last_row_of_a_copy_may_end_with_the_buffer(
     if spare < 0:
         for copy in copies:
             bench.quiet()
-            with pytest.raises(ArgumentValueError, match=f"reach beyond the {size} there are"):
+            with pytest.raises(ArgumentValueError, match=f"expected rows within {size} "):
                 copy()
             assert bench.driver.slots() == []
         return

@@ -440,17 +440,22 @@ def test_dense_rows_are_one_copy(bench: Bench) -> None:
 
 
 ROWS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-    (np.zeros((4, 4), "f4"), {}, ArgumentValueError, "reach beyond the 12 there are"),
+    (np.zeros((4, 4), "f4"), {}, ArgumentValueError, "pitch: expected rows within 12"),
     (np.zeros((3, 4), "f4"), {"pitch": 3}, ArgumentValueError, "pitch: expected at least the 4"),
     (np.zeros((3, 4), "f4"), {"pitch": -1}, ArgumentValueError, "pitch: expected 0 or more"),
     (np.zeros((3, 4), "f4"), {"pitch": True}, ArgumentTypeError, "pitch: expected an int"),
-    (np.zeros((3, 4), "f4"), {"shape": (4, 3)}, ArgumentValueError, "shape: expected that of"),
-    (np.zeros((3, 4), "f4"), {"source_pitch": 4}, ArgumentValueError, "source_pitch: an array"),
+    (np.zeros((3, 4), "f4"), {"shape": (4, 3)}, ArgumentValueError, "shape: expected the array's"),
+    (
+        np.zeros((3, 4), "f4"),
+        {"source_pitch": 4},
+        ArgumentValueError,
+        "source_pitch: expected None",
+    ),
     (np.zeros((3, 4), "f8"), {}, ArgumentTypeError, "source: expected f32 elements, got f64"),
     (np.zeros((3, 4), ">f4"), {}, ArgumentValueError, "native byte order"),
     (np.zeros(12, "f4"), {}, ArgumentValueError, "expected a 2-D array, got 1 dim"),
-    (np.zeros((4, 3), "f4").T, {}, ArgumentValueError, "rows of adjacent elements"),
-    (np.zeros((3, 4), "f4")[::-1], {}, ArgumentValueError, "rows of adjacent elements"),
+    (np.zeros((4, 3), "f4").T, {}, ArgumentValueError, "expected adjacent elements"),
+    (np.zeros((3, 4), "f4")[::-1], {}, ArgumentValueError, "expected adjacent elements"),
     (
         np.lib.stride_tricks.as_strided(np.zeros(12, "f4"), (3, 4), (4, 4)),
         {},
@@ -476,7 +481,9 @@ def test_rows_of_buffers_that_cannot_be_are_refused(bench: Bench) -> None:
     x, y = bench.buffer(12), bench.buffer(12)
     with pytest.raises(ArgumentTypeError, match=r"shape: expected \(rows, columns\), got None"):
         x.copy_2d_from(y)
-    with pytest.raises(ArgumentValueError, match="source_pitch: 3 rows of 4 elements, 6 apart"):
+    with pytest.raises(
+        ArgumentValueError, match="source_pitch: expected rows within 12 elements, got 3 rows of 4"
+    ):
         x.copy_2d_from(y, (3, 4), source_pitch=6)
     with pytest.raises(ArgumentTypeError, match="got i32"):
         x.copy_2d_from(y.view("i32"), (1, 1))

@@ -194,7 +194,7 @@ def test_it_is_made_of_plain_launches(bench: Bench) -> None:
         LaunchSequence([(bound, (4, Passed.scratch(0, 9, "f64"), OUT, 1.0))], 4, "f32", scratch=64)
     with pytest.raises(ValueError, match="up to 48 arguments, got 49"):
         LaunchSequence([(bound, (4,) * 49)], 4, "f32")
-    with pytest.raises(ValueError, match="both a size and a dtype, or neither"):
+    with pytest.raises(ValueError, match="size, dtype: expected both or neither"):
         LaunchSequence([(bound, given)], 4)
     for size, dtype in ((-4, "f32"), (4, "f31")):
         with pytest.raises((ValueError, TypeError)):

@@ -55,6 +55,7 @@ WORDS = [
     ("a.c", C_SOURCE, "  // a macro", ""),
     ("a.c", C_SOURCE, 'A comment with a "quote.', "Why."),
     ("a.cu", C_SOURCE, " /* 'x' */", ""),
+    ("a.def", C_SOURCE, "/* A file. */", "// A list."),
     ("a.md", PAGE, "Text.", "Other text."),
 ]
 CODE = [
