@@ -97,7 +97,7 @@ class Timing:
     library: str
     operation: str
     size: int
-    """Elements; 0 for a product, whose name tells."""
+    """Elements; 0 for a product, whose name has the sizes."""
     nanoseconds: float
     """Processor time of a call, in all threads of the process: the least of the rounds."""
     checksum: float

@@ -36,7 +36,7 @@ KERNELS_OF = {"neg": 2, "add": 3, "exponential": 2}
 
 
 def forms(size: int) -> Iterator[tuple[str, int]]:
-    """What a kernel's forms end in, with their blocks."""
+    """Yield the suffix of each form's name, and its number of blocks."""
     yield "", -(-size // BLOCK)
     yield "_stride", STRIDED_BLOCKS
 

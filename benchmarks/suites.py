@@ -24,15 +24,15 @@ class Library:
     name: str
     worker: str
     driver: Path
-    """What it launches through."""
+    """Driver library for its launches."""
     ours: bool = True
     """Runs in this environment; others run in the peers' environment."""
     module: str = ""
-    """What a program imports of it; empty: its import and first device are not timed."""
+    """Module that programs import; empty: its import and first device are not timed."""
     first_device: str = ""
     """The statements after that import that make a device ready for its first allocation."""
     distribution: str = ""
-    """What is installed to have it; empty: its size is not told."""
+    """Name of its package; empty: its size is not listed."""
 
 
 _FIRST_BY_CTYPES = (

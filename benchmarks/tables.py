@@ -69,7 +69,7 @@ def tables(result: Result, outcomes: Outcomes, wheel: Path | None) -> str:
 
 
 def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    """What was measured, launches by their arguments, the loops' own costs last."""
+    """Measured calls and the launches' numbers of arguments; the cost of the loops comes last."""
     whats = list(dict.fromkeys(row["what"] for row in rows if row["what"] != "control"))
     return [
         (what, args)

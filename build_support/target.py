@@ -69,9 +69,9 @@ class Target:
     cxx: tuple[str, ...]
     python: Python
     small: tuple[str, ...] = ()
-    """Options that leave out what nobody asks for, where the linker is not the usual one."""
+    """Options that drop unused code and data, for linkers other than the usual."""
     renamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Options of a kernel that are others for this compiler, or none."""
+    """This compiler's spelling of a kernel's options; empty if it has no such option."""
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from build_support.wheels import read
 ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = "cc c++ gcc g++ clang clang++ nvcc zig cython".split()
 PROGRAMS = "sh env uname ldconfig".split()
-"""Programs that are visible besides Python: what Python's own libraries ask for."""
+"""Programs that Python's own libraries call; no others are visible besides Python."""
 SIMULATED = ("cuda", "rocm")
 PART = "test_launches or test_memory or test_capture"
 """Files of the conformance suite that launch kernels of every shape."""

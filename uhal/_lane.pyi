@@ -104,16 +104,16 @@ class Context:
         report: Callable[[], Iterable[tuple[Exception, int | None, int]]],
         asserts: bool = False,
     ) -> None:
-        """Raise what `report` returns, once a user's wait finds the word at an address not 0.
+        """Raise the exceptions of `report` when a user's wait finds a word that is not 0.
 
-        `report` returns triples. The second item is the native handle of the stream that raises the
-        exception, and the third the number of launches before there. `None` and 0 are for each
-        stream that may have met it.
+        `report` returns triples: an exception, the native handle of the stream that raises it, and
+        the number of earlier launches in this stream. With `None` and 0, each stream that may have
+        caused the exception raises it.
         """
     def unwatch_reports(self, word: int) -> None:
         """Watch the word at an address no longer."""
     def check_reports(self, stream: StreamLike | None = None) -> None:
-        """Raise what kernels of a stream reported, by default of the default one; it is idle."""
+        """Raise the reports of a stream's kernels. The stream, by default `default`, is idle."""
     def pool_statistics(self) -> dict[str, int]: ...
     def reset_peak_statistics(self) -> None:
         """Set the pool's peak counters to the current use."""
@@ -140,12 +140,12 @@ class Context:
         """Refuse new objects. Native teardown follows when the last child is gone."""
 
 def resolve_backend(cls: type, backend: str | None) -> str | None:
-    """Return the backend meant when `backend` is given to a class that may be fixed to one."""
+    """Return the backend of a call, from its argument `backend` or the class's fixed backend."""
 
 def chosen_context(cls: type, device: DeviceLike | None) -> Context:
     """Return the context of `device`, else of the current device, for an object of `cls`.
 
-    A class fixed to a backend takes that backend's device 0 when the current one is not of it.
+    A class fixed to a backend takes this backend's device 0 if the current device is another's.
     """
 
 def address_for(buffer: DeviceBuffer, stream: StreamLike | None) -> int:
@@ -166,7 +166,7 @@ def address_of(buffer: DeviceBuffer) -> int:
 def shares_memory(buffer: DeviceBuffer, *others: object) -> bool:
     """Return whether any buffer among `others` overlaps `buffer`, by addresses.
 
-    Anything else among `others` has none.
+    Other objects in `others` do not count.
     """
 
 def current_context() -> Context | None:
@@ -200,13 +200,13 @@ def dlpack_of(
 ) -> Any:
     """A DLPack capsule of a tensor that begins with a buffer; strides in elements.
 
-    `source.to_numpy()` is asked for a consumer on the host.
+    A consumer on the host gets `source.to_numpy()`.
     """
 
 def strided_dlpack(
     source: Any, device: DeviceLike | None = None, stream: StreamLike | None = None
 ) -> tuple[DeviceBuffer, tuple[int, ...], tuple[int, ...]]:
-    """Take over a tensor of any strides but negative ones: (buffer, lengths, strides)."""
+    """Take over a tensor whose strides are not negative: (buffer, lengths, strides)."""
 
 # -- public --------------------------------------------------------------------------------------
 
@@ -360,7 +360,7 @@ class Event:
 
 @final
 class PlanSlot:
-    """A value of a plan that every replay can give anew; made by `Plan.slot`."""
+    """A value of a plan that every replay can change; made by `Plan.slot`."""
 
     @property
     def name(self) -> str: ...
@@ -388,7 +388,7 @@ class Plan:
     def closed(self) -> bool: ...
     def __len__(self) -> int: ...
     def slot(self, name: str, value: Any) -> PlanSlot:
-        """Name a value that each replay can give anew; during the capture, before its use."""
+        """Name a value that each replay can change; during the capture, before its use."""
     def replay(self, stream: StreamLike | None = None, **slots: Any) -> None:
         """Run the captured work in the order of `stream`, with new values for slots."""
     def close(self) -> None: ...
@@ -823,8 +823,8 @@ class ProfileSession:
     def end(self) -> None:
         """Wait for every watched device, read the times, and stop recording.
 
-        Raises what waiting brings to light. A device that is known to be lost by now is only named
-        in `broken_devices`.
+        Raises errors that the wait finds. A device already known to be lost is only named in
+        `broken_devices`.
         """
     def columns(self) -> npt.NDArray[Any]:
         """Return the records as a structured array, in order of begin.
@@ -865,16 +865,16 @@ class OpenRange:
 
     def __init__(self, name: str, stream: StreamLike | None = None, nbytes: int = 0) -> None: ...
     def close(self) -> None:
-        """End the range. Once, in the thread that made it."""
+        """End the range. Call it once, in the thread that made it."""
 
 def profile_kinds() -> list[str]:
     """Return the names of the kinds of records, in the order of their numbers."""
 
 def profile_session() -> ProfileSession | None:
-    """Return the one under way, or None."""
+    """Return the running session, or None."""
 
 class _LaunchConfig(Protocol):
-    """A `uhal.LaunchConfig`, which stands above the lane."""
+    """A `uhal.LaunchConfig`; its module imports the lane."""
 
     @property
     def grid(self) -> Dim3: ...

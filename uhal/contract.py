@@ -27,10 +27,9 @@ MESSAGES = b"uhal_messages"
 Report: TypeAlias = tuple[Exception, int | None, int]
 """Parameter of `Context.watch_reports`: an exception, its stream, and the launches before there."""
 Reports: TypeAlias = tuple[int, Callable[[], Iterable[Report]]]
-"""The address of a word that is not 0 while there are reports, and what takes them.
+"""The address of a word that is not 0 while there are reports, and the function that takes them.
 
-Each is an exception with the native handle of the stream that raises it, or with `None` where any
-stream may have met it.
+Each report has the native handle of the stream that raises it, or `None` if it may be any stream's.
 """
 
 CaptureStatus = Literal["none", "active", "invalidated"]

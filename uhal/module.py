@@ -127,7 +127,7 @@ class Module:
     _functions: dict[str, Function]
     _lock: threading.Lock
     _messages: _messages.KernelMessages | None
-    """Held as long as its kernels may have something to say."""
+    """Printed texts and assertions of its kernels, held as long as kernels may run."""
 
     @property
     def kernels(self) -> tuple[str, ...]:

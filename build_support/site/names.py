@@ -18,10 +18,10 @@ import re
 from pathlib import Path
 
 PACKAGES = ("uhal", "ubridge")
-"""Where an object is described that other modules offer, too."""
+"""Packages that describe an object if other modules export it, too."""
 
 BLOCK = re.compile(r"^```\{public(-rest)?\} (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-"""A page's block: whether it is for the rest, the module, the names."""
+"""A page's block of names: `-rest` for all other names, the module, the names."""
 
 
 def shown(pages: Path) -> dict[str, list[str]]:

@@ -63,8 +63,8 @@ hsa_status_t uhal_hsa_queue_open(struct uhal_hsa_device *device, uhal_hsa_queue 
 /* Destroys a queue with nothing pending. */
 void uhal_hsa_queue_close(uhal_hsa_queue *queue);
 
-/* Puts a mark behind everything submitted that also waits for signals, and holds it for the caller.
- * Waits while the queue is full. */
+/* Puts a mark behind everything submitted, and holds it for the caller. The mark also waits for the
+ * signals in `dependencies`. Waits while the queue is full. */
 int uhal_hsa_queue_mark(uhal_hsa_queue *queue, const hsa_signal_t *dependencies, uint32_t count,
                         uhal_hsa_mark **mark);
 

@@ -68,7 +68,7 @@ class PerThreadDefault {
     static bool active();
 };
 
-// The CUDA version that introduced a symbol; 0 for one that has always been there.
+// The CUDA version that introduced a symbol; 0 for a symbol of the oldest version.
 unsigned since(const std::string &symbol);
 
 } // namespace cuda_sim

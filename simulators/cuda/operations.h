@@ -30,10 +30,10 @@ std::function<sim::Status()> work_of(const Operation &operation);
 CUresult wait_for(Call &call, const std::vector<sim::Point> &points);
 
 // The error for a call that is forbidden while this thread (in global mode, any thread) captures.
-// Such a call spoils the captures it endangers. CUDA_SUCCESS when the call is allowed.
+// Such a call invalidates these captures. CUDA_SUCCESS when the call is allowed.
 CUresult check_capture_unsafe(Call &call);
 
-// The error for a wait on a capturing stream, which spoils the capture.
+// The error for a wait on a capturing stream, which invalidates the capture.
 CUresult check_not_capturing(Stream &stream);
 
 // Converts the answer of a capture rule to CUDA's result.

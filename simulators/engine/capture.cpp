@@ -8,7 +8,7 @@ CaptureMode &thread_capture_mode() {
 }
 
 uint64_t next_capture_id() {
-    // under the scheduler's mutex, as all that captures
+    // The caller holds the scheduler's mutex.
     static uint64_t last = 0;
     return ++last;
 }

@@ -29,7 +29,7 @@ Schedule Schedule::parse(const std::string &text, std::string &complaint) {
 }
 
 unsigned Schedule::due_on_submit() {
-    // Mostly no tasks, so that queues grow, and sometimes a burst.
+    // Often 0 tasks, so that queues grow, and sometimes many at once.
     static constexpr unsigned steps[] = {0, 0, 0, 0, 1, 1, 2, 8};
     return steps[random_() % std::size(steps)];
 }

@@ -1,8 +1,8 @@
 // Plays the packet processors and copy engines of all devices on one thread. The schedule picks an
 // order among those that the packets allow:
 //
-//   * packets of a queue start in order; one with the barrier bit waits for all before it to end,
-//     and nothing starts behind a barrier packet before that has ended;
+//   * packets of a queue start in order; a packet with the barrier bit waits for the end of all
+//     earlier packets, and packets behind a barrier packet wait for its end;
 //   * launched kernels that nothing orders run in any order, and so do copies.
 //
 // Schedules other than eager start work only when it is due. Work is due when somebody waits for

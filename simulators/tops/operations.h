@@ -22,7 +22,7 @@ std::vector<sim::Point> ends_of(const Stream &stream);
 topsError_t wait_for(Call &call, const std::vector<sim::Point> &points);
 
 // The error for a call that is forbidden while this thread (in global mode, any thread) captures.
-// Such a call spoils the captures it endangers. topsSuccess when the call is allowed.
+// Such a call invalidates these captures. topsSuccess when the call is allowed.
 topsError_t check_capture_unsafe(Call &call);
 
 // The error for a wait on a capturing stream, which spoils the capture.

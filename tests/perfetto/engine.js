@@ -10,7 +10,7 @@ const vm = require("vm");
 const folder = process.argv[2];
 const contents = (name) => fs.readFileSync(path.join(folder, path.basename(name)));
 
-/* A worker may wait for a file, so the engine is there when the bundle has run. */
+/* A worker may read a file synchronously, so the engine is loaded when the bundle has run. */
 class XMLHttpRequest {
     open(method, name) {
         this.name = name;
@@ -20,8 +20,8 @@ class XMLHttpRequest {
     }
 }
 
-/* What the bundle finds in a worker. Errors have to be this world's, for it asks of what class one
-   is that WebAssembly raised. */
+/* The globals of a worker. The error classes are this context's: the bundle compares the classes of
+   errors that WebAssembly raises. */
 const scope = {
     WorkerGlobalScope: Object,
     location: { href: "" },

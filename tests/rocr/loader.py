@@ -12,7 +12,7 @@ from tests.simulated.hsa import AnyHsa, Failure
 def answers(images: Sequence[str], library: str | None = None) -> list[list[str]]:
     """Return the loader's answers for each code object, given in hexadecimal.
 
-    Either how loading it failed, alone, or for three names the status of looking each up.
+    An answer is one entry, the failure to load the object, or three: the status for each name.
     """
     hsa = AnyHsa(Path(library or os.environ["UHAL_ROCM_LIBRARY"]))
     hsa.open()

@@ -47,7 +47,7 @@ def near(got: Array, x: Array, chosen: Array, dtype: str) -> None:
 def test_every_format_and_type_on_the_host(
     host: Device, rng: np.random.Generator, name: str
 ) -> None:
-    """Use few products per weight, and enough products that its rows are unpacked."""
+    """Test both forms of the kernel: with many products of a weight it unpacks the rows."""
     for dtype in ROUNDING:
         experts, rows = int(rng.integers(1, 5)), int(rng.integers(1, 80))
         columns = FORMATS[name].elements * int(rng.integers(1, 4))

@@ -172,7 +172,7 @@ def warp_for_each_row(limits: DeviceLimits, rows: int, vectors: int) -> Configur
 
 @_geometry
 def pieces_of_lines(limits: DeviceLimits, lines: int, least: int, steps: int) -> Configuration:
-    """Pieces of lines for a CPU's threads: several each, as other programs use the CPU too.
+    """Pieces of lines for a CPU's threads, several a thread, because other programs may slow one.
 
     Work-items represent `steps`, so that the runtime recognizes short launches.
     """

@@ -13,8 +13,7 @@ class Recent(Generic[Key, Value]):
 
     An entry that is found in the older generation moves to the latest. When the latest holds half
     of `most`, it becomes the older generation, and the entries of the previous older generation are
-    dropped. So a look-up in the latest is one look into a dictionary, and uses need not be
-    recorded.
+    dropped. So most look-ups need one dictionary, and no use is recorded.
     """
 
     __slots__ = ("_half", "_older", "latest")

@@ -47,8 +47,8 @@ class Cache:
     def truncate(self, length: int) -> None:
         """Forget all tokens after the first `length`, without work on the device.
 
-        A recurrent model cannot truncate its state, so it reads the kept tokens again with the
-        next. A model whose angles depend on a text's length does so if the angles change. Raises
+        A recurrent model cannot truncate its state, so it reads the kept tokens again with the next
+        tokens. So does a model whose angles change with the text's length. Raises
         `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for a negative length
         or more than the text's.
         """

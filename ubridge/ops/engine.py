@@ -1,8 +1,8 @@
 """The engine of functions on tensors: it launches a function's plan and delivers the result.
 
-`plan_x(...)` takes the function's arguments but `out` and `stream`, checks them, and returns a
-`Plan`: one question with its operands, which may be plans themselves. A tensor in place of a plan
-is a result that needs no question. `run` launches a plan, `change` an operation in place;
+`plan_x(...)` takes the function's arguments except `out` and `stream`, checks them, and returns a
+`Plan`: one question with its operands, which may be plans themselves. It returns a tensor instead
+if nothing need be computed. `run` launches a plan, `change` launches an operation in place, and
 `remembering` lets `uhal._lane` launch the same plan again without Python.
 """
 

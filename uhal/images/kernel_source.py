@@ -1,4 +1,4 @@
-"""Kernel sources for compilers: clang of the wheel `ziglang`, and advice about what they refuse.
+"""Compiles kernel sources with clang of the wheel `ziglang`; advice about refused sources.
 
 `pip install "uhal-py[kernels]"` brings the wheel. Backends call it for their own targets.
 """

@@ -35,7 +35,7 @@ _CODE = (12, 13)
 _SIZE_OF = {5: 10, 7: 8, 23: 2, 25: 27, 26: 28}
 """The tag of a table, and the tag of its size in bytes."""
 _TOGETHER = ((5, 10), (6, 11), (7, 8, 9), (23, 2, 20), (25, 27), (26, 28))
-"""Tags of a table, its bytes, and how large or of what kind an entry is: all or none."""
+"""Tags that come together: a table, its bytes, and the size or kind of its entries."""
 _GENERIC = frozenset((*range(1, 17), *range(20, 31), 34, *range(35, 38)))
 """Tags of the generic ABI that libraries of 64 bits have: no relocations without addends."""
 _FIRST_OF_SYSTEM, _FILTERS = 0x60000000, (0x7FFFFFFD, 0x7FFFFFFF)

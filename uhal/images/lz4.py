@@ -12,15 +12,15 @@ from uhal.errors import InvalidImageError
 
 MIN_MATCH = 4
 LONG = 15
-"""A length field of this value goes on in further bytes."""
+"""A length field of this value continues in the next bytes."""
 MOST_EXPANSION = 255
-"""Bytes that one byte of a block can stand for: one more byte of a length."""
+"""Most bytes of output for one byte of a block, which continues a length."""
 REACH = (1 << 16) - 1
-"""Bytes that a match goes back at most."""
+"""Largest distance of a match, in bytes."""
 RUN = 1 << 16
-"""Bytes at least that a repeated pattern is written in."""
+"""Least bytes in which a repeated pattern is written."""
 MOST_RECENT = 1 << 18
-"""Bytes that are held beside the output before it gets them."""
+"""Most bytes that are collected before they are appended to the output."""
 
 
 def decompress(block: bytes, size: int) -> bytes:

@@ -66,7 +66,7 @@ class PtxEntry:
     name: str
     _make_signature: Callable[[], Signature] = field(repr=False, compare=False)
     static_shared_bytes: int
-    """Shared memory the kernel declares or names; what functions it calls use is not in it."""
+    """Shared memory that the kernel declares or names, without that of called functions."""
     max_block: Extent | None = None
     """`.maxntid`: its product is the most threads of a block."""
     required_block: Extent | None = None

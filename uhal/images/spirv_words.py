@@ -64,8 +64,8 @@ DECORATION_LINKAGE = 41
 ATTRIBUTE_NO_WRITE = 6
 
 COMPILED_AS_HIP = "__hip_cuid_"
-"""A variable of every module that clang's HIP front end made: there a hint at the block's size is
-what `kernel.h` says of the largest."""
+"""Name of a variable in every module of clang's HIP front end. In such modules the hint at the
+block's size is the largest size, from `kernel.h`."""
 
 
 def is_spirv(image: bytes) -> bool:

@@ -116,7 +116,7 @@ def _warps_by_registers(processor: Processor, registers: int, wave: int, target:
     if target.startswith("sm_"):
         of_warp = _rounded(max(registers, 1) * WARP, processor.granule)
         return processor.registers // processor.parts // of_warp * processor.parts
-    # A wavefront of 64 on a device of 32 lanes takes two rows of registers.
+    # A device with 32 lanes needs two rows of registers for a wavefront of 64.
     rows = 2 if wave == 64 and processor.registers > 512 else 1
     of_lane = _rounded(max(registers, 1), processor.granule // rows) * rows
     return processor.registers // of_lane * processor.parts
@@ -140,8 +140,8 @@ def _processor(target: str) -> Processor | None:
 def of_image(image: bytes, target: str | None = None) -> list[KernelResources]:
     """Return a row for each kernel of PTX, a fatbin, a code object or a bundle of these.
 
-    `target` such as `sm_90` is whom PTX is compiled for; a code object has its own, and of a bundle
-    `target` chooses one, as in `gfx1100`.
+    `target`, such as `sm_90`, is the device that PTX is compiled for. A code object has its own
+    target; in a bundle, `target` chooses a code object, such as `gfx1100`.
 
     Raises `InvalidImageError` for other images and for PTX that `ptxas` refuses,
     `ArgumentValueError` without a target, and `FileNotFoundError` where there is no `ptxas` in

@@ -23,7 +23,7 @@ class Gap:
     host_part: int
     """Part of the gap before the next work was enqueued."""
     host_waited: bool
-    """Whether that work came after the host had waited for the device, so that it ran dry."""
+    """Whether the host waited for the device in the gap, which left the device without work."""
     line: str
     """Python line that enqueued the next work."""
 

@@ -4,7 +4,7 @@
     python tests/data/ptx/make.py clang     takes the wheel ziglang, whose clang has an NVPTX target
     python tests/data/ptx/make.py triton    takes the wheel triton; no GPU
     python tests/data/ptx/make.py turing    takes triton 3.1.0, for tensor cores of 7.5
-    python tests/data/ptx/make.py nvcc      takes nvcc with CUDA's headers; ptxas must take it all
+    python tests/data/ptx/make.py nvcc      takes nvcc with CUDA's headers; ptxas accepts all files
 
 Every file begins with a line that names the compiler and its version.
 """

@@ -1,8 +1,8 @@
 """Tiny configurations of each row's variants, and their random weights.
 
-Weights are drawn by the name of the tensor, so that whoever writes them, transformers or a test,
-writes the same. They are such that no tensor can be left out unseen: norms are 1 ± 0.5, biases are
-there, scores deviate by 1 to 2.
+The seed of a weight is the tensor's name, so transformers and the tests write equal weights. Their
+sizes are such that every omitted tensor changes the logits: norms are 1 ± 0.5, biases are not 0,
+scores deviate by 1 to 2.
 """
 
 from __future__ import annotations

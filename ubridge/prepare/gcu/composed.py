@@ -148,7 +148,7 @@ def _rope_at(question: Question, steps: Steps) -> None:
 
 
 def _cached_attention(question: Question, steps: Steps) -> None:
-    """Add an attention to all keys in the cache's memory; positions not yet written are masked."""
+    """Add an attention over all keys of the cache; a mask excludes positions not yet written."""
     tokens, heads, _ = question.shape
     kv_heads, keys, _ = question.layout(1).shape
     require_one_token(question.op.name, tokens)

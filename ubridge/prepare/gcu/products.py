@@ -30,7 +30,7 @@ from uhal.errors import NotSupportedError
 _CACHE = gcu_kernel("cache", "reshape_and_cache_{dtype}")
 _CODES = {"f32": DataType.F32, "f16": DataType.F16, "bf16": DataType.BF16}
 _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
-"""Minimums, as the tuner gives 0 for products too wide for its memory, and kernels divide by it."""
+"""Minimums: for products too wide for its memory the tuner returns 0, by which kernels divide."""
 
 
 class GcuMatmul(Lowering):
@@ -169,7 +169,7 @@ def _tiles(
     transposed: bool,
     one_weight: bool,
 ) -> dict[str, Given]:
-    """The kernels' arguments of a product, from its type to whether all share a weight."""
+    """The kernels' arguments that describe a product: types, sizes, tiles and flags."""
     batch, m, k, n = sizes
     tuned = tune(AtenGemmInfo(code, weight, batch, m, k, n))
     # No kernel applies alpha, beta and addmm_beta.
