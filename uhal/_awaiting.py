@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 _LONGEST_NAP = 0.002
-"""Seconds by which an answer may come late."""
+"""Longest sleep between two queries, in seconds."""
 
 
 async def until(is_done: Callable[[], bool]) -> None:

@@ -104,7 +104,7 @@ class Context:
         report: Callable[[], Iterable[tuple[Exception, int | None, int]]],
         asserts: bool = False,
     ) -> None:
-        """Raise the exceptions of `report` when a user's wait finds a word that is not 0.
+        """Raise reports at the user's waits that find a word not 0.
 
         `report` returns triples: an exception, the native handle of the stream that raises it, and
         the number of earlier launches in this stream. With `None` and 0, each stream that may have
@@ -113,7 +113,10 @@ class Context:
     def unwatch_reports(self, word: int) -> None:
         """Watch the word at an address no longer."""
     def check_reports(self, stream: StreamLike | None = None) -> None:
-        """Raise the reports of a stream's kernels. The stream, by default `default`, is idle."""
+        """Raise the reports of a stream's kernels.
+
+        The stream is idle; by default it is the device's default stream.
+        """
     def pool_statistics(self) -> dict[str, int]: ...
     def reset_peak_statistics(self) -> None:
         """Set the pool's peak counters to the current use."""
@@ -140,7 +143,7 @@ class Context:
         """Refuse new objects. Native teardown follows when the last child is gone."""
 
 def resolve_backend(cls: type, backend: str | None) -> str | None:
-    """Return the backend of a call, from its argument `backend` or the class's fixed backend."""
+    """Return the backend that an argument, or else the class, names."""
 
 def chosen_context(cls: type, device: DeviceLike | None) -> Context:
     """Return the context of `device`, else of the current device, for an object of `cls`.

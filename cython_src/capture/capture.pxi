@@ -18,7 +18,9 @@ cdef object capture_words():
 @cython.no_gc_clear
 cdef class Capture:
     """Capture(stream, name=None)\n--\n
-    `with stream.capture() as plan:` records a plan. Dropping it early abandons the plan."""
+    `with stream.capture() as plan:` records the work of its block.
+
+    A Capture that is dropped before the end of its block abandons the plan."""
 
     cdef Stream stream
     cdef str name

@@ -39,7 +39,7 @@ class Stream {
     bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
     // Launches that are done; a graph counts as one launch.
     uint64_t launches_done() const { return launches_done_.load(std::memory_order_acquire); }
-    // For a report of the launch that runs.
+    // Identifies the running launch in reports.
     uhal_running running() const { return {reinterpret_cast<uintptr_t>(this), launches_done()}; }
 
     // Each returns once the work is queued, or done if it is tiny and the stream is idle. A full
