@@ -9,10 +9,21 @@ for piece in model.generate("Once upon a time", max_tokens=100):
 
 from ubridge.models.cache import Cache
 from ubridge.models.model import Model
+from ubridge.models.paging import PagedCache, PagedSequence
 from ubridge.models.table import ROWS
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.session import Session
 from ubridge.models.tokenizers import Tokenizer
 
-__all__ = ["ROWS", "Cache", "Generation", "Model", "Sampling", "Session", "Tokenizer"]
+__all__ = [
+    "ROWS",
+    "Cache",
+    "Generation",
+    "Model",
+    "PagedCache",
+    "PagedSequence",
+    "Sampling",
+    "Session",
+    "Tokenizer",
+]

@@ -1,0 +1,305 @@
+"""`PagedCache`: which pages of a cache hold the tokens of which sequences.
+
+It decides and counts, and holds no device memory: a page is a number. A reader of keys and values
+takes `PagedSequence.pages`, a writer `PagedSequence.slots`.
+
+Pages are shared by count. A write to a shared page first takes a copy of it (copy-on-write). Full
+pages are found again by a digest of their tokens and of all tokens before them. They stay after
+their sequence is freed until a new page needs their place; the least recently used page goes first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ubridge.core.fits import require
+from ubridge.core.operand_checks import whole_number
+from uhal.errors import ArgumentValueError, InvalidHandleError, OutOfMemoryError
+
+
+class PageCopy(NamedTuple):
+    """A page whose contents must be copied before the next write to the target."""
+
+    source: int
+    target: int
+
+
+class PageCounts(NamedTuple):
+    """Numbers of pages; their sum is the number of pages of the cache."""
+
+    live: int
+    """Pages of sequences."""
+    reusable: int
+    """Pages without a sequence whose tokens can still be found."""
+    free: int
+    """Pages without contents."""
+
+
+class PagedSequence:
+    """The tokens of one sequence and their pages. Made by `PagedCache`, which alone changes it."""
+
+    def __init__(self, cache: PagedCache, digest: bytes) -> None:
+        """Made by `PagedCache.allocate` and `PagedCache.fork`."""
+        self._cache = cache
+        self._digests = [digest]
+        """The digest of no token, then of each page up to the last full written page."""
+        self.tokens: list[int] = []
+        """The tokens with a place in pages, in order."""
+        self.pages: list[int] = []
+        """The pages, in order: position p is in `pages[p // page_size]`."""
+        self.written = 0
+        """Number of leading tokens whose keys and values are in the pages."""
+        self.is_freed = False
+        """Whether its pages were given back."""
+
+    @property
+    def length(self) -> int:
+        """The number of its tokens."""
+        return len(self.tokens)
+
+    def slots(self, first: int, count: int) -> npt.NDArray[np.int64]:
+        """Return the slots of positions: page * page_size + place in the page, i64."""
+        size = self._cache.page_size
+        positions = np.arange(first, first + count)
+        return np.asarray(self.pages, np.int64)[positions // size] * size + positions % size
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.length} tokens in {len(self.pages)} pages>"
+
+
+class PagedCache:
+    """Pages of keys and values that sequences take, share and give back.
+
+    A step of a model appends its tokens, performs the returned copies and writes keys and values to
+    the slots. Then it reports `wrote`. One thread at a time may use it.
+    """
+
+    def __init__(self, pages: int, page_size: int = 16) -> None:
+        """Make a cache of empty pages, each for `page_size` tokens.
+
+        Raises `ArgumentTypeError` or `ArgumentValueError` unless both are ints of at least 1.
+        """
+        self.pages = whole_number("PagedCache, pages", pages, 1)
+        """The number of pages."""
+        self.page_size = whole_number("PagedCache, page_size", page_size, 1)
+        """Tokens of a page."""
+        self._free = deque(range(self.pages))
+        self._uses = [0] * self.pages
+        self._digest_of: list[bytes | None] = [None] * self.pages
+        self._page_of: dict[bytes, int] = {}
+        self._reusable: OrderedDict[int, None] = OrderedDict()
+        """Pages without a sequence, the least recently used first."""
+        self.hits = 0
+        """Tokens that `allocate` found in pages."""
+        self.evictions = 0
+        """Pages whose contents were given up for a new page."""
+
+    @property
+    def available(self) -> int:
+        """Number of pages that sequences can still take."""
+        return len(self._free) + len(self._reusable)
+
+    @property
+    def counts(self) -> PageCounts:
+        """Numbers of live, reusable and free pages."""
+        return PageCounts(self.pages - self.available, len(self._reusable), len(self._free))
+
+    # -- sequences -------------------------------------------------------------------------------
+
+    def allocate(self, prompt: Sequence[int] = (), *, salt: bytes = b"") -> PagedSequence:
+        """Return a new sequence that shares the written full pages of a prompt's beginning.
+
+        Its tokens are those that were found: whole pages, and never the prompt's last token, which
+        must be read for its logits. `salt` keeps prompts apart whose pages differ for equal tokens.
+        """
+        made = PagedSequence(self, blake2b(salt, digest_size=32).digest())
+        size = self.page_size
+        for start in range(0, len(prompt) - size, size):
+            tokens = prompt[start : start + size]
+            digest = _digest(made._digests[-1], tokens)
+            page = self._page_of.get(digest)
+            if page is None:
+                break
+            self._use(page)
+            made._digests.append(digest)
+            made.tokens.extend(tokens)
+            made.pages.append(page)
+        made.written = made.length
+        self.hits += made.length
+        return made
+
+    def found(self, prompt: Sequence[int], *, salt: bytes = b"") -> int:
+        """Return the number of a prompt's tokens that `allocate` would find; nothing changes."""
+        digest, size = blake2b(salt, digest_size=32).digest(), self.page_size
+        for start in range(0, len(prompt) - size, size):
+            digest = _digest(digest, prompt[start : start + size])
+            if digest not in self._page_of:
+                return start
+        return (max(len(prompt) - 1, 0)) // size * size
+
+    def fork(self, sequence: PagedSequence) -> PagedSequence:
+        """Return a second sequence of the same tokens, which shares all pages.
+
+        The first that writes to a shared page takes a copy. Raises `ArgumentValueError` for tokens
+        that are not yet written.
+        """
+        self._require_own("fork", sequence)
+        require(
+            sequence.written == sequence.length,
+            f"PagedCache.fork: expected written tokens, got {sequence.written} of "
+            f"{sequence.length}. Call wrote() first.",
+        )
+        made = PagedSequence(self, sequence._digests[0])
+        made._digests = list(sequence._digests)
+        made.tokens, made.pages = list(sequence.tokens), list(sequence.pages)
+        made.written = sequence.written
+        for page in made.pages:
+            self._use(page)
+        return made
+
+    def needed(self, sequence: PagedSequence, count: int) -> int:
+        """Return the number of pages that an append of `count` tokens would take."""
+        size, length = self.page_size, sequence.length
+        new = -(-(length + count) // size) - len(sequence.pages)
+        return new + (count > 0 and length % size > 0 and self._uses[sequence.pages[-1]] > 1)
+
+    def append(self, sequence: PagedSequence, tokens: Sequence[int]) -> list[PageCopy]:
+        """Give tokens a place; return the copy to perform before their keys are written.
+
+        Raises `OutOfMemoryError` if fewer pages are available than needed; nothing changes then.
+        """
+        self._require_own("append", sequence)
+        needed = self.needed(sequence, len(tokens))
+        if needed > self.available:
+            raise OutOfMemoryError(
+                f"PagedCache.append: expected {needed} available pages for {len(tokens)} tokens, "
+                f"got {self.available} of {self.pages}. Free a sequence, or make a larger cache."
+            )
+        copies: list[PageCopy] = []
+        size = self.page_size
+        if tokens and sequence.length % size:
+            last = sequence.pages[-1]
+            if self._uses[last] > 1:
+                own = self._take()
+                self._drop(last)
+                sequence.pages[-1] = own
+                copies.append(PageCopy(last, own))
+            else:
+                # A truncated page may still be found by the digest of its old tokens.
+                self._forget(last)
+        sequence.tokens.extend(tokens)
+        while len(sequence.pages) * size < sequence.length:
+            sequence.pages.append(self._take())
+        return copies
+
+    def wrote(self, sequence: PagedSequence) -> None:
+        """Note that the keys and values of all its tokens are written, so that others find them."""
+        self._require_own("wrote", sequence)
+        size, digests = self.page_size, sequence._digests
+        for index in range(len(digests) - 1, sequence.length // size):
+            tokens = sequence.tokens[index * size : (index + 1) * size]
+            digest = _digest(digests[-1], tokens)
+            digests.append(digest)
+            page = sequence.pages[index]
+            if self._digest_of[page] is None and digest not in self._page_of:
+                self._digest_of[page] = digest
+                self._page_of[digest] = page
+        sequence.written = sequence.length
+
+    def truncate(self, sequence: PagedSequence, length: int) -> None:
+        """Forget the tokens after the first `length`, and give back pages without tokens.
+
+        Raises `ArgumentValueError` for a negative length or more than the sequence has.
+        """
+        self._require_own("truncate", sequence)
+        length = whole_number("PagedCache.truncate, length", length)
+        require(
+            length <= sequence.length,
+            f"PagedCache.truncate: expected 0 to {sequence.length} tokens, got {length}.",
+        )
+        kept = -(-length // self.page_size)
+        for page in reversed(sequence.pages[kept:]):
+            self._drop(page)
+        del sequence.pages[kept:], sequence.tokens[length:]
+        del sequence._digests[length // self.page_size + 1 :]
+        sequence.written = min(sequence.written, length)
+
+    def free(self, sequence: PagedSequence) -> None:
+        """Give back all pages; full written pages can still be found until others need them.
+
+        Raises `InvalidHandleError` for a sequence that was freed, or belongs to another cache.
+        """
+        self._require_own("free", sequence)
+        # The last page first: the beginnings of prompts stay longest.
+        for page in reversed(sequence.pages):
+            self._drop(page)
+        sequence.pages, sequence.tokens, sequence.written = [], [], 0
+        sequence.is_freed = True
+
+    def forget(self) -> None:
+        """Give up the contents of all reusable pages."""
+        for page in list(self._reusable):
+            self._forget(page)
+            del self._reusable[page]
+            self._free.append(page)
+
+    # -- pages -----------------------------------------------------------------------------------
+
+    def _use(self, page: int) -> None:
+        self._uses[page] += 1
+        self._reusable.pop(page, None)
+
+    def _take(self) -> int:
+        """A page for new tokens; `append` has counted the available pages."""
+        if self._free:
+            page = self._free.popleft()
+        else:
+            page, _ = self._reusable.popitem(last=False)
+            self._forget(page)
+            self.evictions += 1
+        self._uses[page] = 1
+        return page
+
+    def _drop(self, page: int) -> None:
+        self._uses[page] -= 1
+        if self._uses[page]:
+            return
+        if self._digest_of[page] is None:
+            self._free.append(page)
+        else:
+            self._reusable[page] = None
+
+    def _forget(self, page: int) -> None:
+        digest, self._digest_of[page] = self._digest_of[page], None
+        if digest is not None:
+            del self._page_of[digest]
+
+    def _require_own(self, call: str, sequence: PagedSequence) -> None:
+        if sequence.is_freed:
+            raise InvalidHandleError(
+                f"PagedCache.{call}: expected a sequence with pages, got a freed sequence. "
+                "allocate() makes another."
+            )
+        if sequence._cache is not self:
+            raise ArgumentValueError(
+                f"PagedCache.{call}: expected a sequence of this cache, got another cache's. "
+                "Use the cache that made it."
+            )
+
+    def __repr__(self) -> str:
+        counts = self.counts
+        return (
+            f"<{type(self).__name__}: {self.pages} pages of {self.page_size} tokens, "
+            f"{counts.live} live, {counts.reusable} reusable, {counts.free} free>"
+        )
+
+
+def _digest(before: bytes, tokens: Sequence[int]) -> bytes:
+    """The digest of a page's tokens and of all tokens before them."""
+    return blake2b(np.asarray(tokens, np.int64).tobytes(), key=before, digest_size=32).digest()
