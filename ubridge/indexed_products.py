@@ -27,11 +27,21 @@ Weights: TypeAlias = DeviceTensor | QuantizedWeight
 
 @overload
 def indexed_matmul(
-    x: DeviceTensor, weights: Weights, ids: Any, *, stream: StreamLike | None = None
+    x: DeviceTensor,
+    weights: Weights,
+    ids: Any,
+    *,
+    batch_invariant: bool = False,
+    stream: StreamLike | None = None,
 ) -> DeviceTensor: ...
 @overload
 def indexed_matmul(
-    x: DeviceTensor, weights: Sequence[Weights], ids: Any, *, stream: StreamLike | None = None
+    x: DeviceTensor,
+    weights: Sequence[Weights],
+    ids: Any,
+    *,
+    batch_invariant: bool = False,
+    stream: StreamLike | None = None,
 ) -> tuple[DeviceTensor, ...]: ...
 @named
 def indexed_matmul(
@@ -39,6 +49,7 @@ def indexed_matmul(
     weights: Weights | Sequence[Weights],
     ids: Any,
     *,
+    batch_invariant: bool = False,
     stream: StreamLike | None = None,
 ) -> DeviceTensor | tuple[DeviceTensor, ...]:
     """Return `x[t, j] @ weights[ids[t, j]].T`.
@@ -75,7 +86,7 @@ def indexed_matmul(
             )
     where = _where(x, ids, given[0].shape[0], stream)
     rounded: dict[int, DeviceTensor] = {}
-    made = tuple(_product(x, one, where, rounded, stream) for one in given)
+    made = tuple(_product(x, one, where, batch_invariant, rounded, stream) for one in given)
     return made if several else made[0]
 
 
@@ -83,6 +94,7 @@ def _product(
     x: DeviceTensor,
     weights: Weights,
     ids: DeviceTensor,
+    batch_invariant: bool,
     rounded: dict[int, DeviceTensor],
     stream: StreamLike | None,
 ) -> DeviceTensor:
@@ -90,16 +102,19 @@ def _product(
     (tokens, used), (count, rows, columns) = ids.shape, weights.shape
     if isinstance(weights, DeviceTensor):
         chosen = taken(weights, ids, stream=stream)
-        return matmul(chosen, x.expand_dims(3), stream=stream).reshape(tokens, used, rows)
+        vectors = x.expand_dims(3)
+        found = matmul(chosen, vectors, batch_invariant=batch_invariant, stream=stream)
+        return found.reshape(tokens, used, rows)
     format = weights.format
     if format.activations not in rounded:
         rounded[format.activations] = quantize_activations(x, format, stream=stream)
     vectors = rounded[format.activations]
+    flags = {"batch_invariant": True} if batch_invariant else {}
     if count == 0 and tokens * used:
         raise IndexError("indexed_matmul: cannot choose from no weights")
     blocks = blocks_of(INDEXED_PRODUCT, format, weights.buffer, count * rows, columns, x._executor)
     lines = vectors.reshape(prod(vectors.shape[:-1]), vectors.shape[-1])
-    plan = plan_indexed_product(format, blocks, lines, ids, rows, columns, x.dtype)
+    plan = plan_indexed_product(format, blocks, lines, ids, rows, columns, x.dtype, **flags)
     return run(plan, None, stream)
 
 

@@ -55,6 +55,7 @@ def quantized_matmul(
     weight: QuantizedWeight,
     *,
     activations: Activations = "f32",
+    batch_invariant: bool = False,
     out: DeviceTensor | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor: ...
@@ -64,6 +65,7 @@ def quantized_matmul(
     weight: Sequence[QuantizedWeight],
     *,
     activations: Activations = "f32",
+    batch_invariant: bool = False,
     stream: StreamLike | None = None,
 ) -> tuple[DeviceTensor, ...]: ...
 @named
@@ -72,6 +74,7 @@ def quantized_matmul(
     weight: QuantizedWeight | Sequence[QuantizedWeight],
     *,
     activations: Activations = "f32",
+    batch_invariant: bool = False,
     out: DeviceTensor | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor | tuple[DeviceTensor, ...]:
@@ -88,7 +91,8 @@ def quantized_matmul(
 
     A sequence of weights gives a tuple of products; x is rounded once for all weights of one kind.
     An x of u8 comes from `quantize_activations`; its product is of f32. Sums are taken in f32 and
-    rounded once. Safe from any thread.
+    rounded once. With `batch_invariant` their order does not depend on the number of vectors, so a
+    vector gives the same bits in every batch. Safe from any thread.
     """
     require_tensors("quantized_matmul", x)
     if activations not in ("f32", "q8"):
@@ -104,7 +108,10 @@ def quantized_matmul(
     x, dtype = x.contiguous(stream=stream), f32 if x.dtype is u8 else x.dtype
     wide = converted(x, f32, stream=stream) if activations == "f32" else x
     rounded: dict[int, DeviceTensor] = {}
-    made = tuple(_product(wide, one, dtype, activations, rounded, out, stream) for one in weights)
+    made = tuple(
+        _product(wide, one, dtype, activations, batch_invariant, rounded, out, stream)
+        for one in weights
+    )
     return made if several else made[0]
 
 
@@ -113,6 +120,7 @@ def _product(
     weight: QuantizedWeight,
     dtype: DType,
     activations: Activations,
+    batch_invariant: bool,
     rounded: dict[int, DeviceTensor],
     out: DeviceTensor | None,
     stream: StreamLike | None,
@@ -128,7 +136,8 @@ def _product(
         if x.dtype is not u8 and kind not in rounded:
             rounded[kind] = run(plan_activations(format, _vectors(x)), None, stream)
         made = _vectors(rounded.get(kind, x))
-        plan = plan_block_product(format, blocks, made, rows, columns, dtype)
+        flags = {"batch_invariant": True} if batch_invariant else {}
+        plan = plan_block_product(format, blocks, made, rows, columns, dtype, **flags)
     shaped = plan._viewed(Layout.contiguous((*x.shape[:-1], rows)))
     return run(plan_conversion(shaped, dtype), out, stream)
 
@@ -195,6 +204,7 @@ def linear(
     bias: DeviceTensor | None = None,
     *,
     activations: Activations = "q8",
+    batch_invariant: bool = False,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Return `x @ weight.T + bias`.
@@ -203,14 +213,17 @@ def linear(
 
     `weight` is (rows, columns), a tensor or quantized. For a quantized weight x is first rounded to
     8 bits, as in ggml and Candle, unless activations are `"f32"`: see `quantized_matmul`, which
-    also takes several weights that share x.
+    also takes several weights that share x. With `batch_invariant` a row of x gives the same bits
+    in every batch.
     """
     require_tensors("linear", x)
     if isinstance(weight, QuantizedWeight):
-        product = quantized_matmul(x, weight, activations=activations, stream=stream)
+        product = quantized_matmul(
+            x, weight, activations=activations, batch_invariant=batch_invariant, stream=stream
+        )
     else:
         require_tensors("linear", weight)
-        product = matmul(x, weight.mT, stream=stream)
+        product = matmul(x, weight.mT, batch_invariant=batch_invariant, stream=stream)
     return product if bias is None else add(product, bias, stream=stream)
 
 

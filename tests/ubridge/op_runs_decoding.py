@@ -95,6 +95,70 @@ def cached_attention(t: Trial) -> Iterator[Outcome]:
     yield Outcome(got.to_numpy(), exact, magnitude, place + tokens + width)
 
 
+@run("paged_append")
+def paged_append(t: Trial) -> Iterator[Outcome]:
+    tokens, heads, width = t.shape(3)
+    pages, page_size = -(-tokens // 2) + t.length(3), int(t.rng.integers(2, 5))
+    pool = operand(
+        t.rng, t.device, "contiguous", t.dtype, (pages, page_size, heads, width), special=False
+    )
+    source = t.x((tokens, heads, width))
+    slots = t.rng.permutation(pages * page_size)[:tokens].astype(np.int64)
+    slots[t.rng.random(tokens) < 0.2] = -1
+    exact = pool.array.copy()
+    flat = exact.reshape(pages * page_size, heads, width)
+    flat[slots[slots >= 0]] = source.array[slots >= 0]
+    given = ub.from_numpy(slots, device=t.device)
+    yield Outcome(ub.paged_append(pool.tensor, source.tensor, given).to_numpy(), exact)
+
+
+@run("paged_attention")
+def paged_attention(t: Trial) -> Iterator[Outcome]:
+    tokens, kv_heads, width = t.length(), t.length(2), 4 * t.length(3)
+    heads = kv_heads * t.length(3)
+    sequences, page_size = t.length(3), t.length(4)
+    # More than 256 keys are processed in parts.
+    of_each = int(t.rng.choice([t.length(), 300 // page_size]))
+    pages = of_each * sequences + t.length(2)
+    tables = t.rng.permutation(pages)[: of_each * sequences].reshape(sequences, of_each)
+    capacity = of_each * page_size
+    own = t.rng.integers(0, sequences, tokens)
+    places = t.rng.integers(-1, capacity, tokens)
+    window = int(t.rng.choice([0, 1, t.length(), 300]))
+    cap = float(t.rng.choice([0.0, 2.0]))
+    query = t.x((tokens, heads, width))
+    keys, values = (t.other((pages, page_size, kv_heads, width)) for _ in range(2))
+    bias = t.rng.standard_normal((heads, capacity)).astype(np.float32)
+    has_bias = bool(t.rng.integers(0, 2))
+    got = ub.paged_attention(
+        query.tensor,
+        keys.tensor,
+        values.tensor,
+        *(ub.asarray(one.astype(np.int64), device=t.device) for one in (tables, own, places)),
+        scale=0.25,
+        window=window,
+        cap=cap,
+        bias=ub.asarray(bias, device=t.device) if has_bias else None,
+    )
+    # A token's keys and values, (tokens, capacity, heads, width).
+    k, v = (
+        np.repeat(
+            wide(one)[tables[own]].reshape(tokens, capacity, kv_heads, width), heads // kv_heads, 2
+        )
+        for one in (keys, values)
+    )
+    scores = np.einsum("thw,tkhw->htk", wide(query), k) * 0.25
+    scores = cap * np.tanh(scores / cap) if cap else scores
+    scores = scores + (bias[:, None] if has_bias else 0)
+    at, key = places[:, None], np.arange(capacity)
+    hidden = (key > at) | ((key <= at - window) if window else False)
+    shares = np.exp(np.where(hidden, -np.inf, scores - scores.max(-1, keepdims=True)))
+    shares /= np.maximum(shares.sum(-1, keepdims=True), np.finfo(np.longdouble).tiny)
+    exact = np.einsum("htk,tkhw->thw", shares, v)
+    magnitude = np.einsum("htk,tkhw->thw", shares * (1 + abs(scores)), abs(v))
+    yield Outcome(got.to_numpy(), exact, magnitude, capacity + width)
+
+
 @run("quantized_matvec")
 def product_in_f32(t: Trial) -> Iterator[Outcome]:
     name = t.format()

@@ -360,7 +360,7 @@ def graph(host: Device) -> ComputeGraph:
         ("exp", (4, 6), [0], {"scalar": 2.0}, ArgumentValueError, r"1 operands \(x\), got 2"),
         ("softmax", (4, 6), [0], {"integer": 0}, ArgumentValueError, r"got 2 \(copy, softmax\)"),
         ("sum", (4,), [0], {"integer": 2}, ArgumentValueError, r"node 1 \(Sum\): .*axis 2"),
-        ("paged_attention", (4,), [0], {}, ArgumentTypeError, "for GCUs only"),
+        ("paged_attention_v1", (4,), [0], {}, ArgumentTypeError, "for GCUs only"),
         ("nothing", (4,), [0], {}, ArgumentValueError, "no operation 'nothing'"),
         ("exp", (4, 6), ["x"], {}, ArgumentTypeError, "inputs: expected an int, got str"),
         ("exp", (4, 6), [1], {}, ArgumentValueError, "expected other nodes' numbers"),

@@ -82,6 +82,10 @@ class Question:
         """Return an attribute; `KeyError` for an unknown name."""
         return dict(self.attributes)[name]
 
+    def has_flag(self, name: str) -> bool:
+        """Return whether it has an optional flag."""
+        return (name, True) in self.attributes
+
     @property
     def is_in_place(self) -> bool:
         """Whether the operation reads or keeps old contents of the result."""

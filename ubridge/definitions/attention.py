@@ -11,7 +11,7 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import REALS, Family, Op, define
 from ubridge.core.question import Question
 from ubridge.definitions.indexing import slices_of
-from uhal.dtypes import f32
+from uhal.dtypes import f32, i64
 from uhal.errors import ArgumentTypeError
 
 
@@ -107,6 +107,50 @@ def _attended_cached(question: Question) -> Shape:
     return query
 
 
+def _attended_paged(question: Question) -> Shape:
+    query, keys, values, tables, sequences, positions, *biases = shapes(question)
+    require(
+        len(query) == 3 and len(keys) == 4 and keys == values and len(tables) == 2,
+        "paged_attention: expected queries of (tokens, heads, width), keys and values of (pages, "
+        f"page size, kv heads, width) and tables of (sequences, pages), got {query}, {keys}, "
+        f"{values} and {tables}",
+    )
+    (tokens, heads, width), (_, page_size, kv_heads, of_keys) = query, keys
+    require(
+        kv_heads and heads % kv_heads == 0 and width == of_keys <= 256,
+        "paged_attention: expected one width of at most 256 and a multiple of the kv heads, "
+        f"got {query} for {keys}",
+    )
+    require(
+        same((tokens,), sequences, positions),
+        f"paged_attention: expected a sequence and a position for each of {tokens} tokens, got "
+        f"{sequences} and {positions}",
+    )
+    capacity = tables[1] * page_size
+    require(
+        capacity < 1 << 31,
+        f"paged_attention: expected tables for fewer than 2**31 tokens, got {capacity}",
+    )
+    dtypes = [dtype for dtype, _ in question.operands]
+    if not same(*dtypes[:3]):
+        raise ArgumentTypeError(
+            f"paged_attention: expected one dtype, got {dtypes[0]}, {dtypes[1]} and {dtypes[2]}"
+        )
+    if not same(i64, *dtypes[3:6]):
+        raise ArgumentTypeError(
+            "paged_attention: expected tables, sequences and positions of i64, got "
+            f"{dtypes[3]}, {dtypes[4]} and {dtypes[5]}"
+        )
+    for dtype, bias in zip(dtypes[6:], biases, strict=True):
+        require(
+            dtype is f32 and bias == (heads, capacity),
+            f"paged_attention: expected a bias of f32 {(heads, capacity)}, got {dtype} {bias}",
+        )
+    require_counts("paged_attention: the window", question.attribute("window"))
+    flag(question, "is_bounded")
+    return query
+
+
 def _joined(question: Question) -> Shape:
     (x, y), axis = shapes(question), question.attribute("axis")
     require(
@@ -142,6 +186,26 @@ def _appended(question: Question) -> Shape:
     fits = len(source) == 3 and position == (1,)
     require(fits, f"kv_append: expected three axes and one position, got {source} and {position}")
     return appended(question.shape, source)
+
+
+@lru_cache(maxsize=4096)
+def paged(pool: Shape, source: Shape, slots: Shape) -> Shape:
+    """Return the shape of a pool of pages; refuse tokens of another shape."""
+    require(
+        len(pool) == 4 and len(source) == 3 and source[1:] == pool[2:],
+        "paged_append: expected a pool of (pages, page size, kv heads, width) and a source of "
+        f"(tokens, kv heads, width), got {pool} and {source}",
+    )
+    require(
+        slots == source[:1],
+        f"paged_append: expected a slot for each of {source[0]} tokens, got {slots}",
+    )
+    return pool
+
+
+def _paged(question: Question) -> Shape:
+    source, slots = shapes(question)
+    return paged(question.shape, source, slots)
 
 
 def _rotation(name: str, axes: str, summary: str, **settings: Any) -> Op:
@@ -210,6 +274,23 @@ CACHED_ATTENTION = define(
     REALS,
     "attention over the filled part of a cache",
 )
+PAGED_ATTENTION = define(
+    "paged_attention",
+    Family(
+        "paged_attention",
+        "query keys values tables sequences positions [bias]",
+        "shape of query",
+        rule=_attended_paged,
+        kinds="T T T i64 i64 i64 f32 -> T",
+        packed=7,
+        attributes="window is_bounded",
+        accuracy=OF_PRODUCT,
+        numbers="scale cap",
+    ),
+    "sdpa_paged",
+    REALS,
+    "attention of tokens of several sequences over pages",
+)
 KV_CONCAT = define(
     "kv_concat",
     Family(
@@ -238,4 +319,19 @@ KV_APPEND = define(
     "kv_append",
     REALS,
     "keys or values written to a cache",
+)
+PAGED_APPEND = define(
+    "paged_append",
+    Family(
+        "paged_append",
+        "x source slots",
+        "shape of x, changed in place",
+        rule=_paged,
+        kinds="T i64 -> T",
+        packed=2,
+        is_in_place=True,
+    ),
+    "paged_append",
+    REALS,
+    "keys or values written to slots of pages",
 )

@@ -33,9 +33,9 @@ RESHAPE_AND_CACHE = define(
     "",
     "keys and values kept",
 )
-PAGED_ATTENTION = define(
-    "paged_attention",
-    Family("paged_attention", "query caches tables lengths", "shape of query"),
+PAGED_ATTENTION_V1 = define(
+    "paged_attention_v1",
+    Family("paged_attention_v1", "query caches tables lengths", "shape of query"),
     "paged_attention_v1",
     "",
     "attention of one token over kept keys and values",

@@ -110,7 +110,14 @@ def _require_blocks(question: Question, rows: int, columns: int) -> None:
 
 MATMUL = define(
     "matmul",
-    Family("matmul", "x y", "(…, rows of x, columns of y)", rule=_multiplied, accuracy=OF_PRODUCT),
+    Family(
+        "matmul",
+        "x y",
+        "(…, rows of x, columns of y)",
+        rule=_multiplied,
+        attributes="[batch_invariant]",
+        accuracy=OF_PRODUCT,
+    ),
     "matmul",
     ORDERED,
     "matrix product",
@@ -160,7 +167,7 @@ QUANTIZED_PRODUCT = define(
         rule=_rounded_by_blocks,
         kinds="* u8 -> *",
         packed=2,
-        attributes="format columns",
+        attributes="format columns [batch_invariant]",
         accuracy=OF_PRODUCT,
     ),
     "product",
@@ -178,7 +185,7 @@ INDEXED_PRODUCT = define(
         rule=_rounded_at_ids,
         kinds="* u8 u32 -> *",
         packed=3,
-        attributes="format columns",
+        attributes="format columns [batch_invariant]",
         accuracy=OF_PRODUCT,
     ),
     "indexed",

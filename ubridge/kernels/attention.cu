@@ -18,12 +18,17 @@
 // (heads, capacity), is added behind that. With several blocks along y, each takes `split` keys and
 // leaves its sums, their total and the largest score in `parts`. `sdpa_merge_<type>` combines them in
 // order; blocks behind the end of the text return at once.
-// order; blocks behind the end of the text return at once.
+//
+// `sdpa_paged_<type>` is for tokens of several sequences: k and v are (pages, page_size, kv_heads,
+// head_dim), and `tables` has the pages of each sequence in order, `table_pages` of them. A token has
+// a sequence and a position, -1 for no token, whose result is zeros. Keys are summed in the order of
+// positions whatever their pages and the other tokens, so the results are those of `sdpa_cached` with
+// one block along y. A key whose page is out of bounds is reported and hidden.
 #include "number.h"
 
 #include <math.h>
 
-#include <uhal/kernel.h>
+#include <uhal/report.h>
 
 enum : u32 { MAX_HEAD_DIM = 256, MAX_KEYS = 256 };
 
@@ -123,15 +128,48 @@ template <class C> struct Part {
     }
 };
 
+// Keys one after the other: where they begin is computed at each use.
+struct Contiguous {
+    enum : u32 { NOTED = 1 };
+    u64 step;
+
+    DEVICE_METHOD bool note(u64 *, u32, u64) const { return true; }
+    DEVICE_METHOD u64 noted(const u64 *, u32, u64 key) const { return key * step; }
+};
+
+// Keys in pages: where they begin is noted in shared memory, for all columns of the values.
+struct Paged {
+    enum : u32 { NOTED = MAX_KEYS };
+    const i64 *table;
+    const char *entry;
+    u64 pages;
+    u32 page_size;
+    u64 step;
+
+    DEVICE_METHOD bool note(u64 *places, u32 i, u64 key) const
+    {
+        const u32 index = u32(key) / page_size;
+        const i64 page = table[index];
+        const bool is_there = page >= 0 && u64(page) < pages;
+        if (!is_there)
+            report_index(entry, index, page, pages);
+        places[i] = is_there ? (u64(page) * page_size + u32(key) % page_size) * step : 0;
+        return is_there;
+    }
+    DEVICE_METHOD u64 noted(const u64 *places, u32 i, u64) const { return places[i]; }
+};
+
 // A query over the keys from `begin` up to `end`.
-template <class T, class Score, class Result>
-DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, const T *v, u64 begin,
-                            u64 end, u32 head_dim, Score score, Result result)
+template <class T, class Places, class Score, class Result>
+DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, const T *v,
+                            Places places, u64 begin, u64 end, u32 head_dim, Score score,
+                            Result result)
 {
     typedef Compute<T> C;
     SHARED(C, query, MAX_HEAD_DIM);
     SHARED(C, sums, MAX_HEAD_DIM);
     SHARED(C, scores, MAX_KEYS);
+    SHARED(u64, noted, Places::NOTED);
     const u32 most = threads < MAX_KEYS ? threads : u32(MAX_KEYS);
     THREADS_OF(block, t) {
         for (u32 i = t; i < head_dim; i += threads) {
@@ -147,7 +185,9 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
         THREADS_OF(block, t) {
             if (t < count) {
                 const u64 key = first + t;
-                scores[t] = score(key, dot(head_dim, query, k + key * head_dim));
+                const bool is_there = places.note(noted, t, key);
+                const C product = dot(head_dim, query, k + places.noted(noted, t, key));
+                scores[t] = is_there ? score(key, product) : -C(INFINITY);
             }
         }
         BARRIER();
@@ -174,7 +214,7 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
             for (u32 column = t; column < head_dim; column += threads) {
                 C sum = sums[column] * kept;
                 for (u32 i = 0; i < count; ++i)
-                    sum += scores[i] * widen(v[(first + i) * head_dim + column]);
+                    sum += scores[i] * widen(v[places.noted(noted, i, first + i) + column]);
                 sums[column] = sum;
             }
         }
@@ -182,7 +222,7 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, const T *k, co
         for (u32 column = 0; column < head_dim; ++column)
             sums[column] *= kept;
         for (u32 i = 0; i < count; ++i) {
-            const T *values = v + (first + i) * head_dim;
+            const T *values = v + places.noted(noted, i, first + i);
             UHAL_INDEPENDENT
             for (u32 column = 0; column < head_dim; ++column)
                 sums[column] += scores[i] * widen(values[column]);
@@ -215,14 +255,15 @@ DEVICE_FUNCTION void attend_cached(BLOCK block, u32 threads, u32 split_index, u3
                                    Seen seen, u64 split, u32 head_dim, Bounded<Compute<T>> score)
 {
     if (splits == 1) {
-        attend(block, threads, q, k, v, seen.begin, seen.end, head_dim, score, Whole<T>{out});
+        attend(block, threads, q, k, v, Contiguous{head_dim}, seen.begin, seen.end, head_dim, score,
+               Whole<T>{out});
         return;
     }
     const u64 first = split_index * split;
     const u64 begin = first > seen.begin ? first : seen.begin;
     const u64 end = first + split < seen.end ? first + split : seen.end;
     if (begin < end)
-        attend(block, threads, q, k, v, begin, end, head_dim, score,
+        attend(block, threads, q, k, v, Contiguous{head_dim}, begin, end, head_dim, score,
                Part<Compute<T>>{parts + u64(split_index) * (head_dim + 2), head_dim});
 }
 
@@ -266,7 +307,7 @@ DEVICE_FUNCTION void merge(BLOCK block, u32 threads, const Compute<T> *parts, T 
                                                   : mask + batch * mask_batch + head * mask_head + \
                                                         u64(position) * kv_len;                    \
         attend(THIS_BLOCK, blockDim.x *blockDim.y *blockDim.z, q + row * head_dim, k + kv, v + kv, \
-               0, seen_keys(position, q_len, kv_len, causal), head_dim,                            \
+               Contiguous{head_dim}, 0, seen_keys(position, q_len, kv_len, causal), head_dim,      \
                Masked<T>{row_mask, Compute<T>(scale)}, Whole<T>{out + row * head_dim});            \
     }                                                                                              \
     KERNEL(sdpa_cached_##T, (const T *q, const T *k, const T *v, const f32 *bias,                  \
@@ -283,6 +324,31 @@ DEVICE_FUNCTION void merge(BLOCK block, u32 threads, const Compute<T> *parts, T 
                       v + kv, out + row * head_dim, parts + row * gridDim.y * (head_dim + 2),      \
                       seen, split, head_dim,                                                       \
                       Bounded<C>{own, C(scale), C(cap)});                                          \
+    }                                                                                              \
+    KERNEL(sdpa_paged_##T,                                                                         \
+           (const T *q, const T *k, const T *v, const i64 *tables, const i64 *sequences,           \
+            const i64 *positions, const f32 *bias, T *out, u32 heads, u32 kv_heads, u32 head_dim,  \
+            u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, f64 scale,      \
+            f64 cap))                                                                              \
+    {                                                                                              \
+        const u64 row = blockIdx.x;                                                                \
+        const u32 head = u32(row % heads);                                                         \
+        const u64 capacity = table_pages * page_size;                                              \
+        const i64 sequence = sequences[row / heads];                                               \
+        const i64 position = positions[row / heads];                                               \
+        const bool is_there = position < 0 || (sequence >= 0 && u64(sequence) < table_rows);       \
+        if (!is_there)                                                                             \
+            report_index("sdpa_paged_" #T, row / heads, sequence, table_rows);                     \
+        else if (position >= i64(capacity))                                                        \
+            report_index("sdpa_paged_" #T, row / heads, position, capacity);                       \
+        const Seen seen(is_there ? position : -1, capacity, window);                               \
+        const Paged places{tables + (is_there && position >= 0 ? sequence : 0) * table_pages,      \
+                           "sdpa_paged_" #T, pages, page_size, u64(kv_heads) * head_dim};          \
+        const u64 kv = u64(head / (heads / kv_heads)) * head_dim;                                  \
+        const f32 *const own = bias == nullptr ? bias : bias + head * capacity;                    \
+        attend(THIS_BLOCK, blockDim.x, q + row * head_dim, k + kv, v + kv, places, seen.begin,     \
+               seen.end, head_dim, Bounded<C>{own, C(scale), C(cap)},                              \
+               Whole<T>{out + row * head_dim});                                                    \
     }                                                                                              \
     KERNEL(sdpa_merge_##T, (const C *parts, const i64 *position, T *out, u32 heads, u32 head_dim,  \
                             u64 capacity, u64 window, u64 split, u32 splits))                      \

@@ -30,6 +30,30 @@ DEVICE_FUNCTION void append(BLOCK block, const char *entry, u64 numel, const i64
     }
 }
 
+// target[slots[t], c] = inp[t, c]; a token of slot -1 is skipped, other slots beyond the target are
+// reported and skipped.
+template <class W>
+DEVICE_FUNCTION void paged_append(BLOCK block, const char *entry, u64 numel, const i64 *slots,
+                                  const W *inp, W *target, u64 capacity, u64 width)
+{
+#if KERNEL_ON_GPU
+    const u64 run = 1;
+#else
+    const u64 run = width;
+#endif
+    GRID_STRIDE_OF(block, i, numel / run) {
+        u64 column = i * run;
+        const u64 token = split_off(column, width);
+        const i64 place = slots[token];
+        W *const to = target + u64(place) * width + column;
+        if (place >= 0 && u64(place) < capacity)
+            for (u64 next = 0; next < run; ++next)
+                to[next] = inp[i * run + next];
+        else if (place != -1 && column == 0)
+            report_index(entry, token, place, capacity);
+    }
+}
+
 // Rotates one pair of a head by its angle.
 template <class T>
 DEVICE_FUNCTION void turn(const T *inp, T *out, u64 first, u64 second, f32 cos, f32 sin)
@@ -89,7 +113,8 @@ DEVICE_FUNCTION void rope_at(BLOCK block, const char *entry, u64 rows, const i64
 }
 
 // inp is (rows, tokens, width), target (rows, capacity, width), both contiguous; `position` points
-// to the first token's index in target. In rope_at inp and out are rows (tokens, heads) of width
+// to the first token's index in target. In paged_append inp is (tokens, width), target (capacity,
+// width). In rope_at inp and out are rows (tokens, heads) of width
 // elements. The first `turned` elements are rotated by row `position` + token of cos and sin,
 // (positions, turned / 2).
 #define DECODE(T)                                                                                  \
@@ -98,6 +123,12 @@ DEVICE_FUNCTION void rope_at(BLOCK block, const char *entry, u64 rows, const i64
     {                                                                                              \
         append(THIS_BLOCK, "kv_append_" #T, numel, position, words(inp), words(target), tokens,    \
                capacity, width);                                                                   \
+    }                                                                                              \
+    KERNEL(paged_append_##T,                                                                       \
+           (u64 numel, const i64 *slots, const T *inp, T *target, u64 capacity, u64 width))        \
+    {                                                                                              \
+        paged_append(THIS_BLOCK, "paged_append_" #T, numel, slots, words(inp), words(target),      \
+                     capacity, width);                                                             \
     }                                                                                              \
     KERNEL(rope_at_##T, (u64 rows, const i64 *position, const T *inp, const f32 *cos,              \
                          const f32 *sin, T *out, u64 heads, u64 width, u64 turned, u64 positions,  \

@@ -77,20 +77,33 @@ def plan_activations(format: BlockFormat, x: Value) -> Plan:
 
 
 def plan_block_product(
-    format: BlockFormat, weight: Value, x: Value, rows: int, columns: int, dtype: DType
+    format: BlockFormat,
+    weight: Value,
+    x: Value,
+    rows: int,
+    columns: int,
+    dtype: DType,
+    **flags: bool,
 ) -> Plan:
     """Plan (vectors, rows), the products of vectors in 8 bits and the rows of a weight."""
     layout = Layout.contiguous((x.shape[0], rows))
-    attributes: dict[str, Any] = {"format": format.name, "columns": columns}
+    attributes: dict[str, Any] = {"format": format.name, "columns": columns, **flags}
     return ask(QUANTIZED_PRODUCT, (weight, x), dtype, layout, like=x, **attributes)
 
 
 def plan_indexed_product(
-    format: BlockFormat, weights: Value, x: Value, ids: Value, rows: int, columns: int, dtype: DType
+    format: BlockFormat,
+    weights: Value,
+    x: Value,
+    ids: Value,
+    rows: int,
+    columns: int,
+    dtype: DType,
+    **flags: bool,
 ) -> Plan:
     """Plan (tokens, used, rows), the products of vectors in 8 bits and the weights at ids."""
     layout = Layout.contiguous((*ids.shape, rows))
-    attributes: dict[str, Any] = {"format": format.name, "columns": columns}
+    attributes: dict[str, Any] = {"format": format.name, "columns": columns, **flags}
     return ask(INDEXED_PRODUCT, (weights, x, ids), dtype, layout, like=x, **attributes)
 
 

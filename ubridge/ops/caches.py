@@ -7,7 +7,15 @@ from typing import Any
 
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_number, require_one_device, whole_number
-from ubridge.definitions.attention import CACHED_ATTENTION, KV_APPEND, ROPE_AT, appended
+from ubridge.definitions.attention import (
+    CACHED_ATTENTION,
+    KV_APPEND,
+    PAGED_APPEND,
+    PAGED_ATTENTION,
+    ROPE_AT,
+    appended,
+    paged,
+)
 from ubridge.definitions.calls import named
 from ubridge.ops.engine import Plan, Value, ask, change, contiguous, reshaped, run
 from ubridge.ops.remembering import remembered
@@ -151,6 +159,101 @@ def cached_attention(
     return run(plan, None, stream)
 
 
+@named
+def paged_append(
+    pool: Tensor,
+    source: Tensor,
+    slots: Tensor,
+    *,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Write tokens into slots of pages, in place, and return the pool.
+
+    `pool` is (pages, page size, kv heads, width) and contiguous, `source` (tokens, kv heads,
+    width). `slots` are i64, one for each token: page * page size + place in the page, or -1 for a
+    token that is not written. The device reads them. Any other slot out of bounds is an
+    `IndexError` with the next `to_numpy()`.
+    """
+    name = PAGED_APPEND.name
+    require_tensors(name, pool, source, slots)
+    require_one_device(name, pool, source, slots)
+    paged(pool._layout.shape, source._layout.shape, slots._layout.shape)
+    if source._dtype is not pool._dtype or slots._dtype is not i64:
+        raise ArgumentTypeError(
+            f"{name}: expected a source of the pool's dtype {pool._dtype} and slots of i64, got "
+            f"{source._dtype} and {slots._dtype}"
+        )
+    if not pool._layout.is_contiguous:
+        raise ArgumentValueError(
+            f"{name}: expected a contiguous pool, because it is changed in place"
+        )
+    operands = [contiguous(apart(pool, one, stream)) for one in (source, slots)]
+    return change(PAGED_APPEND, pool, operands, stream)
+
+
+def plan_paged_attention(
+    query: Value,
+    keys: Value,
+    values: Value,
+    tables: Value,
+    sequences: Value,
+    positions: Value,
+    scale: float | None = None,
+    window: int = 0,
+    cap: float = 0.0,
+    bias: Value | None = None,
+) -> Plan:
+    """Plan attention over pages; the device reads tables, sequences and positions."""
+    name = PAGED_ATTENTION.name
+    given = [query, keys, values, tables, sequences, positions]
+    given += [] if bias is None else [bias]
+    require_tensors(name, *given)
+    require_one_device(name, *given)
+    window = whole_number(f"{name}, window", window)
+    for number in (cap, 0.0 if scale is None else scale):
+        require_number(name, number)
+    factor = (prod(query.shape[-1:]) or 1) ** -0.5 if scale is None else scale
+    numbers = (factor, float(cap))
+    operands = [contiguous(one) for one in given]
+    settings: dict[str, Any] = {"window": window, "is_bounded": cap != 0}
+    return ask(PAGED_ATTENTION, operands, query._dtype, None, numbers, **settings)
+
+
+@remembered(plan_paged_attention)
+def paged_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    tables: Tensor,
+    sequences: Tensor,
+    positions: Tensor,
+    *,
+    scale: float | None = None,
+    window: int = 0,
+    cap: float = 0.0,
+    bias: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the attention of several sequences' tokens to pages of keys.
+
+    Queries are (tokens, heads, width), `keys` and `values` (pages, page size, kv heads, width).
+    `tables` is (sequences, pages of a sequence), the pages in order; positions behind a sequence's
+    end are not read. `sequences` and `positions` are one number for each token: its row of the
+    tables, and its place in the sequence. A token sees the keys up to its own; a position of -1
+    sees none and gets zeros. All three are i64 and read by the device; numbers out of bounds are an
+    `IndexError` with the next `to_numpy()`.
+
+    The keys are summed in the order of positions: neither the pages nor the other tokens change a
+    result's bits. `scale`, `window`, `cap` and `bias`, f32 (heads, page size * pages of a
+    sequence), are those of `cached_attention`. Raises `ArgumentValueError` for inconsistent shapes
+    and a width above 256, `NotSupportedError` on GCUs.
+    """
+    plan = plan_paged_attention(
+        query, keys, values, tables, sequences, positions, scale, window, cap, bias
+    )
+    return run(plan, None, stream)
+
+
 def _position(name: str, position: Value) -> Value:
     """Return one i64 in the form for kernels."""
     if position._dtype is not i64 or position._layout.size != 1:
@@ -164,5 +267,7 @@ def _position(name: str, position: Value) -> Value:
 __all__ = [
     "cached_attention",
     "kv_append",
+    "paged_append",
+    "paged_attention",
     "rope_at",
 ]

@@ -19,7 +19,7 @@ from ubridge.definitions.gcus import (
     DEQUANTIZE_Q8_0,
     MATMUL_4BIT,
     MATMUL_8BIT,
-    PAGED_ATTENTION,
+    PAGED_ATTENTION_V1,
     QUANTIZE_Q8_0,
     RESHAPE_AND_CACHE,
     ROTARY,
@@ -202,7 +202,7 @@ def launch_paged_attention(
     Caches are (blocks, kv heads, block size, head size); a row of `block_tables` (i32) lists a
     sequence's blocks, `context_lengths` (i32) its tokens. Both are read back and checked.
     """
-    op = PAGED_ATTENTION
+    op = PAGED_ATTENTION_V1
     at = _gcu(op, query)
     size = sequences * heads * head_size
     require_size(op, "query", query, size)
@@ -220,11 +220,11 @@ def launch_paged_attention(
     wrong = tables.reshape(sequences, columns)[used]
     require(
         (lengths >= 1).all() and (needed <= columns).all() and heads % kv_heads == 0,
-        f"paged_attention: expected 1 to {columns * block_size} tokens a sequence and a "
+        f"paged_attention_v1: expected 1 to {columns * block_size} tokens a sequence and a "
         f"multiple of the kv heads, got {lengths} and {heads} of {kv_heads}",
     )
     if ((wrong < 0) | (wrong >= blocks)).any():
-        raise IndexError(f"paged_attention: expected blocks in 0…{blocks - 1}, got {wrong}")
+        raise IndexError(f"paged_attention_v1: expected blocks in 0…{blocks - 1}, got {wrong}")
     head_pitch = block_size * head_size
     memory = {
         "query": query,

@@ -22,7 +22,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 
-def plan_matmul(x: Value, y: Value) -> Plan:
+def plan_matmul(x: Value, y: Value, batch_invariant: bool = False) -> Plan:
     """Plan a matrix product of the last two axes; leading axes are broadcast."""
     require_tensors(MATMUL.name, x, y)
     require_one_device(MATMUL.name, x, y)
@@ -36,15 +36,16 @@ def plan_matmul(x: Value, y: Value) -> Plan:
         raise ArgumentTypeError(
             'matmul: expected numbers, got bool. Cast first, for example x.astype("f32").'
         )
-    return plan_product(plan_conversion(x, dtype), plan_conversion(y, dtype), dtype)
+    flags = {"batch_invariant": True} if batch_invariant else {}
+    return plan_product(plan_conversion(x, dtype), plan_conversion(y, dtype), dtype, **flags)
 
 
-def plan_product(x: Value, y: Value, dtype: DType) -> Plan:
+def plan_product(x: Value, y: Value, dtype: DType, **flags: bool) -> Plan:
     """Plan a matrix product of elements of one dtype."""
     left, right, result = _matrices(x._layout, y._layout)
     if result.size and left.shape[-1] == 0:
         return filled(x, dtype, result.shape, 0)
-    return ask(MATMUL, (x._viewed(left), y._viewed(right)), dtype, result)
+    return ask(MATMUL, (x._viewed(left), y._viewed(right)), dtype, result, **flags)
 
 
 @lru_cache(maxsize=4096)
@@ -67,6 +68,7 @@ def matmul(
     x: Tensor,
     y: Tensor,
     *,
+    batch_invariant: bool = False,
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
@@ -76,8 +78,11 @@ def matmul(
 
     An operand of one axis is a row on the left and a column on the right, as in numpy. Transposed
     views cost no copy where kernels take strides.
+
+    The order of a result's sum may depend on the number of rows and columns. With `batch_invariant`
+    it does not, so a row gives the same bits in every batch; no library is called then.
     """
-    return run(plan_matmul(x, y), out, stream)
+    return run(plan_matmul(x, y, batch_invariant), out, stream)
 
 
 @named

@@ -8,7 +8,15 @@ from ubridge.core.kernel_def import PLAIN, KernelDef, block_per_part, strided, w
 from ubridge.core.lowering import Given, Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
-from ubridge.definitions.attention import ATTENTION, CACHED_ATTENTION, KV_APPEND, KV_CONCAT, ROPE_AT
+from ubridge.definitions.attention import (
+    ATTENTION,
+    CACHED_ATTENTION,
+    KV_APPEND,
+    KV_CONCAT,
+    PAGED_APPEND,
+    PAGED_ATTENTION,
+    ROPE_AT,
+)
 from ubridge.device.images import load_module
 from ubridge.prepare.candle.packing import packs
 from uhal import Device
@@ -132,6 +140,21 @@ def _kv_append(question: Question, steps: Steps) -> None:
     )
 
 
+def _paged_append(question: Question, steps: Steps) -> None:
+    source, slots = steps.operands
+    pages, page_size, heads, width = question.shape
+    size = question.layout(0).size
+    steps.launch(
+        (size,),
+        numel=size,
+        slots=slots,
+        inp=source,
+        target=steps.result,
+        capacity=pages * page_size,
+        width=heads * width,
+    )
+
+
 def _rope_at(question: Question, steps: Steps) -> None:
     """Add a rotation of (x, cos, sin, position); each work-item takes one pair or more."""
     x, cos, sin, position = steps.operands
@@ -204,6 +227,34 @@ def _cached_attention(question: Question, steps: Steps) -> None:
     )
     if splits > 1:
         _merge(steps, parts, position, (heads, heads, width, capacity), window, splits)
+
+
+def _paged_attention(question: Question, steps: Steps) -> None:
+    query, keys, values, tables, sequences, positions, *biases = steps.operands
+    tokens, heads, width = question.shape
+    pages, page_size, kv_heads, _ = question.layout(1).shape
+    table_rows, table_pages = question.layout(3).shape
+    steps.launch(
+        (tokens * heads, 1),
+        q=query,
+        k=keys,
+        v=values,
+        tables=tables,
+        sequences=sequences,
+        positions=positions,
+        bias=biases[0] if biases else None,
+        out=steps.result,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=width,
+        pages=pages,
+        page_size=page_size,
+        table_rows=table_rows,
+        table_pages=table_pages,
+        window=question.attribute("window"),
+        scale=steps.number(0),
+        cap=steps.number(1),
+    )
 
 
 def _merge(
@@ -337,6 +388,8 @@ def _packed_attention(question: Question, steps: Steps) -> None:
 LOWERINGS: Lowerings = {
     ATTENTION: Launches(_attention, KernelDef("attention", PLAIN, wide_block_per_row)),
     CACHED_ATTENTION: Launches(_cached_attention, KernelDef("attention", PLAIN, block_per_part)),
+    PAGED_ATTENTION: Launches(_paged_attention, KernelDef("attention", PLAIN, block_per_part)),
+    PAGED_APPEND: Launches(_paged_append, KernelDef("decode", PLAIN, strided)),
     KV_CONCAT: Launches(_kv_concat, KernelDef("fused", PLAIN, strided)),
     KV_APPEND: Launches(_kv_append, KernelDef("decode", PLAIN, strided)),
     ROPE_AT: Launches(_rope_at, KernelDef("decode", PLAIN, strided)),

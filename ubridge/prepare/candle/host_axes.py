@@ -69,7 +69,7 @@ def _choose(question: Question, steps: Steps) -> None:
         left=left,
         src_dim=question.layout(0).shape[1],
         ids_dim=count,
-        has_none=("has_none", True) in question.attributes,
+        has_none=question.has_flag("has_none"),
     )
 
 

@@ -5,7 +5,7 @@ Vectors are Q8_0 on CPUs, or Q8_K for weights of blocks of 256.
 
 from __future__ import annotations
 
-from ubridge.core.block_formats import FORMATS
+from ubridge.core.block_formats import FORMATS, activation_bytes
 from ubridge.core.kernel_def import KernelDef, pieces_of_lines
 from ubridge.core.layout import Layout
 from ubridge.core.lowering import Launches, Lowerings, Memory, Steps
@@ -13,6 +13,9 @@ from ubridge.core.question import Question
 from ubridge.definitions.composing import converted
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
 from uhal.dtypes import f32
+
+_ALIKE = 3
+"""Most vectors that `block_matmul.cpp` sums in the order of a single vector (`FEW_VECTORS`)."""
 
 
 def _activations(question: Question, steps: Steps) -> None:
@@ -24,16 +27,19 @@ def _activations(question: Question, steps: Steps) -> None:
 def _product(question: Question, steps: Steps) -> None:
     weight, x = steps.operands
     (vectors, rows), columns = question.shape, question.attribute("columns")
-    steps.launch(
-        (rows, 32, vectors * rows * columns),
-        steps.result.dtype,
-        weight=weight,
-        x=x,
-        out=steps.result,
-        rows=rows,
-        columns=columns,
-        vectors=vectors,
-    )
+    most = _ALIKE if question.has_flag("batch_invariant") else vectors
+    for first in range(0, vectors, most):
+        count = min(most, vectors - first)
+        steps.launch(
+            (rows, 32, count * rows * columns),
+            steps.result.dtype,
+            weight=weight,
+            x=x[first * activation_bytes(columns) :],
+            out=steps.result[first * rows :],
+            rows=rows,
+            columns=columns,
+            vectors=count,
+        )
 
 
 def weights_of(question: Question) -> int:
@@ -56,21 +62,27 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
     products = tokens * used
     out = steps.result
     made = out if out.dtype is f32 else steps.scratch(products * rows, f32)
-    # Each piece copies the vectors of a weight, so with many vectors there are few pieces.
-    least = 32 if products <= 3 * count else rows // (4 * steps.limits.processors)
-    steps.launch(
-        (rows, max(32, least), products * rows * columns),
-        f32,
-        weights=weights,
-        x=x,
-        ids=ids,
-        out=made,
-        count=count,
-        rows=rows,
-        columns=columns,
-        products=products,
-        sharing=products // question.layout(1).shape[0],
-    )
+    sharing = products // question.layout(1).shape[0]
+    # Products of a token stay together, as they do in a batch of one token.
+    alike = max(1, _ALIKE // used) * used
+    most = alike if question.has_flag("batch_invariant") else products
+    for first in range(0, products, most):
+        some = min(most, products - first)
+        # Each piece copies the vectors of a weight, so with many vectors there are few pieces.
+        least = 32 if some <= 3 * count else rows // (4 * steps.limits.processors)
+        steps.launch(
+            (rows, max(32, least), some * rows * columns),
+            f32,
+            weights=weights,
+            x=x[first // sharing * activation_bytes(columns) :],
+            ids=ids[first:],
+            out=made[first * rows :],
+            count=count,
+            rows=rows,
+            columns=columns,
+            products=some,
+            sharing=sharing,
+        )
     deliver(made, steps)
 
 

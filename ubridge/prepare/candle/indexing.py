@@ -15,7 +15,7 @@ EVERY_ID = 1 << 63
 
 def _length(question: Question, length: int) -> int:
     """The length of the axis, with the flag that the kernel expects."""
-    return length if ("has_none", True) in question.attributes else length | EVERY_ID
+    return length if question.has_flag("has_none") else length | EVERY_ID
 
 
 def choose(question: Question, steps: Steps) -> None:

@@ -14,7 +14,7 @@ from ubridge.definitions.attention import KV_APPEND, KV_CONCAT
 from ubridge.definitions.gcus import (
     DEQUANTIZE_Q8_0,
     MATMUL_4BIT,
-    PAGED_ATTENTION,
+    PAGED_ATTENTION_V1,
     QUANTIZE_Q8_0,
     QUANTIZED,
     RESHAPE_AND_CACHE,
@@ -210,5 +210,5 @@ LOWERINGS: Lowerings = {
     DEQUANTIZE_Q8_0: Launches(_named_by_attributes, gcu_kernel("quant", PLAIN, in_l2=True)),
     QUANTIZE_Q8_0: Launches(_named_by_attributes, gcu_kernel("quant", PLAIN, in_l2=True)),
     RESHAPE_AND_CACHE: Launches(_named_by_attributes, gcu_kernel("cache", PLAIN)),
-    PAGED_ATTENTION: Launches(_named_by_attributes, gcu_kernel("attention", PLAIN, in_l2=True)),
+    PAGED_ATTENTION_V1: Launches(_named_by_attributes, gcu_kernel("attention", PLAIN, in_l2=True)),
 }

@@ -143,11 +143,15 @@ class VectorProducts(ProductKernel):
     kernel = VECTORS
     dtypes: tuple[str, ...] = _VECTOR_DTYPES
 
+    def __init__(self, any_count: bool = False) -> None:
+        """Take few vectors, or any number: the order of a sum is the same for all numbers."""
+        self._any_count = any_count
+
     def refusal(self, product: Product) -> str:
         """Say why the product is not a matrix by few vectors, or cannot be read along lines."""
         if product.dtype.name not in self.dtypes:
             return f"for {', '.join(self.dtypes)}, not {product.dtype}"
-        if min(product.m, product.n) > _MOST_VECTORS:
+        if not self._any_count and min(product.m, product.n) > _MOST_VECTORS:
             return f"more than {_MOST_VECTORS} rows and columns"
         if product.k > 1 and (product.a_column != 1 or product.b_row != 1):
             return "summed elements are not neighbors"
@@ -190,6 +194,7 @@ class TensorVectorProducts(VectorProducts):
     dtypes = _TENSOR_DTYPES
 
     def __init__(self, executor: DeviceExecutor) -> None:
+        super().__init__()
         self._executor = executor
 
     def refusal(self, product: Product) -> str:

@@ -54,6 +54,8 @@ class MatmulLowering(Lowering):
         """Create without arguments; `on` sets a device's kernels and longest grid."""
         self._choices = tuple(choices)
         self._most = most
+        # Their sums have one order whatever the number of rows.
+        self._invariant = (VectorProducts(any_count=True), TiledProducts())
 
     def on(self, device: LoweringDevice) -> MatmulLowering:
         """Return the lowering with the device's own kernels, then the kernels for every device."""
@@ -77,7 +79,7 @@ class MatmulLowering(Lowering):
         """
         product = _product(question.dtype, *_as_multiplied(question))
         passed_over: list[tuple[str, str]] = []
-        for kernel in self._choices:
+        for kernel in self._choices_of(question):
             refusal = kernel.refusal(product)
             if not refusal:
                 return MatmulChoice(kernel.name, kernel.reason, tuple(passed_over))
@@ -93,7 +95,7 @@ class MatmulLowering(Lowering):
 
     def multiply(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the steps of a product. Operands begin with their first element."""
-        kernel = self._taker(product, steps.question.is_capturable)
+        kernel = self._taker(product, steps.question)
         # A library may refuse the addresses of any call, so its line counts its products itself.
         steps.taken_by = "" if kernel.is_library else kernel.name
         results = product.m * product.n
@@ -106,12 +108,15 @@ class MatmulLowering(Lowering):
             starts = (first * product.a_batch, first * product.b_batch, first * results)
             kernel.prepare(part, a[starts[0] :], b[starts[1] :], out[starts[2] :], steps)
 
-    def _taker(self, product: Product, is_capturable: bool) -> ProductKernel:
+    def _taker(self, product: Product, question: Question) -> ProductKernel:
         return next(
             one
-            for one in self._choices
-            if not (is_capturable and one.is_library) and not one.refusal(product)
+            for one in self._choices_of(question)
+            if not (question.is_capturable and one.is_library) and not one.refusal(product)
         )
+
+    def _choices_of(self, question: Question) -> Sequence[ProductKernel]:
+        return self._invariant if question.has_flag("batch_invariant") else self._choices
 
     def close(self) -> None:
         """Release the kernels' objects other than memory. The device is still open."""
