@@ -1,4 +1,4 @@
-"""Writes a SPIR-V module of one kernel as a module of version 1.0, for drivers without later ones.
+"""Writes a SPIR-V module of one kernel as version 1.0, for drivers that read no later version.
 
 1.1 and 1.2 only add to 1.0, so a kernel without their additions differs from 1.0 only in the
 header. Drivers that have only 1.0 are old. Intel's of 2022 ends the process at instructions that

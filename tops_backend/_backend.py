@@ -242,7 +242,7 @@ class TopsBackend(TopsGraphVerbs):
         return address.value or 0, size.value
 
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
-        """Return the runtime's facts of a kernel, with the device's limits for missing ones."""
+        """Return the runtime's facts of a kernel; the device's limits replace missing facts."""
         most = self._current_limits().max_threads_per_block
         # It counts SIPs; on a device whose SIPs have threads, the limits count those threads.
         sips = self._function_attribute(function, "MAX_THREADS_PER_BLOCK")

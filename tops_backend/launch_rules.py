@@ -57,7 +57,7 @@ def architecture(target: str | None) -> Architecture:
 
 @dataclass(frozen=True)
 class Told:
-    """A device's properties from the runtime; 0 for unknown ones."""
+    """A device's properties from the runtime; 0 for an unknown property."""
 
     target: str | None = None
     clusters: int = 0

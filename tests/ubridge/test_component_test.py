@@ -1,4 +1,4 @@
-"""The parts of a LLaMA layer on every backend: right results pass, wrong ones do not."""
+"""The parts of a LLaMA layer on every backend: right results pass, wrong results fail."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def wanted_of(source: Source) -> list[Wanted]:
 
 
 def _names(source: Source, layer: int, part: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Names of a part's tensors: existing ones, else expected ones."""
+    """Names of a part's tensors: the existing tensors, else the expected names."""
     entries = source.weights.entries
     spellings = list(source.spellings(layer, part))
     if part.startswith("expert_") and not source.is_gguf:

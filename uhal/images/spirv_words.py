@@ -1,7 +1,7 @@
 """Bounded reader of SPIR-V modules for kernels: instructions, names, types and sizes.
 
 The file is not trusted: every count is checked against the words at hand, the words are walked
-once, types refer to earlier ones only, and every fault is an `InvalidImageError`. Numbers come from
+once, types refer to earlier types, and every fault is an `InvalidImageError`. Numbers come from
 Khronos's "SPIR-V Specification".
 """
 

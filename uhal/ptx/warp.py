@@ -91,7 +91,7 @@ def warp_barrier(mask: Operand = FULL) -> None:
 
 
 def fence(scope: str = "gpu") -> None:
-    """Order this thread's earlier accesses before its later ones, for `cta`, `gpu` or `sys`."""
+    """Order this thread's earlier before its later accesses, for `cta`, `gpu` or `sys`."""
     one_of(scope, ("cta", "gpu", "sys"), "fence")
     current("fence").emit(f"fence.acq_rel.{scope}")
 

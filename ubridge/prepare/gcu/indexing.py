@@ -159,7 +159,7 @@ def _add_in_rounds(
     source: DeviceBuffer,
     target: DeviceBuffer,
 ) -> None:
-    """Read the ids; add all first occurrences in one round, all second ones in the next, ..."""
+    """Read the ids; round n adds the n-th occurrence of each id."""
     left, length, count, right = sizes
     found = _checked(INDEX_ADD, ids, count, length, stream)
     rounds = _occurrences(found)
