@@ -4,8 +4,8 @@
     python -m benchmarks.threads --json
 
 Every thread has its own stream, on the do-nothing driver. Numbers are wall time divided by the
-calls of all threads, in nanoseconds. With a global interpreter lock, no result can be below that of
-one thread. The exit status is 1 if uhal with eight threads exceeds it by more than half: then the
+calls of all threads, in nanoseconds. With a global interpreter lock, no result can be below one
+thread's. The exit status is 1 if uhal with eight threads exceeds it by more than half: then the
 library waits for its own lock.
 """
 

@@ -32,8 +32,8 @@ struct Device {
     const int ordinal;
     std::atomic<int> error{0}; // sticky: the result of every later call on the device
 
-    // A kernel threw. If the launch lacked memory, only it has failed, which is reported. Of other
-    // failures, the first is kept.
+    // A kernel threw. If the launch lacked memory, only this launch has failed, which is reported.
+    // Any other failure loses the device; the first is kept.
     void fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
               uint64_t index);
     // Deadline of a wait that begins now, on the monotonic clock in ns; 0: none. It is immediate

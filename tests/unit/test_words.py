@@ -33,8 +33,6 @@ PAGES = (
         for page in sorted((ROOT / "docs" / folder).glob("*.md"))
     ),
 )
-UNSWEPT = {"design", "gcu_entries", "kernels"}
-"""Pages that are not yet in plain words."""
 TABLES_OF_DATA = {"measured", "operations", "performance", "performance_ops"}
 """Pages rendered from data; the texts of their rows come from records."""
 LONGEST_SENTENCE = 25

@@ -66,7 +66,7 @@ class PtxEntry:
     name: str
     _make_signature: Callable[[], Signature] = field(repr=False, compare=False)
     static_shared_bytes: int
-    """Shared memory that the kernel declares or names, without that of called functions."""
+    """Shared memory that the kernel declares or names; called functions may need more."""
     max_block: Extent | None = None
     """`.maxntid`: its product is the most threads of a block."""
     required_block: Extent | None = None

@@ -48,7 +48,7 @@ def kept(name: str) -> dict[str, Array]:
 
 
 def answered(x: Array, step: int, seed: int) -> Array:
-    """Return what stands for a network's result at a step: it depends on x and on the step."""
+    """Return a stand-in for a network's result at a step: it depends on x and on the step."""
     found: Array = 0.6 * x + 0.4 * drawn(f"step {step}", SHAPE, seed).astype(x.dtype)
     return found
 
