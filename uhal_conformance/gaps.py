@@ -28,6 +28,7 @@ _NUMPY_ELSEWHERE = {f"test_{name}[[]*": "numpy reads the host's memory only" for
 
 HELD = (
     "a_stream_goes_on_while_another_is_held",
+    "no_stream_waits_for_the_default_stream",
     "waiting_is_for_the_record_that_was_made_before",
 )
 """Tests that hold a stream while another stream continues."""

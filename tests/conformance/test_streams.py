@@ -91,6 +91,27 @@ def test_a_stream_goes_on_while_another_is_held(
         held.check()
 
 
+@pytest.mark.parametrize("flags", [StreamFlags.DEFAULT, StreamFlags.NON_BLOCKING])
+def test_no_stream_waits_for_the_default_stream(
+    device: Device, steps: Callable[[], Steps], gate: Gates, flags: StreamFlags
+) -> None:
+    held, free = steps(), steps()
+    with Stream(flags) as stream:
+        default = Stream.default()
+        default.synchronize()  # it has copied what `free` needs
+        for first, second in ((default, stream), (stream, default)):
+            barrier = gate()
+            barrier.hold(first)
+            held.launch(first)
+            free.launch(second)
+            second.synchronize()
+            assert not first.query()
+            barrier.open()
+            first.synchronize()
+    held.check()
+    free.check()
+
+
 def test_a_stream_waits_for_the_events_of_others(
     device: Device, steps: Callable[[], Steps], gate: Gates
 ) -> None:

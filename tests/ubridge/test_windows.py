@@ -209,6 +209,17 @@ def test_resizing(op_row: OpRow, device: Device, rng: np.random.Generator) -> No
         assert_sums(smooth, expected, np.full_like(expected, 16), dtype, f"bilinear {dtype}")
 
 
+def test_a_weight_of_0_counts_beside_an_infinity(op_row: OpRow, device: Device) -> None:
+    if not op_row.special_values:
+        pytest.skip("the device's kernels promise nothing for infinities")
+    for dtype in ("f64", "f32", "f16", "bf16"):
+        array = np.array([[1, np.inf], [1, 1]])[None, None]
+        x = ubridge.asarray(array, device=device).astype(dtype)
+        got = ubridge.upsample_bilinear2d(x, 2, 3, align_corners=True).astype("f32").to_numpy()
+        assert not np.isfinite(got[0, 0, 0]).any()
+        assert (got[0, 0, 1] == 1).all()
+
+
 def test_windows_as_rows(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
     for dtype in dtypes_of(op_row, "im2col"):
         x = drawn(rng, device, dtype, (2, 3, 7, 8))
