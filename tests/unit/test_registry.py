@@ -259,6 +259,16 @@ def test_the_library_variable_is_looked_at_again(
     assert driver.probes == 2
 
 
+def test_library_paths_that_are_no_text_are_told_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    strange = os.fsdecode(b"/nowhere/lib\xff.so")
+    for name in ("CUDA", "ROCM", "TOPS", "OPENCL"):
+        monkeypatch.setenv(f"UHAL_{name}_LIBRARY", strange)
+        record = registry.record(name.lower())
+        tried = [one.path for one in record.libraries_tried]
+        assert record.reason.count(r"/nowhere/lib\xff.so") == 1, record
+        assert tried == [r"/nowhere/lib\xff.so"]
+
+
 @pytest.mark.parametrize(
     ("ordinal", "error", "message"),
     [
