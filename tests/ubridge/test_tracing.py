@@ -152,11 +152,19 @@ def test_a_part_of_a_leaf_is_not_named(host: Device) -> None:
 
 def test_other_threads_are_not_recorded(host: Device) -> None:
     x = ub.ones(10)
+    done = []
+
+    def work() -> None:
+        for _ in range(5):
+            DeviceBuffer.zeros(10, "f32", device=host).copy_from(ub.exp(x).buffer)
+            done.append(True)
+
     with trace() as graph:
         y = x + 1
-        thread = threading.Thread(target=lambda: [ub.exp(x) for _ in range(5)])
+        thread = threading.Thread(target=work)
         thread.start()
         thread.join()
+    assert len(done) == 5
     assert graph.n_ops == 1
     assert y.to_numpy().sum() == 20
 
