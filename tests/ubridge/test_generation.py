@@ -21,7 +21,7 @@ from tests.ubridge.texts import random_text
 from ubridge import InvalidFileError
 from ubridge.models import Model
 from ubridge.models.text import GenerateOptions, Generation, Sampling, Session
-from ubridge.models.text.generation import Limits
+from ubridge.models.text.assembling import Limits
 from ubridge.models.text.stopping import StopStrings
 from ubridge.models.tokenizers.rwkv import WorldTokenizer
 from uhal import Device

@@ -10,6 +10,7 @@ for piece in model.generate("Once upon a time", max_tokens=100):
 from ubridge.models.cache import Cache
 from ubridge.models.model import Model
 from ubridge.models.paging import PagedCache, PagedSequence
+from ubridge.models.serving import Engine, EngineStats, Request
 from ubridge.models.table import ROWS
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.sampling import Sampling
@@ -19,10 +20,13 @@ from ubridge.models.tokenizers import Tokenizer
 __all__ = [
     "ROWS",
     "Cache",
+    "Engine",
+    "EngineStats",
     "Generation",
     "Model",
     "PagedCache",
     "PagedSequence",
+    "Request",
     "Sampling",
     "Session",
     "Tokenizer",

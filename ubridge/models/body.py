@@ -26,15 +26,85 @@ class Tables:
     """ALiBi's bias of scores of a key, (H, positions)."""
 
 
+class Chunk(Protocol):
+    """Tokens that go through the layers at once, and their places in texts."""
+
+    tokens: Tensor
+    """Ids, i64."""
+
+    @property
+    def positions(self) -> Tensor:
+        """The positions of the tokens, i64."""
+
+    def rotated(self, x: Tensor, interleaved: bool) -> Tensor:
+        """Return (tokens, heads, width) rotated by the angles of the positions."""
+
+    def attended(
+        self,
+        state: Mapping[str, Tensor],
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        window: int,
+        cap: float,
+    ) -> Tensor:
+        """Keep keys and values of a layer; return the attention of the queries."""
+
+
 @dataclass(frozen=True)
-class Chunk:
-    """Tokens that go through the layers at once, and their positions in a text."""
+class TextChunk:
+    """Tokens of one text, one after the other, and its contiguous cache."""
 
     tokens: Tensor
     """Ids, i64."""
     first: Tensor
     """Position of the first token, one i64."""
     tables: Tables
+
+    @property
+    def positions(self) -> Tensor:
+        """The positions of the tokens."""
+        count = self.tokens.shape[0]
+        if count == 1:
+            return self.first
+        return self.first + ub.arange(count, dtype="i64", device=self.tokens.device)
+
+    def rotated(self, x: Tensor, interleaved: bool) -> Tensor:
+        """Return (tokens, heads, width) rotated by the angles of the positions."""
+        cos, sin = self.tables.cos, self.tables.sin
+        if cos is None or sin is None:
+            return x
+        return ub.rope_at(x, cos, sin, self.first, interleaved=interleaved)
+
+    def attended(
+        self,
+        state: Mapping[str, Tensor],
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        window: int,
+        cap: float,
+    ) -> Tensor:
+        """Append keys and values to the cache; return the attention of the queries."""
+        keys, values = state[f"{layer}.keys"], state[f"{layer}.values"]
+        for cache, new in ((keys, key), (values, value)):
+            ub.kv_append(cache, new.swapaxes(0, 1).expand_dims(0), self.first)
+        return ub.cached_attention(
+            query,
+            keys[0],
+            values[0],
+            self.first,
+            scale=scale,
+            window=window,
+            cap=cap,
+            bias=self.tables.bias,
+        )
 
 
 class Body(Protocol):
@@ -58,9 +128,11 @@ class Body(Protocol):
         """Return the logits of a result of `__call__`: (tokens, V) of f32."""
 
 
-def products(x: Tensor, weights: Sequence[Weight]) -> tuple[Tensor, ...]:
+def products(
+    x: Tensor, weights: Sequence[Weight], batch_invariant: bool = False
+) -> tuple[Tensor, ...]:
     """Return `ub.linear` of x and each weight; x is rounded once for all quantized weights."""
     blocks = [one for one in weights if isinstance(one, ub.QuantizedWeight)]
     if len(blocks) == len(weights):
-        return ub.quantized_matmul(x, blocks, activations="q8")
-    return tuple(ub.linear(x, one) for one in weights)
+        return ub.quantized_matmul(x, blocks, activations="q8", batch_invariant=batch_invariant)
+    return tuple(ub.linear(x, one, batch_invariant=batch_invariant) for one in weights)

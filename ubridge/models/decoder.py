@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -42,14 +43,29 @@ class Decoder:
         # If weights are f16 or bf16, the factor is rounded to the same dtype.
         scale = np.asarray(design.embedding_scale, dtype.dtype)
         self._embedding_scale = float(scale)
+        self._is_invariant = False
+
+    def batch_invariant(self) -> Decoder:
+        """Return the same layers, whose results for a token are the same bits in every batch."""
+        made = copy(self)
+        made._is_invariant = True
+        return made
+
+    def pools(self, pages: int, page_size: int) -> dict[str, Tensor]:
+        """Return zeroed pages for keys and values: (pages, page size, K, d) for each layer."""
+        design = self.design
+        return self._zeros((pages, page_size, design.kv_heads, design.width))
 
     def state(self, capacity: int) -> dict[str, Tensor]:
         """Return zeroed memory for the keys and values of `capacity` tokens."""
         design = self.design
-        shape = (1, design.kv_heads, capacity, design.width)
+        return self._zeros((1, design.kv_heads, capacity, design.width))
+
+    def _zeros(self, shape: tuple[int, ...]) -> dict[str, Tensor]:
+        """Memory of a shape for the keys and for the values of each layer."""
         return {
             f"{layer}.{part}": ub.zeros(shape, self.dtype, device=self.device)
-            for layer in range(design.layers)
+            for layer in range(self.design.layers)
             for part in ("keys", "values")
         }
 
@@ -79,7 +95,7 @@ class Decoder:
         if design.has_learned_positions:
             table = self._outside["positions.weight"]
             assert isinstance(table, Tensor)
-            x = x + ub.embedding(self._positions(chunk), table)
+            x = x + ub.embedding(chunk.positions, table)
         for layer, weights in enumerate(self._layers):
             x = self._layer(layer, weights, x, chunk, state)
         return self._normed(x, self._outside, "norm")
@@ -119,23 +135,16 @@ class Decoder:
         if design.qk_norm:
             query = self._head_normed(query, weights, "q_norm")
             key = self._head_normed(key, weights, "k_norm")
-        tables = chunk.tables
-        if tables.cos is not None and tables.sin is not None:
-            angles = tables.cos, tables.sin, chunk.first
-            query = ub.rope_at(query, *angles, interleaved=design.is_interleaved)
-            key = ub.rope_at(key, *angles, interleaved=design.is_interleaved)
-        keys, values = state[f"{layer}.keys"], state[f"{layer}.values"]
-        for cache, new in ((keys, key), (values, value)):
-            ub.kv_append(cache, new.swapaxes(0, 1).expand_dims(0), chunk.first)
-        heads = ub.cached_attention(
+        query, key = (chunk.rotated(one, design.is_interleaved) for one in (query, key))
+        heads = chunk.attended(
+            state,
+            layer,
             query,
-            keys[0],
-            values[0],
-            chunk.first,
+            key,
+            value,
             scale=design.scale,
             window=design.window(layer),
             cap=design.score_cap,
-            bias=tables.bias,
         )
         joined = heads.reshape(x.shape[0], design.heads * design.width)
         return self._product(joined, weights, "output")
@@ -157,7 +166,7 @@ class Decoder:
         design = self.design
         if design.has_experts(layer):
             assert design.experts is not None
-            return mixed(x, weights, design.experts, self._gated)
+            return mixed(x, weights, design.experts, self._gated, self._is_invariant)
         if design.mlp == "plain":
             inner = self._activation(self._product(x, weights, "up"))
         else:
@@ -179,7 +188,8 @@ class Decoder:
         return self._products(x, weights, part)[0]
 
     def _products(self, x: Tensor, weights: Part, *parts: str) -> tuple[Tensor, ...]:
-        found = products(x, [weights[f"{part}.weight"] for part in parts])
+        own = [weights[f"{part}.weight"] for part in parts]
+        found = products(x, own, self._is_invariant)
         biases = [self._bias(weights, part) for part in parts]
         return tuple(
             one if bias is None else one + bias for one, bias in zip(found, biases, strict=True)
@@ -207,10 +217,3 @@ class Decoder:
         weight = weights[f"{part}.weight"]
         assert isinstance(weight, Tensor)
         return self._normed(x, plain, part) * weight
-
-    def _positions(self, chunk: Chunk) -> Tensor:
-        """The positions of the tokens."""
-        count = chunk.tokens.shape[0]
-        if count == 1:
-            return chunk.first
-        return chunk.first + ub.arange(count, dtype="i64", device=self.device)

@@ -15,27 +15,35 @@ Gated = Callable[[Tensor, Tensor], Tensor]
 """The product of an activated gate and the values beside it."""
 
 
-def mixed(x: Tensor, weights: Part, experts: Experts, gated: Gated) -> Tensor:
+def mixed(
+    x: Tensor, weights: Part, experts: Experts, gated: Gated, batch_invariant: bool = False
+) -> Tensor:
     """Return (tokens, E): for each token the chosen experts' results, weighted by their shares.
 
     The device selects the experts' weights, so that the step can be captured. Exception: for
     several tokens and weights that are not quantized, the host reads the chosen ids. Each expert
-    then takes all of its tokens at once.
+    then takes all of its tokens at once. With `batch_invariant` it does not, and a token gives the
+    same bits in every batch.
     """
-    shares, chosen = routed(x, weights, experts)
+    shares, chosen = routed(x, weights, experts, batch_invariant)
     before, after = _of(weights, "gate", "up"), _of(weights, "down")
     is_quantized = all(isinstance(one, ub.QuantizedWeight) for one in (*before, *after))
-    if x.shape[0] > 1 and not is_quantized:
+    if x.shape[0] > 1 and not is_quantized and not batch_invariant:
         return _of_several(x, weights, shares, chosen, gated)
-    gate, up = ub.indexed_matmul(x.expand_dims(1), before, chosen)
-    (found,) = ub.indexed_matmul(gated(gate, up), after, chosen)
-    total = shares.expand_dims(1) @ found.astype(f32, copy=False)
+    alike = batch_invariant
+    gate, up = ub.indexed_matmul(x.expand_dims(1), before, chosen, batch_invariant=alike)
+    (found,) = ub.indexed_matmul(gated(gate, up), after, chosen, batch_invariant=alike)
+    wide = found.astype(f32, copy=False)
+    total = ub.matmul(shares.expand_dims(1), wide, batch_invariant=alike)
     return total.reshape(*x.shape).astype(x.dtype, copy=False)
 
 
-def routed(x: Tensor, weights: Part, experts: Experts) -> tuple[Tensor, Tensor]:
+def routed(
+    x: Tensor, weights: Part, experts: Experts, batch_invariant: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return shares, f32, and ids of the experts chosen for each token: (tokens, used)."""
-    scores = ub.linear(x, weights["router.weight"]).astype(f32, copy=False)
+    (scores,) = products(x, [weights["router.weight"]], batch_invariant)
+    scores = scores.astype(f32, copy=False)
     shares, chosen = ub.topk(ub.softmax(scores), experts.used)
     if experts.is_normalized:
         shares = shares / shares.sum(1, keepdims=True)

@@ -16,14 +16,16 @@ import numpy as np
 import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
-from ubridge.definitions.attention import KV_APPEND
+from ubridge.definitions.attention import KV_APPEND, PAGED_ATTENTION
 from ubridge.models.architecture import Architecture
-from ubridge.models.body import Body, Chunk, Tables
+from ubridge.models.body import Body, Tables, TextChunk
 from ubridge.models.cache import Cache
 from ubridge.models.decoder import Decoder
 from ubridge.models.loading import Loader
+from ubridge.models.paging import PagedCache
 from ubridge.models.positions import Rope
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
+from ubridge.models.serving.batch import PagedModel
 from ubridge.models.sources import open_source
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.options import ChatOptions, GenerateOptions, takes
@@ -32,7 +34,7 @@ from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
 from uhal import Device
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 from uhal.progress import Progress
 
 if TYPE_CHECKING:
@@ -207,6 +209,30 @@ class Model:
         """
         return self.session().generate(prompt, **options)
 
+    def paged(self, pages: int, page_size: int, sequences: int, context: int) -> PagedModel:
+        """Return the layers over a cache of pages, for batches of several sequences.
+
+        `Engine` uses it. Raises `NotSupportedError` for recurrent models and for devices without
+        attention over pages (GCUs).
+        """
+        if not isinstance(self._body, Decoder):
+            raise NotSupportedError(
+                f"Engine: expected a model with keys and values, got {self.architecture}, which is "
+                "recurrent. Use Model.generate."
+            )
+        if not ub.DeviceExecutor.of(self.device).has(PAGED_ATTENTION):
+            raise NotSupportedError(
+                f"Engine: expected a device with attention over pages, got {self.device!r}. Use "
+                "Model.generate, or a model on another device."
+            )
+        rope = self.design.rope
+        if rope is not None and rope.kind == "longrope":
+            # In a longer text the angles of all keys would change.
+            context = min(context, rope.trained)
+        if self.design.has_learned_positions:
+            context = min(context, self.trained_context)
+        return PagedModel(self._body, PagedCache(pages, page_size), sequences, context)
+
     @takes(ChatOptions)
     def chat(
         self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]
@@ -307,11 +333,11 @@ class Model:
                 rows.append(found.copy())
         return ub.stack(rows) if every else found
 
-    def _chunk(self, ids: list[int], first: int, tables: Tables) -> Chunk:
+    def _chunk(self, ids: list[int], first: int, tables: Tables) -> TextChunk:
         tokens, position = (
             ub.asarray(np.asarray(one, np.int64), device=self.device) for one in (ids, [first])
         )
-        return Chunk(tokens, position, tables)
+        return TextChunk(tokens, position, tables)
 
 
 def _tokens(name: str, given: int | None) -> int | None:

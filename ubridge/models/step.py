@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from weakref import WeakKeyDictionary
 
 import ubridge as ub
-from ubridge.models.body import Body, Chunk, Tables
-from uhal import Stream
+from ubridge.models.body import Body, Tables, TextChunk
+from uhal import Device, Stream
 from uhal.frameworks import Context
 
 _TRACING: WeakKeyDictionary[Context, threading.Lock] = WeakKeyDictionary()
 """A lock for each open device, as `ubridge.trace` refuses a second trace of a device."""
+
+
+class Captured:
+    """Operations of a device that were recorded once, for replays on its default stream.
+
+    They read and write the same memory at each replay. The plan holds this memory until it is
+    closed.
+    """
+
+    def __init__(
+        self, device: Device, operations: Callable[[ub.ComputeGraph], ub.DeviceTensor]
+    ) -> None:
+        """Run operations and record them; the function may add slots to the graph."""
+        lock = _TRACING.setdefault(device.context, threading.Lock())
+        with lock, ub.trace(device) as graph:
+            self.result = operations(graph)
+            """The result, in the same memory after each replay."""
+        # Calls use the default stream, which cannot be captured.
+        self._captured, self._stream = Stream(device=device), Stream.default(device)
+        self.plan = graph.instantiate(self._captured)
+
+    def replay(self, **slots: int) -> None:
+        """Enqueue the operations, with other numbers in the slots."""
+        self.plan.replay(self._stream, **slots)
+
+    def close(self) -> None:
+        """Wait for the last replay and free everything held."""
+        self.plan.close()
+        self._captured.close()
 
 
 class Step:
@@ -33,25 +62,23 @@ class Step:
         position: int,
     ) -> None:
         """Read a token at a position, operation by operation, and capture these operations."""
-        lock = _TRACING.setdefault(body.device.context, threading.Lock())
-        with lock, ub.trace(body.device) as graph:
+
+        def read(graph: ub.ComputeGraph) -> ub.DeviceTensor:
             slots = (
                 graph.scalar("token", token, low=0, high=body.vocabulary - 1),
                 graph.scalar("position", position, low=0, high=capacity - 1),
             )
-            hidden = body(Chunk(*slots, tables), tensors)
-            self.logits = body.logits(hidden).reshape(body.vocabulary)
-        self.graph = graph
-        # Calls use the default stream, which cannot be captured.
-        self._captured, self._stream = Stream(device=body.device), Stream.default(body.device)
-        self.plan = graph.instantiate(self._captured)
+            return body.logits(body(TextChunk(*slots, tables), tensors)).reshape(body.vocabulary)
+
+        self._captured = Captured(body.device, read)
+        self.logits = self._captured.result
+        self.plan = self._captured.plan
 
     def __call__(self, token: int, position: int) -> ub.DeviceTensor:
         """Enqueue a token on the default stream; return its logits."""
-        self.plan.replay(self._stream, token=token, position=position)
+        self._captured.replay(token=token, position=position)
         return self.logits
 
     def close(self) -> None:
         """Wait for the last replay and free everything held."""
-        self.plan.close()
         self._captured.close()

@@ -6,7 +6,8 @@ for piece in session.generate("Once upon a time", temperature=0.8, seed=1):
     print(piece, end="", flush=True)
 """
 
-from ubridge.models.text.generation import Choice, Generation
+from ubridge.models.text.assembling import Choice
+from ubridge.models.text.generation import Generation
 from ubridge.models.text.options import ChatOptions, GenerateOptions
 from ubridge.models.text.sampler import Sampler
 from ubridge.models.text.sampling import Sampling

@@ -3,64 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import operator
 import time
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 import ubridge as ub
 from ubridge.core.fits import require
+from ubridge.models.text.assembling import Assembler, Choice, Limits, log_probabilities
 from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampler import Hook, Sampler
 from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
-from ubridge.models.text.stopping import StopStrings
 from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
 from uhal.errors import ArgumentTypeError
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A chosen token with its log-probabilities, if these were requested."""
-
-    token: int
-    log_probability: float
-    """Natural logarithm of its probability by the model's own logits, before any penalty."""
-    best: tuple[tuple[int, float], ...]
-    """The most probable tokens with their log-probabilities, the best first."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Conditions that end a text, in addition to the model's end token."""
-
-    max_tokens: int | None = None
-    """The most tokens to generate; None: until the context is full."""
-    stop: str | Sequence[str] = ()
-    """One or more strings; the text ends before the first of them."""
-    ignore_end: bool = False
-    """Whether end tokens are generated like other tokens, without ending the text."""
-    log_probabilities: int | None = None
-    """The number of most probable tokens in each `Choice`; None for no log-probabilities."""
-
-    def __post_init__(self) -> None:
-        """Raise `ArgumentTypeError` or `ArgumentValueError` for impossible values."""
-        for name, least in (("max_tokens", 1), ("log_probabilities", 0)):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not hasattr(value, "__index__"):
-                raise ArgumentTypeError(f"{name}: expected an int, got {type(value).__name__}")
-            require(
-                operator.index(value) >= least,
-                f"{name}: expected at least {least}, got {value}",
-            )
-        # Read only once, as it may be an iterator.
-        object.__setattr__(self, "stop", StopStrings(self.stop).strings)
 
 
 class Generation(Iterator[str]):
@@ -102,7 +58,6 @@ class Generation(Iterator[str]):
         self._shared: SharedCache | None = shared
         self._own: CacheLike | None = None
         self._sampler = Sampler(sampling, prompt, hook)
-        self._ends = frozenset(model.end_tokens) | frozenset(tokenizer.end_tokens)
         self._prompt = list(prompt)
         # A strong reference would be a cycle, which keeps a dropped text's cache in memory.
         self._steps: Generator[str, None, None] = Generation._pieces(weakref.proxy(self))
@@ -155,40 +110,20 @@ class Generation(Iterator[str]):
 
     def _pieces(self) -> Generator[str, None, None]:
         start = time.perf_counter()
-        stream = self._tokenizer.stream(self._prompt)
-        stops = StopStrings(self._limits.stop)
+        text = Assembler(
+            self._tokenizer, self._model.end_tokens, self._prompt, self._limits, self._capacity
+        )
         # The next call with any cache may overwrite the logits, so the token is chosen before a
         # piece is handed out.
         token = self._chosen(self._read_prompt())
         self.prompt_seconds = time.perf_counter() - start
-        why: str | None = None
-        while why is None:
+        while True:
             self.seconds = time.perf_counter() - start
-            if token in self._ends and not self._limits.ignore_end:
-                why = "end"
+            yield from text.push(token)
+            if text.finish is not None:
                 break
-            piece = stops.push(stream.push(token))
-            if piece:
-                yield piece
-            why = self._over(stops)
-            if why is None:
-                token = self._chosen(self._read(token))
-        if why != "stop":
-            rest = stops.push(stream.finish()) + stops.finish()
-            if stops.found is not None:
-                why = "stop"
-            if rest:
-                yield rest
-        self.finish = why
-
-    def _over(self, stops: StopStrings) -> str | None:
-        if stops.found is not None:
-            return "stop"
-        if len(self.tokens) == self._limits.max_tokens:
-            return "length"
-        # The model must read the chosen token, too.
-        full = len(self._sampler.tokens) > self._capacity
-        return "context" if full else None
+            token = self._chosen(self._read(token))
+        self.finish = text.finish
 
     def _read_prompt(self) -> ub.DeviceTensor:
         """Let the model read the tokens that the cache lacks, at least the last token."""
@@ -214,28 +149,12 @@ class Generation(Iterator[str]):
 
     def _chosen(self, logits: ub.DeviceTensor) -> int:
         count = self._limits.log_probabilities
-        before = None if count is None else _log_probabilities(logits)
+        before = None if count is None else log_probabilities(logits)
         token = self._sampler.choose(logits)
         self.tokens.append(token)
         if before is not None:
-            self.choices.append(Choice(token, float(before[token]), _best(before, count or 0)))
+            self.choices.append(Choice.of(token, before, count or 0))
         return token
-
-
-def _log_probabilities(logits: ub.DeviceTensor) -> np.ndarray[Any, np.dtype[np.float64]]:
-    values = logits.to_numpy().astype(np.float64)
-    best = values.max()
-    found: np.ndarray[Any, np.dtype[np.float64]] = values - (
-        best + np.log(np.exp(values - best).sum())
-    )
-    return found
-
-
-def _best(
-    values: np.ndarray[Any, np.dtype[np.float64]], count: int
-) -> tuple[tuple[int, float], ...]:
-    order = np.argsort(-values, kind="stable")[:count]
-    return tuple((int(token), float(values[token])) for token in order)
 
 
 def tokens_of(tokenizer: Tokenizer, prompt: str | Iterable[int]) -> list[int]:

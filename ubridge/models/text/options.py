@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypedDict, TypeVar, cast, get_type_hints
 
-from ubridge.models.text.generation import Limits
+from ubridge.models.text.assembling import Limits
 from ubridge.models.text.sampler import Hook
 from ubridge.models.text.sampling import Sampling
 from uhal.errors import ArgumentTypeError

@@ -67,9 +67,19 @@ class Sampler:
             token = _largest(logits)
         else:
             token = self._selected(logits)
+        self.take(token)
+        return token
+
+    @property
+    def is_largest(self) -> bool:
+        """Whether `choose` returns the token of the largest logit."""
+        sampling = self._sampling
+        return self._hook is None and sampling.is_greedy and not sampling.has_penalties
+
+    def take(self, token: int) -> None:
+        """Note a token that was chosen elsewhere."""
         self.tokens.append(token)
         self._generated[token] += 1
-        return token
 
     def _selected(self, logits: ub.DeviceTensor) -> int:
         selection = self._selection

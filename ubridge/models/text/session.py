@@ -13,7 +13,8 @@ import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.settings import MOST, Settings, shown
-from ubridge.models.text.generation import Generation, Limits, tokens_of
+from ubridge.models.text.assembling import Limits
+from ubridge.models.text.generation import Generation, tokens_of
 from ubridge.models.text.options import ChatOptions, GenerateOptions, settled, takes
 from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampler import Hook

@@ -1,0 +1,12 @@
+"""Many sequences at once: continuous batching over a cache of pages.
+
+engine = Engine(Model.load("TinyLlama-1.1B"), sequences=8)
+requests = [engine.submit(prompt, max_tokens=100) for prompt in prompts]
+texts = [request.read() for request in requests]
+"""
+
+from ubridge.models.serving.engine import Engine, EngineStats
+from ubridge.models.serving.lookup import Drafter, NgramLookup
+from ubridge.models.serving.request import Request
+
+__all__ = ["Drafter", "Engine", "EngineStats", "NgramLookup", "Request"]

@@ -1,0 +1,179 @@
+"""`PagedModel`: a model's layers over pages, for tokens of several sequences at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+import ubridge as ub
+from ubridge.models.body import Tables, Tensor
+from ubridge.models.decoder import Decoder
+from ubridge.models.paging import PageCopy, PagedCache, PagedSequence
+from ubridge.models.step import Captured
+from uhal.dtypes import i64
+
+_OF_TOKEN = 4
+"""Numbers of a token: id, position, slot, row of its sequence in the tables."""
+
+
+@dataclass(frozen=True)
+class PagedChunk:
+    """Tokens of several sequences that go through the layers at once; all numbers are i64."""
+
+    tokens: Tensor
+    """Ids, (tokens,)."""
+    at: Tensor
+    """Positions, -1 for a row without a token."""
+    slots: Tensor
+    """Places of keys and values in the pools, -1 for none."""
+    sequences: Tensor
+    """Rows of `pages`."""
+    pages: Tensor
+    """Pages of each sequence, (sequences, pages)."""
+    tables: Tables
+    """Cosines and sines of each token's own position, and ALiBi's bias of all positions."""
+    zero: Tensor
+    """The number 0: the first token's angles are in the first row of the tables."""
+
+    @property
+    def positions(self) -> Tensor:
+        """The positions of the tokens, 0 for a row without a token."""
+        return ub.maximum(self.at, self.zero)
+
+    def rotated(self, x: Tensor, interleaved: bool) -> Tensor:
+        """Return (tokens, heads, width) rotated by the angles of the positions."""
+        cos, sin = self.tables.cos, self.tables.sin
+        if cos is None or sin is None:
+            return x
+        return ub.rope_at(x, cos, sin, self.zero, interleaved=interleaved)
+
+    def attended(
+        self,
+        state: Mapping[str, Tensor],
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        window: int,
+        cap: float,
+    ) -> Tensor:
+        """Write keys and values to the pools; return the attention of the queries."""
+        pools = [
+            ub.paged_append(state[f"{layer}.{part}"], new, self.slots)
+            for part, new in (("keys", key), ("values", value))
+        ]
+        return ub.paged_attention(
+            query,
+            *pools,
+            self.pages,
+            self.sequences,
+            self.at,
+            scale=scale,
+            window=window,
+            cap=cap,
+            bias=self.tables.bias,
+        )
+
+
+class PagedModel:
+    """A model's layers with pools of pages. One thread at a time may use it.
+
+    The results of a token are the same bits whatever else is in the batch. Small batches are
+    captured once for each power of two of tokens, and replayed.
+    """
+
+    def __init__(self, body: Decoder, cache: PagedCache, sequences: int, context: int) -> None:
+        """Allocate the pools of a cache, for batches of at most so many sequences."""
+        self._body = body.batch_invariant()
+        self.cache = cache
+        """The bookkeeping of the pages."""
+        self.capacity = min(context, cache.pages * cache.page_size)
+        """The most tokens of a sequence."""
+        self._sequences = sequences
+        self._width = -(-self.capacity // cache.page_size)
+        self.pools = body.pools(cache.pages, cache.page_size)
+        """Keys and values, by layer and part: (pages, page size, kv heads, width)."""
+        self._tables = body.tables(self._width * cache.page_size)
+        self._zero = ub.zeros(1, i64, device=body.device)
+        self._plans: dict[int, tuple[Tensor, Captured]] = {}
+
+    def copy_pages(self, copies: Sequence[PageCopy]) -> None:
+        """Copy pages of all layers, in order."""
+        for source, target in copies:
+            for pool in self.pools.values():
+                pool[target : target + 1].copy_from(pool[source : source + 1])
+
+    def logits(self, parts: Sequence[tuple[PagedSequence, int]], wanted: Sequence[int]) -> Tensor:
+        """Read the tokens of sequences from positions on; return logits of the wanted rows.
+
+        The rows of the batch are the tokens of one sequence after those of another. The result is
+        f32, (wanted rows, vocabulary), valid until the next call.
+        """
+        count = sum(sequence.length - first for sequence, first in parts)
+        if count > self._sequences:
+            chunk = self._chunk(self._on_device(self._numbers(parts, count)), count)
+            x = self._body(chunk, self.pools)
+            if not wanted:
+                return x[:0]
+            return self._body.logits(ub.take(x, np.asarray(wanted, np.int64)))
+        # A multiple of captured plans would take as many copies of the activations.
+        rows = 1 << (count - 1).bit_length()
+        numbers = self._numbers(parts, rows)
+        if rows not in self._plans:
+            given = self._on_device(numbers)
+            self._plans[rows] = given, Captured(self._body.device, lambda _: self._run(given, rows))
+        else:
+            given, plan = self._plans[rows]
+            given.buffer.copy_from(numbers)
+            plan.replay()
+        found = self._plans[rows][1].result
+        if list(wanted) == list(range(len(wanted))):
+            return found[: len(wanted)]
+        return ub.take(found, np.asarray(wanted, np.int64))
+
+    def close(self) -> None:
+        """Wait for pending work and free the pools."""
+        for _, plan in self._plans.values():
+            plan.close()
+        self._plans = {}
+        self.pools = {}
+
+    def _run(self, given: Tensor, rows: int) -> Tensor:
+        return self._body.logits(self._body(self._chunk(given, rows), self.pools))
+
+    def _numbers(
+        self, parts: Sequence[tuple[PagedSequence, int]], rows: int
+    ) -> npt.NDArray[np.int64]:
+        """The numbers of all rows, then the pages of all sequences."""
+        made = np.zeros(_OF_TOKEN * rows + self._sequences * self._width, np.int64)
+        ids, at, slots, row = made[: _OF_TOKEN * rows].reshape(_OF_TOKEN, rows)
+        at[:], slots[:] = -1, -1
+        pages = made[_OF_TOKEN * rows :].reshape(self._sequences, self._width)
+        begin = 0
+        for index, (sequence, first) in enumerate(parts):
+            count = sequence.length - first
+            here = slice(begin, begin + count)
+            ids[here] = sequence.tokens[first:]
+            at[here] = np.arange(first, sequence.length)
+            slots[here] = sequence.slots(first, count)
+            row[here] = index
+            pages[index, : len(sequence.pages)] = sequence.pages
+            begin += count
+        return made
+
+    def _on_device(self, numbers: npt.NDArray[np.int64]) -> Tensor:
+        return ub.from_numpy(numbers, device=self._body.device)
+
+    def _chunk(self, given: Tensor, rows: int) -> PagedChunk:
+        ids, at, slots, row = (given[one * rows : (one + 1) * rows] for one in range(_OF_TOKEN))
+        pages = given[_OF_TOKEN * rows :].reshape(self._sequences, self._width)
+        tables = self._tables
+        if tables.cos is not None and tables.sin is not None:
+            places = ub.maximum(at, self._zero)
+            tables = Tables(*(ub.take(one, places) for one in (tables.cos, tables.sin)))
+        return PagedChunk(ids, at, slots, row, pages, tables, self._zero)

@@ -1,0 +1,174 @@
+"""`Scheduler`: which tokens of which requests a step reads."""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+from ubridge.models.paging import PageCopy, PagedCache, PagedSequence
+from ubridge.models.serving.request import Request
+
+_WATERMARK = 100
+"""A hundredth of the pages stays free when a request is admitted, for those that run already."""
+
+
+@dataclass
+class Part:
+    """Tokens of one request in a batch."""
+
+    request: Request
+    sequence: PagedSequence
+    first: int
+    """Position of the first token."""
+    drafts: list[int]
+    """Proposed tokens behind the request's own."""
+    is_last: bool
+    """Whether the request's last token is among them, so that the next can be chosen."""
+
+
+@dataclass
+class Batch:
+    """The work of one step."""
+
+    parts: list[Part] = field(default_factory=list)
+    copies: list[PageCopy] = field(default_factory=list)
+    """Copies of pages to perform first, in order."""
+
+
+class Scheduler:
+    """Requests that wait and that run, and the pages of those that run.
+
+    Requests go by rank: priority, then arrival. If pages run out, the running request of the lowest
+    rank gives back all of its pages and waits again; it reads its tokens again later.
+    """
+
+    def __init__(self, cache: PagedCache, sequences: int, tokens: int, drafts: int) -> None:
+        """Run at most so many sequences, with so many tokens a step and drafts a request."""
+        self.cache = cache
+        self.waiting: list[Request] = []
+        """Requests without pages, by rank."""
+        self.running: list[Request] = []
+        self.preemptions = 0
+        self.reused = 0
+        """Tokens that were found in pages."""
+        self._sequences = sequences
+        self._tokens = tokens
+        self._drafts = drafts
+
+    def add(self, request: Request) -> None:
+        """Let a request wait for pages."""
+        insort(self.waiting, request, key=lambda one: one.rank)
+
+    def fork(self, source: Request, request: Request) -> None:
+        """Add a request that continues the tokens of another, and shares its pages."""
+        if source.sequence is None or len(self.running) == self._sequences:
+            self.add(request)
+            return
+        request.sequence = self.cache.fork(source.sequence)
+        self.running.append(request)
+
+    def remove(self, request: Request) -> None:
+        """Forget a request, and give back its pages."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+        if request in self.running:
+            self.running.remove(request)
+        self._release(request)
+
+    def batch(self) -> Batch:
+        """Give tokens their place in pages, and return them as the next step."""
+        batch = Batch()
+        budget = self._tokens
+        # A request with one token goes before prompts, which would delay it.
+        order = sorted(self.running, key=lambda one: (one.left > 1, one.rank))
+        for place, request in enumerate(order):
+            if budget == 0:
+                break
+            # Each later request keeps its next token.
+            later = sum(one.left == 1 for one in order[place + 1 :])
+            budget -= self._append(batch, request, max(1, budget - later))
+        while budget and self.waiting and len(self.running) < self._sequences:
+            request = self.waiting[0]
+            if not self._admit(request):
+                break
+            self.waiting.pop(0)
+            self.running.append(request)
+            budget -= self._append(batch, request, budget)
+        return batch
+
+    def settle(self, batch: Batch) -> None:
+        """Note the tokens of a step as read, and drop refused drafts and finished requests."""
+        for part in batch.parts:
+            request, sequence = part.request, part.sequence
+            request.failures = 0
+            if part.is_last:
+                # The last chosen token is not read yet.
+                self.cache.truncate(sequence, len(request.text_tokens) - 1)
+            self.cache.wrote(sequence)
+            if request.finish is not None:
+                self.remove(request)
+
+    def undo(self, batch: Batch) -> None:
+        """Let the requests of a failed step read their tokens again."""
+        for part in batch.parts:
+            if part.request.sequence is not None:
+                part.request.failures += 1
+                self._preempt(part.request)
+
+    # -- pages -----------------------------------------------------------------------------------
+
+    def _admit(self, request: Request) -> bool:
+        """Take the found pages of a request if the rest of its tokens will fit."""
+        cache, tokens = self.cache, request.text_tokens
+        # Its beginning may be in pages after the next step.
+        begin = tokens[: cache.page_size]
+        if len(tokens) > cache.page_size and cache.found(tokens) == 0:
+            for one in self.running:
+                if one.left > 1 and one.text_tokens[: cache.page_size] == begin:
+                    return False
+        sequence = cache.allocate(tokens)
+        needed = cache.needed(sequence, len(tokens) - sequence.length)
+        if self.running and needed + cache.pages // _WATERMARK > cache.available:
+            cache.free(sequence)
+            return False
+        request.sequence = sequence
+        self.reused += sequence.length
+        if not request.tokens:
+            request.reused_tokens = sequence.length
+        return True
+
+    def _append(self, batch: Batch, request: Request, budget: int) -> int:
+        """Add tokens of a request to a batch; return their number."""
+        sequence = request.sequence
+        if sequence is None:
+            return 0
+        first = sequence.length
+        count = min(request.left, budget)
+        is_last = count == request.left
+        tokens = request.text_tokens[first : first + count]
+        while self.cache.needed(sequence, count) > self.cache.available:
+            last = max(self.running, key=lambda one: one.rank)
+            batch.parts = [one for one in batch.parts if one.request is not last]
+            self._preempt(last)
+            if last is request:
+                return 0
+        drafts: list[int] = []
+        if is_last and self._drafts:
+            drafts = request.drafts(min(self._drafts, budget - count))
+            if self.cache.needed(sequence, count + len(drafts)) > self.cache.available:
+                drafts = []
+        batch.copies += self.cache.append(sequence, [*tokens, *drafts])
+        batch.parts.append(Part(request, sequence, first, drafts, is_last))
+        return count + len(drafts)
+
+    def _preempt(self, request: Request) -> None:
+        self.running.remove(request)
+        self._release(request)
+        request.preemptions += 1
+        self.preemptions += 1
+        self.add(request)
+
+    def _release(self, request: Request) -> None:
+        if request.sequence is not None:
+            self.cache.free(request.sequence)
+            request.sequence = None
