@@ -29,8 +29,9 @@ class Tables:
 class Chunk(Protocol):
     """Tokens that go through the layers at once, and their places in texts."""
 
-    tokens: Tensor
-    """Ids, i64."""
+    @property
+    def tokens(self) -> Tensor:
+        """Ids, i64."""
 
     @property
     def positions(self) -> Tensor:

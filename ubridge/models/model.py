@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from ubridge.models.paging import PagedCache
 from ubridge.models.positions import Rope
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.serving.batch import PagedModel
+from ubridge.models.serving.engine import Engine
+from ubridge.models.serving.request import Request
 from ubridge.models.sources import open_source
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.options import ChatOptions, GenerateOptions, takes
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 CHUNK = 512
 """Most tokens of a prompt in the layers at once, which limits the memory of activations."""
 _USUAL_CAPACITY = 4096
+_MOST_TOGETHER = 16
+"""Most prompts of `Model.generate` that run together; the next begin when others end."""
 _FIRST_ROOM = 256
 """Tokens in a cache's first memory, on devices whose steps score all of its memory."""
 
@@ -196,18 +200,37 @@ class Model:
         """
         return Session(self, self.tokenizer, capacity)
 
-    @takes(GenerateOptions)
+    @overload
     def generate(
         self, prompt: str | Iterable[int], **options: Unpack[GenerateOptions]
-    ) -> Generation:
+    ) -> Generation: ...
+    @overload
+    def generate(
+        self, prompt: list[str] | list[list[int]], **options: Unpack[GenerateOptions]
+    ) -> list[Request]: ...
+    @takes(GenerateOptions)
+    def generate(
+        self,
+        prompt: str | Iterable[int] | list[str] | list[list[int]],
+        **options: Unpack[GenerateOptions],
+    ) -> Generation | list[Request]:
         """Return pieces of text that follow a prompt, in a new cache.
 
         `Session.generate` describes the options and errors; it reads only new tokens. For example::
 
             for piece in model.generate("Once upon a time", max_tokens=100, temperature=0.8):
                 print(piece, end="", flush=True)
+
+        Several prompts, a list of texts or of lists of tokens, give a list of requests of an
+        `Engine`, which reads them together::
+
+            texts = [one.read() for one in model.generate(["Once", "One day"], max_tokens=100)]
         """
-        return self.session().generate(prompt, **options)
+        if not _are_several(prompt):
+            return self.session().generate(cast("str | Iterable[int]", prompt), **options)
+        prompts = cast("list[str]", prompt)
+        engine = Engine(self, sequences=min(len(prompts), _MOST_TOGETHER))
+        return [engine.submit(one, **options) for one in prompts]
 
     def paged(self, pages: int, page_size: int, sequences: int, context: int) -> PagedModel:
         """Return the layers over a cache of pages, for batches of several sequences.
@@ -343,6 +366,15 @@ class Model:
 def _tokens(name: str, given: int | None) -> int | None:
     """An optional number of tokens, or its default."""
     return None if given is None else whole_number(name, given, 1)
+
+
+def _are_several(prompt: object) -> bool:
+    """Whether a prompt is a list of texts or of lists of tokens."""
+    return (
+        isinstance(prompt, list)
+        and len(prompt) > 0
+        and all(isinstance(one, (str, list)) for one in prompt)
+    )
 
 
 def _is_index(value: object) -> bool:

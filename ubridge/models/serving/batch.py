@@ -63,13 +63,14 @@ class PagedChunk:
         cap: float,
     ) -> Tensor:
         """Write keys and values to the pools; return the attention of the queries."""
-        pools = [
+        keys, values = (
             ub.paged_append(state[f"{layer}.{part}"], new, self.slots)
             for part, new in (("keys", key), ("values", value))
-        ]
+        )
         return ub.paged_attention(
             query,
-            *pools,
+            keys,
+            values,
             self.pages,
             self.sequences,
             self.at,

@@ -35,8 +35,13 @@ _MOST_FAILURES = 3
 class ServedModel(Protocol):
     """A model that an engine can run, such as `ubridge.models.Model`."""
 
-    context: int
-    end_tokens: Sequence[int]
+    @property
+    def context(self) -> int:
+        """The default capacity of texts, in tokens."""
+
+    @property
+    def end_tokens(self) -> Sequence[int]:
+        """Tokens that end a text."""
 
     @property
     def tokenizer(self) -> Tokenizer:
