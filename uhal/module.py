@@ -37,7 +37,8 @@ class Module:
     """A loaded kernel image. Made by `from_file` or `from_bytes`; a context manager.
 
     Functions and globals keep the native module loaded. `close` unloads it, and later uses of them
-    are refused. Any thread may use it.
+    are refused. NVIDIA's driver waits for the device's pending work before it unloads a module; the
+    wait holds up no other Python thread. Any thread may use it.
     """
 
     _fixed_backend: ClassVar[str | None] = None

@@ -57,6 +57,8 @@ cdef class Context:
     cdef unsigned int launch_marks
     cdef _Watch watches      # linked list of host words through which kernels report
     cdef _Reported unclaimed  # an exception reported by kernels outside our streams, or None
+    cdef object spreading     # a lock, held while reports are taken and given to streams
+    cdef int spreads          # how many are in progress: the lock's holder may begin another
     cdef object observer    # the observer, called before work is enqueued
     cdef Py_ssize_t profiled    # its number in the current or last profile
     cdef object __weakref__
@@ -154,6 +156,8 @@ cdef class Context:
         watch.report = report
         watch.needs = NEEDS_HEARING if asserts else NEEDS_CHECKING
         watch.next = self.watches
+        if self.spreading is None:
+            self.spreading = _threading.RLock()
         self.watches = watch
 
     def unwatch_reports(self, uintptr_t word):

@@ -110,7 +110,8 @@ cdef inline int check_reports(Context context, StreamCore core) except -1:
         return raise_report(context, core)
     cdef uint64_t done = core.completed
     while watch is not None:
-        if watch.word[0] != 0:
+        # Another thread may have taken a report of this stream and not given it out yet.
+        if watch.word[0] != 0 or context.spreads:
             return raise_report(context, core)
         watch = watch.next
     return settle_reports(core, done)
@@ -156,36 +157,49 @@ cdef int raise_report(Context context, StreamCore core) except -1:
 
 cdef int spread_reports(Context context) except -1:
     """Give new reports to the streams that may have made them; keep reports without a stream."""
-    cdef _Watch watch = context.watches
+    cdef _Watch watch
+    cdef _Reported report
+    if context.spreading is None:
+        return 0
+    with context.spreading:
+        context.spreads += 1
+        try:
+            watch = context.watches
+            while watch is not None:
+                for error, handle, launch in watch.report() if watch.word[0] != 0 else ():
+                    report = _Reported.__new__(_Reported)
+                    report.error, report.handle, report.launch = error, handle, launch
+                    report.needs = watch.needs
+                    give_report(context, report)
+                watch = watch.next
+        finally:
+            context.spreads -= 1
+    return 0
+
+
+cdef int give_report(Context context, _Reported report) except -1:
+    """Let the streams that may have made a report raise it."""
     cdef StreamCore one
     cdef _Moment now
-    cdef _Reported report
-    cdef list marked
-    while watch is not None:
-        for error, handle, launch in watch.report() if watch.word[0] != 0 else ():
-            report = _Reported.__new__(_Reported)
-            report.error, report.handle, report.launch = error, handle, launch
-            report.needs = watch.needs
-            marked = []
-            for one in context.streams.values():
-                now = moment_at(one, one.ticket)
-                now.launches = ALL
-                if may_have_met(one, now, one.follows, report):
-                    # Nobody waits for a closed stream: the default stream raises its reports.
-                    one = context.default_core if one.closed else one
-                    if one is not None and one not in marked:
-                        marked.append(one)
-            if handle is None and len(marked) > 1:
-                report.error = type(error)(
-                    f"{error}; by one of {len(marked)} streams with such kernels, each of which "
-                    "raises it"
-                )
-            for one in marked:
-                if one.report is None:
-                    one.report = report
-            if not marked and context.unclaimed is None:
-                context.unclaimed = report
-        watch = watch.next
+    cdef list marked = []
+    for one in context.streams.values():
+        now = moment_at(one, one.ticket)
+        now.launches = ALL
+        if may_have_met(one, now, one.follows, report):
+            # Nobody waits for a closed stream: the default stream raises its reports.
+            one = context.default_core if one.closed else one
+            if one is not None and one not in marked:
+                marked.append(one)
+    if report.handle is None and len(marked) > 1:
+        report.error = type(report.error)(
+            f"{report.error}; by one of {len(marked)} streams with such kernels, each of which "
+            "raises it"
+        )
+    for one in marked:
+        if one.report is None:
+            one.report = report
+    if not marked and context.unclaimed is None:
+        context.unclaimed = report
     return 0
 
 

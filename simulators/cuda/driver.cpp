@@ -108,7 +108,6 @@ void Driver::destroy_context(sim::Lock &lock, const std::shared_ptr<Context> &co
     }
     drop(streams);
     drop(events);
-    release_unloaded(*this);
     const auto all_modules = modules.all();
     for (const auto &[value, module] : all_modules) {
         if (module->context == context) {

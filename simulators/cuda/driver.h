@@ -70,8 +70,6 @@ class Driver {
     Handles<CUstream, Stream> streams{0x11};
     Handles<CUevent, Event> events{0x12};
     Handles<CUmodule, Module> modules{0x13};
-    // Modules that the program unloaded, and the work that may still use them.
-    std::vector<std::pair<std::shared_ptr<Module>, std::vector<sim::Point>>> unloaded;
     Handles<CUfunction, Function> functions{0x14};
     Handles<CUlibrary, Library> libraries{0x15};
     Handles<CUkernel, Kernel> kernels{0x16};

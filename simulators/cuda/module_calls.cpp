@@ -82,8 +82,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
         if (unsafe != CUDA_SUCCESS) {
             return unsafe;
         }
-        unload_module(call, module);
-        return CUDA_SUCCESS;
+        return unload_module(call, module);
     });
 }
 
@@ -182,16 +181,17 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_o
 
 CUresult cuLibraryUnload(CUlibrary library) {
     return with_library(__func__, library, [&](Call &call, const std::shared_ptr<Library> &found) {
+        CUresult waited = CUDA_SUCCESS;
         for (const auto &[context, module] : found->modules) {
             if (module->loaded) {
-                unload_module(call, module);
+                waited = unload_module(call, module);
             }
         }
         for (const auto &[name, kernel] : found->kernels) {
             call.driver.kernels.remove(kernel->handle);
         }
         call.driver.libraries.remove(library);
-        return CUDA_SUCCESS;
+        return waited;
     });
 }
 

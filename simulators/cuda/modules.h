@@ -8,10 +8,9 @@ namespace cuda_sim {
 
 CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const void *image,
                      JitLog &log, std::shared_ptr<Module> &module);
-void unload_module(Call &call, const std::shared_ptr<Module> &module);
 
-// Gives back the variables of unloaded modules whose kernels have run.
-void release_unloaded(Driver &driver);
+// Waits for the device's pending work, then takes the module away.
+CUresult unload_module(Call &call, const std::shared_ptr<Module> &module);
 
 // Releases a module's variables; nothing may use them any more.
 void release_variables(Module &module);

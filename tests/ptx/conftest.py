@@ -17,8 +17,11 @@ Launch = Callable[..., list[Array]]
 
 
 @pytest.fixture(scope="session")
-def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The environment of the simulated CUDA driver."""
+def driver(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The environment of the simulated CUDA driver; none with `--device cuda`."""
+    if any(one.startswith("cuda") for one in request.config.getoption("--device")):
+        yield
+        return
     row = next(row for row in ROWS if row.name == "cuda-sim")
     assert row.prepare is not None and request.config.cache is not None
     with pytest.MonkeyPatch.context() as patch:
@@ -29,7 +32,7 @@ def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def cuda(simulated_cuda: None) -> Iterator[Device]:
+def cuda(driver: None) -> Iterator[Device]:
     """The CUDA device, current while a test runs."""
     before = _lane.current_context()
     with Device(0, backend="cuda") as device:

@@ -50,14 +50,19 @@ def _drawn_of(item: pytest.Item) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize `device`: the host and simulated CUDA, or a test module's `DEVICES`."""
+    """Parametrize `device`: the host and simulated CUDA, or a test module's `DEVICES`.
+
+    Devices of `--device` join where a device of their backend is among them.
+    """
     if "device" in metafunc.fixturenames:
         kernels = metafunc.definition.get_closest_marker("entries") is not None
         usual = KERNELS_RUN_ON if kernels else ("host", "cuda-sim")
         real = metafunc.config.getoption("--device")
         known = {row.name for row in rows_with(real)}
-        simulated = getattr(metafunc.module, "DEVICES", usual)
-        names = [*(f"{name}:0" for name in simulated if name in known), *real]
+        named = getattr(metafunc.module, "DEVICES", usual)
+        backends = {name.removesuffix("-sim") for name in named}
+        joining = [one for one in real if one.partition(":")[0] in backends]
+        names = [*(f"{name}:0" for name in named if name in known), *joining]
         metafunc.parametrize("device", names, indirect=True)
 
 

@@ -1,6 +1,8 @@
-"""Attention on tensor cores: every kernel, with masks, caches, windows, bounds and parts."""
+"""Attention in tiles of rows: every kernel, with masks, caches, windows, bounds and parts."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from uhal import Device, DeviceBuffer
 DEVICES = ("cuda-sim",)
 pytestmark = pytest.mark.entries
 
-HALF_ULP = {"f16": 2.0**-11, "bf16": 2.0**-8}
+HALF_ULP = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
 
 
 def close(got: Array, exact: Array, magnitude: Array, dtype: str) -> None:
@@ -32,32 +34,35 @@ def attended(scores: Array, values: Array) -> tuple[Array, Array]:
     return weights @ values, weights * (1 + np.abs(np.nan_to_num(scores))) @ np.abs(values)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [*product(("tensor", "tensor_shared"), ("f16", "bf16")), ("tiles", "f32")],
+)
 @pytest.mark.parametrize("width", [64, 128])
-@pytest.mark.parametrize("shared", [False, True])
 def test_queries_with_a_mask(
-    device: Device, rng: np.random.Generator, width: int, dtype: str, shared: bool
+    device: Device, rng: np.random.Generator, width: int, kind: str, dtype: str
 ) -> None:
+    shared = kind == "tensor_shared"
     for is_causal in rounds((bool(rng.integers(2)),), (False, True) * 10):
         batch, kv_heads, group = 2, 2, int(rng.integers(1, 4))
         queries = int(rng.integers(1, 16 // group + 1)) if shared else int(rng.integers(20, 50))
         keys = queries + int(rng.choice([0, 1, 60, 100]))
         dim = int(rng.choice([width, width - 8, width // 2 + 1]))
-        heads, kind = kv_heads * group, numpy_dtype(dtype)
-        q = rng.standard_normal((batch, heads, queries, dim)).astype(kind)
-        k, v = (rng.standard_normal((batch, kv_heads, keys, dim)).astype(kind) for _ in range(2))
-        mask = rng.standard_normal((batch, queries, keys)).astype(kind)
+        heads, numbers = kv_heads * group, numpy_dtype(dtype)
+        q = rng.standard_normal((batch, heads, queries, dim)).astype(numbers)
+        k, v = (rng.standard_normal((batch, kv_heads, keys, dim)).astype(numbers) for _ in "kv")
+        mask = rng.standard_normal((batch, queries, keys)).astype(numbers)
         mask[rng.random(mask.shape) < 0.3] = -np.inf
         start = int(rng.choice([0, 0, 3]))
         q_at, k_at, v_at, mask_at = (
-            DeviceBuffer.from_numpy(np.append(np.zeros(start, kind), one))[start:]
+            DeviceBuffer.from_numpy(np.append(np.zeros(start, numbers), one))[start:]
             for one in (q, k, v, mask)
         )
         output = Output(dtype, q.size)
         run(
             device,
-            "attention_tensor",
-            f"sdpa_tensor{'_shared' if shared else ''}{width}_{dtype}",
+            f"attention_{kind.removesuffix('_shared')}",
+            f"sdpa_{kind}{width}_{dtype}",
             q_at,
             k_at,
             v_at,
@@ -92,7 +97,7 @@ def test_queries_with_a_mask(
         close(output.to_numpy(), *attended(scores, wide_v), dtype)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 @pytest.mark.parametrize("tokens", [1, 2, 30])
 def test_a_cache(device: Device, rng: np.random.Generator, tokens: int, dtype: str) -> None:
     """Caches contain garbage after the text; a single token's keys are split into parts."""

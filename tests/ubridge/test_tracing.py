@@ -289,6 +289,7 @@ def test_a_program_s_own_work_is_run_again(
     for run in (lambda: execute_graph(graph), plan.replay):
         x.copy_from(numbers())
         result.buffer.set_8(0xFF)
+        device.synchronize()
         run()
         device.synchronize()
         np.testing.assert_array_equal(result.to_numpy(), function(x).to_numpy())

@@ -398,3 +398,31 @@ def test_a_launch_that_waits_for_room_in_the_queue_lets_other_threads_run(bench:
         finished.set()
         helper.join()
         signal.signal(signal.SIGALRM, previous)
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+def test_a_wait_raises_its_report_though_another_thread_is_taking_it(bench: Bench) -> None:
+    word = ctypes.c_uint32(1)
+    guilty, innocent = Stream(), Stream()
+    bench.function("u32 n")[1, 1, 0, guilty](1)
+    taken, given = threading.Event(), threading.Event()
+
+    def report() -> list[tuple[Exception, int, int]]:
+        word.value = 0
+        taken.set()
+        assert given.wait(60)
+        return [(IndexError("an id"), guilty.handle, 0)]
+
+    bench.context.watch_reports(ctypes.addressof(word), report)
+    threads = [threading.Thread(target=innocent.synchronize), threading.Timer(0.1, given.set)]
+    threads[0].start()
+    assert taken.wait(60)
+    threads[1].start()
+    with pytest.raises(IndexError, match="an id"):
+        guilty.synchronize()
+    for thread in threads:
+        thread.join()
+    guilty.synchronize()
+    bench.context.unwatch_reports(ctypes.addressof(word))

@@ -14,33 +14,13 @@
 //
 // Scores stay in registers (online softmax). A weight is the sum of two or three numbers of the
 // tensor cores' type, so that results are as accurate as with f32 weights.
+#include "attention_rows.h"
 #include "fragments.h"
 
 #include <uhal/fast_math.h>
 #include <uhal/vector.h>
 
 enum : u32 { WARPS = 4, THREADS = WARPS * WARP, CHUNK = 8, ROWS = 16 };
-
-// The range of keys that a query sees, its mask and its bias.
-template <class T> struct Query {
-    u64 begin;
-    u64 end;
-    const T *mask;
-    const f32 *bias;
-
-    // The score of a key, from its scaled product.
-    DEVICE_METHOD f32 of(u64 key, f32 product, f32 cap) const
-    {
-        if (key < begin || key >= end)
-            return -INFINITY;
-        f32 score = cap == 0 ? product : cap * tanhf(product / cap);
-        if (mask != nullptr)
-            score += f32(mask[key]);
-        if (bias != nullptr)
-            score += bias[key];
-        return score;
-    }
-};
 
 // A tile of LINES lines of WIDTH elements in shared memory. Chunks of a line are permuted, so that the
 // eight lines that ldmatrix reads at once lie in different banks.
@@ -143,42 +123,6 @@ DEVICE_FUNCTION f32 over_four(f32 value, bool adds)
     }
     return value;
 }
-
-template <class T> struct Problem {
-    const T *mask;
-    const f32 *bias;
-    const i64 *position;
-    u32 group, q_len, head_dim;
-    u64 kv_len, mask_head, window, head_step, query_step;
-    u32 head;
-    bool causal;
-    f32 scale, cap;
-
-    DEVICE_METHOD u32 rows() const { return group * q_len; }
-    DEVICE_METHOD u64 at(u32 row) const
-    {
-        return (head + row % group) * head_step + row / group * query_step;
-    }
-    // Rows past the end see nothing.
-    DEVICE_METHOD Query<T> query(u32 row) const
-    {
-        if (row >= rows())
-            return {0, 0, nullptr, nullptr};
-        const u32 place = row / group;
-        const u64 own_head = head + row % group;
-        const T *const own_mask =
-            mask == nullptr ? mask : mask + own_head * mask_head + place * kv_len;
-        const f32 *const own_bias = bias == nullptr ? bias : bias + own_head * kv_len;
-        i64 end = i64(kv_len);
-        if (position != nullptr)
-            end = *position + place + 1;
-        else if (causal)
-            end += i64(place) + 1 - i64(q_len);
-        end = end < 0 ? 0 : end;
-        const u64 begin = window == 0 || u64(end) < window ? 0 : u64(end) - window;
-        return {begin, u64(end) < kv_len ? u64(end) : kv_len, own_mask, own_bias};
-    }
-};
 
 // The results of 16 rows over some keys, in a warp's registers: as fragments, and for the lane's rows,
 // lane / 4 and 8 behind it, the largest score and the lane's share of the sum of weights.
@@ -471,31 +415,12 @@ DEVICE_FUNCTION void attend(const Problem<T> &problem, const T *q, const T *k, c
 }
 
 #define SDPA(name, T, WIDTH, shared_rows)                                                          \
-    KERNEL_BOUNDED(name##WIDTH##_##T, 128,                                                         \
-                   (const T *q, const T *k, const T *v, const T *mask, const f32 *bias,            \
-                    const i64 *position, T *out, f32 *parts, u32 heads, u32 kv_heads, u32 q_len,   \
-                    u64 kv_len, u32 head_dim, u64 head_step, u64 query_step, u64 mask_batch,       \
-                    u64 mask_head, u64 window, u64 split, f64 scale, f64 cap, bool causal))        \
+    KERNEL_BOUNDED(name##WIDTH##_##T, 128, ATTENTION_PARAMETERS(T))                                \
     {                                                                                              \
-        const u32 kv = blockIdx.z % kv_heads, group = heads / kv_heads;                            \
         const u64 batch = blockIdx.z / kv_heads;                                                   \
         const u64 queries = batch * heads * q_len * head_dim;                                      \
         const u64 keys = u64(blockIdx.z) * kv_len * head_dim;                                      \
-        const Problem<T> problem = {mask == nullptr ? mask : mask + batch * mask_batch,            \
-                                    bias,                                                          \
-                                    position,                                                      \
-                                    group,                                                         \
-                                    q_len,                                                         \
-                                    head_dim,                                                      \
-                                    kv_len,                                                        \
-                                    mask_head,                                                     \
-                                    window,                                                        \
-                                    head_step,                                                     \
-                                    query_step,                                                    \
-                                    kv * group,                                                    \
-                                    causal,                                                        \
-                                    f32(scale),                                                    \
-                                    f32(cap)};                                                     \
+        const Problem<T> problem = ATTENTION_PROBLEM(T);                                           \
         attend<T, WIDTH, shared_rows>(                                                             \
             problem, q + queries, k + keys, v + keys, out + queries,                               \
             parts + batch * heads * gridDim.y * (head_dim + 2), split);                            \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import TypeAlias
 
 from ubridge.core.kernel_def import PLAIN, KernelDef, block_per_part, strided, wide_block_per_row
 from ubridge.core.lowering import Given, Launches, Lowerings, Memory, Steps
@@ -32,12 +33,13 @@ _WORK_ITEMS = 256
 SPLIT = 256
 """Keys of a cache per block when a launch has a single token."""
 TENSOR_ATTENTION = "attention_tensor"
-_TENSOR_DTYPES = ("bf16", "f16")
-_TENSOR_WIDTHS = (64, 128)
-"""Widest heads of the kernels for tensor cores."""
-_TENSOR_ROWS = 16
+TILED_ATTENTION = "attention_tiles"
+"""f32, whose products no tensor core makes exactly enough."""
+_TILE_WIDTHS = (64, 128)
+"""Widest heads of the kernels for tiles of rows."""
+_SHARED_ROWS = 16
 """Rows of an instruction. With so few rows, all warps of a block share them and split the keys."""
-_TENSOR_TILE = 64
+_TILE_ROWS = 64
 """Rows of a block for larger launches."""
 
 
@@ -71,10 +73,13 @@ def _attention(question: Question, steps: Steps) -> None:
             causal=question.attribute("causal"),
         )
         return
-    if _fits_tensor_cores(question, batch * kv_heads, steps):
-        _tensor_attention(
+    sizes = (batch, heads, kv_heads, queries, keys, width)
+    tiles = _module_of_tiles(question, sizes, steps)
+    if tiles:
+        _attention_in_tiles(
             steps,
-            (batch, heads, kv_heads, queries, keys, width),
+            tiles,
+            sizes,
             heads_first=True,
             # A single query sees all keys, as in a full cache.
             last=Elements("i64", max(keys - 1, 0).to_bytes(8, "little")) if queries == 1 else None,
@@ -186,10 +191,13 @@ def _cached_attention(question: Question, steps: Steps) -> None:
     if is_enough and packs(PACKED_ATTENTION, query.dtype, steps.device.device):
         _packed_attention(question, steps)
         return
-    if _fits_tensor_cores(question, kv_heads, steps):
-        _tensor_attention(
+    sizes = (1, heads, kv_heads, tokens, capacity, width)
+    tiles = _module_of_tiles(question, sizes, steps)
+    if tiles:
+        _attention_in_tiles(
             steps,
-            (1, heads, kv_heads, tokens, capacity, width),
+            tiles,
+            sizes,
             heads_first=False,
             last=position,
             mask=None,
@@ -284,17 +292,27 @@ def _merge(
     )
 
 
-def _fits_tensor_cores(question: Question, blocks: int, steps: Steps) -> bool:
-    """Return whether the device has kernels for tensor cores that take these heads."""
-    dtype, width = question.dtype, question.shape[-1]
-    if dtype.name not in _TENSOR_DTYPES or width > _TENSOR_WIDTHS[-1]:
-        return False
-    return blocks <= steps.limits.max_grid[2] and _has(TENSOR_ATTENTION, steps.device.device)
+_Sizes: TypeAlias = tuple[int, int, int, int, int, int]
+"""Batch, heads, heads of keys, queries, keys and width."""
 
 
-def _tensor_attention(
+def _module_of_tiles(question: Question, sizes: _Sizes, steps: Steps) -> str:
+    """Return the module of kernels for tiles of rows; "" where none takes these operands."""
+    batch, heads, kv_heads, queries, _, width = sizes
+    is_large = queries > 1 and heads // kv_heads * queries > _SHARED_ROWS
+    found = {"bf16": TENSOR_ATTENTION, "f16": TENSOR_ATTENTION}
+    if is_large:
+        found["f32"] = TILED_ATTENTION
+    module = found.get(question.dtype.name, "")
+    if width > _TILE_WIDTHS[-1] or batch * kv_heads > steps.limits.max_grid[2]:
+        return ""
+    return module if module and _has(module, steps.device.device) else ""
+
+
+def _attention_in_tiles(
     steps: Steps,
-    sizes: tuple[int, int, int, int, int, int],
+    module: str,
+    sizes: _Sizes,
     /,
     *,
     heads_first: bool,
@@ -302,23 +320,23 @@ def _tensor_attention(
     window: int,
     **given: Given,
 ) -> None:
-    """Add attention on tensor cores; one query's keys are split, and the parts merged.
+    """Add attention in tiles of rows; one query's keys are split, and the parts merged.
 
-    Sizes are batch, heads, heads of keys, queries, keys and width; `last` is the last key's
-    position.
+    `last` is the last key's position.
     """
     batch, heads, kv_heads, queries, keys, width = sizes
     rows = heads // kv_heads * queries
-    is_shared = rows <= _TENSOR_ROWS
+    is_shared = rows <= _SHARED_ROWS
     splits = max(1, -(-keys // SPLIT)) if queries == 1 else 1
     parts = steps.scratch(batch * heads * splits * (width + 2), f32) if splits > 1 else None
     query, key, value = steps.operands[:3]
-    widest = next(one for one in _TENSOR_WIDTHS if width <= one)
+    widest = next(one for one in _TILE_WIDTHS if width <= one)
+    kind = module.replace("attention", "sdpa") + ("_shared" if is_shared else "")
     steps.launch_entry(
-        TENSOR_ATTENTION,
-        f"sdpa_tensor{'_shared' if is_shared else ''}{widest}_{query.dtype}",
+        module,
+        f"{kind}{widest}_{query.dtype}",
         (
-            (-(-rows // (_TENSOR_ROWS if is_shared else _TENSOR_TILE)), splits, batch * kv_heads),
+            (-(-rows // (_SHARED_ROWS if is_shared else _TILE_ROWS)), splits, batch * kv_heads),
             128,
             0,
         ),
