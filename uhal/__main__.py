@@ -41,6 +41,7 @@ _MODELS = {
     "chat": "talk with a language model",
     "bench": "measure a language model: tokens a second at several lengths",
     "make-model": "make a tiny random model, to try all of this without a download",
+    "stable-diffusion": "make pictures of a prompt",
 }
 _MODELS_BY_NAME = (
     *("llama", "mistral", "mixtral", "phi", "yi", "stable-lm", "bigcode", "starcoder2", "chatglm"),

@@ -1,4 +1,4 @@
-"""`python -m uhal generate|chat|bench|make-model`, and models by name as in Candle's examples.
+"""Commands over models: generate, chat, bench, make-model, stable-diffusion, models by name.
 
 Each command is a module's `run`: it takes its arguments and returns the exit status.
 """
@@ -19,6 +19,7 @@ _MODULES = {
     "chat": "ubridge.models.commands.chat",
     "bench": "ubridge.models.commands.bench",
     "make-model": "ubridge.models.commands.make_model",
+    "stable-diffusion": "ubridge.models.commands.stable_diffusion",
 }
 INTERRUPTED = 130
 """Exit status of a program that Ctrl-C ended."""

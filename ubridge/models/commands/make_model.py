@@ -13,9 +13,11 @@ from pathlib import Path
 
 from ubridge.device.host import HOST
 from ubridge.files.settings import text_of_file
+from ubridge.models.diffusion.making import make_pipeline
 from ubridge.models.making import CONFIGS, make_model
 from uhal import Device
 
+_PIPELINE = "stable-diffusion"
 _MOST_BYTES = 1 << 30
 """Largest size of the training text of the tokenizer."""
 
@@ -28,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     add = parser.add_argument
     add("folder", type=Path, metavar="DIR", help="made if it is not there; must hold no model")
-    add("--arch", choices=sorted(CONFIGS), default="llama", help="default llama")
+    add("--arch", choices=(*sorted(CONFIGS), _PIPELINE), default="llama", help="default llama")
     add(
         "--set",
         action="append",
@@ -41,6 +43,12 @@ def run(arguments: Sequence[str]) -> int:
     add("--dtype", choices=("f32", "f16", "bf16"), default="f32")
     add("--seed", type=int, metavar="S", help="of the weights; by default a fresh one")
     options = parser.parse_args(arguments)
+    if options.arch == _PIPELINE:
+        if options.changes or options.text:
+            parser.error(f"--set, --text: not for {_PIPELINE}, whose sizes and tokens are fixed")
+        made = make_pipeline(options.folder, dtype=options.dtype, seed=options.seed)
+        print(f"{options.folder}: {made.description}", file=sys.stderr)
+        return 0
     changes = {}
     for one in options.changes:
         key, separator, value = one.partition("=")

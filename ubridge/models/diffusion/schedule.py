@@ -87,7 +87,8 @@ class Training:
         """Return a of each time: the share of x0's variance in x."""
         power = 2 if self.beta_schedule == "scaled_linear" else 1
         ends = self.beta_start ** (1 / power), self.beta_end ** (1 / power)
-        return np.cumprod(1 - np.linspace(*ends, self.times) ** power)
+        betas = np.linspace(*ends, self.times) ** power
+        return np.cumprod(1 - betas, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,13 @@ class Schedule:
     def draws(self) -> bool:
         """Return whether steps add noise."""
         return any(step.of_noise for step in self.steps)
+
+    def begun_at(self, step: int) -> Schedule:
+        """Return the steps from a number on; the first of them has no x0 before it."""
+        first = self.steps[step]
+        first = replace(first, of_x0=first.of_x0 + first.of_before, of_before=0.0)
+        steps = (first, *self.steps[step + 1 :])
+        return replace(self, steps=steps, noised=self.noised[step:])
 
     def table(self) -> npt.NDArray[np.float32]:
         """Return the factors behind `time`: (steps, 7), in the order of `Step`'s fields."""
@@ -141,8 +149,8 @@ def _times(count: int, training: Training, spacing: Spacing) -> Array:
     if spacing == "linspace":
         return np.linspace(0, whole - 1, count)[::-1]
     if spacing == "leading":
-        return (np.arange(count) * (whole // count))[::-1] + float(training.offset)
-    return np.round(np.arange(whole, 0, -whole / count))[:count] - 1
+        return (np.arange(count, dtype=np.float64) * (whole // count))[::-1] + training.offset
+    return np.round(np.arange(whole, 0, -whole / count, dtype=np.float64))[:count] - 1
 
 
 def _of_epsilon(alpha: float, sigma: float, training: Training) -> tuple[float, float]:

@@ -1,0 +1,353 @@
+"""`StableDiffusion`: a model on a device, from prompts to pictures."""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+import ubridge as ub
+from ubridge.core.fits import require
+from ubridge.core.operand_checks import require_number, whole_number
+from ubridge.models.diffusion.layers import Tensor
+from ubridge.models.diffusion.loading import Loader, Networks, sources_of
+from ubridge.models.diffusion.schedule import Schedule, schedule
+from ubridge.models.diffusion.versions import Version
+from ubridge.models.tokenizers.clip import ClipTokenizer
+from uhal import Device, Stream
+from uhal.device import DeviceLike, as_device
+from uhal.dtypes import DTypeLike, as_dtype, f32
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.frameworks import Context
+from uhal.progress import Progress
+
+Pictures: TypeAlias = npt.NDArray[np.uint8]
+OnStep: TypeAlias = Callable[[int, Tensor], object]
+_TRACING: WeakKeyDictionary[Context, threading.Lock] = WeakKeyDictionary()
+"""A lock for each open device, as `ubridge.trace` refuses a second trace of a device."""
+
+
+class StableDiffusion:
+    """Stable Diffusion 1.x or 2.x, whose weights are on a device. `load` makes it::
+
+        model = StableDiffusion.load("stable-diffusion-v1-5")
+        pictures = model("a rusty robot on a beach", steps=30, seed=1)
+
+    It holds no state of a picture. Any thread may use it.
+    """
+
+    def __init__(
+        self, networks: Networks, version: Version, tokenizer: ClipTokenizer, loader: Loader
+    ) -> None:
+        """Made by `load`."""
+        self._networks = networks
+        self.version = version
+        """Sizes of the networks and the training."""
+        self.tokenizer = tokenizer
+        self.device: Device = loader.device
+        """The device of its weights."""
+        self.dtype = loader.dtype
+        """Type of activations and dense weights; latents are f32."""
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        version: Version | str | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        quantize: str | None = None,
+        progress: Progress = None,
+    ) -> StableDiffusion:
+        """Read a model: a folder in the layout of diffusers, or a single `.safetensors` checkpoint.
+
+        A checkpoint needs a `version`, a name in `VERSIONS`, and the folder or file of a
+        `tokenizer`. `dtype` is f32, f16 or bf16, by default the type of the files. `quantize`
+        converts the matrices of linear layers during loading, for example to `q8_0`; convolutions
+        stay dense. With `progress=True` standard error first names the memory needed.
+
+        Raises `NotFoundError`, `NotSupportedError` (other models), `InvalidFileError` (damaged
+        files, missing or misshapen tensors), `ArgumentValueError` (versions) and
+        `OutOfMemoryError`, all before a weight is read.
+        """
+        where = Path(path)
+        at = Device.current() if device is None else as_device(device)
+        known, sources = sources_of(where, at, version)
+        if tokenizer is None and not where.is_dir():
+            raise ArgumentValueError(
+                f"{where}: expected a tokenizer, for a single file holds none. Give the folder of "
+                "vocab.json and merges.txt."
+            )
+        words = ClipTokenizer.read(where / "tokenizer" if tokenizer is None else Path(tokenizer))
+        require(
+            words.vocabulary <= known.text.vocabulary,
+            f"{where}: expected a tokenizer of at most {known.text.vocabulary} tokens, got "
+            f"{words.vocabulary}",
+        )
+        loader = Loader(known, sources, at, None if dtype is None else as_dtype(dtype), quantize)
+        loader.require_room(progress)
+        return cls(loader.load(progress), known, words, loader)
+
+    def __call__(
+        self,
+        prompt: str,
+        *,
+        negative: str = "",
+        height: int | None = None,
+        width: int | None = None,
+        steps: int = 30,
+        guidance: float = 7.5,
+        scheduler: str = "ddim",
+        eta: float = 0.0,
+        samples: int = 1,
+        seed: int = 0,
+        image: Pictures | None = None,
+        strength: float = 0.8,
+        on_step: OnStep | None = None,
+    ) -> Pictures:
+        """Return pictures of a prompt: u8 (samples, height, width, 3).
+
+        Height and width are multiples of 8, by default the model's own. `guidance` is the weight of
+        the prompt against `negative`; at most 1 leaves the latter out. Picture i is made from the
+        noise of `seed + i`, which is equal to the bit on every backend. With `image`, u8 (height,
+        width, 3), pictures begin with it instead of noise. A `strength` from 0 to 1 is the share of
+        steps that change it. `on_step(number, latents)` is called after each step.
+
+        Raises `ArgumentValueError` and `ArgumentTypeError` before anything runs.
+        """
+        count = whole_number("samples", samples, 1)
+        number = operator.index(seed)
+        require(0 <= number < 2**64 - count, f"seed: expected 0…2**64 - samples, got {seed}")
+        for name, value in (("guidance", guidance), ("strength", strength), ("eta", eta)):
+            require_number(name, value)
+        require(0 <= strength <= 1, f"strength: expected 0…1, got {strength}")
+        rows, columns = self._size(height, width, image)
+        plan = schedule(scheduler, steps, self.version.training, eta=eta)
+        generators = [ub.Generator(number + one) for one in range(count)]
+        shape = (self.version.vae.latent, *self._latent(rows, columns))
+        if image is None:
+            latents = self._noise(generators, shape) * plan.start
+        else:
+            start = steps - int(steps * strength)
+            clean = self.encode(image, generators)
+            if start == steps:
+                return self.decode(clean)
+            of_image, of_noise = plan.noised[start]
+            latents = clean * of_image + self._noise(generators, shape) * of_noise
+            plan = plan.begun_at(start)
+        prompts = [negative, prompt] if guidance > 1 else [prompt]
+        context = self.embed(prompts)
+        return self.decode(
+            self.denoise(latents, context, plan, guidance, generators, on_step=on_step)
+        )
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def embed(self, prompts: Sequence[str]) -> Tensor:
+        """Return the text encoder's result for prompts: (prompts, positions, elements).
+
+        A `UserWarning` names a prompt that is longer than the positions; its end has no effect.
+        """
+        count = self.version.text.positions
+        pad = self.tokenizer.pad if self.version.pad is None else self._pad(self.version.pad)
+        rows = []
+        for prompt in prompts:
+            tokens = self.tokenizer.encode(prompt)
+            if len(tokens) > count:
+                warnings.warn(
+                    f"prompt: {len(tokens) - count} of {len(tokens)} tokens are behind the last of "
+                    f"{count} positions and have no effect",
+                    stacklevel=3,
+                )
+                tokens = [*tokens[: count - 1], tokens[-1]]
+            rows.append(tokens + [pad] * (count - len(tokens)))
+        ids = ub.asarray(np.array(rows, np.int64), device=self.device)
+        return self._networks.text(ids)
+
+    def predict(self, latents: Tensor, time: float, context: Tensor) -> Tensor:
+        """Return the UNet's result for latents at a time of training.
+
+        Latents are (batch, channels, rows, columns); `context` has a row for each of the batch.
+        """
+        unet = self._networks.unet
+        row = ub.asarray(unet.times([time]), device=self.device).astype(self.dtype, copy=False)
+        return unet(latents.astype(self.dtype, copy=False), row, context)
+
+    def denoise(
+        self,
+        latents: Tensor,
+        context: Tensor,
+        plan: Schedule,
+        guidance: float = 7.5,
+        generators: Sequence[ub.Generator] = (),
+        *,
+        on_step: OnStep | None = None,
+    ) -> Tensor:
+        """Run all steps of a schedule; return latents, f32.
+
+        `context` has a row for the prompt, or two with the negative prompt first. Schedules that
+        draw noise take a generator for each of the batch. The first step is captured, the others
+        replay it with one native call.
+        """
+        if plan.draws:
+            require(
+                len(generators) == latents.shape[0],
+                f"denoise: expected {latents.shape[0]} generators, as {plan.name} draws noise, got "
+                f"{len(generators)}",
+            )
+        with _Step(self._networks, latents, context, plan, guidance, self.dtype) as step:
+            for number in range(len(plan.steps)):
+                if plan.draws:
+                    step.noise.copy_from(self._noise(generators, latents.shape[1:]))
+                step(number)
+                if on_step is not None:
+                    on_step(number, step.latents)
+            return step.latents.copy()
+
+    def encode(self, image: Pictures, generators: Sequence[ub.Generator]) -> Tensor:
+        """Return latents of a picture, u8 (height, width, 3): a sample for each generator, f32."""
+        values = np.ascontiguousarray(np.moveaxis(image, -1, 0)[None], np.float32) / 127.5 - 1
+        given = ub.asarray(values, device=self.device).astype(self.dtype, copy=False)
+        mean, spread = (one.astype(f32, copy=False) for one in self._networks.vae.encode(given))
+        found = mean + spread * self._noise(generators, mean.shape[1:])
+        return found * self.version.vae.scale
+
+    def decode(self, latents: Tensor) -> Pictures:
+        """Return the pictures of latents: u8 (batch, height, width, 3)."""
+        given = (latents * (1 / self.version.vae.scale)).astype(self.dtype, copy=False)
+        # One by one: the activations of a picture are the most memory that a model takes.
+        found = [
+            self._networks.vae.decode(given[one : one + 1]).astype(f32, copy=False)
+            for one in range(given.shape[0])
+        ]
+        values = ub.round(ub.clip(ub.concatenate(found, 0) * 127.5 + 127.5, 0.0, 255.0))
+        pictures: Pictures = np.moveaxis(values.to_numpy(), 1, -1).astype(np.uint8)
+        return np.ascontiguousarray(pictures)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _noise(self, generators: Sequence[ub.Generator], shape: Sequence[int]) -> Tensor:
+        drawn = [ub.randn((1, *shape), seed=one, device=self.device) for one in generators]
+        return ub.concatenate(drawn, 0)
+
+    def _pad(self, text: str) -> int:
+        found = self.tokenizer.token_of(text)
+        return self.tokenizer.pad if found is None else found
+
+    def _latent(self, rows: int, columns: int) -> tuple[int, int]:
+        factor = self.version.vae.factor
+        return rows // factor, columns // factor
+
+    def _size(
+        self, height: int | None, width: int | None, image: Pictures | None
+    ) -> tuple[int, int]:
+        """Rows and columns of pictures."""
+        factor, usual = self.version.vae.factor, self.version.size
+        sizes = [height or usual, width or usual]
+        if image is not None:
+            if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+                raise ArgumentTypeError(
+                    "image: expected an array of u8 (height, width, 3), got "
+                    f"{getattr(image, 'dtype', type(image).__name__)}"
+                )
+            sizes = [one or have for one, have in zip((height, width), image.shape, strict=False)]
+            require(
+                image.shape == (*sizes, 3),
+                f"image: expected shape {(*sizes, 3)}, got {image.shape}. Resize it first.",
+            )
+        for name, given in zip(("height", "width"), sizes, strict=True):
+            size = whole_number(name, given, factor)
+            below = size // factor * factor
+            require(
+                size == below,
+                f"{name}: expected a multiple of {factor}, got {size}. Take {below} or "
+                f"{below + factor}.",
+            )
+        return sizes[0], sizes[1]
+
+
+class _Step:
+    """One step of denoising as a plan of the device, with a slot for the step's number.
+
+    The plan holds the weights and its own memory until it is closed.
+    """
+
+    def __init__(
+        self,
+        networks: Networks,
+        latents: Tensor,
+        context: Tensor,
+        plan: Schedule,
+        guidance: float,
+        dtype: Any,
+    ) -> None:
+        device = latents.device
+        self._unet, self._guidance, self._dtype, self._device = (
+            networks.unet,
+            guidance,
+            dtype,
+            device,
+        )
+        self._count, self._draws = len(plan.steps), plan.draws
+        self._uses_before = any(one.of_before for one in plan.steps)
+        self.latents = latents.astype(f32).contiguous()
+        self.noise, self._before = ub.zeros_like(self.latents), ub.zeros_like(self.latents)
+        self._table = ub.asarray(plan.table(), device=device)
+        times = networks.unet.times([one.time for one in plan.steps])
+        self._times = ub.asarray(times, device=device).astype(dtype, copy=False)
+        self._is_guided = context.shape[0] == 2
+        # The network's batch: all latents with the negative prompt, then all with the prompt.
+        self._context = ub.repeat(context, latents.shape[0], axis=0)
+        self._captured, self._stream = Stream(device=device), Stream.default(device)
+        self._plan: Any = None
+
+    def __call__(self, number: int) -> None:
+        """Enqueue a step on the default stream; the first runs operation by operation."""
+        if self._plan is not None:
+            self._plan.replay(self._stream, step=number)
+            return
+        lock = _TRACING.setdefault(self._device.context, threading.Lock())
+        with lock, ub.trace(self._device) as graph:
+            self._advance(graph.scalar("step", number, low=0, high=self._count - 1))
+        self._plan = graph.instantiate(self._captured)
+
+    def _advance(self, number: Tensor) -> None:
+        row = ub.take(self._table, number.reshape(1), 0)
+        scale, x0_of_x, x0_of_out, of_x, of_x0, of_before, of_noise = (
+            row[:, one].reshape(1, 1, 1, 1) for one in range(7)
+        )
+        x = self.latents
+        given = (x * scale).astype(self._dtype, copy=False)
+        if self._is_guided:
+            given = ub.concatenate([given, given], 0)
+        time = ub.take(self._times, number.reshape(1), 0)
+        out = self._unet(given, time, self._context).astype(f32, copy=False)
+        if self._is_guided:
+            without, found = out[: x.shape[0]], out[x.shape[0] :]
+            out = without + (found - without) * self._guidance
+        x0 = x * x0_of_x + out * x0_of_out
+        after = x * of_x + x0 * of_x0
+        if self._uses_before:
+            after = after + self._before * of_before
+            self._before.copy_from(x0)
+        if self._draws:
+            after = after + self.noise * of_noise
+        x.copy_from(after)
+
+    def __enter__(self) -> _Step:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._plan is not None:
+            self._plan.close()
+        self._captured.close()
