@@ -12,8 +12,10 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.lowering import Memory, Steps
 from ubridge.core.operation import ORDERED, REALS, Array, Family, define
 from ubridge.core.question import Question
-from ubridge.definitions.composing import converted, widened
-from ubridge.definitions.elementwise import ADD, COPY, MULTIPLY
+from ubridge.definitions import composing
+from ubridge.definitions.composing import accumulated, converted, cut, widened
+from ubridge.definitions.elementwise import ADD, CLIP, COPY, EXP, LOG, MULTIPLY, SUBTRACT
+from uhal.dtypes import f64
 
 
 def _reduced(question: Question) -> Shape:
@@ -65,6 +67,48 @@ def _layernorm(x: Array, weight: Array, bias: Array, epsilon: float) -> Array:
 REDUCTION = Family(
     "reduce", "x", "shape of x without the axes", rule=_reduced, accuracy=OF_SUM, settings="axes"
 )
+
+
+def _logsumexp(x: Array, axis: int) -> Array:
+    most = np.finfo(x.dtype).max
+    highest = x.max(axis, keepdims=True).clip(-most, most)
+    return np.log(np.exp(x - highest).sum(axis)) + highest.squeeze(axis)
+
+
+def _compose_logsumexp(question: Question, steps: Steps) -> None:
+    """Subtract the largest, so that powers stay finite; f16 and bf16 are computed in f32."""
+    (given,), layout = steps.operands, question.layout(0)
+    kept, reduced = Layout.contiguous(question.shape), layout.rank - len(question.shape)
+    dtype = accumulated(given.dtype)
+    first = steps.scratch(kept.size, given.dtype)
+    steps.run(MAX, [(given, layout)], (first, kept))
+    highest = first if dtype is given.dtype else widened(first, kept, steps)
+    # The largest may be infinite: infinity less itself is NaN.
+    most = float(np.finfo(np.float64 if dtype is f64 else np.float32).max)
+    steps.run(CLIP, [(highest, kept)], (highest, kept), -most, most)
+    total, added = steps.scratch(kept.size, dtype), steps.scratch(1, dtype)
+    piece = min(layout.size, max(1, composing.PIECE_BYTES // dtype.itemsize))
+    powers, done, each = steps.scratch(piece, dtype), 0, layout.size // kept.size
+    for part in cut(layout, piece):
+        results = Layout.contiguous(part.shape[: max(0, part.rank - reduced)])
+        spread = Layout(part.shape, (*results.strides, *[0] * (part.rank - results.rank)))
+        whole, row = Layout.contiguous(part.shape), done // each
+        x, lies = given[part.start_offset : part.extent], part.from_start
+        if dtype is not given.dtype:
+            converted(x, lies, powers, steps)
+            x, lies = powers, whole
+        largest = highest[row : row + results.size]
+        steps.run(SUBTRACT, [(x, lies), (largest, spread)], (powers, whole))
+        steps.run(EXP, [(powers, whole)], (powers, whole))
+        found = total[row : row + results.size]
+        sums = added if done % each else found
+        steps.run(SUM, [(powers, whole)], (sums, results))
+        if done % each:
+            steps.run(ADD, [(found, results), (sums, results)], (found, results))
+        done += part.size
+    steps.run(LOG, [(total, kept)], (total, kept))
+    steps.run(ADD, [(total, kept), (highest, kept)], (total, kept))
+    converted(total, kept, steps.result, steps)
 
 
 def _multiplied(question: Question) -> Shape:
@@ -124,6 +168,16 @@ def _compose_prod(question: Question, steps: Steps) -> None:
 SUM = define("sum", REDUCTION, "fast_sum", ORDERED, "sum", np.sum)
 MIN = define("min", REDUCTION, "fast_min", ORDERED, "minimum", np.min, accuracy=EXACT)
 MAX = define("max", REDUCTION, "fast_max", ORDERED, "maximum", np.max, accuracy=EXACT)
+LOGSUMEXP = define(
+    "logsumexp",
+    REDUCTION,
+    "logsumexp",
+    REALS,
+    "logarithm of the sum of e to the x",
+    _logsumexp,
+    accuracy=ROW,
+    composed=_compose_logsumexp,
+)
 CUMSUM = define(
     "cumsum",
     Family(

@@ -15,7 +15,7 @@ from ubridge.core.operation import Op
 from ubridge.definitions import composing
 from ubridge.definitions.composing import accumulated
 from ubridge.definitions.elementwise import ADD, DIVIDE
-from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, MAX, MIN, SUM
+from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, LOGSUMEXP, MAX, MIN, SUM
 from ubridge.ops.elementwise import plan_binary, plan_conversion
 from ubridge.ops.engine import Plan, Value, ask, filled, plan_copy, reshaped, run
 from ubridge.ops.remembering import remembered
@@ -188,6 +188,22 @@ def mean(
     return run(plan_mean(x, axis, keepdims), out, stream)
 
 
+@remembered(partial(plan_reduction, LOGSUMEXP))
+def logsumexp(
+    x: Tensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the logarithm of the sum of exp(x) over axes.
+
+    It does not overflow.
+    """
+    return reduced(LOGSUMEXP, x, axis, keepdims, out, stream)
+
+
 @remembered(partial(plan_reduction, MIN))
 def min(  # numpy's name
     x: Tensor,
@@ -249,6 +265,7 @@ def argmax(
 __all__ = [
     "argmax",
     "argmin",
+    "logsumexp",
     "max",
     "mean",
     "min",
