@@ -301,6 +301,20 @@ def softmax(t: Trial) -> Iterator[Outcome]:
     yield Outcome(getattr(ub, t.op.name)(x.tensor).to_numpy(), exact, abs(wide(x)).max(initial=1))
 
 
+@run("group_norm")
+def group_norm(t: Trial) -> Iterator[Outcome]:
+    x = t.x(t.shape(t.length(3)))
+    shape = x.array.shape
+    if len(shape) < 2 or not x.array.size:
+        return
+    groups = int(t.rng.choice([one for one in range(1, shape[1] + 1) if shape[1] % one == 0]))
+    weights = [t.other(shape[1:2]) for _ in range(2)]
+    got = ub.group_norm(x.tensor, *(one.tensor for one in weights), groups, 0.5).to_numpy()
+    exact = reference(t.op, *(wide(one) for one in (x, *weights)), groups, 0.5)
+    parts = prod(abs(wide(one)).max() for one in (x, weights[0]))
+    yield Outcome(got, exact, parts + abs(wide(weights[1])).max())
+
+
 @run("rmsnorm", "layernorm")
 def norm(t: Trial) -> Iterator[Outcome]:
     x = t.x(t.shape(t.length(3)))

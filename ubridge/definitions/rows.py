@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ubridge.core.accuracy import EXACT, OF_PRODUCT, OF_SUM, ROW
-from ubridge.core.fits import flag, require, shapes
+from ubridge.core.fits import count, flag, require, shapes
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.lowering import Memory, Steps
 from ubridge.core.operation import ORDERED, REALS, Array, Family, define
@@ -15,6 +15,7 @@ from ubridge.core.question import Question
 from ubridge.definitions import composing
 from ubridge.definitions.composing import accumulated, converted, cut, widened
 from ubridge.definitions.elementwise import ADD, CLIP, COPY, EXP, LOG, MULTIPLY, SUBTRACT
+from ubridge.definitions.memory import FILL
 from uhal.dtypes import f64
 
 
@@ -295,6 +296,88 @@ LAYER_NORM = define(
 )
 
 
+def require_groups(name: str, x: Shape, groups: int) -> None:
+    """Refuse a shape whose channels, the second axis, are no multiple of the groups."""
+    fits = len(x) >= 2 and count(groups) and x[1] % groups == 0
+    require(
+        fits,
+        f"{name}: expected (batch, channels, …) with a multiple of {groups} channels, got "
+        f"shape {x}",
+    )
+
+
+def _grouped(question: Question) -> Shape:
+    x, *weights = shapes(question)
+    require(len(x) == 3, f"{question.op.name}: expected three axes, got {x}")
+    require_groups(question.op.name, x, question.attribute("groups"))
+    require_weights(question.op.name, x[1:2], weights)
+    return x
+
+
+def _groupnorm(x: Array, weight: Array, bias: Array, groups: int, epsilon: float) -> Array:
+    rows = x.reshape(len(x), groups, -1)
+    ones = np.ones(1, x.dtype)
+    shape = (-1, *[1] * (x.ndim - 2))
+    normed = _layernorm(rows, ones, 0 * ones, epsilon).reshape(x.shape)
+    return normed * weight.reshape(shape) + bias.reshape(shape)
+
+
+def _compose_group_norm(question: Question, steps: Steps) -> None:
+    """Norm each group as a row, then scale and shift each channel, in f32 for f16 and bf16."""
+    batch, channels, inner = question.shape
+    groups = question.attribute("groups")
+    x, dtype = steps.operands[0], accumulated(question.dtype)
+    size = channels // groups * inner
+    row, each = Layout.contiguous((size,)), Layout.contiguous((channels,))
+    weight, bias = [widened(memory, each, steps) for memory in steps.operands[1:]]
+    ones, zeros = [steps.scratch(size, dtype) for _ in range(2)]
+    steps.run(FILL, [], (ones, row), 1.0)
+    steps.run(FILL, [], (zeros, row), 0.0)
+    most = batch * groups
+    if dtype is not x.dtype:
+        most = min(most, max(1, composing.PIECE_BYTES // (size * dtype.itemsize)))
+        wide = steps.scratch(most * size, dtype)
+    for part in cut(Layout.contiguous((batch, groups)), most):
+        rows = Layout.contiguous((part.size, size))
+        place = slice(part.start_offset * size, part.start_offset * size + rows.size)
+        given, target = x[place], steps.result[place]
+        made = target
+        if dtype is not x.dtype:
+            converted(given, rows, wide, steps)
+            given = made = wide
+        steps.run(
+            LAYER_NORM, [(given, rows), (ones, row), (zeros, row)], (made, rows), steps.number()
+        )
+        shape = (*part.shape[:-1], part.shape[-1] * channels // groups, inner)
+        whole = Layout.contiguous(shape)
+        spread = Layout(shape, (*[0] * (len(shape) - 2), 1, 0))
+        first = part.start_offset % groups * channels // groups
+        for op, weights in ((MULTIPLY, weight), (ADD, bias)):
+            of_part = weights[first : first + shape[-2]]
+            steps.run(op, [(made, whole), (of_part, spread)], (made, whole))
+        if made is not target:
+            converted(made, whole, target, steps)
+
+
+GROUP_NORM = define(
+    "group_norm",
+    Family(
+        "group_norm",
+        "x weight bias",
+        "shape of x: (batch, channels, …)",
+        rule=_grouped,
+        packed=3,
+        attributes="groups",
+        replaces=1,
+        accuracy=ROW,
+        numbers="epsilon",
+    ),
+    "group_norm",
+    REALS,
+    "layer_norm of groups of channels",
+    _groupnorm,
+    composed=_compose_group_norm,
+)
 SORTING = Family(
     "sort", "x", "shape of x; along its last axis; u32", rule=_rows, kinds="T -> u32", packed=1
 )

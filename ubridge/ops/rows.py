@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ubridge.core.layout import Layout
@@ -10,16 +11,19 @@ from ubridge.core.operand_checks import (
     require_indices_of_u32,
     require_number,
     require_one_kind,
+    whole_number,
 )
 from ubridge.core.operation import Op
 from ubridge.definitions.attention import ROPE, ROPE_I, ROPE_THD
 from ubridge.definitions.rows import (
     ARGSORT,
     ARGSORT_DESCENDING,
+    GROUP_NORM,
     LAYER_NORM,
     LOG_SOFTMAX,
     RMS_NORM,
     SOFTMAX,
+    require_groups,
 )
 from ubridge.ops.engine import Plan, Value, ask, contiguous, run
 from ubridge.ops.remembering import remembered
@@ -176,6 +180,42 @@ def layer_norm(
     return run(plan_layer_norm(x, weight, bias, epsilon), out, stream)
 
 
+def plan_group_norm(
+    x: Value, weight: Value, bias: Value, groups: int, epsilon: float = 1e-5
+) -> Plan:
+    """Plan a layer norm of groups of channels, the second axis."""
+    name = GROUP_NORM.name
+    require_tensors(name, x, weight, bias)
+    require_number(f"{name}, epsilon", epsilon)
+    groups = whole_number(f"{name}, groups", groups, 1)
+    require_groups(name, x.shape, groups)
+    require_one_kind(name, x, weight, bias)
+    x, whole = contiguous(x), Layout.contiguous(x.shape)
+    joined = Layout.contiguous((*x.shape[:2], prod(x.shape[2:])), x._layout.start_offset)
+    given = (x._viewed(joined), contiguous(weight), contiguous(bias))
+    return ask(GROUP_NORM, given, x._dtype, whole, (epsilon,), groups=groups)
+
+
+@remembered(plan_group_norm)
+def group_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    groups: int,
+    epsilon: float = 1e-5,
+    *,
+    out: Tensor | None = None,
+    stream: StreamLike | None = None,
+) -> Tensor:
+    """Return the layer norm of each group of channels.
+
+    Each channel is scaled and shifted.
+
+    `x` is (batch, channels, …), `weight` and `bias` are (channels,).
+    """
+    return run(plan_group_norm(x, weight, bias, groups, epsilon), out, stream)
+
+
 def plan_rope(
     x: Value, cos: Value, sin: Value, interleaved: bool = False, heads_last: bool = False
 ) -> Plan:
@@ -212,6 +252,7 @@ def rope(
 
 __all__ = [
     "argsort",
+    "group_norm",
     "layer_norm",
     "log_softmax",
     "rms_norm",
