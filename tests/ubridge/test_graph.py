@@ -174,6 +174,7 @@ def test_an_operation_of_each_kind_calls_its_function(
         "log_softmax": ([x], None, None, {}),
         "rmsnorm": ([x, row], 1e-3, None, {}),
         "layernorm": ([x, row, y[0]], 1e-3, None, {}),
+        "group_norm": ([image, row[:2].copy(), y[0, :2].copy()], 1e-3, None, {"groups": 2}),
         "sort": ([x], None, None, {}),
         "matmul": ([x, weight], None, None, {}),
         "conv1d": ([image[0], bank], None, None, {"stride": 2}),
@@ -207,6 +208,8 @@ def test_an_operation_of_each_kind_calls_its_function(
             keywords["mask"] = ubridge.asarray(arrays[3])
         if integer is not None:
             keywords["axis"] = integer
+        if op.name == "group_norm":
+            numbers = [keywords.pop("groups"), *numbers]
         taken = arrays[:3] if op.name == "attention" else arrays
         tensors = [ubridge.asarray(one.copy()) for one in taken]
         expected = function(*tensors, *numbers, **keywords)

@@ -187,6 +187,11 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("dtypes", lambda: ub.rms_norm(x, half[0])),
             ("devices", lambda: ub.rms_norm(x, far[0])),
         ],
+        "group_norm": [
+            ("groups", lambda: ub.group_norm(x, row, row, 5)),
+            ("shapes", lambda: ub.group_norm(x, row, y[0], 1)),
+            ("devices", lambda: ub.group_norm(x, row, far[0], 1)),
+        ],
         "layernorm": [
             ("shapes", lambda: ub.layer_norm(x, row, y[0])),
             ("devices", lambda: ub.layer_norm(x, row, far[0])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -105,6 +106,14 @@ def test_nothing_has_no_extreme(name: str, shape: tuple[int, ...], device: Devic
                 getattr(x, name)(axis)
         else:
             assert getattr(x, name)(axis).shape == getattr(np, name)(array, axis).shape
+
+
+def test_logsumexp_of_infinities(device: Device, op_row: OpRow) -> None:
+    rows = [[-np.inf] * 3, [np.inf, 0, 1], [-np.inf, 0, 1], [88, 1000, 1000], [np.nan, 1, np.inf]]
+    x = ubridge.asarray(np.array(rows, np.float32), device=device)
+    got = ubridge.logsumexp(x, 1).to_numpy()[: 5 if op_row.special_values else 4]
+    expected = [-np.inf, np.inf, np.logaddexp(0, 1), 1000 + np.log(2), np.nan][: len(got)]
+    np.testing.assert_allclose(got, expected, 1e-6)
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 0)])
@@ -458,3 +467,63 @@ def test_a_scanned_operand_is_never_whole_in_a_wider_type(
         used = host.pool_statistics()["peak_bytes_in_use"] - before
         assert used < got.nbytes + 5 * composing.PIECE_BYTES < 2 * got.nbytes
         assert got.to_numpy()[-1] == x.to_numpy().astype("i8").sum()
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "group_norm"])
+def test_a_composition_works_in_pieces(
+    name: str,
+    op_row: OpRow,
+    device: Device,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pieces may end within a result, an axis or a group; `out` may be the operand."""
+    for dtype, layout in cases(op_row, rng, name):
+        monkeypatch.setattr(composing, "PIECE_BYTES", int(rng.integers(4, 256)))
+        shape = tuple(int(length) for length in rng.integers(1, 9, 3))
+        if layout in ("empty", "scalar"):
+            continue
+        x = operand(rng, device, "stepped", dtype, shape, special=False)
+        wide, step = x.array.astype("f8"), 4 * STEP[dtype] + 1e-5 * (dtype != "f64")
+        if name == "logsumexp":
+            axes = some_axes(rng, 3)
+            expected = np.log(np.exp(wide).sum(axes))
+            np.testing.assert_allclose(
+                ubridge.logsumexp(x.tensor, axes).to_numpy(), expected, step, step
+            )
+            continue
+        groups = int(rng.choice([one for one in range(1, 9) if shape[1] % one == 0]))
+        weight, bias = [
+            operand(rng, device, "contiguous", dtype, shape[1:2], special=False) for _ in range(2)
+        ]
+        given = [one.array.astype("f8") for one in (weight, bias)]
+        expected = OPS[name].reference(wide, *given, groups, 0.5)  # type: ignore[misc]
+        y = x.tensor.copy()
+        out = y if rng.integers(2) else None
+        got = ubridge.group_norm(y, weight.tensor, bias.tensor, groups, 0.5, out=out)
+        assert out is None or got is out
+        bound = step * (1 + abs(given[1]).max() + abs(given[0]).max() * abs(expected).max())
+        np.testing.assert_allclose(got.to_numpy().astype("f8"), expected, step, bound)
+
+
+def test_a_composition_keeps_no_wider_copy_of_an_operand(
+    host: Device, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the result, memory holds a piece and rows of one group."""
+    monkeypatch.setattr(composing, "PIECE_BYTES", 1 << 16)
+    for dtype in ("f16", "bf16", "f32"):
+        x = ubridge.zeros((64, 64, 64), dtype, device=host)
+        x[:: int(rng.integers(2, 9))] = 1
+        weights = ubridge.zeros((2, x.shape[1]), dtype, device=host)
+        for run in (
+            partial(ubridge.logsumexp, x),
+            partial(ubridge.logsumexp, x, (0, 2)),
+            partial(ubridge.group_norm, x, weights[0], weights[1], 4, out=x),
+        ):
+            host.synchronize()
+            before = host.pool_statistics()["bytes_in_use"]
+            host.reset_peak_memory_stats()
+            run()
+            host.synchronize()
+            used = host.pool_statistics()["peak_bytes_in_use"] - before
+            assert used < 2 * composing.PIECE_BYTES < x.nbytes // 2
