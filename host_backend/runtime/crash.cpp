@@ -2,9 +2,15 @@
 
 #include <csignal>
 #include <cstring>
+#include <stdexcept>
 #include <unistd.h>
 
+#if defined(__linux__)
+#include <ucontext.h>
+#endif
+
 #include "missing_page.h"
+#include "module.h"
 
 namespace uhal_host {
 
@@ -19,8 +25,8 @@ struct Fault {
 };
 constexpr Fault faults[] = {
     {SIGSEGV, "a wild pointer (SIGSEGV)"},
-    {SIGBUS, "memory that is not there (SIGBUS)"},
-    {SIGILL, "an instruction this CPU has not (SIGILL)"},
+    {SIGBUS, "memory that does not exist (SIGBUS)"},
+    {SIGILL, "an illegal instruction (SIGILL)"},
     {SIGFPE, "an impossible division (SIGFPE)"},
 };
 
@@ -53,6 +59,7 @@ class Text {
         add(extent.z);
         add(")");
     }
+    std::string words() const { return std::string(made_, length_); }
     void write_out() const {
         for (size_t written = 0; written < length_;) {
             const ssize_t more = write(STDERR_FILENO, made_ + written, length_ - written);
@@ -86,7 +93,39 @@ void add_arguments(Text &text, const Launch &launch) {
     }
 }
 
-void tell(int signal, siginfo_t *information, void *) {
+// The address of the instruction that raised the signal; 0 where it is unknown.
+uintptr_t instruction_of(const void *context) {
+#if defined(__linux__) && defined(__x86_64__)
+    return static_cast<uintptr_t>(
+        static_cast<const ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__linux__) && defined(__aarch64__)
+    return static_cast<const ucontext_t *>(context)->uc_mcontext.pc;
+#else
+    (void)context;
+    return 0;
+#endif
+}
+
+// Throws out of the kernel. The unwinder passes the signal's frame and continues at the faulting
+// instruction. That works only in the code of a kernel, which holds no lock: a fault in a function
+// of the system may leave the allocator locked. If the kernel has objects with destructors there,
+// C++ ends the process with the exception's text, which therefore names the kernel.
+[[noreturn]] void throw_out(const Fault &fault, const char *entry, uintptr_t address) {
+    sigset_t raised;
+    sigemptyset(&raised);
+    sigaddset(&raised, fault.signal);
+    pthread_sigmask(SIG_UNBLOCK, &raised, nullptr);
+    Text text;
+    text.add(fault.words);
+    text.add(" in ");
+    text.add(entry);
+    text.add(", address 0x");
+    text.add(address, 16);
+    text.add(". To find it, compile the kernel with uhal.compile.host(…, checked=True)");
+    throw std::runtime_error(text.words());
+}
+
+void tell(int signal, siginfo_t *information, void *context) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(information->si_addr);
     if (signal == SIGBUS && information->si_code == BUS_ADRERR && stand_in(address)) {
         return;
@@ -98,6 +137,9 @@ void tell(int signal, siginfo_t *information, void *) {
     const Launch *const launch = running;
     if (launch != nullptr) {
         running = nullptr;
+        if (launch->function->module->has_code_at(instruction_of(context))) {
+            throw_out(faults[which], launch->function->kernel->entry, address);
+        }
         Text text;
         text.add("uhal: a kernel of the host has ended the process by ");
         text.add(faults[which].words);

@@ -1,5 +1,4 @@
-// Messages for a kernel that crashes the process: a wild pointer, an illegal instruction, a
-// division by zero.
+// Faults of the processor in a kernel: a wild pointer, an illegal instruction, a division by zero.
 #pragma once
 
 #include "kernel.h"
@@ -21,8 +20,10 @@ struct Running {
     Running(const Running &) = delete;
 };
 
-// Installs a handler for faults of threads that run a kernel. It writes the fault and the launch to
-// standard error, then calls the earlier handler or ends the process. Once a process.
+// Installs a handler for faults of threads that run a kernel. In the kernel's own code, a fault
+// becomes a C++ exception of the kernel. In a function that the kernel called, it ends the process:
+// the handler writes the fault and the launch to standard error, then calls the earlier handler.
+// Once a process.
 void tell_crashes();
 
 } // namespace uhal_host

@@ -145,6 +145,7 @@ int Module::read_tables() {
     if (const int error = read_check()) {
         return error;
     }
+    image_ = image_of(tables_).whole;
     set_launch_teller();
     // Compilers emit a list in any order.
     std::vector<const uhal_host_kernel *> kernels(tables_->kernels_begin, tables_->kernels_end);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernel.h"
+#include "launch_facts.h"
 
 #include <uhal/host_check.h>
 
@@ -28,6 +29,8 @@ class Module {
     const uhal_host_global *find_global(const char *name) const;
     // Null for a module that is not checked.
     uhal_host_check *check() const { return check_; }
+    // Returns whether an address lies in the library. A signal handler may call it.
+    bool has_code_at(uintptr_t address) const { return image_.holds(address); }
 
     void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
     void drop();
@@ -43,6 +46,7 @@ class Module {
     void *const library_;                   // of dlopen
     const std::unique_ptr<ImageFile> file_; // of the library, for debuggers; null: it needs none
     const uhal_host_module *tables_ = nullptr;
+    Span image_; // of the library
     uhal_host_check *check_ = nullptr;
     std::atomic<uint32_t> references_{1};
     std::unique_ptr<Function[]> functions_;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
 import re
 import signal
 import struct
@@ -29,8 +30,13 @@ pytestmark = needed(has_compiler(), "kernels are compiled here")
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """
+#include <string.h>
 #include <uhal/kernel.h>
 KERNEL(wild, (u32 n, u32 *y)) { THREADS(t) { *(volatile u32 *)(0x123456789000 + y[t]) = n; } }
+KERNEL(divides, (u32 n, u32 *y)) { THREADS(t) { y[t] = n / *(volatile u32 *)&y[t]; } }
+KERNEL(traps, (u32 n, u32 *y)) { THREADS(t) { if (y[t] < n) __builtin_trap(); } }
+static void *(*volatile set)(void *, int, size_t) = memset;
+KERNEL(wild_call, (u32 n, u32 *y)) { THREADS(t) { set((char *)(0x123456789000 + y[t]), 1, n); } }
 KERNEL(endless, (const u32 *flag, u32 *y)) {
     THREADS(t) {
         while (*(const volatile u32 *)flag == 0) {
@@ -58,7 +64,15 @@ with Device(0, "host") as device:
     kernel = Module.from_file(sys.argv[1]).get_function(sys.argv[2])
     flag, y = (DeviceBuffer.zeros(64, "u32") for _ in range(2))
     try:
-        kernel[2, 64](*{"wild": (7, y), "endless": (flag, y)}[sys.argv[2]])
+        arguments = (flag, y) if sys.argv[2] == "endless" else (7, y)
+        grid = int(sys.argv[3])
+        if sys.argv[4] == "captured":
+            stream = Stream()
+            with stream.capture() as plan:
+                kernel[grid, 64, 0, stream](*arguments)
+            plan.replay()
+        else:
+            kernel[grid, 64](*arguments)
         device.synchronize()
     except Exception as error:
         print(error)
@@ -70,12 +84,17 @@ with Device(0, "host") as device:
 
 
 def run(
-    kernel: str, folder: Path, *options: str, **environment: str
+    kernel: str,
+    folder: Path,
+    *options: str,
+    grid: int = 2,
+    form: str = "launched",
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     image = folder / "k.so"
     image.write_bytes(build(SOURCE))
     return subprocess.run(
-        [sys.executable, *options, "-c", CHILD, str(image), kernel],
+        [sys.executable, *options, "-c", CHILD, str(image), kernel, str(grid), form],
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
@@ -108,12 +127,43 @@ def read_missing_pages(folder: str, image: str) -> None:
             print("later: lost")
 
 
-def test_a_crash_names_kernel_and_launch(tmp_path: Path) -> None:
-    done = run("wild", tmp_path, "-X", "faulthandler")
+FAULTS = {
+    "wild": r"a wild pointer \(SIGSEGV\) in wild, address 0x123456789000\.",
+    "divides": r"an impossible division \(SIGFPE\) in divides, address 0x",
+    "traps": r"an illegal instruction \(SIGILL\) in traps, address 0x",
+}
+X86_64 = platform.machine() == "x86_64"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the process ends")
+@pytest.mark.parametrize(
+    ("kernel", "grid", "form"),
+    [
+        ("wild", 1, "launched"),
+        ("wild", 4096, "launched"),
+        ("wild", 2, "captured"),
+        *([("divides", 1, "launched"), ("traps", 4096, "launched")] if X86_64 else []),
+    ],
+)
+def test_a_fault_in_a_kernel_is_an_exception(
+    kernel: str, grid: int, form: str, tmp_path: Path
+) -> None:
+    """It is raised on the caller's thread, on several threads of the pool, and in a graph."""
+    done = run(kernel, tmp_path, "-X", "faulthandler", grid=grid, form=form)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, _, later = done.stdout.partition("later:")
+    assert re.search(rf"kernel {kernel}: {FAULTS[kernel]}", first), first
+    assert f"It was this one: {kernel} grid ({grid}, 1, 1), block (64, 1, 1)" in first
+    assert "host:0 was lost earlier" in later
+
+
+def test_a_fault_in_a_called_function_ends_the_process(tmp_path: Path) -> None:
+    """The message names the kernel and its launch."""
+    done = run("wild_call", tmp_path, "-X", "faulthandler")
     assert done.returncode == -signal.SIGSEGV
     said = done.stderr
     assert "a kernel of the host has ended the process by a wild pointer (SIGSEGV)" in said
-    assert "kernel    wild, grid (2, 1, 1), block (64, 1, 1)" in said
+    assert "kernel    wild_call, grid (2, 1, 1), block (64, 1, 1)" in said
     assert "arguments (u32 n, u32 *y): 0x7 0x" in said
     assert "address   0x123456789000" in said
     # An earlier handler is called, too.
