@@ -30,6 +30,7 @@ class Captured:
         with lock, ub.trace(device) as graph:
             self.result = operations(graph)
             """The result, in the same memory after each replay."""
+        self.graph = graph
         # Calls use the default stream, which cannot be captured.
         self._captured, self._stream = Stream(device=device), Stream.default(device)
         self.plan = graph.instantiate(self._captured)
@@ -72,7 +73,7 @@ class Step:
 
         self._captured = Captured(body.device, read)
         self.logits = self._captured.result
-        self.plan = self._captured.plan
+        self.graph, self.plan = self._captured.graph, self._captured.plan
 
     def __call__(self, token: int, position: int) -> ub.DeviceTensor:
         """Enqueue a token on the default stream; return its logits."""
