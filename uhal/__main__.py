@@ -39,6 +39,7 @@ _EXAMPLES = {
 _MODELS = {
     "generate": "let a language model go on with a prompt",
     "chat": "talk with a language model",
+    "serve": "answer over HTTP as OpenAI's interface does, with a language model",
     "bench": "measure a language model: tokens a second at several lengths",
     "make-model": "make a tiny random model, to try all of this without a download",
     "stable-diffusion": "make pictures of a prompt",

@@ -50,7 +50,7 @@ def bigcode(tmp_path: Path, host: Device) -> Path:
 
 def test_the_program_knows_every_command() -> None:
     assert set(_MODELS_BY_NAME) == set(SEEDS)
-    assert set(_MODELS) == {"generate", "chat", "bench", "make-model", "stable-diffusion"}
+    assert set(_MODELS) == {"generate", "chat", "serve", "bench", "make-model", "stable-diffusion"}
 
 
 def test_every_architecture_can_be_made() -> None:

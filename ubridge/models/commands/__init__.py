@@ -1,6 +1,7 @@
-"""Commands over models: generate, chat, bench, make-model, stable-diffusion, models by name.
+"""Commands over models: generate, chat, serve, bench, make-model and others, models by name.
 
-Each command is a module's `run`: it takes its arguments and returns the exit status.
+Commands by name have the options of Candle's examples. Each command is a module's `run`: it takes
+its arguments and returns the exit status.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from uhal.errors import DeviceError
 _MODULES = {
     "generate": "ubridge.models.commands.generate",
     "chat": "ubridge.models.commands.chat",
+    "serve": "ubridge.models.commands.serve",
     "bench": "ubridge.models.commands.bench",
     "make-model": "ubridge.models.commands.make_model",
     "stable-diffusion": "ubridge.models.commands.stable_diffusion",
