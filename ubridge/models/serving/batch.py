@@ -175,6 +175,6 @@ class PagedModel:
         pages = given[_OF_TOKEN * rows :].reshape(self._sequences, self._width)
         tables = self._tables
         if tables.cos is not None and tables.sin is not None:
-            places = ub.maximum(at, self._zero)
-            tables = Tables(*(ub.take(one, places) for one in (tables.cos, tables.sin)))
+            positions = ub.maximum(at, self._zero)
+            tables = Tables(*(ub.take(one, positions) for one in (tables.cos, tables.sin)))
         return PagedChunk(ids, at, slots, row, pages, tables, self._zero)

@@ -35,7 +35,7 @@ class NgramLookup:
                 self._follows.setdefault(tuple(tokens[end - count : end]), end)
         self._noted = max(self._noted, len(tokens) - 1)
         for count in range(min(self._longest, len(tokens)), 0, -1):
-            place = self._follows.get(tuple(tokens[-count:]))
-            if place is not None:
-                return tokens[place : place + most]
+            position = self._follows.get(tuple(tokens[-count:]))
+            if position is not None:
+                return tokens[position : position + most]
         return ()

@@ -81,11 +81,11 @@ class Scheduler:
         budget = self._tokens
         # A request with one token goes before prompts, which would delay it.
         order = sorted(self.running, key=lambda one: (one.left > 1, one.rank))
-        for place, request in enumerate(order):
+        for index, request in enumerate(order):
             if budget == 0:
                 break
             # Each later request keeps its next token.
-            later = sum(one.left == 1 for one in order[place + 1 :])
+            later = sum(one.left == 1 for one in order[index + 1 :])
             budget -= self._append(batch, request, max(1, budget - later))
         while budget and self.waiting and len(self.running) < self._sequences:
             request = self.waiting[0]
