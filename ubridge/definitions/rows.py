@@ -339,8 +339,8 @@ def _compose_group_norm(question: Question, steps: Steps) -> None:
         wide = steps.scratch(most * size, dtype)
     for part in cut(Layout.contiguous((batch, groups)), most):
         rows = Layout.contiguous((part.size, size))
-        place = slice(part.start_offset * size, part.start_offset * size + rows.size)
-        given, target = x[place], steps.result[place]
+        span = slice(part.start_offset * size, part.start_offset * size + rows.size)
+        given, target = x[span], steps.result[span]
         made = target
         if dtype is not x.dtype:
             converted(given, rows, wide, steps)
