@@ -91,7 +91,8 @@ def check_product(
     product = functions(f"product_{name}_{out_dtype}")
     # The weight ends with its buffer, at an unaligned address.
     memory = DeviceBuffer.from_numpy(np.concatenate([np.zeros(4, np.uint8), blocks.ravel()]))
-    product[(int(rng.integers(1, 4)),), 1](memory[4:], given, output.buffer, rows, columns, vectors)
+    sizes = (rows, columns, vectors, int(rng.integers(0, 6)))
+    product[(int(rng.integers(1, 4)),), 1](memory[4:], given, output.buffer, *sizes)
     weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
     taken = rounded_to_8_bits(x, run_of)
     exact = taken @ weight.T
@@ -138,7 +139,7 @@ def test_every_entry_by_ids(host: Device, rng: np.random.Generator, name: str) -
     ids[rng.random(products) < 0.2] = rng.choice([count, 2**32 - 1])
     output = Output("f32", products * rows)
     memory = (DeviceBuffer.from_numpy(one) for one in (blocks.ravel(), made.to_numpy(), ids))
-    sizes = (count, rows, columns, products, sharing)
+    sizes = (count, rows, columns, products, sharing, int(rng.integers(0, 6)))
     grid = int(rng.integers(1, 4))
     run(host, MODULE, f"indexed_{name}", *memory, output.buffer, *sizes, grid=grid, block=1)
     if (ids >= count).any():
@@ -190,7 +191,7 @@ def test_unusual_vectors(host: Device, rng: np.random.Generator, run_of: int) ->
         out = Output("f32", 2)
         product = module.get_function(f"product_{name}_f32")
         weight = DeviceBuffer.from_numpy(blocks.ravel())
-        product[(1,), 1](weight, output.buffer, out.buffer, 2, 2 * run_of, 1)
+        product[(1,), 1](weight, output.buffer, out.buffer, 2, 2 * run_of, 1, 3)
         assert np.isnan(out.to_numpy()).all(), bad
 
 

@@ -51,14 +51,13 @@ ACTIVATIONS(bf16, 256)
 
 // -- products -------------------------------------------------------------------------------------
 
-enum : u64 { FEW_VECTORS = 3 }; // for which unpacking a panel is slower
-
 // The data that all tiles of a weight's piece share.
 struct Work {
     const u8 *weight; // at the first row
     u64 rows, blocks;
     Vectors vectors;
     u64 count;
+    u64 few; // vectors up to which panels are not unpacked; sums are in the order of one vector
 };
 
 // results[vector][work.rows]. Each row of a pass belongs to another run of neighboring rows; each
@@ -103,7 +102,7 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
 #if HAS_WIDE
     constexpr Kind KIND = kind_of<Block>;
     static_assert(!KIND.has_minimum || KIND.raised == 0, "integers with a minimum are not raised");
-    if (work.count > FEW_VECTORS) {
+    if (work.count > work.few) {
         const u64 columns = work.blocks * Block::ELEMENTS;
         Room room(work.count * PANEL + Panel::size(columns, KIND.span) +
                   Shares::size(work.count, columns, KIND.span));
@@ -141,14 +140,14 @@ ONE_FUNCTION void deliver_as(const f32 *results, u64 step, u64 first, u64 length
 
 #define PRODUCT_AS(format, T, Block)                                                               \
     KERNEL(product_##format##_##T,                                                                 \
-           (const void *weight, const u8 *x, T *out, u64 rows, u64 columns, u64 vectors))          \
+           (const void *weight, const u8 *x, T *out, u64 rows, u64 columns, u64 vectors, u64 few)) \
     {                                                                                              \
         const Piece piece(rows, blockIdx.x, gridDim.x, PANEL);                                     \
         const u64 blocks = columns / Block::ELEMENTS;                                              \
         const u8 *const from =                                                                     \
             static_cast<const u8 *>(weight) + piece.first * blocks * sizeof(Block);                \
         if (piece.length != 0)                                                                     \
-            multiply_piece<Block>({from, piece.length, blocks, {x, columns}, vectors},             \
+            multiply_piece<Block>({from, piece.length, blocks, {x, columns}, vectors, few},        \
                                   deliver_as<T>, out, piece.first, rows);                          \
     }
 #define PRODUCTS(format, Block)                                                                    \
@@ -171,6 +170,7 @@ struct Choices {
     u64 sharing;
     const u32 *ids;
     u64 products;
+    u64 few;
 };
 
 // Products in the order of their weights: those by weight w are order[ends[w - 1]] to
@@ -236,7 +236,7 @@ ONE_FUNCTION void multiply_chosen(const Choices &all, const Piece &piece, Multip
         }
         Scattered to = {out, products};
         const Work work = {all.weights + (w * all.rows + piece.first) * all.row_bytes, piece.length,
-                           all.blocks, {from, all.vectors.columns}, count};
+                           all.blocks, {from, all.vectors.columns}, count, all.few};
         multiply(work, scatter, &to, piece.first, all.rows);
         begin += count;
     }
@@ -260,13 +260,13 @@ struct Format {
 
 ONE_FUNCTION void multiply_indexed(const Format &format, const char *entry, const void *weights,
                                    const u8 *x, const u32 *ids, f32 *out,
-                                   const u64 (&sizes)[5], u64 block, u64 blocks)
+                                   const u64 (&sizes)[6], u64 block, u64 blocks)
 {
     const u64 count = sizes[0], rows = sizes[1], columns = sizes[2];
     const Piece piece(rows, block, blocks, PANEL);
     const u64 each = columns / format.elements;
     const Choices all = {entry, static_cast<const u8 *>(weights), count, rows, each,
-                         each * format.bytes, {x, columns}, sizes[4], ids, sizes[3]};
+                         each * format.bytes, {x, columns}, sizes[4], ids, sizes[3], sizes[5]};
     if (piece.length != 0)
         multiply_chosen(all, piece, format.multiply, out);
 }
@@ -276,11 +276,11 @@ ONE_FUNCTION void multiply_indexed(const Format &format, const char *entry, cons
 #define INDEXED(format, Block)                                                                     \
     KERNEL(indexed_##format,                                                                       \
            (const void *weights, const u8 *x, const u32 *ids, f32 *out, u64 count, u64 rows,       \
-            u64 columns, u64 products, u64 sharing))                                               \
+            u64 columns, u64 products, u64 sharing, u64 few))                                      \
     {                                                                                              \
         multiply_indexed({Block::ELEMENTS, sizeof(Block), multiply_piece<Block>},                  \
                          "indexed_" #format, weights, x, ids, out,                                 \
-                         {count, rows, columns, products, sharing}, blockIdx.x, gridDim.x);        \
+                         {count, rows, columns, products, sharing, few}, blockIdx.x, gridDim.x);   \
     }
 
 FORMATS_OF_CANDLE(INDEXED)

@@ -16,7 +16,6 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
@@ -63,11 +62,13 @@ class PagedSequence:
         """The number of its tokens."""
         return len(self.tokens)
 
-    def slots(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        """Return the slots of positions: page * page_size + place in the page, i64."""
-        size = self._cache.page_size
-        positions = np.arange(first, first + count)
-        return np.asarray(self.pages, np.int64)[positions // size] * size + positions % size
+    def slots(self, first: int, count: int) -> list[int]:
+        """Return the slots of positions: page * page_size + offset in the page."""
+        size, pages = self._cache.page_size, self.pages
+        return [
+            pages[position // size] * size + position % size
+            for position in range(first, first + count)
+        ]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.length} tokens in {len(self.pages)} pages>"

@@ -100,6 +100,9 @@ class PagedModel:
         self.pools = body.pools(cache.pages, cache.page_size)
         """Keys and values, by layer and part: (pages, page size, kv heads, width)."""
         self._tables = body.tables(self._width * cache.page_size)
+        self._table = np.zeros((sequences, self._width), np.int64)
+        self._noted: list[list[int]] = [[] for _ in range(sequences)]
+        """The pages in each row of the table."""
         self._zero = ub.zeros(1, i64, device=body.device)
         self._plans: dict[int, tuple[Tensor, Captured]] = {}
 
@@ -151,21 +154,28 @@ class PagedModel:
         self, parts: Sequence[tuple[PagedSequence, int]], rows: int
     ) -> npt.NDArray[np.int64]:
         """The numbers of all rows, then the pages of all sequences."""
-        made = np.zeros(_OF_TOKEN * rows + self._sequences * self._width, np.int64)
-        ids, at, slots, row = made[: _OF_TOKEN * rows].reshape(_OF_TOKEN, rows)
-        at[:], slots[:] = -1, -1
-        pages = made[_OF_TOKEN * rows :].reshape(self._sequences, self._width)
-        begin = 0
+        ids: list[int] = []
+        at: list[int] = []
+        slots: list[int] = []
+        row: list[int] = []
         for index, (sequence, first) in enumerate(parts):
             count = sequence.length - first
-            here = slice(begin, begin + count)
-            ids[here] = sequence.tokens[first:]
-            at[here] = np.arange(first, sequence.length)
-            slots[here] = sequence.slots(first, count)
-            row[here] = index
-            pages[index, : len(sequence.pages)] = sequence.pages
-            begin += count
-        return made
+            ids += sequence.tokens[first:]
+            at += range(first, sequence.length)
+            slots += sequence.slots(first, count)
+            row += [index] * count
+            self._note(index, sequence)
+        padded = rows - len(ids)
+        no_token = [-1] * padded
+        zeros = [0] * padded
+        numbers = [*ids, *zeros, *at, *no_token, *slots, *no_token, *row, *zeros]
+        return np.concatenate([np.array(numbers, np.int64), self._table.reshape(-1)])
+
+    def _note(self, index: int, sequence: PagedSequence) -> None:
+        """Write a sequence's pages to a row of the table, unless they are there."""
+        if self._noted[index] != sequence.pages:
+            self._noted[index] = list(sequence.pages)
+            self._table[index, : len(sequence.pages)] = sequence.pages
 
     def _on_device(self, numbers: npt.NDArray[np.int64]) -> Tensor:
         return ub.from_numpy(numbers, device=self._body.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from ubridge.models.paging import PageCopy, PagedCache, PagedSequence
 from ubridge.models.serving.request import Request
@@ -12,7 +13,10 @@ _WATERMARK = 100
 """A hundredth of the pages stays free when a request is admitted, for those that run already."""
 
 
-@dataclass
+_rank = attrgetter("rank")
+
+
+@dataclass(slots=True)
 class Part:
     """Tokens of one request in a batch."""
 
@@ -57,7 +61,7 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Let a request wait for pages."""
-        insort(self.waiting, request, key=lambda one: one.rank)
+        insort(self.waiting, request, key=_rank)
 
     def fork(self, source: Request, request: Request) -> None:
         """Add a request that continues the tokens of another, and shares its pages."""
@@ -80,12 +84,16 @@ class Scheduler:
         batch = Batch()
         budget = self._tokens
         # A request with one token goes before prompts, which would delay it.
-        order = sorted(self.running, key=lambda one: (one.left > 1, one.rank))
-        for index, request in enumerate(order):
+        ready: list[Request] = []
+        prompts: list[Request] = []
+        for request in self.running:
+            (ready if request.left == 1 else prompts).append(request)
+        later = len(ready)
+        for request in (*sorted(ready, key=_rank), *sorted(prompts, key=_rank)):
             if budget == 0:
                 break
             # Each later request keeps its next token.
-            later = sum(one.left == 1 for one in order[index + 1 :])
+            later = max(0, later - 1)
             budget -= self._append(batch, request, max(1, budget - later))
         while budget and self.waiting and len(self.running) < self._sequences:
             request = self.waiting[0]
@@ -147,7 +155,7 @@ class Scheduler:
         is_last = count == request.left
         tokens = request.text_tokens[first : first + count]
         while self.cache.needed(sequence, count) > self.cache.available:
-            last = max(self.running, key=lambda one: one.rank)
+            last = max(self.running, key=_rank)
             batch.parts = [one for one in batch.parts if one.request is not last]
             self._preempt(last)
             if last is request:

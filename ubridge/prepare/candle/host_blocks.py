@@ -14,8 +14,10 @@ from ubridge.definitions.composing import converted
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
 from uhal.dtypes import f32
 
-_ALIKE = 3
-"""Most vectors that `block_matmul.cpp` sums in the order of a single vector (`FEW_VECTORS`)."""
+_FEW = 3
+"""Vectors for which unpacking a panel of the weight is slower than unpacking rows for each."""
+_ALIKE = 16
+"""Vectors of a launch without panels, whose bytes stay in a core's cache."""
 
 
 def _activations(question: Question, steps: Steps) -> None:
@@ -27,7 +29,9 @@ def _activations(question: Question, steps: Steps) -> None:
 def _product(question: Question, steps: Steps) -> None:
     weight, x = steps.operands
     (vectors, rows), columns = question.shape, question.attribute("columns")
-    most = _ALIKE if question.has_flag("batch_invariant") else vectors
+    # Sums with panels have another order than those of few vectors.
+    is_invariant = question.has_flag("batch_invariant")
+    most = _ALIKE if is_invariant else vectors
     for first in range(0, vectors, most):
         count = min(most, vectors - first)
         steps.launch(
@@ -39,6 +43,7 @@ def _product(question: Question, steps: Steps) -> None:
             rows=rows,
             columns=columns,
             vectors=count,
+            few=_ALIKE if is_invariant else _FEW,
         )
 
 
@@ -64,8 +69,8 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
     made = out if out.dtype is f32 else steps.scratch(products * rows, f32)
     sharing = products // question.layout(1).shape[0]
     # Products of a token stay together, as they do in a batch of one token.
-    alike = max(1, _ALIKE // used) * used
-    most = alike if question.has_flag("batch_invariant") else products
+    is_invariant = question.has_flag("batch_invariant")
+    most = max(1, _ALIKE // used) * used if is_invariant else products
     for first in range(0, products, most):
         some = min(most, products - first)
         # Each piece copies the vectors of a weight, so with many vectors there are few pieces.
@@ -82,6 +87,7 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
             columns=columns,
             products=some,
             sharing=sharing,
+            few=most if is_invariant else _FEW,
         )
     deliver(made, steps)
 

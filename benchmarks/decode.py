@@ -1,0 +1,135 @@
+"""Many sequences at once: `python -m benchmarks.decode [MODEL]`.
+
+It prints the memory of prompts that share a beginning, the scheduler's time for a step, and tokens
+a second of eight texts together over one alone. Without a model it makes one of 22 million weights
+in Q4_K. Ratios of one run are compared, never times of two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.llm_models import SHAPES, made
+from ubridge.models import Engine, Model
+from ubridge.models.paging import PagedCache
+from ubridge.models.serving.request import Request
+from ubridge.models.serving.scheduler import Scheduler
+from ubridge.models.text.assembling import Assembler, Limits
+from ubridge.models.text.sampler import Sampler
+from ubridge.models.text.sampling import Sampling
+from ubridge.models.tokenizers.rwkv import WorldTokenizer
+from uhal import Api
+
+SHARED, TEXTS, TOKENS = 1024, 8, 32
+SEQUENCES = 64
+MOST_MEMORY, MOST_SCHEDULER, LEAST_TOGETHER = 0.25, 50e-6, 2.5
+
+
+def main() -> None:
+    """Print each figure with its gate."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
+    parser.add_argument("model", nargs="?", type=Path, metavar="MODEL")
+    path = parser.parse_args().model
+    Api.quick_init()
+    told("memory of shared pages over separate", memory(), MOST_MEMORY, is_most=True)
+    told("scheduler, s a step of 64 texts", scheduler(), MOST_SCHEDULER, is_most=True)
+    with tempfile.TemporaryDirectory() as folder:
+        model = Model.load(path or made(Path(folder, "22M.gguf"), "Q4_K_M", SHAPES["22M"]))
+        words = {token: bytes([token % 255 + 1]) for token in range(1, model.vocabulary)}
+        model.tokenizer = WorldTokenizer(words)
+        told("tokens/s of 8 texts over one", together(model), LEAST_TOGETHER, is_most=False)
+
+
+def told(what: str, value: float, gate: float, *, is_most: bool) -> None:
+    """Print a figure beside its gate."""
+    passes = value <= gate if is_most else value >= gate
+    sign = "≤" if is_most else "≥"
+    print(f"{what}: {value:.3g} ({sign} {gate:g}: {'passes' if passes else 'fails'})", flush=True)
+
+
+def memory() -> float:
+    """Return the pages of texts that share a prompt over the pages of separate caches."""
+    size = 16
+    prompt = list(range(SHARED))
+    cache = PagedCache(TEXTS * (SHARED + TOKENS) // size, size)
+    for text in range(TEXTS):
+        sequence = cache.allocate([*prompt, text])
+        cache.append(sequence, [*prompt, text][sequence.length :])
+        cache.append(sequence, [text] * (TOKENS - 1))
+        cache.wrote(sequence)
+    return cache.counts.live / cache.pages
+
+
+class NoDriver:
+    """Stands for the engine of requests that nobody reads."""
+
+    def advance(self, request: Request) -> None:
+        """Never called."""
+
+    def cancel(self, request: Request) -> None:
+        """Never called."""
+
+
+def scheduler() -> float:
+    """Return the least time of a step's bookkeeping for texts that decode."""
+    cache = PagedCache(SEQUENCES * 80, 16)
+    steps = Scheduler(cache, SEQUENCES, SEQUENCES * 1024, 0)
+    tokenizer = WorldTokenizer({1: b"a"})
+    limits = Limits(ignore_end=True)
+    requests = []
+    for one in range(SEQUENCES):
+        prompt = [one, *[1] * 999]
+        text = Assembler(tokenizer, (), [1], limits, 10**9)
+        sampler = Sampler(Sampling(), prompt)
+        requests.append(Request(NoDriver(), prompt, limits, sampler, text, 0, one, None))
+        steps.add(requests[-1])
+    best = float("inf")
+    for number in range(200):
+        begin = time.perf_counter()
+        batch = steps.batch()
+        middle = time.perf_counter()
+        for request in requests:
+            request.take(1)
+        settling = time.perf_counter()
+        steps.settle(batch)
+        taken = middle - begin + time.perf_counter() - settling
+        best = min(best, taken) if number else best
+    return best
+
+
+def together(model: Model) -> float:
+    """Return the tokens a second of eight texts over those of one."""
+
+    def rate(texts: int) -> float:
+        with Engine(model, sequences=TEXTS, context=256) as engine:
+
+            def run() -> None:
+                requests = [
+                    engine.submit([text + 1, 2, 3], max_tokens=TOKENS, ignore_end=True)
+                    for text in range(texts)
+                ]
+                for request in requests:
+                    request.read()
+
+            run()
+            return texts * TOKENS / least(run)
+
+    return rate(TEXTS) / rate(1)
+
+
+def least(run: Callable[[], None], times: int = 3) -> float:
+    """Return the least time of some runs in seconds."""
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
+if __name__ == "__main__":
+    main()
