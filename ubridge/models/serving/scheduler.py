@@ -109,8 +109,8 @@ class Scheduler:
         for part in batch.parts:
             request, sequence = part.request, part.sequence
             request.failures = 0
-            if part.is_last:
-                # The last chosen token is not read yet.
+            if part.drafts:
+                # Refused drafts go; the last chosen token is not read yet.
                 self.cache.truncate(sequence, len(request.text_tokens) - 1)
             self.cache.wrote(sequence)
             if request.finish is not None:
