@@ -25,9 +25,10 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "ops_host": ("ops_host",),
     "products": ("products",),
     "llm": ("llm",),
+    "diffusion": ("diffusion",),
 }
 """Names, and the module with its options."""
-WITH_PEERS = ("launch_overhead", "threads", "ops_host", "llm")
+WITH_PEERS = ("launch_overhead", "threads", "ops_host", "llm", "diffusion")
 
 
 def main() -> int:

@@ -109,7 +109,7 @@ class Worker(Standing):
         return float(self.ask(f"{what} {number}"))
 
 
-def _python_with(library: str, pythons: Sequence[str]) -> str | None:
+def python_with(library: str, pythons: Sequence[str]) -> str | None:
     """Return the first Python that has a library."""
     find = f"import importlib.util as u, sys; sys.exit(u.find_spec({library!r}) is None)"
     return next((p for p in pythons if subprocess.run([p, "-c", find]).returncode == 0), None)
@@ -122,7 +122,7 @@ def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -
     """Yield the gates of TinyLlama's shape for a file and a number of threads."""
     reported = f"{kind} {threads} thread{'s' * (threads > 1)}"
     with ExitStack() as stack:
-        llama_cpp = _python_with("llama_cpp", pythons)
+        llama_cpp = python_with("llama_cpp", pythons)
         theirs = (
             {}
             if llama_cpp is None
@@ -138,7 +138,7 @@ def beside_others(path: Path, kind: str, threads: int, pythons: Sequence[str]) -
             worker.take("first", SHORT)
         first = _turns(every, "first", SHORT)
         prefill = _turns(every, "prefill", PROMPT)
-        torch = _python_with("transformers", pythons) if kind == "BF16" else None
+        torch = python_with("transformers", pythons) if kind == "BF16" else None
         if torch is not None:
             beside = Worker(torch, "llm_transformers", path, threads, "1.1B")
             every["transformers"] = stack.enter_context(beside)

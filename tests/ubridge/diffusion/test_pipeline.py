@@ -12,9 +12,10 @@ import pytest
 
 import ubridge as ub
 from tests.ubridge.diffusion.files import TOKENIZER, known, save, written
-from ubridge.models.diffusion import StableDiffusion, Version
+from ubridge.models.diffusion import StableDiffusion, Version, schedule
 from ubridge.models.diffusion.loading import PARTS, Loader, sources_of
 from ubridge.models.diffusion.names import of_checkpoint
+from ubridge.models.diffusion.unet import UNet
 from uhal import Device
 from uhal.errors import (
     ArgumentTypeError,
@@ -101,6 +102,41 @@ def test_a_picture_is_the_start(model: StableDiffusion, rng: np.random.Generator
         changes.append(found)
     assert counted == [0, 1, *range(5)]
     assert differing(*changes) > 0
+
+
+def test_steps_behind_the_first_replay_a_plan_without_allocations(
+    model: StableDiffusion, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    calls, allocated, steps = [], [], int(rng.integers(3, 8))
+    run = UNet.__call__
+
+    def counted(*arguments: Any) -> ub.DeviceTensor:
+        calls.append(1)
+        return run(*arguments)
+
+    monkeypatch.setattr(UNet, "__call__", counted)
+    latents = ub.asarray(rng.standard_normal((1, 4, 6, 8)).astype(np.float32))
+    plan = schedule("dpm++2m", steps)
+    context = model.embed(["", PROMPT])
+    found = model.denoise(
+        latents,
+        context,
+        plan,
+        on_step=lambda *_: allocated.append(
+            model.device.memory_stats()["allocation.all.allocated"]
+        ),
+    )
+    assert len(calls) == 1 and len(allocated) == steps
+    assert len(set(allocated)) == 1, "a replay allocates"
+    x, before = latents.to_numpy(), np.zeros(latents.shape, np.float32)
+    for one in plan.steps:
+        both = ub.asarray(np.concatenate([x, x]) * np.float32(one.scale))
+        out = model.predict(both, one.time, context).to_numpy()
+        out = out[:1] + np.float32(7.5) * (out[1:] - out[:1])
+        x0 = one.x0_of_x * x + one.x0_of_out * out
+        x = one.of_x * x + one.of_x0 * x0 + one.of_before * before
+        x, before = x.astype(np.float32), x0.astype(np.float32)
+    np.testing.assert_allclose(found.to_numpy(), x, atol=1e-4 * np.abs(x).max())
 
 
 def test_a_long_prompt_is_cut_with_a_warning(model: StableDiffusion) -> None:

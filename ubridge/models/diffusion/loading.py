@@ -205,7 +205,7 @@ class Loader:
         with Bar(progress, self.nbytes, f"loading {self._version.name}") as bar:
             made: dict[str, Any] = {}
             for part, source in self._sources.items():
-                take = _Bring(source, self.device, self.dtype, self._recipe, bar)
+                take = Bring(source, self.device, self.dtype, self._recipe, bar)
                 made[part] = self._made(part, take)
         return Networks(made["text_encoder"], made["unet"], made["vae"])
 
@@ -297,7 +297,7 @@ class _Check(_Files):
             self.allocated += size
 
 
-class _Bring(_Files):
+class Bring(_Files):
     """Copies tensors to the device, in the wanted types."""
 
     def __init__(

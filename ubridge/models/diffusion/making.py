@@ -60,7 +60,7 @@ def make_pipeline(folder: Path, *, dtype: DTypeLike = f32, seed: int | None = No
     configs = {"text_encoder": {**_TEXT, "vocab_size": len(words)}, "unet": _UNET, "vae": _VAE}
     count = 0
     for part, stem in PARTS.items():
-        take = _Draw(rng, element.dtype)
+        take = Draw(rng, element.dtype)
         settings = Settings(part, configs[part])
         if part == "text_encoder":
             TextEncoder(TextDesign.read(settings), take)
@@ -84,7 +84,7 @@ def make_pipeline(folder: Path, *, dtype: DTypeLike = f32, seed: int | None = No
     )
 
 
-class _Draw:
+class Draw:
     """Draws each tensor that a network asks for; activations keep their size."""
 
     def __init__(self, rng: np.random.Generator, dtype: npt.DTypeLike) -> None:
