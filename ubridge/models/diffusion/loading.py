@@ -307,11 +307,13 @@ class Bring(_Files):
         self._bar = bar
 
     def __call__(self, name: str, *shape: int) -> Tensor:
+        """Return a tensor in the type of the activations."""
         found = self._read(name, shape).astype(self.dtype, copy=False).contiguous()
         self._bar.add(found.nbytes)
         return found
 
     def matrix(self, name: str, rows: int, columns: int) -> Weight:
+        """Return a matrix, quantized where the recipe has a format for its rows."""
         kind = self.kind_of(columns)
         if isinstance(kind, DType):
             return self(name, rows, columns)

@@ -92,6 +92,7 @@ class Draw:
         self._rng, self._dtype = rng, dtype
 
     def __call__(self, name: str, *shape: int) -> Tensor:
+        """Draw a tensor; nothing is returned, as the network does not run."""
         values = self._rng.standard_normal(shape)
         if name.endswith("bias"):
             values *= 0.02
@@ -103,6 +104,7 @@ class Draw:
         return cast(Tensor, None)
 
     def matrix(self, name: str, rows: int, columns: int) -> Weight:
+        """Draw a matrix."""
         return self(name, rows, columns)
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import operator
 import os
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +19,16 @@ from ubridge.models.diffusion.layers import Tensor
 from ubridge.models.diffusion.loading import Loader, Networks, sources_of
 from ubridge.models.diffusion.schedule import Schedule, schedule
 from ubridge.models.diffusion.versions import Version
+from ubridge.models.step import Captured
 from ubridge.models.tokenizers.clip import ClipTokenizer
-from uhal import Device, Stream
+from uhal import Device
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype, f32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
-from uhal.frameworks import Context
 from uhal.progress import Progress
 
 Pictures: TypeAlias = npt.NDArray[np.uint8]
 OnStep: TypeAlias = Callable[[int, Tensor], object]
-_TRACING: WeakKeyDictionary[Context, threading.Lock] = WeakKeyDictionary()
-"""A lock for each open device, as `ubridge.trace` refuses a second trace of a device."""
 
 
 class StableDiffusion:
@@ -308,20 +304,20 @@ class _Step:
         self._is_guided = context.shape[0] == 2
         # The network's batch: all latents with the negative prompt, then all with the prompt.
         self._context = ub.repeat(context, latents.shape[0], axis=0)
-        self._captured, self._stream = Stream(device=device), Stream.default(device)
-        self._plan: Any = None
+        self._captured: Captured | None = None
 
     def __call__(self, number: int) -> None:
         """Enqueue a step on the default stream; the first runs operation by operation."""
-        if self._plan is not None:
-            self._plan.replay(self._stream, step=number)
+        if self._captured is not None:
+            self._captured.replay(step=number)
             return
-        lock = _TRACING.setdefault(self._device.context, threading.Lock())
-        with lock, ub.trace(self._device) as graph:
-            self._advance(graph.scalar("step", number, low=0, high=self._count - 1))
-        self._plan = graph.instantiate(self._captured)
 
-    def _advance(self, number: Tensor) -> None:
+        def advance(graph: ub.ComputeGraph) -> Tensor:
+            return self._advance(graph.scalar("step", number, low=0, high=self._count - 1))
+
+        self._captured = Captured(self._device, advance)
+
+    def _advance(self, number: Tensor) -> Tensor:
         row = ub.take(self._table, number.reshape(1), 0)
         scale, x0_of_x, x0_of_out, of_x, of_x0, of_before, of_noise = (
             row[:, one].reshape(1, 1, 1, 1) for one in range(7)
@@ -343,11 +339,11 @@ class _Step:
         if self._draws:
             after = after + self.noise * of_noise
         x.copy_from(after)
+        return x
 
     def __enter__(self) -> _Step:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._plan is not None:
-            self._plan.close()
-        self._captured.close()
+        if self._captured is not None:
+            self._captured.close()
