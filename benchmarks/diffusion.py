@@ -164,16 +164,18 @@ def _of_diffusers(folder: Path, work: str, dtype: str) -> Callable[[], Any]:
     generator = torch.Generator().manual_seed(2)
     latents = torch.randn((1, 4, 64, 64), generator=generator).to(kind)
     if work == "decode":
-        network = diffusers.AutoencoderKL(
-            block_out_channels=(128, 256, 512, 512),
-            layers_per_block=2,
-            down_block_types=("DownEncoderBlock2D",) * 4,
-            up_block_types=("UpDecoderBlock2D",) * 4,
-        )
+        with torch.device("meta"):
+            network = diffusers.AutoencoderKL(
+                block_out_channels=(128, 256, 512, 512),
+                layers_per_block=2,
+                down_block_types=("DownEncoderBlock2D",) * 4,
+                up_block_types=("UpDecoderBlock2D",) * 4,
+            )
         network.load_state_dict(load_file(folder / "vae.safetensors"), assign=True)
         vae = network.to(kind).eval()
         return torch.no_grad()(lambda: vae.decode(latents).sample)
-    network = diffusers.UNet2DConditionModel(cross_attention_dim=768, attention_head_dim=8)
+    with torch.device("meta"):
+        network = diffusers.UNet2DConditionModel(cross_attention_dim=768, attention_head_dim=8)
     flat = load_file(folder / "unet.safetensors")
     state = {name: flat[name].reshape(one.shape) for name, one in network.state_dict().items()}
     network.load_state_dict(state, assign=True)
