@@ -171,6 +171,13 @@ cdef extern from "launch/vectorcall.h":
     PyObject *Py_True
     PyObject *Py_False
     PyObject *Py_None
+    PyTypeObject PyLong_Type
+    PyTypeObject PySlice_Type
+    PyTypeObject PyTuple_Type
+    ctypedef struct PySliceObject:
+        PyObject *start
+        PyObject *stop
+        PyObject *step
 
 
 cdef extern from "launch/vectorcall.h":

@@ -19,6 +19,7 @@ from ubridge.creation import cat, concatenate
 from ubridge.definitions.calls import named
 from ubridge.definitions.elementwise import NOT_EQUAL, SUBTRACT
 from ubridge.ops.elementwise import binary
+from ubridge.ops.remembering import remembered_view
 from ubridge.ops.results import require_tensors
 from ubridge.ops.selection import take
 from ubridge.tensor import DeviceTensor
@@ -28,6 +29,7 @@ from uhal.interop import StreamLike
 # -- views ----------------------------------------------------------------------------------------
 
 
+@remembered_view
 @named
 def broadcast_to(x: DeviceTensor, shape: int | Iterable[int]) -> DeviceTensor:
     """Return the view of another shape by numpy's rules."""
@@ -46,6 +48,7 @@ def broadcast_arrays(*tensors: DeviceTensor) -> list[DeviceTensor]:
     return [one.broadcast_to(one_shape("broadcast_arrays", *shapes)) for one in tensors]
 
 
+@remembered_view
 @named
 def expand_dims(x: DeviceTensor, axis: int = 0) -> DeviceTensor:
     """Return the view with one more axis, of length 1, before `axis`."""
@@ -53,6 +56,7 @@ def expand_dims(x: DeviceTensor, axis: int = 0) -> DeviceTensor:
     return x.expand_dims(axis)
 
 
+@remembered_view
 @named
 def squeeze(x: DeviceTensor, axis: int | Iterable[int] | None = None) -> DeviceTensor:
     """Return the view without axes of one element.
@@ -68,6 +72,7 @@ def squeeze(x: DeviceTensor, axis: int | Iterable[int] | None = None) -> DeviceT
     return x
 
 
+@remembered_view
 @named
 def permute_dims(x: DeviceTensor, axes: Sequence[int]) -> DeviceTensor:
     """Return the view whose axis i is axis `axes[i]` of x."""
@@ -80,6 +85,7 @@ def permute_dims(x: DeviceTensor, axes: Sequence[int]) -> DeviceTensor:
     return x._viewed(x._layout.permute(order))
 
 
+@remembered_view
 @named
 def matrix_transpose(x: DeviceTensor) -> DeviceTensor:
     """Return the view with the last two axes exchanged."""
@@ -87,6 +93,7 @@ def matrix_transpose(x: DeviceTensor) -> DeviceTensor:
     return x.mT
 
 
+@remembered_view
 @named
 def moveaxis(
     x: DeviceTensor, source: int | Iterable[int], destination: int | Iterable[int]
@@ -116,6 +123,7 @@ def unstack(x: DeviceTensor, axis: int = 0) -> tuple[DeviceTensor, ...]:
     return tuple(x._viewed(x._layout.selected(axis, index)) for index in range(x.shape[axis]))
 
 
+@remembered_view
 @named
 def reshape(
     x: DeviceTensor, shape: int | Iterable[int], *, copy: bool | None = None

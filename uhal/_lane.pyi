@@ -802,6 +802,28 @@ class RememberedCall:
     def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
 
 @final
+class RememberedView:
+    """`function`, which returns views of tensors, with a table of their layouts.
+
+    Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
+    dtype and an executor, in this order. A result of `function` with the first argument's buffer,
+    dtype and executor is a view: its layout is kept for calls with the same layout and equal
+    arguments, which then run no Python. Arguments may be ints, slices, `None`, `...` and tuples of
+    them. For other arguments, for keywords and for results with other memory `function` runs.
+
+    The layout of a view must depend on the layout and the arguments only. `layouts` is the class of
+    layouts, which must not change. As an attribute of a class it is a method. Any thread may call
+    it.
+    """
+
+    __name__: str
+    def __init__(
+        self, function: Callable[..., Any], maker: SlotMaker, *, layouts: type
+    ) -> None: ...
+    def __call__(self, /, *operands: Any, **keywords: Any) -> Any: ...
+    def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
+
+@final
 class ProfileSession:
     """Records the lane's calls from `begin` to `end`.
 

@@ -3,7 +3,8 @@
 `uhal` itself has `LaunchSequence`, `Passed`, `Tally` and `set_recorder` for prepared launches.
 
 * Facts that live as long as an open device: `Context`, `current_context`, `call_before_close`.
-* Tensors and operations in one compiled call: `SlotMaker`, `RememberedCall`, `CallTable`.
+* Tensors and operations in one compiled call: `SlotMaker`, `RememberedCall`, `CallTable`,
+  `RememberedView`.
 * Strided tensors in DLPack: `dlpack_of`, `strided_dlpack`.
 * Memory for libraries that enqueue work themselves: `address_for`.
 * Overlap of buffers: `address_of`, `shares_memory`.
@@ -18,6 +19,7 @@ from uhal._lane import (
     CallTable,
     Context,
     RememberedCall,
+    RememberedView,
     SlotMaker,
     address_for,
     address_of,
@@ -35,6 +37,7 @@ __all__ = [
     "call_before_close",
     "SlotMaker",
     "RememberedCall",
+    "RememberedView",
     "CallTable",
     "dlpack_of",
     "strided_dlpack",

@@ -157,7 +157,12 @@ def test_what_is_called_has_the_signature_of_its_kernel() -> None:
 
 def test_public_functions_are_pickled_and_copied_by_their_names() -> None:
     functions = [getattr(module, name) for module in PUBLIC for name in module.__all__]
-    kinds = (types.FunctionType, types.BuiltinFunctionType, _lane.RememberedCall)
+    kinds = (
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        _lane.RememberedCall,
+        _lane.RememberedView,
+    )
     functions = [one for one in functions if isinstance(one, kinds)]
     assert len(functions) > 50
     for function in functions:

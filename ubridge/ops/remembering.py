@@ -18,7 +18,7 @@ from ubridge.device.executor import Answer, DeviceExecutor, Executor
 from ubridge.device.tensor_data import TensorData, make
 from ubridge.ops.engine import Plan, Value
 from uhal import DeviceBuffer, DType
-from uhal.frameworks import RememberedCall
+from uhal.frameworks import RememberedCall, RememberedView
 from uhal.interop import StreamLike
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -193,3 +193,9 @@ def remembered(
         return cast(Function, update_wrapper(call, function))
 
     return decorated
+
+
+def remembered_view(function: Function) -> Function:
+    """Let `uhal._lane` make views that a function or method of tensors made before."""
+    call = RememberedView(function, make, layouts=Layout)
+    return cast(Function, update_wrapper(call, function))

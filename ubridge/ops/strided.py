@@ -22,7 +22,7 @@ from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.device.tensor_data import TensorData, make
 from ubridge.ops.engine import MOVED_AS, bits_of, plan_copy, run
-from ubridge.ops.remembering import remembered
+from ubridge.ops.remembering import remembered, remembered_view
 from ubridge.ops.results import require_size
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
@@ -158,12 +158,14 @@ class StridedTensor(TensorData):
 
     # -- views -----------------------------------------------------------------------------------
 
+    @remembered_view
     def narrow(self: Tensor, axis: int, start: int, length: int) -> Tensor:
         """Return the view of `length` elements of an axis, from `start`."""
         start = whole_number("narrow, start", start)
         length = whole_number("narrow, length", length)
         return self._viewed(self._layout.narrow(axis, start, length))
 
+    @remembered_view
     def transpose(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
         """Return the view with the axes in another order.
 
@@ -175,32 +177,39 @@ class StridedTensor(TensorData):
             return self._viewed(self._layout.reversed)
         return self._viewed(self._layout.permute(given))  # type: ignore[arg-type]
 
+    @remembered_view
     def permute(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
         """Return the view whose axis i is axis `axes[i]` of this one."""
         return self.transpose(*axes)
 
+    @remembered_view
     def swapaxes(self: Tensor, first: int, second: int) -> Tensor:
         """Return the view with two axes exchanged."""
         return self._viewed(self._layout.transpose(first, second))
 
     @property
+    @remembered_view
     def T(self: Tensor) -> Tensor:  # numpy's name
         """The view with the axes in the opposite order."""
         return self._viewed(self._layout.reversed)
 
     @property
+    @remembered_view
     def mT(self: Tensor) -> Tensor:  # numpy's name
         """The view with the last two axes exchanged."""
         return self.swapaxes(-2, -1)
 
+    @remembered_view
     def broadcast_to(self: Tensor, shape: int | Iterable[int]) -> Tensor:
         """Return the view of another shape by numpy's rules."""
         return self._viewed(self._layout.broadcast_to(shape))
 
+    @remembered_view
     def expand_dims(self: Tensor, axis: int) -> Tensor:
         """Return the view with one more axis, of length 1, before `axis`."""
         return self._viewed(self._layout.expanded(axis))
 
+    @remembered_view
     def squeeze(self: Tensor, axis: int | None = None) -> Tensor:
         """Return the view without axes of one element.
 
@@ -208,6 +217,7 @@ class StridedTensor(TensorData):
         """
         return self._viewed(self._layout.squeezed(axis))
 
+    @remembered_view
     def reshape(self: Tensor, *shape: int | Iterable[int]) -> Tensor:
         """Return the elements in another shape, in the same order.
 
@@ -219,6 +229,7 @@ class StridedTensor(TensorData):
         layout = self._layout.reshape(wanted)
         return self.copy().reshape(wanted) if layout is None else self._viewed(layout)
 
+    @remembered_view
     def ravel(self: Tensor) -> Tensor:
         """Return the elements along one axis; a view if there is one."""
         return self.reshape(-1)
@@ -227,6 +238,7 @@ class StridedTensor(TensorData):
         """Return a copy of the elements along one axis."""
         return self.copy().reshape(-1)
 
+    @remembered_view
     def __getitem__(self: Tensor, index: Index | tuple[Index, ...]) -> Tensor:
         """Return the view of ints, slices with positive steps, `...` and `None`."""
         return self._viewed(indexed(self._layout, index))
