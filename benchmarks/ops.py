@@ -1,167 +1,288 @@
-"""Operations, sizes, inputs and timing of `benchmarks.ops_host`.
+"""Cases, operands and timing of `benchmarks.ops_host`.
 
-Every library gets the same arrays and reports the sum of the results' magnitudes. Equal sums show
+Every library gets the same elements and reports the sum of the result's magnitudes. Equal sums show
 that a row of the table compares the same computation.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
+import operator
+import resource
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import isqrt, prod
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.ops_rows import FAMILIES, Row
+
 Array = npt.NDArray[Any]
 
-COLUMNS = {1_000: 100, 1_000_000: 1_000, 16_000_000: 4_000}
+COLUMNS = {16: 4, 1_000: 100, 1_000_000: 1_000, 16_000_000: 4_000}
 """Elements of the operands to the length of their rows."""
-FEW = 16
-"""Elements of operands so small that the overhead of a call shows."""
-OPERATIONS = {
-    "add": "elementwise",
-    "multiply by a number": "elementwise",
-    "add a row": "elementwise",
-    "exp": "elementwise",
-    "tanh": "elementwise",
-    "relu": "elementwise",
-    "where": "elementwise",
-    "cast to f64": "elementwise",
-    "copy transposed": "elementwise",
-    "sum": "reductions",
-    "sum of rows": "reductions",
-    "sum of rows of 16": "reductions",
-    "sum of columns": "reductions",
-    "mean": "reductions",
-    "largest of rows": "reductions",
-    "index of largest of rows": "reductions",
-    "softmax": "softmax",
-    "layer norm": "norms",
-    "rms norm": "norms",
-    "take rows": "indexing",
-    "gather": "indexing",
-}
-"""Operation to its family. All are of f32."""
-PRODUCTS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "128": ((128, 128), (128, 128)),
-    "512": ((512, 512), (512, 512)),
-    "1024": ((1024, 1024), (1024, 1024)),
-    "2048": ((2048, 2048), (2048, 2048)),
-    "64 of 128": ((64, 128, 128), (64, 128, 128)),
-    "4096 x 4096 by a column": ((4096, 4096), (4096, 1)),
-}
-"""Matrix products, of f32."""
+CHANNELS = {16: 1, 1_000: 10, 1_000_000: 16, 16_000_000: 16}
+"""Elements of an image to its channels; the image is square."""
+LAYOUTS = ("contiguous", "transposed", "broadcast", "sliced")
+"""Layouts of x."""
+BASE = "f32"
+ROWS = {row.name: (family, row) for family, rows in FAMILIES.items() for row in rows}
+"""Name to the family and the row."""
 
-_ROUND_SECONDS = 0.004
-_FORM_SECONDS = 0.25
+_ROUND_SECONDS = 0.002
+_CASE_SECONDS = 0.06
 _LEAST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """The operands of one size, as every library gets them."""
+class Case:
+    """A row with one size, element type, layout of x and axis."""
 
-    x: Array
-    y: Array
-    row: Array
-    narrow: Array
-    """The elements of x in rows of 16."""
-    condition: Array
-    rows: Array
-    """Ids of rows of x."""
-    indices: Array
-    """An id along the first axis for each element of x."""
+    row: str
+    size: int
+    """Elements; 0 for a row with shapes of its own."""
+    dtype: str = BASE
+    layout: str = LAYOUTS[0]
+    axis: int = -1
+
+    @property
+    def family(self) -> str:
+        return ROWS[self.row][0]
+
+    @property
+    def operation(self) -> str:
+        """The row's name with what differs from f32, contiguous, along the last axis."""
+        parts = [self.row]
+        parts += [self.dtype] if self.dtype != BASE else []
+        parts += [self.layout] if self.layout != LAYOUTS[0] else []
+        return ", ".join([*parts, *(["first axis"] if self.axis == 0 else [])])
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Measured cost of a case in one library."""
+
+    nanoseconds: float
+    """Time of a call: the least of the rounds."""
+    system: float
+    """Nanoseconds of a call within the operating system, most of them for page faults."""
+    faults: float
+    """Page faults of a call."""
+    checksum: float
 
 
 class Library(Protocol):
-    """A library's calls on the inputs: a call for each operation, which returns its result."""
+    """What a worker needs of a library."""
 
     name: str
 
-    def operations(self, inputs: Inputs, columns: int) -> dict[str, Callable[[], Any]]: ...
-    def product(self, x: Array, y: Array) -> Callable[[], Any]: ...
+    def names(self, case: Case) -> dict[str, Any]: ...
+    def tensor(self, array: Array, dtype: str) -> Any: ...
+    def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any: ...
     def wait(self) -> None: ...
     def to_numpy(self, result: Any) -> Array: ...
     def versions(self) -> dict[str, str]: ...
 
 
-@dataclass
-class Timing:
-    """Measured cost of one operation at one size."""
+def cases(row: Row, dtypes: tuple[str, ...], sizes: tuple[int, ...]) -> Iterator[tuple[bool, Case]]:
+    """Yield the cases of a row, and whether each is a basic case: f32 and contiguous.
 
-    library: str
-    operation: str
-    size: int
-    """Elements; 0 for a product, whose name has the sizes."""
-    nanoseconds: float
-    """Processor time of a call, in all threads of the process: the least of the rounds."""
-    checksum: float
-
-
-def inputs_of(size: int) -> Inputs:
-    """Return the inputs: the same arrays in every process."""
-    rng = np.random.default_rng(size)
-    columns = COLUMNS.get(size, 4)
-    rows = size // columns
-
-    def drawn(*shape: int) -> Array:
-        return rng.standard_normal(shape, np.float32)
-
-    x = drawn(rows, columns)
-    return Inputs(
-        x=x,
-        y=drawn(rows, columns),
-        row=drawn(columns),
-        narrow=drawn(size // 16, 16),
-        condition=x > 0,
-        rows=rng.integers(0, rows, rows),
-        indices=rng.integers(0, rows, (rows, columns)),
-    )
-
-
-def run(library: Library) -> None:
-    """Time all operations of a library; print a JSON object on standard output.
-
-    The arguments are the processors to run on.
+    A case differs from a basic case in the element type or in the layout, not in both.
     """
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(map(int, sys.argv[1:])))
-    rows = []
-    for size in (FEW, *COLUMNS):
-        calls = library.operations(inputs_of(size), COLUMNS.get(size, 4))
-        for operation, call in calls.items():
-            rows.append(_row(library, operation, size, call))
-    rng = np.random.default_rng(0)
-    for operation, shapes in PRODUCTS.items():
-        call = library.product(*(rng.standard_normal(shape, np.float32) for shape in shapes))
-        rows.append(_row(library, operation, 0, call))
-    print(json.dumps({"rows": list(map(asdict, rows)), "versions": library.versions()}))
+    names = row.names
+    base = BASE if BASE in dtypes else dtypes[0]
+    for size in (0,) if row.shapes else sizes:
+        for axis in (-1, 0) if "axis" in names else (-1,):
+            for dtype in dtypes:
+                yield dtype == base, Case(row.name, size, dtype, LAYOUTS[0], axis)
+            for layout in LAYOUTS[1:] if "x" in names and "fill" not in row.name else ():
+                yield False, Case(row.name, size, base, layout, axis)
 
 
-def _row(library: Library, operation: str, size: int, call: Callable[[], Any]) -> Timing:
-    result = np.abs(library.to_numpy(call()).astype(np.float64)).sum()
-    return Timing(library.name, operation, size, _nanoseconds(library, call), float(result))
+# -- operands ------------------------------------------------------------------------------------
 
 
-def _nanoseconds(library: Library, call: Callable[[], Any]) -> float:
+@dataclass
+class Operands:
+    """The operands of a case by name, made at first use."""
+
+    library: Library
+    case: Case
+    rng: np.random.Generator
+
+    def of(self, names: frozenset[str]) -> dict[str, Any]:
+        """Return the operands among the names. All libraries draw them in one order."""
+        shapes = ROWS[self.case.row][1].shapes
+        found = {name: self._drawn(shapes[name]) for name in sorted(names & set(shapes))}
+        makers: Mapping[str, Callable[[], Any]] = {
+            name: getattr(self, f"_{name}")
+            for name in sorted(names - set(shapes))
+            if hasattr(self, f"_{name}")
+        }
+        return {**found, **{name: make() for name, make in makers.items()}}
+
+    @property
+    def _elements(self) -> int:
+        return self.case.size or 16
+
+    def _lengths(self) -> tuple[int, int]:
+        columns = COLUMNS[self._elements]
+        return self._elements // columns, columns
+
+    def _drawn(self, shape: tuple[int, ...], low: float = 0, high: float = 0) -> Any:
+        """Normal numbers, or even ones between bounds; small ones of integers."""
+        dtype = self.case.dtype
+        array: Array
+        if dtype[0] in "iu":
+            array = self.rng.integers(1, 9, shape).astype(np.int64)
+        elif high:
+            array = self.rng.uniform(low, high, shape).astype(np.float32)
+        else:
+            array = self.rng.standard_normal(shape, np.float32)
+        return self.library.tensor(array, BASE if dtype == "bool" else dtype)
+
+    def _x(self) -> Any:
+        rows, columns = self._lengths()
+        layout = self.case.layout
+        if layout == "transposed":
+            return self._drawn((columns, rows)).T
+        if layout == "broadcast":
+            return self.library.broadcast(self._drawn((1, columns)), (rows, columns))
+        if layout == "sliced":
+            return self._drawn((rows, 2 * columns))[:, ::2]
+        return self._drawn((rows, columns))
+
+    def _y(self) -> Any:
+        return self._drawn(self._lengths())
+
+    def _positive(self) -> Any:
+        return self._drawn(self._lengths(), 0.1, 4)
+
+    def _unit(self) -> Any:
+        return self._drawn(self._lengths(), -0.99, 0.99)
+
+    def _row(self) -> Any:
+        return self._drawn(self._lengths()[1:], 0.5, 2)
+
+    def _flat(self) -> Any:
+        return self._drawn((self._elements,))
+
+    def _one(self) -> Any:
+        return self._drawn((1,), 1, 2)[0]
+
+    def _narrow(self) -> Any:
+        return self._drawn((self._elements // 16, 16))
+
+    def _array(self) -> Array:
+        return self.rng.standard_normal(self._lengths(), np.float32)
+
+    def _ordered(self) -> Any:
+        array = np.sort(self.rng.standard_normal(self._elements, np.float32))
+        return self.library.tensor(array, BASE)
+
+    def _small(self) -> Any:
+        array = self.rng.integers(0, 1000, self._elements)
+        return self.library.tensor(array, self.case.dtype)
+
+    def _condition(self) -> Any:
+        return self.library.tensor(self.rng.integers(0, 2, self._lengths()) > 0, "bool")
+
+    _other = _condition
+
+    def _ids(self) -> Any:
+        length = self._lengths()[self.case.axis] if "axis" in self._names else self._lengths()[0]
+        return self.library.tensor(self.rng.integers(0, length, length), "i64")
+
+    def _indices(self) -> Any:
+        shape = self._lengths()
+        return self.library.tensor(self.rng.integers(0, shape[self.case.axis], shape), "i64")
+
+    def _last(self) -> Any:
+        return self.library.tensor(np.array([4095]), "i64")
+
+    def _count(self) -> Any:
+        return self.library.tensor(np.array(3), "i64")
+
+    def _image(self) -> Any:
+        channels, side = self._square()
+        return self._drawn((1, channels, side, side))
+
+    def _channel(self) -> Any:
+        return self._drawn(self._square()[:1], 0.5, 2)
+
+    def _square(self) -> tuple[int, int]:
+        channels = CHANNELS[self._elements]
+        return channels, isqrt(self._elements // channels)
+
+    @property
+    def _names(self) -> frozenset[str]:
+        return ROWS[self.case.row][1].names
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the numbers that an expression may use."""
+        return {
+            "axis": self.case.axis,
+            "size": self._elements,
+            "shape": self._lengths(),
+            "side": self._square()[1],
+            "rng": self.rng,
+            "operator": operator,
+        }
+
+
+def call_of(library: Library, case: Case, seed: int) -> Callable[[], Any]:
+    """Return a row's expression as a function without arguments."""
+    row = ROWS[case.row][1]
+    operands = Operands(library, case, np.random.default_rng([seed, case.size]))
+    names = {**library.names(case), **operands.numbers(), **operands.of(row.names)}
+    call: Callable[[], Any] = eval(f"lambda: {row.of(library.name)}", names)
+    return call
+
+
+# -- timing --------------------------------------------------------------------------------------
+
+
+def timing(library: Library, case: Case, seed: int, threads: int) -> Timing:
+    """Time a case. One thread counts its processor time, several count the time that passes."""
+    call = call_of(library, case, seed)
+    checksum = _checksum(library, call())
+    clock = time.process_time_ns if threads == 1 else time.perf_counter_ns
     count = 1
-    while (taken := _taken(library, call, count)) * count < _ROUND_SECONDS * 1e9:
+    while (taken := _taken(library, call, count, clock)) * count < _ROUND_SECONDS * 1e9:
         count *= 4
     found = [taken]
-    end = time.monotonic() + _FORM_SECONDS
+    before, calls = resource.getrusage(resource.RUSAGE_SELF), 0
+    end = time.monotonic() + _CASE_SECONDS
     while time.monotonic() < end or len(found) < _LEAST_ROUNDS:
-        found.append(_taken(library, call, count))
-    return round(min(found), 1)
+        found.append(_taken(library, call, count, clock))
+        calls += count
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    system = (after.ru_stime - before.ru_stime) * 1e9 / calls
+    faults = (after.ru_minflt - before.ru_minflt) / calls
+    return Timing(round(min(found), 1), round(system, 1), round(faults, 2), checksum)
 
 
-def _taken(library: Library, call: Callable[[], Any], count: int) -> float:
-    start = time.process_time_ns()
+def _taken(
+    library: Library, call: Callable[[], Any], count: int, clock: Callable[[], int]
+) -> float:
+    start = clock()
     for _ in range(count):
         call()
     library.wait()
-    return (time.process_time_ns() - start) / count
+    return (clock() - start) / count
+
+
+def _checksum(library: Library, result: Any) -> float:
+    if isinstance(result, (bool, int, float, list, np.ndarray)):
+        return float(np.abs(np.asarray(result, np.float64)).sum())
+    try:
+        return float(np.abs(library.to_numpy(result).astype(np.float64)).sum())
+    except (AttributeError, TypeError, ValueError):
+        return float("nan")  # no numbers, a capsule for example
+
+
+def elements(case: Case) -> int:
+    """Return the elements of a case's largest operand."""
+    return case.size or max(map(prod, ROWS[case.row][1].shapes.values()))

@@ -1,12 +1,15 @@
 """ubridge's operations on the CPU compared with numpy's and torch's: `python -m
 benchmarks.ops_host`.
 
-Every library runs in its own process, on the same processors with the same number of threads,
-several times in turn. The figure is the processor time of the whole process, without other
-processes; it is the least of all rounds, because disturbances only add. Results are compared. The
-exit status is 1 when a gate is missed or results differ.
+`benchmarks.ops_rows` has a row for each public function and method. Without `--cases all`, a run
+takes every row as f32 and contiguous, and draws other element types and layouts by the seed. Each
+library has a process of its own, on the same processors with the same number of threads. The
+libraries take a case in turn, one at a time, several times. The figure is the least time of all
+rounds, because disturbances only add: processor time of the process for one thread, else the time
+that passes. Results are compared. The exit status is 1 when a gate is missed or results differ.
 
     python -m benchmarks.ops_host --peers PYTHON          a Python that has torch and numpy
+    python -m benchmarks.ops_host --peers PYTHON --sizes 1000 1000000 --rows 'softmax|sort'
     python -m benchmarks.ops_host --peers PYTHON --json
     python -m benchmarks.ops_host --peers PYTHON --write docs/performance_ops.md
 """
@@ -18,69 +21,97 @@ import json
 import math
 import os
 import platform
+import random
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.launch_overhead import machine
-from benchmarks.ops import COLUMNS, FEW, OPERATIONS, PRODUCTS, Timing
+from benchmarks.ops import COLUMNS, ROWS, Case, Timing, cases
+from benchmarks.ops_rows import FAMILIES, Row
 from benchmarks.suites import ROOT
 from benchmarks.tables import today, write_figures
 
 PEERS = ("numpy", "torch")
 OURS = "ubridge"
 PASSES = 2
-SECONDS = 900
+DRAWN = 100
+"""Cases beside the basic cases, drawn by the seed."""
 SAME = 1e-3
-"""How far checksums may differ; they are sums of magnitudes of f32."""
+"""How far checksums may differ; they are sums of magnitudes."""
+COMPARED = ("f32", "f64", "i32", "i64", "bool")
+"""Element types whose checksums are compared: sums of narrower types depend on the order."""
+SLOW = 0.9
+"""Rows below this speed are listed."""
+REALS = ("f32", "f64", "bf16", "f16")
 
 
 @dataclass
 class Result:
     """All results of a run of the benchmark."""
 
-    rows: dict[tuple[str, int, str], Timing] = field(default_factory=dict)
-    """By operation, size and library."""
+    timings: dict[tuple[Case, str], Timing] = field(default_factory=dict)
+    """By case and library."""
+    gaps: dict[tuple[Case, str], str] = field(default_factory=dict)
+    """Reasons why a library has no time."""
     versions: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
-    def add(self, row: Timing) -> None:
-        """Keep the least time of an operation."""
-        key = (row.operation, row.size, row.library)
-        before = self.rows.get(key)
-        if before is None or row.nanoseconds < before.nanoseconds:
-            self.rows[key] = row
+    def add(self, case: Case, library: str, timing: Timing) -> None:
+        """Keep the least time of a case."""
+        before = self.timings.get((case, library))
+        if before is None or timing.nanoseconds < before.nanoseconds:
+            self.timings[case, library] = timing
 
-    def nanoseconds(self, operation: str, size: int, libraries: Iterable[str]) -> float | None:
+    @property
+    def cases(self) -> list[Case]:
+        """The measured cases, in their order."""
+        return list(dict.fromkeys(case for case, _ in self.timings))
+
+    def nanoseconds(self, case: Case, libraries: Iterable[str]) -> float | None:
         """The least time of the libraries that ran."""
-        found = [self.rows.get((operation, size, library)) for library in libraries]
-        return min((row.nanoseconds for row in found if row is not None), default=None)
+        found = [self.timings.get((case, library)) for library in libraries]
+        return min((one.nanoseconds for one in found if one is not None), default=None)
 
-    def speed(self, operation: str, size: int, over: Iterable[str] = PEERS) -> float | None:
+    def speed(self, case: Case, over: Iterable[str] = PEERS) -> float | None:
         """Speed of ubridge relative to the fastest other library."""
-        ours, theirs = (self.nanoseconds(operation, size, one) for one in ((OURS,), over))
+        ours, theirs = (self.nanoseconds(case, one) for one in ((OURS,), over))
         return None if ours is None or theirs is None else theirs / ours
 
     def mean_speed(
-        self, operations: Iterable[str], sizes: Iterable[int], over: Iterable[str] = PEERS
+        self, wanted: Callable[[Case], bool], over: Iterable[str] = PEERS
     ) -> float | None:
         """The geometric mean of the speeds."""
-        pairs = [(operation, size) for operation in operations for size in sizes]
-        found = [self.speed(operation, size, over) for operation, size in pairs]
+        found = [self.speed(case, over) for case in self.cases if wanted(case)]
         logarithms = [math.log(one) for one in found if one is not None]
         return math.exp(sum(logarithms) / len(logarithms)) if logarithms else None
 
+    def slow(self) -> list[tuple[float, Case]]:
+        """Cases below the wanted speed, the slowest first."""
+        found = [(self.speed(case), case) for case in self.cases]
+        below = [(one, case) for one, case in found if one is not None and one < SLOW]
+        return sorted(below, key=lambda pair: pair[0])
+
+    def share_of_slow(self) -> float | None:
+        """Share of the cases at the wanted speed."""
+        found = [one for case in self.cases if (one := self.speed(case)) is not None]
+        return sum(one >= SLOW for one in found) / len(found) if found else None
+
     def differences(self) -> list[str]:
-        """Operations whose results differ between libraries."""
+        """Cases whose results differ between libraries."""
         found = []
-        for (operation, size, library), row in self.rows.items():
-            ours = self.rows.get((operation, size, OURS))
-            if ours is not None and not math.isclose(ours.checksum, row.checksum, rel_tol=SAME):
-                reported = f"{operation}, {size}: {OURS} {ours.checksum}, {library} {row.checksum}"
-                found.append(reported)
+        for (case, library), timing in self.timings.items():
+            ours = self.timings.get((case, OURS))
+            if ours is None or not ROWS[case.row][1].is_compared or case.dtype not in COMPARED:
+                continue
+            pair = (ours.checksum, timing.checksum)
+            if all(map(math.isfinite, pair)) and not math.isclose(*pair, rel_tol=SAME):
+                where = f"{case.operation}, {case.size}"
+                found.append(f"{where}: {OURS} {pair[0]}, {library} {pair[1]}")
         return found
 
 
@@ -93,36 +124,33 @@ class Gate:
     speed: Callable[[Result], float | None]
 
 
-THOUSAND = 1_000
-LEAST_ON_A_THOUSAND = {"indexing": 0.8}
-"""Gates for a family's geometric mean that are not 1. numpy's `take` copies on the spot."""
-
-
 def _family_gate(family: str) -> Gate:
-    operations = [name for name, its in OPERATIONS.items() if its == family]
     return Gate(
-        f"{family} on {THOUSAND:,} elements, over the faster of numpy and torch",
-        LEAST_ON_A_THOUSAND.get(family, 1.0),
-        lambda result: result.mean_speed(operations, (THOUSAND,)),
+        f"{family}, over the faster of numpy and torch",
+        1.0,
+        lambda result: result.mean_speed(lambda case: case.family == family),
     )
 
 
 GATES = (
-    *map(_family_gate, dict.fromkeys(OPERATIONS.values())),
+    *map(_family_gate, FAMILIES),
     Gate(
-        "elementwise, reductions, softmax, norms and indexing, over the faster of numpy and torch",
-        1.0,
-        lambda result: result.mean_speed(OPERATIONS, COLUMNS),
+        "all rows, over the faster of numpy and torch",
+        1.15,
+        lambda result: result.mean_speed(lambda case: True),
     ),
+    Gate(f"share of the rows at {SLOW} or more", 0.95, Result.share_of_slow),
     Gate(
-        "products of matrices, over numpy",
+        "products, over numpy",
         0.95,
-        lambda result: result.mean_speed(PRODUCTS, (0,), ("numpy",)),
+        lambda result: result.mean_speed(lambda case: case.family == "products", ("numpy",)),
     ),
     Gate(
-        f"add on {FEW} elements, over torch",
+        "add(x, y) on 16 elements, over torch",
         1.0,
-        lambda result: result.speed("add", FEW, ("torch",)),
+        lambda result: result.mean_speed(
+            lambda case: (case.row, case.size) == ("add(x, y)", 16), ("torch",)
+        ),
     ),
 )
 
@@ -130,18 +158,24 @@ GATES = (
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ops_host")
     parser.add_argument("--peers", default=sys.executable, help="the Python with numpy and torch")
+    parser.add_argument("--alone", action="store_true", help="measure ubridge only")
     parser.add_argument("--threads", type=int, default=1, help="of every library; numpy has one")
+    parser.add_argument("--sizes", type=int, nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    parser.add_argument("--rows", default="", help="regular expression for names and families")
+    parser.add_argument("--cases", default=str(DRAWN), help="cases beside the basic ones, or all")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--write", type=Path, help="also write the tables to this Markdown file")
     options = parser.parse_args()
-    result = run(options.peers, options.threads)
+    print(f"seed {options.seed}", file=sys.stderr)
+    result = run(options, tuple(chosen(options)))
     if options.json:
-        print(json.dumps(as_json(result, options.threads)))
+        print(json.dumps(as_json(result, options)))
     else:
         print(tables(result))
     if options.write:
         options.write.write_text(document(options, result), encoding="utf-8")
-        write_figures(options.write, as_json(result, options.threads))
+        write_figures(options.write, as_json(result, options))
     speeds = [(gate, gate.speed(result)) for gate in GATES]
     missed = [gate for gate, speed in speeds if speed is not None and speed < gate.least]
     differences = result.differences()
@@ -150,83 +184,158 @@ def main() -> int:
     return 1 if missed or differences or OURS in result.missing else 0
 
 
-def run(peers: str, threads: int) -> Result:
-    """Run every library in turn; keep the reason of a library that cannot run."""
+def promised(row: Row) -> tuple[str, ...]:
+    """Return the element types of a row: those that its definition promises."""
+    from ubridge import OPS
+
+    if row.dtypes:
+        return tuple(row.dtypes.split())
+    called = row.ubridge.partition("(")[0].rpartition(".")[2]
+    found = [op.dtypes for op in OPS.values() if op.called == called and op.dtypes]
+    return found[0] if found else REALS
+
+
+def chosen(options: argparse.Namespace) -> Iterator[Case]:
+    """Yield the basic cases and those that the seed draws, by row."""
+    wanted = re.compile(options.rows)
+    found = [
+        pair
+        for family, rows in FAMILIES.items()
+        for row in rows
+        if wanted.search(row.name) or wanted.search(family)
+        for pair in cases(row, promised(row), tuple(options.sizes))
+    ]
+    others = [case for is_basic, case in found if not is_basic]
+    count = len(others) if options.cases == "all" else min(int(options.cases), len(others))
+    drawn = set(random.Random(options.seed).sample(others, count))
+    return (case for is_basic, case in found if is_basic or case in drawn)
+
+
+# -- workers -------------------------------------------------------------------------------------
+
+
+class Worker:
+    """The process of a library."""
+
+    def __init__(self, library: str, python: str, options: argparse.Namespace) -> None:
+        processors = sorted(os.sched_getaffinity(0))[-options.threads :]
+        names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "UHAL_HOST_THREADS")
+        command = [library, str(options.seed), *map(str, processors)]
+        self._process = subprocess.Popen(
+            [python, "-m", "benchmarks.workers.ops", *command],
+            cwd=ROOT,
+            env={**os.environ, **dict.fromkeys(names, str(options.threads))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        self.versions: dict[str, str] = self._answer()
+
+    def time(self, case: Case) -> dict[str, Any]:
+        """Return a timing, or the reason for a gap."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps(asdict(case))}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        line = self._process.stdout.readline()
+        if not line:
+            lines = self._process.stderr.read().strip().splitlines()
+            raise RuntimeError((lines or ["it ended without a word"])[-1])
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def run(options: argparse.Namespace, wanted: Iterable[Case]) -> Result:
+    """Run every library in turn, case by case; keep the reason of a library that cannot run."""
     result = Result()
-    for _ in range(PASSES):
-        for library in (OURS, *PEERS):
-            if library in result.missing:
+    workers: dict[str, Worker] = {}
+    for library in (OURS,) if options.alone else (OURS, *PEERS):
+        python = sys.executable if library == OURS else options.peers
+        try:
+            workers[library] = Worker(library, python, options)
+        except (OSError, RuntimeError) as failure:
+            result.missing[library] = str(failure)
+            continue
+        result.versions.update(workers[library].versions)
+    for case in wanted:
+        for library, worker in [*workers.items()] * PASSES:
+            if not ROWS[case.row][1].of(library) or (case, library) in result.gaps:
                 continue
-            python = sys.executable if library == OURS else peers
             try:
-                answer = _worker(library, python, threads)
-            except RuntimeError as failure:
-                result.missing[library] = str(failure)
+                answer = worker.time(case)
+            except (OSError, RuntimeError) as failure:
+                result.missing[library] = f"{case.operation}, {case.size}: {failure}"
+                workers.pop(library, None)
                 continue
-            for row in answer["rows"]:
-                result.add(Timing(**row))
-            result.versions.update(answer["versions"])
+            if "gap" in answer:
+                result.gaps[case, library] = answer["gap"]
+            else:
+                result.add(case, library, Timing(**answer))
+    for worker in workers.values():
+        worker.close()
     return result
 
 
-def _worker(library: str, python: str, threads: int) -> dict[str, Any]:
-    processors = sorted(os.sched_getaffinity(0))[-threads:]
-    environment = {
-        **os.environ,
-        "OPENBLAS_NUM_THREADS": str(threads),
-        "OMP_NUM_THREADS": str(threads),
-        "UHAL_HOST_THREADS": str(threads),
-    }
-    command = [python, "-m", f"benchmarks.workers.ops_{library}", *map(str, processors)]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as failure:
-        raise RuntimeError(str(failure)) from None
-    if done.returncode != 0:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+# -- figures -------------------------------------------------------------------------------------
 
 
-def as_json(result: Result, threads: int) -> dict[str, Any]:
+def as_json(result: Result, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "date": today(),
         "machine": machine(),
         "python": platform.python_version(),
-        "threads": threads,
+        "threads": options.threads,
+        "seed": options.seed,
         "versions": result.versions,
-        "rows": [vars(row) for row in result.rows.values()],
+        "rows": [
+            {
+                "library": library,
+                "family": case.family,
+                "operation": case.operation,
+                "size": case.size,
+                **asdict(timing),
+            }
+            for (case, library), timing in result.timings.items()
+        ],
         "speeds": [
-            {"operation": operation, "size": size, "speed": result.speed(operation, size)}
-            for operation, size in dict.fromkeys(key[:2] for key in result.rows)
+            {"operation": case.operation, "size": case.size, "speed": result.speed(case)}
+            for case in result.cases
         ],
         "means": means(result),
         "gates": [
             {"what": gate.what, "least": gate.least, "is": gate.speed(result)} for gate in GATES
+        ],
+        "gaps": [
+            {"library": library, "operation": case.operation, "size": case.size, "reason": reason}
+            for (case, library), reason in result.gaps.items()
         ],
         "missing": result.missing,
     }
 
 
 def tables(result: Result) -> str:
-    """The gates, means by family and size, and every row, as Markdown."""
+    """The gates, means by family and size, slow rows, and every row, as Markdown."""
     text = ["| speed | at least | is |", "|---|---:|---:|"]
     for gate in GATES:
         text.append(f"| {gate.what} | {gate.least:.2f} | {_text(gate.speed(result))} |")
-    text += ["", f"| geometric means | {' | '.join(f'{size:,}' for size in COLUMNS)} |"]
-    text.append("|---|" + "---:|" * len(COLUMNS))
+    sizes = _sizes(result)
+    text += ["", f"| geometric means | {' | '.join(map(_of_size, sizes))} |"]
+    text.append("|---|" + "---:|" * len(sizes))
     for family, speeds in means(result).items():
         text.append(f"| {family} | {' | '.join(map(_text, speeds.values()))} |")
-    for size in (*COLUMNS, FEW):
-        text += ["", *_table(result, f"{size:,} elements", OPERATIONS, size)]
-    text += ["", *_table(result, "matrix products", PRODUCTS, 0)]
+    slow = [case for _, case in result.slow()]
+    text += ["", *_table(result, f"below {SLOW}", slow, with_size=True)]
+    for size in sizes:
+        found = [case for case in result.cases if case.size == size]
+        text += ["", *_table(result, _of_size(size), found)]
     for name, reason in result.missing.items():
         text += ["", f"{name} took no part: {reason}"]
     return "\n".join(text)
@@ -237,22 +346,37 @@ def means(result: Result) -> dict[str, dict[str, float | None]]:
     return {
         family: {
             str(size): result.mean_speed(
-                [one for one in OPERATIONS if OPERATIONS[one] == family], (size,)
+                lambda case, key=(family, size): (case.family, case.size) == key  # type: ignore[misc]
             )
-            for size in COLUMNS
+            for size in _sizes(result)
         }
-        for family in dict.fromkeys(OPERATIONS.values())
+        for family in dict.fromkeys(case.family for case in result.cases)
     }
 
 
-def _table(result: Result, title: str, operations: Iterable[str], size: int) -> list[str]:
-    text = [f"| {title}, µs | {OURS} | {' | '.join(PEERS)} | speed |", "|---|---:|---:|---:|---:|"]
-    for operation in operations:
-        found = [result.nanoseconds(operation, size, (one,)) for one in (OURS, *PEERS)]
-        reported = ["" if one is None else f"{one / 1e3:,.1f}" for one in found]
-        speed = _text(result.speed(operation, size))
-        text.append(f"| {operation} | {' | '.join(reported)} | {speed} |")
-    return text
+def _sizes(result: Result) -> list[int]:
+    return sorted({case.size for case in result.cases})
+
+
+def _of_size(size: int) -> str:
+    return f"{size:,} elements" if size else "shapes of models"
+
+
+def _table(
+    result: Result, title: str, found: Iterable[Case], *, with_size: bool = False
+) -> Iterator[str]:
+    libraries = (OURS, *PEERS)
+    yield f"| {title}, µs | {' | '.join(libraries)} | speed | page faults of a call |"
+    yield "|---|" + "---:|" * 5
+    for case in found:
+        times = [result.nanoseconds(case, (one,)) for one in libraries]
+        reported = ["" if one is None else f"{one / 1e3:,.2f}" for one in times]
+        timings = [result.timings.get((case, one)) for one in libraries]
+        faults = ["-" if one is None else f"{one.faults:,.0f}" for one in timings]
+        name = case.operation.replace("|", "\\|")
+        where = f"{name}, {case.size:,}" if with_size and case.size else name
+        cells = (where, *reported, _text(result.speed(case)), " / ".join(faults))
+        yield f"| {' | '.join(cells)} |"
 
 
 def _text(speed: float | None) -> str:
@@ -264,14 +388,15 @@ def document(options: argparse.Namespace, result: Result) -> str:
     return f"""# Performance of operations on the CPU
 
 Written by `python -m benchmarks.ops_host --write {options.write}` on
-{today()}.
+{today()}, with `--seed {options.seed} --cases {options.cases}`.
 
 {machine()}; {options.threads} threads of each library; Python {platform.python_version()};
 {versions}.
 
-Processor time of the process, the least of the rounds. A speed is the time of the faster of
-{" and ".join(PEERS)} over that of {OURS}: above 1 it is faster. Each library is called as programs
-call it, without `out=`, so results are allocated too; {OURS} takes them from its pool.
+The least time of the rounds. A speed is the time of the faster of {" and ".join(PEERS)} over
+that of {OURS}: above 1 it is faster. Each library is called as programs call it, without `out=`, so
+results are allocated too; {OURS} takes them from its pool. Page faults are those of {OURS}, numpy
+and torch: much of a peer's time for a large result is the operating system's.
 
 <!-- plots -->
 
