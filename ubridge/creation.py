@@ -11,17 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.core.fits import require
-from ubridge.core.layout import Layout, Shape, checked_int
+from ubridge.core.layout import Layout, checked_int
 from ubridge.core.operand_checks import axis_of, require_number, whole_number
-from ubridge.core.promotion import promoted, storage_of
+from ubridge.core.promotion import storage_of
 from ubridge.definitions.calls import named
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.host import HOST
 from ubridge.device.tensor_data import make
 from ubridge.ops.choices import where
 from ubridge.ops.elementwise import astype, converted
-from ubridge.ops.engine import bits_of
-from ubridge.ops.results import may_write, require_out, require_tensors
+from ubridge.ops.engine import bits_of, run
+from ubridge.ops.joining import joined
+from ubridge.ops.results import require_tensors
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, as_dtype
 from uhal.device import DeviceLike, as_device
@@ -391,36 +392,8 @@ def cat(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Join tensors along an axis; dtypes are promoted."""
-    require(
-        len(tensors),
-        "cat: need at least one array to concatenate",
-    )
-    require_tensors("cat", *tensors)
-    first = tensors[0]
-    axis = axis_of("cat", first.layout, axis)
-    dtype = first.dtype
-    for tensor in tensors[1:]:
-        dtype = promoted("cat", dtype, tensor.dtype)
-        _require_joinable(first, tensor, axis)
-    lengths = [tensor.shape[axis] for tensor in tensors]
-    shape = list(first.shape)
-    shape[axis] = sum(lengths)
-    if out is not None:
-        require_out("cat", out, Shape(shape), dtype, first)
-    is_free = out is not None and may_write("cat", out, *tensors)
-    made = (
-        out
-        if out is not None and is_free
-        else empty(shape, dtype, device=first.device, stream=stream)
-    )
-    start = 0
-    for tensor, length in zip(tensors, lengths, strict=True):
-        made.narrow(axis, start, length).copy_from(tensor, stream=stream)
-        start += length
-    if out is not None and not is_free:
-        out.copy_from(made, stream=stream)
-        return out
-    return made
+    made = joined(tensors, axis, stream)
+    return made if out is None else run(made, out, stream)
 
 
 @named
@@ -466,20 +439,6 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
         offsets = (checked_int("split, parts", cut) for cut in given)
         cuts = [0, *(slice(offset, None).indices(length)[0] for offset in offsets), length]
     return [x.narrow(axis, start, max(stop - start, 0)) for start, stop in pairwise(cuts)]
-
-
-def _require_joinable(first: DeviceTensor, other: DeviceTensor, axis: int) -> None:
-    if other.ndim != first.ndim:
-        raise ArgumentValueError(
-            "cat: all the input array dimensions must match exactly, but along dimension count "
-            f"there are {first.ndim} and {other.ndim}"
-        )
-    for dimension, (one, two) in enumerate(zip(first.shape, other.shape, strict=True)):
-        if dimension != axis and one != two:
-            raise ArgumentValueError(
-                "cat: all the input array dimensions except for the concatenation axis must match "
-                f"exactly, but along dimension {dimension}, the sizes are {one} and {two}"
-            )
 
 
 @named

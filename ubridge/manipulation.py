@@ -17,8 +17,7 @@ from ubridge.core.layout import checked_int
 from ubridge.core.operand_checks import axes_of, axis_of, one_shape, whole_number
 from ubridge.creation import cat, concatenate
 from ubridge.definitions.calls import named
-from ubridge.definitions.elementwise import NOT_EQUAL, SUBTRACT
-from ubridge.ops.elementwise import binary
+from ubridge.functions import not_equal, subtract
 from ubridge.ops.remembering import remembered_view
 from ubridge.ops.results import require_tensors
 from ubridge.ops.selection import take
@@ -264,11 +263,11 @@ def diff(
     require_tensors("diff", *joined)
     axis = axis_of("diff", x._layout, axis)
     found = cat(joined, axis, stream=stream) if len(joined) > 1 else x
-    op = NOT_EQUAL if found.dtype is bool_ else SUBTRACT
+    differ = not_equal if found.dtype is bool_ else subtract
     # An axis without elements has no further differences.
     for _ in range(min(whole_number("diff, n", n), found.shape[axis])):
         count = max(found.shape[axis] - 1, 0)
         left = found.narrow(axis, 0, count)
         right = found.narrow(axis, found.shape[axis] - count, count)
-        found = binary(op, right, left, None, stream)
+        found = differ(right, left, stream=stream)
     return found.copy(stream=stream) if found is x else found

@@ -37,7 +37,7 @@ from ubridge.definitions.memory import FILL
 from ubridge.definitions.table import OPS
 from ubridge.ops import choices, elementwise, products, reductions, results, statistics
 from ubridge.ops.elementwise import wrapped
-from ubridge.ops.engine import Value, bits_of, change, write
+from ubridge.ops.engine import Value, bits_of, change, run, write
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import formatted, of_numpy, pickled, refuse_ufunc
 from ubridge.ops.remembering import remembered
@@ -73,6 +73,28 @@ def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
         return function(self, other, out=self)
 
     return method
+
+
+def _logical(operator: str, op: Op, *constant: bool) -> Callable[..., Any]:
+    """The method behind an operator on booleans: no kernel computes bitwise on integers."""
+
+    def plan(x: Value, *others: Any) -> Value:
+        (y,) = others or constant
+        dtype = y._dtype if hasattr(y, "_layout") else bool_ if isinstance(y, bool) else None
+        if x._dtype is not bool_ or dtype is not bool_:
+            given = dtype or type(y).__name__
+            raise ArgumentTypeError(
+                f"{operator}: expected booleans, as comparisons give, got {x._dtype} and {given}"
+            )
+        return elementwise.plan_binary(op, x, y)
+
+    def unary_method(self: DeviceTensor) -> Any:
+        return run(plan(self))
+
+    def method(self: DeviceTensor, other: Any) -> Any:
+        return run(plan(self, other))
+
+    return remembered(plan)(unary_method if constant else method)
 
 
 _prefix: Callable[[Op], Callable[..., DeviceTensor]] = elementwise.unary_function
@@ -214,21 +236,13 @@ class DeviceTensor(StridedTensor):
     __gt__ = _operator(GREATER)
     __ge__ = _operator(GREATER_EQUAL)
 
-    def __and__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(MINIMUM, *_booleans("&", self, other))
-
-    def __or__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(MAXIMUM, *_booleans("|", self, other))
-
-    def __xor__(self, other: Any) -> DeviceTensor:
-        return elementwise.binary(NOT_EQUAL, *_booleans("^", self, other))
-
+    __and__ = _logical("&", MINIMUM)
+    __or__ = _logical("|", MAXIMUM)
+    __xor__ = _logical("^", NOT_EQUAL)
     __rand__ = __and__
     __ror__ = __or__
     __rxor__ = __xor__
-
-    def __invert__(self) -> DeviceTensor:
-        return elementwise.binary(EQUAL, *_booleans("~", self, False))
+    __invert__ = _logical("~", EQUAL, False)
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -266,14 +280,3 @@ def _elements(values: Any, target: DeviceTensor) -> Any:
         for bound in (array.min(), array.max()):
             checked_number("setitem", target._dtype, int(bound))
     return array
-
-
-def _booleans(operator: str, x: DeviceTensor, y: Any) -> tuple[DeviceTensor, Any]:
-    """Return the operands, which must be booleans: no kernel computes bitwise on integers."""
-    dtype = y._dtype if isinstance(y, DeviceTensor) else bool_ if isinstance(y, bool) else None
-    if x._dtype is not bool_ or dtype is not bool_:
-        given = dtype or type(y).__name__
-        raise ArgumentTypeError(
-            f"{operator}: expected booleans, as comparisons give, got {x._dtype} and {given}"
-        )
-    return x, y

@@ -15,9 +15,8 @@ from ubridge.core.promotion import (
     storage_of,
     with_number,
 )
-from ubridge.definitions.calls import named
 from ubridge.definitions.elementwise import CLIP, COPY, MAXIMUM, MINIMUM, NOT_EQUAL, WHERE
-from ubridge.ops.elementwise import binary, plan_binary, plan_conversion, plan_unary
+from ubridge.ops.elementwise import plan_binary, plan_conversion, plan_unary
 from ubridge.ops.engine import Plan, Value, ask, constant, contiguous, of_each, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
@@ -97,11 +96,16 @@ def clip(
     return run(plan_clip(x, min, max), out, stream)
 
 
-@named
+def _plan_isnan(x: Value) -> Value:
+    """Plan the comparison of x with itself: NaN alone is not equal."""
+    require_tensors("isnan", x)
+    return plan_binary(NOT_EQUAL, x, x)
+
+
+@remembered(_plan_isnan)
 def isnan(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = None) -> Tensor:
     """Return True for each element that is NaN, else False."""
-    require_tensors("isnan", x)
-    return binary(NOT_EQUAL, x, x, out, stream)
+    return run(_plan_isnan(x), out, stream)
 
 
 def _dtype_of_choice(x: Any, y: Any) -> DType:

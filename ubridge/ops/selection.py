@@ -33,7 +33,7 @@ from ubridge.ops.elementwise import converted, plan_conversion
 from ubridge.ops.engine import Value, ask, change, contiguous, reshaped, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart, require_tensors
-from ubridge.ops.rows import argsort
+from ubridge.ops.rows import argsort, plan_argsort
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal.dtypes import bool_, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -155,7 +155,14 @@ def gathered(x: Tensor, ids: Tensor, axis: int, *, stream: StreamLike | None = N
     return run(plan_elements(x, ids, axis), None, stream)
 
 
-@named
+def plan_sort(x: Value, axis: int = -1, descending: bool = False) -> Value:
+    """Plan the elements of an axis in order."""
+    require_tensors("sort", x)
+    axis = axis_of("sort", x._layout, axis)
+    return plan_elements(x, plan_argsort(x, axis, descending), axis)
+
+
+@remembered(plan_sort)
 def sort(
     x: Tensor,
     axis: int = -1,
@@ -167,9 +174,7 @@ def sort(
 
     NaN is the largest, except on GCUs.
     """
-    require_tensors("sort", x)
-    axis = axis_of("sort", x._layout, axis)
-    return gathered(x, argsort(x, axis, descending, stream=stream), axis, stream=stream)
+    return run(plan_sort(x, axis, descending), None, stream)
 
 
 @named

@@ -13,7 +13,6 @@ from math import prod as product_of
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import axes_of, axis_of, require_number
 from ubridge.core.operation import Op
-from ubridge.definitions.calls import named
 from ubridge.definitions.composing import accumulated
 from ubridge.definitions.elementwise import (
     ADD,
@@ -26,7 +25,14 @@ from ubridge.definitions.elementwise import (
     SUBTRACT,
 )
 from ubridge.definitions.rows import CUMSUM, MAX, MIN, PROD, SUM
-from ubridge.ops.elementwise import binary, converted, plan_binary, plan_conversion, unary
+from ubridge.ops.elementwise import (
+    binary,
+    converted,
+    plan_binary,
+    plan_conversion,
+    plan_unary,
+    unary,
+)
 from ubridge.ops.engine import Plan, Value, ask, contiguous, filled, reshaped, run
 from ubridge.ops.reductions import (
     Axes,
@@ -47,7 +53,58 @@ from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 
-@named
+def _plan_variance(
+    name: str, x: Value, axis: Axes = None, ddof: float = 0, keepdims: bool = False
+) -> Value | None:
+    """Plan the variance; f16 and bf16 give f32. `None` for a tensor that is widened in pieces."""
+    require_tensors(name, x)
+    axes = axes_of(name, x._layout, axis)
+    count = product_of(x.shape[one] for one in axes)
+    require_number(f"{name}, ddof", ddof)
+    if count <= ddof:
+        raise ArgumentValueError(
+            f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}"
+        )
+    wide = accumulated(averaged(x._dtype))
+    if cuts(x, axes, wide):
+        return None
+    apart = plan_binary(SUBTRACT, plan_conversion(x, wide), _plan_middle(x, wide, axes, count))
+    total = plan_reduction(SUM, plan_unary(SQUARE, apart), axes, keepdims)
+    return plan_binary(DIVIDE, total, count - ddof)
+
+
+def _plan_middle(x: Value, wide: DType, axes: tuple[int, ...], count: int) -> Value:
+    return plan_binary(DIVIDE, plan_total(x, wide, axes, True), count)
+
+
+def _variance_in_pieces(
+    name: str, x: Tensor, axis: Axes, ddof: float, keepdims: bool, stream: StreamLike | None
+) -> Tensor:
+    """Compute the variance of a large tensor; one piece at a time is widened."""
+    axes = axes_of(name, x._layout, axis)
+    count = product_of(x.shape[one] for one in axes)
+    wide = accumulated(averaged(x._dtype))
+    middle: Tensor = run(_plan_middle(x, wide, axes, count), None, stream)
+
+    def squares_of(part: Tensor) -> Tensor:
+        apart: Tensor = binary(SUBTRACT, converted(part, wide, stream=stream), middle, None, stream)
+        squares: Tensor = unary(SQUARE, apart, None, None, stream)
+        return reduced(SUM, squares, axes, keepdims, None, stream)
+
+    first, *others = pieces(x, axes, wide)
+    total = squares_of(first)
+    for part in others:
+        binary(ADD, total, squares_of(part), total, stream)
+    return binary(DIVIDE, total, count - ddof, None, stream)
+
+
+def plan_var(x: Value, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Value | None:
+    """Plan the variance in the dtype of averages."""
+    found = _plan_variance("var", x, axis, ddof, keepdims)
+    return None if found is None else plan_conversion(found, averaged(x._dtype))
+
+
+@remembered(plan_var)
 def var(
     x: Tensor,
     axis: Axes = None,
@@ -62,11 +119,20 @@ def var(
     The mean is computed first, so that a large mean does not cancel digits. Integers give f64.
     Raises `ArgumentValueError` for `ddof` elements or fewer.
     """
-    found = _variance("var", x, axis, ddof, keepdims, stream)
-    return run(plan_conversion(found, averaged(x._dtype)), out, stream)
+    plan = plan_var(x, axis, ddof, keepdims)
+    if plan is None:
+        found = _variance_in_pieces("var", x, axis, ddof, keepdims, stream)
+        plan = plan_conversion(found, averaged(x._dtype))
+    return run(plan, out, stream)
 
 
-@named
+def plan_std(x: Value, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Value | None:
+    """Plan the root of the variance in the dtype of averages."""
+    found = _plan_variance("std", x, axis, ddof, keepdims)
+    return None if found is None else plan_conversion(plan_unary(SQRT, found), averaged(x._dtype))
+
+
+@remembered(plan_std)
 def std(
     x: Tensor,
     axis: Axes = None,
@@ -77,36 +143,11 @@ def std(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the standard deviation over axes: the root of `var`."""
-    variance = _variance("std", x, axis, ddof, keepdims, stream)
-    found = unary(SQRT, variance, None, None, stream)
-    return run(plan_conversion(found, averaged(x._dtype)), out, stream)
-
-
-def _variance(
-    name: str, x: Tensor, axis: Axes, ddof: float, keepdims: bool, stream: StreamLike | None
-) -> Tensor:
-    """Compute the variance; f16 and bf16 give f32."""
-    require_tensors(name, x)
-    axes = axes_of(name, x._layout, axis)
-    count = product_of(x.shape[one] for one in axes)
-    require_number(f"{name}, ddof", ddof)
-    if count <= ddof:
-        raise ArgumentValueError(
-            f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}"
-        )
-    wide = accumulated(averaged(x._dtype))
-    middle: Tensor = run(plan_binary(DIVIDE, plan_total(x, wide, axes, True), count), None, stream)
-
-    def squares_of(part: Tensor) -> Tensor:
-        apart: Tensor = binary(SUBTRACT, converted(part, wide, stream=stream), middle, None, stream)
-        squares: Tensor = unary(SQUARE, apart, None, None, stream)
-        return reduced(SUM, squares, axes, keepdims, None, stream)
-
-    first, *others = pieces(x, axes, wide)
-    total = squares_of(first)
-    for part in others:
-        binary(ADD, total, squares_of(part), total, stream)
-    return binary(DIVIDE, total, count - ddof, None, stream)
+    plan = plan_std(x, axis, ddof, keepdims)
+    if plan is None:
+        variance = _variance_in_pieces("std", x, axis, ddof, keepdims, stream)
+        plan = plan_conversion(plan_unary(SQRT, variance), averaged(x._dtype))
+    return run(plan, out, stream)
 
 
 def plan_prod(

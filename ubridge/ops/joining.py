@@ -1,0 +1,92 @@
+"""Tensors joined along an axis: a copy of rows for each of them, into one new tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.operand_checks import axis_of
+from ubridge.core.promotion import promoted, storage_of
+from ubridge.core.question import Question
+from ubridge.definitions.memory import COPY2D
+from ubridge.device.tensor_data import TensorData, make, start_of
+from ubridge.ops.elementwise import converted
+from ubridge.ops.engine import MOVED_AS, bits_of
+from ubridge.ops.results import require_tensors
+from ubridge.ops.strided import Tensor
+from uhal import DType
+from uhal.errors import ArgumentValueError, InvalidHandleError
+from uhal.interop import StreamLike
+
+Part = tuple[Question, int] | None
+"""The question of a tensor's copy and the first element that it writes; `None` if it is empty."""
+
+
+def joined(tensors: Sequence[Tensor], axis: int, stream: StreamLike | None) -> Tensor:
+    """Return tensors joined along an axis; dtypes are promoted."""
+    if not len(tensors):
+        raise ArgumentValueError("cat: need at least one array to concatenate")
+    require_tensors("cat", *tensors)
+    first = tensors[0]
+    axis = axis_of("cat", first._layout, axis)
+    dtype = first._dtype
+    for one in tensors:
+        dtype = promoted("cat", dtype, one._dtype)
+        if one._executor is not first._executor:
+            raise InvalidHandleError(
+                f"cat: expected tensors on {first.device!r}, got one on {one.device!r}"
+            )
+    shape, parts = _parts(storage_of(dtype), tuple([one._layout.shape for one in tensors]), axis)
+    layout, executor = Layout.contiguous(shape), first._executor
+    buffer = executor.allocate(layout.size, storage_of(dtype), stream)
+    made: Tensor = make(type(first), buffer, layout, dtype, executor)
+    target = bits_of(made)._buffer
+    for one, part in zip(tensors, parts, strict=True):
+        if part is None:
+            continue
+        question, start = part
+        whole = converted(one, dtype, stream=stream).contiguous(stream=stream)
+        source: TensorData = bits_of(whole)
+        enqueue = executor.enqueuing(question)
+        enqueue(stream, target[start:] if start else target, start_of(source))
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _parts(dtype: DType, shapes: tuple[Shape, ...], axis: int) -> tuple[Shape, tuple[Part, ...]]:
+    """The shape of the result, and how each tensor is copied into it."""
+    first = shapes[0]
+    for other in shapes[1:]:
+        _require_joinable(first, other, axis)
+    total = sum(shape[axis] for shape in shapes)
+    outer, inner = prod(first[:axis]), prod(first[axis + 1 :])
+    bits = MOVED_AS.get(dtype.name, dtype)
+    parts: list[Part] = []
+    start = 0
+    for shape in shapes:
+        columns = shape[axis] * inner
+        if not outer * columns:
+            parts.append(None)
+            continue
+        lengths = (outer, columns)
+        target = Layout(lengths, (total * inner, 1))
+        source = Layout.contiguous(lengths)
+        parts.append((Question(COPY2D, ((bits, source),), (bits, target)), start))
+        start += columns
+    return Shape((*first[:axis], total, *first[axis + 1 :])), tuple(parts)
+
+
+def _require_joinable(first: Shape, other: Shape, axis: int) -> None:
+    if len(other) != len(first):
+        raise ArgumentValueError(
+            "cat: all the input array dimensions must match exactly, but along dimension count "
+            f"there are {len(first)} and {len(other)}"
+        )
+    for dimension, (one, two) in enumerate(zip(first, other, strict=True)):
+        if dimension != axis and one != two:
+            raise ArgumentValueError(
+                "cat: all the input array dimensions except for the concatenation axis must match "
+                f"exactly, but along dimension {dimension}, the sizes are {one} and {two}"
+            )
