@@ -168,7 +168,8 @@ FAMILIES: Mapping[str, tuple[Row, ...]] = {
         *_same("cos exp expm1 sin tanh", "x"),
         *_same("log log1p reciprocal sqrt", "positive"),
         *_same("add subtract multiply divide maximum minimum", "x, y"),
-        *_same("equal not_equal less less_equal greater greater_equal", "x, y"),
+        Row("ub.equal(x, y)", "np.equal(x, y)", "torch.eq(x, y)"),
+        *_same("not_equal less less_equal greater greater_equal", "x, y"),
         Row("ub.copy(x)", "np.copy(x)", "x.clone()"),
         Row("ub.erf(x)", "", "torch.erf(x)"),
         Row("ub.erfinv(unit)", "", "torch.erfinv(unit)"),
@@ -221,7 +222,7 @@ FAMILIES: Mapping[str, tuple[Row, ...]] = {
     ),
     "casts and copies": (
         *(
-            Row(f"x.astype({to!r})", f"x.astype(np.{name})", f"x.to(torch.{name})")
+            Row(f"x.astype({to!r})", f"x.astype(np.{name})", f"x.to(torch.{name}, copy=True)")
             for to, name in (
                 ("f32", "float32"),
                 ("f64", "float64"),
@@ -230,7 +231,7 @@ FAMILIES: Mapping[str, tuple[Row, ...]] = {
             )
         ),
         Row("positive.astype('u8')", "positive.astype(np.uint8)", "positive.to(torch.uint8)"),
-        Row("x.astype('bf16')", "", "x.to(torch.bfloat16)"),
+        Row("x.astype('bf16')", "", "x.to(torch.bfloat16, copy=True)"),
         Row(
             "x.T.contiguous()",
             "np.ascontiguousarray(x.T)",
@@ -504,7 +505,7 @@ FAMILIES: Mapping[str, tuple[Row, ...]] = {
         Row("x.permute(1, 0)", "x.transpose(1, 0)", "x.permute(1, 0)", dtypes="f32"),
         Row("x.expand_dims(0)", "np.expand_dims(x, 0)", "x.unsqueeze(0)", dtypes="f32"),
         Row("x.narrow(0, 1, 2)", "x[1:3]", "x.narrow(0, 1, 2)", dtypes="f32"),
-        Row("x.flatten()", "x.ravel()", "x.flatten()", dtypes="f32"),
+        Row("x.flatten()", "x.flatten()", "x.flatten().clone()", dtypes="f32"),
         Row("x.contiguous()", "np.ascontiguousarray(x)", "x.contiguous()", dtypes="f32"),
         Row(
             "row.broadcast_to(shape)",
@@ -526,8 +527,8 @@ FAMILIES: Mapping[str, tuple[Row, ...]] = {
         ),
         Row(
             "ub.meshgrid(row, row)[0]",
-            "np.meshgrid(row, row, copy=False)[0]",
-            "torch.meshgrid(row, row, indexing='xy')[0]",
+            "np.meshgrid(row, row)[0]",
+            "torch.meshgrid(row, row, indexing='xy')[0].clone()",
             dtypes="f32",
         ),
         Row("ub.split(x, 2)[0]", "np.split(x, 2)[0]", "torch.tensor_split(x, 2)[0]", dtypes="f32"),

@@ -79,7 +79,7 @@ def _logical(operator: str, op: Op, *constant: bool) -> Callable[..., Any]:
     """The method behind an operator on booleans: no kernel computes bitwise on integers."""
 
     def plan(x: Value, *others: Any) -> Value:
-        (y,) = others or constant
+        y: Any = (others or constant)[0]
         dtype = y._dtype if hasattr(y, "_layout") else bool_ if isinstance(y, bool) else None
         if x._dtype is not bool_ or dtype is not bool_:
             given = dtype or type(y).__name__

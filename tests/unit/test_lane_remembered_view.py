@@ -190,4 +190,4 @@ def test_it_is_made_of_slots() -> None:
         RememberedView(print, SlotMaker(Tensor, "buffer"), layouts=Layout)
     call = RememberedView(print, make, layouts=Layout)
     with pytest.raises(RuntimeError, match="once"):
-        call.__init__(print, make, layouts=Layout)  # type: ignore[misc]
+        call.__init__(print, make, layouts=Layout)
