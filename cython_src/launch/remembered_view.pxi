@@ -1,5 +1,5 @@
-# Repeated views of a framework's tensors run without Python: a slice in Python takes longer than the
-# launch of a kernel that uses it.
+# Repeated views of a framework's tensors run without Python: a slice in Python takes longer than
+# the launch of a kernel that uses it.
 #
 # Arguments are compared by value, so that `x[1:]` is found although each evaluation makes a new
 # slice. Layouts are compared by identity: results have the layouts that are kept here.
