@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from build_support import typos
 from build_support.wheels import read
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +51,7 @@ def main(arguments: list[str]) -> int:
         site.uhal("component_test", "--backend", "host")
         _conformance(site, () if chosen.whole else ("-k", PART))
         _model(site)
+        assert typos.main(str(site.python)) == 0, "a type checker missed a user's typo"
         if _has_simulators(wheel):
             _simulators(site)
         _project(site)
@@ -107,6 +109,7 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
+        self.python = self.folder / "environment" / "bin" / "python"
         subprocess.run([sys.executable, "-m", "venv", str(folder / "environment")], check=True)
         programs = folder / "programs"
         programs.mkdir()
@@ -129,7 +132,7 @@ class Site:
         kept = os.environ if visible else {}
         began = time.monotonic()
         done = subprocess.run(
-            [str(self.folder / "environment" / "bin" / "python"), *arguments],
+            [str(self.python), *arguments],
             cwd=self.folder,
             env={**kept, "PATH": self.path, "HOME": str(self.folder), **(environment or {})},
             capture_output=True,

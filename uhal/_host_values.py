@@ -28,8 +28,8 @@ def elements(values: Any, dtype: DType) -> np.ndarray[Any, Any]:
     except ValueError as error:
         problem = f"expected a sequence of numbers, got {describe(values)}: {error}"
         raise ArgumentTypeError(f"from_slice: {problem}") from None
-    if source.dtype.kind == "f" and dtype.kind != "float":
-        # numpy would turn large integers into floats in a mix with small integers.
+    if source.dtype.kind in "SU" or (source.dtype.kind == "f" and dtype.kind != "float"):
+        # In a mix, numpy turns numbers into texts, and large integers into floats.
         source = np.asarray(values, object)
     if source.dtype.kind not in "biuf":
         listed = [_number(value, dtype) for value in source.ravel().tolist()]
