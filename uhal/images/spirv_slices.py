@@ -56,7 +56,7 @@ _OP_LOAD, _OP_STORE, _OP_COPY_SIZED, _OP_FUNCTION_CALL = 61, 62, 64, 57
 _OP_CONVERT_POINTER, _OP_CONVERT_TO_POINTER = 117, 120
 _DONT_INLINE = 2
 """Among an OpFunction's controls."""
-_MEMBER_DECORATE, _EXECUTION_MODE, _EXECUTION_MODE_ID = 72, 16, 331
+_MEMBER_NAME, _MEMBER_DECORATE, _EXECUTION_MODE, _EXECUTION_MODE_ID = 6, 72, 16, 331
 
 # The words of an instruction in a function that are identifiers, if not all after the first are.
 _NAMING = {
@@ -249,7 +249,9 @@ class Cutter:
         words = self._module.words[:HEADER_WORDS]
         for capability in capabilities:
             words.extend((2 << 16 | OP_CAPABILITY, capability))
-        for one in self._module.preamble:
+        general, decorations = self._preamble
+        used = [one for name in decorations.keys() & named for one in decorations[name]]
+        for one in sorted((*general, *used), key=lambda one: one.start):
             words.extend(self._preamble_part(one, entry, named, frozenset(hidden)))
         for identifier, one in self._module.globals.items():
             if identifier in kept:
@@ -258,6 +260,18 @@ class Cutter:
         indirect = any(self._use(one).indirect for one in functions)
         passed = tuple(SHARED if one in self._shared else one for one in hidden)
         return Slice(pack_words(words), capabilities, passed, indirect)
+
+    @cached_property
+    def _preamble(self) -> tuple[list[Instruction], dict[int, list[Instruction]]]:
+        """Declarations of the whole module, and the decorations of each identifier."""
+        general: list[Instruction] = []
+        decorations: dict[int, list[Instruction]] = {}
+        for one in self._module.preamble:
+            if one.opcode in (OP_DECORATE, _MEMBER_DECORATE):
+                decorations.setdefault(self._module.words[one.start + 1], []).append(one)
+            elif one.opcode not in (OP_CAPABILITY, OP_NAME, _MEMBER_NAME):
+                general.append(one)
+        return general, decorations
 
     def _kept(self, names: set[int]) -> set[int]:
         """Identifiers of types, constants and variables that are used, directly or not."""
@@ -289,8 +303,6 @@ class Cutter:
         """The words of one declaration in the slice; none for another kernel's declaration."""
         words = self._module.words[one.start : one.end]
         nothing = words[:0]
-        if one.opcode in (OP_CAPABILITY, OP_NAME, 6):  # debug names, also of members
-            return nothing
         if one.opcode == OP_ENTRY_POINT:
             if one.start != entry.start:
                 return nothing
@@ -303,8 +315,7 @@ class Cutter:
             return words if words[1] == entry.function else nothing
         if one.opcode in (OP_DECORATE, _MEMBER_DECORATE):
             linked = one.opcode == OP_DECORATE and words[2] == DECORATION_LINKAGE
-            keeps = words[1] in named and not (linked and words[1] in hidden)
-            return words if keeps else nothing
+            return nothing if linked and words[1] in hidden else words
         return words
 
     def _append_functions(
