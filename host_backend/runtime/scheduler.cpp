@@ -62,6 +62,7 @@ void Scheduler::call_runner(std::unique_lock<std::mutex> guard) {
     }
     if (sleeping_ != 0) {
         --sleeping_;
+        ++calls_;
         ++called_;
         made_way_ = false;
         guard.unlock();
@@ -144,7 +145,8 @@ void Scheduler::run_forever(void *pointer) {
             continue;
         }
         ++self.sleeping_;
-        self.ready_.wait(guard, [&self] { return self.called_ != 0; });
+        self.ready_.wait(guard, [&self] { return self.calls_ != 0; });
+        --self.calls_; // now, so that no runner that falls asleep meanwhile takes the call, too
         guard.unlock();
         leave_processor(self.called_from_.load(std::memory_order_relaxed));
         guard.lock();

@@ -70,6 +70,7 @@ class Scheduler {
     unsigned limit_;
     unsigned runners_ = 0;
     unsigned sleeping_ = 0; // and not yet called
+    unsigned calls_ = 0;    // not yet taken by a sleeper
     unsigned called_ = 0;   // out of sleep, and not yet back
     bool made_way_ = false; // for those called
     std::atomic<unsigned> spinning_{0};
