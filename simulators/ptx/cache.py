@@ -168,7 +168,7 @@ def make_library(program: Program, entry: str, check: Check, target: Path) -> No
     from .translate import compile_object, translate
 
     limit()
-    code = compile_object(translate(program, entry, check).ir)
+    code = compile_object(translate(program, entry, check))
     numerics = _numerics_object()
     with tempfile.TemporaryDirectory(dir=private(target.parent)) as scratch:
         kernel = Path(scratch) / "kernel.o"

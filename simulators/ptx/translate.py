@@ -105,12 +105,15 @@ def _check_target(program: Program) -> None:
 
 
 @functools.cache
-def _machine() -> llvm.TargetMachine:
+def _machine(level: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=cpu_features(), opt=2, reloc="pic", codemodel="small"
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=cpu_features(),
+        opt=level,
+        reloc="pic",
+        codemodel="small",
     )
 
 
@@ -119,17 +122,37 @@ def cpu_features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
 
 
-def compile_object(ir: str) -> bytes:
-    """Optimize IR and return an object file for this processor."""
-    machine = _machine()
-    module = llvm.parse_assembly(ir)
+def compile_object(translation: Translation) -> bytes:
+    """Optimize a kernel and return an object file for this processor.
+
+    Threads that wait run one at a time, so LLVM has no loop over threads to vectorize. All passes
+    would triple the time to compile such a kernel and make it little faster.
+    """
+    machine = _machine(1 if translation.waits else 2)
+    module = llvm.parse_assembly(translation.ir)
     module.triple = llvm.get_default_triple()
     module.data_layout = str(machine.target_data)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = True
-    options.slp_vectorization = True
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    if translation.waits:
+        _simplify(module, machine)
+        _run_usual_passes(module, machine, 0)  # they split the coroutine
+        _simplify(module, machine)
+    else:
+        _run_usual_passes(module, machine, 3)
     code: bytes = machine.emit_object(module)
     return code
+
+
+def _run_usual_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = options.slp_vectorization = level > 0
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _simplify(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_instruction_combine_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
