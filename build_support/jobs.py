@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 
 OUTPUT = "{output}"
 """Stands in a command for the file the job makes."""
+MOST_WORKERS = 1024
 CACHE_LIMIT = 512 << 20
 """Bytes of made files that are kept; a set of all wheels is some 60 MB."""
 
@@ -56,12 +58,12 @@ class BuildError(Exception):
 
 def build(jobs: Sequence[Job], root: Path) -> None:
     """Bring every output up to date. `BuildError` lists each failure, not only the first."""
+    workers = _workers()
     stale = [job for job in jobs if not _is_fresh(job, root)]
     stale.sort(key=lambda job: job.weight, reverse=True)
     if not stale:
         _say(f"native parts: {len(jobs)} up to date")
         return
-    workers = _workers()
     noun = "core" if workers == 1 else "cores"
     _say(f"native parts: {len(stale)} of {len(jobs)} to build on {workers} {noun}")
     started = time.monotonic()
@@ -186,8 +188,14 @@ def _stamp(job: Job, root: Path) -> Path:
 
 
 def _workers() -> int:
-    wanted = os.environ.get("UHAL_BUILD_JOBS", "")
-    if wanted.isdigit() and int(wanted) > 0:
+    wanted = os.environ.get("UHAL_BUILD_JOBS", "").strip()
+    if wanted:
+        # `uhal.environment` cannot be imported before the lane is built.
+        if not re.fullmatch("[0-9]{1,4}", wanted) or not 1 <= int(wanted) <= MOST_WORKERS:
+            raise BuildError(
+                f"UHAL_BUILD_JOBS: expected a number from 1 to {MOST_WORKERS}, got "
+                f"{wanted[:80]!r}; unset it for one a core"
+            )
         return int(wanted)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar, final
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, final
 
 import numpy.typing as npt
 
@@ -182,6 +182,9 @@ def push_context(context: Context) -> None:
 def pop_context() -> None: ...
 def fork_generation() -> int:
     """0 in the process that imported uhal, one more in each forked child below it."""
+
+def refuse_pickle(held: object, kind: str, advice: str) -> NoReturn:
+    """Raise `TypeError` with what to send to another process instead."""
 
 def initialization_site() -> str:
     """`file.py:line` of the first context opened here or in the parent of a fork."""

@@ -9,12 +9,19 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
 from uhal import _messages, progress
-from uhal._lane import DeviceBuffer, Function, KeptArithmetic, ModuleHandle, chosen_context
+from uhal._lane import (
+    DeviceBuffer,
+    Function,
+    KeptArithmetic,
+    ModuleHandle,
+    chosen_context,
+    refuse_pickle,
+)
 from uhal._refusal import counted, describe
 from uhal.contract import Chosen, LoadedModule
 from uhal.device import Device, DeviceLike
@@ -270,6 +277,9 @@ class Module:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self, "a loaded image", "Send the image's bytes or its path; load it there.")
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else counted(len(self._names), "kernel")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from uhal import dtypes
+from uhal import dtypes, environment
 
 if TYPE_CHECKING:  # child processes of tests run without pytest
     import pytest
 
-SOAK = os.environ.get("UHAL_TEST_SOAK", "") not in ("", "0")
+SOAK = environment.read("UHAL_TEST_SOAK") == "1"
 Amount = TypeVar("Amount")
 
 MARKER = (

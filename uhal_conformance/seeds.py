@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 import zlib
 
 import numpy as np
 import pytest
+
+from uhal import environment
 
 SEED = pytest.StashKey[int]()
 
@@ -26,8 +27,8 @@ def choose(config: pytest.Config, given: int | None = None) -> int:
     """Return the run's seed, chosen now unless it was given."""
     if given is None:
         given = config.getoption("--seed")
-    if given is None and os.environ.get("UHAL_TEST_SEED"):
-        given = int(os.environ["UHAL_TEST_SEED"])
+    if given is None and (told := environment.read("UHAL_TEST_SEED")):
+        given = int(told)
     # a worker process of pytest-xdist takes the seed of the run it belongs to
     given = getattr(config, "workerinput", {}).get("uhal_seed", given)
     seed = random.SystemRandom().randrange(1 << 32) if given is None else given

@@ -131,6 +131,13 @@ cdef class Plan:
     def __len__(self):
         return self.recording.count
 
+    def __reduce__(self):
+        refuse_pickle(
+            self,
+            "recorded work",
+            "Capture it there.",
+        )
+
     def __repr__(self):
         state = {PLAN_RECORDING: ", recording", PLAN_CLOSED: ", closed"}.get(self.state, "")
         count = self.recording.count

@@ -241,6 +241,13 @@ cdef class PlanSlot:
     def __dealloc__(self):
         c_free(self.uses)
 
+    def __reduce__(self):
+        refuse_pickle(
+            self,
+            "recorded work",
+            "Capture it there.",
+        )
+
     def __repr__(self):
         return f"<PlanSlot {self.name} = {self.value!r}>"
 

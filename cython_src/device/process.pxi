@@ -89,6 +89,13 @@ def fork_generation():
     return uhal_fork_count
 
 
+def refuse_pickle(held, str kind not None, str advice not None):
+    """Raise `TypeError` for an object that other processes cannot use, with what to send instead."""
+    raise TypeError(
+        f"{type(held).__name__}: expected no pickle or copy of {kind} of this process. {advice}"
+    )
+
+
 def initialization_site():
     """Return `file.py:line` of the first context, empty before there is one."""
     return init_site

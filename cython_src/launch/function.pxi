@@ -317,6 +317,13 @@ cdef class Function:
     def __getitem__(self, configuration):
         return bind(self, configuration)
 
+    def __reduce__(self):
+        refuse_pickle(
+            self,
+            "a kernel",
+            "Send the image and the entry; get_function() there.",
+        )
+
     def __repr__(self):
         if self.context is None:
             return f"<{type(self).__name__}, not made>"
@@ -406,6 +413,13 @@ cdef class BoundLaunch:
             from uhal.signature import call_signature
             return call_signature(self.function.signature)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self):
+        refuse_pickle(
+            self,
+            "a kernel",
+            "Send the image and the entry; get_function() there.",
+        )
 
     def __repr__(self):
         if self.function is None:

@@ -195,6 +195,13 @@ cdef class LaunchSequence:
     def __len__(self):
         return 0 if self.steps is None else len(self.steps)
 
+    def __reduce__(self):
+        refuse_pickle(
+            self,
+            "kernels",
+            "Send the image and the entries; make it there.",
+        )
+
     def __repr__(self):
         if self.steps is None:
             return "<LaunchSequence, not made>"

@@ -453,9 +453,10 @@ cdef class DeviceBuffer:
         self.close()
 
     def __reduce__(self):
-        raise TypeError(
-            f"a {type(self).__name__} is memory of this process: expected no pickle or copy of it. "
-            "Send to_numpy(), or ipc_handle() where the device has it; copy with copy_from."
+        refuse_pickle(
+            self,
+            "memory",
+            "Send to_numpy(), or ipc_handle() where the device has it; copy with copy_from.",
         )
 
     def __repr__(self):

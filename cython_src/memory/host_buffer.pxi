@@ -201,9 +201,10 @@ cdef class HostBuffer:
         return self.size
 
     def __reduce__(self):
-        raise TypeError(
-            f"a {type(self).__name__} is memory of this process: expected no pickle or copy of it. "
-            "Send array.copy()."
+        refuse_pickle(
+            self,
+            "memory",
+            "Send array.copy().",
         )
 
     def close(self):

@@ -44,5 +44,12 @@ cdef class DevicePointer:
     def __hash__(self):
         return hash(self.address)
 
+    def __reduce__(self):
+        refuse_pickle(
+            self,
+            "an address",
+            "Send to_numpy() of its buffer, or ipc_handle() where the device has it.",
+        )
+
     def __repr__(self):
         return f"DevicePointer(0x{self.address:x})"

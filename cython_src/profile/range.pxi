@@ -4,7 +4,7 @@
 @cython.final
 cdef class OpenRange:
     """OpenRange(name, stream=None, nbytes=0)\n--\n
-    A named range of the calling thread in the running profile.
+    A named range of a thread or asyncio task, in the running profile.
 
     It lasts from here to `close`.
 
@@ -12,29 +12,27 @@ cdef class OpenRange:
     """
 
     cdef ProfileSession session
-    cdef uint32_t before
+    cdef tuple before
     cdef uhal_profile_record *record
     cdef Watched watched
     cdef StreamCore core
     cdef Context context
 
     def __init__(self, str name not None, stream=None, nbytes=0):
-        cdef uint32_t enclosing = 0
+        cdef uint32_t enclosing
         cdef Py_ssize_t worked = read_number("nbytes", nbytes)
         if profiling is None:
             return
         self.session = profiling
-        if uhal_profile_thread.session == self.session.number:
-            enclosing = uhal_profile_thread.range
-        self.before = enclosing
+        self.before = entered_range.get()
+        enclosing = innermost_range(self.session)
         self.record = new_record(self.session, UHAL_PROFILE_RANGE)
         index = self.session.range_of.get((enclosing, name))
         if index is None:
             index = len(self.session.ranges)
             self.session.range_of[enclosing, name] = index
             self.session.ranges.append((enclosing, name))
-        uhal_profile_thread.session = self.session.number
-        uhal_profile_thread.range = index
+        entered_range.set((self.session.number, index))
         if self.record != NULL:
             self.record.range = index
             self.record.what = subject_named(self.session, name)
@@ -49,13 +47,13 @@ cdef class OpenRange:
             begin_times(&self.watched, self.context, self.core)
 
     def close(self):
-        """End the range. Call it once, in the thread that made it."""
+        """End the range. Call it once, in the same thread or task."""
         if self.session is None:
             return
         if self.core is not None:
             end_times(&self.watched, self.context, self.core)
             let_go_watched(&self.watched)
-        uhal_profile_thread.range = self.before
+        entered_range.set(self.before)
         if self.record != NULL:
             self.record.host_end = uhal_profile_now()
             self.record.state = UHAL_PROFILE_CLOSED

@@ -92,12 +92,6 @@ typedef struct uhal_profile_chunk {
     uhal_profile_record records[UHAL_PROFILE_CHUNK];
 } uhal_profile_chunk;
 
-/* The calling thread's innermost range, and the range's session. */
-static __thread struct {
-    uint64_t session;
-    uint32_t range;
-} uhal_profile_thread;
-
 static inline int64_t uhal_profile_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

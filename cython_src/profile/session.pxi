@@ -55,10 +55,6 @@ cdef extern from "profile/records.h":
         uhal_profile_chunk *next
         uint32_t count
         uhal_profile_record records[1]
-    struct uhal_profile_thread_state "":
-        uint64_t session
-        uint32_t range
-    uhal_profile_thread_state uhal_profile_thread
     int64_t uhal_profile_now() nogil
 
 
@@ -66,6 +62,9 @@ cdef struct Watched:
     uhal_profile_record *record     # null: nothing is noted
     PyObject *session               # owned: it has the record's memory
 
+
+# The innermost range as (its session's number, its index): each thread and asyncio task has its own.
+cdef object entered_range = _ContextVar("uhal range", default=(0, 0))
 
 # The running session, or None.
 cdef ProfileSession profiling = None
@@ -292,6 +291,12 @@ def profile_session():
     return profiling
 
 
+cdef uint32_t innermost_range(ProfileSession session) except? 0:
+    """Index of the caller's innermost range in this session; 0: there is none."""
+    cdef tuple entered = entered_range.get()
+    return <uint32_t>entered[1] if <uint64_t>entered[0] == session.number else 0
+
+
 cdef uhal_profile_record *new_record(ProfileSession session, int kind) except? NULL:
     """A record that begins now; null when there is no room for more."""
     cdef uhal_profile_chunk *chunk = session.last
@@ -313,8 +318,8 @@ cdef uhal_profile_record *new_record(ProfileSession session, int kind) except? N
     session.count += 1
     record.kind = kind
     record.thread = PyThread_get_thread_ident()
-    if uhal_profile_thread.session == session.number:
-        record.range = uhal_profile_thread.range
+    if len(session.ranges) > 1:
+        record.range = innermost_range(session)
     record.host_begin = uhal_profile_now()
     return record
 

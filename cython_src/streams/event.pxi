@@ -184,6 +184,13 @@ cdef class Event:
     def __exit__(self, *exception):
         self.close()
 
+    def __reduce__(self):
+        refuse_pickle(
+            self,
+            "a mark",
+            "Make an Event there; processes wait for each other by their own means.",
+        )
+
     def __repr__(self):
         if self.context is None:
             return f"<{type(self).__name__}, not made>"

@@ -259,6 +259,13 @@ cdef class Stream:
     def __exit__(self, *exception):
         self.close()
 
+    def __reduce__(self):
+        refuse_pickle(
+            self,
+            "a queue",
+            "Send the device; make a Stream there.",
+        )
+
     def __repr__(self):
         if self.core is None:
             return f"<{type(self).__name__}, not made>"

@@ -1,17 +1,18 @@
 #include "platform.h"
 
+#include "control_groups.h"
 #include "float_control.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <fstream>
 #include <memory>
 #include <pthread.h>
 #include <sched.h>
+#include <string>
 #include <thread>
 #include <time.h>
 #include <unistd.h>
@@ -75,71 +76,6 @@ double measure_nanoseconds_per_tick() {
 #endif
 }
 
-namespace {
-
-struct FileCloser {
-    void operator()(FILE *file) const { fclose(file); }
-};
-using File = std::unique_ptr<FILE, FileCloser>;
-
-// The first line of a control file as up to two numbers; "max" reads as ULLONG_MAX.
-int read_numbers(const char *path, unsigned long long (&numbers)[2]) {
-    const File file(fopen(path, "re"));
-    char words[2][32];
-    if (!file) {
-        return 0;
-    }
-    const int count = fscanf(file.get(), "%31s %31s", words[0], words[1]);
-    for (int index = 0; index < count; ++index) {
-        const bool unlimited = strcmp(words[index], "max") == 0 || words[index][0] == '-';
-        numbers[index] = unlimited ? ULLONG_MAX : strtoull(words[index], nullptr, 10);
-    }
-    return count;
-}
-
-bool read_first(const char *path, unsigned long long &number) {
-    unsigned long long numbers[2];
-    if (read_numbers(path, numbers) < 1) {
-        return false;
-    }
-    number = numbers[0];
-    return true;
-}
-
-// The control group's quota, in cores; UINT_MAX when there is none.
-unsigned quota_cores() {
-    unsigned long long numbers[2];
-    if (read_numbers("/sys/fs/cgroup/cpu.max", numbers) != 2) {
-        if (!read_first("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", numbers[0]) ||
-            !read_first("/sys/fs/cgroup/cpu/cpu.cfs_period_us", numbers[1])) {
-            return UINT_MAX;
-        }
-    }
-    if (numbers[0] == ULLONG_MAX || numbers[1] == 0 || numbers[1] == ULLONG_MAX) {
-        return UINT_MAX;
-    }
-    const unsigned long long cores = (numbers[0] + numbers[1] - 1) / numbers[1];
-    return static_cast<unsigned>(std::clamp<unsigned long long>(cores, 1, UINT_MAX));
-}
-
-#if !defined(__APPLE__)
-
-// Bytes the control group may use; ULLONG_MAX when it sets no limit.
-unsigned long long group_limit(unsigned long long &used) {
-    unsigned long long limit = ULLONG_MAX;
-    used = 0;
-    if (read_first("/sys/fs/cgroup/memory.max", limit)) {
-        read_first("/sys/fs/cgroup/memory.current", used);
-    } else if (read_first("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit)) {
-        read_first("/sys/fs/cgroup/memory/memory.usage_in_bytes", used);
-    }
-    return limit;
-}
-
-#endif
-
-} // namespace
-
 unsigned usable_cores() {
     unsigned cores = std::max(1U, std::thread::hardware_concurrency());
 #if defined(__linux__)
@@ -148,7 +84,7 @@ unsigned usable_cores() {
         cores = std::max(1, CPU_COUNT(&allowed));
     }
 #endif
-    return std::min(cores, quota_cores());
+    return std::min(cores, ControlGroups().cores());
 }
 
 #if defined(__linux__)
@@ -213,8 +149,7 @@ uint64_t total_memory() {
 #else
     const uint64_t pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
     const uint64_t installed = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    unsigned long long used;
-    return std::min<uint64_t>(installed, group_limit(used));
+    return std::min(installed, ControlGroups().memory());
 #endif
 }
 
@@ -231,19 +166,15 @@ uint64_t available_memory() {
     return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 #else
     uint64_t available = total_memory();
-    if (const File file{fopen("/proc/meminfo", "re")}) {
-        char line[128];
+    std::ifstream file("/proc/meminfo");
+    for (std::string line; std::getline(file, line);) {
         unsigned long long kilobytes;
-        while (fgets(line, sizeof line, file.get()) != nullptr) {
-            if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) {
-                available = std::min<uint64_t>(available, kilobytes * 1024);
-                break;
-            }
+        if (sscanf(line.c_str(), "MemAvailable: %llu kB", &kilobytes) == 1) {
+            available = std::min<uint64_t>(available, kilobytes * 1024);
+            break;
         }
     }
-    unsigned long long used;
-    const unsigned long long limit = group_limit(used);
-    return std::min<uint64_t>(available, limit > used ? limit - used : 0);
+    return std::min(available, ControlGroups().memory_left());
 #endif
 }
 

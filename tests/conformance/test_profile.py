@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any, Literal
 
@@ -134,6 +135,42 @@ def test_ranges_have_what_was_given_within(device: Device, basic: Module) -> Non
     assert rows == {"outer": (1, 3), "outer / inner": (2, 2), "of a library": (1, 0)}
     (library,) = (row for row in found.kernels if row.kind == "work")
     assert (library.name, library.calls, library.nbytes) == ("of a library", 1, 12)
+
+
+def test_ranges_of_asyncio_tasks_do_not_mix(device: Device, basic: Module) -> None:
+    """Each task launches while other tasks are inside ranges of their own, of one object too."""
+    shared = uhal.annotate("shared")
+
+    async def task(number: int, stream: Stream, buffer: DeviceBuffer) -> None:
+        @uhal.annotate(f"coroutine {number}")
+        async def whole() -> None:
+            await asyncio.sleep(0)
+            step(basic, stream, buffer, 3, 1)
+
+        with uhal.annotate(f"task {number}"):
+            for _ in range(number):
+                await asyncio.sleep(0)
+                step(basic, stream, buffer, 3, 1)
+            with shared:
+                await asyncio.sleep(0)
+                step(basic, stream, buffer, 3, 1)
+            await whole()
+        await asyncio.sleep(0)
+        step(basic, stream, buffer, 3, 1)
+
+    async def all_tasks(stream: Stream, buffer: DeviceBuffer) -> None:
+        await asyncio.gather(*(task(number, stream, buffer) for number in range(1, 5)))
+
+    with DeviceBuffer.zeros(COUNT, "u4") as buffer, Stream() as stream:
+        with uhal.profile() as found:
+            asyncio.run(all_tasks(stream, buffer))
+    rows = {row.path: row.launches for row in found.ranges}
+    expected = {}
+    for number in range(1, 5):
+        outer = f"task {number}"
+        expected |= {outer: number + 2, f"{outer} / shared": 1}
+        expected |= {f"{outer} / coroutine {number}": 1}
+    assert rows == expected
 
 
 def test_a_replay_is_profiled_operation_by_operation(device: Device, basic: Module) -> None:

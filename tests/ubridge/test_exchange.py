@@ -17,7 +17,7 @@ import ubridge as ub
 import uhal
 from tests.children import ROOT
 from tests.ubridge.exchange import ASPECTS, LIBRARIES
-from uhal import Device, DeviceBuffer, HostBuffer
+from uhal import Device, DeviceBuffer, Event, HostBuffer, Stream
 from uhal.errors import ArgumentTypeError, NoDeviceError
 
 
@@ -181,13 +181,33 @@ def test_a_quantized_weight_is_pickled_and_copied(host: Device, rng: np.random.G
         pickle.loads(elsewhere)
 
 
-def test_memory_of_this_process_is_not_pickled_but_says_what_is(host: Device) -> None:
+def test_objects_of_this_process_are_not_pickled_but_name_what_to_send(host: Device) -> None:
+    module = ub.load_module("unary")
+    function = module.get_function(module.kernels[0])
+    x, stream = ub.zeros(3), Stream()
+    with stream.capture() as plan:
+        x.buffer.set_8(1, stream=stream)
+    with ub.trace(host) as graph:
+        ub.relu(x)
     for held, advice in (
-        (DeviceBuffer.zeros(3, "f32"), r"Send to_numpy\(\), or ipc_handle\(\)"),
+        (x.buffer, r"Send to_numpy\(\), or ipc_handle\(\)"),
         (HostBuffer(3, "f32"), r"Send array\.copy\(\)"),
+        (x.buffer.as_device_ptr(), r"Send to_numpy\(\) of its buffer"),
+        (stream, "Send the device; make a Stream there"),
+        (Event(), "Make an Event there"),
+        (module, "Send the image's bytes or its path"),
+        (function, r"Send the image and the entry; get_function\(\) there"),
+        (function[1, 1], r"Send the image and the entry; get_function\(\) there"),
+        (plan, "Capture it there"),
+        (ub.DeviceExecutor.of(host), r"Send its device; DeviceExecutor\.of\(device\) there"),
+        (graph, r"Send the file that save\(\) writes; ComputeGraph\.load\(\) there"),
+        (graph.instantiate(stream), r"Send the graph as a file; instantiate\(\) it there"),
     ):
-        for way in (pickle.dumps, copy.deepcopy):
-            with pytest.raises(TypeError, match=advice):
+        name = re.escape(type(held).__name__)
+        for way in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(
+                TypeError, match=f"{name}: expected no pickle or copy of .*{advice}"
+            ):
                 way(held)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from build_support.environment_table import PAGE, page
+from build_support.jobs import MOST_WORKERS, BuildError, build
 from tests.children import ROOT
 from uhal import environment
 from uhal.errors import ArgumentValueError
@@ -30,8 +31,6 @@ READERS = {
     "uhal/images/cpu_level.py": "the build loads it before uhal can be imported",
     "uhal/images/kernel_source.py": "the environment of the compiler that it starts",
     "uhal/images/private_folder.py": "XDG_CACHE_HOME",
-    "uhal/profiler/counts.py": "variables of the simulated CUDA driver",
-    "uhal/profiler/session.py": "variables of the simulated CUDA driver",
     "uhal/profiler/vendor_ranges.py": "a library's file; an empty value means none",
     "uhal/registry.py": "a backend's name, also of other distributions; a library's file",
     "rocm_backend/images.py": "LOADER_USE_DYNSYM, a variable of AMD's loader",
@@ -77,7 +76,6 @@ def test_the_table_has_every_variable_that_the_product_names() -> None:
         r'(?:VARIABLE = |read\(|environ\.get\(|getenv\(|environment_number\()"(UHAL_[A-Z0-9_]+)"'
     )
     named = {name for text in sources().values() for name in reading.findall(text)}
-    named = {name for name in named if not name.startswith("UHAL_SIM_")}
     assert named <= set(environment.VARIABLES)
     assert {"UHAL_POOL", "UHAL_HOST_THREADS", "UHAL_CUDA_LIBRARY"} <= named
 
@@ -97,6 +95,52 @@ def test_c_readers_have_the_ranges_of_the_table() -> None:
         assert own == (int(least), expected), name
 
 
+def test_the_table_agrees_with_the_simulated_drivers() -> None:
+    """Names, ranges and words of the drivers' sources are those of the table."""
+    paths = [*ROOT.glob("simulators/[a-z]*/*.cpp"), *ROOT.glob("simulators/ptx/executor/*.cpp")]
+    text = "\n".join(path.read_text("utf-8") for path in paths if path.parent.name != "build")
+    python = "\n".join(path.read_text("utf-8") for path in ROOT.glob("simulators/ptx/*.py"))
+    simulated = {name: one for name, one in environment.VARIABLES.items() if "_SIM_" in name}
+    constants = dict(re.findall(r"constexpr \w+ (\w+) = (\d+);", text))
+    constants |= {"UINT32_MAX": f"{2**32 - 1}", "UINT64_MAX": f"{2**64 - 1}"}
+    constants |= {"1 << 20": f"{1 << 20}", "uint64_t{1} << 37": f"{1 << 37}"}
+    header = (ROOT / "cuda_backend" / "abi.h").read_text("utf-8")
+    constants |= dict(re.findall(r"#define (UHAL_CUDA_\w+) (\d+)", header))
+    numbers = re.findall(r'Settings::number\(\s*"(\w+)",\s*([^,]+),\s*([^,]+),', text)
+    words = re.findall(r'= !?other\("(\w+)", "(\w+)", "(\w+)"\)', text)
+    texts = re.findall(r'Settings::(?:text|list)\("(\w+)"', text)
+    read_in_python = re.findall(r'"UHAL_SIM_([A-Z_]+)"', python)
+    for name, *range_ in numbers:
+        least, most = (int(constants.get(bound, bound)) for bound in range_)
+        one = simulated[f"UHAL_SIM_{name}"]
+        own = (0, 1) if one.choices else (one.least, one.most)
+        assert own == (least, most), name
+    for name, *choices in words:
+        assert simulated[f"UHAL_SIM_{name}"].choices == tuple(choices), name
+    named = {name for name, *_ in (*numbers, *words)} | {*texts, *read_in_python}
+    assert {f"UHAL_SIM_{name}" for name in named} == set(simulated)
+    assert len(numbers) > 15 and len(words) == 10
+
+
+def test_every_variable_of_the_tests_and_the_build_is_in_the_table() -> None:
+    folders = ("tests", "uhal_conformance", "build_support")
+    paths = [path for name in folders for path in (ROOT / name).rglob("*.py")]
+    reading = re.compile(r'(?:environ(?:\.get\(|\[)|read\()"(UHAL_(?:TEST|BUILD)_[A-Z_]+)"')
+    named = {name for path in paths for name in reading.findall(path.read_text("utf-8"))}
+    named -= {"UHAL_TEST_TOLD"}  # a test's own, which it gives to its child
+    told = {name for name in environment.VARIABLES if name.startswith(("UHAL_TEST", "UHAL_BUILD"))}
+    assert named == told
+
+
+@pytest.mark.parametrize("text", ["0", "1025", "x", "-1", "1.5", "99999999", "²"])
+def test_a_wrong_number_of_compilers_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UHAL_BUILD_JOBS", text)
+    with pytest.raises(BuildError, match="UHAL_BUILD_JOBS: expected a number from 1 to 1024, got"):
+        build([], ROOT)
+    variable = environment.VARIABLES["UHAL_BUILD_JOBS"]
+    assert (variable.least, variable.most) == (1, MOST_WORKERS)
+
+
 @pytest.mark.parametrize(
     "name", [one.name for one in environment.VARIABLES.values() if one.choices or one.most]
 )
@@ -112,11 +156,11 @@ def test_nonsense_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     for text in ("", "  "):
         monkeypatch.setenv(name, text)
         assert environment.read(name) == variable.default
-    for text in variable.choices or (f"{variable.least:.0f}", f"{variable.most:.0f}"):
+    for text in variable.choices or (f"{variable.least}", f"{variable.most}"):
         monkeypatch.setenv(name, f" {text} ")
         assert environment.read(name) == text
     if variable.most is not None:
-        monkeypatch.setenv(name, f"{variable.most + 1:.0f}")
+        monkeypatch.setenv(name, f"{variable.most + 1}")
         with pytest.raises(ArgumentValueError, match="a number from"):
             environment.read(name)
 

@@ -16,6 +16,7 @@ from ubridge.core.layout import Layout
 from ubridge.core.lowering import Steps
 from ubridge.core.operation import WORK
 from ubridge.core.prepared import Prepared
+from ubridge.core.process_bound import ProcessBound
 from ubridge.core.product import MatmulChoice, MatmulKernel
 from ubridge.core.question import Question
 from ubridge.definitions.products import MATMUL
@@ -104,11 +105,13 @@ class Executor(ABC):
         return made
 
 
-class DeviceExecutor(DeviceKernels, Executor):
+class DeviceExecutor(ProcessBound, DeviceKernels, Executor):
     """Prepares operations for a device and enqueues them.
 
     Any thread may use it.
     """
+
+    _instead = "Send its device; DeviceExecutor.of(device) there."
 
     def __init__(self, device: Device) -> None:
         """`of` makes it."""

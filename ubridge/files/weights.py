@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from ubridge.core.block_formats import BlockFormat
 from ubridge.core.fits import require
 from ubridge.core.layout import Layout
+from ubridge.core.process_bound import ProcessBound
 from ubridge.device.host import has_host_memory
 from ubridge.files.entries import TensorEntry
 from ubridge.files.errors import InvalidFileError
@@ -98,7 +99,7 @@ class _Metadata(Mapping[str, Any]):
         return f"<metadata: {', '.join(self)}>"
 
 
-class Weights(Mapping[str, Weight]):
+class Weights(ProcessBound, Mapping[str, Weight]):
     """A model's tensors by name, copied to the device on access.
 
     On the host backend a tensor is a read-only view of its file's pages, which become resident on
@@ -112,6 +113,8 @@ class Weights(Mapping[str, Weight]):
 
     Any thread may use it.
     """
+
+    _instead = "Send the files' paths; ubridge.load() there."
 
     def __init__(
         self, entries: Mapping[str, TensorEntry], metadata: Mapping[str, Any], device: Device

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ubridge.core.process_bound import ProcessBound
 from ubridge.graph.json import leaf_names, load, save
 from ubridge.graph.plan import GraphPlan
 from ubridge.graph.running import RunnableGraph
@@ -20,7 +21,7 @@ from uhal import DeviceBuffer, Stream
 from uhal.device import DeviceLike
 
 
-class ComputeGraph(RunnableGraph):
+class ComputeGraph(ProcessBound, RunnableGraph):
     """Operations on tensors of one device.
 
     Not thread-safe while it is being built.
@@ -28,6 +29,8 @@ class ComputeGraph(RunnableGraph):
     It holds the buffers and tensors it was given. Results without a buffer lie in one arena that
     the graph owns, where memory is reused as soon as its last reader is enqueued.
     """
+
+    _instead = "Send the file that save() writes; ComputeGraph.load() there."
 
     # -- captures ----------------------------------------------------------------------------------
 

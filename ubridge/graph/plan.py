@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ubridge.core.process_bound import ProcessBound
 from ubridge.graph.calls import with_values
 from ubridge.graph.dry_run import DryRun, naming
 from ubridge.graph.ops import Node
@@ -41,12 +42,14 @@ class Verification:
         return not self.differing
 
 
-class GraphPlan:
+class GraphPlan(ProcessBound):
     """A graph ready to be replayed on a device. A context manager; any thread may replay it.
 
     It holds the graph and all its memory until it is closed. Replays never overlap: they use the
     graph's one arena.
     """
+
+    _instead = "Send the graph as a file; instantiate() it there."
 
     def __init__(self, graph: RunnableGraph, stream: Stream) -> None:
         """Made by `ComputeGraph.instantiate`."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
+from ubridge.core.process_bound import ProcessBound
 from ubridge.models.body import Body
 from ubridge.models.step import Step
 
 
-class Cache:
+class Cache(ProcessBound):
     """The tokens of one text and the state of each layer. Made by `Model.cache`.
 
     It belongs to the model that made it, and holds device memory until it is closed or dropped.
     One thread at a time may use it.
     """
+
+    _instead = "Send the tokens, or a session's file."
 
     def __init__(self, body: Body, capacity: int, room: int | None = None) -> None:
         """Made by `Model.cache`; memory for `room` tokens doubles as a text needs it."""

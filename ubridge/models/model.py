@@ -16,6 +16,7 @@ import numpy as np
 import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
+from ubridge.core.process_bound import ProcessBound
 from ubridge.definitions.attention import KV_APPEND, PAGED_ATTENTION
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Tables, TextChunk
@@ -51,7 +52,7 @@ _FIRST_ROOM = 256
 """Tokens in a cache's first memory, on devices whose steps score all of its memory."""
 
 
-class Model:
+class Model(ProcessBound):
     """A language model whose weights are on a device. `Model.load` makes it::
 
         model = Model.load("TinyLlama-1.1B")
@@ -61,6 +62,8 @@ class Model:
     The state of a text is in caches and sessions that the program holds, not in the model. Any
     thread may use it, each with caches or sessions of its own.
     """
+
+    _instead = "Send the path of its files; Model.load() there."
 
     def __init__(
         self,

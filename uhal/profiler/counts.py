@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from uhal import environment
 from uhal.profiler.accesses import Access, Branch, Instructions, Kind, Space, add, advice
 from uhal.profiler.ptx_lines import PtxLines, SourceLine
 
@@ -287,8 +288,8 @@ def read(path: str | os.PathLike[str], start: int = 0) -> list[KernelCounts]:
 
 def size_of_file() -> int | None:
     """Bytes written so far by this process' driver; `None` if it does not count."""
-    path = os.environ.get(VARIABLE)
-    if not path or os.environ.get("UHAL_SIM_CHECK") != "count":
+    path = environment.read(VARIABLE)
+    if not path or environment.read("UHAL_SIM_CHECK") != "count":
         return None
     return os.stat(path).st_size if os.path.exists(path) else 0
 

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
 from types import TracebackType
+from typing import Any, TypeVar
 
 from uhal import _lane
 from uhal.profiler import vendor_ranges
 from uhal.profiler.vendor_ranges import RangeLibrary
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Entered = tuple[_lane.OpenRange | None, tuple[RangeLibrary, ...]]
+_entered: ContextVar[tuple[_Entered, ...]] = ContextVar("uhal ranges", default=())
+"""Open ranges of the calling thread or asyncio task, innermost last."""
+
 
 class annotate(contextlib.ContextDecorator):
     """Name the work of a block: `with uhal.annotate("step 3"):`.
 
-    Also works as a decorator.
+    Also works as a decorator, of coroutine functions too.
 
     A profile groups host and device time by range; ranges may be nested. NVTX and roctx get the
     range too if such a library can be opened. Nsight or rocprof then show it, with or without a
     profile. With a `stream`, work that other libraries put into it is timed on its device as one
     piece, of `nbytes` bytes if given.
 
-    A range belongs to the thread that enters it. One object can be entered again, also within
-    itself. Costs about a microsecond while nothing listens.
+    A range belongs to the thread or asyncio task that enters it. Vendors' libraries know threads
+    only. One object can be entered again, also within itself. Costs about a microsecond while
+    nothing listens.
     """
 
     def __init__(
@@ -33,11 +44,18 @@ class annotate(contextlib.ContextDecorator):
         """Name of the range."""
         self._stream = stream
         self._nbytes = nbytes
-        self._open: list[tuple[_lane.OpenRange | None, tuple[RangeLibrary, ...]]] = []
 
-    def _recreate_cm(self) -> annotate:
-        # Calls of a decorated function may overlap on several threads.
-        return annotate(self.name, stream=self._stream, nbytes=self._nbytes)
+    def __call__(self, function: _Function) -> _Function:
+        """Return the function, with its whole body inside a range."""
+        if not inspect.iscoroutinefunction(function):
+            return super().__call__(function)
+
+        @functools.wraps(function)
+        async def inside(*arguments: Any, **named: Any) -> Any:
+            with self:
+                return await function(*arguments, **named)
+
+        return inside  # type: ignore[return-value]
 
     def __enter__(self) -> annotate:
         libraries = vendor_ranges.listening()
@@ -51,7 +69,7 @@ class annotate(contextlib.ContextDecorator):
             for library in reversed(libraries):
                 library.pop()
             raise
-        self._open.append((opened, libraries))
+        _entered.set((*_entered.get(), (opened, libraries)))
         return self
 
     def __exit__(
@@ -60,7 +78,8 @@ class annotate(contextlib.ContextDecorator):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        opened, libraries = self._open.pop()
+        *outer, (opened, libraries) = _entered.get()
+        _entered.set(tuple(outer))
         try:
             if opened is not None:
                 opened.close()

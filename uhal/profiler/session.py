@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from uhal import _lane
+from uhal import _lane, environment
 from uhal.errors import ArgumentValueError
 from uhal.profiler.results import Results
 
@@ -114,7 +114,7 @@ class Profile(Results):
 
             self._records = records.read(session)
             if self._counts_begin is not None:
-                self._counted = counts.read(os.environ[counts.VARIABLE], self._counts_begin)
+                self._counted = counts.read(environment.read(counts.VARIABLE), self._counts_begin)
             if self._measure_copy and self._records.rows["bytes"].any():
                 rates = [bandwidth.copy_bandwidth(one[0]) for one in session.contexts]
                 devices = [

@@ -11,6 +11,7 @@ import numpy as np
 
 import ubridge as ub
 from ubridge.core.fits import require
+from ubridge.core.process_bound import ProcessBound
 from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.settings import MOST, Settings, shown
 from ubridge.models.text.assembling import Limits
@@ -33,7 +34,7 @@ _PARTS_FOR_AN_ANSWER = 4
 """Without `max_tokens`, a chat reserves a quarter of the context for the answer."""
 
 
-class Session:
+class Session(ProcessBound):
     """A model, its tokenizer and one cache, in which prompts follow each other.
 
     The next prompt reads only the tokens that the cache does not hold. The session, not the model,
@@ -41,6 +42,8 @@ class Session:
     that begins during the generation of another text takes over the cache. The other text continues
     with its own cache, and both get the right tokens.
     """
+
+    _instead = "Send the file that save() writes; Session.restore() there."
 
     def __init__(
         self, model: LanguageModel[Any], tokenizer: Tokenizer, capacity: int | None = None
