@@ -13,7 +13,7 @@ python=$1
 origin=$2
 shift 2
 extras=$(echo "$*" | tr ' ' ',')
-case "$extras" in *test*) extras="$extras,sim,kernels,weights,llm,opencl,webgpu" ;; esac # the tests execute PTX, compile for AMD, read models, run OpenCL and WebGPU
+case "$extras" in *test*) extras="$extras,sim,kernels,weights,llm,opencl,webgpu,mpi" ;; esac # the tests execute PTX, compile for AMD, read models, run OpenCL, WebGPU and MPI
 venv_python=.venv/bin/python
 stamp=.venv/uhal-installed${extras:+-$extras}
 

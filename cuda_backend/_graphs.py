@@ -47,6 +47,13 @@ class CudaGraphVerbs(GraphVerbs):
         self._library.cuGraphInstantiateWithFlags(executable, graph, 0)
         return ExecutableGraph(executable.value or 0, tuple(kernels), others)
 
+    def graph_kernel_function(self, node: int) -> int:
+        """Ask the driver, which refuses for kernels that have no function in this context."""
+        parameters = header().ctype("CUDA_KERNEL_NODE_PARAMS_v1")()
+        if self._library.unchecked("cuGraphKernelNodeGetParams")(node, ctypes.byref(parameters)):
+            return 0
+        return int(parameters.func or 0)
+
     def _in_order(self, graph: int) -> Iterator[int]:
         # The driver does not say in which order it lists them.
         after = {

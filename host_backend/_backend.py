@@ -10,7 +10,7 @@ import ctypes
 import platform
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -99,6 +99,7 @@ class HostBackend(OwnGraphVerbs):
 
     name = "host"
     survives_fork = True
+    takes_calls = True
     dlpack_device_type = 1  # kDLCPU: numpy reads the memory in place
     graph_names = own_graph_names("uhalHost")
 
@@ -298,6 +299,21 @@ class HostBackend(OwnGraphVerbs):
 
     def enable_peer_access(self, ordinal: int, peer: int) -> None:
         """Nothing needs enabling."""
+
+    def launch_call(
+        self, stream: int, function: int, arguments: Sequence[int], status: int
+    ) -> None:
+        """Enqueue the call; a thread that may block makes it."""
+        call = self._library.header.ctype("uhalHostCall")()
+        call.function, call.status = function, status
+        call.arguments[: len(arguments)] = arguments
+        self._library.uhalHostLaunchCall(stream, call)
+
+    def half_reduction(self, dtype: str, op: str) -> int:
+        """Return the runtime's function; each result is rounded."""
+        function = ctypes.c_uint64()
+        self._library.uhalHostGetReduction(function, dtype.encode(), op.encode())
+        return function.value
 
     def live_counts(self) -> Mapping[str, int]:
         """Count the runtime's own objects in this process."""

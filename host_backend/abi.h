@@ -196,6 +196,18 @@ uhalHostResult uhalHostStreamProgress(void *stream, uint64_t *completed, uint64_
                                       uint64_t *place);
 uhalHostResult uhalHostStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHostResult uhalHostLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
+/* A call of a C function that returns an int, with integers and addresses as arguments, by a thread
+ * that may block. `status` is the address of an int that lives as long as the work: it keeps the
+ * first result other than 0, after which no call with this status is made. Nothing is called on a
+ * lost device. */
+typedef struct uhalHostCall {
+    uint64_t function;
+    int64_t arguments[8];
+    uint64_t status;
+} uhalHostCall;
+uhalHostResult uhalHostLaunchCall(void *stream, const uhalHostCall *call);
+/* An MPI_User_function of f16 or bf16; `op` is sum, prod, max or min. */
+uhalHostResult uhalHostGetReduction(uint64_t *function, const char *dtype, const char *op);
 
 /* Events */
 uhalHostResult uhalHostEventCreate(void **event, unsigned int flags);
@@ -206,8 +218,8 @@ uhalHostResult uhalHostEventSynchronizeWhile(void *event, uhal_go_on go_on, void
 uhalHostResult uhalHostEventQuery(void *event);
 uhalHostResult uhalHostEventElapsedTime(float *milliseconds, void *start, void *end);
 
-/* Graphs. A capturing stream records kernels, copies of pinned and device memory, and fills. A
- * stream that waits for an event recorded in a capture joins it. The capture's own stream must wait
+/* Graphs. A capturing stream records kernels, copies of pinned and device memory, fills, host
+ * functions and calls. A stream that waits for an event recorded in a capture joins it. The capture's own stream must wait
  * for it in turn before the end. Any other call invalidates the capture, and uhalHostLastErrorText
  * names it. A launched graph runs as one task, in the order of recording; launches of one
  * executable graph never overlap. Objects may be destroyed at any time; launched work still runs.
@@ -217,6 +229,8 @@ uhalHostResult uhalHostStreamEndCapture(void *stream, void **graph);
 uhalHostResult uhalHostStreamIsCapturing(void *stream, int *status);
 /* The kernels in the order they were launched in. `nodes` null: only counts. */
 uhalHostResult uhalHostGraphGetKernels(void *graph, void **nodes, size_t *count);
+/* All steps, and the host functions and calls among them. */
+uhalHostResult uhalHostGraphGetCounts(void *graph, size_t *steps, size_t *host_functions);
 uhalHostResult uhalHostGraphDestroy(void *graph);
 uhalHostResult uhalHostGraphInstantiate(void **executable, void *graph);
 uhalHostResult uhalHostGraphExecDestroy(void *executable);

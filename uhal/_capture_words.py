@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from uhal._lane import DeviceBuffer
-from uhal._refusal import argument_name, call_site, describe
+from uhal._refusal import argument_name, call_site, counted, describe
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -142,8 +142,9 @@ def refuse_plan(plan: Plan, problem: str) -> NoReturn:
 def refuse_count(plan: Plan, listed: int, launched: int) -> NoReturn:
     """Raise the error of a graph whose kernels differ from the launches."""
     raise CaptureError(
-        f"Stream.capture: the driver captured {listed} kernels into plan {plan.name!r} and uhal "
-        f"launched {launched}: with slots, every launch of a plan must be made through uhal. "
+        f"Stream.capture: expected the driver to list the {counted(launched, 'kernel')} that uhal "
+        f"launched into plan {plan.name!r}, got {listed}. It cannot tell them from another "
+        "library's: with slots, make every launch through uhal, or capture without slots. "
         f"[{call_site()}]"
     )
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NoReturn, Protocol, TypeAlias
+from typing import ClassVar, Literal, NoReturn, Protocol, TypeAlias
 
 from uhal.errors import ArgumentValueError, NotSupportedError
 from uhal.records import BackendRecord as BackendRecord
@@ -369,6 +369,10 @@ class Backend(ABC):
         """Make a graph ready to be launched. It is not changed and stays the caller's."""
         self._refuse_graphs()
 
+    def graph_kernel_function(self, node: int) -> int:
+        """Return the function that a kernel of a graph runs; 0: another library's, or not known."""
+        return 0
+
     def destroy_executable_graph(self, executable: int) -> None:
         """Free it. Its launches are done."""
         self._refuse_graphs()
@@ -386,6 +390,23 @@ class Backend(ABC):
     def live_counts(self) -> Mapping[str, int]:
         """Native objects alive by kind, where the driver counts them."""
         return {}
+
+    takes_calls: ClassVar[bool] = False
+    """Whether it has `launch_call`, which collectives of CPUs need."""
+
+    def launch_call(
+        self, stream: int, function: int, arguments: Sequence[int], status: int
+    ) -> None:
+        """Call a C function of at most 8 integers in the stream's order; a capture records it.
+
+        The function may block and returns an int. The int at `status` keeps the first result other
+        than 0; behind it no function with this status is called.
+        """
+        raise NotSupportedError(f"{self.name}: no C functions in streams", backend=self.name)
+
+    def half_reduction(self, dtype: str, op: str) -> int:
+        """Return the address of an `MPI_User_function` of f16 or bf16."""
+        raise NotSupportedError(f"{self.name}: no reductions by MPI", backend=self.name)
 
     def priority_range(self, ordinal: int) -> tuple[int, int]:
         """(least, greatest) stream priority; the greatest is the smaller number."""

@@ -153,4 +153,15 @@ class OwnGraphVerbs(_Recorder):
         getattr(library, listed)(graph, nodes, count)
         executable = ctypes.c_void_p()
         getattr(library, self.graph_names.instantiate)(executable, graph)
-        return ExecutableGraph(executable.value or 0, tuple(node or 0 for node in nodes))
+        kernels = tuple(node or 0 for node in nodes)
+        return ExecutableGraph(executable.value or 0, kernels, self._others(graph, len(kernels)))
+
+    def _others(self, graph: int, kernels: int) -> int | None:
+        """Number of steps that are no kernels, if others than uhal recorded some."""
+        library = self._graph_library
+        counting = self.graph_names.instantiate.replace("Instantiate", "GetCounts")
+        if not library.has(counting):
+            return None
+        steps, host_functions = ctypes.c_size_t(), ctypes.c_size_t()
+        getattr(library, counting)(graph, steps, host_functions)
+        return steps.value - kernels if host_functions.value else None

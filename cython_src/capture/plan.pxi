@@ -221,10 +221,22 @@ cdef int place_nodes(Plan plan, object kernels) except -1:
     """Find the node of each launch, for the slots."""
     cdef Py_ssize_t index
     if len(kernels) != plan.recording.count:
+        kernels = own_kernels(plan, kernels)
+    if len(kernels) != plan.recording.count:
         capture_words().refuse_count(plan, len(kernels), plan.recording.count)
     for index, node in enumerate(kernels):
         plan.recording.launches[index].node = <void *><uintptr_t>node
     return 0
+
+
+cdef list own_kernels(Plan plan, object kernels):
+    """The nodes of our launches, where another library launched kernels of its own."""
+    cdef Py_ssize_t index
+    backend = plan.context.backend
+    functions = {
+        <uintptr_t>plan.recording.launches[index].function for index in range(plan.recording.count)
+    }
+    return [node for node in kernels if backend.graph_kernel_function(node) in functions]
 
 
 cdef int release_plan(Plan plan) except -1:

@@ -90,7 +90,7 @@ def fork_generation():
 
 
 def refuse_pickle(held, str kind not None, str advice not None):
-    """Raise `TypeError` for an object that other processes cannot use, with what to send instead."""
+    """Raise `TypeError` with what to send to another process instead."""
     raise TypeError(
         f"{type(held).__name__}: expected no pickle or copy of {kind} of this process. {advice}"
     )

@@ -4,7 +4,7 @@
 @cython.final
 cdef class OpenRange:
     """OpenRange(name, stream=None, nbytes=0)\n--\n
-    A named range of a thread or asyncio task, in the running profile.
+    A named range of a thread or task in the running profile.
 
     It lasts from here to `close`.
 

@@ -63,7 +63,7 @@ cdef struct Watched:
     PyObject *session               # owned: it has the record's memory
 
 
-# The innermost range as (its session's number, its index): each thread and asyncio task has its own.
+# The innermost range as (number of its session, its index): threads and tasks have their own.
 cdef object entered_range = _ContextVar("uhal range", default=(0, 0))
 
 # The running session, or None.

@@ -1,5 +1,6 @@
 // Captures and graphs.
 
+#include <algorithm>
 #include <utility>
 
 #include "api.h"
@@ -63,6 +64,14 @@ uhalHostResult uhalHostGraphGetKernels(void *handle, void **nodes, size_t *count
         }
         ++*count;
     }
+    return UHAL_HOST_SUCCESS;
+}
+
+uhalHostResult uhalHostGraphGetCounts(void *handle, size_t *steps, size_t *host_functions) {
+    const Steps &all = static_cast<const Graph *>(handle)->steps;
+    *steps = all.size();
+    *host_functions = static_cast<size_t>(std::count_if(
+        all.begin(), all.end(), [](const auto &step) { return step->is_host_function(); }));
     return UHAL_HOST_SUCCESS;
 }
 

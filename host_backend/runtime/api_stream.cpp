@@ -5,6 +5,7 @@
 #include "api.h"
 #include "capture.h"
 #include "event.h"
+#include "reductions.h"
 
 namespace uhal_host {
 
@@ -155,11 +156,29 @@ uhalHostResult uhalHostLaunchHostFunc(void *handle, uhal_host_function function,
             return UHAL_HOST_ERROR_INVALID_VALUE;
         }
         if (stream.capturing()) {
-            return Capture::refuse(stream, "a host function");
+            return Capture::record(stream, Callback{function, user_data});
         }
         stream.callback({function, user_data});
         return UHAL_HOST_SUCCESS;
     });
+}
+
+uhalHostResult uhalHostLaunchCall(void *handle, const uhalHostCall *call) {
+    return with_stream(handle, [&](Stream &stream) -> int {
+        if (call == nullptr || call->function == 0 || call->status == 0) {
+            return UHAL_HOST_ERROR_INVALID_VALUE;
+        }
+        if (stream.capturing()) {
+            return Capture::record(stream, *call);
+        }
+        stream.call(*call);
+        return UHAL_HOST_SUCCESS;
+    });
+}
+
+uhalHostResult uhalHostGetReduction(uint64_t *function, const char *dtype, const char *op) {
+    *function = reduction(dtype, op);
+    return *function != 0 ? UHAL_HOST_SUCCESS : UHAL_HOST_ERROR_INVALID_VALUE;
 }
 
 uhalHostResult uhalHostEventCreate(void **event, unsigned int flags) {

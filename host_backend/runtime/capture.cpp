@@ -166,6 +166,8 @@ template <class Work> int Capture::record(Stream &stream, const Work &work) {
 template int Capture::record(Stream &stream, const Launch &launch);
 template int Capture::record(Stream &stream, const Copy &copy);
 template int Capture::record(Stream &stream, const Fill &fill);
+template int Capture::record(Stream &stream, const Callback &callback);
+template int Capture::record(Stream &stream, const Call &call);
 
 int Capture::record(Stream &stream, Event &event) {
     const Guard guard(stream.device().runtime.capture_lock);

@@ -70,8 +70,7 @@ bool lists(const std::string &words, const char *wanted) {
 
 } // namespace
 
-template <class Visit>
-void ControlGroups::each(const char *controller, const Visit &visit) const {
+template <class Visit> void ControlGroups::each(const char *controller, const Visit &visit) const {
     const std::string mounts = root_ + "/sys/fs/cgroup";
     const auto walk = [&](const std::string &mount, const std::string &path) {
         visit(mount);

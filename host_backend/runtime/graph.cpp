@@ -25,6 +25,16 @@ void Step::set(const Fill &fill) {
     task_.fill = fill;
 }
 
+void Step::set(const Callback &callback) {
+    task_.kind = TaskKind::callback;
+    task_.callback = callback;
+}
+
+void Step::set(const Call &call) {
+    task_.kind = TaskKind::call;
+    task_.call = call;
+}
+
 Step::~Step() {
     if (is_launch()) {
         task_.launch.function->module->drop();
@@ -37,6 +47,10 @@ std::unique_ptr<Step> Step::copy() const {
         return std::make_unique<Step>(task_.launch);
     case TaskKind::fill:
         return std::make_unique<Step>(task_.fill);
+    case TaskKind::callback:
+        return std::make_unique<Step>(task_.callback);
+    case TaskKind::call:
+        return std::make_unique<Step>(task_.call);
     default:
         return std::make_unique<Step>(task_.copy);
     }

@@ -21,7 +21,7 @@ namespace uhal_host {
 struct Device;
 class Stream;
 
-// A launch, a copy or a fill. The module of a launch is held.
+// A launch, a copy, a fill or a host function. The module of a launch is held.
 class Step {
   public:
     template <class Work> explicit Step(const Work &work) { set(work); }
@@ -31,12 +31,17 @@ class Step {
     // Changes values and geometry of a launch; the kernel stays the same.
     void set_again(const Launch &launch) { task_.set_again(launch); }
     bool is_launch() const { return task_.kind == TaskKind::launch; }
+    bool is_host_function() const {
+        return task_.kind == TaskKind::callback || task_.kind == TaskKind::call;
+    }
     const Task &task() const { return task_; }
 
   private:
     void set(const Launch &launch);
     void set(const Copy &copy);
     void set(const Fill &fill);
+    void set(const Callback &callback);
+    void set(const Call &call);
 
     Task task_;
 };

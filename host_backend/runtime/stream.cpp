@@ -257,6 +257,13 @@ void Stream::callback(const Callback &callback) {
     });
 }
 
+void Stream::call(const Call &call) {
+    submit([&](Task &task) {
+        task.kind = TaskKind::call;
+        task.call = call;
+    });
+}
+
 void Stream::release_memory(uint64_t address) {
     submit([&](Task &task) {
         task.kind = TaskKind::release;

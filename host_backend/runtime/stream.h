@@ -48,6 +48,7 @@ class Stream {
     void copy_pinned(const Copy &copy);
     void fill(const Fill &fill);
     void callback(const Callback &callback);
+    void call(const Call &call);
     void release_memory(uint64_t address);
     void replay(const Replay &replay);
     void record(MarkHold mark);

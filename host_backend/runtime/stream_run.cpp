@@ -129,16 +129,12 @@ Stream::Outcome Stream::execute(Task &task, By by) {
     }
     case TaskKind::copy:
     case TaskKind::fill:
+    case TaskKind::callback:
+    case TaskKind::call:
         execute_step(task, 0, by);
         break;
     case TaskKind::replay:
         return execute(task.replay);
-    case TaskKind::callback: {
-        // Runs on a lost device too: the callback may own its user data.
-        const Scheduler::Blocking blocking(device_.runtime.scheduler);
-        task.callback.function(task.callback.user_data);
-        break;
-    }
     case TaskKind::record:
         task.mark->complete();
         break;
@@ -168,8 +164,14 @@ Stream::Outcome Stream::execute(Replay &replay) {
     return Outcome::done;
 }
 
-// A launch, a copy or a fill. On a lost device nothing runs any more.
+// A launch, a copy, a fill, a call or a host function. On a lost device only host functions still
+// run: they may own their user data.
 void Stream::execute_step(const Task &step, uint64_t index, By by) {
+    if (step.kind == TaskKind::callback) {
+        const Scheduler::Blocking blocking(device_.runtime.scheduler);
+        step.callback.function(step.callback.user_data);
+        return;
+    }
     if (device_.error.load(std::memory_order_relaxed) != 0) {
         return;
     }
@@ -180,6 +182,11 @@ void Stream::execute_step(const Task &step, uint64_t index, By by) {
     case TaskKind::copy:
         move(step.copy);
         break;
+    case TaskKind::call: {
+        const Scheduler::Blocking blocking(device_.runtime.scheduler);
+        uhal_host::run(step.call);
+        break;
+    }
     default:
         uhal_host::run(step.fill);
         break;

@@ -82,6 +82,20 @@ void Task::clear() {
 
 void run(const Copy &copy) { memmove(copy.destination, copy.source, copy.bytes); }
 
+void run(const Call &call) {
+    using Called = int (*)(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
+    int *const status = reinterpret_cast<int *>(call.status);
+    if (__atomic_load_n(status, __ATOMIC_RELAXED) != 0) {
+        return;
+    }
+    const int64_t *const a = call.arguments;
+    const Called function = reinterpret_cast<Called>(call.function);
+    const int code = function(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
+    if (code != 0) {
+        __atomic_store_n(status, code, __ATOMIC_RELAXED);
+    }
+}
+
 void run(const Fill &fill) {
     switch (fill.width) {
     case 1:

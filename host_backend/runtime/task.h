@@ -6,6 +6,7 @@
 
 #include <hot_table.h>
 
+#include "abi.h"
 #include "kernel.h"
 
 namespace uhal_host {
@@ -14,7 +15,7 @@ class Mark;
 class Executable;
 struct Version;
 
-enum class TaskKind : uint8_t { launch, copy, fill, callback, record, wait, release, replay };
+enum class TaskKind : uint8_t { launch, copy, fill, callback, call, record, wait, release, replay };
 
 struct Copy {
     void *destination;
@@ -33,6 +34,8 @@ struct Callback {
     uhal_host_function function;
     void *user_data;
 };
+
+using Call = uhalHostCall;
 
 // One launch of a graph.
 struct Replay {
@@ -54,6 +57,7 @@ struct Task {
         Copy copy;
         Fill fill;
         Callback callback;
+        Call call;
         Mark *mark;       // record, wait: with a reference
         uint64_t address; // release: memory to free
         Replay replay;
@@ -80,5 +84,6 @@ struct Task {
 
 void run(const Copy &copy);
 void run(const Fill &fill);
+void run(const Call &call);
 
 } // namespace uhal_host

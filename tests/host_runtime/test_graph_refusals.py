@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.host_kernels import has_compiler
-from tests.host_runtime.driver import HOST_FUNCTION, Driver, HostFailure
+from tests.host_runtime.driver import Driver, HostFailure
 from tests.host_runtime.graphs import (
     N,
     Numbers,
@@ -32,10 +32,6 @@ def _pageable_in(driver: Driver, stream: ctypes.c_void_p, buffer: Numbers) -> No
 
 def _pageable_out(driver: Driver, stream: ctypes.c_void_p, buffer: Numbers) -> None:
     driver.read(np.zeros(N, "u4"), buffer.address, stream)
-
-
-def _host_function(driver: Driver, stream: ctypes.c_void_p, _: Numbers) -> None:
-    driver.api.uhalHostLaunchHostFunc(stream, HOST_FUNCTION(lambda _: None), None)
 
 
 def _wait_outside(driver: Driver, stream: ctypes.c_void_p, _: Numbers) -> None:
@@ -94,11 +90,6 @@ MISTAKES: dict[str, tuple[Callable[[Driver, ctypes.c_void_p, Numbers], object], 
         _pageable_out,
         "STREAM_CAPTURE_UNSUPPORTED",
         "a copy to pageable memory on a stream that captures",
-    ),
-    "host function": (
-        _host_function,
-        "STREAM_CAPTURE_UNSUPPORTED",
-        "a host function on a stream that captures",
     ),
     "allocation": (
         lambda driver, stream, _: driver.api.uhalHostMemAllocAsync(ctypes.c_uint64(), 64, stream),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.host_kernels import has_compiler
-from tests.host_runtime.driver import HOST_FUNCTION, Driver, HostFailure
+from tests.host_runtime.driver import HEADER, HOST_FUNCTION, Driver, HostFailure
 from tests.host_runtime.graphs import (
     N,
     affine,
@@ -97,6 +97,70 @@ def replay_random_work(driver: Driver, module: ctypes.c_void_p, seed: int) -> No
                 api.uhalHostStreamSynchronize(stream)
             for buffer in buffers:
                 buffer.check()
+
+
+def test_host_functions_and_calls_run_in_the_order_of_the_graph(
+    driver: Driver, module: ctypes.c_void_p, seed: int
+) -> None:
+    """Each reads what the work before it wrote, and work behind it waits."""
+    rng = np.random.default_rng(seed)
+    api = driver.api
+    seen: list[int] = []
+    status = ctypes.c_int()
+    called = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 8)
+    with driver.stream() as stream, numbers(driver, rng) as buffer:
+        first = ctypes.cast(buffer.address, ctypes.POINTER(ctypes.c_uint32))
+
+        def add(*arguments: int) -> int:
+            first[0] += arguments[0]
+            return arguments[1]
+
+        note = HOST_FUNCTION(lambda data: seen.append(first[0] + (data or 0)))
+        function = called(add)
+        call = HEADER.ctype("uhalHostCall")()
+        call.function = ctypes.cast(function, ctypes.c_void_p).value
+        call.status = ctypes.addressof(status)
+        call.arguments[0] = 5
+
+        def record() -> None:
+            api.uhalHostMemsetD32Async(buffer.address, 7, N, stream)
+            api.uhalHostLaunchCall(stream, call)
+            api.uhalHostLaunchHostFunc(stream, note, 1000)
+            affine(driver, module, stream, buffer, 3, 1)
+            api.uhalHostLaunchHostFunc(stream, note, 2000)
+
+        with recorded(driver, stream, record) as (executable, kernels):
+            assert len(kernels) == 1 and seen == []
+            for _ in range(3):
+                api.uhalHostGraphLaunch(executable, stream)
+            api.uhalHostStreamSynchronize(stream)
+            assert seen == [1012, 2037] * 3
+        # The first result other than 0 stays, and ends the calls with this status.
+        call.arguments[:2] = [0, -9]
+        for code in (-9, -9):
+            api.uhalHostLaunchCall(stream, call)
+            api.uhalHostStreamSynchronize(stream)
+            assert status.value == code
+            call.arguments[:2] = [100, 3]
+        assert first[0] == 37
+        buffer.expected = np.full(N, 22, "u4")
+        buffer.expected[0] = 37
+        buffer.check()
+
+
+def test_a_graph_counts_its_host_functions(driver: Driver, module: ctypes.c_void_p) -> None:
+    steps, functions = ctypes.c_size_t(), ctypes.c_size_t()
+    note = HOST_FUNCTION(lambda _: None)
+    with driver.stream() as stream, driver.memory(4 * N) as address:
+        for expected in ((1, 0), (2, 1)):
+            begin(driver, stream)
+            driver.api.uhalHostMemsetD32Async(address, 7, N, stream)
+            if expected[1]:
+                driver.api.uhalHostLaunchHostFunc(stream, note, None)
+            graph = end(driver, stream)
+            driver.api.uhalHostGraphGetCounts(graph, steps, functions)
+            assert (steps.value, functions.value) == expected
+            driver.api.uhalHostGraphDestroy(graph)
 
 
 def test_pinned_memory_is_read_when_the_graph_runs(

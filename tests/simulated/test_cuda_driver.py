@@ -129,6 +129,46 @@ def test_ptx_newer_than_the_driver_is_refused_with_both_versions() -> None:
     )
 
 
+def test_a_plan_with_slots_takes_kernels_of_another_library() -> None:
+    """Another library's launches are told from ours by their functions."""
+    run(
+        """
+        import ctypes, os
+        Api.quick_init()
+        ours, theirs = (
+            Module.from_file("uhal_conformance/images/cuda/basic.ptx").get_function("saxpy")
+            for _ in range(2)
+        )
+        driver = ctypes.CDLL(os.environ["UHAL_CUDA_LIBRARY"])
+        stream = Stream()
+        x, y = DeviceBuffer.from_numpy(np.ones(100, "f4")), DeviceBuffer.zeros(100, "f4")
+        values = (
+            ctypes.c_uint64(100),
+            ctypes.c_float(5),
+            *(ctypes.c_uint64(one.as_device_ptr().address) for one in (x, y)),
+        )
+        pointers = (ctypes.c_void_p * 4)(*(ctypes.addressof(one) for one in values))
+
+        def launch_theirs():
+            geometry = map(ctypes.c_uint, (1, 1, 1, 128, 1, 1, 0))
+            handles = ctypes.c_void_p(theirs.handle), ctypes.c_void_p(stream.handle)
+            code = driver.cuLaunchKernel(handles[0], *geometry, handles[1], pointers, None)
+            assert code == 0, code
+
+        with stream.capture() as plan:
+            factor = plan.slot("factor", 2.0)
+            launch_theirs()
+            ours[1, 128, 0, stream](100, factor, x, y)
+            launch_theirs()
+            ours[1, 128, 0, stream](100, 1.0, x, y)
+        for factor in (2.0, 3.0, 4.0):
+            plan.replay(stream, factor=factor)
+        found = y.to_numpy(stream=stream)
+        assert (found == 3 * (5 + 5 + 1) + 2 + 3 + 4).all(), found
+        """
+    )
+
+
 def test_the_network_gives_the_same_table_as_the_host() -> None:
     tables = [
         run(

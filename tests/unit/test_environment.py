@@ -26,6 +26,7 @@ READERS = {
     "uhal/_simulated_run.py": "the environment of the program that it starts",
     "uhal/abi.py": "a library's file; the loader refuses a wrong one",
     "uhal/abi_table.py": "CC, the C compiler",
+    "uhal/collectives/launchers.py": "ranks, in variables of launchers",
     "uhal/compile.py": "CXX, the C++ compiler",
     "uhal/doctor.py": "lists the variables that are set",
     "uhal/images/cpu_level.py": "the build loads it before uhal can be imported",

@@ -1,0 +1,152 @@
+"""Collectives of the host backend: jobs of several processes under Open MPI's launcher."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.children import ROOT, untold
+from tests.requirements import needed
+from uhal import Api
+from uhal.collectives import Place
+from uhal.errors import ArgumentValueError
+
+MPIRUN = Path(sys.executable).parent / "mpirun"
+needs_mpi = needed(
+    find_spec("mpi4py") and MPIRUN.exists(), 'pip install "uhal-py[mpi]" brings Open MPI'
+)
+_ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+
+
+def run(ranks: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program as so many ranks."""
+    kept = {name: text for name, text in untold().items() if not name.startswith(_LAUNCHERS)}
+    command = [str(MPIRUN), "--oversubscribe", "-n", str(ranks), sys.executable, *arguments]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**kept, **_ROOT_MAY, "UHAL_HOST_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_collective_equals_numpy_eager_and_replayed(ranks: int, seed: int) -> None:
+    done = run(ranks, "-m", "tests.collectives.every_collective", str(seed))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(ranks):
+        assert f"rank {rank} of {ranks}: all right" in done.stdout
+
+
+@needs_mpi
+def test_wrong_calls_are_refused_before_anything_is_enqueued() -> None:
+    done = run(1, "-m", "tests.collectives.mistakes", UHAL_HOST_DEVICES="2")
+    assert done.returncode == 0 and "refused" in done.stdout, done.stdout + done.stderr
+
+
+LATE = """
+import time
+import uhal
+from uhal import DeviceBuffer
+from uhal.collectives import Communicator, Place, share, unique_id
+
+uhal.Api.quick_init(0, "host")
+place = Place.of()
+one = Communicator(place.ranks, share(unique_id()), place.rank)
+x = DeviceBuffer.zeros(4, "f4")
+if place.rank == 0:
+    time.sleep(1.0)
+    one.all_reduce(x)
+    one.wait(60)
+else:
+    one.all_reduce(x)
+    try:
+        one.wait(0.2)
+    except TimeoutError as error:
+        assert "rank 1 of 2: expected the end of collective 1 in 0.2 s" in str(error)
+        print("late")
+    one.wait(60)
+one.close()
+"""
+
+
+@needs_mpi
+def test_a_wait_ends_after_its_seconds() -> None:
+    done = run(2, "-c", LATE)
+    assert done.returncode == 0 and "late" in done.stdout, done.stdout + done.stderr
+
+
+@needs_mpi
+def test_a_launcher_that_did_not_start_mpi_is_refused() -> None:
+    """Under torchrun each process is MPI's rank 0 of 1; that must not pass for a job of one."""
+    program = (
+        "import uhal; from uhal.collectives import share, unique_id; "
+        "uhal.Api.quick_init(0, 'host'); share(unique_id())"
+    )
+    told = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    done = run(1, "-c", program, **told)
+    assert done.returncode != 0
+    assert "expected MPI to have the 2 ranks of torchrun, got rank 0 of 1" in done.stderr
+
+
+def test_without_mpi4py_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from uhal.collectives import mpi, share
+    from uhal.errors import LibraryNotFoundError
+
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    mpi._mpi.cache_clear()
+    Api.quick_init(0, "host")
+    with pytest.raises(LibraryNotFoundError, match=r'pip install "uhal-py\[mpi\]"'):
+        share(b"x" * 128)
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({}, (0, 1, 0, "")),
+        (
+            {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"},
+            (5, 8, 1, "torchrun"),
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+            },
+            (1, 2, 1, "Open MPI"),
+        ),
+        (
+            {"PMI_RANK": "0", "PMI_SIZE": "3", "MPI_LOCALRANKID": "0"},
+            (0, 3, 0, "MPICH or Intel MPI"),
+        ),
+        (
+            {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"},
+            (3, 4, 1, "Slurm"),
+        ),
+        (
+            {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "RANK": "6", "WORLD_SIZE": "8"},
+            (6, 8, 0, "torchrun"),
+        ),
+        ({"RANK": "5"}, (0, 1, 0, "")),
+    ],
+)
+def test_places_by_launcher(variables: dict[str, str], place: tuple[int, int, int, str]) -> None:
+    found = Place.of(variables)
+    assert (found.rank, found.ranks, found.local_rank, found.launcher) == place
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1.5", "", "²", "9" * 5000])
+def test_a_wrong_rank_of_a_launcher_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentValueError, match=r"RANK: expected a number from torchrun, got"):
+        Place.of({"RANK": text, "WORLD_SIZE": "8"})
+    with pytest.raises(ArgumentValueError, match=r"RANK: expected a rank below WORLD_SIZE=8"):
+        Place.of({"RANK": "8", "WORLD_SIZE": "8"})

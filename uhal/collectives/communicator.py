@@ -1,0 +1,517 @@
+"""One rank of a group: checks of each call, then a call of the device's engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from uhal._lane import Context, DeviceBuffer, Stream, address_for, address_of, current_context
+from uhal._refusal import as_int, describe
+from uhal.collectives.engine import ID_BYTES, Collective, Engine
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    InvalidHandleError,
+    NoDeviceError,
+    NotSupportedError,
+)
+
+if TYPE_CHECKING:
+    from uhal._lane import StreamLike
+
+
+class Tensor(Protocol):
+    """A contiguous tensor over a buffer, as ubridge's."""
+
+    @property
+    def buffer(self) -> DeviceBuffer:
+        """The memory of its elements."""
+
+    @property
+    def layout(self) -> Any:
+        """Shape and strides, with `is_contiguous`, `start_offset` and `size`."""
+
+
+Elements = DeviceBuffer | Tensor
+_Pending = list[tuple[Collective, Stream, Engine]]
+_group: ContextVar[_Pending | None] = ContextVar("uhal collectives group", default=None)
+_POLL_SECONDS = 0.002
+
+
+def unique_id() -> bytes:
+    """Return the identifier of a new group: 128 bytes for each rank's `Communicator`."""
+    return _engine_of(_current()).unique_id()
+
+
+def share(identifier: bytes | None = None) -> bytes:
+    """Return rank 0's identifier on every rank. Waits for all of them.
+
+    Needs MPI between the processes. Otherwise send the bytes by your own means.
+    """
+    from uhal.collectives import mpi
+
+    return mpi.share(identifier)
+
+
+@contextmanager
+def group() -> Iterator[None]:
+    """Submit the calls inside together: sends and receives need no order.
+
+    Takes `send` and `recv` only. All calls come from one thread. After an exception nothing is
+    submitted.
+    """
+    if _group.get() is not None:
+        raise ArgumentValueError("group: expected no group inside a group. End the outer first.")
+    pending: _Pending = []
+    token = _group.set(pending)
+    try:
+        yield
+    finally:
+        _group.reset(token)
+    engines = {id(engine): engine for _, _, engine in pending}
+    for engine in engines.values():
+        engine.enqueue_group([(call, queue) for call, queue, owner in pending if owner is engine])
+
+
+class Communicator:
+    """One rank of a group, on the current device. A context manager.
+
+    Every rank makes the same calls in the same order, from one thread at a time. A call is work of
+    its stream, by default the device's default stream, and a capture records it. Calls of one
+    communicator on several streams run in the order of the calls.
+
+    Operands are buffers or contiguous tensors of the communicator's device. Wrong ones raise the
+    errors of a launch, before anything is enqueued.
+    """
+
+    def __init__(self, ranks: int, identifier: bytes, rank: int) -> None:
+        """Join the group as `rank` of `ranks`. Waits until every rank has joined.
+
+        Raises `NotSupportedError` for a backend without collectives.
+        """
+        ranks = _whole("Communicator, ranks", ranks, 1)
+        rank = _in_range("Communicator, rank", rank, ranks)
+        if not isinstance(identifier, bytes) or len(identifier) != ID_BYTES:
+            raise ArgumentValueError(
+                f"Communicator, identifier: expected the {ID_BYTES} bytes of unique_id(), got "
+                f"{describe(identifier)}. Send rank 0's bytes to every rank."
+            )
+        context = _current()
+        self._join(context, _engine_of(context).join(context, ranks, identifier, rank), ranks, rank)
+
+    def _join(self, context: Context, engine: Engine, ranks: int, rank: int) -> None:
+        self.ranks = ranks
+        """Number of ranks of the group."""
+        self.rank = rank
+        """This rank, counted from 0."""
+        self.calls = 0
+        """Number of collectives that were enqueued."""
+        self._context = context
+        self._engine: Engine | None = engine
+        self._last: Stream | None = None
+
+    # -- collectives -------------------------------------------------------------------------------
+
+    def all_reduce(
+        self,
+        send: Elements,
+        recv: Elements | None = None,
+        op: str = "sum",
+        stream: StreamLike | None = None,
+    ) -> None:
+        """Combine the ranks' `send` element by element into every `recv`.
+
+        `op` is sum, prod, max or min, on GPUs also avg. Without `recv` the result replaces `send`.
+        """
+        self._reduction("all_reduce", send, recv, op, stream)
+
+    def reduce(
+        self,
+        send: Elements,
+        recv: Elements | None = None,
+        root: int = 0,
+        op: str = "sum",
+        stream: StreamLike | None = None,
+    ) -> None:
+        """Combine the ranks' `send` into `recv` of rank `root`.
+
+        Other ranks' `recv` is not written.
+        """
+        self._reduction(
+            "reduce", send, recv, op, stream, _in_range("reduce, root", root, self.ranks)
+        )
+
+    def broadcast(
+        self,
+        send: Elements,
+        recv: Elements | None = None,
+        root: int = 0,
+        stream: StreamLike | None = None,
+    ) -> None:
+        """Copy `send` of rank `root` into every `recv`, by default `send` itself."""
+        checked = _Checked(self, "broadcast", stream, send, send if recv is None else recv)
+        checked.require_size(1, checked.size(0))
+        checked.require_apart(in_place=0)
+        root = _in_range("broadcast, root", root, self.ranks)
+        if checked.engine.root_broadcasts_result and self.rank == root:
+            checked.copy_operand()
+        self._enqueue(checked, checked.size(0), peer=root)
+
+    def all_gather(self, send: Elements, recv: Elements, stream: StreamLike | None = None) -> None:
+        """Put the ranks' `send` one after the other into every `recv`.
+
+        `send` may be the rank's own part of `recv`.
+        """
+        checked = _Checked(self, "all_gather", stream, send, recv)
+        part = checked.size(0)
+        checked.require_size(1, part * self.ranks)
+        checked.require_apart(in_place=-self.rank * part)
+        self._enqueue(checked, part)
+
+    def reduce_scatter(
+        self, send: Elements, recv: Elements, op: str = "sum", stream: StreamLike | None = None
+    ) -> None:
+        """Combine the ranks' `send`; rank r gets part r of the result in `recv`.
+
+        `recv` may be the rank's own part of `send`.
+        """
+        checked = _Checked(self, "reduce_scatter", stream, send, recv)
+        part = checked.size(1)
+        checked.require_size(0, part * self.ranks)
+        checked.require_apart(in_place=self.rank * part)
+        self._enqueue(checked, part, op=self._operation("reduce_scatter", op))
+
+    def all_to_all(self, send: Elements, recv: Elements, stream: StreamLike | None = None) -> None:
+        """Send part r of `send` to rank r, which stores it as part `rank` of its `recv`."""
+        checked = _Checked(self, "all_to_all", stream, send, recv)
+        size = checked.size(0)
+        if size % self.ranks:
+            raise ArgumentValueError(
+                f"all_to_all, send: expected a multiple of {self.ranks} elements, got {size}"
+            )
+        checked.require_size(1, size)
+        checked.require_apart()
+        self._enqueue(checked, size // self.ranks)
+
+    def send(self, buffer: Elements, peer: int, stream: StreamLike | None = None) -> None:
+        """Send elements to another rank, which receives as many of the same dtype.
+
+        Sends and receives that wait for each other stand in one `group()`.
+        """
+        checked = _Checked(self, "send", stream, buffer)
+        self._enqueue(checked, checked.size(0), peer=self._peer("send", peer))
+
+    def recv(self, buffer: Elements, peer: int, stream: StreamLike | None = None) -> None:
+        """Receive elements from another rank."""
+        checked = _Checked(self, "recv", stream, None, buffer)
+        self._enqueue(checked, checked.size(1), peer=self._peer("recv", peer))
+
+    def barrier(self, stream: StreamLike | None = None) -> None:
+        """Let the stream's later work wait until every rank's stream has come here."""
+        self._enqueue(_Checked(self, "barrier", stream), 0)
+
+    def split(self, color: int, key: int = 0) -> Communicator | None:
+        """Return a communicator of the ranks that give the same color, ordered by `key`.
+
+        Waits for every rank. A negative color joins no group and returns `None`.
+        """
+        made = self._open("split").split(_whole("split, color", color), _whole("split, key", key))
+        if made is None:
+            return None
+        engine, ranks, rank = made
+        other = Communicator.__new__(Communicator)
+        other._join(self._context, engine, ranks, rank)
+        return other
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise `DeviceError` if an earlier collective has failed since."""
+        failure = self._open("check").failure()
+        if failure:
+            raise DeviceError(
+                f"Communicator, rank {self.rank} of {self.ranks}: {failure}. The communicator is "
+                "done: close it and make another one.",
+                backend=self._context.backend_name,
+            )
+
+    def wait(self, seconds: float, stream: Stream | None = None) -> None:
+        """Wait for the stream's work, at most so many seconds.
+
+        Raises `TimeoutError` for ranks that did not come, and what `check` raises.
+        """
+        self._open("wait")
+        with self._context.enter():
+            queue = Stream.default() if stream is None else stream
+        end = time.monotonic() + seconds
+        while not queue.query():
+            self.check()
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"Communicator.wait, rank {self.rank} of {self.ranks}: expected the end of "
+                    f"collective {self.calls} in {seconds:g} s; other ranks did not come. Call "
+                    "abort(), then make another communicator."
+                )
+            time.sleep(_POLL_SECONDS)
+        self.check()
+
+    def abort(self) -> None:
+        """Leave the group without waiting for the others. Idempotent."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.abort()
+
+    def close(self) -> None:
+        """Leave the group after the enqueued calls. Every rank calls this. Idempotent."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            if self._last is not None and not self._last.closed:
+                self._last.synchronize()
+            engine.close()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # After an exception the other ranks may never come to the end.
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._engine is None else self._engine.name
+        return f"<Communicator, rank {self.rank} of {self.ranks}, {state}>"
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _open(self, what: str) -> Engine:
+        if self._engine is None:
+            raise InvalidHandleError(f"{what}: the communicator is closed. Make another one.")
+        return self._engine
+
+    def _reduction(
+        self,
+        name: str,
+        send: Elements,
+        recv: Elements | None,
+        op: str,
+        stream: StreamLike | None,
+        root: int = 0,
+    ) -> None:
+        checked = _Checked(self, name, stream, send, send if recv is None else recv)
+        checked.require_size(1, checked.size(0))
+        checked.require_apart(in_place=0)
+        self._enqueue(checked, checked.size(0), op=self._operation(name, op), peer=root)
+
+    def _operation(self, what: str, op: str) -> str:
+        engine = self._open(what)
+        if op not in ("sum", "prod", "max", "min", "avg"):
+            raise ArgumentValueError(
+                f"{what}, op: expected one of {', '.join(engine.operations)}, got {describe(op)}"
+            )
+        if op not in engine.operations:
+            raise NotSupportedError(
+                f"{what}, op: {engine.name} has no {op}; it has {', '.join(engine.operations)}",
+                backend=self._context.backend_name,
+            )
+        return op
+
+    def _peer(self, what: str, peer: int) -> int:
+        peer = _in_range(f"{what}, peer", peer, self.ranks)
+        if peer == self.rank and _group.get() is None:
+            raise ArgumentValueError(
+                f"{what}, peer: expected another rank, got this rank {peer}. Copy the buffer, or "
+                "use group()."
+            )
+        return peer
+
+    def _enqueue(self, checked: _Checked, count: int, op: str = "", peer: int = 0) -> None:
+        engine, queue = checked.engine, checked.stream
+        pending = _group.get()
+        if pending is not None and checked.name not in ("send", "recv"):
+            raise ArgumentValueError(
+                f"{checked.name}: expected only send and recv inside group(). Call it outside."
+            )
+        self._order(queue)
+        send, recv = (
+            0 if buffer is None else address_for(buffer, queue) for buffer in checked.buffers
+        )
+        call = Collective(checked.name, send, recv, count, checked.dtype, op, peer)
+        if pending is None:
+            with self._context.enter():
+                engine.enqueue(call, queue)
+        else:
+            pending.append((call, queue, engine))
+        for buffer in checked.buffers:
+            if buffer is not None:
+                buffer.record_stream(queue)
+        self.calls += 1
+
+    def _order(self, queue: Stream) -> None:
+        """Let the call run behind the last call, which may be on another stream."""
+        last, self._last = self._last, queue
+        if last is None or last.id == queue.id or last.closed or self._context.capturing:
+            return
+        queue.wait_event(last.record_event())
+
+
+class _Checked:
+    """The operands of a call: buffers of one dtype on the communicator's device."""
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        name: str,
+        stream: StreamLike | None,
+        *operands: Elements | None,
+    ) -> None:
+        self.name = name
+        self.engine = communicator._open(name)
+        self._context = context = communicator._context
+        context.check_usable()
+        self.buffers = [
+            None if one is None else _buffer(name, part, one)
+            for part, one in zip(("send", "recv"), (*operands, None, None), strict=False)
+        ]
+        if stream is None:
+            with context.enter():
+                self.stream = Stream.default()
+        elif isinstance(stream, Stream):
+            self.stream = stream
+        else:
+            raise ArgumentTypeError(f"{name}, stream: expected a Stream, got {describe(stream)}")
+        at = (context.backend_name, context.ordinal)
+        for part, one in (
+            ("send", self.buffers[0]),
+            ("recv", self.buffers[1]),
+            ("stream", self.stream),
+        ):
+            if one is not None and (one.device.backend, one.device.ordinal) != at:
+                raise InvalidHandleError(
+                    f"{name}, {part}: expected one of {at[0]}:{at[1]}, the communicator's device, "
+                    f"got one of {one.device.backend}:{one.device.ordinal}. Copy it there first."
+                )
+        target = self.buffers[1]
+        if target is not None and target.readonly:
+            raise ArgumentTypeError(f"{name}, recv: expected memory to write, got read-only memory")
+        self.dtype = self._dtype()
+
+    def _dtype(self) -> str:
+        named = [one.dtype.name for one in self.buffers if one is not None]
+        if not named:
+            return ""
+        if len(set(named)) > 1:
+            raise ArgumentTypeError(
+                f"{self.name}, recv: expected {named[0]} as send, got {named[1]}. Cast one first."
+            )
+        if named[0] not in self.engine.dtypes:
+            raise NotSupportedError(
+                f"{self.name}: {self.engine.name} takes {', '.join(sorted(self.engine.dtypes))}, "
+                f"got {named[0]}. Cast first, or view the bytes as u8.",
+                backend=self._context.backend_name,
+            )
+        return named[0]
+
+    def size(self, index: int) -> int:
+        """Elements of an operand."""
+        buffer = self.buffers[index]
+        assert buffer is not None
+        return buffer.size
+
+    def require_size(self, index: int, size: int) -> None:
+        """Refuse an operand with another number of elements."""
+        if self.size(index) != size:
+            raise ArgumentValueError(
+                f"{self.name}, {('send', 'recv')[index]}: expected {size} elements, got "
+                f"{self.size(index)}"
+            )
+
+    def copy_operand(self) -> None:
+        """Enqueue a copy of `send` into `recv` if they differ."""
+        send, recv = self.buffers[:2]
+        assert send is not None and recv is not None
+        if send.size and address_of(send) != address_of(recv):
+            recv.copy_from_async(send, self.stream)
+
+    def require_apart(self, in_place: int | None = None) -> None:
+        """Refuse overlap, unless `recv` begins `in_place` elements behind `send`."""
+        send, recv = self.buffers
+        assert send is not None and recv is not None
+        begin, other = address_of(send), address_of(recv)
+        itemsize = send.dtype.itemsize
+        if in_place is not None and other == begin + in_place * itemsize:
+            return
+        if begin < other + recv.nbytes and other < begin + send.nbytes:
+            allowed = "" if in_place is None else ", or the part that the call may replace"
+            raise ArgumentValueError(
+                f"{self.name}, recv: expected memory apart from send{allowed}, got memory that "
+                "overlaps it"
+            )
+
+
+def _buffer(name: str, part: str, value: Elements) -> DeviceBuffer:
+    if isinstance(value, DeviceBuffer):
+        return value
+    buffer, layout = getattr(value, "buffer", None), getattr(value, "layout", None)
+    if not isinstance(buffer, DeviceBuffer) or layout is None:
+        raise ArgumentTypeError(
+            f"{name}, {part}: expected a DeviceBuffer or a tensor over one, got {describe(value)}"
+        )
+    if not layout.is_contiguous:
+        raise ArgumentValueError(
+            f"{name}, {part}: expected a contiguous tensor, got strides {tuple(layout.strides)}. "
+            "Call contiguous() first."
+        )
+    start = layout.start_offset
+    return buffer[start : start + layout.size]
+
+
+def _whole(what: str, value: int, least: int | None = None) -> int:
+    number = as_int(value)
+    if number is None or (least is not None and number < least):
+        wanted = "an int" if least is None else f"an int from {least}"
+        raise ArgumentValueError(f"{what}: expected {wanted}, got {describe(value)}")
+    return number
+
+
+def _in_range(what: str, value: int, end: int) -> int:
+    number = _whole(what, value, 0)
+    if number >= end:
+        raise ArgumentValueError(f"{what}: expected a number from 0 to {end - 1}, got {number}")
+    return number
+
+
+def _current() -> Context:
+    context = current_context()
+    if context is None:
+        raise NoDeviceError(
+            "collectives: expected a current device, got none. Use `with Device(…):`."
+        )
+    context.check_usable()
+    return context
+
+
+def _engine_of(context: Context) -> type[Engine]:
+    if not context.backend.takes_calls:
+        raise NotSupportedError(
+            f"Communicator: expected a device of a backend with collectives, got "
+            f"{context.backend_name}:{context.ordinal}. Use a device of host.",
+            backend=context.backend_name,
+        )
+    from uhal.collectives.mpi import MpiEngine
+
+    return MpiEngine
+
+
+__all__ = ["Communicator", "group", "share", "unique_id"]

@@ -1,0 +1,76 @@
+"""The interface between `Communicator`, which checks calls, and a library that does the work."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uhal._lane import Context, Stream
+
+ID_BYTES = 128
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A checked call: equal dtypes, enough elements, no forbidden overlap."""
+
+    name: str
+    send: int
+    """Address of the operand; 0: none."""
+    recv: int
+    """Address of the result; 0: none. The operand's own where it is replaced."""
+    count: int
+    """Elements of one rank's part."""
+    dtype: str
+    op: str = ""
+    peer: int = 0
+    """The root of a broadcast or a reduction, or the other rank of `send` and `recv`."""
+
+
+class Engine(ABC):
+    """One rank of a group. One thread at a time may call it."""
+
+    name: str
+    dtypes: frozenset[str]
+    operations: tuple[str, ...]
+    root_broadcasts_result: bool
+    """Whether a broadcast reads the root's `recv` instead of its `send`."""
+
+    @classmethod
+    @abstractmethod
+    def unique_id(cls) -> bytes:
+        """Return the identifier of a new group."""
+
+    @classmethod
+    @abstractmethod
+    def join(cls, context: Context, ranks: int, identifier: bytes, rank: int) -> Engine:
+        """Return the engine of this rank. Waits for the other ranks."""
+
+    @abstractmethod
+    def enqueue(self, call: Collective, stream: Stream) -> None:
+        """Enqueue the call, behind the work of the stream."""
+
+    @abstractmethod
+    def enqueue_group(self, calls: list[tuple[Collective, Stream]]) -> None:
+        """Enqueue sends and receives that may wait for each other."""
+
+    @abstractmethod
+    def failure(self) -> str:
+        """Return why an earlier call failed; empty while none has."""
+
+    @abstractmethod
+    def split(self, color: int, key: int) -> tuple[Engine, int, int] | None:
+        """Return an engine of the ranks with this color, its size and rank; `None` below 0."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the group after the enqueued calls."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Leave the group without waiting."""
+
+
+__all__ = ["ID_BYTES", "Collective", "Engine"]
