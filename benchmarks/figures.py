@@ -39,7 +39,7 @@ AREAS = {
     ),
     "accuracy": (
         "Agreement with other programs",
-        "Tiny configurations with random weights. No published model has been run.",
+        "Tiny configurations with random weights. Stories260K gives llama2.c's text to the byte.",
     ),
     "simulators": ("Simulators", "Times on the CPU; they say nothing about a GPU."),
     "opencl": ("OpenCL", "Other work ran on the machine."),

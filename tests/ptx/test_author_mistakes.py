@@ -550,8 +550,15 @@ class Arguments:
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize(("body", "outcome", "words"), RUN, ids=[one[0].__name__ for one in RUN])
 def test_a_checked_run_names_the_line(
-    body: Mistake, outcome: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    body: Mistake,
+    outcome: str,
+    words: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if request.config.getoption("--device"):
+        pytest.skip("a process has one CUDA driver")
     arguments = Arguments(tmp_path, monkeypatch)
     with pytest.raises(Failure) as raised:
         arguments.run(kernel("i32 n, f32* y")(body))
