@@ -18,6 +18,10 @@ Configure: TypeAlias = Callable[..., Configuration]
 """Function from a launch's sizes, named by its geometry, to its configuration."""
 Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
 
+_MANY = 1 << 17
+"""Bytes of a result from which fewer threads, each with more vectors, fill a GPU."""
+_HELD = 32
+"""Elements of a row that a GPU's thread takes."""
 _SHORT = 1024
 """Elements of a result below which a page of memory holds several."""
 
@@ -75,6 +79,18 @@ def strided(limits: DeviceLimits, n: int) -> Configuration:
 
 
 @_geometry
+def by_vectors(limits: DeviceLimits, n: int, widest: int) -> Configuration:
+    """Threads that stride over n elements; on a GPU each takes two or four vectors of 16 bytes.
+
+    `widest` is the size of the largest element type in bytes.
+    """
+    if limits.max_blocks_for_elements:
+        return strided(limits)(n)
+    vectors = 2 if n * widest < _MANY else 4
+    return strided(limits)(-(-n * max(widest, 2) // (16 * vectors)))
+
+
+@_geometry
 def covering(limits: DeviceLimits, n: int) -> Configuration:
     """A thread for each of n elements: the kernel does not stride."""
     return -(-n // limits.block_for_elements), limits.block_for_elements, 0
@@ -82,19 +98,28 @@ def covering(limits: DeviceLimits, n: int) -> Configuration:
 
 @_geometry
 def block_per_result(
-    limits: DeviceLimits, results: int, elements: int, side_by_side: bool = False
+    limits: DeviceLimits,
+    results: int,
+    elements: int,
+    side_by_side: bool = False,
+    lanes: int = 1,
 ) -> Configuration:
     """A block for each of `results`.
 
-    Its threads are the least power of two >= `elements`.
+    On a GPU a thread takes some of the `elements` of a result. Where `lanes` of a warp take
+    results, all warps of a block share their elements.
 
     On a device with `max_blocks_for_elements` there are no more blocks than that, and the kernel
     strides over results; on a single processor one block takes all results. Short results with
     elements `side_by_side` still have a block each: such a device runs neighboring blocks one after
     the other, so it reads adjacent elements as one stream.
     """
-    blocks = limits.max_blocks_for_elements or limits.max_grid[0]
-    if limits.max_blocks_for_elements and limits.processors == 1:
+    if not limits.max_blocks_for_elements:
+        least = _threads(limits, elements if lanes > 1 else -(-elements // _HELD))
+        threads = max(least, min(32, _threads(limits, elements * lanes)))
+        return min(results, limits.max_grid[0]), threads, 0
+    blocks = limits.max_blocks_for_elements
+    if limits.processors == 1:
         blocks = 1
     elif side_by_side and elements < _SHORT:
         blocks = limits.max_grid[0]
@@ -107,7 +132,8 @@ def wide_block_per_row(limits: DeviceLimits, rows: int, columns: int) -> Configu
 
     These kernels do not stride over rows.
     """
-    return rows, _threads(limits, columns), 0
+    held = columns if limits.max_blocks_for_elements else held_threads(limits, columns)
+    return rows, _threads(limits, held), 0
 
 
 @_geometry
@@ -185,9 +211,16 @@ def _threads(limits: DeviceLimits, elements: int) -> int:
     return min(1024, limits.max_threads_per_block, power_of_two(elements))
 
 
-def norm_threads(columns: int) -> int:
-    """Return the threads of a block for the norm of a row; the kernels support two sizes."""
-    return 32 if columns < 1024 else 1024
+def held_threads(limits: DeviceLimits, columns: int) -> int:
+    """Return the threads of a GPU's block that hold a row in registers, if it is not too long."""
+    return max(32, _threads(limits, -(-columns // _HELD)))
+
+
+def norm_threads(limits: DeviceLimits, columns: int) -> int:
+    """Return the threads of a block for the norm of a row."""
+    if limits.max_blocks_for_elements:
+        return 32 if columns < 1024 else 1024
+    return held_threads(limits, columns)
 
 
 def power_of_two(n: int) -> int:

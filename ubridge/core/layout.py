@@ -426,6 +426,25 @@ def merged_axes(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int,
     return merged
 
 
+def merged_words(first: Layout, *others: Layout) -> tuple[int, ...]:
+    """Return lengths, then the strides of each layout; axes that all layouts join are merged.
+
+    The layouts have one shape. Axes of one element are left out.
+    """
+    axes: list[tuple[int, ...]] = []
+    for length, *strides in zip(
+        first.shape, first.strides, *(other.strides for other in others), strict=True
+    ):
+        if length == 1:
+            continue
+        joined = [length * stride for stride in strides]
+        if axes and list(axes[-1][1:]) == joined:
+            axes[-1] = (axes[-1][0] * length, *strides)
+        else:
+            axes.append((length, *strides))
+    return tuple(word for words in zip(*axes, strict=True) for word in words)
+
+
 def _reshaped_strides(
     shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
 ) -> list[int] | None:

@@ -18,13 +18,18 @@ DEVICE_FUNCTION f64 atan2_of(f64 y, f64 x) { return atan2(y, x); }
         template <class T> DEVICE_METHOD Result operator()(T a, T b) const { return result; }      \
     };
 
+#define LONG_OPERATION(Name, Result, result)                                                       \
+    struct Name : LongFunction {                                                                   \
+        template <class T> DEVICE_METHOD Result operator()(T a, T b) const { return result; }      \
+    };
+
 OPERATION(Add, T, add(a, b))
 OPERATION(Subtract, T, subtract(a, b))
 OPERATION(Multiply, T, multiply(a, b))
-OPERATION(Divide, T, divide(a, b))
+LONG_OPERATION(Divide, T, divide(a, b))
 OPERATION(Maximum, T, maximum(a, b))
 OPERATION(Minimum, T, minimum(a, b))
-OPERATION(ArcTangent, T, atan2_of(a, b))
+LONG_OPERATION(ArcTangent, T, atan2_of(a, b))
 OPERATION(Equal, u8, a == b)
 OPERATION(NotEqual, u8, a != b)
 OPERATION(Less, u8, a < b)

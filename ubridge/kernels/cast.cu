@@ -11,7 +11,7 @@ template <class To> struct AlikeType<false, To> {
     typedef f16 Type;
 };
 
-template <class To> struct Convert {
+template <class To> struct Convert : LongFunction {
     template <class From> DEVICE_METHOD Compute<To> operator()(From x) const
     {
         return convert<To>(x);

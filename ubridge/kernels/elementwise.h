@@ -3,16 +3,20 @@
 //
 //     map(THIS_BLOCK, numel, out, Negate{}, Operand<f16>(inp, num_dims, dims, strides));
 //
-// On a GPU a work-item takes elements one after the other. On a CPU strided or 16-bit operands are
-// brought into short contiguous runs first (runs.h): one vector loop then serves every layout and
-// all the types that are computed alike.
+// On a GPU a work-item takes vectors of contiguous elements, and single elements of other layouts.
+// On AMD's devices it takes single elements only. On a CPU strided or 16-bit operands are brought
+// into short contiguous runs first (runs.h): one vector loop then serves every layout and all the
+// types that are computed alike.
 #ifndef UBRIDGE_ELEMENTWISE_H
 #define UBRIDGE_ELEMENTWISE_H
 
 #include "layout.h"
 #include "number.h"
 
-#if KERNEL_ON_GPU
+// Base of functions of many instructions, whose code for many elements at once would be long.
+struct LongFunction {};
+
+#if defined(__AMDGCN__)
 
 template <class Out, class Function, class... In>
 DEVICE_FUNCTION void map(BLOCK block, u64 numel, Out *out, Function function,
@@ -25,6 +29,153 @@ DEVICE_FUNCTION void map(BLOCK block, u64 numel, Out *out, Function function,
     } else {
         GRID_STRIDE_OF(block, i, numel) { out[i] = narrow<Out>(function(widen(operands[i])...)); }
     }
+}
+
+#elif KERNEL_ON_GPU
+
+#include "element_vectors.h"
+
+template <class Out, u32 count, class Function, class... In>
+DEVICE_FUNCTION vec<Out, count> applied(Function function, const vec<In, count> &...values)
+{
+    vec<Out, count> results;
+    for (u32 n = 0; n < count; ++n)
+        results[n] = narrow<Out>(function(widen(values[n])...));
+    return results;
+}
+
+#if defined(__SPIRV__)
+
+// The same in a loop, for less code.
+template <class Out, u32 count, class Function, class... In>
+DEVICE_FUNCTION vec<Out, count> applied_in_turn(Function function, vec<In, count>... values)
+{
+    vec<Out, count> results;
+    ROLLED for (u32 n = 0; n < count; ++n)
+        results[n] = narrow<Out>(function(widen(values[n])...));
+    return results;
+}
+
+#else
+
+template <u32 by, class T, u32 count> DEVICE_FUNCTION void advance(vec<T, count> &values)
+{
+    for (u32 n = 0; n + by < count; ++n)
+        values[n] = values[n + by];
+}
+
+// The same in a loop, for less code. Values move to the front, because registers have no index.
+template <class Out, u32 count, class Function, class... In>
+DEVICE_FUNCTION vec<Out, count> applied_in_turn(Function function, vec<In, count>... values)
+{
+    constexpr u32 some = count > 2 ? 2 : 1;
+    vec<Out, count> results = {};
+    ROLLED for (u32 done = 0; done < count; done += some) {
+        Out made[some];
+        for (u32 n = 0; n < some; ++n)
+            made[n] = narrow<Out>(function(widen(values[n])...));
+        advance<some>(results);
+        for (u32 n = 0; n < some; ++n)
+            results[count - some + n] = made[n];
+        (advance<some>(values), ...);
+    }
+    return results;
+}
+
+#endif
+
+// A work-item's own elements: from `first` on, `step` apart.
+struct Share {
+    u64 first;
+    u64 step;
+};
+
+// Whole vectors of contiguous elements; returns the number of elements in them.
+template <class Out, class Function, class... In>
+DEVICE_FUNCTION u64 map_vectors(const Share &share, u64 numel, Out *out, Function function,
+                                const In *...values)
+{
+    constexpr u32 EACH = vector_length<Out, In...>;
+    if ((misalignment<EACH>(out) | ... | misalignment<EACH>(values)) != 0)
+        return 0;
+    const u64 whole = numel & ~u64(EACH - 1);
+    const u64 step = share.step * EACH;
+    u64 i = share.first * EACH;
+    if constexpr (!__is_base_of(LongFunction, Function)) {
+        // Two vectors at once, so that the second load does not wait for the first.
+        ROLLED for (; i + step < whole; i += 2 * step) {
+            const vec<Out, EACH> one = applied<Out>(function, load_vector<EACH>(values + i)...);
+            const vec<Out, EACH> two =
+                applied<Out>(function, load_vector<EACH>(values + i + step)...);
+            store_vector(out + i, one);
+            store_vector(out + i + step, two);
+        }
+    }
+    // A short function has one vector left at most.
+    ROLLED for (; i < whole; i += step)
+        store_vector(out + i, applied_in_turn<Out>(function, load_vector<EACH>(values + i)...));
+    return whole;
+}
+
+// An operand at one element after the other. All operands have layouts of the same dims, or none.
+template <class T> struct Walk {
+    const T *data;
+    u64 num_dims;
+    const u64 *dims;
+    const u64 *strides;
+    u64 place = 0;
+
+    DEVICE_METHOD explicit Walk(const Operand<T> &operand)
+        : data(operand.data),
+          num_dims(operand.layout.dims == nullptr ? 0 : operand.layout.num_dims),
+          dims(operand.layout.dims), strides(operand.layout.strides)
+    {
+    }
+    DEVICE_METHOD void begin(u64 index) { place = num_dims == 0 ? index : 0; }
+    DEVICE_METHOD void step(u64 coordinate, u64 d) { place += coordinate * strides[d]; }
+    DEVICE_METHOD T value() const { return data[place]; }
+};
+
+// Elements done … numel, one by one: a coordinate is found once for all operands.
+template <class Out, class Function, class One, class... Others>
+DEVICE_FUNCTION void map_elements(const Share &share, u64 done, u64 numel, Out *out,
+                                  Function function, One one, Others... others)
+{
+    ROLLED for (u64 i = done + share.first; i < numel; i += share.step) {
+        one.begin(i);
+        (others.begin(i), ...);
+        u64 rest = i;
+        u64 d = one.num_dims;
+#if defined(__CUDACC__)
+        // Hides from nvcc that this does not change: nvcc would make a second loop of elements.
+        asm volatile("" : "+l"(d));
+#endif
+        ROLLED for (; d-- > 0;) {
+            u64 coordinate = rest;
+            // The outermost dim needs no division.
+            rest = d == 0 ? 0 : split_off(coordinate, one.dims[d]);
+            one.step(coordinate, d);
+            (others.step(coordinate, d), ...);
+        }
+        out[i] = narrow<Out>(function(widen(one.value()), widen(others.value())...));
+    }
+}
+
+template <class Out, class Function, class... In>
+DEVICE_FUNCTION void map(BLOCK, u64 numel, Out *out, Function function,
+                         const Operand<In> &...operands)
+{
+    // Launches have work-items along x; others would have nothing to do.
+    if ((blockIdx.y | blockIdx.z | THREAD_Y(0) | THREAD_Z(0)) != 0)
+        return;
+    const Share share = {u64(blockIdx.x) * blockDim.x + THREAD_X(0), u64(gridDim.x) * blockDim.x};
+    u64 done = 0;
+    // Code of f8 and of long functions of f64 would be long.
+    constexpr bool in_vectors = !(same_type<Out, f8e4m3> || ... || same_type<In, f8e4m3>) &&
+                                !(widest<Out, In...> == 8 && __is_base_of(LongFunction, Function));
+    if (in_vectors && (operands.contiguous && ...))
+        done = map_vectors(share, numel, out, function, operands.data...);
+    map_elements(share, done, numel, out, function, Walk<In>(operands)...);
 }
 
 #else

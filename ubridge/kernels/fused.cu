@@ -24,6 +24,15 @@ template <template <class> class State, class T>
 DEVICE_FUNCTION void log_softmax(BLOCK block, u64 count, const T *src, T *dst)
 {
     typedef Compute<T> C;
+#if defined(__CUDACC__)
+    if (same_type<State<C>, PlainSum<C>> && HeldRow<T>::fits(block, count, src, dst)) {
+        HeldRow<T> held(block, count, src);
+        const C above = held.template reduce<LargestNumber<C>>(block, Same{}).result();
+        const C all = held.template reduce<State<C>>(block, ExponentialAbove<C>{above}).result();
+        held.store(block, dst, Minus<C>{above, logarithm(all)});
+        return;
+    }
+#endif
     const Operand<T> row(src);
     const C base = reduce_row<Largest<C>>(block, row, 0, count, Same{}).result();
     const C total =
@@ -31,7 +40,7 @@ DEVICE_FUNCTION void log_softmax(BLOCK block, u64 count, const T *src, T *dst)
     map_row(block, count, dst, Minus<C>{base, logarithm(total)}, row);
 }
 
-struct SiluTimes {
+struct SiluTimes : LongFunction {
     template <class C> DEVICE_METHOD C operator()(C gate, C up) const
     {
         return logistic(gate, gate, up);

@@ -29,6 +29,17 @@ template <class C> struct ExponentialAbove {
     DEVICE_METHOD C operator()(C x) const { return exponential(x - base); }
 };
 
+// The exponential, which takes the place of the value.
+template <class C> struct BecomeExponential {
+    C base;
+    DEVICE_METHOD C operator()(C &x) const { return x = exponential(x - base); }
+};
+
+template <class C> struct PartOf {
+    C total;
+    DEVICE_METHOD C operator()(C x) const { return x / total; }
+};
+
 template <class C> struct ShareAbove {
     C base;
     C total;
@@ -60,6 +71,15 @@ template <class C> struct NormalizeAndShift {
 template <class T> DEVICE_FUNCTION void softmax(BLOCK block, u64 count, const T *src, T *dst)
 {
     typedef Compute<T> C;
+#if defined(__CUDACC__)
+    if (HeldRow<T>::fits(block, count, src, dst)) {
+        HeldRow<T> held(block, count, src);
+        const C above = held.template reduce<LargestNumber<C>>(block, Same{}).result();
+        const C all = held.template reduce<Sum<C>>(block, BecomeExponential<C>{above}).result();
+        held.store(block, dst, PartOf<C>{all});
+        return;
+    }
+#endif
     const Operand<T> row(src);
     const C base = reduce_row<Largest<C>>(block, row, 0, count, Same{}).result();
 #if !KERNEL_ON_GPU
@@ -91,6 +111,15 @@ template <class T>
 DEVICE_FUNCTION void rms_norm(BLOCK block, u64 count, const T *src, T *dst, const T *alpha, f32 eps)
 {
     typedef Compute<T> C;
+#if defined(__CUDACC__)
+    if (alpha != nullptr && HeldRow<T>::fits(block, count, src, dst, alpha)) {
+        HeldRow<T> held(block, count, src);
+        const C all = held.template reduce<Sum<C>>(block, SquareOfDifference<C>{C(0)}).result();
+        const C by = C(1) / square_root(all / C(count) + C(eps));
+        held.store(block, dst, Normalize<C>{C(0), by}, alpha);
+        return;
+    }
+#endif
     const C squares =
         reduce_row<Sum<C>>(block, Operand<T>(src), 0, count, SquareOfDifference<C>{C(0)}).result();
     const C scale = C(1) / square_root(squares / C(count) + C(eps));
@@ -103,6 +132,17 @@ DEVICE_FUNCTION void layer_norm(BLOCK block, u64 count, const T *src, T *dst, co
                                 const T *beta, f32 eps)
 {
     typedef Compute<T> C;
+#if defined(__CUDACC__)
+    if (alpha != nullptr && beta != nullptr &&
+        HeldRow<T>::fits(block, count, src, dst, alpha, beta)) {
+        HeldRow<T> held(block, count, src);
+        const C center = held.template reduce<Sum<C>>(block, Same{}).result() / C(count);
+        const C all = held.template reduce<Sum<C>>(block, SquareOfDifference<C>{center}).result();
+        const C by = C(1) / square_root(all / C(count) + C(eps));
+        held.store(block, dst, Normalize<C>{center, by}, alpha, beta);
+        return;
+    }
+#endif
     const Operand<T> row(src);
     const C mean = reduce_row<Sum<C>>(block, row, 0, count, Same{}).result() / C(count);
     const C squares =

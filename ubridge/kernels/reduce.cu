@@ -3,7 +3,9 @@
 #include "reduction.h"
 #include "rope.h"
 
-#if !KERNEL_ON_GPU
+#if defined(__CUDACC__)
+#include "reduction_lanes.h"
+#elif !KERNEL_ON_GPU
 #include "reduction_columns.h"
 #include "reduction_short.h"
 #endif
@@ -26,7 +28,11 @@ DEVICE_FUNCTION void reduce_rows(BLOCK block, u64 row, u64 blocks, u64 src_numel
     const Operand<T> operand(src, num_dims, info, info + num_dims);
     const u64 last_dim = info == nullptr || num_dims == 0 ? count : info[num_dims - 1];
     const u64 rows = src_numel / count;
-#if !KERNEL_ON_GPU
+#if defined(__CUDACC__)
+    const SideBySide<T> all(operand, count);
+    if (all.exists && blockDim.x * blockDim.y * blockDim.z >= WARP_LANES)
+        return reduce_side_by_side<State>(block, all, row, blocks, rows, count, last_dim, dst);
+#elif !KERNEL_ON_GPU
     if (!operand.contiguous) {
         const ColumnGroups<T> groups(operand, count);
         if (groups.worthwhile())

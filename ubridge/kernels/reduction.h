@@ -13,6 +13,8 @@
 #ifndef UBRIDGE_REDUCTION_H
 #define UBRIDGE_REDUCTION_H
 
+#include <math.h>
+
 #include "elementwise.h"
 
 template <class C, bool compensated> struct SumOf {
@@ -77,6 +79,26 @@ template <class C, class Order> struct Extreme {
     DEVICE_METHOD C stored(u64) const { return value; }
 };
 
+// fmax is one instruction; it prefers a number to a NaN.
+DEVICE_FUNCTION f32 larger_number(f32 a, f32 b)
+{
+    return fmaxf(a, b);
+}
+DEVICE_FUNCTION f64 larger_number(f64 a, f64 b)
+{
+    return fmax(a, b);
+}
+
+// The largest number of a row where a NaN shows up otherwise.
+template <class C> struct LargestNumber {
+    C value;
+
+    DEVICE_METHOD static LargestNumber initial() { return {-C(INFINITY)}; }
+    DEVICE_METHOD void step(C x, u64) { value = larger_number(value, x); }
+    DEVICE_METHOD void merge(const LargestNumber &other) { step(other.value, 0); }
+    DEVICE_METHOD C result() const { return value; }
+};
+
 template <class C, class Order> struct Place {
     C value;
     u64 index;
@@ -109,7 +131,8 @@ struct Same {
     template <class C> DEVICE_METHOD C operator()(C x) const { return x; }
 };
 
-#if KERNEL_ON_GPU
+#if KERNEL_ON_GPU && !defined(__CUDACC__)
+
 
 // The reduction of function(row[first]) … function(row[first + count - 1]), for every work-item.
 template <class State, class T, class Function>
@@ -150,6 +173,201 @@ DEVICE_FUNCTION void map_row(BLOCK block, u64 count, Out *out, Function function
             out[i] = narrow<Out>(function(widen(operands[i])...));
     }
 }
+
+#elif KERNEL_ON_GPU
+
+#include <uhal/warp.h>
+
+// States in shared memory, word by word, so that neighbors lie in different banks.
+template <class State, u32 count> struct SharedStates {
+    static constexpr u32 WORDS = (sizeof(State) + 3) / 4;
+    u32 words[WORDS][count];
+
+    DEVICE_METHOD void set(u32 at, const State &state)
+    {
+        u32 parts[WORDS] = {};
+        memcpy(parts, &state, sizeof state);
+        for (u32 n = 0; n < WORDS; ++n)
+            words[n][at] = parts[n];
+    }
+    DEVICE_METHOD State get(u32 at) const
+    {
+        u32 parts[WORDS];
+        for (u32 n = 0; n < WORDS; ++n)
+            parts[n] = words[n][at];
+        State state;
+        memcpy(&state, parts, sizeof state);
+        return state;
+    }
+};
+
+// Merges the states of a block, for every work-item: first in each warp, then of all warps.
+template <class State, class Register>
+DEVICE_FUNCTION State of_block(BLOCK block, Register &state)
+{
+    typedef SharedStates<State, MAX_THREADS / WARP_LANES> States;
+    SHARED(States, of_warps, 1);
+    const u32 threads = blockDim.x * blockDim.y * blockDim.z;
+    ROLLED for (u32 warps = threads;;) {
+        ROLLED for (u32 half = WARP_LANES / 2; half != 0; half /= 2) {
+            REGISTER_OF(block, State, other, MAX_THREADS);
+            warp_shuffle_down(block, state, half, other);
+            THREADS_OF(block, t) {
+                // Lanes without a partner have their own state again.
+                if (t % WARP_LANES + half < WARP_LANES && t + half < threads)
+                    state(t).merge(other(t));
+            }
+        }
+        warp_shuffle(block, state, 0, state);
+        if (warps <= WARP_LANES)
+            return state(0);
+        warps = (threads + WARP_LANES - 1) / WARP_LANES;
+        THREADS_OF(block, t) {
+            if (t % WARP_LANES == 0)
+                of_warps[0].set(t / WARP_LANES, state(t));
+        }
+        BARRIER();
+        // Each warp merges the states of all, so that no warp waits for the result.
+        THREADS_OF(block, t) {
+            const u32 left = threads - t / WARP_LANES * WARP_LANES;
+            State all = State::initial();
+            ROLLED for (u32 warp = t % WARP_LANES; warp < warps;
+                        warp += left < WARP_LANES ? left : WARP_LANES)
+                all.merge(of_warps[0].get(warp));
+            state(t) = all;
+        }
+        BARRIER();
+    }
+}
+
+// Types of rows that are loaded in vectors; the code of all types would be long.
+template <class T> constexpr bool loads_vectors =
+    sizeof(T) == 4 || (!Number<T>::is_integer && sizeof(T) == 2);
+
+// The reduction of function(row[first]) … function(row[first + count - 1]), for every work-item.
+template <class State, class T, class Function>
+DEVICE_FUNCTION State reduce_row(BLOCK block, const Operand<T> &row, u64 first, u64 count,
+                                 Function function)
+{
+    constexpr u32 EACH = vector_length<T>;
+    const u32 threads = blockDim.x * blockDim.y * blockDim.z;
+    REGISTER_OF(block, State, state, MAX_THREADS);
+    THREADS_OF(block, t) {
+        State own = State::initial();
+        u64 done = 0;
+        if (loads_vectors<T> && row.contiguous && misalignment<EACH>(row.data + first) == 0) {
+            done = count & ~u64(EACH - 1);
+            ROLLED for (u64 i = u64(t) * EACH; i < done; i += threads * EACH) {
+                const vec<T, EACH> values = load_vector<EACH>(row.data + first + i);
+                for (u32 n = 0; n < EACH; ++n)
+                    own.step(function(widen(values[n])), i + n);
+            }
+        }
+        ROLLED for (u64 i = done + t; i < count; i += threads)
+            own.step(function(widen(row[first + i])), i);
+        state(t) = own;
+    }
+    return of_block<State>(block, state);
+}
+
+// out[i] = function(operands[i]...) for every i below count; operands are contiguous.
+template <class Out, class Function, class... In>
+DEVICE_FUNCTION void map_row(BLOCK block, u64 count, Out *out, Function function,
+                             const Operand<In> &...operands)
+{
+    constexpr u32 EACH = vector_length<Out, In...>;
+    const u32 threads = blockDim.x * blockDim.y * blockDim.z;
+    THREADS_OF(block, t) {
+        u64 done = 0;
+        if ((misalignment<EACH>(out) | ... | misalignment<EACH>(operands.data)) == 0) {
+            done = count & ~u64(EACH - 1);
+            ROLLED for (u64 i = u64(t) * EACH; i < done; i += threads * EACH)
+                store_vector(out + i,
+                             applied<Out>(function, load_vector<EACH>(operands.data + i)...));
+        }
+        ROLLED for (u64 i = done + t; i < count; i += threads)
+            out[i] = narrow<Out>(function(widen(operands.data[i])...));
+    }
+}
+
+// A contiguous row in the registers of a block: it is read once, however often it is reduced.
+template <class T> struct HeldRow {
+    typedef Compute<T> C;
+    static constexpr u32 EACH = vector_length<T>;
+    static constexpr u32 HELD = 32;
+
+    C values[HELD];
+    u32 count;
+    u32 threads;
+
+    // Rows of f64 would take too many registers.
+    template <class... Others>
+    DEVICE_METHOD static bool fits(BLOCK, u64 count, const Others *...memory)
+    {
+        const u64 odd = (misalignment<EACH>(memory) | ... | (count & (EACH - 1)));
+        return sizeof(T) < 8 && odd == 0 &&
+               count <= u64(HELD) * blockDim.x * blockDim.y * blockDim.z;
+    }
+
+    // body(index of a value, index in the row) for the values that exist.
+    template <class Body> DEVICE_METHOD void each_vector(u32 t, Body body) const
+    {
+        for (u32 n = 0; n < HELD; n += EACH) {
+            const u32 at = n * threads + t * EACH;
+            if (at < count)
+                body(n, at);
+        }
+    }
+
+    DEVICE_METHOD HeldRow(BLOCK block, u64 length, const T *src)
+        : count(u32(length)), threads(blockDim.x * blockDim.y * blockDim.z)
+    {
+        THREADS_OF(block, t) {
+            each_vector(t, [&](u32 first, u32 at) {
+                const vec<T, EACH> loaded = load_vector<EACH>(src + at);
+                for (u32 n = 0; n < EACH; ++n)
+                    values[first + n] = widen(loaded[n]);
+            });
+        }
+    }
+
+    // value(x) is a step's value; it may change x, which stays in the row.
+    template <class State, class Value> DEVICE_METHOD State reduce(BLOCK block, Value value)
+    {
+        REGISTER_OF(block, State, state, MAX_THREADS);
+        THREADS_OF(block, t) {
+            State own = State::initial();
+            each_vector(t, [&](u32 first, u32) {
+                for (u32 n = 0; n < EACH; ++n)
+                    own.step(value(values[first + n]), 0);
+            });
+            state(t) = own;
+        }
+        return of_block<State>(block, state);
+    }
+
+    // dst[i] = function(value, others[i]...).
+    template <class Function, class... In>
+    DEVICE_METHOD void store(BLOCK block, T *dst, Function function, const In *...others) const
+    {
+        THREADS_OF(block, t) {
+            each_vector(t, [&](u32 first, u32 at) {
+                vec<T, EACH> results;
+                store_results(results, first, function, load_vector<EACH>(others + at)...);
+                store_vector(dst + at, results);
+            });
+        }
+    }
+
+  private:
+    template <class Function, class... Vectors>
+    DEVICE_METHOD void store_results(vec<T, EACH> &results, u32 first, Function function,
+                                     const Vectors &...others) const
+    {
+        for (u32 n = 0; n < EACH; ++n)
+            results[n] = narrow<T>(function(values[first + n], widen(others[n])...));
+    }
+};
 
 #else
 

@@ -2,7 +2,7 @@
 //
 // info is null for a contiguous inp, otherwise its dims and strides. inp null means in place: the
 // operation then reads out, in row-major order like every result.
-#include "elementwise.h"
+#include "element_tiles.h"
 #include "inverse_error.h"
 #include "logistic.h"
 
@@ -36,6 +36,10 @@ DEVICE_FUNCTION f64 fma_of(f64 x, f64 y, f64 z) { return fma(x, y, z); }
 
 #define OPERATION(Name, result)                                                                    \
     struct Name {                                                                                  \
+        template <class T> DEVICE_METHOD T operator()(T x) const { return result; }                \
+    };
+#define LONG_OPERATION(Name, result)                                                               \
+    struct Name : LongFunction {                                                                   \
         template <class T> DEVICE_METHOD T operator()(T x) const { return result; }                \
     };
 
@@ -112,40 +116,41 @@ template <class T> DEVICE_FUNCTION T sign(T x)
         return is_nan(x) ? x : T(x > T(0)) - T(x < T(0));
 }
 
-OPERATION(Copy, x)
 OPERATION(Negate, subtract(T(0), x))
 OPERATION(NegateFloat, -x)
-OPERATION(Reciprocal, T(1) / x)
-OPERATION(Exp, exp_of(x))
-OPERATION(ExpLessOne, expm1_of(x))
-OPERATION(Log, log_of(x))
-OPERATION(LogOfOneMore, log1p_of(x))
-OPERATION(Sin, sin_of(x))
-OPERATION(Cos, cos_of(x))
-OPERATION(Tanh, tanh_of(x))
-OPERATION(Erf, erf_of(x))
-OPERATION(InverseError, inverse_error(x))
+LONG_OPERATION(Reciprocal, T(1) / x)
+LONG_OPERATION(Exp, exp_of(x))
+LONG_OPERATION(ExpLessOne, expm1_of(x))
+LONG_OPERATION(Log, log_of(x))
+LONG_OPERATION(LogOfOneMore, log1p_of(x))
+LONG_OPERATION(Sin, sin_of(x))
+LONG_OPERATION(Cos, cos_of(x))
+LONG_OPERATION(Tanh, tanh_of(x))
+LONG_OPERATION(Erf, erf_of(x))
+LONG_OPERATION(InverseError, inverse_error(x))
 OPERATION(Ceil, ceil_of(x))
 OPERATION(Floor, floor_of(x))
 OPERATION(Round, rounded(x))
-OPERATION(NormalDistribution, normal_distribution(x))
+LONG_OPERATION(NormalDistribution, normal_distribution(x))
 OPERATION(Absolute, absolute(x))
 OPERATION(Square, multiply(x, x))
-OPERATION(SquareRoot, sqrt_of(x))
-OPERATION(Gelu, gelu(x))
-OPERATION(GeluErf, x * normal_distribution(x))
+LONG_OPERATION(SquareRoot, sqrt_of(x))
+LONG_OPERATION(Gelu, gelu(x))
+LONG_OPERATION(GeluErf, x * normal_distribution(x))
 OPERATION(Relu, x <= T(0) ? T(0) : x)
-OPERATION(Silu, logistic(x, x))
+LONG_OPERATION(Silu, logistic(x, x))
 OPERATION(Sign, sign(x))
-OPERATION(Sigmoid, logistic(x, T(1)))
+LONG_OPERATION(Sigmoid, logistic(x, T(1)))
 
-template <class T> struct Elu {
+template <class T> struct Elu : LongFunction {
     T alpha;
+    DEVICE_METHOD explicit Elu(T given) : alpha(given) {}
     DEVICE_METHOD T operator()(T x) const { return x > T(0) ? x : alpha * expm1_of(x); }
 };
 
-template <class T> struct Power {
+template <class T> struct Power : LongFunction {
     T exponent;
+    DEVICE_METHOD explicit Power(T given) : exponent(given) {}
     DEVICE_METHOD T operator()(T x) const { return pow_of(x, exponent); }
 };
 
@@ -165,8 +170,7 @@ DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, co
 #define COPY(entry, T)                                                                             \
     KERNEL(entry, (u64 numel, u64 num_dims, const u64 *info, const T *inp, T *out))                \
     {                                                                                              \
-        map(THIS_BLOCK, numel, words(out), Copy{},                                                 \
-            input(num_dims, info, words(inp), words(out)));                                        \
+        copy(THIS_BLOCK, numel, words(out), input(num_dims, info, words(inp), words(out)));        \
     }
 #define UNARY_WITH_PARAMETER(entry, T, Operation)                                                  \
     KERNEL(entry, (u64 numel, u64 num_dims, const u64 *info, T param, const T *inp, T *out))       \

@@ -5,9 +5,9 @@ Kernels take strides: an array of lengths and strides, or null where everything 
 
 from __future__ import annotations
 
-from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, covering, strided
-from ubridge.core.layout import Layout
-from ubridge.core.lowering import Given, Launches, Lowerings, Steps
+from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, by_vectors, covering, strided
+from ubridge.core.layout import Layout, merged_axes, merged_words
+from ubridge.core.lowering import Given, Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions.elementwise import (
@@ -15,6 +15,7 @@ from ubridge.definitions.elementwise import (
     ASTYPE,
     BINARY,
     COMPARISON,
+    COPY,
     MASKED_FILL,
     SILU_MUL,
     UNARY,
@@ -22,18 +23,25 @@ from ubridge.definitions.elementwise import (
     WITH_NUMBER,
 )
 from ubridge.definitions.memory import COPY2D, FILL, RANDOM
-from ubridge.device.slice_ptr import joined_words
+from uhal.dtypes import i16, i64, u8, u32
+
+_TURNED = 1 << 16
+"""Elements from which a second launch costs less than reading an operand across its lines."""
+_FEW = 8
+"""The least lines and columns that the kernel takes in tiles."""
+_BITS = {1: u8, 2: i16, 4: u32, 8: i64}
+"""Types of each size that are copied bit by bit."""
 
 
 def _each(question: Question, steps: Steps, *numbers: str) -> None:
     """Add an operation on one operand; `numbers` are parameter names of its kernel."""
-    layout = question.layout(0)
+    x, layout = _operand(question, steps, 0)
     steps.launch(
-        (layout.size,),
-        None,
+        _work(question),
+        question.dtype,
         question.result[0] if question.op is ASTYPE else None,
         **_walk(layout),
-        inp=steps.operands[0],
+        inp=x,
         out=steps.result,
         **{name: steps.number(index) for index, name in enumerate(numbers)},
     )
@@ -48,10 +56,10 @@ def _with_factors(question: Question, steps: Steps) -> None:
 
 
 def _binary(question: Question, steps: Steps) -> None:
-    x, y = steps.operands
-    walk = _walk(question.layout(0), question.layout(1))
+    (x, x_layout), (y, y_layout) = (_operand(question, steps, index) for index in (0, 1))
+    walk = _walk(x_layout, y_layout)
     steps.launch(
-        (question.shape.size,),
+        _work(question),
         numel=walk["numel"],
         num_dims=walk["num_dims"],
         dims_and_strides=walk["info"],
@@ -62,16 +70,18 @@ def _binary(question: Question, steps: Steps) -> None:
 
 
 def _where(question: Question, steps: Steps) -> None:
-    condition, x, y = steps.operands
-    layouts = [layout for _, layout in question.operands]
+    (condition, *layout), (x, *left), (y, *right) = (
+        _operand(question, steps, index) for index in range(3)
+    )
     # The kernels read the strides even of contiguous operands.
+    words = merged_words(*layout, *left, *right)
     steps.launch(
-        (question.shape.size,),
+        _work(question),
         x.dtype,
         condition.dtype,
         numel=question.shape.size,
-        num_dims=layouts[0].rank,
-        info=Words(joined_words(*layouts)),
+        num_dims=len(words) // 4,
+        info=Words(words),
         ids=condition,
         t=x,
         f=y,
@@ -80,10 +90,10 @@ def _where(question: Question, steps: Steps) -> None:
 
 
 def _masked_fill(question: Question, steps: Steps) -> None:
-    x, mask = steps.operands
+    (x, layout), (mask, where) = (_operand(question, steps, index) for index in (0, 1))
     steps.launch(
-        (question.shape.size,),
-        **_walk(question.layout(1), question.layout(0)),
+        _work(question),
+        **_walk(where, layout),
         mask=mask,
         inp=x,
         value=steps.number(),
@@ -94,7 +104,7 @@ def _masked_fill(question: Question, steps: Steps) -> None:
 def _gated(question: Question, steps: Steps) -> None:
     gate, up = steps.operands
     size = question.shape.size
-    steps.launch((size,), numel=size, gate=gate, up=up, out=steps.result)
+    steps.launch(_work(question), numel=size, gate=gate, up=up, out=steps.result)
 
 
 def _fill(question: Question, steps: Steps) -> None:
@@ -131,20 +141,50 @@ def _random(question: Question, steps: Steps) -> None:
 def _walk(first: Layout, *others: Layout) -> dict[str, Given]:
     """The kernels' arguments for layouts of one shape: null where all are contiguous."""
     plain = first.is_contiguous and all(one.is_contiguous for one in others)
-    info = None if plain else Words(joined_words(first, *others))
-    return {"numel": first.size, "num_dims": first.rank, "info": info}
+    words = merged_words(first, *others)
+    rank = first.rank if plain else len(words) // (2 + len(others))
+    return {"numel": first.size, "num_dims": rank, "info": None if plain else Words(words)}
+
+
+def _work(question: Question) -> tuple[int, int]:
+    """The sizes for `by_vectors`."""
+    dtypes = [question.result[0], *(dtype for dtype, _ in question.operands)]
+    return question.shape.size, max(dtype.itemsize for dtype in dtypes)
+
+
+def _operand(question: Question, steps: Steps, index: int) -> tuple[Memory, Layout]:
+    """An operand, or its contiguous copy where a GPU would read it across its lines.
+
+    The kernel that copies reads such operands in tiles. The others have no code for it, because
+    there are hundreds of them.
+    """
+    x, layout = steps.operands[index], question.layout(index)
+    on_a_gpu = steps.limits.max_blocks_for_elements is None
+    if question.op is COPY or not on_a_gpu or layout.size < _TURNED or not _lies_across(layout):
+        return x, layout
+    bits = _BITS[x.dtype.itemsize]
+    turned, line = steps.scratch(layout.size, x.dtype), Layout.contiguous(layout.shape)
+    steps.run(COPY, [(x.view(bits), layout)], (turned.view(bits), line))
+    return turned, line
+
+
+def _lies_across(layout: Layout) -> bool:
+    """Whether neighbors of the result are not adjacent, but elements of another axis are."""
+    *outer, (columns, apart) = merged_axes(layout.shape, layout.strides) or [(1, 1)]
+    lines = max((length for length, stride in outer if stride == 1), default=0)
+    return apart > 1 and min(columns, lines) >= _FEW
 
 
 LOWERINGS: Lowerings = {
-    UNARY: Launches(_each, KernelDef("unary", PLAIN, strided)),
-    WITH_NUMBER: Launches(_with_number, KernelDef("unary", PLAIN, strided)),
-    AFFINE: Launches(_with_factors, KernelDef("affine", PLAIN, strided)),
-    BINARY: Launches(_binary, KernelDef("binary", PLAIN, strided)),
-    COMPARISON: Launches(_binary, KernelDef("binary", PLAIN, strided)),
-    ASTYPE: Launches(_each, KernelDef("cast", "{root}_{dtype}_{other}", strided)),
-    WHERE: Launches(_where, KernelDef("ternary", BY_IDS, strided)),
-    MASKED_FILL: Launches(_masked_fill, KernelDef("fused", PLAIN, strided)),
-    SILU_MUL: Launches(_gated, KernelDef("fused", PLAIN, strided)),
+    UNARY: Launches(_each, KernelDef("unary", PLAIN, by_vectors)),
+    WITH_NUMBER: Launches(_with_number, KernelDef("unary", PLAIN, by_vectors)),
+    AFFINE: Launches(_with_factors, KernelDef("affine", PLAIN, by_vectors)),
+    BINARY: Launches(_binary, KernelDef("binary", PLAIN, by_vectors)),
+    COMPARISON: Launches(_binary, KernelDef("binary", PLAIN, by_vectors)),
+    ASTYPE: Launches(_each, KernelDef("cast", "{root}_{dtype}_{other}", by_vectors)),
+    WHERE: Launches(_where, KernelDef("ternary", BY_IDS, by_vectors)),
+    MASKED_FILL: Launches(_masked_fill, KernelDef("fused", PLAIN, by_vectors)),
+    SILU_MUL: Launches(_gated, KernelDef("fused", PLAIN, by_vectors)),
     FILL: Launches(_fill, KernelDef("fill", PLAIN, strided)),
     COPY2D: Launches(copy_rows, KernelDef("fill", PLAIN, covering)),
     RANDOM: Launches(_random, KernelDef("random", PLAIN, strided)),

@@ -11,12 +11,13 @@ from ubridge.core.kernel_def import (
     block_per_result,
     block_per_row,
     covering,
+    held_threads,
     norm_threads,
     power_of_two,
     strided,
-    warp_per_row,
     wide_block_per_row,
 )
+from ubridge.core.layout import merged_axes
 from ubridge.core.lowering import Given, Launches, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
@@ -52,13 +53,22 @@ def _reduce(question: Question, steps: Steps) -> None:
     layout = question.layout(0)
     results = question.shape.size
     elements = layout.size // results
+    ends = [prod(layout.shape[:end]) for end in range(layout.rank + 1)]
+    split = ends.index(results)
+    kept = merged_axes(layout.shape[:split], layout.strides[:split])
+    reduced = list(zip(layout.shape[split:], layout.strides[split:], strict=True))
+    if question.op.family is REDUCTION:  # a place is an index in the last axis
+        reduced = merged_axes(layout.shape[split:], layout.strides[split:])
+    # Neighboring results are adjacent, and the elements of each lie apart.
+    side_by_side = kept[-1:] and kept[-1][1] == 1 and len(reduced) == 1 and reduced[0][1] > 1
+    axes = [*kept, *reduced]
     steps.launch(
-        (results, elements, layout.is_contiguous),
+        (results, elements, layout.is_contiguous, 32 if side_by_side else 1),
         src_numel=layout.size,
         el_per_block=elements,
-        num_dims=layout.rank,
+        num_dims=len(axes),
         # Never null, because the kernels read it even for contiguous operands.
-        info=Words(layout.words),
+        info=Words((*(length for length, _ in axes), *(stride for _, stride in axes))),
         src=steps.operands[0],
         dst=steps.result,
     )
@@ -66,7 +76,9 @@ def _reduce(question: Question, steps: Steps) -> None:
 
 def _softmax(question: Question, steps: Steps) -> None:
     rows, columns = question.shape
-    steps.launch((rows,), src=steps.operands[0], dst=steps.result, n_cols=columns)
+    limits = steps.limits
+    threads = 32 if limits.max_blocks_for_elements else held_threads(limits, columns)
+    steps.launch((rows, threads), src=steps.operands[0], dst=steps.result, n_cols=columns)
 
 
 def _log_softmax(question: Question, steps: Steps) -> None:
@@ -83,7 +95,7 @@ def _log_softmax(question: Question, steps: Steps) -> None:
 def _norm(question: Question, steps: Steps) -> None:
     x, weight, *biases = steps.operands
     rows, columns = question.shape
-    threads = norm_threads(columns)
+    threads = norm_threads(steps.limits, columns)
     added: dict[str, Given] = {"beta": biases[0]} if biases else {}
     steps.launch(
         (rows, threads),
@@ -159,7 +171,7 @@ def _rope_heads_last(question: Question, steps: Steps) -> None:
 LOWERINGS: Lowerings = {
     REDUCTION: Launches(_reduce, KernelDef("reduce", PLAIN, block_per_result)),
     ARG_REDUCTION: Launches(_reduce, KernelDef("reduce", PLAIN, block_per_result)),
-    SOFTMAX: Launches(_softmax, KernelDef("reduce", PLAIN, warp_per_row)),
+    SOFTMAX: Launches(_softmax, KernelDef("reduce", PLAIN, block_per_row)),
     LOG_SOFTMAX: Launches(_log_softmax, KernelDef("fused", PLAIN, wide_block_per_row)),
     RMS_NORM: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
     LAYER_NORM: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
