@@ -322,3 +322,25 @@ def test_streams_are_given(device: Device, rng: np.random.Generator) -> None:
         z = ubridge.multiply(y, y.T.T, stream=stream)
         got = z.to_numpy(stream=stream)
     np.testing.assert_allclose(got, np.exp(x.array.astype(np.float64)) ** 2, rtol=1e-5)
+
+
+def test_large_transposed_operands(device: Device, op_row: OpRow, rng: np.random.Generator) -> None:
+    """Operands that a GPU copies in tiles first, of every family and size of element."""
+    shape = 257, int(rng.integers(300, 330))
+    left, right = (rng.integers(-50, 50, size).astype("f4") for size in (shape[::-1], shape))
+    x, y = (ubridge.array(one, device=device) for one in (left, right))
+    positive = left > 0
+    mask = ubridge.array(positive, device=device)
+    for got, expected in (
+        (ubridge.copy(x.mT), left.T),
+        (ubridge.negative(x.mT), -left.T),
+        (ubridge.add(x.mT, y), left.T + right),
+        (ubridge.subtract(y, x.mT), right - left.T),
+        (ubridge.greater(x.mT, y), right < left.T),
+        (ubridge.where(mask.mT, x.mT, y), np.where(positive.T, left.T, right)),
+        (ubridge.masked_fill(y, mask.mT, 3), np.where(positive.T, 3, right)),
+        (x.mT * 2, left.T * 2),
+        (x.mT.astype("i16"), left.T.astype("i2")),
+        (x.astype("f16").mT.astype("f32"), left.T),
+    ):
+        np.testing.assert_array_equal(got.to_numpy(), expected)

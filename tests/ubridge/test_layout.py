@@ -12,6 +12,7 @@ import pytest
 
 from tests.sampling import rounds
 from ubridge import Layout, Shape
+from ubridge.core.layout import merged_words
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 Array = npt.NDArray[Any]
@@ -249,3 +250,11 @@ def test_what_cannot_be_is_refused_in_numpys_words(
 
 
 BASE = Layout.contiguous((2, 3))
+
+
+def test_axes_that_all_layouts_join_are_merged() -> None:
+    line, turned = Layout.contiguous((2, 3, 4)), Layout((2, 3, 4), (1, 8, 2))
+    assert merged_words(line) == (24, 1)
+    assert merged_words(line, turned) == (2, 12, 12, 1, 1, 2)
+    assert merged_words(Layout((5, 1, 7), (0, 9, 1))) == (5, 7, 0, 1)
+    assert merged_words(Layout.contiguous((1, 1))) == ()

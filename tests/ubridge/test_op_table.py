@@ -13,7 +13,7 @@ import pytest
 
 import ubridge
 from ubridge import OPS
-from ubridge.core.kernel_def import block_per_result
+from ubridge.core.kernel_def import block_per_result, by_vectors, norm_threads
 from ubridge.definitions.table import FAMILIES
 from ubridge.prepare.candle.table import CANDLE_ON_CPUS
 from ubridge.prepare.gcu.kernels import gcu_kernel
@@ -103,6 +103,26 @@ def test_results_are_shared_out_by_how_they_lie() -> None:
         work = ((10**6, 16), (10**6, 16, True), (10**6, 4096, True), (100, 16))
         assert tuple(configure(*one)[0] for one in work) == expected
         assert configure(10**6, 17, True)[1:] == (32, 0)
+
+
+def test_threads_of_elementwise_kernels_take_vectors() -> None:
+    limits = DeviceLimits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, 49152, 32, 80)
+    host = replace(limits, max_blocks_for_elements=128)
+    for device, work, blocks in (
+        (limits, (1 << 12, 4), 2),
+        (limits, (1 << 20, 4), 256),
+        (limits, (1 << 20, 2), 128),
+        (limits, (5, 1), 1),
+        (host, (1 << 12, 4), 16),
+    ):
+        assert by_vectors(device)(*work) == (blocks, limits.block_for_elements, 0)
+
+
+def test_threads_of_a_gpu_hold_a_row() -> None:
+    limits = DeviceLimits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, 49152, 32, 80)
+    host = replace(limits, max_blocks_for_elements=128)
+    assert [norm_threads(limits, n) for n in (1, 1024, 2048, 1 << 20)] == [32, 32, 64, 1024]
+    assert [norm_threads(host, n) for n in (1, 1023, 1024)] == [32, 32, 1024]
 
 
 def test_kernels_of_gcus_ask_for_shared_memory_only_where_they_use_it() -> None:
