@@ -202,6 +202,18 @@ class Operands:
     def _last(self) -> Any:
         return self.library.tensor(np.array([4095]), "i64")
 
+    def _slots(self) -> Any:
+        return self.library.tensor(self.rng.permutation(4096)[:8], "i64")
+
+    def _tables(self) -> Any:
+        return self.library.tensor(self.rng.permutation(256).reshape(8, 32), "i64")
+
+    def _sequences(self) -> Any:
+        return self.library.tensor(np.arange(8), "i64")
+
+    def _positions(self) -> Any:
+        return self.library.tensor(np.full(8, 511), "i64")
+
     def _count(self) -> Any:
         return self.library.tensor(np.array(3), "i64")
 

@@ -135,6 +135,12 @@ def _attentions() -> Iterator[Row]:
         cache,
         "f32 bf16",
     )
+    pages = {"pool": (256, 16, 8, 128), "tokens": (8, 8, 128)}
+    write = "pool.reshape(-1, 8, 128).__setitem__(slots, tokens)"
+    yield Row("ub.paged_append(pool, tokens, slots)", write, write, pages, "f32 bf16")
+    asked = {"queries": (8, 32, 128), "keys": (256, 16, 8, 128), "values": (256, 16, 8, 128)}
+    call = "ub.paged_attention(queries, keys, values, tables, sequences, positions)"
+    yield Row(call, shapes=asked, dtypes="f32 bf16")
     turned = {"heads": (1, 32, 512, 128), "cos": (512, 64), "sin": (512, 64)}
     pair = "heads[..., :64], heads[..., 64:]"
     parts = "a * cos - b * sin, a * sin + b * cos"
