@@ -194,29 +194,24 @@ __all__ = [
     "load",
     "save",
 ]
-__all__ += [
-    name
-    for module in (
-        functions,
-        choices_,
-        einsum_,
-        elementwise_,
-        fused_,
-        launching_,
-        launching_products_,
-        launching_windows_,
-        launching_writes_,
-        products_,
-        reductions_,
-        rows_,
-        selection_,
-        statistics_,
-        windows_,
-        caches_,
-        blocks_,
-    )
-    for name in module.__all__
-]
+# One line a module: type checkers evaluate these, but no loop.
+__all__ += functions.__all__
+__all__ += choices_.__all__
+__all__ += einsum_.__all__
+__all__ += elementwise_.__all__
+__all__ += fused_.__all__
+__all__ += launching_.__all__
+__all__ += launching_products_.__all__
+__all__ += launching_windows_.__all__
+__all__ += launching_writes_.__all__
+__all__ += products_.__all__
+__all__ += reductions_.__all__
+__all__ += rows_.__all__
+__all__ += selection_.__all__
+__all__ += statistics_.__all__
+__all__ += windows_.__all__
+__all__ += caches_.__all__
+__all__ += blocks_.__all__
 
 
 def __dir__() -> list[str]:

@@ -134,6 +134,24 @@ def test_functions_have_signatures_and_texts(module: Any) -> None:
             assert inspect.getdoc(found), name
 
 
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
+def test_type_checkers_see_the_public_names(module: Any) -> None:
+    """In an installed package, pyright evaluates lists and `other.__all__`, but no loop."""
+    found: list[str] = []
+    for one in ast.parse(inspect.getsource(module)).body:
+        if not isinstance(one, (ast.Assign, ast.AugAssign)):
+            continue
+        target = one.targets[0] if isinstance(one, ast.Assign) else one.target
+        if not isinstance(target, ast.Name) or target.id != "__all__":
+            continue
+        if isinstance(one.value, ast.Attribute):
+            assert one.value.attr == "__all__" and isinstance(one.value.value, ast.Name)
+            found += vars(module)[one.value.value.id].__all__
+        else:
+            found += ast.literal_eval(one.value)
+    assert found == list(module.__all__)
+
+
 def test_the_public_names_are_what_dir_shows() -> None:
     assert dir(ubridge) == sorted(ubridge.__all__)
     assert set(uhal.__all__) <= set(dir(uhal))
