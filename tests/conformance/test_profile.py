@@ -194,7 +194,7 @@ def test_a_replay_is_profiled_operation_by_operation(device: Device, basic: Modu
 
 
 def test_a_profile_is_alone_and_begins_outside_a_capture(device: Device, basic: Module) -> None:
-    with uhal.profile() as found, pytest.raises(RuntimeError, match="one at a time"):
+    with uhal.profile() as found, pytest.raises(RuntimeError, match="another profile is"):
         with uhal.profile():
             pass
     assert found.kernels == []

@@ -23,6 +23,7 @@ MISTAKES = (
         "u64(place) < capacity",
         "true",
         *("test_decode_kernels", "test_caches"),
+        behind="* capacity + u64(place)) * width + column;\n        if (place >= 0 && ",
     ),
     _kernel(
         "sampling.cu", "places[i] <= forgotten", "places[i] < forgotten", "test_token_sampling"
