@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axis_of, one_shape, require_one_device, require_one_kind
@@ -40,7 +41,7 @@ def plan_matmul(x: Value, y: Value, batch_invariant: bool = False) -> Plan:
     return plan_product(plan_conversion(x, dtype), plan_conversion(y, dtype), dtype, **flags)
 
 
-def plan_product(x: Value, y: Value, dtype: DType, **flags: bool) -> Plan:
+def plan_product(x: Value, y: Value, dtype: DType, **flags: Any) -> Plan:
     """Plan a matrix product of elements of one dtype."""
     left, right, result = _matrices(x._layout, y._layout)
     if result.size and left.shape[-1] == 0:
