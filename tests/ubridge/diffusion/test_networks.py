@@ -23,7 +23,7 @@ from tests.ubridge.diffusion.judging import (
     tokens_of,
 )
 from tests.ubridge.models.cases import Array, drawn
-from ubridge.models.diffusion import StableDiffusion, schedule
+from ubridge.models.diffusion import StableDiffusion, layers, schedule
 from uhal import Device
 
 DEVICES = ("host", "cuda-sim", "opencl")
@@ -117,3 +117,32 @@ def test_halves_err_at_most_twice_as_much_as_torch(
         wide = got.astype("f32").to_numpy()
         error = float(np.sqrt(np.mean((wide - answers[what]) ** 2)))
         assert error <= 2 * answers[f"{what} {torchs}"], (what, error, answers[f"{what} {torchs}"])
+
+
+class Drawn:
+    """Weights of a layer, drawn by name."""
+
+    def __call__(self, name: str, *shape: int) -> ub.DeviceTensor:
+        return tensor(name, shape)
+
+    def matrix(self, name: str, rows: int, columns: int) -> ub.DeviceTensor:
+        return self(name, rows, columns)
+
+
+@pytest.mark.parametrize("width", [48, 288, 512])
+def test_heads_of_every_width_attend(
+    host: Device, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, width: int
+) -> None:
+    monkeypatch.setattr(layers, "_MOST_SCORES", 70)
+    layer = layers.Attention(Drawn(), "a", width, 1, bias=True)
+    x = rng.standard_normal((2, 23, width)).astype(np.float32)
+
+    def product(part: str, given: Array) -> Array:
+        weight = drawn(f"a.{part}.weight", (width, width), SEED).astype(np.float64)
+        found: Array = given @ weight.T + drawn(f"a.{part}.bias", (width,), SEED)
+        return found
+
+    query, key, value = (product(f"to_{one}", x.astype(np.float64)) for one in "qkv")
+    scores = np.exp(query @ key.swapaxes(1, 2) / np.sqrt(width))
+    expected = product("to_out.0", scores / scores.sum(-1, keepdims=True) @ value)
+    assert_near(layer(ub.asarray(x)), expected, f"width {width}")

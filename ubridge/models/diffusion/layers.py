@@ -9,9 +9,14 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 import ubridge as ub
+from uhal.dtypes import f32
 
 Tensor: TypeAlias = ub.DeviceTensor
 Weight: TypeAlias = ub.DeviceTensor | ub.QuantizedWeight
+_WIDEST = 256
+"""Elements of the widest head that the kernels of attention take."""
+_MOST_SCORES = 1 << 24
+"""Scores in memory at once for wider heads."""
 
 
 class Take(Protocol):
@@ -121,12 +126,27 @@ class Attention:
         """Return (batch, tokens, width)."""
         seen = x if context is None else context
         query, key, value = self._query(x), self._key(seen), self._value(seen)
-        found = ub.attention(*map(self._split, (query, key, value)), causal=causal)
+        found = _attended(*map(self._split, (query, key, value)), causal)
         return self._out(found.swapaxes(1, 2).reshape(x.shape))
 
     def _split(self, x: Tensor) -> Tensor:
         """The heads of (batch, tokens, width): (batch, heads, tokens, width of a head)."""
         return x.reshape(*x.shape[:2], self._heads, -1).swapaxes(1, 2)
+
+
+def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+    """Attention of heads, in parts where they are too wide for the kernels of `ub.attention`."""
+    count, width = query.shape[2:]
+    if width <= _WIDEST:
+        return ub.attention(query, key, value, causal=causal)
+    assert not causal
+    wide, keys = query.astype(f32, copy=False) * width**-0.5, key.astype(f32, copy=False).mT
+    each = max(1, _MOST_SCORES // key.shape[2])
+    found = []
+    for first in range(0, count, each):
+        scores = ub.softmax(wide[:, :, first : first + each] @ keys)
+        found.append(scores.astype(value.dtype, copy=False) @ value)
+    return found[0] if len(found) == 1 else ub.concatenate(found, 2)
 
 
 class Resnet:
