@@ -125,8 +125,8 @@ class Attention:
     def __call__(self, x: Tensor, context: Tensor | None = None, *, causal: bool = False) -> Tensor:
         """Return (batch, tokens, width)."""
         seen = x if context is None else context
-        query, key, value = self._query(x), self._key(seen), self._value(seen)
-        found = _attended(*map(self._split, (query, key, value)), causal)
+        query, key = self._split(self._query(x)), self._split(self._key(seen))
+        found = _attended(query, key, self._split(self._value(seen)), causal)
         return self._out(found.swapaxes(1, 2).reshape(x.shape))
 
     def _split(self, x: Tensor) -> Tensor:
