@@ -1,4 +1,4 @@
-"""The host's kernels along one axis: running sums, products and choices of single elements."""
+"""The host's kernels along one axis, of copies of rows and of f16: all lengths, all values."""
 
 from __future__ import annotations
 
@@ -93,3 +93,49 @@ def test_bounds_of_elements(host: Device, rng: np.random.Generator, dtype: str) 
             low, high = (np.array(one).astype(kind).astype(np.float64) for one in bounds)
             exact = np.minimum(np.maximum(array.astype(np.float64), low), high)
             np.testing.assert_array_equal(got.astype(np.float64), exact, f"{count} {bounds}")
+
+
+@pytest.mark.parametrize("dtype", OPS["argsort"].dtypes)
+def test_orders_of_rows_of_every_length(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Equal elements keep their order in both directions; all NaN are equal and the largest."""
+    is_float = as_dtype(dtype).kind == "float"
+    low = 0 if dtype[0] == "u" else -100
+    for length in (1, 2, 40, 41, int(rng.integers(42, 3000))):
+        shape = (int(rng.integers(1, 9)), length)
+        drawn = rng.integers(low, 100, shape).astype(np.float64)
+        if is_float:
+            special = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 0.5], shape)
+            drawn = np.where(rng.random(shape) < 0.5, special, drawn)
+        x = ub.asarray(drawn, device=host).astype(dtype)
+        numbers = np.where(np.isnan(drawn), np.finfo(np.float64).max, drawn)
+        numbers = np.where(drawn == np.inf, 1e300, numbers)
+        out = ub.full(shape, 2**32 - 1, "u32", device=host)
+        for descending, keys in ((False, numbers), (True, -numbers)):
+            ub.argsort(x, -1, descending, out=out)
+            np.testing.assert_array_equal(out.to_numpy(), np.argsort(keys, -1, kind="stable"))
+
+
+@pytest.mark.parametrize("dtype", OPS["copy2d"].dtypes)
+def test_parts_of_rows_of_every_width(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    for columns in (*range(1, 11), int(rng.integers(11, 300))):
+        rows = int(rng.integers(1, 500))
+        parts = [
+            ub.asarray(rng.integers(0, 9, (rows, width)), device=host).astype(dtype)
+            for width in (columns, int(rng.integers(1, 9)))
+        ]
+        joined = ub.concatenate(parts, 1).astype("f64").to_numpy()
+        exact = np.concatenate([one.astype("f64").to_numpy() for one in parts], 1)
+        np.testing.assert_array_equal(joined, exact)
+
+
+def test_every_f16_is_converted_as_by_numpy(host: Device, rng: np.random.Generator) -> None:
+    """Also in runs shorter than a vector."""
+    every = rng.permutation(np.arange(2**16, dtype=np.uint16)).view(np.float16)
+    numbers = rng.integers(0, 2**32, 2**16 + 5, np.uint32).view(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide, halves = every.astype(np.float32), numbers.astype(np.float16)
+    np.testing.assert_array_equal(ub.asarray(every, device=host).astype("f32").to_numpy(), wide)
+    np.testing.assert_array_equal(ub.asarray(numbers, device=host).astype("f16").to_numpy(), halves)
+    for count in range(1, 20):
+        found = ub.asarray(numbers[-count:], device=host).astype("f16").to_numpy()
+        np.testing.assert_array_equal(found, halves[-count:])

@@ -1,10 +1,11 @@
-// For CPUs, along one axis of (left, length, right): running sums, products, and choices of
-// elements by ids; also limits of elements to two bounds. Arrays are contiguous; grids have one
-// dimension, of any length.
+// For CPUs, along one axis of (left, length, right): running sums, products, choices of elements by
+// ids, and the order of rows; also limits of elements to two bounds, and copies of rows. Arrays are
+// contiguous; grids have one dimension, of any length.
 //
 // Floats are added in f64 and rounded once. Sums of f64 also add up rounding errors (Knuth's
 // two-sum), so that the error does not grow with the length. f16 and bf16 are multiplied in f32.
 #include "number.h"
+#include "ordering.h"
 #include "vectors.h"
 
 #include <uhal/report.h>
@@ -306,3 +307,93 @@ CHOICES(u32)
 CHOICES(i16)
 CHOICES(i32)
 CHOICES(i64)
+
+// -- order ----------------------------------------------------------------------------------------
+
+#define ORDER(T)                                                                                   \
+    KERNEL(asort_asc_##T, (const T *x, u32 *dst, u64 rows, u64 ncols))                             \
+    {                                                                                              \
+        const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
+        const u64 first = piece.first * ncols;                                                     \
+        order_rows<true>(x + first, dst + first, piece.length, ncols);                             \
+    }                                                                                              \
+    KERNEL(asort_desc_##T, (const T *x, u32 *dst, u64 rows, u64 ncols))                            \
+    {                                                                                              \
+        const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
+        const u64 first = piece.first * ncols;                                                     \
+        order_rows<false>(x + first, dst + first, piece.length, ncols);                            \
+    }
+
+ORDER(bf16)
+ORDER(f16)
+ORDER(f32)
+ORDER(f64)
+ORDER(u8)
+ORDER(u32)
+ORDER(i16)
+ORDER(i32)
+ORDER(i64)
+
+// -- rows with a pitch ----------------------------------------------------------------------------
+
+enum : u64 { NARROW = 8 }; // columns of rows that are copied element by element
+
+template <u64 columns, class W>
+static inline void copy_narrow(const W *from, W *to, u64 rows, u64 from_step, u64 to_step)
+{
+    for (u64 row = 0; row < rows; ++row)
+        for (u64 column = 0; column < columns; ++column)
+            to[row * to_step + column] = from[row * from_step + column];
+}
+
+// A block's share of rows * columns elements. Types of one size share the code.
+template <class W>
+__attribute__((noinline)) static void copy_rows(BLOCK block, const W *src, W *dst, u64 rows,
+                                                u64 columns, u64 src_step, u64 dst_step)
+{
+    if (columns <= NARROW) {
+        const Piece piece(rows, block.blockIdx.x, block.gridDim.x, 64);
+        const W *const from = src + piece.first * src_step;
+        W *const to = dst + piece.first * dst_step;
+        switch (columns) {
+        case 1:
+            return copy_narrow<1>(from, to, piece.length, src_step, dst_step);
+        case 2:
+            return copy_narrow<2>(from, to, piece.length, src_step, dst_step);
+        case 3:
+            return copy_narrow<3>(from, to, piece.length, src_step, dst_step);
+        case 4:
+            return copy_narrow<4>(from, to, piece.length, src_step, dst_step);
+        default:
+            for (u64 row = 0; row < piece.length; ++row)
+                for (u64 column = 0; column < columns; ++column)
+                    to[row * dst_step + column] = from[row * src_step + column];
+            return;
+        }
+    }
+    const Piece piece(rows * columns, block.blockIdx.x, block.gridDim.x, 64);
+    const u64 last = piece.first + piece.length;
+    for (u64 i = piece.first; i < last;) {
+        const u64 row = i / columns, column = i % columns;
+        const u64 count = smaller(columns - column, last - i);
+        memmove(dst + row * dst_step + column, src + row * src_step + column, count * sizeof(W));
+        i += count;
+    }
+}
+
+#define COPY_ROWS(T)                                                                               \
+    KERNEL(copy2d_##T, (const T *src, T *dst, u32 d1, u32 d2, u32 src_s, u32 dst_s))               \
+    {                                                                                              \
+        copy_rows(THIS_BLOCK, words(src), words(dst), d1, d2, src_s, dst_s);                       \
+    }
+
+COPY_ROWS(bf16)
+COPY_ROWS(f16)
+COPY_ROWS(f32)
+COPY_ROWS(f64)
+COPY_ROWS(f8e4m3)
+COPY_ROWS(u8)
+COPY_ROWS(u32)
+COPY_ROWS(i16)
+COPY_ROWS(i32)
+COPY_ROWS(i64)

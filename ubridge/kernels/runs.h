@@ -7,6 +7,8 @@
 
 #include "crossing.h"
 #include "number.h"
+#include "vector_functions.h"
+#include "vectors.h"
 
 // Elements index … index + count of a strided array, one after the other.
 template <class T>
@@ -45,6 +47,44 @@ __attribute__((noinline)) void narrow_run(u64 count, const Compute<T> *run, T *v
     for (u64 i = 0; i < count; ++i)
         values[i] = narrow<T>(run[i]);
 }
+
+#if defined(__AVX2__) && defined(__F16C__)
+
+// LANES elements rounded to f16.
+DEVICE_FUNCTION void store_rounded(f16 *to, Floats values)
+{
+#if defined(__AVX512F__)
+    const __m256i halves =
+        _mm512_maskz_cvtps_ph(__mmask16(-1), __m512(values), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), halves);
+#else
+    const __m128i halves = _mm256_cvtps_ph(__m256(values), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(to), halves);
+#endif
+}
+
+// By instruction, which compilers do not use for f16 in loops.
+template <>
+__attribute__((noinline)) inline void widen_run<f16>(u64 count, const f16 *values, f32 *run)
+{
+    u64 i = 0;
+    for (; i + LANES <= count; i += LANES)
+        *reinterpret_cast<Floats *>(run + i) = widened(values + i);
+    for (; i < count; ++i)
+        run[i] = widen(values[i]);
+}
+
+template <>
+__attribute__((noinline)) inline void narrow_run<f16>(u64 count, const f32 *run, f16 *values)
+{
+    u64 i = 0;
+    for (; i + LANES <= count; i += LANES)
+        store_rounded(values + i, *reinterpret_cast<const Floats *>(run + i));
+    for (; i < count; ++i)
+        values[i] = narrow<f16>(run[i]);
+}
+
+#endif
 
 template <class T> class Reader {
   public:

@@ -1,4 +1,4 @@
-"""Lowerings for CPUs alone: running sums, products, choices, bounds and copies of rows."""
+"""Lowerings for CPUs alone: running sums, products, choices, bounds, orders, copies of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ubridge.core.question import Question
 from ubridge.definitions.elementwise import CLIP
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.memory import COPY2D
-from ubridge.definitions.rows import CUMSUM, PROD
+from ubridge.definitions.rows import CUMSUM, PROD, SORTING
 from ubridge.prepare.candle.elementwise import copy_rows
 from ubridge.prepare.candle.indexing import BY_ID, choose
 
@@ -35,6 +35,19 @@ def _along(question: Question, steps: Steps) -> None:
 def _copy_rows(question: Question, steps: Steps) -> None:
     """Add a copy of rows in a few long pieces, each moved at once."""
     copy_rows(question, steps, _LEAST_CHOSEN, question.shape.size)
+
+
+def _sort(question: Question, steps: Steps) -> None:
+    """Add a sort of rows, each by one thread."""
+    rows, columns = question.shape
+    least = -(-_LEAST_CHOSEN // columns)
+    steps.launch(
+        (rows, least, rows * columns),
+        x=steps.operands[0],
+        dst=steps.result,
+        rows=rows,
+        ncols=columns,
+    )
 
 
 def _clip(question: Question, steps: Steps) -> None:
@@ -80,6 +93,7 @@ LOWERINGS: Lowerings = {
     CUMSUM: Launches(_along, _LINES),
     PROD: Launches(_along, _LINES),
     CLIP: Launches(_clip, _LINES),
-    COPY2D: Launches(_copy_rows, KernelDef("fill", PLAIN, pieces_of_lines)),
+    COPY2D: Launches(_copy_rows, _LINES),
+    SORTING: Launches(_sort, _LINES),
     INDEX_SELECT: Launches(_choose, BY_ID),
 }
