@@ -41,14 +41,6 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-# Signatures name a union of types by its alias, such as `stream: StreamLike | None`.
-autodoc_type_aliases = {
-    name: name
-    for name in (
-        *("ArrayLike", "DeviceLike", "DTypeLike", "ElementType", "PathLike", "Progress"),
-        *("Saved", "Seed", "StreamLike", "Weight", "Weights"),
-    )
-}
 autodoc_inherit_docstrings = True
 python_maximum_signature_line_length = 88
 add_module_names = False
