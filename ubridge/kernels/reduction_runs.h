@@ -5,9 +5,9 @@
 
 #include "runs.h"
 
-enum : u64 { LANES = 32, FEW_LANES = 8 };
+enum : u64 { SUM_LANES = 32, FEW_LANES = 8 };
 
-// For fewer than LANES values; filling and joining wide lanes would take most of the time.
+// For fewer than SUM_LANES values; filling and joining wide lanes would take most of the time.
 template <class C> inline C sum_of_few(u64 count, const C *values)
 {
     C lanes[FEW_LANES] = {};
@@ -26,16 +26,16 @@ template <class C> inline C sum_of_few(u64 count, const C *values)
 
 template <class C> __attribute__((noinline)) C sum_of_run(u64 count, const C *values)
 {
-    if (count < LANES)
+    if (count < SUM_LANES)
         return sum_of_few(count, values);
-    C lanes[LANES] = {};
+    C lanes[SUM_LANES] = {};
     u64 i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (u64 lane = 0; lane < LANES; ++lane)
+    for (; i + SUM_LANES <= count; i += SUM_LANES)
+        for (u64 lane = 0; lane < SUM_LANES; ++lane)
             lanes[lane] = add(lanes[lane], values[i + lane]);
     for (u64 lane = 0; i + lane < count; ++lane)
         lanes[lane] = add(lanes[lane], values[i + lane]);
-    for (u64 width = LANES / 2; width > 0; width /= 2)
+    for (u64 width = SUM_LANES / 2; width > 0; width /= 2)
         for (u64 lane = 0; lane < width; ++lane)
             lanes[lane] = add(lanes[lane], lanes[lane + width]);
     return lanes[0];
@@ -43,16 +43,16 @@ template <class C> __attribute__((noinline)) C sum_of_run(u64 count, const C *va
 
 template <class Order, class C> __attribute__((noinline)) C best_of_run(u64 count, const C *values)
 {
-    C lanes[LANES];
-    for (u64 lane = 0; lane < LANES; ++lane)
+    C lanes[SUM_LANES];
+    for (u64 lane = 0; lane < SUM_LANES; ++lane)
         lanes[lane] = Order::template worst<C>();
     u64 i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (u64 lane = 0; lane < LANES; ++lane)
+    for (; i + SUM_LANES <= count; i += SUM_LANES)
+        for (u64 lane = 0; lane < SUM_LANES; ++lane)
             lanes[lane] = Order::of_all(lanes[lane], values[i + lane]);
     for (u64 lane = 0; i + lane < count; ++lane)
         lanes[lane] = Order::of_all(lanes[lane], values[i + lane]);
-    for (u64 width = LANES / 2; width > 0; width /= 2)
+    for (u64 width = SUM_LANES / 2; width > 0; width /= 2)
         for (u64 lane = 0; lane < width; ++lane)
             lanes[lane] = Order::of_all(lanes[lane], lanes[lane + width]);
     return lanes[0];
@@ -62,7 +62,7 @@ template <class C, bool compensated>
 inline SumOf<C, compensated> state_of_run(SumOf<C, compensated> *, u64 count, const C *values, u64)
 {
     // Inlined, since there may be millions of short rows.
-    return {count < LANES ? sum_of_few(count, values) : sum_of_run(count, values), C(0)};
+    return {count < SUM_LANES ? sum_of_few(count, values) : sum_of_run(count, values), C(0)};
 }
 
 template <class C, class Order>
@@ -83,9 +83,9 @@ inline Place<C, Order> state_of_run(Place<C, Order> *best, u64 count, const C *v
     // Skip whole groups that do not contain it.
     const bool nan = is_nan(value);
     u64 i = 0;
-    for (; i + LANES <= count; i += LANES) {
+    for (; i + SUM_LANES <= count; i += SUM_LANES) {
         u32 matches = 0;
-        for (u64 lane = 0; lane < LANES; ++lane)
+        for (u64 lane = 0; lane < SUM_LANES; ++lane)
             matches |= u32(nan ? is_nan(values[i + lane]) : values[i + lane] == value);
         if (matches != 0)
             break;
