@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "module_images.h"
+#include "operations.h"
 
 namespace cuda_sim {
 
