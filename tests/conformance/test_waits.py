@@ -186,7 +186,7 @@ def close_under_waits(image: str, backend: str, count: int) -> None:
         begun = threading.Barrier(len(waits) + 2)
         threads = [threading.Thread(target=come_back, args=(wait, begun)) for wait in waits]
         closer = threading.Thread(
-            target=close_all, args=([stream, event, buffer, basic, device], gate.flag, begun)
+            target=close_all, args=([stream, event, buffer], [basic, device], gate.flag, begun)
         )
         for thread in [closer, *threads]:
             thread.start()
@@ -210,12 +210,17 @@ def come_back(wait: Callable[[], Any], begun: threading.Barrier) -> None:
         assert found is None or (found == 5).all()
 
 
-def close_all(closing: list[Any], flag: np.ndarray[Any, Any], begun: threading.Barrier) -> None:
+def close_all(
+    closing: list[Any], waiting: list[Any], flag: np.ndarray[Any, Any], begun: threading.Barrier
+) -> None:
+    """Close objects while work is held, and after that objects whose closing may wait for it."""
     begun.wait(60)
     time.sleep(INTO_THE_WAIT)
     for one in closing:
         one.close()
     flag[0] = 1
+    for one in waiting:
+        one.close()
 
 
 @pytest.mark.drawn(2, among_backends=True)

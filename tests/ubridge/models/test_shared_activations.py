@@ -25,10 +25,12 @@ READ, STEPS = 3, 2
 
 
 def one_by_one(
-    x: ub.DeviceTensor, weights: Sequence[ub.DeviceTensor | ub.QuantizedWeight]
+    x: ub.DeviceTensor,
+    weights: Sequence[ub.DeviceTensor | ub.QuantizedWeight],
+    batch_invariant: bool = False,
 ) -> tuple[ub.DeviceTensor, ...]:
     """Return the results that `products` must return."""
-    return tuple(ub.linear(x, weight) for weight in weights)
+    return tuple(ub.linear(x, one, batch_invariant=batch_invariant) for one in weights)
 
 
 @pytest.mark.drawn(2, among_backends=True)
