@@ -41,6 +41,11 @@ AREAS = {
         "Agreement with other programs",
         "Tiny configurations with random weights. Stories260K gives llama2.c's text to the byte.",
     ),
+    "gpu": (
+        "On a GPU",
+        "One NVIDIA H200, driver 580.159 with CUDA 13.0, in a virtual machine; torch 2.11. Times of "
+        "operations are between events of the device: 2²⁶ elements, rows of 4096, 2048 tokens.",
+    ),
     "simulators": ("Simulators", "Times on the CPU; they say nothing about a GPU."),
     "opencl": ("OpenCL", "Other work ran on the machine."),
     "builds": ("Builds, tests and wheels", "Packages came from a nearby mirror."),
