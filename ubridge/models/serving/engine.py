@@ -18,7 +18,7 @@ from ubridge.models.serving.request import Request
 from ubridge.models.serving.scheduler import Batch, Part, Scheduler
 from ubridge.models.text.assembling import Assembler
 from ubridge.models.text.generation import tokens_of
-from ubridge.models.text.options import GenerateOptions, settled, takes
+from ubridge.models.text.options import RequestOptions, settled, takes
 from ubridge.models.text.sampler import Sampler
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError
@@ -147,14 +147,8 @@ class Engine:
         """The most tokens of a text."""
         return self._paged.capacity
 
-    @takes(GenerateOptions)
-    def submit(
-        self,
-        prompt: str | Iterable[int],
-        *,
-        priority: int = 0,
-        **options: Unpack[GenerateOptions],
-    ) -> Request:
+    @takes(RequestOptions)
+    def submit(self, prompt: str | Iterable[int], **options: Unpack[RequestOptions]) -> Request:
         """Return a request for the text that follows a prompt, which is a text or tokens.
 
         Requests of a higher `priority` go first. `Session.generate` describes the options. Nothing
@@ -165,27 +159,24 @@ class Engine:
         """
         tokens = tokens_of(self._model.tokenizer, prompt)
         with self._work:
-            request = self._request("submit", tokens, priority, dict(options))
+            request = self._request("submit", tokens, dict(options))
             self._scheduler.add(request)
         return request
 
-    @takes(GenerateOptions)
-    def fork(
-        self, source: Request, *, priority: int = 0, **options: Unpack[GenerateOptions]
-    ) -> Request:
+    @takes(RequestOptions)
+    def fork(self, source: Request, **options: Unpack[RequestOptions]) -> Request:
         """Return a request that continues the tokens of another so far, and shares its pages.
 
         The options are those of `submit`, and not the other request's. Raises as `submit` does.
         """
         with self._work:
-            request = self._request("fork", source.text_tokens, priority, dict(options))
+            request = self._request("fork", source.text_tokens, dict(options))
             self._scheduler.fork(source, request)
         return request
 
-    def _request(
-        self, call: str, tokens: Sequence[int], priority: int, options: dict[str, object]
-    ) -> Request:
+    def _request(self, call: str, tokens: Sequence[int], options: dict[str, object]) -> Request:
         self._require_open(call)
+        priority = options.pop("priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ArgumentTypeError(
                 f"{call}, priority: expected an int, got {type(priority).__name__}"

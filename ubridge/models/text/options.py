@@ -43,6 +43,12 @@ class ChatOptions(GenerateOptions, total=False):
     names: Mapping[str, Any] | None
 
 
+class RequestOptions(GenerateOptions, total=False):
+    """Keyword arguments of `Engine.submit`: arguments of `generate`, and of the scheduler."""
+
+    priority: int
+
+
 _LIMITS = {field.name: field.default for field in fields(Limits)}
 _SAMPLING = {field.name: field.default for field in fields(Sampling)}
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -60,7 +66,7 @@ def takes(options: type) -> Callable[[_Method], _Method]:
         function = cast(Any, method)
         signature = inspect.signature(method)
         kept = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        defaults = {**_LIMITS, **_SAMPLING}
+        defaults = {**_LIMITS, **_SAMPLING, "priority": 0}
         listed = [
             inspect.Parameter(
                 name,
