@@ -196,11 +196,18 @@ cdef int give_report(Context context, _Reported report) except -1:
             "raises it"
         )
     for one in marked:
-        if one.report is None:
+        if one.report is None or is_earlier(report, one.report):
             one.report = report
     if not marked and context.unclaimed is None:
         context.unclaimed = report
     return 0
+
+
+cdef inline bint is_earlier(_Reported report, _Reported other) noexcept:
+    """Whether a report is by an earlier launch of a stream, and so may be the other's cause."""
+    if report.handle is None or other.handle is None:
+        return False
+    return <uintptr_t>report.handle == <uintptr_t>other.handle and report.launch < other.launch
 
 
 cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:

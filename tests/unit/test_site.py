@@ -119,7 +119,7 @@ def test_the_page_of_launches_says_what_its_figures_say() -> None:
     assert figures["date"] in page and figures["machine"] in page
 
 
-def shown(speed: float | None) -> str:
+def as_cell(speed: float | None) -> str:
     return "not measured" if speed is None else f"{speed:.2f}"
 
 
@@ -134,11 +134,11 @@ def test_the_page_of_operations_says_what_its_figures_say() -> None:
         where = (one["operation"], one["size"])
         three = [times.get((*where, library), "") for library in ("ubridge", "numpy", "torch")]
         name = where[0].replace("|", "\\|")
-        assert f"| {' | '.join((name, *three, shown(one['speed'])))} |" in page
+        assert f"| {' | '.join((name, *three, as_cell(one['speed'])))} |" in page
     for family, speeds in figures["means"].items():
-        assert f"| {family} | {' | '.join(map(shown, speeds.values()))} |" in page
+        assert f"| {family} | {' | '.join(map(as_cell, speeds.values()))} |" in page
     for gate in figures["gates"]:
-        assert f"| {gate['what']} | {gate['least']:.2f} | {shown(gate['is'])} |" in page
+        assert f"| {gate['what']} | {gate['least']:.2f} | {as_cell(gate['is'])} |" in page
     assert figures["date"] in page and figures["machine"] in page
 
 

@@ -19,7 +19,10 @@ import numpy as np
 
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
-from uhal.errors import ArgumentValueError, InvalidHandleError, OutOfMemoryError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError, OutOfMemoryError
+
+_MOST = 1 << 24
+"""Pages, and tokens of a page: indices of tokens then fit the 64 bits of kernels."""
 
 
 class PageCopy(NamedTuple):
@@ -64,6 +67,8 @@ class PagedSequence:
 
     def slots(self, first: int, count: int) -> list[int]:
         """Return the slots of positions: page * page_size + offset in the page."""
+        first = whole_number("PagedSequence.slots, first", first)
+        count = whole_number("PagedSequence.slots, count", count)
         size, pages = self._cache.page_size, self.pages
         return [
             pages[position // size] * size + position % size
@@ -84,11 +89,11 @@ class PagedCache:
     def __init__(self, pages: int, page_size: int = 16) -> None:
         """Make a cache of empty pages, each for `page_size` tokens.
 
-        Raises `ArgumentTypeError` or `ArgumentValueError` unless both are ints of at least 1.
+        Raises `ArgumentTypeError` or `ArgumentValueError` unless both are ints from 1 to 2**24.
         """
-        self.pages = whole_number("PagedCache, pages", pages, 1)
+        self.pages = _count("pages", pages)
         """The number of pages."""
-        self.page_size = whole_number("PagedCache, page_size", page_size, 1)
+        self.page_size = _count("page_size", page_size)
         """Tokens of a page."""
         self._free = deque(range(self.pages))
         self._uses = [0] * self.pages
@@ -119,6 +124,7 @@ class PagedCache:
         Its tokens are those that were found: whole pages, and never the prompt's last token, which
         must be read for its logits. `salt` keeps prompts apart whose pages differ for equal tokens.
         """
+        prompt = _tokens("PagedCache.allocate, prompt", prompt)
         made = PagedSequence(self, blake2b(salt, digest_size=32).digest())
         size = self.page_size
         for start in range(0, len(prompt) - size, size):
@@ -137,6 +143,7 @@ class PagedCache:
 
     def found(self, prompt: Sequence[int], *, salt: bytes = b"") -> int:
         """Return the number of a prompt's tokens that `allocate` would find; nothing changes."""
+        prompt = _tokens("PagedCache.found, prompt", prompt)
         digest, size = blake2b(salt, digest_size=32).digest(), self.page_size
         for start in range(0, len(prompt) - size, size):
             digest = _digest(digest, prompt[start : start + size])
@@ -166,6 +173,7 @@ class PagedCache:
 
     def needed(self, sequence: PagedSequence, count: int) -> int:
         """Return the number of pages that an append of `count` tokens would take."""
+        count = whole_number("PagedCache.needed, count", count)
         size, length = self.page_size, sequence.length
         new = -(-(length + count) // size) - len(sequence.pages)
         return new + (count > 0 and length % size > 0 and self._uses[sequence.pages[-1]] > 1)
@@ -175,6 +183,7 @@ class PagedCache:
 
         Raises `OutOfMemoryError` if fewer pages are available than needed; nothing changes then.
         """
+        tokens = _tokens("PagedCache.append, tokens", tokens)
         self._require_own("append", sequence)
         needed = self.needed(sequence, len(tokens))
         if needed > self.available:
@@ -218,6 +227,7 @@ class PagedCache:
 
         Raises `ArgumentValueError` for a negative length or more than the sequence has.
         """
+        length = whole_number("PagedCache.truncate, length", length)
         self._require_own("truncate", sequence)
         length = whole_number("PagedCache.truncate, length", length)
         require(
@@ -299,6 +309,18 @@ class PagedCache:
             f"<{type(self).__name__}: {self.pages} pages of {self.page_size} tokens, "
             f"{counts.live} live, {counts.reusable} reusable, {counts.free} free>"
         )
+
+
+def _count(name: str, given: object) -> int:
+    number = whole_number(f"PagedCache, {name}", given, 1)
+    require(number <= _MOST, f"PagedCache, {name}: expected at most {_MOST}, got {number}")
+    return number
+
+
+def _tokens(name: str, given: object) -> list[int]:
+    if isinstance(given, str) or not isinstance(given, (Sequence, np.ndarray)):
+        raise ArgumentTypeError(f"{name}: expected a sequence of ints, got {type(given).__name__}")
+    return [whole_number(name, one) for one in given]
 
 
 def _digest(before: bytes, tokens: Sequence[int]) -> bytes:

@@ -17,7 +17,7 @@ import pytest
 from tests.sampling import SOAK
 from tests.ubridge.test_hostile_numbers import EXTREMES, NUMBERS, little_memory
 from ubridge import models
-from ubridge.models import Model, Sampling, Session
+from ubridge.models import Engine, Model, PagedCache, Sampling, Session
 from ubridge.models.making import make_model
 from uhal import Device
 from uhal.errors import DeviceError
@@ -27,7 +27,8 @@ pytest.importorskip("jinja2")
 
 INTERNAL = {
     *("Model.__init__", "Generation.__init__", "Cache.__init__", "Cache.make_room"),
-    *("Cache.read_one", "Cache.stretch"),
+    *("Cache.read_one", "Cache.stretch", "Model.paged", "EngineStats.__init__"),
+    *("Request.__init__", "Request.take", "Request.drafts"),
 }
 """Methods that other classes call with numbers they have checked."""
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -65,13 +66,27 @@ def calls(model: Model) -> dict[str, Callable[..., Any]]:
     tokenizer = model.tokenizer
 
     def generate(one: Model | Session, prompt: Any = "Once", **options: Any) -> None:
-        next(one.generate(prompt, **options), "")
+        next(iter(one.generate(prompt, **options)), "")
 
     def chat(one: Model | Session, **options: Any) -> None:
         next(one.chat(MESSAGES, template="{{ messages[0].content }}", **options), "")
 
     session = model.session(8)
+    engine = Engine(model, sequences=2, context=8)
+    source = engine.submit("Once", max_tokens=2)
+    pages = PagedCache(8, 4)
+    sequence = pages.allocate()
     return {
+        "Engine.__init__": lambda **numbers: Engine(model, **numbers).close(),
+        "Engine.submit": lambda prompt="Once", **numbers: engine.submit(prompt, **numbers).close(),
+        "Engine.fork": lambda **numbers: engine.fork(source, **numbers).close(),
+        "PagedCache.__init__": lambda pages=4, page_size=4: PagedCache(pages, page_size),
+        "PagedCache.allocate": lambda prompt: pages.free(pages.allocate(prompt)),
+        "PagedCache.append": partial(pages.append, sequence),
+        "PagedCache.found": pages.found,
+        "PagedCache.needed": partial(pages.needed, sequence),
+        "PagedCache.truncate": partial(pages.truncate, sequence),
+        "PagedSequence.slots": lambda first=0, count=0: sequence.slots(first, count),
         "Model.__call__": model,
         "Model.logits": lambda tokens: model.logits(tokens, model.cache(4)),
         "Model.cache": model.cache,

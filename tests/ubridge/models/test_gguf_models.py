@@ -96,7 +96,9 @@ KINDS = {"F16": all_of("F16"), "Q8_0": all_of("Q8_0"), "Q4_K_M": q4_k_m(LAYERS)}
 def products_of(rounded: Callable[[Array, int], Array]) -> Callable[..., tuple[Any, ...]]:
     """Return a function for f32 products of block weights and x, rounded in the formats' runs."""
 
-    def products(x: ub.DeviceTensor, weights: Sequence[Weight]) -> tuple[ub.DeviceTensor, ...]:
+    def products(
+        x: ub.DeviceTensor, weights: Sequence[Weight], batch_invariant: bool = False
+    ) -> tuple[ub.DeviceTensor, ...]:
         found = []
         for weight in weights:
             if isinstance(weight, ub.QuantizedWeight):

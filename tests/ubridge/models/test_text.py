@@ -308,8 +308,11 @@ def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path, seed: int) -
 def test_a_batch_is_refused_in_words(tmp_path: Path, batch: Any) -> None:
     model = Model.load(make_model(tmp_path / "made").folder)
     said = r"expected one text or the tokens of one, got \d of type \w+\. Batches are not read"
-    with pytest.raises(ArgumentTypeError, match=f"^prompt: {said}"):
-        model.generate(batch)
+    if isinstance(batch, list) and isinstance(batch[0], (str, list)):
+        assert len(model.generate(batch, max_tokens=1)) == len(batch)
+    else:
+        with pytest.raises(ArgumentTypeError, match=f"^prompt: {said}"):
+            model.generate(batch)
     with pytest.raises(ArgumentTypeError, match=f"^model: {said}"):
         model(batch)
     with model.cache() as cache:
