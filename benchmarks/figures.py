@@ -43,8 +43,8 @@ AREAS = {
     ),
     "gpu": (
         "On a GPU",
-        "One NVIDIA H200, driver 580.159 with CUDA 13.0, in a virtual machine; torch 2.11. Times of "
-        "operations are between events of the device: 2²⁶ elements, rows of 4096, 2048 tokens.",
+        "One NVIDIA H200, driver 580.159 with CUDA 13.0, in a virtual machine; torch 2.11. Times "
+        "of operations are between events of the device: 2²⁶ elements, rows of 4096, 2048 tokens.",
     ),
     "simulators": ("Simulators", "Times on the CPU; they say nothing about a GPU."),
     "opencl": ("OpenCL", "Other work ran on the machine."),

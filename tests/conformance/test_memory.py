@@ -461,5 +461,7 @@ def test_memory_is_not_pickled_and_says_what_is(device: Device) -> None:
         (HostBuffer(3, "f32"), r"Send array\.copy\(\)"),
     ):
         for use in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match=rf"^{type(memory).__name__}: expected no.*{advice}"):
+            with pytest.raises(
+                TypeError, match=rf"^{type(memory).__name__}: expected no.*{advice}"
+            ):
                 use(memory)
