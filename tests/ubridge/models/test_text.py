@@ -117,7 +117,7 @@ def test_two_texts_of_one_session_at_once(folder: Path) -> None:
     both = [session.generate(prompt, max_tokens=6, ignore_end=True) for prompt in prompts]
     for _ in range(3):
         for generation in both:
-            next(generation)
+            next(generation, "")
     for generation, prompt in zip(both, prompts, strict=True):
         generation.read()
         assert_most_probable(generation, prompt, model)
