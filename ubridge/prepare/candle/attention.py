@@ -299,14 +299,15 @@ _Sizes: TypeAlias = tuple[int, int, int, int, int, int]
 def _module_of_tiles(question: Question, sizes: _Sizes, steps: Steps) -> str:
     """Return the module of kernels for tiles of rows; "" where none takes these operands."""
     batch, heads, kv_heads, queries, _, width = sizes
-    is_large = queries > 1 and heads // kv_heads * queries > _SHARED_ROWS
-    found = {"bf16": TENSOR_ATTENTION, "f16": TENSOR_ATTENTION}
-    if is_large:
-        found["f32"] = TILED_ATTENTION
-    module = found.get(question.dtype.name, "")
     if width > _TILE_WIDTHS[-1] or batch * kv_heads > steps.limits.max_grid[2]:
         return ""
-    return module if module and _has(module, steps.device.device) else ""
+    if question.dtype.name in ("bf16", "f16"):
+        module = TENSOR_ATTENTION
+    elif question.dtype is f32 and queries > 1 and heads // kv_heads * queries > _SHARED_ROWS:
+        module = TILED_ATTENTION
+    else:
+        return ""
+    return module if _has(module, steps.device.device) else ""
 
 
 def _attention_in_tiles(
