@@ -38,6 +38,9 @@ def test_axes_of_every_length(host: Device, rng: np.random.Generator, dtype: str
             np.testing.assert_array_equal(products, exact)
             continue
         slip = 2.0**-50 * np.cumsum(abs(wide), 1)
+        if dtype in ("f16", "bf16"):
+            # Large tensors are summed in pieces: f32 rounds a piece, its start and their sum.
+            slip += 3 * 2.0**-24 * np.maximum.accumulate(abs(sums), 1)
         bound = NEAR[dtype] * abs(sums) + (slip / shape[1] if dtype == "f64" else slip)
         assert (abs(out.to_numpy().astype(np.longdouble) - sums) <= bound + 2.0**-26).all(), shape
         computed = 2.0**-52 if dtype == "f64" else 2.0**-24
