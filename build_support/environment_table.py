@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from uhal._variables import BUILD, PACKAGE, SIMULATORS, TESTS
-from uhal.environment import VARIABLES
+from uhal.environment import VARIABLES, with_simulated
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "guide" / "environment.md"
 _LEVELS, _AFTER_LEVELS = "Levels, best first: ", "A clone builds "
@@ -19,7 +19,7 @@ def table(reader: str) -> str:
     """Return the table of a program's variables: their values, defaults and effects."""
     return _HEAD + "".join(
         f"| `{one.name}` | {_cell(one.values)} | {one.otherwise} | {one.effect} |\n"
-        for one in VARIABLES.values()
+        for one in with_simulated().values()
         if one.reader == reader
     )
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 
-from uhal._simulator_variables import SIMULATED
 from uhal._variables import PLAIN, Variable
 from uhal.errors import ArgumentValueError
 
-VARIABLES = {variable.name: variable for variable in (*PLAIN, *SIMULATED)}
-"""Every variable by name: `python -m build_support.environment_table` writes its page."""
+VARIABLES = {variable.name: variable for variable in PLAIN}
+"""Variables of the package, its build and its tests, by name."""
+
+
+def with_simulated() -> dict[str, Variable]:
+    """Return all variables by name, those of the simulated drivers included.
+
+    The page of variables is written from them.
+    """
+    from uhal._simulator_variables import SIMULATED
+
+    return VARIABLES | {variable.name: variable for variable in SIMULATED}
 
 
 def read(name: str) -> str:
@@ -17,7 +26,7 @@ def read(name: str) -> str:
 
     Raises `ArgumentValueError` for a value outside its choices or its range.
     """
-    variable = VARIABLES[name]
+    variable = VARIABLES.get(name) or with_simulated()[name]
     text = os.environ.get(name, "").strip()
     if not text:
         return variable.default
@@ -34,4 +43,4 @@ def check(prefix: str) -> None:
             read(name)
 
 
-__all__ = ["VARIABLES", "Variable", "check", "read"]
+__all__ = ["VARIABLES", "Variable", "check", "read", "with_simulated"]
