@@ -122,8 +122,15 @@ def test_importing_loads_few_modules_beyond_numpys(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    found = {name for name in output.split() if not name.startswith(("uhal", "_cython"))}
+    loaded = output.split()
+    assert "uhal._simulator_variables" not in loaded
+    found = {name for name in loaded if not name.startswith(("uhal", "_cython"))}
     assert found <= {"__future__", "atexit", "copy", "cython_runtime", "gc", "threading"}
+
+
+def test_importing_models_loads_no_event_loop(tmp_path: Path) -> None:
+    output = run("import sys, ubridge.models; print('asyncio' in sys.modules)", tmp_path)
+    assert output == "False\n"
 
 
 # -- forking ---------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol
@@ -101,6 +100,9 @@ class Request(Iterator[str]):
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield the pieces; other tasks run meanwhile, and a cancelled task closes the text."""
+        # Only its users pay for the import, which takes longer than any module of ubridge.
+        import asyncio
+
         try:
             while True:
                 piece = await asyncio.to_thread(next, self, None)
