@@ -30,7 +30,8 @@ needed_module("starlette")
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
-from ubridge.models.serving.server import ServerLimits, application  # noqa: E402
+from ubridge.models.serving.server import application  # noqa: E402
+from ubridge.models.serving.state import ServerLimits  # noqa: E402
 
 KEY = "a key for tests"
 JSON = {"Content-Type": "application/json"}

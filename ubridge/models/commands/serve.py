@@ -53,7 +53,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         import uvicorn
 
-        from ubridge.models.serving.server import ServerLimits, application
+        from ubridge.models.serving.server import application
+        from ubridge.models.serving.state import ServerLimits
     except ImportError as error:
         raise NotFoundError(f"{error}. Run: pip install 'uhal-py[serve]'") from None
     limits = ServerLimits(options.max_tokens, options.max_requests, options.max_body)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+_MOST_PROMPTS = 64
 
 
 class BadRequest(Exception):
@@ -78,6 +80,44 @@ class Fields:
         """Refuse a field unless it is missing, false or empty."""
         if self.get(name):
             raise BadRequest(f"{name}: {why}", name)
+
+
+def prompts_of(given: object) -> Sequence[str | Sequence[int]]:
+    """Return a prompt or several, each a text or tokens."""
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, list) and given:
+        if all(_is_token(one) for one in given):
+            return [given]
+        if len(given) > _MOST_PROMPTS:
+            raise BadRequest(f"prompt: expected at most {_MOST_PROMPTS} prompts.", "prompt")
+        if all(
+            isinstance(one, str) or (isinstance(one, list) and one and all(map(_is_token, one)))
+            for one in given
+        ):
+            return given
+    raise BadRequest("prompt: expected a text, tokens, or a list of these.", "prompt")
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def messages_of(given: object) -> list[Mapping[str, Any]]:
+    """Return messages with a role and a text; a list of text parts is joined."""
+    if not isinstance(given, list) or not given:
+        raise BadRequest("messages: expected a list of messages.", "messages")
+    made: list[Mapping[str, Any]] = []
+    for one in given:
+        content = one.get("content") if isinstance(one, dict) else None
+        if isinstance(content, list) and all(
+            isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
+        ):
+            content = "".join(part["text"] for part in content)
+        if not isinstance(content, str) or not isinstance(one.get("role"), str):
+            raise BadRequest("messages: expected a role and a text in each.", "messages")
+        made.append({**one, "content": content})
+    return made
 
 
 def _kind(value: object) -> str:
