@@ -41,7 +41,7 @@ def test_every_public_function_and_method_has_a_row() -> None:
     measured = spelled(iter(ALL_ROWS))
     names = {*public_names(), *(op.called for op in OPS.values() if hasattr(ubridge, op.called))}
     without = sorted(names - measured - set(OUTSIDE))
-    assert not without, f"add rows to benchmarks/ops_rows.py: {without}"
+    assert not without, f"add rows to benchmarks/ops_rows/: {without}"
     assert not sorted(set(OUTSIDE) & measured), "these have rows: remove their reasons"
     assert not sorted(set(OUTSIDE) - names), "these are no public names"
 
