@@ -60,6 +60,28 @@ struct Work {
     u64 few; // vectors up to which panels are not unpacked; sums are in the order of one vector
 };
 
+#if HAS_WIDE
+
+// results[vector][work.rows] of several vectors, which share the unpacking of each row.
+template <class Block>
+DEVICE_FUNCTION void multiply_shared(const Block *rows, const Work &work, f32 *results)
+{
+    constexpr u32 MOST = Way<Block>::VECTORS;
+    for (u64 row = 0; row < work.rows; ++row) {
+        const Block *const here = rows + row * work.blocks;
+        const auto to = [&](u64 v) { return results + v * work.rows + row; };
+        u64 v = 0;
+        for (; v + MOST <= work.count; v += MOST)
+            multiply_together<Block, MOST>(here, work.blocks, work.vectors, v, to(v), work.rows);
+        for (; v + 2 <= work.count; v += 2)
+            multiply_together<Block, 2>(here, work.blocks, work.vectors, v, to(v), work.rows);
+        if (v < work.count)
+            multiply_rows<Block, 1>(here, 1, work.blocks, work.vectors, v, to(v));
+    }
+}
+
+#endif
+
 // results[vector][work.rows]. Each row of a pass belongs to another run of neighboring rows; each
 // run is read from memory in order.
 template <class Block>
@@ -67,6 +89,9 @@ DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *resu
 {
     u64 row = 0;
 #if HAS_WIDE
+    if constexpr (Way<Block>::VECTORS > 1)
+        if (work.count > 1)
+            return multiply_shared(rows, work, results);
     if constexpr (Way<Block>::BLOCKS != 0) {
         constexpr u32 IN_FOURS = Way<Block>::IN_FOURS;
         if constexpr (IN_FOURS != NEVER) {

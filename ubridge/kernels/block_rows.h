@@ -1,7 +1,8 @@
 // Rows of blocks times a vector of bytes, for CPUs with AVX2 or more, in integers.
 //
 // `Way<Block>` multiplies a format, BLOCKS blocks at a time: `Shared` holds the vector's part,
-// `add` adds a row's share to its sums. IN_FOURS: when four rows use one `Shared`.
+// `add` adds a row's share to its sums. IN_FOURS: when four rows use one `Shared`. VECTORS: so many
+// vectors use one unpacking.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
 
@@ -10,7 +11,7 @@
 
 // Specialized for formats with their own code; BLOCKS is 0 for other formats.
 template <class Block> struct Way {
-    enum : u32 { BLOCKS = 0 };
+    enum : u32 { BLOCKS = 0, VECTORS = 1 };
 };
 
 #if HAS_WIDE
@@ -63,6 +64,24 @@ template <class Block, u32 ROWS> struct Pass {
 template <> struct Pass<BlockQ4_K, 4> : FourRowsOf256<BlockQ4_K> {};
 template <> struct Pass<BlockQ5_K, 4> : FourRowsOf256<BlockQ5_K> {};
 #endif
+
+// A row times COUNT vectors: results[v * step]. A vector's sums are those of `multiply_rows`.
+template <class Block, u32 COUNT>
+DEVICE_FUNCTION void multiply_together(const Block *row, u64 blocks, const Vectors &vectors,
+                                       u64 index, f32 *results, u64 step) {
+    typedef Way<Block> Here;
+    Here sums[COUNT];
+    for (u64 i = 0; i < blocks; ++i) {
+        look_ahead<sizeof(Block)>(row + i, looked_ahead(1));
+        typename Here::Shared ys[COUNT];
+#pragma GCC unroll 4
+        for (u32 v = 0; v < COUNT; ++v)
+            ys[v] = {vectors.vector<typename Here::Side>(index + v), i};
+        Here::template add<COUNT>(sums, row + i, ys);
+    }
+    for (u32 v = 0; v < COUNT; ++v)
+        results[v * step] = sums[v].result();
+}
 
 // ROWS rows, which lie `apart` rows from each other, times a vector: results[row * apart].
 template <class Block, u32 ROWS>

@@ -41,6 +41,7 @@ struct SharedOf256 {
     __m256i sums;
     f32 d;
 
+    SharedOf256() = default;
     DEVICE_METHOD SharedOf256(const Vector<Side256> &y, u64 i, u32 span)
         : quants(y.quants + 256 * i),
           sums(span == 16 ? load_32(y.sides[i].sums)
@@ -159,44 +160,59 @@ template <> struct Unpacked<BlockQ6_K> : InOrder {
 };
 
 template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS };
+    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS, VECTORS = 4 };
     typedef Side256 Side;
     typedef Unpacked<Block> Unpacking;
 
     struct Shared : SharedOf256 {
+        Shared() = default;
         DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, Block::SPAN) {}
     };
 
-    template <u32 n>
-    static DEVICE_METHOD Wide term(Wide made, const Unpacking &b, const Scales &scales,
-                                   const Shared &y) {
+    template <u32 n, u32 COUNT>
+    static DEVICE_METHOD void term(Wide *made, const Unpacking &b, const Scales &scales,
+                                   const Shared *ys) {
         constexpr u32 first = Unpacking::PLACES[n][0], other = Unpacking::PLACES[n][1];
         constexpr u32 SPAN = Block::SPAN;
-        const Wide x = load_halves(y.quants + first, y.quants + other);
         const Wide each = scales.template spread<first / SPAN, (first + 16) / SPAN, other / SPAN,
                                                  (other + 16) / SPAN>();
-        return add_pairs(made, pairs(b.integers[n], x), each);
+#pragma GCC unroll 4
+        for (u32 v = 0; v < COUNT; ++v) {
+            const Wide x = load_halves(ys[v].quants + first, ys[v].quants + other);
+            made[v] = add_pairs(made[v], pairs(b.integers[n], x), each);
+        }
     }
 
-    static DEVICE_METHOD Wide terms(Wide made, const Unpacking &b, const Scales &scales,
-                                    const Shared &y) {
-        made = term<0>(made, b, scales, y);
-        made = term<1>(made, b, scales, y);
-        made = term<2>(made, b, scales, y);
-        return term<3>(made, b, scales, y);
+    template <u32 COUNT>
+    static DEVICE_METHOD void terms(Wide *made, const Unpacking &b, const Scales &scales,
+                                    const Shared *ys) {
+        term<0, COUNT>(made, b, scales, ys);
+        term<1, COUNT>(made, b, scales, ys);
+        term<2, COUNT>(made, b, scales, ys);
+        term<3, COUNT>(made, b, scales, ys);
     }
 
-    DEVICE_METHOD void add(const Block *b, const Shared &y) {
+    // Adds a block's share for COUNT vectors, which use one unpacking. The sums are integers and
+    // exact, so each vector gets the bits of a lone vector.
+    template <u32 COUNT>
+    static DEVICE_METHOD void add(WayOf256 *sums, const Block *b, const Shared *ys) {
         const Unpacking unpacked(*b);
-        Wide made = {};
+        Wide made[COUNT] = {};
         if constexpr (Block::OFFSET != 0) // a power of two
-            made = raised_by(__builtin_ctz(Block::OFFSET), unpacked.scales, y.sums);
-        made = terms(made, unpacked, Scales(unpacked.scales), y);
-        if constexpr (Block::MINIMUM != 0)
-            SumsOf256::add(&b->d, y.d, made, unpacked.minimums, y.sums);
-        else
-            SumsOf256::add(widened(b->d) * y.d, made);
+#pragma GCC unroll 4
+            for (u32 v = 0; v < COUNT; ++v)
+                made[v] = raised_by(__builtin_ctz(Block::OFFSET), unpacked.scales, ys[v].sums);
+        terms<COUNT>(made, unpacked, Scales(unpacked.scales), ys);
+#pragma GCC unroll 4
+        for (u32 v = 0; v < COUNT; ++v) {
+            SumsOf256 &own = sums[v];
+            if constexpr (Block::MINIMUM != 0)
+                own.add(&b->d, ys[v].d, made[v], unpacked.minimums, ys[v].sums);
+            else
+                own.add(widened(b->d) * ys[v].d, made[v]);
+        }
     }
+    DEVICE_METHOD void add(const Block *b, const Shared &y) { add<1>(this, b, &y); }
 };
 
 #if defined(__AVX512BW__)
@@ -257,7 +273,8 @@ template <class Block> struct FourRowsOf256 {
             for (u32 one = 0; one < 2; ++one) {
                 const u32 row = 2 * two + one;
                 const Scales own(one == 0 ? half<0>(levels[two]) : half<1>(levels[two]));
-                const Wide made = Each::terms({}, Unpacked<Block>(b[row * apart]), own, y);
+                Wide made = {};
+                Each::template terms<1>(&made, Unpacked<Block>(b[row * apart]), own, &y);
                 const WideFloats scale = {{lanes(scales, _mm512_set1_epi32(2 * i32(row)))}};
                 sums[row] = sums[row] + scale * floats(made);
             }
@@ -273,7 +290,7 @@ template <class Block> struct FourRowsOf256 {
 #endif
 
 struct WayOfIQ4_XS : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = NEVER };
+    enum : u32 { BLOCKS = 1, IN_FOURS = NEVER, VECTORS = 1 };
     typedef Side256 Side;
     struct Shared : SharedOf256 {
         DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, 32) {}

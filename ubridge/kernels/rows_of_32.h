@@ -11,7 +11,7 @@
 // -- blocks of bytes, two at a time ---------------------------------------------------------------
 
 struct TwoOfQ8_0 {
-    enum : u32 { BLOCKS = 2, IN_FOURS = WHERE_CPUS_LOOK_FAR };
+    enum : u32 { BLOCKS = 2, IN_FOURS = WHERE_CPUS_LOOK_FAR, VECTORS = 1 };
     typedef Side32 Side;
 
     struct Shared {
@@ -99,7 +99,7 @@ DEVICE_FUNCTION __m128 scales_of(const BlockMXFP4 *b) {
 }
 
 template <class Integers> struct FourOf {
-    enum : u32 { BLOCKS = 4, IN_FOURS = ALWAYS };
+    enum : u32 { BLOCKS = 4, IN_FOURS = ALWAYS, VECTORS = 1 };
     typedef typename Integers::Block Block;
     typedef Side32 Side;
     enum : bool { MINIMUM = Block::MINIMUM != 0 };
