@@ -10,6 +10,8 @@ their sequence is freed until a new page needs their place; the least recently u
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -57,6 +59,14 @@ class PagedSequence:
         """The pages, in order: position p is in `pages[p // page_size]`."""
         self.written = 0
         """Number of leading tokens whose keys and values are in the pages."""
+        self.room = 0
+        """Number of tokens that its last page takes without a note of the cache.
+
+        Whoever adds such a token to `tokens` also lowers `room` and raises `written`. Calls of the
+        cache do the same; a step of many sequences has no time for them.
+        """
+        self.version = -1
+        """Changes with `pages`, and differs between the sequences of a cache."""
         self.is_freed = False
         """Whether its pages were given back."""
 
@@ -101,6 +111,7 @@ class PagedCache:
         self._page_of: dict[bytes, int] = {}
         self._reusable: OrderedDict[int, None] = OrderedDict()
         """Pages without a sequence, the least recently used first."""
+        self._versions = itertools.count()
         self.hits = 0
         """Tokens that `allocate` found in pages."""
         self.evictions = 0
@@ -138,6 +149,7 @@ class PagedCache:
             made.tokens.extend(tokens)
             made.pages.append(page)
         made.written = made.length
+        made.version = next(self._versions)
         self.hits += made.length
         return made
 
@@ -169,6 +181,7 @@ class PagedCache:
         made.written = sequence.written
         for page in made.pages:
             self._use(page)
+        sequence.room, made.version = 0, next(self._versions)
         return made
 
     def needed(self, sequence: PagedSequence, count: int) -> int:
@@ -185,6 +198,8 @@ class PagedCache:
         """
         tokens = _tokens("PagedCache.append, tokens", tokens)
         self._require_own("append", sequence)
+        if not tokens:
+            return []
         needed = self.needed(sequence, len(tokens))
         if needed > self.available:
             raise OutOfMemoryError(
@@ -193,7 +208,7 @@ class PagedCache:
             )
         copies: list[PageCopy] = []
         size = self.page_size
-        if tokens and sequence.length % size:
+        if sequence.length % size:
             last = sequence.pages[-1]
             if self._uses[last] > 1:
                 own = self._take()
@@ -206,6 +221,8 @@ class PagedCache:
         sequence.tokens.extend(tokens)
         while len(sequence.pages) * size < sequence.length:
             sequence.pages.append(self._take())
+        sequence.room = len(sequence.pages) * size - sequence.length
+        sequence.version = next(self._versions)
         return copies
 
     def wrote(self, sequence: PagedSequence) -> None:
@@ -229,7 +246,6 @@ class PagedCache:
         """
         length = whole_number("PagedCache.truncate, length", length)
         self._require_own("truncate", sequence)
-        length = whole_number("PagedCache.truncate, length", length)
         require(
             length <= sequence.length,
             f"PagedCache.truncate: expected 0 to {sequence.length} tokens, got {length}.",
@@ -240,6 +256,7 @@ class PagedCache:
         del sequence.pages[kept:], sequence.tokens[length:]
         del sequence._digests[length // self.page_size + 1 :]
         sequence.written = min(sequence.written, length)
+        sequence.room, sequence.version = 0, next(self._versions)
 
     def free(self, sequence: PagedSequence) -> None:
         """Give back all pages; full written pages can still be found until others need them.
@@ -250,7 +267,7 @@ class PagedCache:
         # The last page first: the beginnings of prompts stay longest.
         for page in reversed(sequence.pages):
             self._drop(page)
-        sequence.pages, sequence.tokens, sequence.written = [], [], 0
+        sequence.pages, sequence.tokens, sequence.written, sequence.room = [], [], 0, 0
         sequence.is_freed = True
 
     def forget(self) -> None:
@@ -325,4 +342,4 @@ def _tokens(name: str, given: object) -> list[int]:
 
 def _digest(before: bytes, tokens: Sequence[int]) -> bytes:
     """The digest of a page's tokens and of all tokens before them."""
-    return blake2b(np.asarray(tokens, np.int64).tobytes(), key=before, digest_size=32).digest()
+    return blake2b(array("q", tokens).tobytes(), key=before, digest_size=32).digest()

@@ -28,7 +28,17 @@ class Memory:
 
     def append(self, sequence: PagedSequence, tokens: list[int]) -> list[PageCopy]:
         first = sequence.length
+        if len(tokens) == 1 and sequence.room > 1 and tokens[0] % 2:
+            # As a step of the engine does it.
+            sequence.tokens.append(tokens[0])
+            sequence.room -= 1
+            sequence.written += 1
+            (slot,) = sequence.slots(first, 1)
+            self.slots[slot] = _text(sequence.tokens)
+            return []
+        version = sequence.version
         copies = self.cache.append(sequence, tokens)
+        assert not tokens or sequence.version != version
         size = self.cache.page_size
         for source, target in copies:
             here = self.slots[source * size : (source + 1) * size]
@@ -45,6 +55,12 @@ class Memory:
             held = [self.slots[slot] for slot in one.slots(0, one.length)]
             assert held == [_text(one.tokens[: end + 1]) for end in range(one.length)]
             assert len(one.pages) == -(-one.length // cache.page_size)
+            assert one.written == one.length
+            if one.room:
+                assert one.room == len(one.pages) * cache.page_size - one.length
+                assert cache._uses[one.pages[-1]] == 1
+                assert cache._digest_of[one.pages[-1]] is None
+        assert len({one.version for one in self.live}) == len(self.live)
         uses = Counter(page for one in self.live for page in one.pages)
         assert [uses[page] for page in range(cache.pages)] == cache._uses
         assert cache.counts.live == len(uses)

@@ -17,6 +17,8 @@ from uhal.dtypes import i64
 
 _OF_TOKEN = 4
 """Numbers of a token: id, position, slot, row of its sequence in the tables."""
+_NO_TOKEN = np.array([[0], [-1], [-1], [0]])
+"""The numbers of a row without a token."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ class PagedModel:
         """Keys and values, by layer and part: (pages, page size, kv heads, width)."""
         self._tables = body.tables(self._width * cache.page_size)
         self._table = np.zeros((sequences, self._width), np.int64)
-        self._noted: list[list[int]] = [[] for _ in range(sequences)]
-        """The pages in each row of the table."""
+        self._noted = [-1] * sequences
+        """The version of the sequence whose pages are in each row of the table."""
         self._zero = ub.zeros(1, i64, device=body.device)
         self._plans: dict[int, tuple[Tensor, Captured]] = {}
 
@@ -154,28 +156,32 @@ class PagedModel:
         self, parts: Sequence[tuple[PagedSequence, int]], rows: int
     ) -> npt.NDArray[np.int64]:
         """The numbers of all rows, then the pages of all sequences."""
+        size = self.cache.page_size
         ids: list[int] = []
         at: list[int] = []
         slots: list[int] = []
         row: list[int] = []
         for index, (sequence, first) in enumerate(parts):
-            count = sequence.length - first
-            ids += sequence.tokens[first:]
-            at += range(first, sequence.length)
-            slots += sequence.slots(first, count)
-            row += [index] * count
-            self._note(index, sequence)
-        padded = rows - len(ids)
-        no_token = [-1] * padded
-        zeros = [0] * padded
-        numbers = [*ids, *zeros, *at, *no_token, *slots, *no_token, *row, *zeros]
-        return np.concatenate([np.array(numbers, np.int64), self._table.reshape(-1)])
-
-    def _note(self, index: int, sequence: PagedSequence) -> None:
-        """Write a sequence's pages to a row of the table, unless they are there."""
-        if self._noted[index] != sequence.pages:
-            self._noted[index] = list(sequence.pages)
-            self._table[index, : len(sequence.pages)] = sequence.pages
+            if self._noted[index] != sequence.version:
+                self._noted[index] = sequence.version
+                self._table[index, : len(sequence.pages)] = sequence.pages
+            if len(sequence.tokens) == first + 1:
+                ids.append(sequence.tokens[first])
+                at.append(first)
+                slots.append(sequence.pages[-1] * size + first % size)
+                row.append(index)
+            else:
+                count = sequence.length - first
+                ids += sequence.tokens[first:]
+                at += range(first, sequence.length)
+                slots += sequence.slots(first, count)
+                row += [index] * count
+        numbers = np.empty(_OF_TOKEN * rows + self._table.size, np.int64)
+        of_tokens = numbers[: _OF_TOKEN * rows].reshape(_OF_TOKEN, rows)
+        of_tokens[:, : len(ids)] = (ids, at, slots, row)
+        of_tokens[:, len(ids) :] = _NO_TOKEN
+        numbers[_OF_TOKEN * rows :] = self._table.reshape(-1)
+        return numbers
 
     def _on_device(self, numbers: npt.NDArray[np.int64]) -> Tensor:
         return ub.from_numpy(numbers, device=self._body.device)

@@ -45,6 +45,8 @@ class Request(Iterator[str]):
         self._driver = driver
         self._limits = limits
         self._sampler = sampler
+        self.text_tokens = sampler.tokens
+        """The tokens of the prompt and the chosen ones; the sampler adds to this list."""
         self._assembler = assembler
         self._drafter = drafter
         self._pieces: deque[str] = deque()
@@ -121,15 +123,10 @@ class Request(Iterator[str]):
     # -- for its engine --------------------------------------------------------------------------
 
     @property
-    def text_tokens(self) -> list[int]:
-        """The tokens of the prompt and the chosen ones."""
-        return self._sampler.tokens
-
-    @property
     def left(self) -> int:
         """Number of its tokens that the model has not read."""
         read = 0 if self.sequence is None else self.sequence.length
-        return len(self._sampler.tokens) - read
+        return len(self.text_tokens) - read
 
     @property
     def is_greedy(self) -> bool:
@@ -146,7 +143,7 @@ class Request(Iterator[str]):
         if self._drafter is None:
             return []
         most = min(most, self._assembler.left - 1)
-        return list(self._drafter(self._sampler.tokens, most))[:most] if most > 0 else []
+        return list(self._drafter(self.text_tokens, most))[:most] if most > 0 else []
 
     def choose(self, logits: ub.DeviceTensor) -> int:
         """Choose the next token by logits of (vocabulary,), and take it."""

@@ -28,6 +28,8 @@ class Part:
     """Proposed tokens behind the request's own."""
     is_last: bool
     """Whether the request's last token is among them, so that the next can be chosen."""
+    is_within: bool = False
+    """Whether it is one token that leaves room in its page, so that the cache notes nothing."""
 
 
 @dataclass
@@ -52,6 +54,9 @@ class Scheduler:
         self.waiting: list[Request] = []
         """Requests without pages, by rank."""
         self.running: list[Request] = []
+        """Requests with pages, by rank."""
+        self._latest: dict[Request, Part] = {}
+        """The part of each running request in its last batch."""
         self.preemptions = 0
         self.reused = 0
         """Tokens that were found in pages."""
@@ -69,7 +74,7 @@ class Scheduler:
             self.add(request)
             return
         request.sequence = self.cache.fork(source.sequence)
-        self.running.append(request)
+        insort(self.running, request, key=_rank)
 
     def remove(self, request: Request) -> None:
         """Forget a request, and give back its pages."""
@@ -82,14 +87,32 @@ class Scheduler:
     def batch(self) -> Batch:
         """Give tokens their place in pages, and return them as the next step."""
         batch = Batch()
-        budget = self._tokens
+        budget, latest = self._tokens, self._latest
         # A request with one token goes before prompts, which would delay it.
         ready: list[Request] = []
         prompts: list[Request] = []
-        for request in self.running:
-            (ready if request.left == 1 else prompts).append(request)
+        for request in tuple(self.running):
+            sequence = request.sequence
+            if sequence is None:
+                continue
+            tokens, held = request.text_tokens, sequence.tokens
+            first = len(held)
+            if len(tokens) - first != 1:
+                prompts.append(request)
+            elif self._drafts:
+                ready.append(request)
+            elif not sequence.room:
+                budget -= self._append(batch, request, min(budget, 1))
+            elif budget:
+                # Most requests of most steps: only the length changes.
+                held.append(tokens[first])
+                sequence.room -= 1
+                part = latest[request]
+                part.first, part.is_last, part.is_within = first, True, sequence.room > 0
+                batch.parts.append(part)
+                budget -= 1
         later = len(ready)
-        for request in (*sorted(ready, key=_rank), *sorted(prompts, key=_rank)):
+        for request in (*ready, *prompts):
             if budget == 0:
                 break
             # Each later request keeps its next token.
@@ -100,7 +123,7 @@ class Scheduler:
             if not self._admit(request):
                 break
             self.waiting.pop(0)
-            self.running.append(request)
+            insort(self.running, request, key=_rank)
             budget -= self._append(batch, request, budget)
         return batch
 
@@ -109,10 +132,13 @@ class Scheduler:
         for part in batch.parts:
             request, sequence = part.request, part.sequence
             request.failures = 0
-            if part.drafts:
-                # Refused drafts go; the last chosen token is not read yet.
-                self.cache.truncate(sequence, len(request.text_tokens) - 1)
-            self.cache.wrote(sequence)
+            if part.is_within:
+                sequence.written += 1
+            else:
+                if part.drafts:
+                    # Refused drafts go; the last chosen token is not read yet.
+                    self.cache.truncate(sequence, len(request.text_tokens) - 1)
+                self.cache.wrote(sequence)
             if request.finish is not None:
                 self.remove(request)
 
@@ -148,15 +174,15 @@ class Scheduler:
     def _append(self, batch: Batch, request: Request, budget: int) -> int:
         """Add tokens of a request to a batch; return their number."""
         sequence = request.sequence
-        if sequence is None:
+        if sequence is None or budget == 0:
             return 0
         first = sequence.length
         count = min(request.left, budget)
         is_last = count == request.left
         tokens = request.text_tokens[first : first + count]
         while self.cache.needed(sequence, count) > self.cache.available:
-            last = max(self.running, key=_rank)
-            batch.parts = [one for one in batch.parts if one.request is not last]
+            last = self.running[-1]
+            batch.parts[:] = [one for one in batch.parts if one.request is not last]
             self._preempt(last)
             if last is request:
                 return 0
@@ -166,7 +192,8 @@ class Scheduler:
             if self.cache.needed(sequence, count + len(drafts)) > self.cache.available:
                 drafts = []
         batch.copies += self.cache.append(sequence, [*tokens, *drafts])
-        batch.parts.append(Part(request, sequence, first, drafts, is_last))
+        part = self._latest[request] = Part(request, sequence, first, drafts, is_last)
+        batch.parts.append(part)
         return count + len(drafts)
 
     def _preempt(self, request: Request) -> None:
@@ -180,3 +207,4 @@ class Scheduler:
         if request.sequence is not None:
             self.cache.free(request.sequence)
             request.sequence = None
+            self._latest.pop(request, None)
