@@ -399,12 +399,14 @@ def spills() -> list[dict[str, Any]]:
     found = []
     for target in SPILL_TARGETS:
         spilling = []
-        for image in sorted(IMAGES.glob("*.fatbin")):
+        for image in sorted(IMAGES.glob("*.fatbin.gz")):
             try:
                 rows = resources.of_image(image.read_bytes(), target)
             except InvalidImageError:
                 continue  # tensor cores of a later target
-            spilling += [f"{image.stem}.{one.kernel}" for one in rows if one.spills]
+            spilling += [
+                f"{image.name.partition('.')[0]}.{one.kernel}" for one in rows if one.spills
+            ]
         found.append(
             {
                 "work": f"all kernels for {target}",

@@ -1,9 +1,10 @@
 """Compiles the kernels of `ubridge/kernels` for NVIDIA's devices: `make kernels`.
 
 The images are committed, so that nobody needs nvcc to use them. Each module becomes PTX for every
-device from compute capability 7.5 on and binaries for the most common devices, in one fatbin. Some
-fatbins also have PTX for later devices. Sources in a folder `sm_80` are for devices from 8.0 on,
-and not for other vendors. The same sources and the same nvcc give the same bytes in any directory.
+device from compute capability 7.5 on and binaries for the most common devices, in one fatbin that
+gzip compresses. Some fatbins also have PTX for later devices. Sources in a folder `sm_80` are for
+devices from 8.0 on, and not for other vendors. The same sources, nvcc and zlib give the same bytes
+in any directory.
 
 Only changes are compiled: a module is skipped if the manifest has its sources, its compiler and its
 images.
@@ -11,11 +12,13 @@ images.
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -30,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 KERNELS = Path("ubridge", "kernels")
 IMAGES = KERNELS / "images" / "cuda"
 INCLUDE = Path("uhal", "include")
+SUFFIX = ".fatbin.gz"
 
 PTX_TARGET = "75"
 """Target of sources outside the folders of targets."""
@@ -43,7 +47,7 @@ PTX_VERSIONS = (
 )
 """Every version since devices of compute capability 7.5, oldest first."""
 
-RECIPE = 1
+RECIPE = 2
 """Increase it when the same sources and nvcc give other images."""
 
 COMPILE = ("nvcc", "-std=c++17", "-O3", f"-I{INCLUDE}", "-DUHAL_SIGNATURES=0")
@@ -105,17 +109,15 @@ def build_module(name: str, destination: Path) -> dict[str, object]:
             compile_cubin(source, target, cubin)
             images.append(f"--image3=kind=elf,sm={target},file={cubin}")
         fatbin = parts / f"{name}.fatbin"
-        # LZ4, because the reader needs no package for it.
-        compression = ("--compress-all", "--compress-mode=speed")
-        _run(["fatbinary", "-64", *compression, f"--create={fatbin}", *images])
+        _run(["fatbinary", "-64", "--compress-mode=none", f"--create={fatbin}", *images])
+        image = destination / f"{name}{SUFFIX}"
+        # fatbinary's LZ4 is larger, and Python would decode it. Every Python has gzip.
+        image.write_bytes(gzip.compress(fatbin.read_bytes(), 9, mtime=0))
         # fatbinary drops PTX comments, including the signatures.
-        sidecar = parts / f"{fatbin.name}.sig"
+        sidecar = destination / f"{image.name}.sig"
         sidecar.write_text(sidecar_text(signatures), encoding="utf-8")
-        made = (fatbin, sidecar)
-        for path in made:
-            shutil.copyfile(path, destination / path.name)
         return {
-            "images": {path.name: digest(path) for path in made},
+            "images": {path.name: digest(path) for path in (image, sidecar)},
             "targets": [entry.description for entry in read_fatbin(fatbin.read_bytes())],
             "signatures": {entry: reported.declaration for entry, reported in signatures.items()},
         }
@@ -178,7 +180,7 @@ def compiler() -> str:
     found = re.search(r"release [\d.]+, (V[\d.]+)", _run(["nvcc", "--version"]))
     if found is None:
         raise BuildError("nvcc --version names no release")
-    return f"nvcc {found[1]}, recipe {RECIPE}"
+    return f"nvcc {found[1]}, zlib {zlib.ZLIB_RUNTIME_VERSION}, recipe {RECIPE}"
 
 
 def _run(command: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Finds the image to load in a user's image: PTX, a cubin, or a fatbin of several."""
+"""Finds the image to load in a user's image: PTX, a cubin, or a fatbin of several, also gzipped."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from uhal.errors import ArgumentValueError, InvalidImageError, NotSupportedError
 from uhal.images.chooser import Fit, Judgement, choose
 from uhal.images.cubin import CubinImage, is_cubin, read_cubin
 from uhal.images.fatbin import FatbinEntry, is_fatbin, read_fatbin
+from uhal.images.gzipped import unpacked
 from uhal.images.ptx import PtxImage, is_ptx, read_ptx
 from uhal.signature import LazySignatures, Signature, merge
 
@@ -38,9 +39,10 @@ class _Candidate:
 def select(image: bytes, device: DeviceTarget) -> Selection:
     """Choose the image for a device.
 
-    Raises `InvalidImageError` when the bytes are none of the three formats or damaged, and with
-    every image listed when none fits.
+    `image` is in one of the three formats, plain or compressed by gzip. Raises `InvalidImageError`
+    for other and for damaged bytes, and with every image listed when none fits.
     """
+    image = unpacked(image, "this CUDA image")
     if is_fatbin(image):
         candidates = [_in_fatbin(entry, device) for entry in read_fatbin(image)]
     elif is_cubin(image):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
-from uhal.images.fatbin import read_fatbin
+from uhal.images.fatbin import FatbinEntry, read_fatbin
 
 FATBINS = Path(__file__).resolve().parents[1] / "ubridge" / "kernels" / "images" / "cuda"
+
+
+def shipped_entries(module: str) -> tuple[FatbinEntry, ...]:
+    """Return the images of a module: PTX and cubins."""
+    return read_fatbin(gzip.decompress((FATBINS / f"{module}.fatbin.gz").read_bytes()))
 
 
 def shipped_texts(module: str) -> dict[str, bytes]:
     """Return the PTX by target, the lowest first; fatbinary has dropped the signatures'
     comments."""
-    entries = read_fatbin((FATBINS / f"{module}.fatbin").read_bytes())
-    texts = {one.target: one.image().rstrip(b"\0") for one in entries if one.kind == "PTX"}
+    entries = (one for one in shipped_entries(module) if one.kind == "PTX")
+    texts = {one.target: one.image().rstrip(b"\0") for one in entries}
     return dict(sorted(texts.items()))
 
 
@@ -27,5 +33,5 @@ def write_shipped_ptx(folder: Path, module: str) -> Path:
     """Write a module's PTX and its signatures in the form that other loaders read."""
     path = folder / f"{module}.ptx"
     path.write_bytes(shipped_ptx(module))
-    shutil.copy(FATBINS / f"{module}.fatbin.sig", f"{path}.sig")
+    shutil.copy(FATBINS / f"{module}.fatbin.gz.sig", f"{path}.sig")
     return path

@@ -48,7 +48,7 @@ DRIVERS = {
 _COUNTS = ("--count-every", "--count-json", "--count-target")
 _SETTINGS = ("--backend", "--profile", "--check", "--seed", *_COUNTS)
 _FLAGS = ("--count",)
-_IMAGES = (".ptx", ".fatbin", ".cubin")
+_IMAGES = (".ptx", ".fatbin", ".cubin", ".fatbin.gz")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -58,7 +58,7 @@ def test_the_driver_compiles_the_shipped_text_and_it_computes(
 def test_the_driver_places_every_parameter_where_the_readers_say(cuda: Device) -> None:
     if driver_version() < (12, 4):
         pytest.skip("cuFuncGetParamInfo came with CUDA 12.4")
-    for path in sorted(IMAGES.glob("*.fatbin")):
+    for path in sorted(IMAGES.glob("*.fatbin.gz")):
         with Module.from_file(path, device=cuda) as module:
             for name in module.kernels:
                 # `get_function` compares the parameters of both; a difference raises an error.

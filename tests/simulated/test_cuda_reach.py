@@ -30,7 +30,7 @@ def refused(act, error, *words):
 
 def run(script: str, **environment: str) -> None:
     """Run a script on the simulated driver."""
-    image = str(IMAGES / "activation.fatbin")
+    image = str(IMAGES / "activation.fatbin.gz")
     code = PROLOGUE.format(image=image) + textwrap.dedent(script)
     run_python("-c", code, UHAL_SIM_SCHEDULE="lazy", **environment)
 

@@ -29,7 +29,7 @@ def test_only_what_needs_a_missing_function_is_refused_and_by_its_name(seed: int
     drawn = random.Random(seed).sample(functions, rounds(len(functions) // 3, len(functions)))
     out = run_program(
         "missing_functions.py",
-        str(IMAGES / "activation.fatbin"),
+        str(IMAGES / "activation.fatbin.gz"),
         *drawn,
         UHAL_SIM_CUDA_DEVICES="2",
         UHAL_SIM_SCHEDULE="lazy",

@@ -27,7 +27,7 @@ shape = (1, values.size, 0)
 
 
 def run(script: str, seed: int, schedule: str) -> str:
-    code = PROLOGUE.format(image=str(IMAGES / "activation.fatbin")) + textwrap.dedent(script)
+    code = PROLOGUE.format(image=str(IMAGES / "activation.fatbin.gz")) + textwrap.dedent(script)
     chosen = f"random:{seed}" if schedule == "random" else schedule
     return run_python("-c", code, str(seed), UHAL_SIM_SCHEDULE=chosen)
 

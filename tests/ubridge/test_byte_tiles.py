@@ -14,10 +14,9 @@ import pytest
 
 from tests.requirements import missing
 from tests.sampling import rounds
-from tests.shipped_ptx import FATBINS, shipped_texts
+from tests.shipped_ptx import shipped_entries, shipped_texts
 from tests.simulated.process import needs_simulator, run_freely
 from tests.ubridge.test_candle_quantized_kernels import MULTIPLIED, TILES
-from uhal.images.fatbin import read_fatbin
 
 TARGETS = ("sm_75", "sm_80")
 OF_16 = ("q2_K", "q3_K", "q6_K")
@@ -71,7 +70,7 @@ def disassembler() -> str:
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_the_binaries_have_them(target: str, tmp_path: Path) -> None:
-    entries = read_fatbin((FATBINS / "quantized.fatbin").read_bytes())
+    entries = shipped_entries("quantized")
     (binary,) = (one for one in entries if one.description == f"cubin for {target}")
     path = tmp_path / "binary.cubin"
     path.write_bytes(binary.image())

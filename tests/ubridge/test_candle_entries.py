@@ -177,7 +177,7 @@ def test_in_the_code_objects(target: str, module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-@pytest.mark.parametrize("sidecar", ["cuda/{}.fatbin.sig", "rocm/{}.hipfb.sig"])
+@pytest.mark.parametrize("sidecar", ["cuda/{}.fatbin.gz.sig", "rocm/{}.hipfb.sig"])
 def test_in_the_sidecars(sidecar: str, module: str) -> None:
     text = (IMAGES / sidecar.format(module)).read_text("utf-8")
     signatures = Signature.parse_sidecar(text)

@@ -69,7 +69,7 @@ def test_what_is_chosen(
     expected: str,
     manifest: dict[str, Any],
 ) -> None:
-    image = (IMAGES / f"{module}.fatbin").read_bytes()
+    image = (IMAGES / f"{module}.fatbin.gz").read_bytes()
     target = DeviceTarget("cuda:0", capability, driver)
     if module not in ubridge.modules():
         if capability < (8, 0):
@@ -91,7 +91,7 @@ def test_signatures_of_the_sources_go_with_the_ptx(module: str, manifest: dict[s
     told = manifest["modules"][module]["signatures"]
     for text in shipped_texts(module).values():
         assert set(read_ptx(text).signatures) == set(told)
-    lines = (IMAGES / f"{module}.fatbin.sig").read_text("utf-8").splitlines()
+    lines = (IMAGES / f"{module}.fatbin.gz.sig").read_text("utf-8").splitlines()
     assert dict(line.split(": ", 1) for line in lines) == told
 
 
@@ -151,6 +151,6 @@ def test_only_what_changed_is_compiled(
     assert not compiled
     with (root / cuda_kernels.KERNELS / "rope.h").open("a", encoding="utf-8") as header:
         header.write("static const int another_line = 0;\n")
-    (output / "affine.fatbin").write_bytes(b"damaged")
+    (output / "affine.fatbin.gz").write_bytes(b"damaged")
     cuda_kernels.main(output, names)
     assert compiled == ["affine", "reduce"]

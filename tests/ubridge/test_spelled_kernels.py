@@ -49,7 +49,7 @@ def twins() -> dict[str, tuple[str, str]]:
 
 
 def signatures(module: str) -> dict[str, Signature]:
-    sidecar = ubridge.device.images.KERNELS / "images" / "cuda" / f"{module}.fatbin.sig"
+    sidecar = ubridge.device.images.KERNELS / "images" / "cuda" / f"{module}.fatbin.gz.sig"
     return dict(Signature.parse_sidecar(sidecar.read_text("utf-8")))
 
 

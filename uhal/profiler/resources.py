@@ -15,6 +15,7 @@ from pathlib import Path
 
 from uhal.errors import ArgumentValueError, InvalidImageError
 from uhal.images.fatbin import is_fatbin, read_fatbin
+from uhal.images.gzipped import unpacked
 from uhal.images.hsaco import HsacoKernel, is_hsaco, read_hsaco
 from uhal.images.offload_bundle import is_offload_bundle, read_offload_bundle
 
@@ -140,6 +141,8 @@ def _processor(target: str) -> Processor | None:
 def of_image(image: bytes, target: str | None = None) -> list[KernelResources]:
     """Return a row for each kernel of PTX, a fatbin, a code object or a bundle of these.
 
+    Gzip may have compressed the image.
+
     `target`, such as `sm_90`, is the device that PTX is compiled for. A code object has its own
     target; in a bundle, `target` chooses a code object, such as `gfx1100`.
 
@@ -147,6 +150,7 @@ def of_image(image: bytes, target: str | None = None) -> list[KernelResources]:
     `ArgumentValueError` without a target, and `FileNotFoundError` where there is no `ptxas` in
     `PATH`.
     """
+    image = unpacked(image, "resources: the image")
     if is_offload_bundle(image):
         found = [
             row

@@ -35,7 +35,7 @@ from uhal import (
 )
 from uhal.errors import ArgumentValueError, DeviceError, DeviceWarning, OutOfMemoryError
 
-IMAGE = FATBINS / "activation.fatbin"
+IMAGE = FATBINS / "activation.fatbin.gz"
 KEPT: list[object] = []
 OUT_OF_MEMORY = header().constants["CUDA_ERROR_OUT_OF_MEMORY"]
 CLASS_OF = {1: ArgumentValueError, OUT_OF_MEMORY: OutOfMemoryError}

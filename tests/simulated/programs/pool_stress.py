@@ -54,7 +54,9 @@ class Stress:
     """The program orders data by events; the pool orders memory."""
 
     def __init__(self, device: Device, seed: int) -> None:
-        images = {name: Module.from_file(IMAGES / f"{name}.fatbin") for name in ("fill", "binary")}
+        images = {
+            name: Module.from_file(IMAGES / f"{name}.fatbin.gz") for name in ("fill", "binary")
+        }
         self.fill: Any = images["fill"].get_function("fill_u32")
         self.add: Any = images["binary"].get_function("badd_u32")
         self.device = device
