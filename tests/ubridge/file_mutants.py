@@ -23,6 +23,8 @@ import ubridge as ub
 from tests.host_kernels import build
 from tests.ubridge.tokenizer_makers import files_of
 from ubridge.models import Model
+from ubridge.models.diffusion import StableDiffusion, Version
+from ubridge.models.diffusion.loading import PARTS, sources_of
 from ubridge.models.making import make_model
 from ubridge.models.text import Session
 from ubridge.models.tokenizers import Tokenizer
@@ -72,6 +74,15 @@ def load_weights(folder: Path) -> None:
 
 def load_graph(leaves: Any, folder: Path) -> None:
     ub.ComputeGraph.load(folder / "graph.json", leaves)
+
+
+def load_pictures(folder: Path) -> None:
+    model = StableDiffusion.load(folder)
+    model("a kernel", steps=2, scheduler="dpm++2m", height=12, width=16)
+
+
+def load_checkpoint(version: Version, folder: Path) -> None:
+    StableDiffusion.load(folder / "whole.safetensors", version=version, tokenizer=folder)
 
 
 def load_session(session: Session, folder: Path) -> None:
@@ -215,6 +226,28 @@ def tokenizer_case(kind: str, folder: Path) -> Case:
     return load_tokenizer, tuple(damages)
 
 
+def pictures_case(folder: Path) -> Case:
+    from tests.ubridge.diffusion.files import written
+
+    written(folder, "v1")
+    parts = ("text_encoder", "unet", "vae")
+    settings = [f"{part}/config.json" for part in parts] * 3 + ["scheduler/scheduler_config.json"]
+    words = [f"tokenizer/{name}" for name in ("vocab.json", "merges.txt")]
+    return load_pictures, (*settings * 2, *words, f"unet/{PARTS['unet']}.safetensors")
+
+
+def checkpoint_case(folder: Path) -> Case:
+    from tests.ubridge.diffusion.files import TOKENIZER, checkpoint, written
+
+    source = written(folder.with_name(f"{folder.name}-source"), "v1")
+    version, _ = sources_of(source, Device.current(), None)
+    checkpoint(folder / "whole.safetensors", version, "v1")
+    words = ("vocab.json", "merges.txt")
+    for name in words:
+        (folder / name).write_bytes((TOKENIZER / name).read_bytes())
+    return partial(load_checkpoint, version), ("whole.safetensors", *words)
+
+
 def graph_case(folder: Path) -> Case:
     from tests.ubridge.graph_mutants import traced
 
@@ -248,6 +281,8 @@ CASES: dict[str, Callable[[Path], Case]] = {
     **{f"tokenizer, {kind}": partial(tokenizer_case, kind) for kind in TOKENIZERS},
     "weights in parts": split_case,
     "model of a gguf": gguf_case,
+    "pictures": pictures_case,
+    "checkpoint of pictures": checkpoint_case,
     "graph": graph_case,
     "session": session_case,
     "signature": signature_case,
@@ -294,7 +329,7 @@ def run_mutants(case: str, seed: int, count: int, name: str) -> None:
             signal.setitimer(signal.ITIMER_PROF, 0)
             refused += fault is not None
             if fault:
-                kept = folder / f"failure-{number}-{victim}"
+                kept = folder / f"failure-{number}-{Path(victim).name}"
                 kept.write_bytes((folder / victim).read_bytes())
                 print(f"-- {kept.name}\n{fault}")
                 failures += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -44,3 +45,22 @@ def bytes_of(kind: DType | BlockFormat, shape: tuple[int, ...]) -> int:
         return prod(shape) * kind.itemsize
     columns = shape[-1] if shape else 1
     return prod(shape[:-1]) * kind.row_bytes(columns)
+
+
+Bounds: TypeAlias = dict[str, tuple[int, str]]
+"""Largest integer of names in a file, and the reason: `bounds` of `Settings`."""
+
+
+def bounds_of(
+    entries: Collection[TensorEntry], counts: Iterable[str], lengths: Iterable[str] = ()
+) -> Bounds:
+    """Return upper bounds of declared numbers, from the tensors in the files.
+
+    Each of `counts` has a tensor of its own; `lengths` are axes of tensors.
+    """
+    longest = max((length for entry in entries for length in entry.shape), default=0)
+    axes = f"for no tensor has an axis longer than {longest}"
+    return {
+        **dict.fromkeys(counts, (len(entries), f"for there are {len(entries)} tensors")),
+        **dict.fromkeys(lengths, (longest, axes)),
+    }

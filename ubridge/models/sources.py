@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import ubridge as ub
+from ubridge.files.entries import Bounds, bounds_of
 from ubridge.files.folders import PICKLES, expanded, pickled, weights_in
 from ubridge.files.gguf_reading import begins_as_gguf
 from ubridge.files.settings import Settings
@@ -148,15 +149,9 @@ def _are_alike(weights: ub.Weights, one: str, other: str) -> bool:
     return len(kinds) == 1 and np.array_equal(weights.raw(one), weights.raw(other))
 
 
-def _bounds(weights: ub.Weights) -> dict[str, tuple[int, str]]:
-    """Upper bounds of declared counts, from the tensors in the files."""
-    entries = weights.entries.values()
-    longest = max((length for entry in entries for length in entry.shape), default=0)
-    axes = f"for no tensor has an axis longer than {longest}"
-    return {
-        "num_hidden_layers": (len(entries), f"for there are {len(entries)} tensors"),
-        **dict.fromkeys(("num_attention_heads", "num_experts"), (longest, axes)),
-    }
+def _bounds(weights: ub.Weights) -> Bounds:
+    lengths = ("num_attention_heads", "num_experts")
+    return bounds_of(weights.entries.values(), ("num_hidden_layers",), lengths)
 
 
 def _open_gguf(path: Path, device: Device) -> Source:

@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import ubridge as ub
 from tests.ubridge.diffusion.judging import CONFIGS, DATA, weights_of
 from tests.ubridge.models.cases import Array
+from ubridge.models.diffusion import Version
 from ubridge.models.diffusion.loading import PARTS
+from ubridge.models.diffusion.names import of_checkpoint
 from uhal import as_dtype
 
 TOKENIZER = DATA / "tokenizer"
@@ -45,3 +49,23 @@ def save(path: Path, weights: Mapping[str, Array], dtype: str = "f32") -> None:
     """Write a file of safetensors."""
     made = {name: one.astype(as_dtype(dtype).dtype) for name, one in weights.items()}
     ub.save(path, made, metadata={"format": "pt"})
+
+
+def checkpoint(path: Path, version: Version, case: str) -> Path:
+    """Write a stored case's networks as one file with a checkpoint's names."""
+    whole: dict[str, Any] = {"model_ema.decay": np.zeros(1, np.float32)}
+    for part, told in known(case).items():
+        spell = of_checkpoint(part, version)
+        for name, values in told["weights"].items():
+            own = name.removeprefix("text_model.")
+            if own.endswith("position_ids"):
+                continue
+            one = spell(own)[-1]
+            if one.third is None:
+                whole[one.name] = values
+            else:
+                thirds = whole.setdefault(one.name, [None] * 3)
+                thirds[one.third] = values
+    joined = {k: np.concatenate(v) if isinstance(v, list) else v for k, v in whole.items()}
+    save(path, joined)
+    return path

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import ubridge as ub
-from tests.ubridge.diffusion.files import TOKENIZER, known, save, written
-from ubridge.models.diffusion import StableDiffusion, Version, schedule
+from tests.ubridge.diffusion.files import TOKENIZER, checkpoint, known, written
+from ubridge.models import Model
+from ubridge.models.diffusion import StableDiffusion, schedule
 from ubridge.models.diffusion.loading import PARTS, Loader, sources_of
 from ubridge.models.diffusion.names import of_checkpoint
 from ubridge.models.diffusion.unet import UNet
+from ubridge.models.tokenizers import Tokenizer
 from uhal import Device
 from uhal.errors import (
     ArgumentTypeError,
@@ -149,33 +151,13 @@ def test_a_long_prompt_is_cut_with_a_warning(model: StableDiffusion) -> None:
     np.testing.assert_array_equal(cut.to_numpy(), expected.to_numpy())
 
 
-def checkpoint(folder: Path, path: Path, version: Version, case: str = "v1") -> Path:
-    """Write a folder's networks as one file with a checkpoint's names."""
-    whole: dict[str, Any] = {"model_ema.decay": np.zeros(1, np.float32)}
-    for part, told in known(case).items():
-        spell = of_checkpoint(part, version)
-        for name, values in told["weights"].items():
-            own = name.removeprefix("text_model.")
-            if own.endswith("position_ids"):
-                continue
-            one = spell(own)[-1]
-            if one.third is None:
-                whole[one.name] = values
-            else:
-                thirds = whole.setdefault(one.name, [None] * 3)
-                thirds[one.third] = values
-    joined = {k: np.concatenate(v) if isinstance(v, list) else v for k, v in whole.items()}
-    save(path, joined)
-    return path
-
-
 @pytest.mark.parametrize("case", ["v1", "v2"])
 def test_a_single_checkpoint_is_the_same_model(
     host: Device, tmp_path: Path, seed: int, case: str
 ) -> None:
     folder = written(tmp_path / "folder", case)
     version, _ = sources_of(folder, host, None)
-    path = checkpoint(folder, tmp_path / "whole.safetensors", version, case)
+    path = checkpoint(tmp_path / "whole.safetensors", version, case)
     options: Any = {"height": 16, "width": 16, "steps": 2, "seed": seed}
     expected = StableDiffusion.load(folder)(PROMPT, **options)
     model = StableDiffusion.load(path, version=version, tokenizer=TOKENIZER)
@@ -322,6 +304,10 @@ def test_wrong_files_are_named(host: Device, folder: Path, tmp_path: Path) -> No
             ub.InvalidFileError,
             "expected shape (40, 32), got",
         ),
+        ("text_encoder", "num_hidden_layers", 1 << 31, ub.InvalidFileError, "tensors, got"),
+        ("unet", "layers_per_block", 1 << 31, ub.InvalidFileError, "tensors, got 2147483648"),
+        ("vae", "layers_per_block", 1 << 31, ub.InvalidFileError, "tensors, got 2147483648"),
+        ("vae", "layers_per_block", 100, ub.InvalidFileError, "more"),
         ("text_encoder", "num_hidden_layers", 1, ub.InvalidFileError, "nothing asks for it"),
         ("text_encoder", "vocab_size", 1001, ub.InvalidFileError, "expected shape (1001, 32)"),
     ):
@@ -369,3 +355,36 @@ def test_wrong_arguments_are_named_before_anything_runs(
         with pytest.raises(kind) as caught:
             model(PROMPT, **options)
         assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_train_timesteps", 10**12),
+        ("steps_offset", 500),
+        ("beta_end", 1.0),
+        ("beta_start", 1e-300),
+        ("prediction_type", 1),
+    ],
+)
+def test_wrong_schedules_are_named(
+    host: Device, folder: Path, tmp_path: Path, key: str, value: Any
+) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    path = tmp_path / "model" / "scheduler" / "scheduler_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    where = r"scheduler_config\.json: " + ("beta_end" if "beta" in key else key)
+    with pytest.raises(ub.InvalidFileError, match=f"{where}: expected"):
+        StableDiffusion.load(tmp_path / "model")
+
+
+def test_the_home_of_an_unknown_user_is_refused(host: Device, folder: Path) -> None:
+    path = "~nosuchuser/model"
+    for read in (
+        lambda: Model.load(path),
+        lambda: Tokenizer.load(path),
+        lambda: StableDiffusion.load(path),
+        lambda: StableDiffusion.load(folder, tokenizer=path),
+    ):
+        with pytest.raises(NotFoundError, match=path):
+            read()

@@ -113,3 +113,16 @@ def test_kept_answers_that_were_changed_are_refused(
     monkeypatch.setattr(judging, "DATA", tmp_path)
     with pytest.raises(ValueError, match=r"schedules.npz: expected sha256"):
         kept("schedules")
+
+
+@pytest.mark.parametrize("spacing", SPACINGS)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_number_of_steps_has_finite_factors(
+    name: str, spacing: str, rng: np.random.Generator
+) -> None:
+    """With the most steps the first times coincide, behind the last time of training."""
+    training = Training.read(Settings("here", {"timestep_spacing": spacing, "steps_offset": 1}))
+    most = training.times - 1
+    for steps in (1, 2, most - 1, most, int(rng.integers(1, most))):
+        plan = schedule(name, steps, training)
+        assert len(plan.steps) == steps and np.isfinite(plan.table()).all()

@@ -7,7 +7,7 @@ first to compare its tensors with the files, then with its weights.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,6 +17,7 @@ import ubridge as ub
 from ubridge.core.block_formats import BlockFormat
 from ubridge.definitions.products import QUANTIZED_PRODUCT
 from ubridge.device.host import has_host_memory
+from ubridge.files.entries import bounds_of
 from ubridge.files.folders import files_of
 from ubridge.files.settings import Settings
 from ubridge.models.diffusion.design import TextDesign, UNetDesign, VaeDesign
@@ -39,9 +40,12 @@ PARTS = {
     "vae": "diffusion_pytorch_model",
 }
 """Folders of the networks, and the stem of their files."""
+_COUNTS = ("num_hidden_layers", "layers_per_block")
 _UNUSED = ("position_ids", "text_projection.weight", "logit_scale")
 _SHOWN = 6
 """Most wrong tensors that an error lists."""
+_MOST_WRONG = 1000
+"""Number of wrong tensors at which the comparison ends: damaged sizes ask for millions."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,12 @@ def sources_of(
         told = VERSIONS[version]
     assert not isinstance(told, str)
     if path.is_dir():
-        found = _version_of(path)
+        configurations = {part: _configuration(path / part / "config.json") for part in PARTS}
+        weights = {
+            part: ub.load(_file_of(path / part, stem), device=device)
+            for part, stem in PARTS.items()
+        }
+        found = _version_of(path, configurations, weights)
         if told is not None and (told.unet, told.training.prediction) != (
             found.unet,
             found.training.prediction,
@@ -91,13 +100,7 @@ def sources_of(
                 "or another prediction. Leave the version out for a folder."
             )
         return found, {
-            part: Source(
-                f"{path / part}",
-                ub.load(_file_of(path / part, stem), device=device),
-                of_folder(part),
-                True,
-            )
-            for part, stem in PARTS.items()
+            part: Source(f"{path / part}", weights[part], of_folder(part), True) for part in PARTS
         }
     if not path.exists():
         raise NotFoundError(f"{path}: there is no such file or folder")
@@ -106,15 +109,20 @@ def sources_of(
             f"{path}: expected a version, for a single file does not name its own. Give one of "
             f"{', '.join(VERSIONS)}."
         )
-    weights = ub.load(path, device=device)
+    whole = ub.load(path, device=device)
     return told, {
-        part: Source(f"{path}, {part}", weights, of_checkpoint(part, told), False) for part in PARTS
+        part: Source(f"{path}, {part}", whole, of_checkpoint(part, told), False) for part in PARTS
     }
 
 
-def _version_of(folder: Path) -> Version:
-    """The sizes in a folder's configurations."""
-    read = {part: _configuration(folder / part / "config.json") for part in PARTS}
+def _version_of(
+    folder: Path, told: Mapping[str, Settings], weights: Mapping[str, ub.Weights]
+) -> Version:
+    """The sizes in a folder's configurations, as far as its files can have them."""
+    read = {
+        part: told[part].read_as({}, bounds=bounds_of(weights[part].entries.values(), _COUNTS))
+        for part in PARTS
+    }
     training = folder / "scheduler" / "scheduler_config.json"
     unet, vae = UNetDesign.read(read["unet"]), VaeDesign.read(read["vae"])
     text = TextDesign.read(read["text_encoder"])
@@ -183,10 +191,7 @@ class Loader:
             raise ArgumentValueError(f"dtype: expected f32, f16 or bf16, got {dtype}")
         self.dtype = dtype or _usual_dtype(sources)
         checks = {part: self._taken(part, _Check) for part in sources}
-        wrong = [text for check in checks.values() for text in check.wrong()]
-        if wrong:
-            more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-            raise ub.InvalidFileError(f"{'; '.join(wrong[:_SHOWN])}{more}")
+        _require_none([text for check in checks.values() for text in check.wrong()])
         self.nbytes = sum(check.nbytes for check in checks.values())
         """Bytes of the weights on the device, pages of files included."""
         self._allocated = sum(check.allocated for check in checks.values())
@@ -218,6 +223,13 @@ class Loader:
         if part == "text_encoder":
             return TextEncoder(self._version.text, take)
         return UNet(self._version.unet, take) if part == "unet" else Vae(self._version.vae, take)
+
+
+def _require_none(wrong: Sequence[str]) -> None:
+    """Raise `InvalidFileError` for tensors that do not fit."""
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise ub.InvalidFileError(f"{'; '.join(wrong[:_SHOWN])}{more}")
 
 
 def _usual_dtype(sources: Mapping[str, Source]) -> DType:
@@ -279,6 +291,8 @@ class _Check(_Files):
         if one is None:
             expected = self.source.spell(name)[0].name
             self._wrong.append(f"{where}: {expected} of shape {shape} is missing")
+            if len(self._wrong) == _MOST_WRONG:
+                _require_none(self._wrong)
             return
         self._taken.add(one.name)
         entry = self.source.weights.entries[one.name]

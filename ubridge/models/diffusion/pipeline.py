@@ -15,6 +15,7 @@ import numpy.typing as npt
 import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import require_number, whole_number
+from ubridge.files.folders import expanded
 from ubridge.models.diffusion.layers import Tensor
 from ubridge.models.diffusion.loading import Loader, Networks, sources_of
 from ubridge.models.diffusion.schedule import Schedule, schedule
@@ -76,7 +77,7 @@ class StableDiffusion:
         files, missing or misshapen tensors), `ArgumentValueError` (versions) and
         `OutOfMemoryError`, all before a weight is read.
         """
-        where = Path(path)
+        where = expanded(Path(path))
         at = Device.current() if device is None else as_device(device)
         known, sources = sources_of(where, at, version)
         if tokenizer is None and not where.is_dir():
@@ -84,7 +85,9 @@ class StableDiffusion:
                 f"{where}: expected a tokenizer, for a single file holds none. Give the folder of "
                 "vocab.json and merges.txt."
             )
-        words = ClipTokenizer.read(where / "tokenizer" if tokenizer is None else Path(tokenizer))
+        words = ClipTokenizer.read(
+            where / "tokenizer" if tokenizer is None else expanded(Path(tokenizer))
+        )
         require(
             words.vocabulary <= known.text.vocabulary,
             f"{where}: expected a tokenizer of at most {known.text.vocabulary} tokens, got "

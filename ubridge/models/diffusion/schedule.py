@@ -27,6 +27,11 @@ Prediction: TypeAlias = Literal["epsilon", "v_prediction"]
 Spacing: TypeAlias = Literal["leading", "linspace", "trailing"]
 
 
+_MOST_TIMES = 100_000
+_LEAST_KEPT = 2.0**-100
+"""Least share of a picture at the last time: its inverse is finite in f32."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Factors of one step.
@@ -72,16 +77,21 @@ class Training:
         prediction: Any = config.text(
             "prediction_type", usual.prediction, ("epsilon", "v_prediction")
         )
-        return cls(
-            config.integer("num_train_timesteps", usual.times, 2),
+        found = cls(
+            config.integer("num_train_timesteps", usual.times, 2, _MOST_TIMES),
             config.number("beta_start", usual.beta_start, above=0, most=1),
             config.number("beta_end", usual.beta_end, above=0, most=1),
             config.text("beta_schedule", usual.beta_schedule, ("linear", "scaled_linear")),
             prediction,
             spacing,
-            config.integer("steps_offset", usual.offset),
+            config.integer("steps_offset", usual.offset, 0, 1),
             config.flag("set_alpha_to_one", usual.ends_clean),
         )
+        kept = found.kept()
+        if not (kept[-1] > _LEAST_KEPT and kept[0] < 1):
+            given = f"beta_start {found.beta_start:g}, beta_end {found.beta_end:g}"
+            raise config.refuse("beta_end", "noise that grows and leaves some of a picture", given)
+        return found
 
     def kept(self) -> Array:
         """Return a of each time: the share of x0's variance in x."""
@@ -267,7 +277,8 @@ def _dpm(count: int, training: Training, eta: float) -> Schedule:
             of_x=after * end / (sigma * alpha),
             of_x0=of_x0,
         )
-        if index and after:
+        # Two times behind the last have equal noise, and no second order.
+        if index and after and sigma < sigmas[index - 1]:
             second = of_x0 * h / (2 * log(sigmas[index - 1] / sigma))
             step = replace(step, of_x0=of_x0 + second, of_before=-second)
         steps.append(step)

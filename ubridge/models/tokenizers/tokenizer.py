@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ubridge.core.fits import require
+from ubridge.files.folders import expanded
 from ubridge.files.gguf_reading import begins_as_gguf
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -67,10 +68,11 @@ class Tokenizer(ABC):
 
         Tokenizer files are `tokenizer.json` (read by the `tokenizers` library, of the extra `llm`),
         SentencePiece's `tokenizer.model` and RWKV's `rwkv_vocab_v20230424.txt`. In a folder, the
-        first existing file in this order counts. Raises `FileNotFoundError`, `InvalidFileError` for
-        a damaged file, and `ArgumentValueError` for an unknown kind of tokenizer.
+        first existing file in this order counts. `~` is replaced. Raises `FileNotFoundError`,
+        `NotFoundError` for `~` of an unknown user, `InvalidFileError` for a damaged file, and
+        `ArgumentValueError` for an unknown kind of tokenizer.
         """
-        found = _file_of(Path(path))
+        found = _file_of(expanded(Path(path)))
         is_gguf = found.suffix == ".gguf" or begins_as_gguf(found)
         name = ".gguf" if is_gguf else _kind_of(found)
         made = import_module(_READERS[name]).read(found)
