@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LEFT_AS_WRITTEN = (
     # lists compared line by line with the vendors' headers
-    *("abi.h", "eccl_abi.h", "cublaslt_abi.h"),
+    *("abi.h", "nccl_abi.h", "cublaslt_abi.h"),
     # kernels: bodies behind macros, which clang-format does not recognize
     *("ubridge/kernels/", "uhal/include/", "simulators/tops/kernels/", "tests/"),
 )

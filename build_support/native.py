@@ -103,7 +103,7 @@ ABI_HEADERS = (
     "rocm_backend/abi.h",
     "rocm_backend/runtime.h",
     "tops_backend/abi.h",
-    "tops_backend/eccl_abi.h",
+    "uhal/collectives/nccl_abi.h",
     "ubridge/prepare/matmul/cublaslt_abi.h",
     "webgpu_backend/abi.h",
     "webgpu_backend/runtime.h",

@@ -33,6 +33,7 @@ COMPILERS = "libuhal-compilers.so"
 SELF_CONTAINED = ("-static-libstdc++", "-static-libgcc")
 DRIVERS = {
     "libcuda.so.1": CUDA,
+    "libnccl.so.2": ("nccl",),
     COMPILERS: ("images/attached_ptx", "images/fatbin", "images/lz4", "compilers"),
     "libhsa-runtime64.so.1": HSA,
     # For benchmarks: their few functions, linked first, replace the usual functions.
@@ -96,10 +97,15 @@ def _sources(folders: tuple[str, ...]) -> list[Path]:
     return [path for path in found if path != IN_KERNELS]
 
 
-def _headers() -> tuple[Path, ...]:
+def _headers(source: Path) -> tuple[Path, ...]:
+    """Headers that the source may include. Those of the simulated NCCL serve its own sources."""
+    collectives = SIMULATORS / "nccl"
     own = sorted(path for end in ("h", "def") for path in SIMULATORS.glob(f"**/*.{end}"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))
-    return (*own, *shared, *sorted(ROOT.glob("*_backend/abi.h")))
+    abi = sorted(ROOT.glob("*_backend/abi.h"))
+    if source.is_relative_to(collectives):
+        return (*own, *shared, *abi, ROOT / "uhal" / "collectives" / "nccl_abi.h")
+    return (*(path for path in own if not path.is_relative_to(collectives)), *shared, *abi)
 
 
 def _object(source: Path) -> Path:
@@ -115,7 +121,7 @@ def _compile(source: Path, tools: str) -> Job:
     return Job(
         label=f"compile {source.relative_to(ROOT)}",
         output=_object(source),
-        inputs=(source, *_headers()),
+        inputs=(source, *_headers(source)),
         commands=(command,),
         weight=source.stat().st_size,
         tools=tools,
@@ -158,7 +164,7 @@ def _gcu_kernels(destination: Path, tools: str) -> list[Job]:
         Job(
             label=f"compile {source.relative_to(ROOT)}",
             output=destination / "topsfb" / f"{source.stem}.so",
-            inputs=(source, folder / "gcu.h", *_headers()),
+            inputs=(source, folder / "gcu.h", *_headers(source)),
             commands=((COMPILER, *flags, INCLUDE, "-x", "c++", str(source), "-o", OUTPUT),),
             weight=source.stat().st_size,
             tools=tools,

@@ -244,7 +244,9 @@ PLAIN = (
         "use adapters that are processors, too, such as Mesa's lavapipe",
     ),
     _cache("WEBGPU", "kernels translated to WGSL"),
-    _library("ECCL", "`libeccl`"),
+    _library("NCCL", "`libnccl.so.2`"),
+    _library("RCCL", "`librccl.so.1`"),
+    _library("ECCL", "`libeccl.so`"),
     _library("CUBLASLT", "the cuBLASLt that is found, for large matrix products"),
     _number(
         "UHAL_BUILD_JOBS",

@@ -336,14 +336,25 @@ class Library:
     """
 
     def __init__(
-        self, handle: ctypes.CDLL, path: str, header: Header, *, status: str, check: Check
+        self,
+        handle: ctypes.CDLL,
+        path: str,
+        header: Header,
+        *,
+        status: str,
+        check: Check,
+        symbol: Callable[[str], str] = str,
     ) -> None:
-        """Bind an opened library. `status` is the typedef of results that are error codes."""
+        """Bind an opened library. `status` is the typedef of results that are error codes.
+
+        `symbol` returns the library's name of a function of the header.
+        """
         self.path = path
         self.header = header
         self._handle = handle
         self._status = status
         self._check = check
+        self._symbol_of = symbol
         self._checked: dict[str, Callable[..., Any]] = {}
         self._unchecked: dict[str, Callable[..., Any]] = {}
 
@@ -389,14 +400,15 @@ class Library:
     def _symbol(self, name: str) -> Any:
         try:
             # Subscription makes a new object each time, so a check belongs to one object only.
-            return self._handle[name]
+            return self._handle[self._symbol_of(name)]
         except AttributeError:
             return None
 
     def _bind(self, name: str) -> Callable[..., Any]:
         function = self._symbol(name)
         if function is None:
-            raise LibraryNotFoundError(f"{self.path} has no function {name}", call=name)
+            symbol = self._symbol_of(name)
+            raise LibraryNotFoundError(f"{self.path} has no function {symbol}", call=symbol)
         function.restype = self.header.restype(name)
         function.argtypes = self.header.argtypes(name)
         bound: Callable[..., Any] = function

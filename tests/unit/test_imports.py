@@ -39,6 +39,7 @@ MAY_LOAD_BY_NAME = {"uhal/__main__.py", "uhal/doctor.py"}
 FOR_BACKENDS = {
     "uhal.abi",
     "uhal.adapters",
+    "uhal.collectives",
     "uhal.emulation",
     "uhal.python_slots",
     "uhal.library_graphs",

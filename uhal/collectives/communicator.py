@@ -45,7 +45,8 @@ _POLL_SECONDS = 0.002
 
 def unique_id() -> bytes:
     """Return the identifier of a new group: 128 bytes for each rank's `Communicator`."""
-    return _engine_of(_current()).unique_id()
+    context = _current()
+    return _engine_of(context).unique_id(context)
 
 
 def share(identifier: bytes | None = None) -> bytes:
@@ -102,7 +103,8 @@ class Communicator:
                 f"{describe(identifier)}. Send rank 0's bytes to every rank."
             )
         context = _current()
-        self._join(context, _engine_of(context).join(context, ranks, identifier, rank), ranks, rank)
+        join = _engine_of(context).join
+        self._join(context, join(context, ranks, identifier, rank, lambda: None), ranks, rank)
 
     def _join(self, context: Context, engine: Engine, ranks: int, rank: int) -> None:
         self.ranks = ranks
@@ -220,7 +222,9 @@ class Communicator:
 
         Waits for every rank. A negative color joins no group and returns `None`.
         """
-        made = self._open("split").split(_whole("split, color", color), _whole("split, key", key))
+        made = self._require("split").split(
+            _whole("split, color", color), _whole("split, key", key)
+        )
         if made is None:
             return None
         engine, ranks, rank = made
@@ -300,6 +304,13 @@ class Communicator:
             raise InvalidHandleError(f"{what}: the communicator is closed. Make another one.")
         return self._engine
 
+    def _require(self, what: str, dtype: str = "") -> Engine:
+        engine = self._open(what)
+        reason = engine.lacks(what, dtype)
+        if reason:
+            raise NotSupportedError(f"{what}: {reason}", backend=self._context.backend_name)
+        return engine
+
     def _reduction(
         self,
         name: str,
@@ -338,6 +349,7 @@ class Communicator:
 
     def _enqueue(self, checked: _Checked, count: int, op: str = "", peer: int = 0) -> None:
         engine, queue = checked.engine, checked.stream
+        self._require(checked.name, checked.dtype)
         pending = _group.get()
         if pending is not None and checked.name not in ("send", "recv"):
             raise ArgumentValueError(
@@ -503,15 +515,19 @@ def _current() -> Context:
 
 
 def _engine_of(context: Context) -> type[Engine]:
-    if not context.backend.takes_calls:
-        raise NotSupportedError(
-            f"Communicator: expected a device of a backend with collectives, got "
-            f"{context.backend_name}:{context.ordinal}. Use a device of host.",
-            backend=context.backend_name,
-        )
-    from uhal.collectives.mpi import MpiEngine
+    if context.backend.takes_calls:
+        from uhal.collectives.mpi import MpiEngine
 
-    return MpiEngine
+        return MpiEngine
+    from uhal.collectives.nccl import LIBRARIES, NcclEngine
+
+    if context.backend_name in LIBRARIES:
+        return NcclEngine
+    raise NotSupportedError(
+        f"Communicator: expected a device of host, {', '.join(LIBRARIES)}, which have collectives, "
+        f"got {context.backend_name}:{context.ordinal}. Use another backend.",
+        backend=context.backend_name,
+    )
 
 
 __all__ = ["Communicator", "group", "share", "unique_id"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,13 +41,27 @@ class Engine(ABC):
 
     @classmethod
     @abstractmethod
-    def unique_id(cls) -> bytes:
+    def unique_id(cls, context: Context) -> bytes:
         """Return the identifier of a new group."""
 
     @classmethod
     @abstractmethod
-    def join(cls, context: Context, ranks: int, identifier: bytes, rank: int) -> Engine:
-        """Return the engine of this rank. Waits for the other ranks."""
+    def join(
+        cls,
+        context: Context,
+        ranks: int,
+        identifier: bytes,
+        rank: int,
+        meanwhile: Callable[[], None],
+    ) -> Engine:
+        """Return the engine of this rank. Waits for the other ranks.
+
+        Engines that poll call `meanwhile`, which may raise, until the other ranks have come.
+        """
+
+    def lacks(self, call: str, dtype: str) -> str:
+        """Return why the library cannot do a call on a dtype; empty if it can."""
+        return ""
 
     @abstractmethod
     def enqueue(self, call: Collective, stream: Stream) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import secrets
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -139,12 +140,19 @@ class MpiEngine(Engine):
         self._captured = False
 
     @classmethod
-    def unique_id(cls) -> bytes:
+    def unique_id(cls, context: Context) -> bytes:
         """Return random bytes: MPI's processes know each other already."""
         return secrets.token_bytes(ID_BYTES)
 
     @classmethod
-    def join(cls, context: Context, ranks: int, identifier: bytes, rank: int) -> MpiEngine:
+    def join(
+        cls,
+        context: Context,
+        ranks: int,
+        identifier: bytes,
+        rank: int,
+        meanwhile: Callable[[], None],
+    ) -> MpiEngine:
         """Return the engine of this rank. Waits for all processes of MPI."""
         world = _world()
         told = world.allgather((ranks, rank, identifier))
