@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
+import re
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,6 +15,7 @@ import pytest
 
 from tests.children import ROOT, untold
 from tests.requirements import needed
+from tests.sampling import rounds
 from uhal import Api
 from uhal.collectives import Place
 from uhal.errors import ArgumentValueError
@@ -25,16 +30,21 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_R
 
 def run(ranks: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a Python program as so many ranks."""
-    kept = {name: text for name, text in untold().items() if not name.startswith(_LAUNCHERS)}
     command = [str(MPIRUN), "--oversubscribe", "-n", str(ranks), sys.executable, *arguments]
     return subprocess.run(
         command,
         cwd=ROOT,
-        env={**kept, **_ROOT_MAY, "UHAL_HOST_THREADS": "1", **environment},
+        env=variables(**environment),
         capture_output=True,
         text=True,
         timeout=600,
     )
+
+
+def variables(**more: str) -> dict[str, str]:
+    """Return the environment of a job, without variables of another launcher."""
+    kept = {name: text for name, text in untold().items() if not name.startswith(_LAUNCHERS)}
+    return {**kept, **_ROOT_MAY, "UHAL_HOST_THREADS": "1", **more}
 
 
 @needs_mpi
@@ -82,6 +92,44 @@ one.close()
 def test_a_wait_ends_after_its_seconds() -> None:
     done = run(2, "-c", LATE)
     assert done.returncode == 0 and "late" in done.stdout, done.stdout + done.stderr
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        ("KILL", "DeviceError: Communicator, rank {} of 3: rank 2 has ended or left"),
+        ("STOP", "TimeoutError: Communicator.wait, rank {} of 3: .* s; rank 2 does not answer"),
+    ],
+)
+def test_a_missing_rank_is_named_and_the_others_end(how: str, named: str, seed: int) -> None:
+    drawn = random.Random(seed)
+    for _ in range(rounds(1, 25)):
+        calls = str(drawn.randrange(1, 100))
+        program = [sys.executable, "-m", "tests.collectives.missing_rank", how, calls]
+        job = subprocess.Popen(
+            [str(MPIRUN), "--enable-recovery", "--oversubscribe", "-n", "3", *program],
+            cwd=ROOT,
+            env=variables(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert job.stdout is not None
+        said = ""
+        for line in job.stdout:
+            said += line
+            if how == "STOP" and said.count("goes on") == 2:
+                # The launcher waits for the stopped rank, too.
+                process = re.search(r"rank 2 is process (\d+)", said)
+                assert process is not None
+                os.kill(int(process[1]), signal.SIGKILL)
+                break
+        said += job.stdout.read()
+        job.wait(300)
+        for rank in range(2):
+            assert re.search(f"rank {rank}, .* {named.format(rank)}", said), said
+            assert f"rank {rank} goes on" in said, said
 
 
 @needs_mpi

@@ -6,12 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from multiprocessing.connection import Listener
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from uhal._lane import Context, DeviceBuffer, Stream, address_for, address_of, current_context
 from uhal._refusal import as_int, describe
 from uhal.collectives.engine import ID_BYTES, Collective, Engine
+from uhal.collectives.launchers import Place
+from uhal.collectives.watch import Watch, call, listen
 from uhal.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -41,6 +44,8 @@ Elements = DeviceBuffer | Tensor
 _Pending = list[tuple[Collective, Stream, Engine]]
 _group: ContextVar[_Pending | None] = ContextVar("uhal collectives group", default=None)
 _POLL_SECONDS = 0.002
+_watches: dict[bytes, Watch] = {}
+"""Lines between ranks by the identifier that they carried, until a communicator takes them."""
 
 
 def unique_id() -> bytes:
@@ -49,14 +54,50 @@ def unique_id() -> bytes:
     return _engine_of(context).unique_id(context)
 
 
-def share(identifier: bytes | None = None) -> bytes:
+def share(
+    identifier: bytes | None = None,
+    address: str | None = None,
+    key: bytes | None = None,
+    seconds: float = 60.0,
+) -> bytes:
     """Return rank 0's identifier on every rank. Waits for all of them.
 
-    Needs MPI between the processes. Otherwise send the bytes by your own means.
-    """
-    from uhal.collectives import mpi
+    MPI carries it, or connections to `address`, such as `node1:29600`, where rank 0 listens. Both
+    ends of a connection prove that they have the same `key`, a secret of the job. The ranks stay
+    connected, so that `Communicator.wait` can name one that is missing.
 
-    return mpi.share(identifier)
+    Raises `TimeoutError` for ranks that do not come in so many seconds.
+    """
+    watch: Watch | None
+    if address is None:
+        from uhal.collectives import mpi
+
+        identifier, watch = mpi.share(identifier, seconds)
+    else:
+        identifier, watch = _share_at(identifier, address, key, seconds)
+    if watch is not None:
+        _watches[identifier] = watch
+    return identifier
+
+
+def _share_at(
+    identifier: bytes | None, address: str, key: bytes | None, seconds: float
+) -> tuple[bytes, Watch | None]:
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ArgumentValueError(
+            f"share, address: expected host:port, as in node1:29600, got {describe(address)}"
+        )
+    if not isinstance(key, bytes) or len(key) < 16:
+        raise ArgumentValueError(
+            "share, key: expected 16 bytes or more, a secret that all ranks have. Make one with "
+            "secrets.token_bytes(32)."
+        )
+    place = Place.of()
+    at = (host, int(port))
+    if place.rank:
+        return call(place.rank, place.ranks, at, key, seconds)
+    return listen(Listener(at, backlog=place.ranks, authkey=key), place.ranks, identifier, seconds)
 
 
 @contextmanager
@@ -103,8 +144,18 @@ class Communicator:
                 f"{describe(identifier)}. Send rank 0's bytes to every rank."
             )
         context = _current()
+        watch = self._watch = _watches.pop(identifier, None)
+
+        def require_ranks() -> None:
+            gone = "" if watch is None else watch.gone()
+            if gone:
+                raise DeviceError(
+                    f"Communicator: expected {ranks} ranks, but {gone}. Start all again.",
+                    backend=context.backend_name,
+                )
+
         join = _engine_of(context).join
-        self._join(context, join(context, ranks, identifier, rank, lambda: None), ranks, rank)
+        self._join(context, join(context, ranks, identifier, rank, require_ranks), ranks, rank)
 
     def _join(self, context: Context, engine: Engine, ranks: int, rank: int) -> None:
         self.ranks = ranks
@@ -229,54 +280,77 @@ class Communicator:
             return None
         engine, ranks, rank = made
         other = Communicator.__new__(Communicator)
+        other._watch = None
         other._join(self._context, engine, ranks, rank)
         return other
 
     # -- ends --------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `DeviceError` if an earlier collective has failed since."""
+        """Raise `DeviceError` if an earlier collective has failed since, or a rank has ended."""
         failure = self._open("check").failure()
-        if failure:
-            raise DeviceError(
-                f"Communicator, rank {self.rank} of {self.ranks}: {failure}. The communicator is "
-                "done: close it and make another one.",
-                backend=self._context.backend_name,
-            )
+        if not failure and self._watch is not None:
+            failure = self._watch.gone()
+        self._raise(failure)
 
     def wait(self, seconds: float, stream: Stream | None = None) -> None:
         """Wait for the stream's work, at most so many seconds.
 
-        Raises `TimeoutError` for ranks that did not come, and what `check` raises.
+        Raises `TimeoutError` that names the ranks that did not come, and what `check` raises: a
+        rank whose process ends is named within a second. After `unique_id()` without `share`, ranks
+        have no names.
         """
-        self._open("wait")
+        engine = self._open("wait")
         with self._context.enter():
             queue = Stream.default() if stream is None else stream
         end = time.monotonic() + seconds
         while not queue.query():
             self.check()
             if time.monotonic() > end:
+                missing = "" if self._watch is None else self._watch.missing()
                 raise TimeoutError(
                     f"Communicator.wait, rank {self.rank} of {self.ranks}: expected the end of "
-                    f"collective {self.calls} in {seconds:g} s; other ranks did not come. Call "
-                    "abort(), then make another communicator."
+                    f"collective {self.calls} in {seconds:g} s; "
+                    f"{missing or 'other ranks did not come'}. Call abort(), then make another "
+                    "communicator."
                 )
             time.sleep(_POLL_SECONDS)
-        self.check()
+        self._raise(engine.failure())
+
+    def _raise(self, failure: str) -> None:
+        if failure:
+            raise DeviceError(
+                f"Communicator, rank {self.rank} of {self.ranks}: {failure}. The communicator is "
+                "done: call abort(), and make another one.",
+                backend=self._context.backend_name,
+            )
 
     def abort(self) -> None:
-        """Leave the group without waiting for the others. Idempotent."""
+        """Leave the group without waiting for the others. Idempotent.
+
+        NCCL ends its calls. MPI cannot: a stream whose call waits for a missing rank stays so, and
+        other streams go on. The process then exits with status 1: MPI's own end would wait, too.
+        """
         engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.abort()
+        if engine is None:
+            return
+        last = self._last
+        busy = last is not None and not last.closed and not last.query()
+        stuck = busy or (self._watch is not None and bool(self._watch.gone()))
+        engine.abort(stuck)
+        if self._watch is not None:
+            self._watch.close(politely=False)
 
     def close(self) -> None:
         """Leave the group after the enqueued calls. Every rank calls this. Idempotent."""
         engine, self._engine = self._engine, None
-        if engine is not None:
-            if self._last is not None and not self._last.closed:
-                self._last.synchronize()
-            engine.close()
+        if engine is None:
+            return
+        if self._last is not None and not self._last.closed:
+            self._last.synchronize()
+        engine.close()
+        if self._watch is not None:
+            self._watch.close()
 
     def __enter__(self) -> Communicator:
         return self
@@ -369,6 +443,8 @@ class Communicator:
             if buffer is not None:
                 buffer.record_stream(queue)
         self.calls += 1
+        if self._watch is not None:
+            self._watch.calls = self.calls
 
     def _order(self, queue: Stream) -> None:
         """Let the call run behind the last call, which may be on another stream."""

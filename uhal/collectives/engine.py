@@ -84,8 +84,8 @@ class Engine(ABC):
         """Leave the group after the enqueued calls."""
 
     @abstractmethod
-    def abort(self) -> None:
-        """Leave the group without waiting."""
+    def abort(self, stuck: bool) -> None:
+        """Leave the group without waiting. `stuck`: a call waits for a rank that is missing."""
 
 
 __all__ = ["ID_BYTES", "Collective", "Engine"]

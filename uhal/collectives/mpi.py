@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import secrets
+import socket
+import sys
 from collections.abc import Callable
 from functools import cache
+from multiprocessing.connection import Listener
 from typing import TYPE_CHECKING, Any
 
 from uhal._lane import Context
 from uhal.collectives.engine import ID_BYTES, Collective, Engine
 from uhal.collectives.launchers import Place
+from uhal.collectives.watch import Watch, call, listen
 from uhal.errors import ArgumentValueError, DeviceError, LibraryNotFoundError, NotSupportedError
 
 if TYPE_CHECKING:
@@ -45,16 +50,23 @@ _MOST_COUNT = 2**31 - 1
 _TAG = 7
 
 
-def share(identifier: bytes | None) -> bytes:
-    """Return rank 0's identifier on every rank, by MPI's broadcast."""
+def share(identifier: bytes | None, seconds: float) -> tuple[bytes, Watch | None]:
+    """Return rank 0's identifier on every rank, by MPI's broadcast, and the ranks' lines."""
     world = _world()
-    if world.rank == 0 and (identifier is None or len(identifier) != ID_BYTES):
-        world.bcast(None)
+    hosts = world.allgather(socket.gethostname())
+    alone = len(set(hosts)) == 1
+    told, listener = None, None
+    if world.rank == 0 and identifier is not None and len(identifier) == ID_BYTES:
+        key = secrets.token_bytes(32)
+        listener = Listener(("127.0.0.1" if alone else "", 0), backlog=world.size, authkey=key)
+        told = identifier, ("127.0.0.1" if alone else hosts[0], listener.address[1]), key
+    told = world.bcast(told)
+    if told is None:
         raise ArgumentValueError(f"share: expected {ID_BYTES} bytes on rank 0. Pass unique_id().")
-    found = world.bcast(identifier)
-    if found is None:
-        raise ArgumentValueError("share: expected an identifier from rank 0, got none")
-    return bytes(found)
+    identifier, address, key = told
+    if listener is not None:
+        return listen(listener, world.size, identifier, seconds)
+    return call(world.rank, world.size, address, key, seconds)
 
 
 @cache
@@ -214,15 +226,25 @@ class MpiEngine(Engine):
         else:
             self._group.Free()
 
-    def abort(self) -> None:
-        """Let calls that are enqueued and have not begun do nothing; keep the communicator."""
+    def abort(self, stuck: bool) -> None:
+        """Let calls that have not begun do nothing. MPI cannot end a call that has begun."""
         self._status.value = self._status.value or _mpi().ERR_OTHER
         _kept.append(self)
+        if stuck:
+            atexit.unregister(_exit_at_once)
+            atexit.register(_exit_at_once)
 
 
 _kept: list[MpiEngine] = []
 """Engines whose memory enqueued calls or plans may still use."""
 atexit.register(_kept.clear)
+
+
+def _exit_at_once() -> None:
+    """End the process without MPI's own end, which would wait for the missing ranks."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(1)
 
 
 def _pieces(call: Collective) -> list[Collective]:

@@ -203,7 +203,7 @@ class NcclEngine(Engine):
             self._library.ncclCommDestroy(self._handle)
         self._token.close()
 
-    def abort(self) -> None:
+    def abort(self, stuck: bool) -> None:
         """Stop the communicator's work and free it."""
         with self._context.enter():
             self._library.ncclCommAbort(self._handle)

@@ -1,0 +1,43 @@
+"""A job whose last rank dies or stops before a collective: the others name it, and end.
+
+mpirun -n 3 --enable-recovery python -m tests.collectives.missing_rank KILL|STOP CALLS
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import uhal
+from uhal import DeviceBuffer, Stream
+from uhal.collectives import Communicator, Place, share, unique_id
+
+how, calls = sys.argv[1], int(sys.argv[2])
+uhal.Api.quick_init(0, "host")
+place = Place.of()
+one = Communicator(place.ranks, share(unique_id()), place.rank)
+last = place.ranks - 1
+stream = Stream()  # stays stuck on the host
+x = DeviceBuffer.from_numpy(np.ones(1000, "f4"))
+if place.rank == last:
+    print(f"rank {last} is process {os.getpid()}", flush=True)
+for turn in range(calls):
+    if place.rank == last and turn == calls - 1:
+        time.sleep(0.5)  # the others wait in their calls
+        os.kill(os.getpid(), signal.SIGKILL if how == "KILL" else signal.SIGSTOP)
+    one.all_reduce(x, stream=stream)
+    if turn < calls - 1:
+        one.wait(60, stream)
+began = time.monotonic()
+try:
+    one.wait(60 if how == "KILL" else 3, stream)
+except (uhal.DeviceError, TimeoutError) as error:
+    seconds = time.monotonic() - began
+    print(f"rank {place.rank}, {seconds:.2f} s, {type(error).__name__}: {error}", flush=True)
+one.abort()
+assert (DeviceBuffer.zeros(4, "f4").to_numpy() == 0).all()  # the device goes on
+print(f"rank {place.rank} goes on", flush=True)
