@@ -90,7 +90,7 @@ def scheduler() -> float:
         prompt = [one, *[1] * (900 + one)]
         text = Assembler(tokenizer, (), [1], limits, 10**9)
         sampler = Sampler(Sampling(), prompt)
-        requests.append(Request(NoDriver(), prompt, limits, sampler, text, 0, one, None))
+        requests.append(Request(NoDriver(), prompt, limits, sampler, text, 0, one))
         steps.add(requests[-1])
 
     def step() -> float:

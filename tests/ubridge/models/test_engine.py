@@ -20,7 +20,7 @@ from tests.ubridge.models.test_published_model import FOLDER, TEXT, tokens
 from tests.ubridge.op_rows import row_of
 from ubridge.models import Engine, Model, Request
 from ubridge.models.making import make_model
-from ubridge.models.serving import NgramLookup
+from ubridge.models.serving import ModelDrafter, NgramLookup
 from ubridge.models.tokenizers.rwkv import WorldTokenizer
 from uhal import Device
 from uhal.errors import (
@@ -235,6 +235,69 @@ def test_speculation_gives_the_tokens_of_plain_decoding(
                 if drafter is not NgramLookup:
                     assert stats.accepted_tokens > 0 and stats.steps < 12
                 assert stats.chosen_tokens == 12
+
+
+def test_a_model_drafts_for_another(host: Device, tmp_path: Path, seed: int) -> None:
+    """Drafts of the same model are accepted; drafts of another change no text."""
+    draw = random.Random(seed)
+    folders = [tmp_path / one for one in ("large", "small")]
+    for one in folders:
+        one.mkdir()
+    model = a_model(folders[0], "llama", host)
+    small = a_model(folders[1], "qwen2", host, context=40)
+    given = jobs(draw, 3, 20)
+    given[0] |= {"max_tokens": 12, "temperature": 0.0, "repetition_penalty": 1.0}
+    alone = [lone(model, job) for job in given]
+    for drafter in (model, small):
+        with Engine(
+            model,
+            context=64,
+            speculate=4,
+            drafter=lambda drafter=drafter: ModelDrafter(drafter),
+            page_size=3,
+        ) as engine:
+            requests = [engine.submit(**job) for job in given]
+            assert [told(one) for one in requests] == alone
+            assert engine.stats().drafted_tokens > 0
+            if drafter is model:
+                assert engine.stats().accepted_tokens > 0
+    # A cache that is too short for the text, and tokens of a larger vocabulary, end the drafts.
+    short = ModelDrafter(small)
+    assert list(short([VOCABULARY], 4)) == []
+    assert list(short([1] * (small.context + 1), 4)) == []
+    assert len(short([1] * small.context, 4)) == 1
+    assert len(short([1] * (small.context - 1), 4)) == 2
+
+
+def test_wrong_drafts_and_failing_drafters_reach_no_other_text(
+    host: Device, tmp_path: Path, seed: int
+) -> None:
+    model = a_model(tmp_path, "llama", host)
+    job: dict[str, Any] = {"max_tokens": 6, "ignore_end": True}
+    alone = lone(model, {"prompt": [5, 6], **job})
+    beyond = [
+        lambda tokens, most, wrong=wrong: [wrong] * most for wrong in (VOCABULARY, -1, 1 << 70)
+    ]
+
+    def failing(tokens: Sequence[int], most: int) -> list[int]:
+        if tokens[0] == 5:
+            return []
+        if tokens[0] == 7:
+            return ["a token"]  # type: ignore[list-item]
+        raise KeyError("a mistake in a drafter")
+
+    for one in beyond:
+        with Engine(model, context=64, speculate=3, drafter=lambda one=one: one) as engine:
+            assert told(engine.submit([5, 6], **job)) == alone
+            assert engine.stats().drafted_tokens == 0
+    with Engine(model, context=64, speculate=3, drafter=lambda: failing) as engine:
+        right, wrong, other = (engine.submit([first, 6], **job) for first in (5, 6, 7))
+        assert told(right) == alone
+        with pytest.raises(KeyError, match="a mistake in a drafter"):
+            wrong.read()
+        with pytest.raises(TypeError, match="interpreted as an integer"):
+            other.read()
+        assert engine.stats().pages.live == 0 and engine.stats().finished == 3
 
 
 def test_the_lookup_proposes_what_followed_the_earliest_occurrence() -> None:

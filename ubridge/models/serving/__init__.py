@@ -5,8 +5,9 @@ requests = [engine.submit(prompt, max_tokens=100) for prompt in prompts]
 texts = [request.read() for request in requests]
 """
 
+from ubridge.models.serving.drafting import ModelDrafter
 from ubridge.models.serving.engine import Engine, EngineStats
 from ubridge.models.serving.lookup import Drafter, NgramLookup
 from ubridge.models.serving.request import Request
 
-__all__ = ["Drafter", "Engine", "EngineStats", "NgramLookup", "Request"]
+__all__ = ["Drafter", "Engine", "EngineStats", "ModelDrafter", "NgramLookup", "Request"]

@@ -97,6 +97,8 @@ class PagedModel:
         """The bookkeeping of the pages."""
         self.capacity = min(context, cache.pages * cache.page_size)
         """The most tokens of a sequence."""
+        self.vocabulary = body.vocabulary
+        """Number of tokens that exist."""
         self._sequences = sequences
         self._width = -(-self.capacity // cache.page_size)
         self.pools = body.pools(cache.pages, cache.page_size)

@@ -198,6 +198,7 @@ class Engine:
             priority,
             next(self._arrivals),
             None if self._drafter is None else self._drafter(),
+            self._paged.vocabulary,
         )
 
     # -- steps -----------------------------------------------------------------------------------
@@ -284,7 +285,9 @@ class Engine:
         row = 0
         for part in batch.parts:
             if part.is_last:
-                self._choose_of(part, logits, largest, row)
+                # A drafter's error has already ended its text.
+                if part.request.finish is None:
+                    self._choose_of(part, logits, largest, row)
                 row += len(part.drafts) + 1
 
     def _choose_of(

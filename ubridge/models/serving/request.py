@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import ubridge as ub
 from ubridge.models.paging import PagedSequence
+from ubridge.models.serving.drafting import known
 from ubridge.models.serving.lookup import Drafter
 from ubridge.models.text.assembling import Assembler, Choice, Limits, log_probabilities
 from ubridge.models.text.sampler import Sampler
@@ -39,7 +40,8 @@ class Request(Iterator[str]):
         assembler: Assembler,
         priority: int,
         arrival: int,
-        drafter: Drafter | None,
+        drafter: Drafter | None = None,
+        vocabulary: int = 0,
     ) -> None:
         """Made by `Engine.submit`."""
         self._driver = driver
@@ -48,7 +50,7 @@ class Request(Iterator[str]):
         self.text_tokens = sampler.tokens
         """The tokens of the prompt and the chosen ones; the sampler adds to this list."""
         self._assembler = assembler
-        self._drafter = drafter
+        self._drafter, self._vocabulary = drafter, vocabulary
         self._pieces: deque[str] = deque()
         self._listener: Callable[[], object] | None = None
         self.rank = (-priority, arrival)
@@ -139,11 +141,21 @@ class Request(Iterator[str]):
         return bool(self._pieces)
 
     def drafts(self, most: int) -> list[int]:
-        """Return tokens that may follow, at most as many as the text can still get."""
+        """Return tokens that may follow, at most as many as the text can still get.
+
+        An error of the drafter ends the text, and no other.
+        """
         if self._drafter is None:
             return []
         most = min(most, self._assembler.left - 1)
-        return list(self._drafter(self.text_tokens, most))[:most] if most > 0 else []
+        if most <= 0:
+            return []
+        try:
+            drafts = self._drafter(self.text_tokens, most)
+            return list(known(drafts, self._vocabulary))[:most]
+        except Exception as error:
+            self.end("error", error)
+            return []
 
     def choose(self, logits: ub.DeviceTensor) -> int:
         """Choose the next token by logits of (vocabulary,), and take it."""
