@@ -191,6 +191,12 @@ class PagedCache:
         new = -(-(length + count) // size) - len(sequence.pages)
         return new + (count > 0 and length % size > 0 and self._uses[sequence.pages[-1]] > 1)
 
+    def needed_apart(self, sequence: PagedSequence, count: int) -> int:
+        """Return the most pages that an append takes when the last page is shared."""
+        count = whole_number("PagedCache.needed_apart, count", count)
+        size, length = self.page_size, sequence.length
+        return -(-(length + count) // size) - length // size
+
     def append(self, sequence: PagedSequence, tokens: Sequence[int]) -> list[PageCopy]:
         """Give tokens a place; return the copy to perform before their keys are written.
 

@@ -141,7 +141,19 @@ def test_a_storm_of_requests(
     given = jobs(draw, rounds(30, 200), 30)
     alone = [lone(model, job) for job in given]
     engine = Engine(
-        model, sequences=6, pages=20, page_size=4, step_tokens=16, context=64, speculate=2
+        model,
+        sequences=6,
+        pages=20,
+        page_size=4,
+        step_tokens=16,
+        context=64,
+        speculate=2,
+        branches=3,
+        drafter=lambda: (
+            lambda tokens, most: [
+                [draw.randrange(VOCABULARY) for _ in range(most)] for _ in range(draw.randint(0, 3))
+            ]
+        ),
     )
     usual = engine._paged.logits
     # Three failures in a row would end a request.
@@ -218,6 +230,50 @@ class Guess:
 
     def _ends_with(self, tokens: Sequence[int], count: int) -> bool:
         return list(tokens[len(tokens) - count :]) == self.answer[:count]
+
+
+class Bush:
+    """Proposes several continuations of a text, which share beginnings, in any order."""
+
+    def __init__(self, answers: dict[tuple[int, ...], list[int]], draw: random.Random) -> None:
+        self.answers, self.draw = answers, draw
+        self.guess: Guess | None = None
+
+    def __call__(self, tokens: Sequence[int], most: int) -> list[list[int]]:
+        if self.guess is None:
+            self.guess = Guess(self.answers[tuple(tokens)], self.draw)
+        guess, draw = self.guess, self.draw
+        found = [guess(tokens, most) for _ in range(draw.randint(0, 3))]
+        found += [[*one[: draw.randint(0, most)], 1, 2] for one in found[:1]]
+        draw.shuffle(found)
+        return found
+
+
+def test_a_tree_of_drafts_gives_the_tokens_of_plain_decoding(
+    host: Device, tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    model = a_model(tmp_path, "llama", host)
+    given = jobs(draw, rounds(8, 100))
+    for job in given:
+        job["max_tokens"] = 12
+    alone = [lone(model, job) for job in given]
+    answers = {tuple(job["prompt"]): one[0] for job, one in zip(given, alone, strict=True)}
+
+    with Engine(
+        model,
+        sequences=3,
+        context=64,
+        speculate=4,
+        branches=3,
+        drafter=lambda: Bush(answers, draw),
+        page_size=draw.randint(1, 5),
+    ) as engine:
+        assert [told(one) for one in [engine.submit(**job) for job in given]] == alone
+        stats = engine.stats()
+        assert stats.chosen_tokens == 12 * len(given)
+        assert stats.drafted_tokens > stats.accepted_tokens > 0
+        assert stats.pages.live == 0
 
 
 def test_speculation_gives_the_tokens_of_plain_decoding(
@@ -419,6 +475,8 @@ def test_mistakes_are_refused(host: Device, tmp_path: Path) -> None:
     model = a_model(tmp_path, "llama", host)
     with pytest.raises(ArgumentValueError, match="Engine, sequences: expected 1 to"):
         Engine(model, sequences=0)
+    with pytest.raises(ArgumentValueError, match="Engine, branches: expected 1 to"):
+        Engine(model, speculate=2, branches=0)
     with pytest.raises(ArgumentValueError, match="step_tokens: expected at least 4, one for each"):
         Engine(model, sequences=4, step_tokens=3)
     engine = Engine(model, pages=4, page_size=4)

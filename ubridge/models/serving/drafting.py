@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import Protocol, cast
 
 import ubridge as ub
+from ubridge.models.cache import Cache
+from ubridge.models.serving.lookup import Drafts
 
-if TYPE_CHECKING:
-    from ubridge.models.model import Model
+
+class DraftingModel(Protocol):
+    """A model that proposes tokens, such as `ubridge.models.Model`."""
+
+    vocabulary: int
+    """Number of its tokens."""
+
+    def cache(self) -> Cache:
+        """Return an empty cache."""
+
+    def logits(self, tokens: Sequence[int], cache: Cache) -> ub.DeviceTensor:
+        """Append tokens to the cache, and return logits of the next token."""
 
 
 class ModelDrafter:
@@ -23,7 +35,7 @@ class ModelDrafter:
         engine = Engine(model, speculate=4, drafter=lambda: ModelDrafter(small))
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: DraftingModel) -> None:
         """Make an empty cache of a model, which may serve other texts too."""
         self._model = model
         self._cache = model.cache()
@@ -45,14 +57,25 @@ class ModelDrafter:
         return token < self._model.vocabulary
 
 
-def known(drafts: Sequence[int], vocabulary: int) -> Iterator[int]:
-    """Yield drafts up to the first that is no token of a vocabulary."""
-    return takewhile(lambda token: 0 <= token < vocabulary, map(operator.index, drafts))
+def continuations(proposed: Drafts, vocabulary: int, most: int, branches: int) -> list[list[int]]:
+    """Return proposals as different continuations of at most `most` tokens each.
+
+    A continuation ends before the first number that is no token of the vocabulary.
+    """
+    several = len(proposed) > 0 and not hasattr(proposed[0], "__index__")
+    given = cast("Sequence[Sequence[int]]", proposed if several else [proposed])
+    found: list[list[int]] = []
+    for one in given[:branches]:
+        numbers = map(operator.index, one[:most])
+        tokens = list(takewhile(lambda token: 0 <= token < vocabulary, numbers))
+        if tokens and not any(other[: len(tokens)] == tokens for other in found):
+            found.append(tokens)
+    return found
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the number of equal leading tokens."""
     return next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
         min(len(one), len(other)),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
-from ubridge.models.paging import PageCounts
+from ubridge.models.paging import PageCounts, PagedSequence
 from ubridge.models.serving.batch import PagedModel
 from ubridge.models.serving.lookup import Drafter, NgramLookup
 from ubridge.models.serving.request import Request
@@ -107,13 +107,15 @@ class Engine:
         context: int | None = None,
         speculate: int = 0,
         drafter: Callable[[], Drafter] = NgramLookup,
+        branches: int = 1,
     ) -> None:
         """Allocate `pages` of `page_size` tokens, by default for four texts of the context.
 
         At most `sequences` texts run at once, and a step reads at most `step_tokens` tokens.
         `context` limits the tokens of a text; its default is the model's. With `speculate`,
         `drafter` makes a function for each text that proposes so many tokens a step. The step
-        reads them too, and keeps those that are chosen anyway, so the text is the same.
+        reads them too, and keeps those that are chosen anyway, so the text is the same. A step
+        takes at most `branches` continuations of a text, and reads each as a fork of the text.
 
         Raises `ArgumentTypeError` and `ArgumentValueError` for wrong numbers, `NotSupportedError`
         for recurrent models and for devices without attention over pages (GCUs).
@@ -126,11 +128,13 @@ class Engine:
             budget >= count,
             f"Engine, step_tokens: expected at least {count}, one for each sequence, got {budget}",
         )
+        forks = whole_number("Engine, branches", branches, 1)
         longest = model.context if context is None else whole_number("Engine, context", context, 1)
         if pages is None:
             pages = min(count, _CONTEXTS) * -(-longest // size)
-        self._paged = model.paged(whole_number("Engine, pages", pages, 1), size, count, longest)
-        self._scheduler = Scheduler(self._paged.cache, count, budget, drafts)
+        pages = whole_number("Engine, pages", pages, 1)
+        self._paged = model.paged(pages, size, count * forks if drafts else count, longest)
+        self._scheduler = Scheduler(self._paged.cache, count, budget, drafts, forks)
         self._model = model
         self._drafter = drafter if drafts else None
         self._arrivals = itertools.count()
@@ -264,13 +268,17 @@ class Engine:
 
     def _choose(self, batch: Batch) -> None:
         """Read a batch, and choose the next tokens of its requests."""
+        parts: list[tuple[PagedSequence, int]] = []
         wanted: list[int] = []
         rows = 0
         for part in batch.parts:
-            rows += part.sequence.length - part.first
-            if part.is_last:
-                wanted += range(rows - len(part.drafts) - 1, rows)
-        logits = self._paged.logits([(one.sequence, one.first) for one in batch.parts], wanted)
+            for index, sequence in enumerate((part.sequence, *part.forks)):
+                parts.append((sequence, part.first))
+                rows += sequence.length - part.first
+                if part.is_last:
+                    drafts = part.drafts[index] if part.drafts else []
+                    wanted += range(rows - len(drafts) - 1, rows)
+        logits = self._paged.logits(parts, wanted)
         self._read += rows
         if not wanted:
             return
@@ -288,15 +296,22 @@ class Engine:
                 # A drafter's error has already ended its text.
                 if part.request.finish is None:
                     self._choose_of(part, logits, largest, row)
-                row += len(part.drafts) + 1
+                row += sum(len(one) + 1 for one in part.drafts or [[]])
 
     def _choose_of(
         self, part: Part, logits: ub.DeviceTensor, largest: Sequence[int], row: int
     ) -> None:
-        """Choose the tokens of a request from rows of logits, as far as its drafts are right."""
-        request = part.request
-        self._drafted += len(part.drafts)
-        for draft in (*part.drafts, None):
+        """Choose the tokens of a request, as far as a continuation has them.
+
+        Each continuation has a row of logits for the request's last token, then for each draft.
+        """
+        request, drafts = part.request, part.drafts or [[]]
+        rows = list(itertools.accumulate((len(one) + 1 for one in drafts), initial=row))
+        self._drafted += sum(map(len, drafts))
+        alike = list(range(len(drafts)))
+        for depth in itertools.count():
+            part.accepted = alike[0]
+            row = rows[part.accepted] + depth
             try:
                 if request.is_greedy and largest[row] >= 0:
                     token = request.take(largest[row])
@@ -310,11 +325,12 @@ class Engine:
                 request.end("error", error)
                 return
             self._chosen += 1
-            row += 1
-            if token != draft:
+            alike = [one for one in alike if drafts[one][depth : depth + 1] == [token]]
+            if not alike:
                 return
             self._accepted += 1
             if request.finish is not None:
+                part.accepted = alike[0]
                 return
 
     # -- state -----------------------------------------------------------------------------------

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ubridge.core.operand_checks import whole_number
+
+Drafts: TypeAlias = Sequence[int] | Sequence[Sequence[int]]
+"""Tokens that may follow a text, or several such continuations."""
 
 
 class Drafter(Protocol):
     """Proposes the next tokens of one text; any proposal is allowed."""
 
-    def __call__(self, tokens: Sequence[int], most: int) -> Sequence[int]:
-        """Return at most `most` tokens that may follow `tokens`, which only grow."""
+    def __call__(self, tokens: Sequence[int], most: int) -> Drafts:
+        """Return at most `most` tokens that may follow `tokens`, which only grow.
+
+        Several sequences are several continuations; those that begin alike form a tree.
+        """
 
 
 class NgramLookup:

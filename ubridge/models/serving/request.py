@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import ubridge as ub
 from ubridge.models.paging import PagedSequence
-from ubridge.models.serving.drafting import known
+from ubridge.models.serving.drafting import continuations
 from ubridge.models.serving.lookup import Drafter
 from ubridge.models.text.assembling import Assembler, Choice, Limits, log_probabilities
 from ubridge.models.text.sampler import Sampler
@@ -140,8 +140,8 @@ class Request(Iterator[str]):
         """Whether a piece of its text waits for its reader."""
         return bool(self._pieces)
 
-    def drafts(self, most: int) -> list[int]:
-        """Return tokens that may follow, at most as many as the text can still get.
+    def drafts(self, most: int, branches: int) -> list[list[int]]:
+        """Return continuations that may follow, none longer than the text can still get.
 
         An error of the drafter ends the text, and no other.
         """
@@ -152,7 +152,7 @@ class Request(Iterator[str]):
             return []
         try:
             drafts = self._drafter(self.text_tokens, most)
-            return list(known(drafts, self._vocabulary))[:most]
+            return continuations(drafts, self._vocabulary, most, branches)
         except Exception as error:
             self.end("error", error)
             return []

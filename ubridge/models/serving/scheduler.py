@@ -24,10 +24,14 @@ class Part:
     sequence: PagedSequence
     first: int
     """Position of the first token."""
-    drafts: list[int]
-    """Proposed tokens behind the request's own."""
+    drafts: list[list[int]]
+    """Proposed continuations of the request's own tokens; none, or one for each sequence."""
     is_last: bool
     """Whether the request's last token is among them, so that the next can be chosen."""
+    forks: list[PagedSequence] = field(default_factory=list)
+    """Sequences of further continuations, which begin as `sequence` does."""
+    accepted: int = 0
+    """Number of the continuation with the chosen tokens, which stays."""
     is_within: bool = False
     """Whether it is one token that leaves room in its page, so that the cache notes nothing."""
 
@@ -48,8 +52,13 @@ class Scheduler:
     rank gives back all of its pages and waits again; it reads its tokens again later.
     """
 
-    def __init__(self, cache: PagedCache, sequences: int, tokens: int, drafts: int) -> None:
-        """Run at most so many sequences, with so many tokens a step and drafts a request."""
+    def __init__(
+        self, cache: PagedCache, sequences: int, tokens: int, drafts: int = 0, branches: int = 1
+    ) -> None:
+        """Run at most so many sequences, with so many tokens a step.
+
+        A request has up to `branches` proposed continuations of up to `drafts` tokens.
+        """
         self.cache = cache
         self.waiting: list[Request] = []
         """Requests without pages, by rank."""
@@ -63,6 +72,7 @@ class Scheduler:
         self._sequences = sequences
         self._tokens = tokens
         self._drafts = drafts
+        self._branches = branches
 
     def add(self, request: Request) -> None:
         """Let a request wait for pages."""
@@ -136,6 +146,7 @@ class Scheduler:
                 sequence.written += 1
             else:
                 if part.drafts:
+                    sequence = self._kept(part)
                     # Refused drafts go; the last chosen token is not read yet.
                     self.cache.truncate(sequence, len(request.text_tokens) - 1)
                 self.cache.wrote(sequence)
@@ -145,6 +156,7 @@ class Scheduler:
     def undo(self, batch: Batch) -> None:
         """Let the requests of a failed step read their tokens again."""
         for part in batch.parts:
+            self._drop_forks(part)
             if part.request.sequence is not None:
                 part.request.failures += 1
                 self._preempt(part.request)
@@ -182,19 +194,52 @@ class Scheduler:
         tokens = request.text_tokens[first : first + count]
         while self.cache.needed(sequence, count) > self.cache.available:
             last = self.running[-1]
-            batch.parts[:] = [one for one in batch.parts if one.request is not last]
+            for part in [one for one in batch.parts if one.request is last]:
+                self._drop_forks(part)
+                batch.parts.remove(part)
             self._preempt(last)
             if last is request:
                 return 0
-        drafts: list[int] = []
+        drafts: list[list[int]] = []
         if is_last and self._drafts:
-            drafts = request.drafts(min(self._drafts, budget - count))
-            if self.cache.needed(sequence, count + len(drafts)) > self.cache.available:
-                drafts = []
-        batch.copies += self.cache.append(sequence, [*tokens, *drafts])
-        part = self._latest[request] = Part(request, sequence, first, drafts, is_last)
+            drafts = self._fitting(request, sequence, count, budget)
+        forks = [self.cache.fork(sequence) for _ in drafts[1:]]
+        for one, more in zip((sequence, *forks), drafts or [[]], strict=True):
+            batch.copies += self.cache.append(one, [*tokens, *more])
+        part = self._latest[request] = Part(request, sequence, first, drafts, is_last, forks)
         batch.parts.append(part)
-        return count + len(drafts)
+        return count * max(1, len(drafts)) + sum(map(len, drafts))
+
+    def _fitting(
+        self, request: Request, sequence: PagedSequence, count: int, budget: int
+    ) -> list[list[int]]:
+        """Return continuations that fit the pages and the budget, each behind `count` tokens."""
+        cache = self.cache
+        # Forks begin with the tokens that are read now, which are many only in prompts.
+        branches = self._branches if count == 1 else 1
+        fitting: list[list[int]] = []
+        pages = 0
+        for one in request.drafts(min(self._drafts, budget - count), branches):
+            budget -= count + len(one)
+            pages += cache.needed_apart(sequence, count + len(one))
+            if budget < 0 or pages > cache.available:
+                break
+            fitting.append(one)
+        return fitting
+
+    def _kept(self, part: Part) -> PagedSequence:
+        """Leave the request the sequence of the accepted continuation, and free the others."""
+        sequences = [part.sequence, *part.forks]
+        kept = sequences.pop(part.accepted)
+        for one in sequences:
+            self.cache.free(one)
+        part.forks, part.sequence, part.request.sequence = [], kept, kept
+        return kept
+
+    def _drop_forks(self, part: Part) -> None:
+        for one in part.forks:
+            self.cache.free(one)
+        part.forks = []
 
     def _preempt(self, request: Request) -> None:
         self.running.remove(request)
