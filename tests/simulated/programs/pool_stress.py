@@ -1,8 +1,8 @@
 """Eight streams that make, use, read and free buffers at random: `pool_stress.py SEED TURNS`.
 
 Each buffer's expected contents are known, and memory is freed while work on it is pending. Prints
-`clean` and counts, or `stale` and the fault. A third argument names the file of a lane without
-stamps to use instead.
+`clean` and counts, or `stale` and the fault. With a third argument, launches take raw addresses, so
+the pool does not learn of them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ import gc
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-if sys.argv[3:]:
-    from benchmarks.workers.uhal_unchecked import UncheckedLane
-
-    sys.meta_path.insert(0, UncheckedLane(Path(sys.argv[3])))
-
 from tests.simulated.process import IMAGES
-from uhal import Api, Device, DeviceBuffer, HostBuffer, Module, Stream, StreamFlags, diagnostics
+from uhal import (
+    Api,
+    Device,
+    DeviceBuffer,
+    DevicePointer,
+    HostBuffer,
+    Module,
+    Stream,
+    StreamFlags,
+    diagnostics,
+)
+from uhal._lane import address_of
 from uhal.errors import DeviceError
 
 STREAMS = 8
@@ -53,13 +58,14 @@ class Read:
 class Stress:
     """The program orders data by events; the pool orders memory."""
 
-    def __init__(self, device: Device, seed: int) -> None:
+    def __init__(self, device: Device, seed: int, untracked: bool) -> None:
         images = {
             name: Module.from_file(IMAGES / f"{name}.fatbin.gz") for name in ("fill", "binary")
         }
         self.fill: Any = images["fill"].get_function("fill_u32")
         self.add: Any = images["binary"].get_function("badd_u32")
         self.device = device
+        self.untracked = untracked
         self.rng = np.random.default_rng(seed)
         self.streams = [Stream(StreamFlags.NON_BLOCKING) for _ in range(STREAMS)]
         self.held: list[Held] = []
@@ -84,13 +90,17 @@ class Stress:
         while len(self.held) > MOST_HELD:
             self.take().buffer.close()
 
+    def argument(self, buffer: DeviceBuffer) -> DeviceBuffer | DevicePointer:
+        """Return what a launch gets for a buffer."""
+        return DevicePointer(address_of(buffer)) if self.untracked else buffer
+
     def take(self) -> Held:
         return self.held.pop(self.rng.integers(len(self.held)))
 
     def make(self, stream: Stream, value: int) -> None:
         size = int(self.rng.choice(SIZES))
         buffer = DeviceBuffer.uninitialized(size, "u32")
-        self.fill[2, 32, 0, stream](buffer, value, size)
+        self.fill[2, 32, 0, stream](self.argument(buffer), value, size)
         self.held.append(Held(buffer, np.full(size, value, "u4"), stream))
 
     def combine(self, stream: Stream) -> None:
@@ -98,7 +108,8 @@ class Stress:
         old = self.take()
         new = DeviceBuffer.uninitialized(old.buffer.size, "u32")
         stream.wait_event(old.stream.record_event())
-        self.add[2, 32, 0, stream](new.size, 1, None, old.buffer, old.buffer, new)
+        source, target = self.argument(old.buffer), self.argument(new)
+        self.add[2, 32, 0, stream](new.size, 1, None, source, source, target)
         self.held.append(Held(new, old.expected * np.uint32(2), stream))
         if self.rng.integers(2):
             old.buffer.close()
@@ -136,7 +147,7 @@ def main() -> None:
     device = Api.quick_init(0, backend="cuda")
     Stream.default().synchronize()
     before = diagnostics()["live"]
-    stress = Stress(device, int(sys.argv[1]))
+    stress = Stress(device, int(sys.argv[1]), untracked=bool(sys.argv[3:]))
     try:
         for number in range(int(sys.argv[2])):
             stress.turn(number)
