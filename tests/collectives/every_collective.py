@@ -13,13 +13,15 @@ from collections.abc import Callable
 import numpy as np
 
 import uhal
+from tests.sampling import rounds
 from uhal import DeviceBuffer, Stream
 from uhal.collectives import Communicator, Place, group, share, unique_id
 from uhal.collectives.engine import Collective
 from uhal.dtypes import as_dtype
 
 DTYPES = "i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64".split()
-SIZES = (0, 1, 33, 1 << 20)
+LARGE = rounds(1 << 17, 1 << 20)
+SIZES = (0, 1, 33, LARGE)
 POISON = 0xA5
 OPERATIONS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 Arrays = list[np.ndarray]
@@ -237,7 +239,7 @@ def main() -> None:
     for dtype in DTYPES:
         for size in SIZES:
             for replayed in (False, True):
-                if size == 1 << 20 and dtype not in ("f32", "bf16"):
+                if size == LARGE and dtype not in ("f32", "bf16"):
                     continue
                 every_collective(job, dtype, size, replayed, int(rng.integers(1 << 30)))
     opposite_orders(job)
