@@ -54,10 +54,15 @@ class Bench:
     def killer(self, files: Sequence[str], every_case: bool = False) -> Killer | None:
         """Return the first failing test; with every case, also cases that a seed omits."""
         options = _EVERY_CASE if every_case else ()
-        for file in files:
-            said = self._run(file, *options)
-            if said is not None:
-                named = _FAILED.search(said)
+        said = self._run(*files, *options, seconds=SECONDS * len(files))
+        named = _FAILED.search(said) if said else None
+        if named is not None:
+            return Killer(named[1].partition("::")[0], named[1])
+        # a test that hangs or crashes is not named, so each file runs alone
+        for file in files if said is not None else ():
+            alone = self._run(file, *options)
+            if alone is not None:
+                named = _FAILED.search(alone)
                 return Killer(file, named[1] if named else file)
         return None
 

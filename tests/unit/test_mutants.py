@@ -92,6 +92,8 @@ def test_a_bench_names_the_first_test_that_a_mistake_fails(tmp_path: Path) -> No
     with bench.planted("", "", 3):
         assert bench.killer(files) == Killer(files[1], f"{files[1]}::test_it")
     assert bench.killer(files[1:]) is None
+    (tmp_path / "tests" / "test_b.py").write_text("import os\ndef test_it():\n    os._exit(3)\n")
+    assert bench.killer(files) == Killer(files[1], files[1])
 
 
 def test_every_case_runs_without_the_mark() -> None:
