@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-FILES = 4
+FILES = 6
 SECONDS = 20.0
 """Longest time of a chosen test file in the last whole run, except the first file."""
 START = 3.0
 """Seconds in which pytest begins."""
 ABOUT_THE_LINE = 5
-"""Weight of a name around the line, relative to another name of its module."""
+"""Weight of a name around the line, or of a test file's place, relative to other names."""
 _TIMES = ".pytest_cache/v/uhal/test_seconds"
 
 
 def nearest(path: str, line: int, root: Path) -> list[str]:
     """Return the test files with most names of a module, best value for their time first.
 
-    A name weighs less if many files have it. Imports do not count, so the result may name tests
-    that `CHANGED` does not select.
+    A name weighs less if many files have it, and more in a test of its module's folder.
+    Imports do not count, so the result may name tests that `CHANGED` does not select.
     """
     defined = _names(path, line, root)
     named = {
@@ -32,19 +32,39 @@ def nearest(path: str, line: int, root: Path) -> list[str]:
         for test, text in _texts(root).items()
     }
     rarity = Counter(name for names in named.values() for name in names & defined.keys())
+    own = _own_tests(path, root)
     weights = {
-        test: sum(defined[name] / rarity[name] for name in names & defined.keys())
+        test: _shared_folders(path, test)
+        * (
+            sum(defined[name] / rarity[name] for name in names & defined.keys())
+            + ABOUT_THE_LINE * own.count(test)
+        )
         for test, names in named.items()
     }
     ranked = sorted((test for test in weights if weights[test]), key=lambda test: -weights[test])
     seconds = _seconds(root)
     chosen: list[str] = []
     spent = 0.0
-    for test in ranked[:FILES]:
-        spent += seconds.get(test, 0.0)
-        if not chosen or spent <= SECONDS:
+    for test in ranked[: 2 * FILES]:
+        if not chosen or (len(chosen) < FILES and spent + seconds.get(test, 0.0) <= SECONDS):
+            spent += seconds.get(test, 0.0)
             chosen.append(test)
     return sorted(chosen, key=lambda test: -weights[test] / (START + seconds.get(test, 0.0)))
+
+
+def _own_tests(path: str, root: Path) -> list[str]:
+    """Return the tests of a module's folder, or else of its package's name; and of its own name."""
+    module = Path(path)
+    tests = [Path(test) for test in _texts(root)]
+    beside = [test for test in tests if test.parent == "tests" / module.parent]
+    of_package = [test for test in tests if test.stem == f"test_{module.parent.name}"]
+    of_module = [test for test in tests if test.stem == f"test_{module.stem.strip('_')}"]
+    return [test.as_posix() for test in (*(beside or of_package), *of_module)]
+
+
+def _shared_folders(path: str, test: str) -> int:
+    """Return a factor for the number of folders that both paths name."""
+    return (1 + len({*Path(path).parts[:-1]} & {*Path(test).parts[:-1]})) ** 2
 
 
 def _names(path: str, line: int, root: Path) -> Mapping[str, float]:

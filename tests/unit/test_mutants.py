@@ -74,6 +74,8 @@ def test_annotations_and_imports_for_types_are_no_mistakes() -> None:
         ("uhal/signature.py", "tests/unit/test_signature.py"),
         ("uhal/images/ptx.py", "tests/unit/test_ptx.py"),
         ("ubridge/models/text/sampler.py", "tests/ubridge/test_token_sampling.py"),
+        ("rocm_backend/_backend.py", "tests/unit/test_rocm_backend.py"),
+        ("simulators/ptx/operands.py", "tests/simulators/ptx/test_conversions.py"),
     ],
 )
 def test_the_nearest_tests_name_what_a_module_defines(path: str, test: str) -> None:
