@@ -3,7 +3,7 @@
 A Python block that begins with `# needs torch` is skipped if that library is not installed.
 `console` blocks listed in `SESSIONS` run in a shell, and their output must match the page, where
 `…` stands for any text. A comment before a block, such as `<!-- needs nvcc and llvmlite -->`, names
-required programs and libraries. Other lines for a shell are parsed by one.
+required programs and libraries. A shell parses all other `console` lines.
 """
 
 from __future__ import annotations
@@ -18,33 +18,22 @@ from pathlib import Path
 
 import pytest
 
+from build_support.pages import (
+    COMMAND,
+    NEEDS,
+    PAGES,
+    ROOT,
+    SESSION,
+    SESSIONS,
+    SHELL,
+    blocks_of,
+    matches,
+    page_name,
+)
 from tests.children import untold
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-SESSIONS = [
-    *sorted((DOCS / "tutorial").glob("*.md")),
-    DOCS / "guide" / "performance-without-a-gpu.md",
-]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-SHELL = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-SESSION = re.compile(
-    r"(?:^<!-- needs (?P<needs>[^\n]*) -->\n)?^```console\n(?P<text>.*?)^```$",
-    re.DOTALL | re.MULTILINE,
-)
-COMMAND = re.compile(r"^\$ (.*\n)((?:(?!\$ ).*\n)*)", re.MULTILINE)
-NEEDS = re.compile(r"# needs ([\w.]+)\n")
 CODE = re.compile(r"^```.*?^```$|^    .*?$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
-
-
-def page_name(page: Path) -> str:
-    return page.relative_to(ROOT).with_suffix("").as_posix().removeprefix("docs/")
-
-
-def blocks_of(page: Path) -> list[str]:
-    return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
 def missing(block: str) -> str | None:
@@ -147,8 +136,7 @@ def test_sessions_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
                 timeout=120,
             )
             assert done.returncode == 0, f"{command}{done.stdout}{done.stderr}"
-            expected = ".*".join(map(re.escape, shown.split("…")))
-            assert re.fullmatch(expected, done.stdout, re.DOTALL), f"{command}{done.stdout}"
+            assert matches(shown, done.stdout), f"{command}{done.stdout}"
     if missing:
         pytest.skip(f"not run for want of {', '.join(missing)}")
 
