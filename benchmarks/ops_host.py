@@ -393,10 +393,10 @@ Written by `python -m benchmarks.ops_host --write {options.write}` on
 {machine()}; {options.threads} threads of each library; Python {platform.python_version()};
 {versions}.
 
-The least time of the rounds. A speed is the time of the faster of {" and ".join(PEERS)} over
-that of {OURS}: above 1 it is faster. Each library is called as programs call it, without `out=`, so
-results are allocated too; {OURS} takes them from its pool. Page faults are those of {OURS}, numpy
-and torch: much of a peer's time for a large result is the operating system's.
+The least time of the rounds. A speed is the time of the faster of {" and ".join(PEERS)}, divided
+by {OURS}'s time: above 1 {OURS} is faster. Each library is called as programs call it,
+without `out=`, so results are allocated too; {OURS} takes them from its pool. Page faults show that
+much of a peer's time for a large result belongs to the operating system.
 
 <!-- plots -->
 

@@ -130,7 +130,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
 
     @property
     def hot_table(self) -> HotTable:
-        """The driver's addresses; a function it lacks is refused by name when it is called."""
+        """The driver's addresses; calls of a missing function are refused by name."""
         if self._table is None:
             constants = header().constants
             self._table = HotTable(

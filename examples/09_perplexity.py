@@ -1,8 +1,8 @@
 """Measure how much a text surprises a language model.
 
-The perplexity is the exponential of the mean negative log-probability of each token behind those
-before it: as many tokens the model hesitates between. It stays below the vocabulary's size unless
-the model does worse than random guesses.
+The perplexity is the exponential of the mean negative log-probability of a token after its
+predecessors: the number of equally probable tokens with the same surprise. The perplexity is below
+the vocabulary's size unless the model is worse than random guesses.
 """
 
 import argparse

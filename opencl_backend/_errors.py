@@ -55,7 +55,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "CL_INVALID_KERNEL": InvalidHandleError,
     "CL_INVALID_EVENT": InvalidHandleError,
     "CL_INVALID_MEM_OBJECT": InvalidHandleError,
-    # This device or runtime cannot do it, or it was not enabled.
+    # The device or the runtime lacks the operation, or did not enable it.
     "CL_INVALID_OPERATION": NotSupportedError,
     "CL_COMPILER_NOT_AVAILABLE": NotSupportedError,
     "CL_PROFILING_INFO_NOT_AVAILABLE": NotSupportedError,

@@ -92,8 +92,8 @@ def memory(buffer: DeviceBuffer) -> ctypes.Array[ctypes.c_ubyte]:
 def image(program: int, device: Device) -> bytes:
     """Return the image of another library's `cl_program`, for `uhal.Module.from_bytes`.
 
-    It is the SPIR-V or the OpenCL C text that the program was made of, with the options it was
-    built with for the device; uhal builds it anew. Raises `NotFoundError` for a program made from a
+    The image holds the program's SPIR-V or OpenCL C text, and the options of its build for the
+    device; uhal builds it anew. Raises `NotFoundError` for a program made from a
     binary. pyopencl caches texts as binaries unless `build(cache_dir=False)`.
     """
     if isinstance(program, bool) or not isinstance(program, int):

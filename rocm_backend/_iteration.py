@@ -11,7 +11,7 @@ from uhal.abi import Library
 def handles(
     library: Library, callback_type: str, iterate: Callable[[Any, Any], object]
 ) -> list[int]:
-    """Return the handles `iterate` calls its callback with, in its order."""
+    """Return the handles that `iterate` passes to its callback, in order."""
     found: list[int] = []
 
     def visit(handle: Any, _: object) -> int:

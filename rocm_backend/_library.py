@@ -33,8 +33,8 @@ def bind(search: LibrarySearch, check: Check) -> Library:
 def initialize(search: LibrarySearch, library: Library, check: Check) -> int:
     """Initialise a runtime once for the life of the process; return the result of `hsa_init`.
 
-    A probe and an opened backend share it: shutting the runtime down only to start it again costs a
-    driver its set-up twice. A forked child inherits a runtime without the runtime's threads, so
+    A probe and an opened backend share the runtime, because a second start would set the driver up
+    again. A forked child inherits a runtime without the runtime's threads, so
     there `check` gets the status for an uninitialised runtime.
     """
     assert search.handle is not None

@@ -1,4 +1,4 @@
-"""AMD's rule: which code object runs on which device."""
+"""AMD's rule for the code objects that run on a device."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class TopsBackend(TopsGraphVerbs):
 
     @property
     def hot_table(self) -> HotTable:
-        """The runtime's addresses; a function it lacks is refused by name when it is called."""
+        """The runtime's addresses; calls of a missing function are refused by name."""
         if self._table is None:
             constants = header().constants
             forms = LaunchForms.told(sub_threads=self._has_sub_threads())

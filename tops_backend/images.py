@@ -1,4 +1,4 @@
-"""Finds the image to load in a user's image: a `.topsfb` of one or several, or a GCU ELF file."""
+"""Finds the image to load in a user's file: a `.topsfb` of images, or a GCU ELF file."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class _Candidate:
 def select(image: bytes, device: str, target: str | None) -> Selection:
     """Choose the image for a device of the architecture `target`; `None` if unknown.
 
-    Raises `InvalidImageError` when the bytes are neither format or damaged, and with every image
-    listed when none fits.
+    Raises `InvalidImageError` for damaged bytes or another format. If no image fits, the error
+    lists every image.
     """
     if is_topsfb(image):
         candidates = [_in_bundle(entry, target) for entry in read_topsfb(image)]

@@ -68,7 +68,7 @@ def indexed_matmul(
     rows, columns) and multiplied, which takes much memory for many tokens.
 
     Ids are a tensor of u32, as `topk` returns, or integers from the host, which may be negative as
-    in numpy. The device checks ids on the device: an id out of bounds is an `IndexError` when the
+    in numpy. Ids on the device are checked there: an id out of bounds is an `IndexError` when the
     host next waits for a result. Its part of the result is undefined. The function reads nothing
     from the device, so it can be captured. Safe from any thread.
     """

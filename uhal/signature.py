@@ -201,7 +201,7 @@ def _merge_parameter(entry: str | None, image: Parameter, declared: Parameter) -
         reported = getattr(declared, fact)
         if known is None and reported is not None:
             added[fact] = reported
-        # Offsets of a declaration are computed; a packed or reordered image knows better.
+        # Offsets of a declaration are computed; those of a packed or reordered image are known.
         elif known is not None and reported is not None and known != reported and fact != "offset":
             _contradiction(entry, fact, image, declared)
     _merge_integer(entry, image, declared, added)

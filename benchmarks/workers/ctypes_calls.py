@@ -1,4 +1,4 @@
-"""ctypes, as a program without any binding would call a driver."""
+"""The driver's calls through ctypes, as in a program without any binding."""
 
 from __future__ import annotations
 

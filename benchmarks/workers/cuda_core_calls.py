@@ -1,4 +1,4 @@
-"""cuda.core: its launch with buffers and numpy scalars, the configuration made once."""
+"""Launches by cuda.core with buffers and numpy scalars; the configuration is made once."""
 
 from __future__ import annotations
 

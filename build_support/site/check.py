@@ -1,8 +1,8 @@
 """Looks at the finished site: `python -m build_support.site.check build/site/html`.
 
-Every link within the site leads to a page and, where it names one, to a place on it; every picture
-is there; every public name has an entry. Links to other sites are only counted: `make docs LINKS=1`
-asks them, which needs a network.
+Every link within the site leads to a page, and to an existing place on the page. Every picture
+exists; every public name has an entry. Links to other sites are only counted: `make docs LINKS=1`
+checks them, which needs a network.
 """
 
 from __future__ import annotations

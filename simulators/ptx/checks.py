@@ -1,11 +1,11 @@
 """Accesses to memory, and the checks emitted before them.
 
 Each access of the text is a site. In a kernel with checks a site remembers, for every worker, an
-interval of addresses that are known to be right; only an address outside of it goes to the run
-time, which looks it up among the allocations (runtime/check.c) and either widens the interval or
-ends the run. So an access that is right costs a subtraction, a rotation and a comparison: rotating
-the distance by the access's size moves the bits that must be zero to the top, where they make the
-number too large, and alignment needs no comparison of its own.
+interval of valid addresses. Only other addresses go to the run time (runtime/check.c). The run time
+searches the allocations, and either widens the interval or ends the run.
+
+A valid access costs a subtraction, a rotation and a comparison. The rotation of the distance by the
+access's size moves the bits that must be zero to the top, so a misaligned distance is too large.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Code that counts, in a kernel translated with `count`.
 
-Instructions are counted by basic block: a thread adds one to its count of the block where it enters
-it, and a table lists the block's instructions. Each access to memory and each conditional branch is
+Instructions are counted by basic block: a thread counts each entry into a block, and a table lists
+the block's instructions. Each access to memory and each conditional branch is
 passed to the run time (runtime/count.c), which groups them by warp.
 
 Nothing here changes the code of a kernel that does not count, and the cache's key of such a kernel

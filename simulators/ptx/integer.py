@@ -9,7 +9,7 @@ from .types import BITS, TYPES, U32, PtxType
 
 
 def widened(e: Emitter, value: str, kind: PtxType, width: int) -> str:
-    """An integer extended as its type's sign says."""
+    """An integer with more bits: with its sign if its type is signed, else with zeros."""
     return e.resized(value, kind.width, width, signed=kind.is_signed)
 
 

@@ -22,8 +22,8 @@ PACKAGE = "ziglang"
 INSTALL = 'pip install "uhal-py[kernels]"'
 _LOADERS = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")
 LIBRARIES = ("libm.so.6", "libgcc_s.so.1", "libc.so.6", *_LOADERS)
-"""Called functions: mathematics, conversions of halves that a processor lacks, variables of
-threads, which are the loader's."""
+"""Libraries of called functions: mathematics, conversions of halves for processors without them,
+and the loader's for variables of threads."""
 
 
 class BuildError(Exception):
@@ -31,7 +31,7 @@ class BuildError(Exception):
 
 
 def compile_object(source: Path, output: Path, *options: str) -> None:
-    """Compile a C file to an object. `BuildError` says why that failed."""
+    """Compile a C file to an object. `BuildError` has the compiler's output."""
     compiler = [*_zig("cc")] if _lacks_compiler() else _compiler()
     _run([*compiler, *FLAGS, *options, "-c", "-o", str(output), str(source)])
 

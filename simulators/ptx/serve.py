@@ -110,7 +110,7 @@ def describe(program: Program) -> Iterator[str]:
 def _check_functions(program: Program) -> None:
     """Raise `PtxSyntaxError` for a body that is no PTX, where a check takes little time.
 
-    A driver reads all of a module when it loads it. Here large modules are only searched for
+    A driver reads all of a module at load time. Here large modules are only searched for
     unknown instructions; other mistakes show when the kernel is translated.
     """
     # Importing the families fills the table.

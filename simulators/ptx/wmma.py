@@ -1,9 +1,8 @@
 """Matrices of a warp whose fragments are opaque: wmma (ISA manual §9.7.14.4).
 
-The manual leaves open which lane holds which elements, so here they are dealt out in turn, in the
-order in which the matrix lies in memory: A and B as their layout says, C and D by rows. Where the
-registers of a warp hold more elements than a matrix has, as f16's do, the rest are copies.
-runtime/wmma.c multiplies.
+The manual does not say which elements a lane holds. Here lanes get elements in turn, in the order
+of the matrix in memory: A and B by their layout, C and D by rows. If the registers of a warp hold
+more elements than a matrix has, as with f16, the rest are copies. runtime/wmma.c multiplies.
 """
 
 from __future__ import annotations

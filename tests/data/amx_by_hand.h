@@ -1,5 +1,5 @@
-// What ubridge/kernels/amx.h does by instructions, after their descriptions in Intel's manual
-// (volume 2: LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS), for CPUs without the unit.
+// The functions of ubridge/kernels/amx.h in plain C++, for CPUs without the unit. They follow
+// Intel's manual (volume 2: LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBF16PS).
 #ifndef UBRIDGE_AMX_H
 #define UBRIDGE_AMX_H
 

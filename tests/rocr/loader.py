@@ -1,4 +1,4 @@
-"""Asks a runtime's loader about code objects, AMD's or the simulated one."""
+"""Asks AMD's loader, or the simulated loader, about code objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulated.hsa import AnyHsa, Failure
 def answers(images: Sequence[str], library: str | None = None) -> list[list[str]]:
     """Return the loader's answers for each code object, given in hexadecimal.
 
-    An answer is one entry, the failure to load the object, or three: the status for each name.
+    An answer has one entry if the load failed, else the status for each of three names.
     """
     hsa = AnyHsa(Path(library or os.environ["UHAL_ROCM_LIBRARY"]))
     hsa.open()

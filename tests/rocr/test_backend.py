@@ -84,7 +84,7 @@ def test_memory(machine: Machine, seed: int) -> None:
 def test_copies_between_host_and_device(
     machine_with: Callable[[str], Machine], gpu: Gpu, rng: np.random.Generator, seed: int
 ) -> None:
-    # The backend copies pageable memory through pinned pieces of 64 KiB; from 1 MiB on, it pins it.
+    # Pageable memory is copied through pinned pieces of 64 KiB, and is itself pinned from 1 MiB on.
     sizes = [1, 65536, 65537, 1 << 20, *(int(one) for one in rng.integers(1, 1 << 22, 4))]
     assert machine_with(gpu.processor).call(backend.copies, sizes, seed) == 0
 

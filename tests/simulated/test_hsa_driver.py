@@ -390,7 +390,7 @@ def test_code_may_come_from_a_file(open_hsa: OpenHsa, tmp_path: Path) -> None:
     assert create(-1, ctypes.byref(reader)) == CONSTANT["HSA_STATUS_ERROR_INVALID_FILE"]
 
 
-# Which agents may touch which memory
+# Access of agents to memory
 
 
 def test_a_gpu_reaches_host_memory_only_when_allowed(open_hsa: OpenHsa) -> None:

@@ -15,7 +15,7 @@ def pip(command, **_):
     target = Path(command[command.index("--target") + 1])
     target.mkdir()
     (target / "library.py").write_text("whole = True")
-    # Nobody is done before all have begun.
+    # No worker ends before all workers have begun.
     folder = target.parent
     (folder / f"begun-{target.name}").touch()
     while len(list(folder.glob("begun-*"))) < 2:

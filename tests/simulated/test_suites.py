@@ -1,7 +1,7 @@
 """Other people's own tests, on the simulated driver, under `python -m uhal sim run`.
 
-The programs of these libraries' authors know nothing of us. Which of their tests pass, and why the
-others cannot, stands in `tests/data/suites`. Most run in `make soak` only.
+The authors of these tests do not know the simulator. `tests/data/suites` lists the tests that pass,
+and the reasons why the other tests cannot. Most run in `make soak` only.
 """
 
 from __future__ import annotations

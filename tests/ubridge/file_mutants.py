@@ -1,7 +1,7 @@
 """Damages files of models, tokenizers, sessions, indices and signatures, and loads each.
 
-`run_mutants` runs in a process of its own: the system ends it when a file takes 5 seconds of
-processor time, and refuses it 512 MB more memory than it had before.
+`run_mutants` runs in a process of its own. The system ends this process when a file takes 5 seconds
+of processor time, and refuses more than 512 MB of new memory.
 """
 
 from __future__ import annotations

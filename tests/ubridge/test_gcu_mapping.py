@@ -27,7 +27,7 @@ def test_lowerings_name_the_module_an_entry_is_in() -> None:
         kernel = (GCU.get(op) or GCU[op.family]).kernel
         assert kernel is not None
         assert entry in entries.families()[kernel.module], entry
-        # Names by which launches give arguments.
+        # Launches pass arguments by these names.
         assert all(parameter.name for parameter in entries.signatures()[entry]), entry
 
 

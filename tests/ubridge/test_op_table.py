@@ -1,4 +1,4 @@
-"""The op table against the kernels there are, the functions there are."""
+"""The op table against the existing kernels and functions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_kernel_promised_is_there(device: Device) -> None:
 
 
 def test_every_kernel_there_is_promised(device: Device) -> None:
-    """Exempt are another spelling of f8, other ids, the steps of a long sort, and two unused
+    """The table omits another spelling of f8, other ids, the steps of a long sort, and two unused
     kernels."""
     entries = {entry for _, _, entry in promised()}
     forgotten = []

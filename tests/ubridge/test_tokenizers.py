@@ -79,7 +79,7 @@ def test_streams_give_what_decode_gives_at_every_cut(
 
 
 def test_files_of_one_model_give_the_same_text(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Bytes of no character give the same text, too, but the library drops characters beside
+    """Invalid bytes give the same text, too, but the library drops valid characters beside
     them."""
     ours = of_kind("json of bytes", tmp_path)
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

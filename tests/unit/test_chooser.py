@@ -1,4 +1,4 @@
-"""The order between images that fit, and NVIDIA's rules for fitting."""
+"""The order of images that fit, and NVIDIA's rules for fitting."""
 
 from __future__ import annotations
 

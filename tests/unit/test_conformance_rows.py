@@ -48,6 +48,6 @@ def test_a_gap_of_a_backend_names_no_row() -> None:
     test = "test_what_is_no_image_is_refused[{}-wrong class]"
     assert all(skipped(real_device(name), test.format(name)) for name in ("cuda", "cuda:1"))
     assert not skipped(real_device("rocm"), test.format("rocm"))
-    # Only simulated fences fail in two cases of this test, so a real device runs it.
+    # Two cases of this test fail only on simulated fences, so a real device runs it.
     held = "test_a_buffer_closed_by_one_thread_while_others_launch_on_it[rocm]"
     assert not skipped(real_device("rocm"), held)

@@ -1,8 +1,8 @@
 """Ids out of bounds that kernels report: an `IndexError` once the host waits for the kernels.
 
 Modules that check ids define a pointer `uhal_fault`; it is set to a record in host memory mapped
-for the device (`uhal/fault.h`). A kernel writes the first wrong id there and goes on without it: a
-selection gives 0 for it, a write skips it, and the device stays usable. Kernels on the host know
+for the device (`uhal/fault.h`). A kernel writes the first wrong id there and continues: a selection
+gives 0 for a wrong id, a write skips it, and the device stays usable. Kernels on the host know
 their stream, which raises the error once. Kernels on other devices do not: each stream that ran
 such kernels since its last wait raises the error once.
 """

@@ -23,7 +23,7 @@ def span_of(buffer: DeviceBuffer, layout: Layout) -> Span:
 def require_apart(question: Question, out: object, given: tuple[object, ...]) -> None:
     """Refuse a result in memory that the operation would read after it was written.
 
-    The memory of descriptions is a graph's to check.
+    A graph checks the memory of descriptions.
     """
     if not isinstance(out, DeviceBuffer) or not shares_memory(out, *given):
         return

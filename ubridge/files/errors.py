@@ -14,6 +14,6 @@ class FileWarning(UserWarning):
 
 
 def require_valid(holds: object, where: object, what: str) -> None:
-    """Raise `InvalidFileError` about the file `where` unless it holds."""
+    """Raise `InvalidFileError` about the file `where` unless the condition holds."""
     if not holds:
         raise InvalidFileError(f"{where}: {what}")

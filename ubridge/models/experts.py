@@ -22,8 +22,8 @@ def mixed(
 
     The device selects the experts' weights, so that the step can be captured. Exception: for
     several tokens and weights that are not quantized, the host reads the chosen ids. Each expert
-    then takes all of its tokens at once. With `batch_invariant` it does not, and a token gives the
-    same bits in every batch.
+    then takes all of its tokens at once. With `batch_invariant` the device always selects, and a
+    token gives the same bits in every batch.
     """
     shares, chosen = routed(x, weights, experts, batch_invariant)
     before, after = _of(weights, "gate", "up"), _of(weights, "down")

@@ -1,4 +1,4 @@
-"""`PagedCache`: which pages of a cache hold the tokens of which sequences.
+"""`PagedCache`: the table of a cache's pages and the sequences whose tokens they hold.
 
 It decides and counts, and holds no device memory: a page is a number. A reader of keys and values
 takes `PagedSequence.pages`, a writer `PagedSequence.slots`.

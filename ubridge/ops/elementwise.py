@@ -245,8 +245,8 @@ def _scalar(
 ) -> tuple[DType, tuple[float, float] | None, bytes]:
     """Return the dtype to compute in, affine factors if any, and the number as an element.
 
-    `sign` is only part of the cache's key: it separates 0.0 from -0.0, and floats, for which it is
-    not 0, from ints.
+    `sign` is only part of the cache's key. The sign separates 0.0 from -0.0, and floats from ints,
+    whose `sign` is 0.
     """
     dtype = with_number(op.name, as_dtype(name), number)
     if _is_f64(op, dtype):

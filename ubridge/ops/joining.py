@@ -1,4 +1,4 @@
-"""Tensors joined along an axis: a copy of rows for each of them, into one new tensor."""
+"""Tensors joined along an axis: each is copied by rows into one new tensor."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class StridedTensor(TensorData):
     def __init__(
         self, buffer: DeviceBuffer, layout: Layout | None = None, dtype: DTypeLike | None = None
     ) -> None:
-        """Describe a buffer; the tensor keeps it alive, and changes with it.
+        """Describe a buffer, whose memory the tensor shares and keeps alive.
 
         By default the tensor has one axis of all elements. `dtype` may be bool over u8. Raises
         `ArgumentValueError` when the layout reaches past the buffer, and for booleans of other

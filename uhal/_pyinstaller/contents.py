@@ -15,7 +15,7 @@ _LIBRARIES = ["*.so", "*.so.*", "*.dylib"]
 
 @dataclass(frozen=True)
 class Contents:
-    """All of some packages that their import alone does not show."""
+    """Files and modules of packages that PyInstaller does not find by imports."""
 
     binaries: list[tuple[str, str]]
     datas: list[tuple[str, str]]

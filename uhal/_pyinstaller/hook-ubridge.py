@@ -1,4 +1,4 @@
-"""What `import ubridge` needs in a frozen program: kernels, images, tables and OpenBLAS."""
+"""Files that `import ubridge` needs in a frozen program: kernels, images, tables, OpenBLAS."""
 
 from importlib.util import find_spec
 

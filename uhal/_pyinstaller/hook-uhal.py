@@ -1,4 +1,4 @@
-"""What `import uhal` needs in a frozen program: every backend, which uhal imports by name."""
+"""Modules that `import uhal` needs in a frozen program: the backends, imported by name."""
 
 from importlib.metadata import entry_points
 

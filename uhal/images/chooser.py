@@ -20,11 +20,11 @@ class Fit(IntEnum):
 
     REFUSED = 0
     COMPATIBLE = 1
-    """A binary for another device, which this one runs too."""
+    """A binary for another device that also runs on this device."""
     PORTABLE = 2
-    """Code that the driver compiles for the device when it loads it."""
+    """Code that the driver compiles for the device at load time."""
     EXACT = 3
-    """A binary for this very device."""
+    """A binary for exactly this device."""
 
 
 @dataclass(frozen=True)

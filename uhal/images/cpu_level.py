@@ -54,7 +54,7 @@ class Level:
     tiles: bool = False
     """The system must grant a process the registers of Intel's matrix unit first."""
     modules: frozenset[str] = frozenset()
-    """Modules of kernels that gain by it and that it is compiled for; of a common level all are."""
+    """The only modules compiled for the level, because only they gain; empty for a common level."""
 
     @property
     def number(self) -> int:

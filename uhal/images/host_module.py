@@ -1,7 +1,7 @@
 """Reads host kernel libraries: checks the file and returns the kernels' signatures.
 
-An image is a shared library built with `<uhal/kernel.h>`. It is checked here before the system's
-loader, which trusts every byte, sees it.
+An image is a shared library built with `<uhal/kernel.h>`. The system's loader trusts every byte, so
+images are checked here first.
 """
 
 from __future__ import annotations

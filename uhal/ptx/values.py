@@ -110,7 +110,7 @@ class Variable(Value):
     __slots__ = ("where",)
 
     where: str
-    """The line that made it, as messages name it."""
+    """The source line of the value, for messages."""
 
     def set(self, value: Operand) -> None:
         """Assign a value of the variable's type."""

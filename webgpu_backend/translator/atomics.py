@@ -64,7 +64,7 @@ class Atomics(Pointers):
         refuse(f"atomic instruction {opcode}")
 
     def _atomic_roots(self, pointer: int, value: int) -> list[Root]:
-        """The word of an atomic operation; the arrays are of atomic words."""
+        """Return the roots of an atomic operation's word, whose arrays become atomic."""
         roots = self.real_roots(pointer)
         if self.kinds.kind_of(value) != I32:
             refuse("an atomic operation on other words than of 32 bits")

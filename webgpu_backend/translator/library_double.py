@@ -25,7 +25,7 @@ fn double_at_most(a: u64, b: u64) -> bool {
 }
 """,
     ),
-    # A significand has its first bit in place 62; `exponent` is the biased one less 1.
+    # A significand has its first bit in place 62; `exponent` is the biased exponent minus 1.
     "double_pack": (
         ("float_of_long",),
         """

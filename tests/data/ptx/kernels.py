@@ -1,6 +1,6 @@
-"""What Triton translates to PTX for the tests (make.py)."""
+"""Kernels that Triton translates to PTX for the tests (make.py)."""
 
-# Triton reads these annotations itself, so they cannot be left to later.
+# Triton reads these annotations itself, so their evaluation cannot be postponed.
 import triton
 import triton.language as tl
 

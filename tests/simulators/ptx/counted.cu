@@ -1,4 +1,4 @@
-// Kernels whose requests are known; make.sh makes counted.ptx of it.
+// Kernels with known requests; make.sh compiles this file to counted.ptx.
 
 #define AT (blockIdx.x * blockDim.x + threadIdx.x)
 
@@ -61,7 +61,7 @@ extern "C" __global__ void bank_vectors(const float4 *x, float4 *y) {
     y[threadIdx.x] = held[threadIdx.x ^ 1];
 }
 
-// Lanes of an odd number go one way, the others another.
+// Odd lanes take one branch, even lanes the other branch.
 extern "C" __global__ void diverge(const float *x, float *y, int odd, int even) {
     float value = x[AT];
     if (AT & 1) {

@@ -74,7 +74,7 @@ def test_what_was_not_used_for_longest_goes_first(
     monkeypatch.setenv("UHAL_SIM_CACHE_LIMIT", "100K")
     days = [keep(folder, f"{day:040x}.so", 20 << 10, day * 86400) for day in range(1, 7)]
     other = keep(folder, "letters.txt", 1 << 20, 1e8)
-    # Use makes a file the newest.
+    # A used file becomes the newest.
     assert cache.usable(days[-1])
     cache.prune(folder)
     assert [path.exists() for path in days] == [True, True, False, False, False, True]

@@ -40,7 +40,7 @@ def test_a_library_is_made_once(tmp_path: Path) -> None:
     made = library.stat().st_ino
     assert ctypes.c_uint32.in_dll(ctypes.CDLL(str(library)), "uptx_kernel").value == ABI
     assert ask("library", KERNELS, "scan", cache=tmp_path) == (0, answer)
-    # A new library would be renamed into place; the time only tells the last use.
+    # A new library would have another inode. The file's time only shows the last use.
     assert library.stat().st_ino == made
     other = tmp_path / "other.ptx"
     other.write_text(KERNELS.read_text() + "// another text\n")

@@ -44,7 +44,7 @@ def a_model(folder: Path, case: str, device: Device, **options: Any) -> Model:
 
 
 def told(request: Request) -> Answer:
-    """Return what a request's text was, with the bits of its log-probabilities."""
+    """Return a request's tokens, log-probabilities to the bit, text and finish."""
     text = request.read()
     return request.tokens, [one.log_probability for one in request.choices], text, request.finish
 

@@ -1,4 +1,4 @@
-"""`PagedCache` against a memory that notes which text each slot was written for."""
+"""`PagedCache` against a memory that notes the text of each slot."""
 
 from __future__ import annotations
 

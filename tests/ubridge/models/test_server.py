@@ -293,7 +293,7 @@ def test_too_many_texts_are_refused(folder: Path) -> None:
         body = {"prompt": ["a"] * 4, "max_tokens": 30}
         status, told = ask(port, "POST", "/v1/completions", body)
         assert (status, told["error"]["type"]) == (429, "rate_limit_error")
-        # The refused texts hold no place.
+        # The refused texts do not count against the limit.
         assert (
             ask(port, "POST", "/v1/completions", {"prompt": ["a"] * 3, "max_tokens": 2})[0] == 200
         )

@@ -18,7 +18,7 @@ from ubridge.models.serving.engine import Engine
 from uhal.errors import NotFoundError
 
 _GRACE = 5
-"""Seconds for which open answers may go on after the first Ctrl-C."""
+"""Seconds for which open answers may continue after the first Ctrl-C."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

@@ -1,4 +1,4 @@
-"""`Scheduler`: which tokens of which requests a step reads."""
+"""`Scheduler`: chooses the requests and their tokens that a step reads."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def merged(symbols: Iterable[str], rank: Callable[[str, str], float | None]) -> 
     while waiting:
         _, left, first, second = heapq.heappop(waiting)
         right = after[left]
-        # One of the two has been merged meanwhile.
+        # Another merge has already taken one of the two symbols.
         if right >= count or text[left] != first or text[right] != second:
             continue
         text[left], text[right] = first + second, ""

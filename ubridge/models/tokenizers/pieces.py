@@ -2,7 +2,7 @@
 
 Kudo and Richardson, "SentencePiece: A simple and language independent subword tokenizer and
 detokenizer for Neural Text Processing" (2018). A blank is written as U+2581. Text outside all
-pieces becomes tokens of its bytes, or if the vocabulary lacks them one unknown token a run.
+pieces becomes tokens of its bytes. Without such tokens a run becomes one unknown token.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from uhal.ptx import Pointer, Value, f32, loop, pack, select, u32, unpack
 
 
 def spans(length: Any, first: Any, step: Any, *pointers: Pointer) -> Iterator[tuple[Value, int]]:
-    """Loop over elements: 16 bytes a thread where all pointers allow it, then one by one.
+    """Loop over elements: 16 bytes a thread if all pointers are aligned, then single elements.
 
     Yields an index and the number of elements from there on. Thread `first` of `step` threads
     takes every `step`-th span.

@@ -17,7 +17,7 @@ extern "C" __global__ void smooth(float *y, float *z, int n, int rounds)
     }
 }
 
-/* The sum of x: of blocks first, then of the blocks' sums by block 0, which all then read. */
+/* The sum of x: each block adds its part, block 0 adds the blocks' sums, all blocks read it. */
 extern "C" __global__ void sum(const double *x, double *parts, double *y, int n)
 {
     cg::grid_group grid = cg::this_grid();
