@@ -84,8 +84,8 @@ struct uhal_launch_config {
     SLOT(required, stream_destroy, (void *stream))                                                 \
     SLOT(required, stream_synchronize, (void *stream))                                             \
     /* Not in CUDA: like stream_synchronize, but calls `go_on` at least every 50 ms, without a     \
-       lock, and returns not_ready once `go_on` returns 0. If it is null, the lane waits on a      \
-       thread of its own where it may have to give up. */                                          \
+       lock, and returns not_ready once `go_on` returns 0. If the slot is null, waits that may     \
+       have to give up get a separate thread of the lane. */                                       \
     SLOT(optional, stream_synchronize_while, (void *stream, uhal_go_on go_on, void *user_data))    \
     SLOT(required, stream_query, (void *stream))                                                   \
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \

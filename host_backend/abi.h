@@ -197,8 +197,8 @@ uhalHostResult uhalHostStreamProgress(void *stream, uint64_t *completed, uint64_
 uhalHostResult uhalHostStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHostResult uhalHostLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
 /* A call of a C function that returns an int, with integers and addresses as arguments, by a thread
- * that may block. `status` is the address of an int that lives as long as the work: it keeps the
- * first result other than 0, after which no call with this status is made. Nothing is called on a
+ * that may block. `status` is the address of an int that lives as long as the work. The first
+ * result other than 0 stays in the int, and ends the calls with this status. Nothing is called on a
  * lost device. */
 typedef struct uhalHostCall {
     uint64_t function;

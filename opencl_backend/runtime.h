@@ -78,7 +78,7 @@ typedef struct uhalClArgument {
 
 typedef struct uhalClKernelInfo {
     void *context; /* the device's token */
-    void *program; /* built; the function keeps it, and releases it */
+    void *program; /* built; the new function releases it at its end */
     const char *name;
     const uhalClArgument *arguments; /* copied */
     uint32_t argument_count;

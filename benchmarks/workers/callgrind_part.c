@@ -1,4 +1,4 @@
-/* A part of a program that callgrind counts. The code outside of it runs many times as fast. */
+/* A part of a program that callgrind counts. Code outside this part runs much faster. */
 #include <valgrind/callgrind.h>
 
 void begin(void) {

@@ -41,7 +41,7 @@ cdef class Recording:
     """Recording(name)\n--\n
     The work of a plan.
 
-    The ledger holds it too, so it holds no buffer and no module.
+    The ledger holds recordings, too, so a recording holds no buffer and no module.
     """
 
     cdef readonly str name

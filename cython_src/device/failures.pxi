@@ -14,8 +14,8 @@ cdef str lacking(Context context, str slot):
 
 
 cdef int raise_native(Context context, int status, str slot) except -1:
-    """Raise the error for a native status; a sticky one marks the device lost and names
-    suspects."""
+    """Raise the error for a native status; a sticky status marks the device lost, and the error
+    names suspects."""
     from uhal import faults
     call = context.hot_table.names.get(slot, slot)
     cdef int index

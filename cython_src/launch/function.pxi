@@ -100,7 +100,8 @@ cdef class ModuleHandle:
     def describe_global(self, address, size, dtype):
         """Return a buffer over a variable.
 
-        It closes with the module, which stays loaded while the buffer is open or work uses it.
+        The buffer closes with the module. The module stays loaded while the buffer is open or work
+        uses it.
         """
         require_module(self)
         cdef _GlobalMemory memory = _GlobalMemory.__new__(_GlobalMemory)

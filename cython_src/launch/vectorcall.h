@@ -1,5 +1,5 @@
-/* Calling conventions Cython does not spell: vectorcall on extension types, and the docstring of
- * the only function that parses its own keywords.
+/* Calling conventions that Cython lacks: vectorcall on extension types, and the docstring of the
+ * only function that parses its own keywords.
  */
 #ifndef UHAL_VECTORCALL_H
 #define UHAL_VECTORCALL_H
@@ -17,15 +17,15 @@ static inline void uhal_enable_vectorcall(PyObject *type_object, Py_ssize_t offs
     PyType_Modified(type);
 }
 
-/* Let instances that are attributes of a class be called with its instance ahead of the arguments,
- * without a bound method between. Their `__get__` must do the same. */
+/* Let instances serve as methods: as an attribute of a class they get the object as first argument,
+ * without a bound method. Their `__get__` must do the same. */
 static inline void uhal_make_methods(PyObject *type_object) {
     PyTypeObject *type = (PyTypeObject *)type_object;
     type->tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR;
     PyType_Modified(type);
 }
 
-/* Let only C make objects of a class, which calls the function that was there before. */
+/* Let only C make objects of a class, by the function that `refuse` replaces. */
 static inline void uhal_refuse_new(PyObject *type_object, newfunc refuse) {
     PyTypeObject *type = (PyTypeObject *)type_object;
     type->tp_new = refuse;

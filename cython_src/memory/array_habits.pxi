@@ -1,7 +1,7 @@
-# Habits of arrays that a buffer refuses. It has no shape and no arithmetic: `ubridge` has both.
+# Habits of arrays that a buffer refuses. `ubridge` has tensors with shapes and arithmetic.
 
 cdef object refuse_operator(str symbol, object left, object right):
-    """Refuse an operator. Types that are no numbers, arrays or buffers may define it themselves."""
+    """Refuse an operator, unless the other operand's type may define the operator itself."""
     other = right if isinstance(left, DeviceBuffer) else left
     if not isinstance(other, (DeviceBuffer, HostBuffer, int, float, complex, list, tuple)):
         return NotImplemented

@@ -52,7 +52,7 @@ cdef class PinnedBlock:
 @cython.no_gc_clear
 cdef class HostMemory:
     """HostMemory()\n--\n
-    The memory as the HostBuffer and arrays over it hold it."""
+    Pinned memory that a HostBuffer and the arrays over the memory share."""
 
     cdef Context context
     cdef PinnedBlock block

@@ -9,7 +9,7 @@ cdef DeviceBuffer describe(object cls, Context context, object size, Element ele
 cdef inline DeviceBuffer describe_counted(
     object cls, Context context, Py_ssize_t count, Element element
 ):
-    """A buffer without memory, of a number of elements that `element_count` gave."""
+    """A buffer without memory, of `count` elements, a number from `element_count`."""
     cdef DeviceBuffer buffer
     if cls is DeviceBuffer:
         buffer = DeviceBuffer.__new__(DeviceBuffer)
@@ -58,7 +58,7 @@ cdef DeviceBuffer new_buffer(
 
 
 cdef inline DeviceBuffer with_memory(DeviceBuffer buffer, StreamCore core):
-    """A buffer that was described, with memory of the pool."""
+    """Give memory of the pool to a described buffer, and return the buffer."""
     live.buffers += 1
     if buffer.nbytes:
         buffer.block = pool_alloc(buffer.context, buffer.nbytes, core)

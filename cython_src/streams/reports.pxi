@@ -211,7 +211,7 @@ cdef inline bint is_earlier(_Reported report, _Reported other) noexcept:
 
 
 cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:
-    """Return whether it is the stream, or waited for it."""
+    """Return whether `core` is the stream of the handle, or has waited for this stream."""
     cdef StreamCore other
     if <uintptr_t>core.handle == handle:
         return True

@@ -14,7 +14,7 @@ KERNEL(mandelbrot, (u32 width, u32 height, f32 left, f32 top, f32 step, u32 limi
             x = next;
             size = x * x + y * y;
         }
-        // Adds a fraction of a round for the overshoot, for colours without steps.
+        // The overshoot becomes a fraction of a round, so that colours change smoothly.
         out[i] = round == limit ? 0.0f : static_cast<f32>(round) + 4.0f - log2f(log2f(size));
     }
 }

@@ -120,7 +120,7 @@ uhalHostResult uhalHostStreamProgress(void *handle, uint64_t *completed, uint64_
         if (handle == nullptr) {
             return UHAL_HOST_ERROR_INVALID_HANDLE;
         }
-        // Needed above all on lost devices.
+        // No check for a lost device: its faults are looked up by this call.
         const Stream &stream = *static_cast<Stream *>(handle);
         const auto failed = stream.device().failed_index(stream);
         *completed = stream.launches_done();

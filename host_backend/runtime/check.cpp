@@ -99,7 +99,7 @@ class Checker {
     // -- judging ---------------------------------------------------------------------------------
 
     bool judge_memory(uintptr_t address, size_t bytes, uint32_t flags, const void *instruction) {
-        // Compilers call it aligned from 8 bytes on: pairs of f64 are.
+        // 8 bytes are the strictest alignment: compilers also mark pairs of f64 as aligned.
         const size_t unit = std::min<size_t>(bytes, 8);
         if ((flags & UHAL_HOST_CHECK_ALIGNED) != 0 && address % unit != 0) {
             return wrong(

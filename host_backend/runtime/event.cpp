@@ -15,7 +15,7 @@ void Mark::complete() {
         nanoseconds_ = monotonic_nanoseconds();
         done_.store(true, std::memory_order_release);
         parked.swap(parked_);
-        // Under the lock: a waiter that wakes may drop the last reference but the caller's.
+        // Under the lock: a woken waiter may drop the last reference except the caller's.
         completed_.notify_all();
     }
     for (Stream *stream : parked) {

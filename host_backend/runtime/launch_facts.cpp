@@ -79,7 +79,7 @@ Image image_of(const void *address) {
 
 #else
 
-// Module::read_check refuses checked libraries there.
+// Module::read_check refuses checked libraries on other systems than Linux.
 Span stack_of_this_thread() { return {}; }
 Image image_of(const void *) { return {}; }
 

@@ -126,8 +126,8 @@ class Stream {
     Device &device_;
     const int priority_;
     std::atomic<bool> capturing_{false};
-    // Tasks queued or running. The thread that raises it from 0 owns the stream until it is 0
-    // again.
+    // Tasks queued or running. The thread that raises the count from 0 owns the stream until the
+    // count is 0 again.
     alignas(64) std::atomic<uint32_t> pending_{0};
     std::atomic<uint32_t> waiters_{0};       // that sleep
     std::atomic<bool> waited_for_{false};    // when the current or last launch began

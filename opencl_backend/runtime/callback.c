@@ -36,7 +36,7 @@ static void fire(cl_event event, cl_int status, void *data) {
     uhal_cl_stream_drop(stream);
 }
 
-/* Takes the newest out again. The lock is held. */
+/* Removes the newest callback. The lock is held. */
 static void take_back(uhal_cl_stream *stream, const callback *newest) {
     callback *before = NULL;
     for (callback *one = stream->first_callback; one != newest; one = one->next)

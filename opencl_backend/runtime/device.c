@@ -26,7 +26,7 @@ static void leave(int status, void *data) {
 }
 #endif
 
-/* Devices are opened one at a time. Registered after OpenCL's own handler, it runs before it. */
+/* Devices are opened one at a time. Our exit handler comes after OpenCL's, so it runs first. */
 static void note_opened(uhal_cl_device *device) {
     const unsigned count = atomic_load(&opened_count);
     if (count == UHAL_CL_MOST_DEVICES)

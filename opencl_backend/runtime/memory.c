@@ -110,7 +110,7 @@ uhalClResult uhalClMemFree(uint64_t address) {
 }
 
 uhalClResult uhalClMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
-    (void)flags; /* the device sees it wherever it can */
+    (void)flags; /* every host allocation is mapped if possible */
     uhal_cl_device *device = uhal_cl_current();
     if (device == NULL)
         return CL_INVALID_CONTEXT;

@@ -80,7 +80,7 @@ uhalClResult uhalClStreamDestroy(void *handle) {
 }
 
 int uhal_cl_streams_finish(uhal_cl_device *device) {
-    /* Without the lock: a driver's callback may need it before it returns. */
+    /* Waits without the lock, because a driver's callback may need the lock. */
     pthread_mutex_lock(&device->lock);
     size_t count = 0;
     for (uhal_cl_stream *one = device->streams; one != NULL; one = one->next)

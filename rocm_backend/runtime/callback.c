@@ -1,6 +1,6 @@
-/* Host callbacks: a signal of their own behind the work before, and a handler of the runtime that
- * fires when it is done. Handlers fire in any order, callbacks of a queue in its order. Callbacks
- * must be brief, because they run on the runtime's thread.
+/* Host callbacks. Each has a signal behind the earlier work, and a handler of the runtime for the
+ * signal. The runtime calls handlers in any order; a queue's callbacks are called in its order.
+ * Callbacks must be brief, because they run on the runtime's thread.
  */
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static bool fire(hsa_signal_value_t value, void *data) {
     return false;
 }
 
-/* Takes the newest out again. The lock is held. */
+/* Removes the newest callback. The caller holds the lock. */
 static void take_back(uhal_hsa_queue *queue, callback *newest) {
     callback *before = NULL;
     for (callback *one = queue->first_callback; one != newest; one = one->next)

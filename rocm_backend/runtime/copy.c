@@ -12,7 +12,7 @@ int uhal_hsa_copy_wait(uhal_hsa_copy *copy) {
     return status;
 }
 
-/* Starts a part; its signal is the copy's newest. */
+/* Starts a part, whose signal becomes the copy's newest signal. */
 static hsa_status_t start(uhal_hsa_copy *copy, const uhal_hsa_part *part, int chained) {
     hsa_signal_t signal;
     hsa_signal_t awaited;

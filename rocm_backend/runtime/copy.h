@@ -23,8 +23,8 @@ typedef struct uhal_hsa_freight {
     uhal_hsa_device *peer;
 } uhal_hsa_freight;
 
-/* Submits copies; with `chained` each waits for the last. With `kept` the caller holds the copy
- * until uhal_hsa_copy_drop. */
+/* Submits copies; with `chained` each waits for its predecessor. With `kept` the caller holds the
+ * copy until uhal_hsa_copy_drop. */
 int uhal_hsa_copy_submit(uhal_hsa_stream *stream, const uhal_hsa_part *parts, uint32_t count,
                          int chained, uhal_hsa_freight freight, uhal_hsa_copy **kept);
 

@@ -44,7 +44,7 @@ uhalHsaResult uhalHsaMemAllowAccess(void *context, void *peer) {
     uhal_hsa_device *owner = peer;
     uhal_hsa_range range;
     uint64_t next = 0;
-    /* Later allocations give it access by themselves. */
+    /* Later allocations grant access to all peers. */
     atomic_fetch_or(&owner->peers, bit_of(device));
     while (uhal_hsa_ranges_next(owner, &next, &range)) {
         const int status = (int)uhal_hsa_let_in(device, range.place.start);

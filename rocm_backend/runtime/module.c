@@ -163,7 +163,7 @@ uhalHsaResult uhalHsaModuleLoad(void **handle, const void *image, size_t bytes,
     return 0;
 }
 
-/* Launches of it may be pending: each queue releases it once they are done. */
+/* The module's launches may be pending: each queue releases the module after its launches. */
 uhalHsaResult uhalHsaModuleUnload(void *handle) {
     uhal_hsa_module *module = handle;
     uhal_hsa_device *device = module->device;

@@ -1,4 +1,4 @@
-/* A stream: the packets it put into a queue that it may share with others. Any thread may use one. */
+/* A stream: its packets in a queue, which streams may share. Any thread may use a stream. */
 #ifndef UHAL_HSA_STREAM_H
 #define UHAL_HSA_STREAM_H
 

@@ -16,7 +16,7 @@ typedef void *Lookup(void *handle, const char *name);
 
 static Lookup *loader_lookup(void) {
     static Lookup *found;
-    // The version since it moved into libc, then the first version of x86-64 and of aarch64.
+    // Symbol versions: since libc has dlsym, then the first of x86-64 and of aarch64.
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     for (size_t at = 0; found == NULL && at < sizeof versions / sizeof *versions; ++at) {
         found = (Lookup *)dlvsym(RTLD_NEXT, "dlsym", versions[at]);

@@ -1,4 +1,4 @@
-// Contexts: primary ones, created ones, and which one is current on a thread.
+// Primary and created contexts, and each thread's current context.
 #include <algorithm>
 
 #include "operations.h"
@@ -232,7 +232,7 @@ CUresult cuCtxSynchronize() {
     });
 }
 
-// The forms of CUDA 13 name a context; null stands for the current one.
+// The forms of CUDA 13 name a context; null stands for the current context.
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
     return on_context(ctx, [] { return cuCtxSynchronize(); });
 }

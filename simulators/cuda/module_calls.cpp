@@ -151,7 +151,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
         const auto *bytes = static_cast<const unsigned char *>(code);
         made->image.assign(bytes, bytes + image_bytes(code));
         made->image.insert(made->image.end(), 64, 0);
-        // Loading needs a context. Without a current one, the library is loaded at its first use.
+        // Loading needs a context. Without a current context, the first use loads the library.
         const std::vector<CUcontext> &stack = context_stack();
         call.context = stack.empty() ? nullptr : call.driver.contexts.find(stack.back());
         if (call.context != nullptr) {

@@ -24,7 +24,7 @@ CUresult put(const std::shared_ptr<Pool> &pool, CUmemoryPool *out) {
     return CUDA_SUCCESS;
 }
 
-// Reads the preferred location of memory. Only managed memory may have none: CU_DEVICE_INVALID.
+// Reads the preferred location of memory: CU_DEVICE_INVALID for managed memory without one.
 CUresult read_location(Call &call, const CUmemLocation &location, CUmemAllocationType type,
                        CUdevice &ordinal) {
     const bool managed = type == static_cast<int>(CU_MEM_ALLOCATION_TYPE_MANAGED);

@@ -1,4 +1,4 @@
-// Properties of the simulated devices: limits of real ones, by compute capability.
+// Properties of the simulated devices: limits of real devices, by compute capability.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // Runs kernels through the host build of the same source: shared libraries made with
 // <uhal/kernel.h>, searched by entry name.
 //
-// Libraries are looked for in UHAL_SIM_KERNELS (files and folders, separated by colons, first one
-// wins) and then where the driver's own are: beside it, or where a checkout and a wheel keep the
-// shipped kernels' host builds.
+// Libraries come from UHAL_SIM_KERNELS (files and folders, separated by colons, the first match
+// wins), then from the driver's folder, then from the host builds of the shipped kernels in a
+// checkout or a wheel.
 #pragma once
 
 #include <memory>

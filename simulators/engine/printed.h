@@ -1,5 +1,5 @@
-// Output of kernels. It is kept until the program waits for the device, as on hardware, which
-// writes its buffer out then. Thread-safe.
+// Output of kernels, kept until the program waits for the device. Hardware also writes its buffer
+// out at that time. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace sim {
 // Keeps a text for standard output or standard error.
 void print_later(FILE *stream, const char *text, uint64_t bytes);
 
-// Writes out all that was kept.
+// Writes out all kept texts.
 void print_now();
 
 } // namespace sim

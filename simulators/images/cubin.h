@@ -8,7 +8,7 @@
 
 namespace sim {
 
-// The bytes an ELF image says it has; 0 when it is none.
+// Size in bytes that an ELF image's header states; 0 for other bytes.
 uint64_t elf_bytes(const void *image);
 
 // False with words in `why` when the bytes are no cubin.

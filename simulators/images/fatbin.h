@@ -15,7 +15,7 @@ struct FatbinMember {
     std::string problem;                // why there is no content
 };
 
-// The bytes a fatbin says it has, header included; 0 when it is none.
+// Size in bytes that a fatbin's header states, header included; 0 for other bytes.
 uint64_t fatbin_bytes(const void *image);
 
 // False with words in `why` when the container is broken.

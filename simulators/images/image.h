@@ -55,13 +55,13 @@ class Bytes {
         return true;
     }
 
-    // Empty when it does not lie inside.
+    // A part of the bytes; empty if the part reaches outside.
     Bytes part(uint64_t offset, uint64_t bytes) const {
         const bool inside = offset <= size_ && bytes <= size_ - offset;
         return inside ? Bytes(data_ + offset, bytes) : Bytes(nullptr, 0);
     }
 
-    // A string that ends inside; empty otherwise.
+    // A string that ends within the bytes; empty otherwise.
     std::string text(uint64_t offset) const {
         uint64_t end = offset;
         while (end < size_ && data_[end] != 0) {

@@ -20,7 +20,7 @@ class PackedValue {
     std::vector<PackedValue> items;
     std::map<std::string, PackedValue> members; // only members whose key is a text
 
-    // The member of a map; `nothing` when it is missing or this is no map.
+    // The member of a map; `nothing` without such a member, or if the value is no map.
     const PackedValue &operator[](const std::string &key) const;
 
     bool is_number(uint64_t most) const { return kind == Kind::number && number <= most; }

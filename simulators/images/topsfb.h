@@ -25,7 +25,7 @@ struct TopsfbMember {
     Bytes content;
 };
 
-// The bytes a bundle says it has; 0 when it is none.
+// Size in bytes that a bundle's header states; 0 for other bytes.
 uint64_t topsfb_bytes(const void *image);
 
 // False with words in `why` when the bundle is broken. Members for hosts are left out.

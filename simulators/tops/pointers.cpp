@@ -53,7 +53,7 @@ using namespace tops_sim;
 
 namespace {
 
-// Everything at a pointer, from every device's point of view.
+// The memory at a pointer: an allocation of a device, or host memory.
 struct Found {
     const sim::Allocation *allocation = nullptr;
     const DeviceState *device = nullptr;

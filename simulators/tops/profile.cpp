@@ -7,7 +7,7 @@ namespace {
 constexpr uint64_t mib = 1 << 20;
 constexpr unsigned any = 0x7FFFFFFF;
 
-// The grids of S60 and T20, the clusters of T20 and all of Libra but its SIPs have no evidence.
+// No source states the grids of S60 and T20, the clusters of T20, and Libra except its SIPs.
 // clang-format off
 constexpr Profile profiles[] = {
     // product, target, clusters, SIPs, shared, clock, memory's, bus, grid, sub-threads

@@ -1,4 +1,4 @@
-// Properties of the simulated devices. Numbers without public evidence are marked where they stand.
+// Properties of the simulated devices. Comments mark numbers without public evidence.
 #pragma once
 
 #include <cstdint>

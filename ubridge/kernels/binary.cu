@@ -1,5 +1,5 @@
-// Binary operations and comparisons, elementwise: results of `b<operation>_<type>` have its
-// operands' type, of `<comparison>_<type>` are u8, 0 or 1.
+// Binary operations and comparisons, elementwise. Results of `b<operation>_<type>` have the type
+// of the operands. Results of `<comparison>_<type>` are u8, 0 or 1.
 //
 // dims_and_strides is null when both operands are contiguous, otherwise dims, strides of lhs,
 // strides of rhs; a broadcast dim has the stride 0.

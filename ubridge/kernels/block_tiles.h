@@ -1,4 +1,4 @@
-// Products of a matrix of blocks and many vectors of Q8_1, a tile of the result a block.
+// Products of a matrix of blocks and many vectors of Q8_1; each block computes a tile.
 #ifndef UBRIDGE_BLOCK_TILES_H
 #define UBRIDGE_BLOCK_TILES_H
 
@@ -25,7 +25,7 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
 
     ROLLED for (u32 e = 0; e < columns; e += 32) {
         THREADS_OF(block, t) {
-            // Rolled, as unrolled code would be most of an image.
+            // Unrolled code would be most of an image.
             ROLLED for (u32 n = 0; n < ROWS * WORDS / THREADS_HERE; ++n) {
                 const u32 i = t + n * THREADS_HERE;
                 // Rows past the end repeat the last row; their results are dropped.

@@ -72,8 +72,8 @@ DEVICE_FUNCTION void concatenate(BLOCK block, const W *ltensor, const W *rtensor
 // log_softmax: contiguous rows, one a block; `compensated` other than 0 adds rounding errors.
 // maskfill: out = mask ? value : inp; info is null when both are contiguous, otherwise dims, strides
 // of mask, strides of inp.
-// kvconcat: concatenation along a dim: `rows` is the product of the dims before it, left and right
-// are each tensor's elements in that dim and the dims after it.
+// kvconcat: concatenation along a dim. `rows` is the product of the earlier dims, left and right
+// are each tensor's number of elements in that dim and the later dims.
 #define FUSED(T)                                                                                   \
     KERNEL(log_softmax_##T, (const T *src, T *dst, i32 n_cols, i32 compensated))                   \
     {                                                                                              \

@@ -227,7 +227,7 @@ DEVICE_FUNCTION State of_block(BLOCK block, Register &state)
                 of_warps[0].set(t / WARP_LANES, state(t));
         }
         BARRIER();
-        // Each warp merges the states of all, so that no warp waits for the result.
+        // Each warp merges the states of all warps, so that no warp waits for the result.
         THREADS_OF(block, t) {
             const u32 left = threads - t / WARP_LANES * WARP_LANES;
             State all = State::initial();
@@ -240,7 +240,7 @@ DEVICE_FUNCTION State of_block(BLOCK block, Register &state)
     }
 }
 
-// Types of rows that are loaded in vectors; the code of all types would be long.
+// Types whose rows are loaded in vectors. Code for all types would be long.
 template <class T> constexpr bool loads_vectors =
     sizeof(T) == 4 || (!Number<T>::is_integer && sizeof(T) == 2);
 

@@ -42,7 +42,7 @@ struct Halves {
     Wide first, second;
 };
 
-// RAISED is the offset of the integers above the elements divided by d.
+// An element is (integer - RAISED) * d.
 template <class Here> struct Nibbles {
     typedef Here Block;
     enum : i32 { RAISED = Block::OFFSET, SIGNED = 0 };

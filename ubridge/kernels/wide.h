@@ -224,7 +224,7 @@ DEVICE_FUNCTION Register add_pairs(Register sums, Register a, Register b)
 #endif
 }
 
-// sums + the products of four bytes each, from 0 to 127 (255 where SIGN_BIAS is) times with a sign.
+// Adds products of four bytes to each sum: `bytes` are 0 to 127 (255 with SIGN_BIAS), `x` is signed.
 DEVICE_FUNCTION Register dot(Register sums, Register bytes, Register x)
 {
 #if defined(__AVX512VNNI__)

@@ -1,6 +1,6 @@
 /* Fills by copies: a piece of the pattern from the host, then copies that double the filled part.
  *
- * The piece is ordinary memory; `copy_h2d` has read it when it returns. */
+ * The piece is ordinary memory, which `copy_h2d` reads before its return. */
 #include "emulation.h"
 
 #include <string.h>

@@ -11,7 +11,7 @@ enum { CHUNK = 1024, MOST_CHUNKS = 1 << 14 };
 
 static pthread_mutex_t numbers_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(uhal_wg_buffer *) chunks[MOST_CHUNKS];
-static uint32_t numbers_used = 1; /* 0 is the null pointer's */
+static uint32_t numbers_used = 1; /* 0 stands for null */
 static uint32_t first_free;
 
 static uhal_wg_buffer *buffer_of(uint32_t number) {
@@ -103,7 +103,7 @@ void uhal_wg_release(uhal_wg_buffer *one) {
         pthread_mutex_unlock(&device->lock);
     }
     atomic_fetch_sub(&device->allocated, one->bytes);
-    /* Commands that use it hold it. */
+    /* Pending commands hold the buffer. */
     uhal_wg.wgpu.wgpuBufferRelease(one->buffer);
     give_number(one);
 }

@@ -76,7 +76,7 @@ float uptx_fma_narrow(float a, float b, float c) {
     if (!isfinite(sum)) {
         return (float)sum;
     }
-    /* The sum's error is exact (Knuth); moving the sum towards zero and marking it odd keeps it. */
+    /* The error of the sum is exact (Knuth). The sum moved towards zero and made odd records it. */
     const double back = sum - product;
     const double error = (product - (sum - back)) + (c - back);
     double truncated = sum;

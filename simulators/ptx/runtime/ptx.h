@@ -267,7 +267,7 @@ void uptx_heap_free(struct uptx_block *block, void *memory);
 /* Whether an address is in a thread's own memory. */
 uint32_t uptx_is_local(struct uptx_block *block, uint64_t address);
 
-/* Strict mode (watch.c): which threads access shared memory between which barriers. */
+/* Strict mode (watch.c): accesses of threads to shared memory between two barriers. */
 struct uptx_watch *uptx_watch_open(uint32_t shared_bytes);
 void uptx_watch_close(struct uptx_watch *watch);
 void uptx_watch_block(struct uptx_watch *watch);               /* a block begins */

@@ -1,6 +1,6 @@
 /* Ubridge's sort of rows. It writes the order to `dst`, and on request to `x` too. Rows are padded
- * with 10000, descending ones with -10000. Values beyond the padding end up among it; the index of
- * padding is the number of columns. One block does all the work. */
+ * with 10000, descending rows with -10000, so values beyond these mix with the padding. The index
+ * of padding is the number of columns. One block does all the work. */
 #include "gcu.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-// Bytes of one element; 1 for a character that is no dtype's.
+// Bytes of one element; 1 for a character that stands for no dtype.
 static inline uint32_t uhal_dtype_bytes(uint32_t dtype) {
     switch (dtype) {
     case 'h':

@@ -110,7 +110,7 @@ UHAL_MATH double expm1(double x) {
     const double count = __builtin_rint(bounded * 0x1.71547652b82fep+0);
     double rest = __builtin_fma(count, -0x1.62e42fefa0000p-1, bounded);
     rest = __builtin_fma(count, -0x1.cf79abc9e3b3ap-40, rest);
-    /* Half of the power: the whole one may be infinite before it is multiplied. */
+    /* Half of the power: the whole power may be infinite before the multiplication. */
     const double power = __builtin_ldexp(0.5, static_cast<int>(count));
     const double result = __builtin_fma(power, uhal_expm1_near_0(rest), power - 0.5) * 2.0;
     return __builtin_isnan(x) ? x : result;
