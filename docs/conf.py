@@ -8,7 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from uhal import __version__  # noqa: E402 -- the path comes before it
+from build_support.site.repository import repository_links  # noqa: E402 -- the path comes before it
+from uhal import __version__  # noqa: E402
 
 project = "uhal"
 author = "the authors of uhal"
@@ -62,6 +63,7 @@ html_css_files = ["site.css"]
 html_theme_options = {
     "sidebar_hide_name": False,
     "navigation_with_keys": True,
+    **repository_links(ROOT),
 }
 copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True

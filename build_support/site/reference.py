@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -22,6 +23,7 @@ from sphinx.pycode import ModuleAnalyzer
 
 from build_support.site import compiled
 from build_support.site.names import BLOCK, home, public_names, shown
+from build_support.site.signatures import written_signature
 
 NAMES = Path("reference", "names")
 """Folder of the names' pages, in the folder of pages."""
@@ -36,6 +38,7 @@ def connect(app: Sphinx) -> None:
     app.connect("source-read", lambda app, page, source: _write_out(Path(app.srcdir), page, source))
     app.connect("build-finished", lambda app, error: remove_pages(Path(app.srcdir)))
     app.connect("autodoc-process-bases", _without_object)
+    app.connect("autodoc-process-signature", _with_aliases)
 
 
 def _without_object(
@@ -43,6 +46,12 @@ def _without_object(
 ) -> None:
     if bases == [object]:
         bases[:] = []
+
+
+def _with_aliases(
+    app: Sphinx, kind: str, name: str, found: Any, options: object, shown: str, returned: str
+) -> tuple[str, str] | None:
+    return written_signature(found, is_method=kind == "method")
 
 
 def _write_out(pages: Path, page: str, source: list[str]) -> None:

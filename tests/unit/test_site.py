@@ -18,12 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import ubridge
 import uhal
 import uhal.frameworks
 from benchmarks import launch_overhead, tables
 from benchmarks.suites import SUITES
-from build_support.site import compiled
+from build_support.site import compiled, signatures
 from build_support.site.names import BLOCK, public_names, shown
+from build_support.site.repository import repository_links
 from tests.requirements import needed_module
 from tests.unit.test_public_names import attributes
 
@@ -94,6 +96,38 @@ def test_every_name_has_a_page_and_a_link_to_it(tmp_path: Path) -> None:
     assert "[the guide](../../guide/profiling.md)" in text and "uhal.bench(ubridge.add" in text
     reference.remove_pages(pages)
     assert not (pages / reference.NAMES).exists()
+
+
+def test_signatures_keep_the_aliases_of_the_source() -> None:
+    shown, result = signatures.written_signature(ubridge.matmul) or ("", "")
+    assert "stream: StreamLike | None = None" in shown and result == "Tensor"
+    bound = signatures.written_signature(ubridge.ComputeGraph.instantiate, is_method=True) or (
+        "",
+        "",
+    )
+    assert bound == ("(stream: Stream)", "GraphPlan")
+    assert signatures.written_signature(3) is None, "a value has no signature"
+    assert signatures.written_signature(uhal.Stream) is None, "the stub describes compiled classes"
+
+
+@pytest.mark.parametrize(
+    ("origin", "page"),
+    [
+        ("https://example.org/who/uhal.git", "https://example.org/who/uhal/"),
+        ("https://name:secret@example.org/who/uhal", "https://example.org/who/uhal/"),
+        ("git@example.org:who/uhal.git", "https://example.org/who/uhal/"),
+        ("ssh://git@example.org/who/uhal", "https://example.org/who/uhal/"),
+        ("/home/who/uhal", None),
+        (None, None),
+    ],
+)
+def test_pages_link_to_the_repository_of_the_clone(
+    origin: str | None, page: str | None, tmp_path: Path
+) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    if origin is not None:
+        subprocess.run(["git", "remote", "add", "origin", origin], cwd=tmp_path, check=True)
+    assert repository_links(tmp_path).get("source_repository") == page
 
 
 def test_every_link_of_the_side_bar_is_by_pattern_or_there() -> None:
