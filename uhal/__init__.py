@@ -5,6 +5,8 @@ Importing it opens no driver library and starts no thread. `Api.quick_init()` fi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from uhal import _installation as _installation
 from uhal import _tracebacks, dtypes, errors
 from uhal._lane import (
@@ -102,5 +104,18 @@ __all__ = [
     "DeviceWarning",
     "__version__",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+    def __getattr__(name: str) -> object:
+        """Refuse a missing name; a traceback adds a similar name."""
+        import sys
+
+        raise AttributeError(
+            f"module 'uhal' has no attribute {name!r} (functions of arrays are in ubridge)",
+            name=name,
+            obj=sys.modules[__name__],
+        )
+
 
 _tracebacks.install_from_environment()

@@ -20,7 +20,10 @@ from uhal.images.kernel_table import require_kernel_table
 from uhal.images.loadable import require_loadable
 from uhal.signature import Signature
 
-ADVICE = "build the kernel's source for the host: c++ $(python -m uhal cflags) k.cpp -o k.so"
+ADVICE = (
+    "build the kernel's source for the host: "
+    "c++ $(python -m uhal cflags) -x c++ kernel.cu -o kernel.so"
+)
 
 _TABLE = "uhal_host_module"
 _TABLE_HEAD = struct.Struct("<QII")  # magic, version, instruction level
