@@ -135,6 +135,81 @@ def test_pages_give_the_bits_of_a_contiguous_cache(host: Device, rng: np.random.
         np.testing.assert_array_equal(got, given.cached(text))
 
 
+def kept(pages: ub.DeviceTensor) -> npt.NDArray[np.float64]:
+    """Return the numbers of pages of 8 bits: each element times the scale of its row."""
+    rows = pages.to_numpy()
+    scales = np.ascontiguousarray(rows[..., -4:]).view(np.float32)
+    return rows[..., :-4].astype(np.float64) * scales
+
+
+@pytest.mark.parametrize("pages", ["i8", "f8e4m3"])
+def test_pages_of_8_bits_keep_numbers_within_half_a_step(
+    device: Device, rng: np.random.Generator, pages: str
+) -> None:
+    row_of(device.backend).require_images()
+    for dtype in ("f32", "f16", "bf16"):
+        tokens, heads, width = (int(one) for one in rng.integers(1, 9, 3) * [1, 1, 4])
+        x = rng.standard_normal((tokens, heads, width)) * 10.0 ** rng.integers(
+            -2, 3, (tokens, 1, 1)
+        )
+        x[rng.random((tokens, heads)) < 0.2] = 0
+        x = x.astype(numpy_dtype(dtype))
+        places = rng.permutation(2 * tokens)[:tokens]
+        pool = ub.zeros((tokens, 2, heads, width + 4), pages, device=device)
+        slots = np.where(rng.random(tokens) < 0.2, -1, places).astype(np.int64)
+        given = [ub.from_numpy(one, device=device) for one in (x, slots)]
+        got = kept(ub.paged_append(pool, *given)).reshape(2 * tokens, heads, width)
+        exact = np.zeros_like(got)
+        exact[slots[slots >= 0]] = x[slots >= 0].astype(np.float64)
+        most = abs(exact).max(-1, keepdims=True)
+        # Half a step of i8; of f8e4m3 a sixteenth of the number, or half of its least step.
+        step = most / 254 if pages == "i8" else np.maximum(abs(exact) / 16, most / 448 / 1024)
+        assert (abs(got - exact) <= step * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize("pages", ["i8", "f8e4m3"])
+def test_attention_over_pages_of_8_bits_is_attention_over_their_numbers(
+    device: Device, rng: np.random.Generator, pages: str
+) -> None:
+    row_of(device.backend).require_images()
+    for dtype, error in (("f32", 1e-5), ("f16", 2e-3), ("bf16", 1.6e-2)):
+        sequences, kv_heads, of_each, size = (int(one) for one in rng.integers(1, 4, 4))
+        heads, width = kv_heads * int(rng.integers(1, 3)), 4 * int(rng.integers(1, 4))
+        count = sequences * of_each
+        made = []
+        for _ in range(2):
+            x = rng.standard_normal((count * size, kv_heads, width)).astype(numpy_dtype(dtype))
+            pool = ub.zeros((count, size, kv_heads, width + 4), pages, device=device)
+            slots = np.arange(count * size, dtype=np.int64)
+            made.append(
+                ub.paged_append(pool, *(ub.from_numpy(one, device=device) for one in (x, slots)))
+            )
+        tables = rng.permutation(count).reshape(sequences, of_each).astype(np.int64)
+        own = rng.integers(0, sequences, 4)
+        at = rng.integers(-1, of_each * size, 4)
+        query = rng.standard_normal((4, heads, width)).astype(numpy_dtype(dtype))
+        got = ub.paged_attention(
+            ub.from_numpy(query, device=device),
+            *made,
+            *(ub.from_numpy(one.astype(np.int64), device=device) for one in (tables, own, at)),
+        ).to_numpy()
+        keys, values = (
+            np.repeat(
+                kept(one)[tables].reshape(sequences, -1, kv_heads, width), heads // kv_heads, 2
+            )
+            for one in made
+        )
+        for token, (text, place) in enumerate(zip(own, at, strict=True)):
+            k, v = keys[text, : place + 1], values[text, : place + 1]
+            scores = np.einsum("hw,khw->hk", query[token].astype(np.float64), k) * width**-0.5
+            shares = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+            shares /= np.maximum(shares.sum(-1, keepdims=True), np.finfo(np.float64).tiny)
+            exact = np.einsum("hk,khw->hw", shares, v)
+            largest = abs(v).max(initial=1)
+            bound = error * largest * (1 + abs(scores).max(initial=0))
+            assert abs(got[token].astype(np.float64) - exact).max() <= bound
+
+
 def test_ids_out_of_bounds_are_index_errors(device: Device) -> None:
     row_of(device.backend).require_images()
     pool = ub.zeros((3, 2, 1, 4), device=device)
@@ -188,8 +263,21 @@ def test_operands_that_do_not_fit_are_refused(host: Device) -> None:
         ub.paged_append(pool, query, table[0])
     with pytest.raises(ArgumentValueError, match="expected a pool of"):
         ub.paged_append(pool[0], query, one)
-    with pytest.raises(ArgumentTypeError, match="slots of i64, got f32 and u32"):
+    with pytest.raises(ArgumentTypeError, match="expected slots of i64, got u32"):
         ub.paged_append(pool, query, narrow)
+    with pytest.raises(ArgumentTypeError, match="source of the pool's dtype f32, or of bf16, f16"):
+        ub.paged_append(pool, query.astype("f16"), one)
+    with pytest.raises(ArgumentTypeError, match="for a pool of i8 or f8e4m3, got f64"):
+        ub.paged_append(pool.astype("i8"), query.astype("f64"), one)
+    with pytest.raises(ArgumentValueError, match=r"a pool of .*, got \(3, 2, 1, 4\) and"):
+        ub.paged_append(pool.astype("i8"), query, one)
+    with pytest.raises(ArgumentValueError, match="a multiple of 4 for pages of i8, got 3"):
+        ub.paged_append(ub.zeros((3, 2, 1, 7), "i8", device=host), query[:, :, :3], one)
+    with pytest.raises(ArgumentValueError, match="expected one width of at most 256"):
+        ub.paged_attention(query, *[pool.astype("i8")] * 2, table, one, one)
+    with pytest.raises(ArgumentTypeError, match="expected one dtype, got f64, i8 and i8"):
+        wide = ub.zeros((3, 2, 1, 8), "i8", device=host)
+        ub.paged_attention(query.astype("f64"), wide, wide, table, one, one)
     with pytest.raises(ArgumentValueError, match="contiguous pool"):
         ub.paged_append(pool[:, ::2], query, one)
 

@@ -11,7 +11,8 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import REALS, Family, Op, define
 from ubridge.core.question import Question
 from ubridge.definitions.indexing import slices_of
-from uhal.dtypes import f32, i64
+from uhal import DType
+from uhal.dtypes import bf16, f8e4m3, f16, f32, i8, i64
 from uhal.errors import ArgumentTypeError
 
 
@@ -116,8 +117,12 @@ def _attended_paged(question: Question) -> Shape:
         f"{values} and {tables}",
     )
     (tokens, heads, width), (_, page_size, kv_heads, of_keys) = query, keys
+    dtypes = [dtype for dtype, _ in question.operands]
     require(
-        kv_heads and heads % kv_heads == 0 and width == of_keys <= 256,
+        kv_heads
+        and heads % kv_heads == 0
+        and width <= 256
+        and of_keys == row_elements(dtypes[1], width),
         "paged_attention: expected one width of at most 256 and a multiple of the kv heads, "
         f"got {query} for {keys}",
     )
@@ -131,8 +136,7 @@ def _attended_paged(question: Question) -> Shape:
         capacity < 1 << 31,
         f"paged_attention: expected tables for fewer than 2**31 tokens, got {capacity}",
     )
-    dtypes = [dtype for dtype, _ in question.operands]
-    if not same(*dtypes[:3]):
+    if not same(*dtypes[1:3]) or not _are_kept(dtypes[0], dtypes[1]):
         raise ArgumentTypeError(
             f"paged_attention: expected one dtype, got {dtypes[0]}, {dtypes[1]} and {dtypes[2]}"
         )
@@ -188,13 +192,39 @@ def _appended(question: Question) -> Shape:
     return appended(question.shape, source)
 
 
+PAGES_OF_BYTES = (i8, f8e4m3)
+"""Element types of pages that keep 8 bits of an element, and a scale for each row."""
+SCALED = (bf16, f16, f32)
+"""Element types that such pages can keep."""
+
+
+def row_elements(dtype: DType, width: int) -> int:
+    """Return the elements of a row of pages: `width`, and in 8 bits four more for the scale."""
+    return width + 4 if dtype in PAGES_OF_BYTES else width
+
+
+def _are_kept(given: DType, pages: DType) -> bool:
+    """Return whether pages of a dtype can keep another."""
+    return given is pages or (pages in PAGES_OF_BYTES and given in SCALED)
+
+
 @lru_cache(maxsize=4096)
-def paged(pool: Shape, source: Shape, slots: Shape) -> Shape:
-    """Return the shape of a pool of pages; refuse tokens of another shape."""
+def paged(pool: Shape, source: Shape, slots: Shape, into: DType, of: DType) -> Shape:
+    """Return the shape of a pool of pages; refuse tokens of another shape or dtype."""
+    if not _are_kept(of, into):
+        raise ArgumentTypeError(
+            f"paged_append: expected a source of the pool's dtype {into}, or of bf16, f16 or f32 "
+            f"for a pool of i8 or f8e4m3, got {of}"
+        )
+    rows = (*source[1:-1], row_elements(into, source[-1])) if len(source) == 3 else ()
     require(
-        len(pool) == 4 and len(source) == 3 and source[1:] == pool[2:],
+        len(pool) == 4 and rows == pool[2:],
         "paged_append: expected a pool of (pages, page size, kv heads, width) and a source of "
         f"(tokens, kv heads, width), got {pool} and {source}",
+    )
+    require(
+        into not in PAGES_OF_BYTES or source[-1] % 4 == 0,
+        f"paged_append: expected a width of a multiple of 4 for pages of {into}, got {source[-1]}",
     )
     require(
         slots == source[:1],
@@ -205,7 +235,7 @@ def paged(pool: Shape, source: Shape, slots: Shape) -> Shape:
 
 def _paged(question: Question) -> Shape:
     source, slots = shapes(question)
-    return paged(question.shape, source, slots)
+    return paged(question.shape, source, slots, question.result[0], question.operands[0][0])
 
 
 def _rotation(name: str, axes: str, summary: str, **settings: Any) -> Op:
@@ -281,7 +311,7 @@ PAGED_ATTENTION = define(
         "query keys values tables sequences positions [bias]",
         "shape of query",
         rule=_attended_paged,
-        kinds="T T T i64 i64 i64 f32 -> T",
+        kinds="T * * i64 i64 i64 f32 -> T",
         packed=7,
         attributes="window is_bounded",
         accuracy=OF_PRODUCT,
@@ -327,7 +357,7 @@ PAGED_APPEND = define(
         "x source slots",
         "shape of x, changed in place",
         rule=_paged,
-        kinds="T i64 -> T",
+        kinds="* i64 -> *",
         packed=2,
         is_in_place=True,
     ),

@@ -8,6 +8,7 @@ from copy import copy
 import numpy as np
 
 import ubridge as ub
+from ubridge.definitions.attention import row_elements
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Chunk, Part, Tables, Tensor, products
 from ubridge.models.experts import mixed
@@ -51,20 +52,25 @@ class Decoder:
         made._is_invariant = True
         return made
 
-    def pools(self, pages: int, page_size: int) -> dict[str, Tensor]:
-        """Return zeroed pages for keys and values: (pages, page size, K, d) for each layer."""
+    def pools(self, pages: int, page_size: int, dtype: DType | None = None) -> dict[str, Tensor]:
+        """Return zeroed pages for keys and values: (pages, page size, K, d) for each layer.
+
+        Pages of i8 and f8e4m3 have rows of d + 4, as `ubridge.paged_append` says.
+        """
         design = self.design
-        return self._zeros((pages, page_size, design.kv_heads, design.width))
+        kept = self.dtype if dtype is None else dtype
+        elements = row_elements(kept, design.width)
+        return self._zeros((pages, page_size, design.kv_heads, elements), kept)
 
     def state(self, capacity: int) -> dict[str, Tensor]:
         """Return zeroed memory for the keys and values of `capacity` tokens."""
         design = self.design
-        return self._zeros((1, design.kv_heads, capacity, design.width))
+        return self._zeros((1, design.kv_heads, capacity, design.width), self.dtype)
 
-    def _zeros(self, shape: tuple[int, ...]) -> dict[str, Tensor]:
+    def _zeros(self, shape: tuple[int, ...], dtype: DType) -> dict[str, Tensor]:
         """Memory of a shape for the keys and for the values of each layer."""
         return {
-            f"{layer}.{part}": ub.zeros(shape, self.dtype, device=self.device)
+            f"{layer}.{part}": ub.zeros(shape, dtype, device=self.device)
             for layer in range(self.design.layers)
             for part in ("keys", "values")
         }

@@ -17,7 +17,7 @@ import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.process_bound import ProcessBound
-from ubridge.definitions.attention import KV_APPEND, PAGED_ATTENTION
+from ubridge.definitions.attention import KV_APPEND, PAGED_ATTENTION, PAGES_OF_BYTES
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Tables, TextChunk
 from ubridge.models.cache import Cache
@@ -235,7 +235,14 @@ class Model(ProcessBound):
         engine = Engine(self, sequences=min(len(prompts), _MOST_TOGETHER))
         return [engine.submit(one, **options) for one in prompts]
 
-    def paged(self, pages: int, page_size: int, sequences: int, context: int) -> PagedModel:
+    def paged(
+        self,
+        pages: int,
+        page_size: int,
+        sequences: int,
+        context: int,
+        cache_dtype: DTypeLike | None = None,
+    ) -> PagedModel:
         """Return the layers over a cache of pages, for batches of several sequences.
 
         `Engine` uses it. Raises `NotSupportedError` for recurrent models and for devices without
@@ -257,7 +264,15 @@ class Model(ProcessBound):
             context = min(context, rope.trained)
         if self.design.has_learned_positions:
             context = min(context, self.trained_context)
-        return PagedModel(self._body, PagedCache(pages, page_size), sequences, context)
+        kept = None if cache_dtype is None else as_dtype(cache_dtype)
+        if kept is not None and kept is not self._body.dtype:
+            width = self.design.width
+            require(
+                kept in PAGES_OF_BYTES and width % 4 == 0,
+                f"Engine, cache_dtype: expected {self._body.dtype}, the dtype of activations, or "
+                f"i8 or f8e4m3 with heads of a multiple of 4, got {kept} with heads of {width}",
+            )
+        return PagedModel(self._body, PagedCache(pages, page_size), sequences, context, kept)
 
     @takes(ChatOptions)
     def chat(

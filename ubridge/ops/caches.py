@@ -173,16 +173,18 @@ def paged_append(
     width). `slots` are i64, one for each token: page * page size + place in the page, or -1 for a
     token that is not written. The device reads them. Any other slot out of bounds is an
     `IndexError` with the next `to_numpy()`.
+
+    A pool of i8 or f8e4m3 keeps bf16, f16 or f32 in 8 bits. Each of its rows is `width` elements,
+    then the row's f32 scale in four more; `width` is a multiple of 4. An element is its 8 bits
+    times the scale. The largest magnitude of a row becomes 127, or 448 for f8e4m3.
     """
     name = PAGED_APPEND.name
     require_tensors(name, pool, source, slots)
     require_one_device(name, pool, source, slots)
-    paged(pool._layout.shape, source._layout.shape, slots._layout.shape)
-    if source._dtype is not pool._dtype or slots._dtype is not i64:
-        raise ArgumentTypeError(
-            f"{name}: expected a source of the pool's dtype {pool._dtype} and slots of i64, got "
-            f"{source._dtype} and {slots._dtype}"
-        )
+    if slots._dtype is not i64:
+        raise ArgumentTypeError(f"{name}: expected slots of i64, got {slots._dtype}")
+    shapes = (one._layout.shape for one in (pool, source, slots))
+    paged(*shapes, pool._dtype, source._dtype)
     if not pool._layout.is_contiguous:
         raise ArgumentValueError(
             f"{name}: expected a contiguous pool, because it is changed in place"
@@ -236,12 +238,12 @@ def paged_attention(
 ) -> Tensor:
     """Return the attention of several sequences' tokens to pages of keys.
 
-    Queries are (tokens, heads, width), `keys` and `values` (pages, page size, kv heads, width).
-    `tables` is (sequences, pages of a sequence), the pages in order; positions behind a sequence's
-    end are not read. `sequences` and `positions` are one number for each token: its row of the
-    tables, and its place in the sequence. A token sees the keys up to its own; a position of -1
-    sees none and gets zeros. All three are i64 and read by the device; numbers out of bounds are an
-    `IndexError` with the next `to_numpy()`.
+    Queries are (tokens, heads, width), `keys` and `values` (pages, page size, kv heads, width), or
+    pages of 8 bits as `paged_append` writes them. `tables` is (sequences, pages of a sequence), the
+    pages in order; positions behind a sequence's end are not read. `sequences` and `positions` are
+    one number for each token: its row of the tables, and its place in the sequence. A token sees
+    the keys up to its own; a position of -1 sees none and gets zeros. All three are i64 and read by
+    the device; numbers out of bounds are an `IndexError` with the next `to_numpy()`.
 
     The keys are summed in the order of positions: neither the pages nor the other tokens change a
     result's bits. `scale`, `window`, `cap` and `bias`, f32 (heads, page size * pages of a

@@ -70,8 +70,8 @@ def jobs(draw: random.Random, count: int, most: int = 40) -> list[dict[str, Any]
     return made
 
 
-def lone(model: Model, job: dict[str, Any]) -> Answer:
-    with Engine(model, sequences=1, context=64) as engine:
+def lone(model: Model, job: dict[str, Any], **options: Any) -> Answer:
+    with Engine(model, sequences=1, context=64, **options) as engine:
         return told(engine.submit(**job))
 
 
@@ -119,6 +119,33 @@ def test_quantized_and_short_weights_give_the_same_bits(
     alone = [lone(model, job) for job in given]
     with Engine(model, sequences=6, context=64, page_size=4, step_tokens=30) as engine:
         assert [told(one) for one in [engine.submit(**job) for job in given]] == alone
+
+
+@pytest.mark.parametrize("pages", ["i8", "f8e4m3"])
+def test_pages_of_8_bits_give_the_same_bits_in_a_quarter_of_the_memory(
+    pages: str, host: Device, tmp_path: Path, seed: int
+) -> None:
+    model = a_model(tmp_path, "llama", host)
+    given = jobs(random.Random(seed), 4, 20)
+    alone = [lone(model, job, cache_dtype=pages) for job in given]
+    with (
+        Engine(model, context=64) as plain,
+        Engine(
+            model, sequences=4, context=64, page_size=4, step_tokens=9, cache_dtype=pages
+        ) as engine,
+    ):
+        requests = [engine.submit(**job) for job in given]
+        engine.step()
+        fork = engine.fork(requests[0], max_tokens=2, ignore_end=True)
+        assert [told(one) for one in requests] == alone
+        fork.read()
+        assert engine.stats().pages.live == 0
+        width = model.design.width
+        for made, row, itemsize in ((plain, width, 4), (engine, width + 4, 1)):
+            pool = made._paged.pools["0.keys"]
+            assert (pool.shape[-1], pool.dtype.itemsize) == (row, itemsize)
+        with pytest.raises(ArgumentValueError, match="cache_dtype: expected f32, the dtype of act"):
+            Engine(model, cache_dtype="f16")
 
 
 def test_other_devices_give_the_same_bits(device: Device, tmp_path: Path, seed: int) -> None:

@@ -13,6 +13,7 @@ from ubridge.models.body import Tables, Tensor
 from ubridge.models.decoder import Decoder
 from ubridge.models.paging import PageCopy, PagedCache, PagedSequence
 from ubridge.models.step import Captured
+from uhal import DType
 from uhal.dtypes import i64
 
 _OF_TOKEN = 4
@@ -90,8 +91,18 @@ class PagedModel:
     captured once for each power of two of tokens, and replayed.
     """
 
-    def __init__(self, body: Decoder, cache: PagedCache, sequences: int, context: int) -> None:
-        """Allocate the pools of a cache, for batches of at most so many sequences."""
+    def __init__(
+        self,
+        body: Decoder,
+        cache: PagedCache,
+        sequences: int,
+        context: int,
+        dtype: DType | None = None,
+    ) -> None:
+        """Allocate the pools of a cache, for batches of at most so many sequences.
+
+        They keep keys and values in `dtype`, by default the activations'.
+        """
         self._body = body.batch_invariant()
         self.cache = cache
         """The bookkeeping of the pages."""
@@ -101,7 +112,7 @@ class PagedModel:
         """Number of tokens that exist."""
         self._sequences = sequences
         self._width = -(-self.capacity // cache.page_size)
-        self.pools = body.pools(cache.pages, cache.page_size)
+        self.pools = body.pools(cache.pages, cache.page_size, dtype)
         """Keys and values, by layer and part: (pages, page size, kv heads, width)."""
         self._tables = body.tables(self._width * cache.page_size)
         self._table = np.zeros((sequences, self._width), np.int64)

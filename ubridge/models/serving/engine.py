@@ -21,6 +21,7 @@ from ubridge.models.text.generation import tokens_of
 from ubridge.models.text.options import RequestOptions, settled, takes
 from ubridge.models.text.sampler import Sampler
 from ubridge.models.tokenizers.tokenizer import Tokenizer
+from uhal.dtypes import DTypeLike
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidHandleError
 
 if TYPE_CHECKING:
@@ -47,7 +48,14 @@ class ServedModel(Protocol):
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer."""
 
-    def paged(self, pages: int, page_size: int, sequences: int, context: int) -> PagedModel:
+    def paged(
+        self,
+        pages: int,
+        page_size: int,
+        sequences: int,
+        context: int,
+        cache_dtype: DTypeLike | None = None,
+    ) -> PagedModel:
         """Return the layers with pools of pages."""
 
 
@@ -108,6 +116,7 @@ class Engine:
         speculate: int = 0,
         drafter: Callable[[], Drafter] = NgramLookup,
         branches: int = 1,
+        cache_dtype: DTypeLike | None = None,
     ) -> None:
         """Allocate `pages` of `page_size` tokens, by default for four texts of the context.
 
@@ -116,6 +125,9 @@ class Engine:
         `drafter` makes a function for each text that proposes so many tokens a step. The step
         reads them too, and keeps those that are chosen anyway, so the text is the same. A step
         takes at most `branches` continuations of a text, and reads each as a fork of the text.
+
+        `cache_dtype` i8 or f8e4m3 keeps keys and values in 8 bits, with a scale for each head of a
+        token. Its default is the dtype of activations.
 
         Raises `ArgumentTypeError` and `ArgumentValueError` for wrong numbers, `NotSupportedError`
         for recurrent models and for devices without attention over pages (GCUs).
@@ -133,7 +145,8 @@ class Engine:
         if pages is None:
             pages = min(count, _CONTEXTS) * -(-longest // size)
         pages = whole_number("Engine, pages", pages, 1)
-        self._paged = model.paged(pages, size, count * forks if drafts else count, longest)
+        rows = count * forks if drafts else count
+        self._paged = model.paged(pages, size, rows, longest, cache_dtype)
         self._scheduler = Scheduler(self._paged.cache, count, budget, drafts, forks)
         self._model = model
         self._drafter = drafter if drafts else None

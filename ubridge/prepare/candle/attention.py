@@ -5,7 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import TypeAlias
 
-from ubridge.core.kernel_def import PLAIN, KernelDef, block_per_part, strided, wide_block_per_row
+from ubridge.core.kernel_def import (
+    BY_IDS,
+    PLAIN,
+    KernelDef,
+    block_per_part,
+    strided,
+    wide_block_per_row,
+)
 from ubridge.core.lowering import Given, Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Elements
 from ubridge.core.question import Question
@@ -16,6 +23,7 @@ from ubridge.definitions.attention import (
     KV_CONCAT,
     PAGED_APPEND,
     PAGED_ATTENTION,
+    PAGES_OF_BYTES,
     ROPE_AT,
 )
 from ubridge.device.images import load_module
@@ -24,6 +32,8 @@ from uhal import Device
 from uhal.dtypes import f32, f64
 from uhal.errors import InvalidImageError, NotFoundError
 
+_APPEND_8 = KernelDef("pages_8", BY_IDS, strided)
+_ATTENTION_8 = KernelDef("pages_8", BY_IDS, block_per_part)
 _MERGE = KernelDef("attention", "sdpa_merge_{dtype}", wide_block_per_row)
 PACKED_ATTENTION = "attention_packed"
 PACKED_ROWS = 64
@@ -149,6 +159,22 @@ def _paged_append(question: Question, steps: Steps) -> None:
     source, slots = steps.operands
     pages, page_size, heads, width = question.shape
     size = question.layout(0).size
+    if steps.result.dtype in PAGES_OF_BYTES:
+        tokens, _, width = question.layout(0).shape
+        steps.launch(
+            (tokens * heads,),
+            source.dtype,
+            steps.result.dtype,
+            _APPEND_8,
+            rows=tokens * heads,
+            slots=slots,
+            inp=source,
+            target=steps.result,
+            capacity=pages * page_size,
+            heads=heads,
+            width=width,
+        )
+        return
     steps.launch(
         (size,),
         numel=size,
@@ -242,8 +268,12 @@ def _paged_attention(question: Question, steps: Steps) -> None:
     tokens, heads, width = question.shape
     pages, page_size, kv_heads, _ = question.layout(1).shape
     table_rows, table_pages = question.layout(3).shape
+    is_short = keys.dtype in PAGES_OF_BYTES
     steps.launch(
         (tokens * heads, 1),
+        query.dtype,
+        keys.dtype if is_short else None,
+        _ATTENTION_8 if is_short else None,
         q=query,
         k=keys,
         v=values,

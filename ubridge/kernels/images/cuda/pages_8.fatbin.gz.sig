@@ -1,0 +1,12 @@
+paged_append_i8_bf16: u64 rows, const i64* slots, const bf16* inp, i8* target, u64 capacity, u64 heads, u64 width
+sdpa_paged_i8_bf16: const bf16* q, const i8* k, const i8* v, const i64* tables, const i64* sequences, const i64* positions, const f32* bias, bf16* out, u32 heads, u32 kv_heads, u32 head_dim, u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, f64 scale, f64 cap
+paged_append_i8_f16: u64 rows, const i64* slots, const f16* inp, i8* target, u64 capacity, u64 heads, u64 width
+sdpa_paged_i8_f16: const f16* q, const i8* k, const i8* v, const i64* tables, const i64* sequences, const i64* positions, const f32* bias, f16* out, u32 heads, u32 kv_heads, u32 head_dim, u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, f64 scale, f64 cap
+paged_append_i8_f32: u64 rows, const i64* slots, const f32* inp, i8* target, u64 capacity, u64 heads, u64 width
+sdpa_paged_i8_f32: const f32* q, const i8* k, const i8* v, const i64* tables, const i64* sequences, const i64* positions, const f32* bias, f32* out, u32 heads, u32 kv_heads, u32 head_dim, u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, f64 scale, f64 cap
+paged_append_f8e4m3_bf16: u64 rows, const i64* slots, const bf16* inp, f8e4m3* target, u64 capacity, u64 heads, u64 width
+sdpa_paged_f8e4m3_bf16: const bf16* q, const f8e4m3* k, const f8e4m3* v, const i64* tables, const i64* sequences, const i64* positions, const f32* bias, bf16* out, u32 heads, u32 kv_heads, u32 head_dim, u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, f64 scale, f64 cap
+paged_append_f8e4m3_f16: u64 rows, const i64* slots, const f16* inp, f8e4m3* target, u64 capacity, u64 heads, u64 width
+sdpa_paged_f8e4m3_f16: const f16* q, const f8e4m3* k, const f8e4m3* v, const i64* tables, const i64* sequences, const i64* positions, const f32* bias, f16* out, u32 heads, u32 kv_heads, u32 head_dim, u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, f64 scale, f64 cap
+paged_append_f8e4m3_f32: u64 rows, const i64* slots, const f32* inp, f8e4m3* target, u64 capacity, u64 heads, u64 width
+sdpa_paged_f8e4m3_f32: const f32* q, const f8e4m3* k, const f8e4m3* v, const i64* tables, const i64* sequences, const i64* positions, const f32* bias, f32* out, u32 heads, u32 kv_heads, u32 head_dim, u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, f64 scale, f64 cap
