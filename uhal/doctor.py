@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uhal import registry, terminal
+from uhal._float_checks import lost_floats
 from uhal._lane import DeviceBuffer, Function, Stream
 from uhal._version import __version__
 from uhal.contract import BackendRecord, DeviceSummary
@@ -44,9 +45,11 @@ class Check:
     right: bool
     """The kernel ran and every number was right; a copy, where ubridge has no kernels."""
     result: str
-    """`kernel right`; `copies right` and why no kernel ran; or the fault."""
+    """`kernel right` and what f32 lacks; `copies right` and why no kernel ran; or the fault."""
     launch_microseconds: float | None = None
     """Median time a launch takes the caller."""
+    lost_floats: tuple[str, ...] = ()
+    """Features of f32 that the device's compiler drops, such as `NaN`."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,12 @@ def _run_kernel(device: Device) -> Check:
         if wrong is not None:
             return Check(device.backend, device.ordinal, False, f"kernel WRONG: {wrong}")
         microseconds = _time_launch(kernel, stream, data)
-    return Check(device.backend, device.ordinal, True, "kernel right", microseconds)
+    try:
+        lost = lost_floats(ubridge, device)
+    except NotSupportedError:
+        lost = ()
+    result = f"kernel right, without {', '.join(lost)} in f32" if lost else "kernel right"
+    return Check(device.backend, device.ordinal, True, result, microseconds, lost)
 
 
 def _copy(device: Device, values: npt.NDArray[np.float32]) -> Check:

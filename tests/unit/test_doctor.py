@@ -20,6 +20,7 @@ from tests.children import run_module, untold
 from tests.fake_libcuda import build
 from uhal import __version__, _simulators, doctor
 from uhal.__main__ import main
+from uhal._float_checks import lost_floats
 from uhal.contract import BackendRecord, DeviceSummary, LibraryAttempt
 from uhal.doctor import Check, Report
 from uhal.errors import NotSupportedError
@@ -276,6 +277,60 @@ def test_a_backend_without_kernels_of_ubridge_is_checked_by_a_copy(
     assert check.launch_microseconds is None
     monkeypatch.setattr(doctor, "_difference", lambda got, expected: "all of it")
     assert doctor.check_device("host", 0).result == "copies WRONG: all of it"
+
+
+class Careless:
+    """ubridge on a device whose compiler drops one feature of f32."""
+
+    def __init__(self, lost: str) -> None:
+        self.lost = lost
+
+    def asarray(self, values: Any, device: object) -> Any:
+        given = "NaN" if self.lost == "NaN" else ""
+        values = np.nan_to_num(values, nan=7, posinf=np.inf, neginf=-np.inf) if given else values
+        return Given(values, self.lost)
+
+    def isnan(self, given: Any) -> Any:
+        return Given(np.isnan(given.values), self.lost)
+
+    def sum(self, given: Any) -> Any:
+        if self.lost == "rests of sums":
+            return np.cumsum(given.values)[-1]
+        return np.float32(given.values.sum(dtype=np.float64))
+
+
+class Given:
+    def __init__(self, values: Any, lost: str) -> None:
+        self.values, self.lost = values, lost
+
+    def __rtruediv__(self, other: int) -> Given:
+        with np.errstate(divide="ignore"):
+            found = np.float32(other) / self.values
+        if self.lost == "infinities":
+            found = np.clip(found, -3e38, 3e38)
+        if self.lost == "signs of zeros":
+            found = np.where(found == 0, np.float32(0), found)
+        return Given(found, self.lost)
+
+    def to_numpy(self) -> Any:
+        return self.values
+
+
+@pytest.mark.parametrize("lost", ["", "NaN", "infinities", "signs of zeros", "rests of sums"])
+def test_what_f32_lacks_on_a_device_is_named(lost: str) -> None:
+    for _ in range(20):
+        assert lost_floats(Careless(lost), None) == ((lost,) if lost else ())
+
+
+def test_the_host_keeps_all_of_f32() -> None:
+    assert doctor.check_device("host", 0).lost_floats == ()
+
+
+def test_the_row_says_what_f32_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "lost_floats", lambda *_: ("NaN", "signs of zeros"))
+    check = doctor.check_device("host", 0)
+    assert check.right and check.lost_floats == ("NaN", "signs of zeros")
+    assert check.result == "kernel right, without NaN, signs of zeros in f32"
 
 
 def test_the_ipbus_distribution_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

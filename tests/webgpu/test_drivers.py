@@ -7,9 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import ubridge
 from opencl_backend import compile as opencl_compile
 from tests.requirements import missing
 from uhal import Device, DeviceBuffer, Module
+from uhal._float_checks import lost_floats
 from uhal.errors import LibraryNotFoundError
 
 SOURCE = """
@@ -96,3 +98,7 @@ def test_nan_infinities_and_signs_of_zero_pass(
     assert (negative.to_numpy().view("u4") == (-x).view("u4")).all()
     expected = (x != x) | (x < 0) << 1 | (x > np.float32(3.0e38)) << 2 | (x == 0) << 3
     assert (facts.to_numpy() == expected).all()
+
+
+def test_the_doctor_finds_nothing_lost(device: Device) -> None:
+    assert lost_floats(ubridge, device) == ()

@@ -1,0 +1,48 @@
+"""Whether a device keeps NaN, infinities, signs of zeros and the rests of sums in f32.
+
+Drivers may compile shaders with fast mathematics, which drops them. The doctor asks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+_GIVEN = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -3.0], np.float32)
+_LARGE = 8
+_RUN = 1024
+
+
+def lost_floats(ubridge: Any, device: Any) -> tuple[str, ...]:
+    """Return the names of what a device loses; `ubridge` is the package.
+
+    Raises `NotSupportedError` for a device without the operations.
+    """
+    given = ubridge.asarray(_GIVEN, device=device)
+    quotients: Array = (1 / given).to_numpy()
+    marks = ubridge.isnan(given).to_numpy().tolist()
+    with np.errstate(divide="ignore"):
+        expected = np.float32(1) / _GIVEN
+    terms = _terms()
+    total = float(ubridge.sum(ubridge.asarray(terms, device=device)).item())
+    kept = {
+        "NaN": marks == np.isnan(_GIVEN).tolist() and bool(np.isnan(quotients[0])),
+        "infinities": quotients[3:5].tolist() == expected[3:5].tolist(),
+        "signs of zeros": bool((np.signbit(quotients) == np.signbit(expected))[1:].all()),
+        "rests of sums": total == float(terms.sum(dtype=np.float64)),
+    }
+    return tuple(name for name, is_kept in kept.items() if not is_kept)
+
+
+def _terms() -> Array:
+    """Numbers whose sum is small, and lost unless rounding errors are summed, too."""
+    rng = np.random.default_rng()
+    large = rng.integers(1 << 29, 1 << 30, _LARGE)
+    row = np.concatenate([large, rng.integers(1, 32, _LARGE), -large])
+    # The host adds the numbers of a run without their rests.
+    apart = np.zeros((row.size, _RUN), np.float32)
+    apart[:, 0] = row
+    return apart.ravel()
