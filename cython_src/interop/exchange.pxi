@@ -5,6 +5,20 @@
 # Either way the launch comes after the producer's work, and the tensor is kept until the launch is
 # done.
 
+cdef extern from *:
+    """
+    /* A method of a C type that takes no arguments, called without a tuple; else null. */
+    static PyCFunction uhal_method_without_arguments(PyObject *method) {
+        PyMethodDescrObject *found = (PyMethodDescrObject *)method;
+        if (!PyObject_TypeCheck(method, &PyMethodDescr_Type) ||
+            found->d_method->ml_flags != METH_NOARGS)
+            return NULL;
+        return found->d_method->ml_meth;
+    }
+    """
+    PyCFunction uhal_method_without_arguments(PyObject *method)
+
+
 cdef enum Offer:
     OFFERS_NOTHING
     OFFERS_DLPACK
@@ -20,19 +34,30 @@ cdef class _Exchange:
     cdef Offer offer
     cdef uhal_dl_exchange *table   # null: by Python calls
     cdef object is_negated         # torch's test for lazily negated memory, or None
+    cdef PyCFunction test_signs    # the same in C, for a method without arguments; or null
     cdef bint has_gradients        # torch: an object may require gradients
     cdef bint is_immutable         # JAX: read-only memory, which DLPack does not report
 
 
 cdef dict exchanges = {}
+# The entry of `exchanges` that was used last: tensors of a launch mostly have one type.
+cdef PyObject *last_kind = NULL
+cdef _Exchange last_exchange = None
 
 
-cdef _Exchange exchange_of(object kind):
+cdef inline _Exchange exchange_of(object kind):
+    return last_exchange if <PyObject *>kind == last_kind else other_exchange_of(kind)
+
+
+cdef _Exchange other_exchange_of(object kind):
+    global last_kind, last_exchange
     found = exchanges.get(kind)
     if found is None:
         found = find_exchange(kind)
-        if is_lasting(kind):
-            exchanges[kind] = found
+        if not is_lasting(kind):
+            return <_Exchange>found
+        exchanges[kind] = found
+    last_kind, last_exchange = <PyObject *>kind, <_Exchange>found
     return <_Exchange>found
 
 
@@ -47,6 +72,7 @@ cdef _Exchange find_exchange(object kind):
             <uhal_dl_exchange *>PyCapsule_GetPointer(offered, b"dlpack_exchange_api")
         )
     found.is_negated = getattr(kind, "is_neg", None)
+    found.test_signs = uhal_method_without_arguments(<PyObject *>found.is_negated)
     found.has_gradients = hasattr(kind, "requires_grad")
     found.is_immutable = str(kind.__module__).partition(".")[0] in ("jax", "jaxlib")
     if str(kind.__module__).startswith("cuda.core") and hasattr(kind, "memory_resource"):
@@ -58,13 +84,26 @@ cdef _Exchange find_exchange(object kind):
     return found
 
 
-cdef int require_signs(_Exchange exchange, object value) except -1:
+cdef inline int require_signs(_Exchange exchange, object value) except -1:
     """BufferError for a tensor with lazily negated memory, as torch's views may have."""
-    if exchange.is_negated is not None and exchange.is_negated(value):
-        raise BufferError(
-            "its memory has the opposite signs (torch's negative bit); give tensor.resolve_neg()"
-        )
-    return 0
+    cdef PyObject *negated
+    if exchange.test_signs != NULL:
+        negated = exchange.test_signs(<PyObject *>value, NULL)
+        if negated == Py_False:
+            Py_DECREF(<object>negated)
+            return 0
+        if negated == NULL:
+            return -1
+        Py_DECREF(<object>negated)
+    elif exchange.is_negated is None or not exchange.is_negated(value):
+        return 0
+    return refuse_signs()
+
+
+cdef int refuse_signs() except -1:
+    raise BufferError(
+        "its memory has the opposite signs (torch's negative bit); give tensor.resolve_neg()"
+    )
 
 
 cdef uintptr_t current_stream(Context context, uhal_dl_exchange *exchange) except? 0:
@@ -102,16 +141,15 @@ cdef int look_at_tensor(
 ) except -1:
     cdef Context context = function.context
     cdef uhal_dl_tensor tensor
-    cdef object stream = None
     exchange.table.look(<void *>value, &tensor)
     require_signs(exchange, value)
     require_device_of(context, &tensor)
     require_element(slot, dtype_of(&tensor))
     contiguous_elements_of(&tensor)
     (<uint64_t *>out)[0] = <uint64_t><uintptr_t>tensor.data + tensor.byte_offset
+    remember(packed, value)
     if context.dl_device_type == DL_CUDA:
-        stream = current_stream(context, exchange.table)
-    remember(packed, value, stream)
+        note_producer(context, packed, current_stream(context, exchange.table))
     return 0
 
 
@@ -132,7 +170,7 @@ cdef int pack_described(
         raise BufferError("it is read-only, and the kernel may write through this parameter")
     (<uint64_t *>out)[0] = buffer.address
     note_block(packed, <PyObject *>buffer.block)
-    remember(packed, buffer, None)
+    remember(packed, buffer)
     return 0
 
 
@@ -142,36 +180,34 @@ cdef int require_element(Slot *slot, object dtype) except -1:
     return 0
 
 
-cdef int remember(Packed *packed, object value, object stream) except -1:
-    """Note a value the launch must keep and, unless None, the stream it must wait for."""
-    cdef list foreign
+cdef int remember(Packed *packed, object value) except -1:
+    """Note a value the launch must keep."""
     if packed.foreign == NULL:
-        foreign = [value, stream]
-        Py_INCREF(foreign)
-        packed.foreign = <PyObject *>foreign
+        packed.has_producer = False
+        packed.foreign = own([value])
     else:
-        foreign = <list>packed.foreign
-        foreign.append(value)
-        foreign.append(stream)
+        (<list>packed.foreign).append(value)
     return 0
 
 
-cdef int order_behind_foreign(Context context, StreamCore core, Packed *packed) except -1:
-    cdef list foreign = <list>packed.foreign
-    cdef Py_ssize_t index
-    for index in range(1, len(foreign), 2):
-        # usually all tensors are of one stream, which is waited for once
-        if foreign[index] is not None and foreign[index] not in foreign[1:index:2]:
-            order_behind_handle(context, core, foreign[index])
+cdef int note_producer(Context context, Packed *packed, uintptr_t stream) except -1:
+    """Note a stream that the launch must wait for. Usually all tensors are of one stream."""
+    if packed.has_producer and packed.producer != stream:
+        order_behind_producer(context, packed)
+    packed.producer, packed.has_producer = stream, True
     return 0
+
+
+cdef int order_behind_producer(Context context, Packed *packed) except -1:
+    return order_behind_handle(context, <StreamCore>packed.core, packed.producer)
 
 
 cdef int keep_foreign(Context context, StreamCore core, Packed *packed) except -1:
     cdef list foreign = <list>packed.foreign
-    for value in foreign[::2]:
+    for value in foreign:
         if isinstance(value, DeviceBuffer):
             # Its destructor holds its owner. Holding the buffer itself would keep the device open.
-            foreign[:] = [kept for kept in foreign[::2] if not isinstance(kept, DeviceBuffer)]
+            foreign = [kept for kept in foreign if not isinstance(kept, DeviceBuffer)]
             break
     if foreign:
         keep(context, core, foreign)

@@ -182,8 +182,8 @@ cdef inline int submit(
     cdef void *previous
     cdef PyObject *code
     cdef bint keep_gil = core.ticket - core.completed < PENDING_LIMIT
-    if packed.foreign != NULL:
-        order_behind_foreign(context, core, packed)
+    if packed.foreign != NULL and packed.has_producer:
+        order_behind_producer(context, packed)
     if UHAL_CHECKED and packed.needs:
         if packed.needs & (NEEDS_CHECKING | NEEDS_HEARING):
             core.reporting[packed.needs >> REPORTS & 3] = core.ticket + 1

@@ -22,7 +22,9 @@ cdef struct Packed:
     int needs               # before it is handed over: NEEDS_…
     Watched watched         # valid where it needs watching
     PyObject *held          # valid where it needs holding: a list of blocks, owned; null: not yet
-    PyObject *foreign       # list of other libraries' memory and streams, owned; null: none
+    PyObject *foreign       # list of other libraries' memory, owned; null: none
+    bint has_producer       # valid with `foreign`: the launch must wait for `producer`
+    uintptr_t producer      # another library's stream
     PyObject *core          # the StreamCore it goes to, borrowed
     const uhal_launch_config *extended   # null: an ordinary launch
     bint ran_python         # while packing: buffers packed earlier may be closed by now
@@ -342,7 +344,7 @@ cdef int remember_peer(Function function, object argument, Packed *packed) excep
     if isinstance(argument, DeviceBuffer) and (
         (<DeviceBuffer>argument).context is not function.context
     ):
-        remember(packed, lent_memory(<DeviceBuffer>argument), None)
+        remember(packed, lent_memory(<DeviceBuffer>argument))
     return 0
 
 
