@@ -74,6 +74,7 @@ from ubridge.manipulation import (
 from ubridge.ops import blocks as blocks_
 from ubridge.ops import caches as caches_
 from ubridge.ops import choices as choices_
+from ubridge.ops import collectives as collectives_
 from ubridge.ops import einsum as einsum_
 from ubridge.ops import elementwise as elementwise_
 from ubridge.ops import fused as fused_
@@ -90,6 +91,7 @@ from ubridge.ops import windows as windows_
 from ubridge.ops.blocks import *  # noqa: F403
 from ubridge.ops.caches import *  # noqa: F403
 from ubridge.ops.choices import *  # noqa: F403
+from ubridge.ops.collectives import *  # noqa: F403
 from ubridge.ops.einsum import *  # noqa: F403
 from ubridge.ops.elementwise import *  # noqa: F403
 from ubridge.ops.fused import *  # noqa: F403
@@ -197,6 +199,7 @@ __all__ = [
 # One line a module: type checkers evaluate these, but no loop.
 __all__ += functions.__all__
 __all__ += choices_.__all__
+__all__ += collectives_.__all__
 __all__ += einsum_.__all__
 __all__ += elementwise_.__all__
 __all__ += fused_.__all__

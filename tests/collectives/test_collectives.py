@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,13 @@ import pytest
 from tests.children import ROOT, untold
 from tests.requirements import needed
 from tests.sampling import rounds
+from ubridge.models.commands.ranks import Ranks
+from ubridge.models.loading import Loader
+from ubridge.models.making import CONFIGS, make_model
+from ubridge.models.sources import open_source
 from uhal import Api
 from uhal.collectives import Place
-from uhal.errors import ArgumentValueError
+from uhal.errors import ArgumentValueError, NotSupportedError
 
 MPIRUN = Path(sys.executable).parent / "mpirun"
 needs_mpi = needed(
@@ -130,6 +136,108 @@ def test_a_missing_rank_is_named_and_the_others_end(how: str, named: str, seed: 
         for rank in range(2):
             assert re.search(f"rank {rank}, .* {named.format(rank)}", said), said
             assert f"rank {rank} goes on" in said, said
+
+
+STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "stories260K"
+needs_stories = pytest.mark.skipif(
+    not STORIES.is_dir(), reason=f"the published model is not there: {STORIES}"
+)
+SIZES = {
+    "hidden_size": 512,
+    "intermediate_size": 1280,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 601,
+}
+"""Axes that no number of ranks divides, and shares of one and of two blocks of 256."""
+ROUNDED = {"quantize": "Q4_K_M", "bound": 0.1}
+"""Activations are rounded to 8 bits, so the last bit of a sum may change a code."""
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_with_shares_of_a_model_give_its_logits(
+    ranks: int, tmp_path: Path, seed: int
+) -> None:
+    pytest.importorskip("tokenizers")
+    drawn = random.Random(seed)
+    families = sorted(set(CONFIGS) - {"rwkv5", "mixtral", "qwen3_moe"})
+    if ranks == 4:
+        # Groups of queries, a key and a value cannot be cut within.
+        families = [one for one in families if one not in ("chatglm", "glm", "glm4")]
+    Api.quick_init(0, "host")
+    models: list[str] = []
+    for family in drawn.sample(families, rounds(4 - ranks // 2, len(families))):
+        make_model(tmp_path / family, family, seed=seed)
+        models += [str(tmp_path / family), json.dumps({"bound": 1e-5})]
+    tied = {**SIZES, "tie_word_embeddings": True}
+    make_model(tmp_path / "wide", "llama", tied, seed=seed)
+    models += [str(tmp_path / "wide"), json.dumps({"bound": 1e-5})]
+    if ranks == 2:
+        models += [str(tmp_path / "wide"), json.dumps(ROUNDED)]
+    if STORIES.is_dir():
+        models += [str(STORIES), json.dumps({"bound": 1e-5})]
+    done = run(ranks, "-W", "ignore", "-m", "tests.collectives.sharded_models", str(seed), *models)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(ranks):
+        assert f"rank {rank}: all models are right" in done.stdout
+
+
+@needs_mpi
+@needs_stories
+def test_generate_under_a_launcher_writes_one_text() -> None:
+    prompt = ("--prompt", "Once upon a time")
+    done = run(2, "-m", "uhal", "generate", "--cpu", str(STORIES), "-n", "20", *prompt)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(", there was a little girl named Lily. She loved to")
+    assert (done.stdout.count("Lily"), done.stderr.count("tokens generated")) == (1, 1)
+
+
+def test_a_prompt_on_standard_input_is_refused_under_a_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for prompt in (None, "-"):
+        with pytest.raises(ArgumentValueError, match="--prompt: expected a text, because torchrun"):
+            Ranks().require_prompt(prompt)
+    Ranks().require_prompt("Once")
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "ranks", "text"),
+    [
+        ("llama", {}, 3, "expected ranks that divide the 4 heads of llama, got 3 ranks"),
+        ("llama", {"num_key_value_heads": 2}, 8, "divide the 4 heads"),
+        ("mixtral", {}, 2, "expected a model without experts, got mixtral"),
+        ("rwkv5", {}, 2, "expected a model with attention, got rwkv5, which is recurrent"),
+    ],
+)
+def test_models_that_cannot_be_split_are_refused(
+    tmp_path: Path, family: str, changes: dict[str, int], ranks: int, text: str
+) -> None:
+    pytest.importorskip("tokenizers")
+    device = Api.quick_init(0, "host")
+    make_model(tmp_path / family, family, changes, seed=1)
+    source = open_source(tmp_path / family, device)
+    with pytest.raises((ArgumentValueError, NotSupportedError), match=text):
+        Loader(source, device, None, None, (0, ranks))
+
+
+def test_shares_cover_each_part_once(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    device = Api.quick_init(0, "host")
+    make_model(tmp_path / "wide", "llama", SIZES, seed=1)
+    source = open_source(tmp_path / "wide", device)
+    for ranks, kind in ((2, "q4_K"), (4, "q4_0")):
+        shares = [Loader(source, device, None, kind, (rank, ranks)).share for rank in range(ranks)]
+        for part, length in (("q", 512), ("k", 256), ("gate", 1280), ("output", 512)):
+            cuts = [None if share is None else share.cut(f"{part}.weight") for share in shares]
+            bounds = [one for cut in cuts if cut is not None for one in cut.ranges]
+            assert (bounds[0][0], bounds[-1][1]) == (0, length)
+            assert all(one[1] == two[0] for one, two in pairwise(bounds))
+    with pytest.raises(ArgumentValueError, match=r"in whole blocks of 256 elements, .* at 128\."):
+        Loader(source, device, None, "q4_K", (0, 4))
 
 
 @needs_mpi

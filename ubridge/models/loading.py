@@ -11,11 +11,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 import ubridge as ub
 from ubridge.core.block_formats import BlockFormat
 from ubridge.definitions.products import QUANTIZED_PRODUCT
 from ubridge.device.host import has_host_memory
+from ubridge.files.mapped import Bytes
 from ubridge.models.architecture import Architecture
+from ubridge.models.rwkv5 import Rwkv5
+from ubridge.models.sharding import Cut, Share
 from ubridge.models.sources import Source
 from ubridge.recipes import recipe_of
 from uhal import Device, DType
@@ -124,9 +130,16 @@ class Loader:
     """Copies the parts of one model to a device."""
 
     def __init__(
-        self, source: Source, device: Device, dtype: DType | None, quantize: str | None
+        self,
+        source: Source,
+        device: Device,
+        dtype: DType | None,
+        quantize: str | None,
+        place: tuple[int, int] = (0, 1),
     ) -> None:
         """`dtype` applies to activations and dense weights; by default it is the files'.
+
+        `place` is a rank and the number of ranks: only the rank's share of each part is read.
 
         Raises `ArgumentValueError` for a format that cannot be written, `NotSupportedError` where
         the device has no products of blocks.
@@ -141,6 +154,34 @@ class Loader:
             )
         self.wanted = wanted_of(source)
         self.dtype = dtype or self._usual_dtype()
+        self.share = self._share(*place)
+        """The rank's share of the parts; `None` for all of a model."""
+
+    def _share(self, rank: int, ranks: int) -> Share | None:
+        design = self.source.design
+        if ranks == 1:
+            return None
+        if isinstance(design, Rwkv5):
+            raise NotSupportedError(
+                f"group: expected a model with attention, got {design.name}, which is recurrent. "
+                "Load it on one rank."
+            )
+        blocks: dict[str, int] = {"output.weight": 1, "down.weight": 1}
+        for one in self.wanted:
+            kind = self._kind_of(one)
+            if one.part in blocks and isinstance(kind, BlockFormat):
+                blocks[one.part] = max(blocks[one.part], kind.elements)
+        share = Share(design, rank, ranks, blocks["down.weight"])
+        for part, elements in blocks.items():
+            share.require_blocks(part, elements)
+        return share
+
+    def _cut(self, one: Wanted) -> Cut | None:
+        return None if self.share is None else self.share.cut(one.part)
+
+    def _own_shape(self, one: Wanted) -> tuple[int, ...]:
+        cut = self._cut(one)
+        return one.shape if cut is None else cut.shape(one.shape)
 
     def _usual_dtype(self) -> DType:
         """The element type of most weights if kernels compute in it, else f32."""
@@ -172,10 +213,10 @@ class Loader:
         return sum(map(self._nbytes_of, own))
 
     def _nbytes_of(self, one: Wanted) -> int:
-        kind = self._kind_of(one)
+        kind, shape = self._kind_of(one), self._own_shape(one)
         if isinstance(kind, DType):
-            return prod(one.shape) * kind.itemsize
-        return prod(one.shape[:-1]) * kind.row_bytes(one.shape[-1])
+            return prod(shape) * kind.itemsize
+        return prod(shape[:-1]) * kind.row_bytes(shape[-1])
 
     def _kind_of(self, one: Wanted) -> DType | BlockFormat:
         """The element type or the format of a part on the device."""
@@ -196,7 +237,9 @@ class Loader:
         entry = self.source.weights.entries[one.names[0]]
         design = self.source.design
         regrouped = one.part.startswith("qkv") and design.qkv == "groups" and design.kv_heads > 1
-        changed = regrouped or self._is_summed(one) or _is_fused(one.part, one.names)
+        cut = self._cut(one)
+        is_copied = cut is not None and not (cut.is_rows and len(cut.ranges) == 1)
+        changed = is_copied or regrouped or self._is_summed(one) or _is_fused(one.part, one.names)
         return len(one.names) == 1 and not changed and entry.kind == self._kind_of(one)
 
     def _is_quantizable(self, one: Wanted) -> bool:
@@ -246,7 +289,10 @@ class Loader:
         digest = hashlib.blake2b(digest_size=16)
         axes = dataclasses.asdict(self.source.design)
         del axes["end_tokens"]
-        digest.update(json.dumps([axes, self.dtype.name], sort_keys=True, default=sorted).encode())
+        told: list[object] = [axes, self.dtype.name]
+        if self.share is not None:
+            told += [self.share.rank, self.share.ranks]
+        digest.update(json.dumps(told, sort_keys=True, default=sorted).encode())
         for one in self.wanted:
             digest.update(repr((one.layer, one.part, one.shape, self._kind_of(one).name)).encode())
             for name in one.names:
@@ -274,8 +320,8 @@ class Loader:
 
     def _brought(self, one: Wanted) -> Weight:
         """A part in the order and type that the decoder expects."""
-        design, weights = self.source.design, self.source.weights
-        tensors = [weights[name] for name in one.names]
+        design = self.source.design if self.share is None else self.share.own
+        tensors = self._read(one)
         weight = tensors[0]
         if isinstance(weight, ub.QuantizedWeight):
             is_kept = self._kind_of(one) == weight.format
@@ -300,17 +346,61 @@ class Loader:
         values = found.astype(f32, copy=False).to_numpy()
         return ub.QuantizedWeight.from_numpy(values, kind, device=self.device)
 
+    def _read(self, one: Wanted) -> list[Weight]:
+        """The tensors of a part, or the rank's share of each."""
+        weights, cut = self.source.weights, self._cut(one)
+        if cut is None:
+            return [weights[name] for name in one.names]
+        if len(one.names) > 1:
+            # A norm for each head.
+            return [weights[name] for bounds in cut.ranges for name in one.names[slice(*bounds)]]
+        (name,) = one.names
+        if cut.is_rows and len(cut.ranges) == 1 and has_host_memory(self.device):
+            return [weights[name][slice(*cut.ranges[0])]]
+        entry = weights.entries[name]
+        shape = cut.shape(tuple(entry.shape))
+        kind, device = entry.kind, self.device
+        if isinstance(kind, str):
+            return [weights[name]]  # refuses the kind
+        raw = _bytes_of(cut, weights.raw(name), kind, tuple(entry.shape))
+        if isinstance(kind, DType):
+            return [ub.asarray(raw.view(kind.dtype).reshape(shape), device=device)]
+        rows = prod(shape[:-1])
+        return [ub.QuantizedWeight.from_blocks(raw, kind, rows, shape[-1], device=device)]
+
     @property
     def _multiplies_blocks(self) -> bool:
         """Return whether the device has ggml's quantized products; GCUs have another kind."""
         return ub.DeviceExecutor.of(self.device).has(QUANTIZED_PRODUCT)
 
     def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:
-        values = ub.quantized.dequantize(self.source.weights.raw(one.names[0]), weight.format)
+        cut, raw = self._cut(one), self.source.weights.raw(one.names[0])
+        own = raw if cut is None else _bytes_of(cut, raw, weight.format, one.shape)
+        values = ub.quantized.dequantize(own, weight.format)
         kind = self._kind_of(one)
         assert isinstance(kind, DType)
-        whole = values.reshape(one.shape).astype(kind.dtype)
+        whole = values.reshape(self._own_shape(one)).astype(kind.dtype)
         return ub.asarray(whole, device=self.device)
+
+
+def _bytes_of(
+    cut: Cut, raw: Bytes, kind: DType | BlockFormat, shape: tuple[int, ...]
+) -> npt.NDArray[np.uint8]:
+    """The bytes of a tensor's ranges."""
+    table = np.frombuffer(raw, np.uint8).reshape(shape[0], -1)
+    if cut.is_rows:
+        parts = [table[start:stop] for start, stop in cut.ranges]
+    else:
+        elements, width = (1, kind.itemsize) if isinstance(kind, DType) else _block_of(kind)
+        parts = [
+            table[:, start // elements * width : stop // elements * width]
+            for start, stop in cut.ranges
+        ]
+    return np.ascontiguousarray(np.concatenate(parts, 0 if cut.is_rows else 1)).reshape(-1)
+
+
+def _block_of(kind: BlockFormat) -> tuple[int, int]:
+    return kind.elements, kind.block_bytes
 
 
 def _is_matrix(one: Wanted) -> bool:

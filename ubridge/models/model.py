@@ -29,12 +29,14 @@ from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.serving.batch import PagedModel
 from ubridge.models.serving.engine import Engine
 from ubridge.models.serving.request import Request
+from ubridge.models.sharding import ShardedDecoder
 from ubridge.models.sources import open_source
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.options import ChatOptions, GenerateOptions, takes
 from ubridge.models.text.session import Session
 from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
 from uhal import Device
+from uhal.collectives import Communicator
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
@@ -111,6 +113,7 @@ class Model(ProcessBound):
         quantize: str | None = None,
         context: int | None = None,
         progress: Progress = None,
+        group: Communicator | None = None,
     ) -> Model:
         """Read a model: a folder with `config.json` and safetensors, or a GGUF file.
 
@@ -121,6 +124,10 @@ class Model(ProcessBound):
         default capacity of caches in tokens; its default is 4096, or the training context if that
         is less. With `progress=True` standard error first names the memory needed. A function as
         `progress` is called with bytes done and bytes in all.
+
+        With `group` each rank holds its share of the heads and of the MLPs, and reads no more of
+        the files. All ranks then make the same calls in the same order; each gets all logits. The
+        communicator is of `device`, and lives as long as the model.
 
         On the host, weights in the type of their file stay in the pages of that file. A
         `FileWarning` names settings of the files that have no effect.
@@ -133,14 +140,18 @@ class Model(ProcessBound):
         source = open_source(Path(path), at)
         design = source.design
         capacity = _tokens("context", context) or min(_USUAL_CAPACITY, design.context)
-        loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize)
-        loader.require_room(design.state_bytes(capacity, loader.dtype.itemsize), progress)
+        place = (0, 1) if group is None else (group.rank, group.ranks)
+        loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize, place)
+        own = design if loader.share is None else loader.share.own
+        loader.require_room(own.state_bytes(capacity, loader.dtype.itemsize), progress)
         for notice in (*source.notices, *loader.notices):
             warnings.warn(notice, ub.FileWarning, stacklevel=2)
         parts = loader.load(progress)
         body: Body
         if isinstance(design, Rwkv5):
             body = Recurrence(design, *parts, loader.dtype)
+        elif group is not None and loader.share is not None:
+            body = ShardedDecoder(loader.share, group, *parts, loader.dtype)
         else:
             body = Decoder(design, *parts, loader.dtype)
         return cls(body, design, source.path, capacity, loader.description, loader.fingerprint())
@@ -252,6 +263,11 @@ class Model(ProcessBound):
             raise NotSupportedError(
                 f"Engine: expected a model with keys and values, got {self.architecture}, which is "
                 "recurrent. Use Model.generate."
+            )
+        if isinstance(self._body, ShardedDecoder):
+            raise NotSupportedError(
+                "Engine: expected a model on one rank, got a model of a group, whose ranks need "
+                "the same batches. Use Model.generate with one prompt, or a model for each rank."
             )
         if not ub.DeviceExecutor.of(self.device).has(PAGED_ATTENTION):
             raise NotSupportedError(

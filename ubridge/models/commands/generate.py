@@ -1,4 +1,7 @@
-"""`python -m uhal generate MODEL`: continues a prompt."""
+"""`python -m uhal generate MODEL`: continues a prompt.
+
+Under a launcher, as in `mpirun -n 2 python -m uhal generate MODEL`, the ranks share the model.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from ubridge.models.commands.options import (
     text_of,
     written,
 )
+from ubridge.models.commands.ranks import Ranks
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -31,10 +35,18 @@ def run(arguments: Sequence[str]) -> int:
     add_sampling(parser)
     add_loading(parser)
     options = parser.parse_args(arguments)
+    ranks = Ranks()
+    with ranks.quiet():
+        _generate(options, ranks)
+    return 0
+
+
+def _generate(options: argparse.Namespace, ranks: Ranks) -> None:
     sampling = sampling_of(options)
+    ranks.require_prompt(options.prompt)
     prompt = text_of(options.prompt)
     stop = [text_given("--stop", one) for one in options.stop]
-    model = loaded(options, options.model, options.tokenizer_file)
+    model = loaded(options, options.model, options.tokenizer_file, ranks=ranks)
     generation = model.generate(
         prompt,
         max_tokens=options.sample_len,
@@ -51,4 +63,4 @@ def run(arguments: Sequence[str]) -> int:
         file=sys.stderr,
     )
     print(f"{len(generation.tokens)} tokens generated ({rate:.2f} token/s)", file=sys.stderr)
-    return 0
+    ranks.end()

@@ -18,6 +18,7 @@ from ubridge.device.host import HOST
 from ubridge.files.errors import FileWarning
 from ubridge.files.folders import expanded
 from ubridge.files.gguf_reading import begins_as_gguf
+from ubridge.models.commands.ranks import Ranks
 from ubridge.models.model import Model
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.sampling import Sampling
@@ -83,14 +84,21 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
 
 
 def loaded(
-    options: argparse.Namespace, path: Path, tokenizer: Path | None, *, out: TextIO | None = None
+    options: argparse.Namespace,
+    path: Path,
+    tokenizer: Path | None,
+    *,
+    out: TextIO | None = None,
+    ranks: Ranks | None = None,
 ) -> Model:
     """Open the device, load a model, and write the time to `out`, by default standard error.
 
-    A tokenizer that is given replaces the tokenizer beside the weights.
+    A tokenizer that is given replaces the tokenizer beside the weights. With `ranks` the model is
+    split among the processes of a launcher.
     """
     backend = HOST if options.cpu else options.backend
-    device = Api.quick_init(options.device, backend=backend)
+    opening = Api.quick_init if ranks is None else ranks.open
+    device = opening(options.device, backend)
     print(f"{device.backend}:{device.ordinal} {device.name}", file=sys.stderr)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as told:
@@ -101,6 +109,7 @@ def loaded(
             quantize=options.quant,
             context=options.context,
             progress=True,
+            group=None if ranks is None else ranks.join(),
         )
     for one in told:
         print(one.message, file=sys.stderr)

@@ -1,0 +1,203 @@
+"""Decoders split among the ranks of a group: heads of attention, and the inner layer of MLPs.
+
+A rank's decoder is the usual one, of a design with its share of heads and of F. It holds the rows
+of q, k, v, gate, up and head that belong to its share, and the columns of output and down. After
+these two the ranks add their results. Everything else is on every rank.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import ubridge as ub
+from ubridge.models.architecture import Architecture
+from ubridge.models.body import Part, Tables, Tensor, products
+from ubridge.models.decoder import Decoder
+from ubridge.models.positions import alibi_bias
+from uhal import DType
+from uhal.collectives import Communicator
+from uhal.errors import ArgumentValueError, NotSupportedError
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Ranges of an axis of a part: the first axis, or the last."""
+
+    is_rows: bool
+    ranges: tuple[Range, ...]
+
+    def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the ranges of a part, one after the other."""
+        length = sum(stop - start for start, stop in self.ranges)
+        return (length, *whole[1:]) if self.is_rows else (*whole[:-1], length)
+
+
+class Share:
+    """A rank's share of a decoder."""
+
+    def __init__(self, whole: Architecture, rank: int, ranks: int, unit: int) -> None:
+        """Divide heads evenly, and F in multiples of `unit`, the elements of a block.
+
+        Raises `NotSupportedError` for architectures that cannot be split, `ArgumentValueError` for
+        more ranks than can share the heads.
+        """
+        if whole.experts is not None:
+            raise NotSupportedError(
+                f"group: expected a model without experts, got {whole.name}. Load it on one rank."
+            )
+        self.whole, self.rank, self.ranks = whole, rank, ranks
+        self.heads = self._even("heads", whole.heads)
+        # With fewer key heads than ranks, several ranks hold the same one.
+        holders = max(ranks // whole.kv_heads, 1)
+        if whole.kv_heads * holders % ranks:
+            raise ArgumentValueError(
+                f"group: expected ranks that divide the {whole.kv_heads} key heads of "
+                f"{whole.name}, or a multiple of them, got {ranks} ranks"
+            )
+        each = whole.kv_heads * holders // ranks
+        first = rank // holders * each
+        self.kv_heads: Range = (first, first + each)
+        units = -(-whole.inner // unit)
+        self.inner: Range = (
+            min(rank * units // ranks * unit, whole.inner),
+            min((rank + 1) * units // ranks * unit, whole.inner),
+        )
+        if self.inner[0] == self.inner[1]:
+            raise ArgumentValueError(
+                f"group: expected at most {units} ranks, the blocks of {unit} in the inner layer "
+                f"of {whole.name}, got {ranks}"
+            )
+        rows = -(-whole.vocabulary // ranks)
+        start = min(rank * rows, whole.vocabulary - rows)
+        self.vocabulary: Range = (start, start + rows)
+        """Rows of the head. The last rank's overlap those of the rank before it."""
+        self.own = dataclasses.replace(
+            whole,
+            heads=self.heads[1] - self.heads[0],
+            kv_heads=each,
+            inner=self.inner[1] - self.inner[0],
+        )
+        """The design of the rank's decoder."""
+
+    def cut(self, part: str) -> Cut | None:
+        """Return the ranges of a part that belong to the rank; `None` for the whole part."""
+        stem, _, kind = part.partition(".")
+        width, whole = self.whole.width, self.whole
+        queries, keys = _scaled(self.heads, width), _scaled(self.kv_heads, width)
+        if stem in ("output", "down"):
+            columns = queries if stem == "output" else self.inner
+            return Cut(False, (columns,)) if kind == "weight" else None
+        rows: dict[str, tuple[Range, ...]] = {
+            "q": (queries,),
+            "k": (keys,),
+            "v": (keys,),
+            "qkv": self._joined(queries, keys),
+            "gate": (self.inner,),
+            "up": (self.inner,),
+            "gate_up": (self.inner, _moved(self.inner, whole.inner)),
+            "head": (self.vocabulary,),
+        }
+        if whole.qk_norm == "heads":
+            rows |= {"q_norm": (self.heads,), "k_norm": (self.kv_heads,)}
+        return Cut(True, rows[stem]) if stem in rows else None
+
+    def require_blocks(self, part: str, elements: int) -> None:
+        """Refuse to cut the columns of a part within a block of so many elements."""
+        cut = self.cut(part)
+        if cut is None or cut.is_rows:
+            return
+        wrong = [end for bounds in cut.ranges for end in bounds if end % elements]
+        if wrong and wrong != [self.whole.inner]:
+            raise ArgumentValueError(
+                f"group: expected shares of {part} in whole blocks of {elements} elements, got a "
+                f"share that ends at {wrong[0]}. Use fewer ranks, or a format with smaller blocks."
+            )
+
+    def _joined(self, queries: Range, keys: Range) -> tuple[Range, ...]:
+        """Rows of a joined matrix of queries, keys and values."""
+        whole, width = self.whole, self.whole.width
+        if whole.qkv == "groups" and whole.kv_heads > 1:
+            if whole.kv_heads % self.ranks:
+                raise ArgumentValueError(
+                    f"group: expected ranks that divide the {whole.kv_heads} groups of "
+                    f"{whole.name}, got {self.ranks} ranks"
+                )
+            return (_scaled(self.kv_heads, (whole.group + 2) * width),)
+        at_keys = whole.heads * width
+        at_values = at_keys + whole.kv_heads * width
+        return queries, _moved(keys, at_keys), _moved(keys, at_values)
+
+    def _even(self, what: str, count: int) -> Range:
+        if count % self.ranks:
+            raise ArgumentValueError(
+                f"group: expected ranks that divide the {count} {what} of {self.whole.name}, got "
+                f"{self.ranks} ranks"
+            )
+        each = count // self.ranks
+        return self.rank * each, (self.rank + 1) * each
+
+
+class ShardedDecoder(Decoder):
+    """A rank's part of a decoder. All ranks run it on the same tokens."""
+
+    def __init__(
+        self,
+        share: Share,
+        group: Communicator,
+        outside: Part,
+        layers: Sequence[Part],
+        dtype: DType,
+    ) -> None:
+        """Take a rank's weights as `loading.py` delivers them."""
+        if share.whole.is_tied:
+            start, stop = share.vocabulary
+            outside = {**outside, "head.weight": outside["embedding.weight"][start:stop]}
+        super().__init__(share.own, outside, layers, dtype)
+        self._share = share
+        self._group = group
+
+    def tables(self, positions: int, length: int | None = None) -> Tables:
+        """Return tables of positions; ALiBi's bias is of the rank's heads."""
+        whole = self._share.whole
+        if not whole.alibi:
+            return super().tables(positions, length)
+        bias = alibi_bias(whole.heads, whole.width, positions)[slice(*self._share.heads)]
+        return Tables(bias=ub.asarray(np.ascontiguousarray(bias), device=self.device))
+
+    def _product(self, x: Tensor, weights: Part, part: str) -> Tensor:
+        if part == "head":
+            return self._gathered(super()._product(x, weights, part))
+        if part not in ("output", "down"):
+            return super()._product(x, weights, part)
+        (found,) = products(x, [weights[f"{part}.weight"]], self._is_invariant)
+        ub.all_reduce(found, self._group)
+        bias = self._bias(weights, part)
+        return found if bias is None else found + bias
+
+    def _gathered(self, own: Tensor) -> Tensor:
+        """The ranks' logits beside each other."""
+        tokens, rows = own.shape
+        ranks, vocabulary = self._group.ranks, self.vocabulary
+        parts = ub.all_gather(own.contiguous(), self._group).swapaxes(0, 1)
+        if ranks * rows == vocabulary:
+            return parts.reshape(tokens, vocabulary)
+        before = (ranks - 1) * rows
+        last = parts[:, ranks - 1, rows - (vocabulary - before) :]
+        return ub.concatenate([parts[:, : ranks - 1].reshape(tokens, before), last], 1)
+
+
+def _scaled(bounds: Range, factor: int) -> Range:
+    return bounds[0] * factor, bounds[1] * factor
+
+
+def _moved(bounds: Range, by: int) -> Range:
+    return bounds[0] + by, bounds[1] + by
+
+
+__all__ = ["Cut", "Share", "ShardedDecoder"]

@@ -1,0 +1,86 @@
+"""Sums and joins over the ranks of a group, which traces record and plans replay."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ubridge.creation import empty
+from ubridge.definitions.calls import named
+from ubridge.device import recording
+from ubridge.device.ready import Enqueue
+from ubridge.ops.results import require_tensors
+from ubridge.tensor import DeviceTensor
+from uhal import DeviceBuffer
+from uhal.collectives import Communicator
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.interop import StreamLike
+
+
+@named
+def all_reduce(
+    x: DeviceTensor, group: Communicator, op: str = "sum", *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Combine the ranks' tensors element by element, in the memory of x; return x.
+
+    Every rank calls it with a contiguous tensor of one shape and dtype. `op` is sum, prod, max or
+    min, on GPUs also avg. A trace records the call, and a replay of its plan combines again: all
+    ranks replay. Raises the errors of `uhal.collectives.Communicator.all_reduce`.
+    """
+    buffer = _memory("all_reduce", x, group)
+    _run(partial(_all_reduce, group, op), stream, buffer)
+    return x
+
+
+@named
+def all_gather(
+    x: DeviceTensor, group: Communicator, *, stream: StreamLike | None = None
+) -> DeviceTensor:
+    """Return the ranks' tensors of one shape and dtype, stacked: (ranks, *shape).
+
+    Otherwise as `all_reduce`.
+    """
+    buffer = _memory("all_gather", x, group)
+    made = empty((group.ranks, *x.shape), x.dtype, device=x.device, stream=stream)
+    _run(partial(_all_gather, group), stream, made.buffer, buffer)
+    return made
+
+
+def _memory(what: str, x: DeviceTensor, group: Communicator) -> DeviceBuffer:
+    require_tensors(what, x)
+    if not isinstance(group, Communicator):
+        raise ArgumentTypeError(
+            f"{what}, group: expected a uhal.collectives.Communicator, got {type(group).__name__}"
+        )
+    if not x.is_contiguous:
+        raise ArgumentValueError(
+            f"{what}: expected a contiguous tensor, got strides {tuple(x.layout.strides)}. Call "
+            "contiguous() first."
+        )
+    start = x.layout.start_offset
+    return x.buffer[start : start + x.size]
+
+
+def _run(
+    work: Enqueue, stream: StreamLike | None, out: DeviceBuffer, *operands: DeviceBuffer
+) -> None:
+    """Enqueue a collective, and report it to a trace as work that can be enqueued again."""
+    with recording.unheard():
+        work(stream, out, *operands)
+    recording.tell_work(work, out, operands)
+
+
+def _all_reduce(
+    group: Communicator, op: str, stream: StreamLike | None, x: DeviceBuffer
+) -> DeviceBuffer:
+    group.all_reduce(x, op=op, stream=stream)
+    return x
+
+
+def _all_gather(
+    group: Communicator, stream: StreamLike | None, out: DeviceBuffer, x: DeviceBuffer
+) -> DeviceBuffer:
+    group.all_gather(x, out, stream)
+    return out
+
+
+__all__ = ["all_gather", "all_reduce"]
