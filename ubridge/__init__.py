@@ -16,6 +16,7 @@ if not hasattr(uhal, "Api"):
     )
 
 from ubridge import functions
+from ubridge.collectives import all_gather, all_reduce
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operation import Op
 from ubridge.core.product import MatmulChoice
@@ -74,7 +75,6 @@ from ubridge.manipulation import (
 from ubridge.ops import blocks as blocks_
 from ubridge.ops import caches as caches_
 from ubridge.ops import choices as choices_
-from ubridge.ops import collectives as collectives_
 from ubridge.ops import einsum as einsum_
 from ubridge.ops import elementwise as elementwise_
 from ubridge.ops import fused as fused_
@@ -91,7 +91,6 @@ from ubridge.ops import windows as windows_
 from ubridge.ops.blocks import *  # noqa: F403
 from ubridge.ops.caches import *  # noqa: F403
 from ubridge.ops.choices import *  # noqa: F403
-from ubridge.ops.collectives import *  # noqa: F403
 from ubridge.ops.einsum import *  # noqa: F403
 from ubridge.ops.elementwise import *  # noqa: F403
 from ubridge.ops.fused import *  # noqa: F403
@@ -190,6 +189,8 @@ __all__ = [
     "linear",
     "quantized_matmul",
     "indexed_matmul",
+    "all_gather",
+    "all_reduce",
     "FileWarning",
     "InvalidFileError",
     "Weights",
@@ -199,7 +200,6 @@ __all__ = [
 # One line a module: type checkers evaluate these, but no loop.
 __all__ += functions.__all__
 __all__ += choices_.__all__
-__all__ += collectives_.__all__
 __all__ += einsum_.__all__
 __all__ += elementwise_.__all__
 __all__ += fused_.__all__

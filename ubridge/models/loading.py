@@ -135,11 +135,11 @@ class Loader:
         device: Device,
         dtype: DType | None,
         quantize: str | None,
-        place: tuple[int, int] = (0, 1),
+        member: tuple[int, int] = (0, 1),
     ) -> None:
         """`dtype` applies to activations and dense weights; by default it is the files'.
 
-        `place` is a rank and the number of ranks: only the rank's share of each part is read.
+        `member` is a rank and the number of ranks: only the rank's share of each part is read.
 
         Raises `ArgumentValueError` for a format that cannot be written, `NotSupportedError` where
         the device has no products of blocks.
@@ -154,7 +154,7 @@ class Loader:
             )
         self.wanted = wanted_of(source)
         self.dtype = dtype or self._usual_dtype()
-        self.share = self._share(*place)
+        self.share = self._share(*member)
         """The rank's share of the parts; `None` for all of a model."""
 
     def _share(self, rank: int, ranks: int) -> Share | None:

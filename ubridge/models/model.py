@@ -140,8 +140,8 @@ class Model(ProcessBound):
         source = open_source(Path(path), at)
         design = source.design
         capacity = _tokens("context", context) or min(_USUAL_CAPACITY, design.context)
-        place = (0, 1) if group is None else (group.rank, group.ranks)
-        loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize, place)
+        member = (0, 1) if group is None else (group.rank, group.ranks)
+        loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize, member)
         own = design if loader.share is None else loader.share.own
         loader.require_room(own.state_bytes(capacity, loader.dtype.itemsize), progress)
         for notice in (*source.notices, *loader.notices):

@@ -93,11 +93,11 @@ def _share_at(
             "share, key: expected 16 bytes or more, a secret that all ranks have. Make one with "
             "secrets.token_bytes(32)."
         )
-    place = Place.of()
+    own = Place.of()
     at = (host, int(port))
-    if place.rank:
-        return call(place.rank, place.ranks, at, key, seconds)
-    return listen(Listener(at, backlog=place.ranks, authkey=key), place.ranks, identifier, seconds)
+    if own.rank:
+        return call(own.rank, own.ranks, at, key, seconds)
+    return listen(Listener(at, backlog=own.ranks, authkey=key), own.ranks, identifier, seconds)
 
 
 @contextmanager

@@ -17,13 +17,13 @@ class Ranks:
 
     def __init__(self) -> None:
         """Read the launcher's variables."""
-        self.place = Place.of()
+        self.process = Place.of()
         self.group: Communicator | None = None
 
     @property
     def is_first(self) -> bool:
         """Whether this process writes the output."""
-        return self.place.rank == 0
+        return self.process.rank == 0
 
     def open(self, first: int, backend: str | None) -> Device:
         """Open this rank's device and make it current; `first` is rank 0's ordinal.
@@ -31,21 +31,21 @@ class Ranks:
         Ranks on one machine take one device after the other. On the host each has the whole CPU.
         """
         Api.init(backend)
-        local = 0 if Api.current() == HOST else self.place.local_rank
+        local = 0 if Api.current() == HOST else self.process.local_rank
         return Api.quick_init(first + local, backend=backend)
 
     def join(self) -> Communicator | None:
         """Return the communicator of all ranks on the current device; `None` for one rank."""
-        if self.place.ranks > 1:
+        if self.process.ranks > 1:
             identifier = share(unique_id() if self.is_first else None)
-            self.group = Communicator(self.place.ranks, identifier, self.place.rank)
+            self.group = Communicator(self.process.ranks, identifier, self.process.rank)
         return self.group
 
     def require_prompt(self, prompt: str | None) -> None:
         """Refuse a prompt on standard input, which Open MPI's launcher never ends."""
         require(
-            self.place.ranks == 1 or prompt not in (None, "-"),
-            f"--prompt: expected a text, because {self.place.launcher} started several ranks, got "
+            self.process.ranks == 1 or prompt not in (None, "-"),
+            f"--prompt: expected a text, because {self.process.launcher} started several ranks, got "
             "standard input",
         )
 

@@ -20,9 +20,9 @@ from uhal.interop import StreamLike
 def all_reduce(
     x: DeviceTensor, group: Communicator, op: str = "sum", *, stream: StreamLike | None = None
 ) -> DeviceTensor:
-    """Combine the ranks' tensors element by element, in the memory of x; return x.
+    """Combine the ranks' tensors element by element; return x.
 
-    Every rank calls it with a contiguous tensor of one shape and dtype. `op` is sum, prod, max or
+    The result replaces x. Every rank calls it with a contiguous tensor of one shape and dtype. `op` is sum, prod, max or
     min, on GPUs also avg. A trace records the call, and a replay of its plan combines again: all
     ranks replay. Raises the errors of `uhal.collectives.Communicator.all_reduce`.
     """
