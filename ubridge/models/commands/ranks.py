@@ -45,8 +45,8 @@ class Ranks:
         """Refuse a prompt on standard input, which Open MPI's launcher never ends."""
         require(
             self.process.ranks == 1 or prompt not in (None, "-"),
-            f"--prompt: expected a text, because {self.process.launcher} started several ranks, got "
-            "standard input",
+            f"--prompt: expected a text, because {self.process.launcher} started several ranks, "
+            "got standard input",
         )
 
     @contextmanager
