@@ -88,7 +88,7 @@ class PagedModel:
     """A model's layers with pools of pages. One thread at a time may use it.
 
     The results of a token are the same bits whatever else is in the batch. Small batches are
-    captured once for each power of two of tokens, and replayed.
+    captured, twice for each power of two of tokens, and replayed.
     """
 
     def __init__(
@@ -140,8 +140,9 @@ class PagedModel:
             if not wanted:
                 return x[:0]
             return self._body.logits(ub.take(x, np.asarray(wanted, np.int64)))
-        # A multiple of captured plans would take as many copies of the activations.
-        rows = 1 << (count - 1).bit_length()
+        # Few numbers of rows, because each plan has its own copy of the activations.
+        quarter = max(1, (1 << (count - 1).bit_length()) // 4)
+        rows = -(-count // quarter) * quarter
         numbers = self._numbers(parts, rows)
         if rows not in self._plans:
             given = self._on_device(numbers)
