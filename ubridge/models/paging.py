@@ -57,13 +57,13 @@ class PagedSequence:
         """The tokens with a place in pages, in order."""
         self.pages: list[int] = []
         """The pages, in order: position p is in `pages[p // page_size]`."""
-        self.written = 0
-        """Number of leading tokens whose keys and values are in the pages."""
+        self.unwritten = 0
+        """Number of last tokens whose keys and values are not yet in the pages."""
         self.room = 0
         """Number of tokens that its last page takes without a note of the cache.
 
-        Whoever adds such a token to `tokens` also lowers `room` and raises `written`. Calls of the
-        cache do the same; a step of many sequences has no time for them.
+        Whoever adds such a token to `tokens` also lowers `room`, and writes it before other calls.
+        Calls of the cache do the same; a step of many sequences has no time for them.
         """
         self.version = -1
         """Changes with `pages`, and differs between the sequences of a cache."""
@@ -74,6 +74,11 @@ class PagedSequence:
     def length(self) -> int:
         """The number of its tokens."""
         return len(self.tokens)
+
+    @property
+    def written(self) -> int:
+        """Number of leading tokens whose keys and values are in the pages."""
+        return len(self.tokens) - self.unwritten
 
     def slots(self, first: int, count: int) -> list[int]:
         """Return the slots of positions: page * page_size + offset in the page."""
@@ -148,7 +153,6 @@ class PagedCache:
             made._digests.append(digest)
             made.tokens.extend(tokens)
             made.pages.append(page)
-        made.written = made.length
         made.version = next(self._versions)
         self.hits += made.length
         return made
@@ -178,7 +182,6 @@ class PagedCache:
         made = PagedSequence(self, sequence._digests[0])
         made._digests = list(sequence._digests)
         made.tokens, made.pages = list(sequence.tokens), list(sequence.pages)
-        made.written = sequence.written
         for page in made.pages:
             self._use(page)
         sequence.room, made.version = 0, next(self._versions)
@@ -225,6 +228,7 @@ class PagedCache:
                 # A truncated page may still be found by the digest of its old tokens.
                 self._forget(last)
         sequence.tokens.extend(tokens)
+        sequence.unwritten += len(tokens)
         while len(sequence.pages) * size < sequence.length:
             sequence.pages.append(self._take())
         sequence.room = len(sequence.pages) * size - sequence.length
@@ -243,7 +247,7 @@ class PagedCache:
             if self._digest_of[page] is None and digest not in self._page_of:
                 self._digest_of[page] = digest
                 self._page_of[digest] = page
-        sequence.written = sequence.length
+        sequence.unwritten = 0
 
     def truncate(self, sequence: PagedSequence, length: int) -> None:
         """Forget the tokens after the first `length`, and give back pages without tokens.
@@ -259,9 +263,9 @@ class PagedCache:
         kept = -(-length // self.page_size)
         for page in reversed(sequence.pages[kept:]):
             self._drop(page)
+        sequence.unwritten = max(0, sequence.unwritten - (sequence.length - length))
         del sequence.pages[kept:], sequence.tokens[length:]
         del sequence._digests[length // self.page_size + 1 :]
-        sequence.written = min(sequence.written, length)
         sequence.room, sequence.version = 0, next(self._versions)
 
     def free(self, sequence: PagedSequence) -> None:
@@ -273,7 +277,8 @@ class PagedCache:
         # The last page first: the beginnings of prompts stay longest.
         for page in reversed(sequence.pages):
             self._drop(page)
-        sequence.pages, sequence.tokens, sequence.written, sequence.room = [], [], 0, 0
+        sequence.pages, sequence.tokens = [], []
+        sequence.unwritten = sequence.room = 0
         sequence.is_freed = True
 
     def forget(self) -> None:

@@ -32,7 +32,6 @@ class Memory:
             # As a step of the engine does it.
             sequence.tokens.append(tokens[0])
             sequence.room -= 1
-            sequence.written += 1
             (slot,) = sequence.slots(first, 1)
             self.slots[slot] = _text(sequence.tokens)
             return []

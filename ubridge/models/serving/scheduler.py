@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from ubridge.models.paging import PageCopy, PagedCache, PagedSequence
@@ -32,8 +32,6 @@ class Part:
     """Sequences of further continuations, which begin as `sequence` does."""
     accepted: int = 0
     """Number of the continuation with the chosen tokens, which stays."""
-    is_within: bool = False
-    """Whether it is one token that leaves room in its page, so that the cache notes nothing."""
 
 
 @dataclass
@@ -41,6 +39,8 @@ class Batch:
     """The work of one step."""
 
     parts: list[Part] = field(default_factory=list)
+    noted: list[Part] = field(default_factory=list)
+    """Parts whose pages the cache looks at after the step."""
     copies: list[PageCopy] = field(default_factory=list)
     """Copies of pages to perform first, in order."""
 
@@ -65,7 +65,7 @@ class Scheduler:
         self.running: list[Request] = []
         """Requests with pages, by rank."""
         self._latest: dict[Request, Part] = {}
-        """The part of each running request in its last batch."""
+        """The part of each running request in its last batch, for the next one."""
         self.preemptions = 0
         self.reused = 0
         """Tokens that were found in pages."""
@@ -97,7 +97,7 @@ class Scheduler:
     def batch(self) -> Batch:
         """Give tokens their place in pages, and return them as the next step."""
         batch = Batch()
-        budget, latest = self._tokens, self._latest
+        parts, budget, latest, drafts = batch.parts, self._tokens, self._latest, self._drafts
         # A request with one token goes before prompts, which would delay it.
         ready: list[Request] = []
         prompts: list[Request] = []
@@ -105,21 +105,23 @@ class Scheduler:
             sequence = request.sequence
             if sequence is None:
                 continue
-            tokens, held = request.text_tokens, sequence.tokens
+            tokens, held, room = request.text_tokens, sequence.tokens, sequence.room
             first = len(held)
             if len(tokens) - first != 1:
                 prompts.append(request)
-            elif self._drafts:
+            elif drafts:
                 ready.append(request)
-            elif not sequence.room:
+            elif not room:
                 budget -= self._append(batch, request, min(budget, 1))
             elif budget:
                 # Most requests of most steps: only the length changes.
                 held.append(tokens[first])
-                sequence.room -= 1
+                sequence.room = room - 1
                 part = latest[request]
-                part.first, part.is_last, part.is_within = first, True, sequence.room > 0
-                batch.parts.append(part)
+                part.first = first
+                parts.append(part)
+                if room == 1:
+                    batch.noted.append(part)
                 budget -= 1
         later = len(ready)
         for request in (*ready, *prompts):
@@ -139,19 +141,17 @@ class Scheduler:
 
     def settle(self, batch: Batch) -> None:
         """Note the tokens of a step as read, and drop refused drafts and finished requests."""
+        for part in batch.noted:
+            part.request.failures = 0
+            sequence = part.sequence
+            if part.drafts:
+                sequence = self._kept(part)
+                # Refused drafts go; the last chosen token is not read yet.
+                self.cache.truncate(sequence, len(part.request.text_tokens) - 1)
+            self.cache.wrote(sequence)
         for part in batch.parts:
-            request, sequence = part.request, part.sequence
-            request.failures = 0
-            if part.is_within:
-                sequence.written += 1
-            else:
-                if part.drafts:
-                    sequence = self._kept(part)
-                    # Refused drafts go; the last chosen token is not read yet.
-                    self.cache.truncate(sequence, len(request.text_tokens) - 1)
-                self.cache.wrote(sequence)
-            if request.finish is not None:
-                self.remove(request)
+            if part.request.finish is not None:
+                self.remove(part.request)
 
     def undo(self, batch: Batch) -> None:
         """Let the requests of a failed step read their tokens again."""
@@ -197,6 +197,7 @@ class Scheduler:
             for part in [one for one in batch.parts if one.request is last]:
                 self._drop_forks(part)
                 batch.parts.remove(part)
+                batch.noted = [one for one in batch.noted if one is not part]
             self._preempt(last)
             if last is request:
                 return 0
@@ -206,8 +207,11 @@ class Scheduler:
         forks = [self.cache.fork(sequence) for _ in drafts[1:]]
         for one, more in zip((sequence, *forks), drafts or [[]], strict=True):
             batch.copies += self.cache.append(one, [*tokens, *more])
-        part = self._latest[request] = Part(request, sequence, first, drafts, is_last, forks)
+        part = Part(request, sequence, first, drafts, is_last, forks)
+        # The next step of a text that decodes is the same part, one token further.
+        self._latest[request] = part if is_last else replace(part, is_last=True)
         batch.parts.append(part)
+        batch.noted.append(part)
         return count * max(1, len(drafts)) + sum(map(len, drafts))
 
     def _fitting(
