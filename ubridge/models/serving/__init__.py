@@ -7,7 +7,18 @@ texts = [request.read() for request in requests]
 
 from ubridge.models.serving.drafting import ModelDrafter
 from ubridge.models.serving.engine import Engine, EngineStats
-from ubridge.models.serving.lookup import Drafter, NgramLookup
+from ubridge.models.serving.lookup import Drafter, HiddenDrafter, NgramLookup
+from ubridge.models.serving.medusa import MedusaDrafter, MedusaHeads
 from ubridge.models.serving.request import Request
 
-__all__ = ["Drafter", "Engine", "EngineStats", "ModelDrafter", "NgramLookup", "Request"]
+__all__ = [
+    "Drafter",
+    "Engine",
+    "EngineStats",
+    "HiddenDrafter",
+    "MedusaDrafter",
+    "MedusaHeads",
+    "ModelDrafter",
+    "NgramLookup",
+    "Request",
+]

@@ -119,7 +119,9 @@ class PagedModel:
         self._noted = [-1] * sequences
         """The version of the sequence whose pages are in each row of the table."""
         self._zero = ub.zeros(1, i64, device=body.device)
-        self._plans: dict[int, tuple[Tensor, Captured]] = {}
+        self._plans: dict[int, tuple[Tensor, Tensor, Captured]] = {}
+        """Numbers, hidden states and plan of each number of rows."""
+        self._hidden = self._zero
 
     def copy_pages(self, copies: Sequence[PageCopy]) -> None:
         """Copy pages of all layers, in order."""
@@ -136,7 +138,7 @@ class PagedModel:
         count = sum(sequence.length - first for sequence, first in parts)
         if count > self._sequences:
             chunk = self._chunk(self._on_device(self._numbers(parts, count)), count)
-            x = self._body(chunk, self.pools)
+            self._hidden = x = self._body(chunk, self.pools)
             if not wanted:
                 return x[:0]
             return self._body.logits(ub.take(x, np.asarray(wanted, np.int64)))
@@ -146,25 +148,33 @@ class PagedModel:
         numbers = self._numbers(parts, rows)
         if rows not in self._plans:
             given = self._on_device(numbers)
-            self._plans[rows] = given, Captured(self._body.device, lambda _: self._run(given, rows))
+            plan = Captured(self._body.device, lambda _: self._run(given, rows))
+            self._plans[rows] = given, self._hidden, plan
         else:
-            given, plan = self._plans[rows]
+            given, self._hidden, plan = self._plans[rows]
             given.buffer.copy_from(numbers)
             plan.replay()
-        found = self._plans[rows][1].result
+        found = plan.result
         if list(wanted) == list(range(len(wanted))):
             return found[: len(wanted)]
         return ub.take(found, np.asarray(wanted, np.int64))
 
+    def hidden(self, row: int) -> Tensor:
+        """Return the hidden state of a row of the last batch, (E,), valid until the next."""
+        return self._hidden[row]
+
     def close(self) -> None:
         """Wait for pending work and free the pools."""
-        for _, plan in self._plans.values():
+        for _, _, plan in self._plans.values():
             plan.close()
         self._plans = {}
+        self._hidden = self._zero
         self.pools = {}
 
     def _run(self, given: Tensor, rows: int) -> Tensor:
-        return self._body.logits(self._body(self._chunk(given, rows), self.pools))
+        # Kept with the plan, so that its memory is no other result's.
+        self._hidden = self._body(self._chunk(given, rows), self.pools)
+        return self._body.logits(self._hidden)
 
     def _numbers(
         self, parts: Sequence[tuple[PagedSequence, int]], rows: int

@@ -308,15 +308,18 @@ class Engine:
             if part.is_last:
                 # A drafter's error has already ended its text.
                 if part.request.finish is None:
-                    self._choose_of(part, logits, largest, row)
+                    last = self._choose_of(part, logits, largest, row)
+                    if part.request.observes:
+                        part.request.observe(self._paged.hidden(wanted[last]))
                 row += sum(len(one) + 1 for one in part.drafts or [[]])
 
     def _choose_of(
         self, part: Part, logits: ub.DeviceTensor, largest: Sequence[int], row: int
-    ) -> None:
+    ) -> int:
         """Choose the tokens of a request, as far as a continuation has them.
 
         Each continuation has a row of logits for the request's last token, then for each draft.
+        Returns the row that chose the last token.
         """
         request, drafts = part.request, part.drafts or [[]]
         rows = list(itertools.accumulate((len(one) + 1 for one in drafts), initial=row))
@@ -336,15 +339,16 @@ class Engine:
                 ):
                     raise
                 request.end("error", error)
-                return
+                return row
             self._chosen += 1
             alike = [one for one in alike if drafts[one][depth : depth + 1] == [token]]
             if not alike:
-                return
+                return row
             self._accepted += 1
             if request.finish is not None:
                 part.accepted = alike[0]
-                return
+                return row
+        raise AssertionError("a continuation has an end")
 
     # -- state -----------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
+import ubridge as ub
 from ubridge.core.operand_checks import whole_number
 
 Drafts: TypeAlias = Sequence[int] | Sequence[Sequence[int]]
@@ -18,6 +19,17 @@ class Drafter(Protocol):
         """Return at most `most` tokens that may follow `tokens`, which only grow.
 
         Several sequences are several continuations; those that begin alike form a tree.
+        """
+
+
+@runtime_checkable
+class HiddenDrafter(Drafter, Protocol):
+    """A drafter that also sees the hidden state behind each chosen token."""
+
+    def observe(self, hidden: ub.DeviceTensor) -> None:
+        """Take the hidden state, (E,), whose logits chose the text's last token.
+
+        It is the result of the model's last norm, valid during the call.
         """
 
 

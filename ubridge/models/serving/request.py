@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import ubridge as ub
 from ubridge.models.paging import PagedSequence
 from ubridge.models.serving.drafting import continuations
-from ubridge.models.serving.lookup import Drafter
+from ubridge.models.serving.lookup import Drafter, HiddenDrafter
 from ubridge.models.text.assembling import Assembler, Choice, Limits, log_probabilities
 from ubridge.models.text.sampler import Sampler
 
@@ -156,6 +156,19 @@ class Request(Iterator[str]):
         except Exception as error:
             self.end("error", error)
             return []
+
+    @property
+    def observes(self) -> bool:
+        """Whether its drafter takes hidden states."""
+        return isinstance(self._drafter, HiddenDrafter)
+
+    def observe(self, hidden: ub.DeviceTensor) -> None:
+        """Give the drafter the hidden state of the last chosen token; its error ends the text."""
+        if isinstance(self._drafter, HiddenDrafter) and self.finish is None:
+            try:
+                self._drafter.observe(hidden)
+            except Exception as error:
+                self.end("error", error)
 
     def choose(self, logits: ub.DeviceTensor) -> int:
         """Choose the next token by logits of (vocabulary,), and take it."""
