@@ -6,6 +6,7 @@ texts = [request.read() for request in requests]
 """
 
 from ubridge.models.serving.drafting import ModelDrafter
+from ubridge.models.serving.eagle import Eagle3, EagleTree
 from ubridge.models.serving.engine import Engine, EngineStats
 from ubridge.models.serving.lookup import Drafter, HiddenDrafter, NgramLookup
 from ubridge.models.serving.medusa import MedusaDrafter, MedusaHeads
@@ -13,6 +14,8 @@ from ubridge.models.serving.request import Request
 
 __all__ = [
     "Drafter",
+    "Eagle3",
+    "EagleTree",
     "Engine",
     "EngineStats",
     "HiddenDrafter",
