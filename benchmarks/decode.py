@@ -82,8 +82,8 @@ class NoDriver:
 def scheduler() -> float:
     """Return the seconds of a step's bookkeeping for texts that decode.
 
-    It is the least mean of as many steps as a page has tokens. Texts of all lengths fill their
-    pages in different steps.
+    It is the least mean over runs of 16 steps, the tokens of a page. Texts of different lengths
+    fill their pages in different steps.
     """
     size = 16
     cache = PagedCache(SEQUENCES * 80, size)

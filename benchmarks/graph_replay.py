@@ -69,7 +69,7 @@ class Result:
     eager: float = 0
     replay: float = 0
     arrived: dict[str, int] = field(default_factory=dict)
-    """By one replay, as the driver counted it."""
+    """The driver's counts of one replay."""
     change: float | None = None
     """Seconds for one more slot."""
     decoder_operations: int = 0

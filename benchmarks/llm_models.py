@@ -37,7 +37,7 @@ SHAPES: Mapping[str, Shape] = {
     "1.1B": Shape(2048, 5632, 32, 4, 22, 32000),
     "22M": Shape(512, 1536, 8, 8, 4, 8192),
 }
-"""TinyLlama's, and one whose step takes less than a thousandth of a second."""
+"""TinyLlama's shape, and a shape whose step takes less than a millisecond."""
 KINDS = ("Q4_K_M", "Q8_0", "BF16")
 _FORMATS = {"Q4_K_M": "q4_K", "Q8_0": "q8_0", "BF16": None}
 

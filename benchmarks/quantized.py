@@ -141,7 +141,7 @@ class Peer(Standing):
         self.features: list[str] = json.loads(self.ask("features"))
 
     def prepare(self, reported: dict[str, Any]) -> Any:
-        """Send matrices to the process; return their product with x, or `None` without a way."""
+        """Send matrices to the process; return their product with x, `None` if refused."""
         result = self._folder / "result"
         answer = self.ask(json.dumps({**reported, "result": str(result)}))
         return np.fromfile(result, np.float32) if answer == "ready" else None

@@ -114,7 +114,7 @@ def test_tokens_are_those_of_the_definition(device: Device, rng: np.random.Gener
         prompt = rng.integers(0, VOCABULARY, rng.integers(0, 40)).tolist()
         sampler, numbers = Sampler(sampling, prompt), ub.Generator(sampling.seed)
         made: list[int] = []
-        # 3000 exceeds what the kernel sorts at once, and a run of its sums.
+        # The kernel sorts 3000 in several parts, and adds them in several runs.
         size = int(rng.choice([VOCABULARY, 3000]))
         for _ in range(4):
             logits = random_logits(rng, size)

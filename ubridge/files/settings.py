@@ -68,7 +68,7 @@ class Settings:
 
     @classmethod
     def parse(cls, where: object, text: str | bytes) -> Settings:
-        """Read one JSON object, of which messages say that it is from `where`."""
+        """Read one JSON object; messages name `where` as its source."""
         return cls(where, object_of(where, text))
 
     def read_as(

@@ -96,8 +96,8 @@ class GraphPlan(ProcessBound):
 
         Keywords give slots other numbers, and named leaves other tensors of the same shape and
         dtype, which the kernels then read instead; an array is copied into the leaf first. A given
-        value stays until another is given. Raises what `ComputeGraph.checked_slots` does, and
-        `ArgumentValueError` and `ArgumentTypeError` for tensors of another shape or dtype, or for a
+        value stays until another is given. Raises the errors of `ComputeGraph.checked_slots`, and
+        `ArgumentValueError` or `ArgumentTypeError` for tensors of another shape or dtype, or for a
         leaf that no launch reads.
         """
         numbers = {name: value for name, value in given.items() if name not in self._leaves}

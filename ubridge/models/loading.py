@@ -39,7 +39,7 @@ _SAMPLES, _SAMPLED = 4, 1024
 
 @dataclass(frozen=True)
 class Wanted:
-    """One part of a model: where it is in the files, of which shape."""
+    """One part of a model: its place in the files and its shape."""
 
     layer: int
     part: str

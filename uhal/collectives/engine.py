@@ -21,7 +21,7 @@ class Collective:
     send: int
     """Address of the operand; 0: none."""
     recv: int
-    """Address of the result; 0: none. The operand's own where it is replaced."""
+    """Address of the result, equal to `send` if the operand is replaced; 0: none."""
     count: int
     """Elements of one rank's part."""
     dtype: str

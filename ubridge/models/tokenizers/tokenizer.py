@@ -85,8 +85,8 @@ class Tokenizer(ABC):
         """Return a text's tokens.
 
         `add_special` adds the tokens that begin and end the model's texts. With `parse_special` the
-        text of a special token, such as `<|im_end|>`, is that token. Without it, it is text like
-        any other, as is right for users' input.
+        text of a special token, such as `<|im_end|>`, becomes that token. Pass users' input without
+        `parse_special`: such texts are then ordinary text.
 
         Raises `ArgumentValueError` for a text with a lone surrogate, which UTF-8 cannot encode.
         """
