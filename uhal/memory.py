@@ -118,7 +118,7 @@ def limit_from_environment(backend: str, ordinal: int) -> int | None:
             values = "less than 2**63 bytes (8388608T)"
             raise ArgumentValueError(variable.message(part.strip(), values))
         if entry["backend"] not in (None, backend):
-            # Only the entry point names another distribution's backend.
+            # The registry knows the backends of other distributions by their entry points.
             if entry["backend"] not in registry.names():
                 values = f"one of the backends {', '.join(registry.names())} before each ="
                 raise ArgumentValueError(variable.message(text, values))

@@ -18,7 +18,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "UHAL_WG_INVALID_VALUE": ArgumentValueError,
     # naga, or the driver's compiler, refused a translated kernel.
     "UHAL_WG_INVALID_SHADER": InvalidImageError,
-    # The device cannot do it.
+    # The device lacks the feature.
     "UHAL_WG_NO_TIMES": NotSupportedError,
     "UHAL_WG_BEYOND_BINDING": NotSupportedError,
     "UHAL_WG_NO_MAPPED_MEMORY": NotSupportedError,

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="a called runner asks for its processor"),
 ]
 
-# A called runner asks for its processor, to leave its caller's. The first such call waits.
+# A called runner asks which processor runs it, to move away from its caller. The first call waits.
 DELAY = """
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,4 +1,4 @@
-"""Runs other projects' own tests, with a list of how many must pass on the simulator.
+"""Runs other projects' own tests, and checks how many pass on the simulator.
 
 The lists in `tests/data/suites` have a line `path number` for each file of tests. `short` precedes
 files that run in every `make test`. A line that ends in a colon is the reason to leave out the

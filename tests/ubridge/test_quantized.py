@@ -85,7 +85,7 @@ def test_quantize_and_back(rng: np.random.Generator, name: str) -> None:
 def test_bytes_are_those_of_gguf(rng: np.random.Generator, name: str) -> None:
     values = drawn_rows(rng, FORMATS[name].elements * 8)
     if name == "mxfp4":
-        # gguf wraps around for powers below the least.
+        # gguf computes a wrong power of two for these, because the exponent wraps around.
         values = np.delete(values, 2, 0)
     kind = gguf.GGMLQuantizationType[name.upper()]
     expected = gguf.quants.quantize(values, kind).ravel()

@@ -52,7 +52,7 @@ def _string_end(text: str, position: int) -> int:
 
 
 def statements(code: str, position: int) -> Iterator[tuple[str, str]]:
-    """Yield (text, what ended it): `;`, `{` for a block that opens after it, `}` for its end.
+    """Yield (text, end): the end is `;`, `{` if a block begins, or `}` if a block ends.
 
     Braces within a statement (vectors, initializers) stay part of it.
     """
