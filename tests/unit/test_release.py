@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from build_support.imports import PRODUCT
+from build_support.native import native_jobs
+from tests.host_kernels import has_compiler
+from tests.requirements import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / ".github" / "workflows" / "publish.yml"
@@ -28,17 +31,38 @@ NOT_IN_SOURCES = {
 
 def test_the_source_distribution_holds_every_tracked_file() -> None:
     """Apply MANIFEST.in's rules to the tracked files, which needs no build."""
-    filelist = pytest.importorskip("setuptools._distutils.filelist")
+    tracked = git("ls-files")
+    modules = {path for path in tracked if path.endswith(".py") and path.split("/")[0] in PACKAGES}
+    assert set(tracked) - chosen(tracked) - modules == set(NOT_IN_SOURCES)
+
+
+@needed(has_compiler(), "jobs are those of a compiler")
+def test_files_that_the_build_makes_are_no_sources() -> None:
+    """Neither git nor the source distribution takes what a checkout's build leaves."""
+    made = [
+        job.output.relative_to(ROOT).as_posix()
+        for job in native_jobs(ROOT, ROOT, every_level=False)
+    ]
+    assert len(made) > 20
+    assert git("check-ignore", *made) == made
+    assert chosen(made) == set()
+
+
+def git(*arguments: str) -> list[str]:
+    """Return the lines that git prints about this checkout."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout: the tracked files are unknown")
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    tracked = listed.stdout.split("\n")[:-1]
-    chosen = filelist.FileList()
-    chosen.set_allfiles(tracked)
+    said = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return said.stdout.splitlines()
+
+
+def chosen(paths: list[str]) -> set[str]:
+    """Return the paths that MANIFEST.in's rules take."""
+    filelist = pytest.importorskip("setuptools._distutils.filelist").FileList()
+    filelist.set_allfiles(paths)
     for line in (ROOT / "MANIFEST.in").read_text("utf-8").splitlines():
-        chosen.process_template_line(line)
-    modules = {path for path in tracked if path.endswith(".py") and path.split("/")[0] in PACKAGES}
-    assert set(tracked) - set(chosen.files) - modules == set(NOT_IN_SOURCES)
+        filelist.process_template_line(line)
+    return set(filelist.files)
 
 
 def test_licences_of_others_are_named() -> None:
