@@ -288,6 +288,56 @@ def test_clients_at_once_some_of_which_go_away(folder: Path, rng: np.random.Gene
         assert "uhal_requests_running 0\n" in text and "uhal_pages_live 0\n" in text
 
 
+def test_clients_of_openai_at_once(folder: Path) -> None:
+    """Streams, slow readers, strangers, large bodies and a client that goes away: none disturbs."""
+    openai = needed_module("openai")
+    clients = rounds(8, 32)
+    expected = {count: alone(folder, "Once upon", count) for count in (3, 12)}
+    found: dict[int, object] = {}
+    with served(folder, KEY, requests=64, body=4096) as (port, engine):
+
+        def run(client: int) -> None:
+            key = "another key" if client % 8 == 7 else KEY
+            with openai.OpenAI(
+                base_url=f"http://127.0.0.1:{port}/v1", api_key=key, max_retries=0
+            ) as own:
+                prompt = "a" * 9000 if client % 8 == 6 else "Once upon"
+                streams = client % 2 == 1 or client % 8 == 4
+                try:
+                    answer = own.completions.create(
+                        model="tiny",
+                        prompt=prompt,
+                        max_tokens=3 if client % 4 < 2 else 12,
+                        temperature=0,
+                        stream=streams,
+                    )
+                    if client % 8 == 4:
+                        next(iter(answer))
+                        answer.close()
+                        found[client] = "left"
+                    elif streams:
+                        pieces = []
+                        for one in answer:
+                            pieces.append(one.choices[0].text)
+                            time.sleep(0.01)
+                        found[client] = "".join(pieces)
+                    else:
+                        found[client] = answer.choices[0].text
+                except openai.APIStatusError as error:
+                    found[client] = error.status_code
+
+        threads = [threading.Thread(target=run, args=(one,)) for one in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for client in range(clients):
+            usual = expected[3 if client % 4 < 2 else 12]
+            assert found[client] == {4: "left", 6: 413, 7: 401}.get(client % 8, usual)
+        wait_until_idle(engine)
+        assert engine.stats().pages.live == 0
+
+
 def test_too_many_texts_are_refused(folder: Path) -> None:
     with served(folder, requests=3) as (port, _):
         body = {"prompt": ["a"] * 4, "max_tokens": 30}
