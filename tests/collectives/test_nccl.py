@@ -12,6 +12,8 @@ import pytest
 from tests.children import check_child
 from tests.sampling import SOAK
 from tests.simulated.process import LIBRARY, needs_simulator, run_python
+from ubridge.models.making import make_model
+from uhal import Api
 from uhal.collectives import nccl
 
 SIMULATED = LIBRARY.with_name("libnccl.so.2")
@@ -108,6 +110,17 @@ with devices[0]:
 @needs_simulator
 def test_a_failed_communicator_raises_and_the_device_goes_on() -> None:
     assert run_python("-c", FAILED, **_ENVIRONMENT) == "failed\n"
+
+
+@needs_simulator
+@pytest.mark.skipif(not SOAK, reason="a model's kernels are translated: make soak")
+def test_simulated_gpus_with_shares_of_a_model_give_its_logits(tmp_path: Path, seed: int) -> None:
+    """The sums are calls of NCCL within a plan that has slots."""
+    pytest.importorskip("tokenizers")
+    Api.quick_init(0, "host")
+    make_model(tmp_path / "made", "llama", seed=seed)
+    program = ("-m", "tests.collectives.sharded_by_nccl", str(seed), str(tmp_path / "made"))
+    assert "difference" in run_python(*program, **_ENVIRONMENT)
 
 
 def test_a_missing_library_is_named_with_its_package() -> None:
