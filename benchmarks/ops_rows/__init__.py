@@ -32,6 +32,8 @@ OUTSIDE = {
     "matmul_choice": "explains a choice",
     "quantized_matmul": "`benchmarks.quantized` compares it with ggml",
     "indexed_matmul": "`benchmarks.quantized` compares it with ggml",
+    "all_reduce": "`benchmarks.collectives` measures sums over ranks",
+    "all_gather": "`benchmarks.collectives` measures sums over ranks",
     "rsqrt": "has no kernel",
     "mod": "has no kernel",
     "__array__": "is `to_numpy`",

@@ -24,7 +24,7 @@ from ubridge.models.rwkv5 import Rwkv5
 from ubridge.models.sharding import Cut, Share
 from ubridge.models.sources import Source
 from ubridge.recipes import recipe_of
-from uhal import Device, DType
+from uhal import Device, DeviceBuffer, DType
 from uhal.dtypes import bf16, f16, f32
 from uhal.errors import NotSupportedError, OutOfMemoryError
 from uhal.progress import Bar, Progress, in_units
@@ -166,12 +166,13 @@ class Loader:
                 f"group: expected a model with attention, got {design.name}, which is recurrent. "
                 "Load it on one rank."
             )
-        blocks: dict[str, int] = {"output.weight": 1, "down.weight": 1}
+        blocks = dict.fromkeys(("output.weight", "down.weight", "expert_down.weight"), 1)
         for one in self.wanted:
             kind = self._kind_of(one)
             if one.part in blocks and isinstance(kind, BlockFormat):
                 blocks[one.part] = max(blocks[one.part], kind.elements)
-        share = Share(design, rank, ranks, blocks["down.weight"])
+        units = blocks["down.weight"], blocks["expert_down.weight"]
+        share = Share(design, rank, ranks, *units)
         for part, elements in blocks.items():
             share.require_blocks(part, elements)
         return share
@@ -238,7 +239,7 @@ class Loader:
         design = self.source.design
         regrouped = one.part.startswith("qkv") and design.qkv == "groups" and design.kv_heads > 1
         cut = self._cut(one)
-        is_copied = cut is not None and not (cut.is_rows and len(cut.ranges) == 1)
+        is_copied = cut is not None and not cut.is_run_of_rows
         changed = is_copied or regrouped or self._is_summed(one) or _is_fused(one.part, one.names)
         return len(one.names) == 1 and not changed and entry.kind == self._kind_of(one)
 
@@ -328,7 +329,7 @@ class Loader:
             return weight if is_kept else self._dense(one, weight)
         dense = [tensor for tensor in tensors if isinstance(tensor, ub.DeviceTensor)]
         found = dense[0]
-        if _is_fused(one.part, one.names):
+        if _is_fused(one.part, one.names) and self._cut(one) is None:
             inner = one.shape[1]
             found = found[:, :inner] if one.part.startswith("expert_gate") else found[:, inner:]
             found = found.contiguous()
@@ -351,22 +352,28 @@ class Loader:
         weights, cut = self.source.weights, self._cut(one)
         if cut is None:
             return [weights[name] for name in one.names]
-        if len(one.names) > 1:
+        if len(one.names) > 1 and cut.axis == 0:
             # A norm for each head.
             return [weights[name] for bounds in cut.ranges for name in one.names[slice(*bounds)]]
-        (name,) = one.names
-        if cut.is_rows and len(cut.ranges) == 1 and has_host_memory(self.device):
-            return [weights[name][slice(*cut.ranges[0])]]
+        if _is_fused(one.part, one.names) and one.part.startswith("expert_up"):
+            inner = one.shape[1]
+            cut = Cut(cut.axis, tuple((start + inner, stop + inner) for start, stop in cut.ranges))
+        return [self._part_of(name, cut) for name in one.names]
+
+    def _part_of(self, name: str, cut: Cut) -> Weight:
+        """The ranges of a tensor; the rest of it is not read."""
+        weights, device = self.source.weights, self.device
         entry = weights.entries[name]
-        shape = cut.shape(tuple(entry.shape))
-        kind, device = entry.kind, self.device
+        kind, whole = entry.kind, tuple(entry.shape)
+        if cut.is_run_of_rows and has_host_memory(device):
+            return weights[name][slice(*cut.ranges[0])]
         if isinstance(kind, str):
-            return [weights[name]]  # refuses the kind
-        raw = _bytes_of(cut, weights.raw(name), kind, tuple(entry.shape))
+            return weights[name]  # refuses the kind
+        raw, shape = _bytes_of(cut, weights.raw(name), kind, whole), cut.shape(whole)
         if isinstance(kind, DType):
-            return [ub.asarray(raw.view(kind.dtype).reshape(shape), device=device)]
-        rows = prod(shape[:-1])
-        return [ub.QuantizedWeight.from_blocks(raw, kind, rows, shape[-1], device=device)]
+            return ub.asarray(raw.view(kind.dtype).reshape(shape), device=device)
+        buffer = DeviceBuffer.from_numpy(raw, device=device)
+        return ub.QuantizedWeight(buffer, kind, prod(shape[:-1]), shape[-1], shape=shape)
 
     @property
     def _multiplies_blocks(self) -> bool:
@@ -387,20 +394,15 @@ def _bytes_of(
     cut: Cut, raw: Bytes, kind: DType | BlockFormat, shape: tuple[int, ...]
 ) -> npt.NDArray[np.uint8]:
     """The bytes of a tensor's ranges."""
-    table = np.frombuffer(raw, np.uint8).reshape(shape[0], -1)
-    if cut.is_rows:
-        parts = [table[start:stop] for start, stop in cut.ranges]
-    else:
-        elements, width = (1, kind.itemsize) if isinstance(kind, DType) else _block_of(kind)
-        parts = [
-            table[:, start // elements * width : stop // elements * width]
-            for start, stop in cut.ranges
-        ]
-    return np.ascontiguousarray(np.concatenate(parts, 0 if cut.is_rows else 1)).reshape(-1)
-
-
-def _block_of(kind: BlockFormat) -> tuple[int, int]:
-    return kind.elements, kind.block_bytes
+    axis = cut.axis % len(shape)
+    table = np.frombuffer(raw, np.uint8).reshape(prod(shape[:axis]), -1)
+    elements, width = 1, table.shape[1] // shape[axis]
+    if axis == len(shape) - 1 and isinstance(kind, BlockFormat):
+        elements, width = kind.elements, kind.block_bytes
+    parts = [
+        table[:, start // elements * width : stop // elements * width] for start, stop in cut.ranges
+    ]
+    return np.concatenate(parts, 1).reshape(-1)
 
 
 def _is_matrix(one: Wanted) -> bool:

@@ -20,37 +20,41 @@ from ubridge.models.decoder import Decoder
 from ubridge.models.positions import alibi_bias
 from uhal import DType
 from uhal.collectives import Communicator
-from uhal.errors import ArgumentValueError, NotSupportedError
+from uhal.errors import ArgumentValueError
 
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Ranges of an axis of a part: the first axis, or the last."""
+    """Ranges of an axis of a part."""
 
-    is_rows: bool
+    axis: int
+    """0, or counted from the end: -2 also of one expert's matrix, -1."""
     ranges: tuple[Range, ...]
+
+    @property
+    def is_run_of_rows(self) -> bool:
+        """Whether the ranges are adjacent in memory."""
+        return self.axis == 0 and len(self.ranges) == 1
 
     def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the ranges of a part, one after the other."""
-        length = sum(stop - start for start, stop in self.ranges)
-        return (length, *whole[1:]) if self.is_rows else (*whole[:-1], length)
+        lengths = list(whole)
+        lengths[self.axis] = sum(stop - start for start, stop in self.ranges)
+        return tuple(lengths)
 
 
 class Share:
     """A rank's share of a decoder."""
 
-    def __init__(self, whole: Architecture, rank: int, ranks: int, unit: int) -> None:
-        """Divide heads evenly, and F in multiples of `unit`, the elements of a block.
+    def __init__(
+        self, whole: Architecture, rank: int, ranks: int, unit: int = 1, expert_unit: int = 1
+    ) -> None:
+        """Divide heads evenly, and F in multiples of the elements of a block, also of experts.
 
-        Raises `NotSupportedError` for architectures that cannot be split, `ArgumentValueError` for
-        more ranks than can share the heads.
+        Raises `ArgumentValueError` for more ranks than can share the heads or the blocks.
         """
-        if whole.experts is not None:
-            raise NotSupportedError(
-                f"group: expected a model without experts, got {whole.name}. Load it on one rank."
-            )
         self.whole, self.rank, self.ranks = whole, rank, ranks
         self.heads = self._even("heads", whole.heads)
         # With fewer key heads than ranks, several ranks hold the same one.
@@ -63,16 +67,11 @@ class Share:
         each = whole.kv_heads * holders // ranks
         first = rank // holders * each
         self.kv_heads: Range = (first, first + each)
-        units = -(-whole.inner // unit)
-        self.inner: Range = (
-            min(rank * units // ranks * unit, whole.inner),
-            min((rank + 1) * units // ranks * unit, whole.inner),
+        self.inner = self._in_units(whole.inner, unit)
+        experts = whole.experts
+        self.expert_inner = (
+            (0, 0) if experts is None else self._in_units(experts.inner, expert_unit)
         )
-        if self.inner[0] == self.inner[1]:
-            raise ArgumentValueError(
-                f"group: expected at most {units} ranks, the blocks of {unit} in the inner layer "
-                f"of {whole.name}, got {ranks}"
-            )
         rows = -(-whole.vocabulary // ranks)
         start = min(rank * rows, whole.vocabulary - rows)
         self.vocabulary: Range = (start, start + rows)
@@ -82,6 +81,8 @@ class Share:
             heads=self.heads[1] - self.heads[0],
             kv_heads=each,
             inner=self.inner[1] - self.inner[0],
+            experts=experts
+            and dataclasses.replace(experts, inner=self.expert_inner[1] - self.expert_inner[0]),
         )
         """The design of the rank's decoder."""
 
@@ -92,7 +93,11 @@ class Share:
         queries, keys = _scaled(self.heads, width), _scaled(self.kv_heads, width)
         if stem in ("output", "down"):
             columns = queries if stem == "output" else self.inner
-            return Cut(False, (columns,)) if kind == "weight" else None
+            return Cut(-1, (columns,)) if kind == "weight" else None
+        if stem == "expert_down":
+            return Cut(-1, (self.expert_inner,))
+        if stem in ("expert_gate", "expert_up"):
+            return Cut(-2, (self.expert_inner,))
         rows: dict[str, tuple[Range, ...]] = {
             "q": (queries,),
             "k": (keys,),
@@ -105,15 +110,15 @@ class Share:
         }
         if whole.qk_norm == "heads":
             rows |= {"q_norm": (self.heads,), "k_norm": (self.kv_heads,)}
-        return Cut(True, rows[stem]) if stem in rows else None
+        return Cut(0, rows[stem]) if stem in rows else None
 
     def require_blocks(self, part: str, elements: int) -> None:
         """Refuse to cut the columns of a part within a block of so many elements."""
         cut = self.cut(part)
-        if cut is None or cut.is_rows:
+        if cut is None or cut.axis != -1:
             return
         wrong = [end for bounds in cut.ranges for end in bounds if end % elements]
-        if wrong and wrong != [self.whole.inner]:
+        if wrong:
             raise ArgumentValueError(
                 f"group: expected shares of {part} in whole blocks of {elements} elements, got a "
                 f"share that ends at {wrong[0]}. Use fewer ranks, or a format with smaller blocks."
@@ -132,6 +137,17 @@ class Share:
         at_keys = whole.heads * width
         at_values = at_keys + whole.kv_heads * width
         return queries, _moved(keys, at_keys), _moved(keys, at_values)
+
+    def _in_units(self, length: int, unit: int) -> Range:
+        """The rank's whole blocks of an inner layer."""
+        units = length // unit
+        if units < self.ranks:
+            raise ArgumentValueError(
+                f"group: expected at most {units} ranks, the blocks of {unit} in an inner layer of "
+                f"{self.whole.name}, got {self.ranks}"
+            )
+        start, stop = (rank * units // self.ranks for rank in (self.rank, self.rank + 1))
+        return start * unit, length if stop == units else stop * unit
 
     def _even(self, what: str, count: int) -> Range:
         if count % self.ranks:
@@ -179,6 +195,10 @@ class ShardedDecoder(Decoder):
         ub.all_reduce(found, self._group)
         bias = self._bias(weights, part)
         return found if bias is None else found + bias
+
+    def _mlp(self, layer: int, weights: Part, x: Tensor) -> Tensor:
+        found = super()._mlp(layer, weights, x)
+        return ub.all_reduce(found, self._group) if self.design.has_experts(layer) else found
 
     def _gathered(self, own: Tensor) -> Tensor:
         """The ranks' logits beside each other."""
