@@ -209,7 +209,7 @@ def test_a_prompt_on_standard_input_is_refused_under_a_launcher(
     [
         ("llama", {}, 3, "expected ranks that divide the 4 heads of llama, got 3 ranks"),
         ("llama", {"num_key_value_heads": 2}, 8, "divide the 4 heads"),
-        ("mixtral", {"num_attention_heads": 256, "num_key_value_heads": 256}, 256, "at most 128"),
+        ("mixtral", {"intermediate_size": 2}, 4, "at most 2 ranks, the blocks of 1"),
         ("rwkv5", {}, 2, "expected a model with attention, got rwkv5, which is recurrent"),
     ],
 )
