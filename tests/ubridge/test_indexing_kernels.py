@@ -22,6 +22,7 @@ from tests.ubridge.kernel_bench import (
     strided,
     words,
 )
+from ubridge.core.kernel_def import keyed_bytes
 from uhal import Device, DeviceBuffer, HostBuffer
 
 pytestmark = pytest.mark.entries
@@ -256,7 +257,7 @@ def test_sort(device: Device, rng: np.random.Generator, direction: str, dtype: s
             padded,
             grid=3,
             block=min(padded, 1024),
-            shared=4 * padded,
+            shared=keyed_bytes(values.itemsize) * padded,
         )
         assert_same(output.to_numpy(), order_of(values, direction == "asc"))
 
@@ -285,7 +286,7 @@ def test_runs_are_sorted_and_joined(
             run_length,
             grid=2 * runs,
             block=int(rng.choice([32, 256, 1024])),
-            shared=4 * run_length,
+            shared=keyed_bytes(values.itemsize) * run_length,
         )
         while length < cols:
             joined = Output("u32", values.size)

@@ -155,12 +155,26 @@ def block_per_row(limits: DeviceLimits, rows: int, threads: int) -> Configuratio
 
 
 @_geometry
-def bitonic(limits: DeviceLimits, rows: int, padded: int) -> Configuration:
+def bitonic(limits: DeviceLimits, rows: int, padded: int, itemsize: int) -> Configuration:
     """A block for each row, or run.
 
-    Shared memory has a u32 for each of `padded` elements.
+    A thread takes pairs of elements. Shared memory has the keys and indices of `padded` elements.
     """
-    return rows, min(padded, 1024, limits.max_threads_per_block), 4 * padded
+    threads = min(max(1, padded // 2), 1024, limits.max_threads_per_block)
+    return rows, threads, keyed_bytes(itemsize) * padded
+
+
+def keyed_bytes(itemsize: int) -> int:
+    """Return the bytes of a key and an index, for elements of `itemsize` bytes."""
+    return 12 if itemsize > 4 else 8
+
+
+@_geometry
+def pieces_of_scans(limits: DeviceLimits, pieces: int, columns: int) -> Configuration:
+    """A block for each contiguous piece, or a thread for each column of pieces."""
+    if columns == 1:
+        return min(pieces, limits.max_grid[0]), min(256, limits.max_threads_per_block), 0
+    return strided(limits)(pieces * columns)
 
 
 def tiles(size: int, block: int) -> Geometry:

@@ -18,6 +18,11 @@ template <class To> struct Convert : LongFunction {
     }
 };
 
+// Halves and f32 are converted by one instruction, or none.
+template <class To, class From>
+constexpr bool is_long<Convert<To>, From> = !(same_type<Compute<From>, f32> &&
+                                              same_type<Compute<To>, f32>);
+
 #define CAST(from_name, From, to_name, To)                                                         \
     KERNEL(cast_##from_name##_##to_name,                                                           \
            (u64 numel, u64 num_dims, const u64 *info, const From *inp, To *out))                   \

@@ -16,6 +16,9 @@
 // Base of functions of many instructions, whose code for many elements at once would be long.
 struct LongFunction {};
 
+template <class Function, class... In>
+constexpr bool is_long = __is_base_of(LongFunction, Function);
+
 #if defined(__AMDGCN__)
 
 template <class Out, class Function, class... In>
@@ -58,28 +61,71 @@ DEVICE_FUNCTION vec<Out, count> applied_in_turn(Function function, vec<In, count
 
 #else
 
-template <u32 by, class T, u32 count> DEVICE_FUNCTION void advance(vec<T, count> &values)
-{
-    for (u32 n = 0; n + by < count; ++n)
-        values[n] = values[n + by];
-}
+// What a register holds of a queue's elements: two halves share one.
+template <class T, u32 some, bool shared = (sizeof(T) < 4)> struct PlaceOf {
+    typedef T Type;
+};
+template <class T, u32 some> struct PlaceOf<T, some, true> {
+    typedef typename WordOf<some * sizeof(T)>::Type Type;
+};
 
-// The same in a loop, for less code. Values move to the front, because registers have no index.
-template <class Out, u32 count, class Function, class... In>
-DEVICE_FUNCTION vec<Out, count> applied_in_turn(Function function, vec<In, count>... values)
+// A vector as a queue of `some` elements each. They move to the front, because registers have no
+// index.
+template <class T, u32 count, u32 some> struct Queue {
+    typedef typename PlaceOf<T, some>::Type Place;
+    static constexpr u32 EACH = some * sizeof(T) / sizeof(Place);
+    static constexpr u32 COUNT = count / some * EACH;
+    Place places[COUNT] = {};
+
+    DEVICE_METHOD Queue() {}
+    DEVICE_METHOD explicit Queue(const vec<T, count> &values)
+    {
+        memcpy(places, &values, sizeof places);
+    }
+    DEVICE_METHOD T operator[](u32 n) const
+    {
+        T values[some];
+        memcpy(values, places, sizeof values);
+        return values[n];
+    }
+    DEVICE_METHOD void advance()
+    {
+        for (u32 n = 0; n + EACH < COUNT; ++n)
+            places[n] = places[n + EACH];
+    }
+    DEVICE_METHOD void append(const T (&values)[some])
+    {
+        advance();
+        memcpy(places + COUNT - EACH, values, sizeof values);
+    }
+    DEVICE_METHOD vec<T, count> vector() const
+    {
+        vec<T, count> values;
+        memcpy(&values, places, sizeof places);
+        return values;
+    }
+};
+
+template <u32 some, class Out, u32 count, class Function, class... In>
+DEVICE_FUNCTION vec<Out, count> applied_to_queues(Function function, Queue<In, count, some>... from)
 {
-    constexpr u32 some = count > 2 ? 2 : 1;
-    vec<Out, count> results = {};
+    Queue<Out, count, some> results;
     ROLLED for (u32 done = 0; done < count; done += some) {
         Out made[some];
         for (u32 n = 0; n < some; ++n)
-            made[n] = narrow<Out>(function(widen(values[n])...));
-        advance<some>(results);
-        for (u32 n = 0; n < some; ++n)
-            results[count - some + n] = made[n];
-        (advance<some>(values), ...);
+            made[n] = narrow<Out>(function(widen(from[n])...));
+        results.append(made);
+        (from.advance(), ...);
     }
-    return results;
+    return results.vector();
+}
+
+// The same in a loop, for less code.
+template <class Out, u32 count, class Function, class... In>
+DEVICE_FUNCTION vec<Out, count> applied_in_turn(Function function, const vec<In, count> &...values)
+{
+    constexpr u32 some = count > 2 ? 2 : 1;
+    return applied_to_queues<some, Out, count>(function, Queue<In, count, some>(values)...);
 }
 
 #endif
@@ -101,7 +147,7 @@ DEVICE_FUNCTION u64 map_vectors(const Share &share, u64 numel, Out *out, Functio
     const u64 whole = numel & ~u64(EACH - 1);
     const u64 step = share.step * EACH;
     u64 i = share.first * EACH;
-    if constexpr (!__is_base_of(LongFunction, Function)) {
+    if constexpr (!is_long<Function, In...>) {
         // Two vectors at once, so that the second load does not wait for the first.
         ROLLED for (; i + step < whole; i += 2 * step) {
             const vec<Out, EACH> one = applied<Out>(function, load_vector<EACH>(values + i)...);
@@ -172,7 +218,7 @@ DEVICE_FUNCTION void map(BLOCK, u64 numel, Out *out, Function function,
     u64 done = 0;
     // Code of f8 and of long functions of f64 would be long.
     constexpr bool in_vectors = !(same_type<Out, f8e4m3> || ... || same_type<In, f8e4m3>) &&
-                                !(widest<Out, In...> == 8 && __is_base_of(LongFunction, Function));
+                                !(widest<Out, In...> == 8 && is_long<Function, In...>);
     if (in_vectors && (operands.contiguous && ...))
         done = map_vectors(share, numel, out, function, operands.data...);
     map_elements(share, done, numel, out, function, Walk<In>(operands)...);

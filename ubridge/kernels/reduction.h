@@ -22,19 +22,30 @@ template <class C, bool compensated> struct SumOf {
     C lost;
 
     DEVICE_METHOD static SumOf initial() { return {C(0), C(0)}; }
-    DEVICE_METHOD void step(C x, u64) { merge({x, C(0)}); }
+    static constexpr bool keeps_lost = compensated && !Number<C>::is_integer;
+
+    DEVICE_METHOD void step(C x, u64)
+    {
+        if constexpr (keeps_lost)
+            lost += take(x);
+        else
+            value = add(value, x);
+    }
     DEVICE_METHOD void merge(const SumOf &other)
     {
-        if constexpr (compensated && !Number<C>::is_integer) {
-            // Knuth's two-sum: what `sum` misses, exactly.
-            const C sum = value + other.value;
-            const C part = sum - value;
-            const C rest = (value - (sum - part)) + (other.value - part);
-            lost += other.lost + rest;
-            value = sum;
-        } else {
+        if constexpr (keeps_lost)
+            lost += other.lost + take(other.value);
+        else
             value = add(value, other.value);
-        }
+    }
+    // Adds x to the value; returns what that misses, exactly: Knuth's two-sum.
+    DEVICE_METHOD C take(C x)
+    {
+        const C sum = value + x;
+        const C part = sum - value;
+        const C rest = (value - (sum - part)) + (x - part);
+        value = sum;
+        return rest;
     }
     DEVICE_METHOD C result() const
     {
@@ -201,6 +212,20 @@ template <class State, u32 count> struct SharedStates {
     }
 };
 
+// The state of the lane `distance` below, or any state where no lane is.
+template <class State>
+DEVICE_FUNCTION State state_below(const State &state, u32 distance, u32 all_lanes)
+{
+    constexpr u32 WORDS = (sizeof(State) + 3) / 4;
+    u32 words[WORDS] = {};
+    memcpy(words, &state, sizeof state);
+    for (u32 n = 0; n < WORDS; ++n)
+        words[n] = __shfl_down_sync(all_lanes, words[n], distance);
+    State other;
+    memcpy(&other, words, sizeof other);
+    return other;
+}
+
 // Merges the states of a block, for every work-item: first in each warp, then of all warps.
 template <class State, class Register>
 DEVICE_FUNCTION State of_block(BLOCK block, Register &state)
@@ -208,20 +233,22 @@ DEVICE_FUNCTION State of_block(BLOCK block, Register &state)
     typedef SharedStates<State, MAX_THREADS / WARP_LANES> States;
     SHARED(States, of_warps, 1);
     const u32 threads = blockDim.x * blockDim.y * blockDim.z;
+    const u32 lanes = uhal_lanes(block), lane = uhal_lane();
+    const u32 all_lanes = ~u32(0) >> (WARP_LANES - lanes);
+    u32 states = WARP_LANES;
     ROLLED for (u32 warps = threads;;) {
         ROLLED for (u32 half = WARP_LANES / 2; half != 0; half /= 2) {
-            REGISTER_OF(block, State, other, MAX_THREADS);
-            warp_shuffle_down(block, state, half, other);
-            THREADS_OF(block, t) {
-                // Lanes without a partner have their own state again.
-                if (t % WARP_LANES + half < WARP_LANES && t + half < threads)
-                    state(t).merge(other(t));
-            }
+            if (half >= states)
+                continue;
+            const State other = state_below(state(0), half, all_lanes);
+            if (lane + half < lanes)
+                state(0).merge(other);
         }
         warp_shuffle(block, state, 0, state);
         if (warps <= WARP_LANES)
             return state(0);
         warps = (threads + WARP_LANES - 1) / WARP_LANES;
+        states = warps;
         THREADS_OF(block, t) {
             if (t % WARP_LANES == 0)
                 of_warps[0].set(t / WARP_LANES, state(t));
@@ -290,6 +317,15 @@ DEVICE_FUNCTION void map_row(BLOCK block, u64 count, Out *out, Function function
     }
 }
 
+// The sum of values, in a tree.
+template <u32 count, class C> DEVICE_FUNCTION C plain_sum(const C *values)
+{
+    if constexpr (count == 1)
+        return values[0];
+    else
+        return plain_sum<count / 2>(values) + plain_sum<count - count / 2>(values + count / 2);
+}
+
 // A contiguous row in the registers of a block: it is read once, however often it is reduced.
 template <class T> struct HeldRow {
     typedef Compute<T> C;
@@ -298,7 +334,8 @@ template <class T> struct HeldRow {
 
     C values[HELD];
     u32 count;
-    u32 threads;
+    // Elements from a vector of a work-item to its next.
+    u32 step;
 
     // Rows of f64 would take too many registers.
     template <class... Others>
@@ -313,15 +350,18 @@ template <class T> struct HeldRow {
     template <class Body> DEVICE_METHOD void each_vector(u32 t, Body body) const
     {
         for (u32 n = 0; n < HELD; n += EACH) {
-            const u32 at = n * threads + t * EACH;
+            const u32 at = n / EACH * step + t * EACH;
             if (at < count)
                 body(n, at);
         }
     }
 
     DEVICE_METHOD HeldRow(BLOCK block, u64 length, const T *src)
-        : count(u32(length)), threads(blockDim.x * blockDim.y * blockDim.z)
+        : count(u32(length)), step(blockDim.x * blockDim.y * blockDim.z * EACH)
     {
+        // Hides from nvcc where these come from: it would compute them anew for every vector.
+        asm("" : "+r"(count), "+r"(step));
+        keep_sum(src);
         THREADS_OF(block, t) {
             each_vector(t, [&](u32 first, u32 at) {
                 const vec<T, EACH> loaded = load_vector<EACH>(src + at);
@@ -346,10 +386,29 @@ template <class T> struct HeldRow {
         return of_block<State>(block, state);
     }
 
+    // The sum of value(x), compensated but for the sums of `together` values.
+    template <u32 together, class Value> DEVICE_METHOD C sum(BLOCK block, Value value)
+    {
+        REGISTER_OF(block, Sum<C>, state, MAX_THREADS);
+        THREADS_OF(block, t) {
+            Sum<C> own = Sum<C>::initial();
+            each_vector(t, [&](u32 first, u32) {
+                C parts[EACH];
+                for (u32 n = 0; n < EACH; ++n)
+                    parts[n] = value(values[first + n]);
+                for (u32 n = 0; n < EACH; n += together)
+                    own.step(plain_sum<together>(parts + n), 0);
+            });
+            state(t) = own;
+        }
+        return of_block<Sum<C>>(block, state).result();
+    }
+
     // dst[i] = function(value, others[i]...).
     template <class Function, class... In>
     DEVICE_METHOD void store(BLOCK block, T *dst, Function function, const In *...others) const
     {
+        keep_sum(dst);
         THREADS_OF(block, t) {
             each_vector(t, [&](u32 first, u32 at) {
                 vec<T, EACH> results;
@@ -360,6 +419,14 @@ template <class T> struct HeldRow {
     }
 
   private:
+    // The same for an address.
+    template <class Element> DEVICE_METHOD static void keep_sum(Element *&address)
+    {
+        u64 global = __cvta_generic_to_global(address);
+        asm("" : "+l"(global));
+        address = static_cast<Element *>(__cvta_global_to_generic(global));
+    }
+
     template <class Function, class... Vectors>
     DEVICE_METHOD void store_results(vec<T, EACH> &results, u32 first, Function function,
                                      const Vectors &...others) const

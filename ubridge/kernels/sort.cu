@@ -1,12 +1,13 @@
 // asort_{asc,desc}_<type>: the order of each row, one block a row; dst gets the indices. Stable in
 // both directions, and a NaN is larger than any number.
 //
-// On a GPU a bitonic network in shared memory: the launch gives ncols_pad * 4 bytes, ncols_pad being
-// the next power of two. A CPU merges in dst itself and needs none.
+// On a GPU a bitonic network in shared memory, of keys and indices: the launch gives 8 bytes for each
+// of ncols_pad elements, the next power of two, and 12 bytes for elements of 8 bytes. A CPU sorts in
+// dst itself and needs none.
 //
 // For longer rows asort_runs_ sorts runs of each row, one block a run; each launch of asort_merge_
 // joins pairs of neighbouring runs to runs of twice the length.
-#include "number.h"
+#include "sort_keys.h"
 
 #include <uhal/kernel.h>
 
@@ -14,52 +15,66 @@
 #include <algorithm>
 #endif
 
-template <class T> DEVICE_FUNCTION bool less(T a, T b)
-{
-    return a < b || (is_nan(b) && !is_nan(a));
-}
+#if KERNEL_ON_GPU
 
-// Whether element i precedes element j. Indices from ncols on are padding and come last.
-template <bool ascending, class T>
-DEVICE_FUNCTION bool precedes(const T *row, u32 ncols, u32 i, u32 j)
-{
-    if (i >= ncols || j >= ncols)
-        return i < j;
-    const Compute<T> a = widen(row[i]);
-    const Compute<T> b = widen(row[j]);
-    if (ascending ? less(a, b) : less(b, a))
-        return true;
-    if (ascending ? less(b, a) : less(a, b))
-        return false;
-    return i < j;
-}
+// Keys and indices in shared memory, word by word, so that neighbors lie in different banks. The
+// highest word comes first, the index last.
+template <class T> struct SharedKeys {
+    static constexpr u32 WORDS = sizeof(T) > 4 ? 3 : 2;
+    u32 *words;
+    u32 count;
+
+    DEVICE_METHOD u32 &at(u32 n, u32 place) const { return words[n * count + place]; }
+    DEVICE_METHOD void set(u32 place, u64 key, u32 index) const
+    {
+        if constexpr (WORDS == 3)
+            at(0, place) = u32(key >> 32);
+        at(WORDS - 2, place) = u32(key);
+        at(WORDS - 1, place) = index;
+    }
+    // Orders two places: upward the lower key first, and of equal keys the lower index.
+    DEVICE_METHOD void order(u32 place, u32 partner, bool upward) const
+    {
+        u32 a[WORDS], b[WORDS];
+        for (u32 n = 0; n < WORDS; ++n) {
+            a[n] = at(n, place);
+            b[n] = at(n, partner);
+        }
+        bool above = a[WORDS - 1] > b[WORDS - 1];
+        for (u32 n = WORDS - 1; n-- > 0;)
+            above = a[n] > b[n] || (a[n] == b[n] && above);
+        if (above != upward)
+            return;
+        for (u32 n = 0; n < WORDS; ++n) {
+            at(n, place) = b[n];
+            at(n, partner) = a[n];
+        }
+    }
+};
+
+#endif
 
 // dst gets the order of a row's elements, as indices that begin at `first`.
 template <bool ascending, class T>
 DEVICE_FUNCTION void sort_row(BLOCK block, const T *row, u32 *dst, u32 first, u32 ncols,
-                              u32 padded, u32 *order)
+                              u32 padded, u32 *words)
 {
 #if KERNEL_ON_GPU
+    const SharedKeys<T> keys = {words, padded};
     const u32 threads = blockDim.x * blockDim.y * blockDim.z;
     THREADS_OF(block, t) {
+        // Padding comes last: it has the highest key and the highest indices.
         ROLLED for (u32 i = t; i < padded; i += threads)
-            order[i] = i;
+            keys.set(i, i < ncols ? u64(key_of<ascending>(row[i])) : ~u64(0), i);
     }
     BARRIER();
     ROLLED for (u64 size = 2; size <= padded; size *= 2) {
         ROLLED for (u32 distance = u32(size / 2); distance > 0; distance /= 2) {
             THREADS_OF(block, t) {
-                ROLLED for (u32 i = t; i < padded; i += threads) {
-                    const u32 partner = i ^ distance;
-                    if (partner <= i)
-                        continue;
-                    const u32 a = order[i];
-                    const u32 b = order[partner];
-                    const bool upward = (i & size) == 0;
-                    if (precedes<ascending>(row, ncols, upward ? b : a, upward ? a : b)) {
-                        order[i] = b;
-                        order[partner] = a;
-                    }
+                ROLLED for (u32 pair = t; pair < padded / 2; pair += threads) {
+                    const u32 low = pair & (distance - 1);
+                    const u32 place = 2 * (pair - low) + low;
+                    keys.order(place, place + distance, (place & size) == 0);
                 }
             }
             BARRIER();
@@ -67,16 +82,18 @@ DEVICE_FUNCTION void sort_row(BLOCK block, const T *row, u32 *dst, u32 first, u3
     }
     THREADS_OF(block, t) {
         ROLLED for (u32 i = t; i < ncols; i += threads)
-            dst[i] = first + order[i];
+            dst[i] = first + keys.at(SharedKeys<T>::WORDS - 1, i);
     }
 #else
     (void)block;
     (void)padded;
-    (void)order;
+    (void)words;
     for (u32 i = 0; i < ncols; ++i)
         dst[i] = i;
-    std::sort(dst, dst + ncols,
-              [=](u32 i, u32 j) { return precedes<ascending>(row, ncols, i, j); });
+    std::sort(dst, dst + ncols, [=](u32 i, u32 j) {
+        const auto a = key_of<ascending>(row[i]), b = key_of<ascending>(row[j]);
+        return a < b || (a == b && i < j);
+    });
     for (u32 i = 0; i < ncols; ++i)
         dst[i] += first;
 #endif
@@ -84,6 +101,11 @@ DEVICE_FUNCTION void sort_row(BLOCK block, const T *row, u32 *dst, u32 first, u3
 
 // Elements that a work-item merges: a power of two that divides the length of every run.
 #define MERGED (KERNEL_ON_GPU ? u64(8) : u64(1024))
+
+template <class T> DEVICE_FUNCTION bool less(T a, T b)
+{
+    return a < b || (is_nan(b) && !is_nan(a));
+}
 
 // Elements begin … end of the merge of two sorted runs of a row. All indices of the left run are
 // below the right run's. Bisection finds how many of the first `begin` come from the left run
@@ -143,19 +165,19 @@ DEVICE_FUNCTION void merge_runs(BLOCK block, const T *x, const u32 *src, u32 *ds
 #define SORT_IN(direction, ascending, T)                                                           \
     KERNEL(asort_##direction##_##T, (const T *x, u32 *dst, i32 ncols, i32 ncols_pad))              \
     {                                                                                              \
-        DYNAMIC_SHARED(u32, order);                                                                \
+        DYNAMIC_SHARED(u32, words);                                                                \
         const u64 start = u64(blockIdx.x) * u32(ncols);                                            \
         sort_row<ascending>(THIS_BLOCK, x + start, dst + start, 0, u32(ncols), u32(ncols_pad),     \
-                            order);                                                                \
+                            words);                                                                \
     }                                                                                              \
     KERNEL(asort_runs_##direction##_##T, (const T *x, u32 *dst, u64 ncols, u32 run))               \
     {                                                                                              \
-        DYNAMIC_SHARED(u32, order);                                                                \
+        DYNAMIC_SHARED(u32, words);                                                                \
         const u64 runs = (ncols + run - 1) / run;                                                  \
         const u64 first = blockIdx.x % runs * run;                                                 \
         const u64 start = blockIdx.x / runs * ncols + first;                                       \
         const u32 count = u32(ncols - first < run ? ncols - first : run);                          \
-        sort_row<ascending>(THIS_BLOCK, x + start, dst + start, u32(first), count, run, order);    \
+        sort_row<ascending>(THIS_BLOCK, x + start, dst + start, u32(first), count, run, words);    \
     }                                                                                              \
     KERNEL(asort_merge_##direction##_##T,                                                          \
            (const T *x, const u32 *src, u32 *dst, u64 rows, u64 ncols, u64 run))                   \

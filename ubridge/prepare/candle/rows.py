@@ -12,20 +12,24 @@ from ubridge.core.kernel_def import (
     block_per_row,
     covering,
     held_threads,
+    keyed_bytes,
     norm_threads,
+    pieces_of_scans,
     power_of_two,
     strided,
     wide_block_per_row,
 )
 from ubridge.core.layout import merged_axes
-from ubridge.core.lowering import Given, Launches, Lowerings, Steps
+from ubridge.core.lowering import Given, Launches, Lowerings, Memory, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions.attention import ROPE, ROPE_I, ROPE_THD
+from ubridge.definitions.composing import accumulated
 from ubridge.definitions.rows import (
     ARG_REDUCTION,
     ARGSORT,
     ARGSORT_DESCENDING,
+    CUMSUM,
     LAYER_NORM,
     LOG_SOFTMAX,
     REDUCTION,
@@ -33,7 +37,14 @@ from ubridge.definitions.rows import (
     SOFTMAX,
     SORTING,
 )
-from uhal.dtypes import u32
+
+_SCANNING_THREADS = 256
+"""Threads of a block that scans a contiguous piece of a line."""
+_SCANNED_AT_ONCE = 1 << 18
+"""Threads that fill a GPU, for which lines are cut into pieces."""
+_LEAST_PART = 16
+"""Least elements of a piece for each of its threads."""
+_TOTALS = KernelDef("scan", "scan_totals_{dtype}", pieces_of_scans)
 
 _MERGED = 8
 """Elements of a sorted row that a GPU's work-item merges."""
@@ -113,9 +124,12 @@ def _sort(question: Question, steps: Steps) -> None:
     x = steps.operands[0]
     rows, columns = question.shape
     padded = power_of_two(columns)
-    fitting = steps.limits.max_shared_bytes_per_block // u32.itemsize
+    itemsize = x.dtype.itemsize
+    fitting = steps.limits.max_shared_bytes_per_block // keyed_bytes(itemsize)
     if padded <= fitting:
-        steps.launch((rows, padded), x=x, dst=steps.result, ncols=columns, ncols_pad=padded)
+        steps.launch(
+            (rows, padded, itemsize), x=x, dst=steps.result, ncols=columns, ncols_pad=padded
+        )
     else:
         _sort_long(question, steps, power_of_two(fitting // 2 + 1))
 
@@ -130,13 +144,50 @@ def _sort_long(question: Question, steps: Steps, run: int) -> None:
         # The last merge must write the result.
         last, other = other, last
     by_runs, by_pairs = _RUNS[question.op], _PAIRS[question.op]
-    steps.launch((rows * runs, run), None, None, by_runs, x=x, ncols=columns, run=run, dst=last)
+    steps.launch(
+        (rows * runs, run, x.dtype.itemsize),
+        None,
+        None,
+        by_runs,
+        x=x,
+        ncols=columns,
+        run=run,
+        dst=last,
+    )
     work = (rows * -(-columns // _MERGED),)
     while run < columns:
         steps.launch(
             work, None, None, by_pairs, x=x, ncols=columns, run=run, src=last, dst=other, rows=rows
         )
         last, other, run = other, last, 2 * run
+
+
+def _scan(question: Question, steps: Steps) -> None:
+    """Add running sums along the middle axis; few long lines are cut into pieces."""
+    left, length, right = question.shape
+    lines = left * right
+    x, sizes = steps.operands[0], {"left": left, "right": right}
+    wanted = _SCANNED_AT_ONCE // (lines if right > 1 else lines * _SCANNING_THREADS)
+    least = _LEAST_PART if right > 1 else _LEAST_PART * _SCANNING_THREADS
+    part = min(length, max(least, -(-length // max(1, wanted))))
+    pieces = -(-length // part)
+    totals: Memory | None = None
+    if pieces > 1:
+        dtype = accumulated(x.dtype)
+        totals = steps.scratch(lines * pieces, dtype)
+        given: dict[str, Given] = {"totals": totals, "length": length, "part": part, **sizes}
+        steps.launch((left * pieces, right), None, None, _TOTALS, src=x, **given)
+        given = {"totals": None, "length": pieces, "part": pieces, **sizes}
+        steps.launch((left, right), dtype, src=totals, dst=totals, **given)
+    steps.launch(
+        (left * pieces, right),
+        src=x,
+        dst=steps.result,
+        totals=totals,
+        length=length,
+        part=part,
+        **sizes,
+    )
 
 
 def _rope(question: Question, steps: Steps, **sizes: int) -> None:
@@ -175,6 +226,7 @@ LOWERINGS: Lowerings = {
     LOG_SOFTMAX: Launches(_log_softmax, KernelDef("fused", PLAIN, wide_block_per_row)),
     RMS_NORM: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
     LAYER_NORM: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
+    CUMSUM: Launches(_scan, KernelDef("scan", "scan_{dtype}", pieces_of_scans)),
     SORTING: Launches(_sort, KernelDef("sort", PLAIN, bitonic)),
     ROPE: Launches(_rope_halves, KernelDef("reduce", PLAIN, covering)),
     ROPE_I: Launches(_rope_neighbors, KernelDef("reduce", PLAIN, covering)),
