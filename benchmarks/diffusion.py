@@ -111,38 +111,33 @@ def _write(folder: Path) -> None:
     import numpy as np
 
     import ubridge as ub
-    from ubridge.models.diffusion.making import Draw
-    from ubridge.models.diffusion.unet import UNet
-    from ubridge.models.diffusion.vae import Vae
-    from ubridge.models.diffusion.versions import VERSIONS
+    from ubridge.models.diffusion.design import VERSIONS
+    from ubridge.models.diffusion.making import drawn
 
-    version = VERSIONS["v1-5"]
-    for part, kind, design in (("unet", UNet, version.unet), ("vae", Vae, version.vae)):
+    for part in ("unet", "vae"):
         path = folder / f"{part}.safetensors"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            take = Draw(np.random.default_rng(1), np.float32)
-            kind(design, take)  # type: ignore[arg-type]
-            ub.save(path, take.drawn)
+            design, rng = getattr(VERSIONS["v1-5"], part), np.random.default_rng(1)
+            weights = {name: one.astype(np.float32) for name, one in drawn(part, design, rng)}
+            ub.save(path, weights)
 
 
 def _of_ubridge(folder: Path, work: str, dtype: str) -> Callable[[], Any]:
     import numpy as np
 
     import ubridge as ub
-    from ubridge.models.diffusion.loading import Bring, Source
-    from ubridge.models.diffusion.names import of_folder
+    from ubridge.models.diffusion.design import VERSIONS
+    from ubridge.models.diffusion.layers import Take
     from ubridge.models.diffusion.unet import UNet
     from ubridge.models.diffusion.vae import Vae
-    from ubridge.models.diffusion.versions import VERSIONS
     from uhal import Api, as_dtype
-    from uhal.progress import Bar
 
-    device, version, kind = Api.quick_init(backend="host"), VERSIONS["v1-5"], as_dtype(dtype)
+    Api.quick_init(backend="host")
+    version, kind = VERSIONS["v1-5"], as_dtype(dtype)
     part = "unet" if work == "step" else "vae"
-    weights = ub.load(folder / f"{part}.safetensors")
-    source = Source(part, weights, of_folder(part), True)
-    take = Bring(source, device, kind, None, Bar(False, 0, ""))
+    weights: Any = ub.load(folder / f"{part}.safetensors")
+    take = Take({name: weights[name].astype(kind, copy=False) for name in weights})
     rng = np.random.default_rng(2)
     latents = ub.asarray(rng.standard_normal((1, 4, 64, 64)).astype(np.float32)).astype(kind)
     if work == "decode":

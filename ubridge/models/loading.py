@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
@@ -16,23 +15,28 @@ import numpy.typing as npt
 
 import ubridge as ub
 from ubridge.core.block_formats import BlockFormat
-from ubridge.definitions.products import QUANTIZED_PRODUCT
 from ubridge.device.host import has_host_memory
 from ubridge.files.mapped import Bytes
 from ubridge.models.architecture import Architecture
 from ubridge.models.rwkv5 import Rwkv5
 from ubridge.models.sharding import Cut, Share
 from ubridge.models.sources import Source
-from ubridge.recipes import recipe_of
+from ubridge.models.weights import (
+    in_kind,
+    multiplies_blocks,
+    nbytes_of,
+    recipe_for,
+    require_fitting,
+    require_room,
+    usual_dtype,
+)
 from uhal import Device, DeviceBuffer, DType
-from uhal.dtypes import bf16, f16, f32
-from uhal.errors import NotSupportedError, OutOfMemoryError
+from uhal.dtypes import f32
+from uhal.errors import NotSupportedError
 from uhal.progress import Bar, Progress, in_units
 
 Weight: TypeAlias = ub.DeviceTensor | ub.QuantizedWeight
 Parts: TypeAlias = dict[str, Weight]
-_SHOWN = 6
-"""Most wrong tensors that an error lists."""
 _SAMPLES, _SAMPLED = 4, 1024
 """Parts of a tensor that a fingerprint takes, and the bytes of each."""
 
@@ -73,12 +77,9 @@ def wanted_of(source: Source) -> list[Wanted]:
         for name in entries
         if name not in taken and not source.ignored(name)
     ]
-    if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise ub.InvalidFileError(
-            f"{source.path}: not a {source.design.name} model by its configuration: "
-            f"{'; '.join(wrong[:_SHOWN])}{more}"
-        )
+    require_fitting(
+        f"{source.path}: not a {source.design.name} model by its configuration: ", wrong
+    )
     return found
 
 
@@ -146,14 +147,9 @@ class Loader:
         """
         self.source = source
         self.device = device
-        self.recipe = None if quantize is None else recipe_of(quantize)
-        if quantize is not None and not self._multiplies_blocks:
-            raise NotSupportedError(
-                f"quantize={quantize!r}: {device!r} has no products of quantized weights, which "
-                "would take as much memory as dense ones. Load without quantize=."
-            )
+        self.recipe = recipe_for(quantize, device)
         self.wanted = wanted_of(source)
-        self.dtype = dtype or self._usual_dtype()
+        self.dtype = dtype or usual_dtype(source.weights.entries)
         self.share = self._share(*member)
         """The rank's share of the parts; `None` for all of a model."""
 
@@ -184,14 +180,6 @@ class Loader:
         cut = self._cut(one)
         return one.shape if cut is None else cut.shape(one.shape)
 
-    def _usual_dtype(self) -> DType:
-        """The element type of most weights if kernels compute in it, else f32."""
-        sizes: dict[object, int] = {}
-        for one in self.source.weights.entries.values():
-            sizes[one.kind] = sizes.get(one.kind, 0) + one.nbytes
-        most = max(sizes, key=lambda kind: sizes[kind])
-        return most if isinstance(most, DType) and most in (f16, bf16) else f32
-
     @property
     def notices(self) -> tuple[str, ...]:
         """Notes for the user about matrices in another format than requested."""
@@ -214,15 +202,12 @@ class Loader:
         return sum(map(self._nbytes_of, own))
 
     def _nbytes_of(self, one: Wanted) -> int:
-        kind, shape = self._kind_of(one), self._own_shape(one)
-        if isinstance(kind, DType):
-            return prod(shape) * kind.itemsize
-        return prod(shape[:-1]) * kind.row_bytes(shape[-1])
+        return nbytes_of(self._own_shape(one), self._kind_of(one))
 
     def _kind_of(self, one: Wanted) -> DType | BlockFormat:
         """The element type or the format of a part on the device."""
         kind = self.source.weights.entries[one.names[0]].kind
-        if isinstance(kind, BlockFormat) and _is_matrix(one) and self._multiplies_blocks:
+        if isinstance(kind, BlockFormat) and _is_matrix(one) and multiplies_blocks(self.device):
             return kind
         if "." not in one.part or self._is_summed(one):
             return f32
@@ -262,15 +247,11 @@ class Loader:
 
         Raises `OutOfMemoryError` before anything is read.
         """
-        total, free = self.nbytes, self.device.memory_info().free
-        words = (
-            f"{self.source.design.name}: {in_units(total)} of weights and "
-            f"{in_units(cache_bytes)} for the cache, on {self.device!r}"
+        what = (
+            f"{self.source.design.name}: {in_units(self.nbytes)} of weights and "
+            f"{in_units(cache_bytes)} for the cache"
         )
-        if progress is True:
-            print(words, file=sys.stderr, flush=True)
-        if self.allocated + cache_bytes > free:
-            raise OutOfMemoryError(f"{words}; there are {in_units(free)} free; nothing was read")
+        require_room(what, self.allocated + cache_bytes, self.device, progress)
 
     @property
     def description(self) -> str:
@@ -340,12 +321,7 @@ class Loader:
         if self._is_summed(one):
             # The weight plus 1 is no f16 or bf16, so it stays f32, and so does the norm.
             return found.astype(f32, copy=False) + 1.0
-        kind = self._kind_of(one)
-        if isinstance(kind, DType):
-            # Use the file's pages directly where possible.
-            return found.astype(kind, copy=False)
-        values = found.astype(f32, copy=False).to_numpy()
-        return ub.QuantizedWeight.from_numpy(values, kind, device=self.device)
+        return in_kind(found, self._kind_of(one))
 
     def _read(self, one: Wanted) -> list[Weight]:
         """The tensors of a part, or the rank's share of each."""
@@ -374,11 +350,6 @@ class Loader:
             return ub.asarray(raw.view(kind.dtype).reshape(shape), device=device)
         buffer = DeviceBuffer.from_numpy(raw, device=device)
         return ub.QuantizedWeight(buffer, kind, prod(shape[:-1]), shape[-1], shape=shape)
-
-    @property
-    def _multiplies_blocks(self) -> bool:
-        """Return whether the device has ggml's quantized products; GCUs have another kind."""
-        return ub.DeviceExecutor.of(self.device).has(QUANTIZED_PRODUCT)
 
     def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:
         cut, raw = self._cut(one), self.source.weights.raw(one.names[0])

@@ -145,9 +145,9 @@ def make_model(
     ub.save(target / "model.safetensors", weights, metadata={"format": "pt"})
     tokenizer.save(str(target / "tokenizer.json"))
     told = {"bos_token": BEGIN, "eos_token": END, "chat_template": CHAT_TEMPLATE}
-    _write(target / "tokenizer_config.json", told)
+    write_json(target / "tokenizer_config.json", told)
     # Written last, so that an unfinished folder is no model.
-    _write(target / "config.json", config)
+    write_json(target / "config.json", config)
     elements = sum(one.size for one in weights.values())
     return Made(
         target, number, f"{architecture} of {elements} parameters in {element}, seed {number}"
@@ -219,5 +219,6 @@ def _usual_text() -> str:
     return "\n".join(Path(str(one.__file__)).read_text("utf-8") for one in modules)
 
 
-def _write(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write an object as JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")

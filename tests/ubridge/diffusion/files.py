@@ -32,7 +32,7 @@ def known(case: str) -> dict[str, dict[str, Any]]:
 def written(folder: Path, case: str, dtype: str = "f32", parts: Any = None) -> Path:
     """Write a pipeline's folder in the layout of diffusers; return it."""
     parts = known(case) if parts is None else parts
-    for part, stem in PARTS.items():
+    for part, (stem, *_) in PARTS.items():
         (folder / part).mkdir(parents=True)
         (folder / part / "config.json").write_text(json.dumps(parts[part]["config"]), "utf-8")
         save(folder / part / f"{stem}.safetensors", parts[part]["weights"], dtype)

@@ -36,7 +36,7 @@ def tensor(name: str, shape: tuple[int, ...], dtype: str = "f32") -> ub.DeviceTe
 
 
 def embedded(model: StableDiffusion, case: str) -> ub.DeviceTensor:
-    return model._networks.text(ub.asarray(tokens_of(case)))
+    return model._networks.text_encoder(ub.asarray(tokens_of(case)))
 
 
 def assert_near(got: ub.DeviceTensor, expected: Array, what: str) -> None:
@@ -119,22 +119,15 @@ def test_halves_err_at_most_twice_as_much_as_torch(
         assert error <= 2 * answers[f"{what} {torchs}"], (what, error, answers[f"{what} {torchs}"])
 
 
-class Drawn:
-    """Weights of a layer, drawn by name."""
-
-    def __call__(self, name: str, *shape: int) -> ub.DeviceTensor:
-        return tensor(name, shape)
-
-    def matrix(self, name: str, rows: int, columns: int) -> ub.DeviceTensor:
-        return self(name, rows, columns)
-
-
 @pytest.mark.parametrize("width", [48, 288, 512])
 def test_heads_of_every_width_attend(
     host: Device, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, width: int
 ) -> None:
     monkeypatch.setattr(layers, "_MOST_SCORES", 70)
-    layer = layers.Attention(Drawn(), "a", width, 1, bias=True)
+    wanted = layers.Take()
+    layers.attention(wanted / "a", width, 1, bias=True)
+    take = layers.Take({name: tensor(name, shape) for name, shape in wanted.wanted.items()})
+    layer = layers.attention(take / "a", width, 1, bias=True)
     x = rng.standard_normal((2, 23, width)).astype(np.float32)
 
     def product(part: str, given: Array) -> Array:

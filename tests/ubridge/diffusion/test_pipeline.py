@@ -147,7 +147,7 @@ def test_a_long_prompt_is_cut_with_a_warning(model: StableDiffusion) -> None:
         cut = model.embed([words])
     assert cut.shape == (1, 77, 32)
     tokens = model.tokenizer.encode(words)
-    expected = model._networks.text(ub.asarray(np.array([[*tokens[:76], tokens[-1]]])))
+    expected = model._networks.text_encoder(ub.asarray(np.array([[*tokens[:76], tokens[-1]]])))
     np.testing.assert_array_equal(cut.to_numpy(), expected.to_numpy())
 
 
@@ -247,7 +247,7 @@ def test_files_of_halves_stay_halves(host: Device, tmp_path: Path, seed: int, dt
     told: list[tuple[int, int]] = []
     folder = written(tmp_path, "v1", dtype)
     # The name of files in f16 beside others.
-    for part, stem in PARTS.items():
+    for part, (stem, *_) in PARTS.items():
         file = folder / part / f"{stem}.safetensors"
         file.rename(file.with_name(f"{stem}.fp16.safetensors"))
     model = StableDiffusion.load(folder, progress=lambda *both: told.append(both))

@@ -15,9 +15,9 @@ from ubridge.core.fits import require
 from ubridge.device.host import HOST
 from ubridge.files.errors import InvalidFileError
 from ubridge.models.commands.options import SEED, text_given
+from ubridge.models.diffusion.design import VERSIONS
 from ubridge.models.diffusion.pipeline import Pictures, StableDiffusion
 from ubridge.models.diffusion.schedule import SCHEDULES
-from ubridge.models.diffusion.versions import VERSIONS
 from uhal import Api
 from uhal.errors import ArgumentValueError
 

@@ -6,10 +6,9 @@ model = StableDiffusion.load("stable-diffusion-v1-5")
 pictures = model("a rusty robot on a beach", seed=1)
 """
 
-from ubridge.models.diffusion.design import TextDesign, UNetDesign, VaeDesign
+from ubridge.models.diffusion.design import VERSIONS, TextDesign, UNetDesign, VaeDesign, Version
 from ubridge.models.diffusion.pipeline import StableDiffusion
 from ubridge.models.diffusion.schedule import SCHEDULES, Schedule, Training, schedule
-from ubridge.models.diffusion.versions import VERSIONS, Version
 
 __all__ = [
     "SCHEDULES",

@@ -1,22 +1,20 @@
-"""Sizes of the networks, from the configurations of a folder in the layout of diffusers."""
+"""Sizes of the networks: those of published models, and of a folder in the layout of diffusers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from ubridge.files.settings import Settings
+from ubridge.models.diffusion.schedule import Training
 from uhal.errors import NotSupportedError
 
 CROSS, PLAIN = ("CrossAttnDownBlock2D", "CrossAttnUpBlock2D"), ("DownBlock2D", "UpBlock2D")
 """Kinds of the UNet's blocks, down and up, with attention and without."""
 _OTHERS = (
     *("addition_embed_type", "class_embed_type", "encoder_hid_dim_type", "time_cond_proj_dim"),
-    *("dual_cross_attention", "only_cross_attention", "center_input_sample"),
-    *(
-        "mid_block_only_cross_attention",
-        "reverse_transformer_layers_per_block",
-        "num_attention_heads",
-    ),
+    *("dual_cross_attention", "only_cross_attention", "center_input_sample", "num_attention_heads"),
+    *("mid_block_only_cross_attention", "reverse_transformer_layers_per_block"),
 )
 """Settings of other models' UNets, all of which are off in Stable Diffusion 1 and 2."""
 
@@ -37,9 +35,8 @@ class TextDesign:
     @classmethod
     def read(cls, config: Settings) -> TextDesign:
         """Return the sizes in a `config.json`. Raises `InvalidFileError`."""
-        hidden = config.integer("hidden_size", least=1)
         found = cls(
-            hidden,
+            config.integer("hidden_size", least=1),
             config.integer("intermediate_size", least=1),
             config.integer("num_hidden_layers", least=1),
             config.integer("num_attention_heads", least=1),
@@ -48,8 +45,8 @@ class TextDesign:
             config.integer("max_position_embeddings", least=2),
             config.number("layer_norm_eps", 1e-5, above=0, most=1),
         )
-        if hidden % found.heads:
-            raise config.refuse("num_attention_heads", f"a divisor of hidden_size {hidden}")
+        if found.hidden % found.heads:
+            raise config.refuse("num_attention_heads", f"a divisor of hidden_size {found.hidden}")
         return found
 
 
@@ -88,9 +85,7 @@ class UNetDesign:
                     "is no UNet of Stable Diffusion 1 or 2"
                 )
         channels = config.integers("block_out_channels", least=1)
-        attends = _attends(config, len(channels))
         heads = config.one_or_more("attention_head_dim", (8,), 1)
-        heads = heads * len(channels) if len(heads) == 1 else heads
         latent = config.integer("in_channels", 4, 1)
         if config.integer("out_channels", latent, 1) != latent:
             raise NotSupportedError(
@@ -101,17 +96,17 @@ class UNetDesign:
         config.ignore("use_linear_projection", "upcast_attention", "sample_size")
         found = cls(
             channels,
-            attends,
-            heads,
+            _attends(config, len(channels)),
+            heads * len(channels) if len(heads) == 1 else heads,
             config.integer("layers_per_block", 2, 1),
             config.integer("cross_attention_dim", least=1),
             latent,
             config.integer("norm_num_groups", 32, 1),
             config.number("norm_eps", 1e-5, above=0, most=1),
         )
-        if len(heads) != len(channels):
+        if len(found.heads) != len(channels):
             raise config.refuse("attention_head_dim", f"{len(channels)} numbers")
-        for width, one in zip(channels, heads, strict=True):
+        for width, one in zip(channels, found.heads, strict=True):
             if width % one or width % found.groups:
                 raise config.refuse(
                     "block_out_channels",
@@ -145,6 +140,9 @@ class VaeDesign:
     """Factor of latents in the UNet."""
     tile: int = 512
     """Rows and columns of a tile of larger pictures."""
+    epsilon: float = 1e-6
+    time: int = 0
+    """No time is given to this network."""
 
     @property
     def factor(self) -> int:
@@ -154,8 +152,8 @@ class VaeDesign:
     @classmethod
     def read(cls, config: Settings) -> VaeDesign:
         """Return the sizes in a `config.json`. Raises as `UNetDesign.read` does."""
-        for name, kind in (("down_block_types", "Down"), ("up_block_types", "Up")):
-            config.texts(name, (), (f"{kind}{'En' if kind == 'Down' else 'De'}coderBlock2D",))
+        config.texts("down_block_types", (), ("DownEncoderBlock2D",))
+        config.texts("up_block_types", (), ("UpDecoderBlock2D",))
         config.text("act_fn", "silu", ("silu",))
         for name in ("use_quant_conv", "use_post_quant_conv", "mid_block_add_attention"):
             if not config.flag(name, True):
@@ -168,9 +166,46 @@ class VaeDesign:
             config.number("scaling_factor", 0.18215, above=0),
             config.integer("sample_size", 512, 1),
         )
-        for width in found.channels:
-            if width % found.groups:
-                raise config.refuse("block_out_channels", f"multiples of {found.groups} groups")
+        if any(width % found.groups for width in found.channels):
+            raise config.refuse("block_out_channels", f"multiples of {found.groups} groups")
         if found.tile % (4 * found.factor):
             raise config.refuse("sample_size", f"a multiple of {4 * found.factor}")
         return found
+
+
+@dataclass(frozen=True)
+class Version:
+    """The networks of a model and the way it was trained."""
+
+    name: str
+    text_encoder: TextDesign
+    unet: UNetDesign
+    vae: VaeDesign
+    training: Training
+    size: int = 512
+    """Usual rows and columns of a picture."""
+    pad: str | None = None
+    """Token behind short prompts; None for the token that ends a text."""
+
+
+_V1 = Version("v1-5", TextDesign(), UNetDesign(), VaeDesign(), Training())
+_V2 = Version(
+    "v2-base",
+    TextDesign(hidden=1024, inner=4096, layers=23, heads=16, activation="gelu"),
+    UNetDesign(heads=(5, 10, 20, 20), context=1024),
+    VaeDesign(),
+    Training(),
+    pad="!",
+)
+VERSIONS: Mapping[str, Version] = {
+    "v1-5": _V1,
+    "v2-base": _V2,
+    "v2-1": replace(
+        _V2,
+        name="v2-1",
+        vae=VaeDesign(tile=768),
+        training=Training(prediction="v_prediction"),
+        size=768,
+    ),
+}
+"""By the names of `--sd-version`; `v1-5` is every Stable Diffusion 1.x."""

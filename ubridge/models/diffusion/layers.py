@@ -1,137 +1,118 @@
 """Layers that the networks share: products, convolutions, norms, attention, residual blocks.
 
-A layer takes its weights when it is made, by a function of names and shapes. So the same lines say
-which tensors a network has, which shapes they have and how they are used.
+Each function takes a layer's weights by their names and returns the layer, a function of tensors.
+So the same lines say which tensors a network has, which shapes they have and how they are used.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any, TypeAlias
 
 import ubridge as ub
+from ubridge.models.diffusion.design import UNetDesign, VaeDesign
 from uhal.dtypes import f32
 
 Tensor: TypeAlias = ub.DeviceTensor
 Weight: TypeAlias = ub.DeviceTensor | ub.QuantizedWeight
+Layer: TypeAlias = Callable[..., Tensor]
+Design: TypeAlias = UNetDesign | VaeDesign
 _WIDEST = 256
 """Elements of the widest head that the kernels of attention take."""
 _MOST_SCORES = 1 << 24
 """Scores in memory at once for wider heads."""
 
 
-class Take(Protocol):
-    """Returns the weight of a name."""
-
-    def __call__(self, name: str, *shape: int) -> Tensor:
-        """Return the tensor of a name, which must have this shape."""
-
-    def matrix(self, name: str, rows: int, columns: int) -> Weight:
-        """Return a matrix, perhaps quantized. Files may have it as a convolution of 1 x 1."""
+class TooManyError(Exception):
+    """A network asks for more weights than wanted."""
 
 
-class Linear:
-    """A product with a matrix: (…, columns) becomes (…, rows)."""
+class Take:
+    """Weights of a network by their names, below a prefix. Without weights it notes the names."""
 
-    def __init__(
-        self, take: Take, name: str, columns: int, rows: int, *, bias: bool = True
-    ) -> None:
-        """Take the weights of a name."""
-        self.weight = take.matrix(f"{name}.weight", rows, columns)
-        self.bias = take(f"{name}.bias", rows) if bias else None
+    def __init__(self, weights: Mapping[str, Weight] | None = None, most: int = 1 << 63) -> None:
+        """`most` is the number of names at which `TooManyError` is raised."""
+        self._weights, self._most, self._prefix = weights, most, ""
+        self.wanted: dict[str, tuple[int, ...]] = {}
+        """Shapes of everything that was asked for."""
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return x @ weight.T + bias."""
-        return ub.linear(x, self.weight, self.bias)
+    def __truediv__(self, name: str) -> Take:
+        """Return the weights whose names begin with a name and a dot."""
+        inner = copy(self)
+        inner._prefix += f"{name}."
+        return inner
 
-
-class Conv:
-    """A convolution of images with square windows."""
-
-    def __init__(
-        self,
-        take: Take,
-        name: str,
-        inner: int,
-        outer: int,
-        window: int = 3,
-        *,
-        stride: int = 1,
-        padding: int | None = None,
-    ) -> None:
-        """Take the weights of a name; the usual padding keeps the size if the stride is 1."""
-        self.weight = take(f"{name}.weight", outer, inner, window, window)
-        self.bias = take(f"{name}.bias", outer)
-        self._stride = stride
-        self._padding = window // 2 if padding is None else padding
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return (batch, results, rows, columns)."""
-        return self.product(x) + self.bias.reshape(-1, 1, 1)
-
-    def product(self, x: Tensor) -> Tensor:
-        """Return the convolution without its bias."""
-        return ub.conv2d(x, self.weight, stride=self._stride, padding=self._padding)
+    def __call__(self, name: str, *shape: int) -> Any:
+        """Return the weight of a name, which has this shape."""
+        self.wanted[f"{self._prefix}{name}"] = shape
+        if len(self.wanted) > self._most:
+            raise TooManyError
+        return self._weights and self._weights[f"{self._prefix}{name}"]
 
 
-class LayerNorm:
-    """A norm of the last axis."""
-
-    def __init__(self, take: Take, name: str, width: int, epsilon: float = 1e-5) -> None:
-        """Take the weights of a name."""
-        self.weight, self.bias = (take(f"{name}.{one}", width) for one in ("weight", "bias"))
-        self._epsilon = epsilon
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the norm, of the same shape."""
-        return ub.layer_norm(x, self.weight, self.bias, self._epsilon)
+def linear(take: Take, columns: int, rows: int, *, bias: bool = True) -> Layer:
+    """Return a product with a matrix: (…, columns) becomes (…, rows)."""
+    weight, added = take("weight", rows, columns), take("bias", rows) if bias else None
+    return lambda x: ub.linear(x, weight, added)
 
 
-class GroupNorm:
-    """A norm of groups of channels."""
+def conv(
+    take: Take, inner: int, outer: int, window: int = 3, stride: int = 1, padding: int | None = None
+) -> Layer:
+    """Return a convolution of images. The usual padding keeps the size if the stride is 1.
 
-    def __init__(self, take: Take, name: str, width: int, groups: int, epsilon: float) -> None:
-        """Take the weights of a name."""
-        self.weight, self.bias = (take(f"{name}.{one}", width) for one in ("weight", "bias"))
-        self._groups, self._epsilon = groups, epsilon
+    The layer takes other values to add to the images beside its bias, (batch, results).
+    """
+    weight, bias = take("weight", outer, inner, window, window), take("bias", outer)
+    around = window // 2 if padding is None else padding
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the norm, of the same shape."""
-        return ub.group_norm(x, self.weight, self.bias, self._groups, self._epsilon)
+    def run(x: Tensor, more: Tensor | None = None) -> Tensor:
+        added: Tensor = bias if more is None else more + bias
+        found = ub.conv2d(x, weight, stride=stride, padding=around)
+        return ub.add(found, added.reshape(*added.shape, 1, 1), out=found)
+
+    return run
 
 
-class Attention:
-    """Attention of (batch, tokens, width) to itself or to a context."""
+def layer_norm(take: Take, width: int, epsilon: float = 1e-5) -> Layer:
+    """Return a norm of the last axis."""
+    weight, bias = take("weight", width), take("bias", width)
+    return lambda x: ub.layer_norm(x, weight, bias, epsilon)
 
-    def __init__(
-        self,
-        take: Take,
-        name: str,
-        width: int,
-        heads: int,
-        *,
-        context: int | None = None,
-        bias: bool = False,
-        parts: tuple[str, ...] = ("to_q", "to_k", "to_v", "to_out.0"),
-    ) -> None:
-        """Take the weights of a name; `parts` name the four products."""
-        seen = context or width
-        query, key, value, out = (f"{name}.{part}" for part in parts)
-        self._query = Linear(take, query, width, width, bias=bias)
-        self._key = Linear(take, key, seen, width, bias=bias)
-        self._value = Linear(take, value, seen, width, bias=bias)
-        self._out = Linear(take, out, width, width)
-        self._heads = heads
 
-    def __call__(self, x: Tensor, context: Tensor | None = None, *, causal: bool = False) -> Tensor:
-        """Return (batch, tokens, width)."""
-        seen = x if context is None else context
-        query, key = self._split(self._query(x)), self._split(self._key(seen))
-        found = _attended(query, key, self._split(self._value(seen)), causal)
-        return self._out(found.swapaxes(1, 2).reshape(x.shape))
+def group_norm(take: Take, width: int, groups: int, epsilon: float) -> Layer:
+    """Return a norm of groups of channels."""
+    weight, bias = take("weight", width), take("bias", width)
+    return lambda x: ub.group_norm(x, weight, bias, groups, epsilon)
 
-    def _split(self, x: Tensor) -> Tensor:
-        """The heads of (batch, tokens, width): (batch, heads, tokens, width of a head)."""
-        return x.reshape(*x.shape[:2], self._heads, -1).swapaxes(1, 2)
+
+def attention(
+    take: Take,
+    width: int,
+    heads: int,
+    context: int | None = None,
+    *,
+    bias: bool = False,
+    parts: Sequence[str] = ("to_q", "to_k", "to_v", "to_out.0"),
+) -> Layer:
+    """Return attention of (batch, tokens, width) to itself or to a context of another width."""
+    columns = (width, context or width, context or width)
+    products = [
+        linear(take / part, one, width, bias=bias)
+        for part, one in zip(parts, columns, strict=False)
+    ]
+    last = linear(take / parts[3], width, width)
+
+    def run(x: Tensor, context: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        given = (x, x, x) if context is None else (x, context, context)
+        query, key, value = (
+            product(one).reshape(*one.shape[:2], heads, -1).swapaxes(1, 2)
+            for product, one in zip(products, given, strict=True)
+        )
+        return last(_attended(query, key, value, causal).swapaxes(1, 2).reshape(x.shape))
+
+    return run
 
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
@@ -149,50 +130,43 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor
     return found[0] if len(found) == 1 else ub.concatenate(found, 2)
 
 
-class Resnet:
-    """Two convolutions beside the identity, the first with the time's embedding added."""
+def resnet(take: Take, design: Design, inner: int, outer: int) -> Layer:
+    """Return two convolutions beside the identity, for images and perhaps a time's embedding.
 
-    def __init__(
-        self,
-        take: Take,
-        name: str,
-        inner: int,
-        outer: int,
-        groups: int,
-        *,
-        epsilon: float,
-        time: int | None = None,
-    ) -> None:
-        """Take the weights of a name; `time` is the width of the embedding."""
-        self._norm1 = GroupNorm(take, f"{name}.norm1", inner, groups, epsilon)
-        self._conv1 = Conv(take, f"{name}.conv1", inner, outer)
-        self._time = None
-        if time is not None:
-            self._time = Linear(take, f"{name}.time_emb_proj", time, outer)
-        self._norm2 = GroupNorm(take, f"{name}.norm2", outer, groups, epsilon)
-        self._conv2 = Conv(take, f"{name}.conv2", outer, outer)
-        self._shortcut = None
-        if inner != outer:
-            self._shortcut = Conv(take, f"{name}.conv_shortcut", inner, outer, 1)
+    The embedding, behind its silu, is added after the first convolution.
+    """
+    first, second = (
+        _normed(take, f"norm{one}", f"conv{one}", design, width, outer)
+        for one, width in ((1, inner), (2, outer))
+    )
+    time = linear(take / "time_emb_proj", design.time, outer) if design.time else None
+    shortcut = conv(take / "conv_shortcut", inner, outer, 1) if inner != outer else None
 
-    def __call__(self, x: Tensor, time: Tensor | None = None) -> Tensor:
-        """Return (batch, outer, rows, columns); `time` is the embedding behind its silu."""
-        added = self._conv1.bias
-        if self._time is not None and time is not None:
-            # One addition to the images instead of two.
-            added = self._time(time) + added
-        found = self._conv1.product(ub.silu(self._norm1(x))) + added.reshape(*added.shape, 1, 1)
-        found = self._conv2(ub.silu(self._norm2(found)))
-        return found + (x if self._shortcut is None else self._shortcut(x))
+    def run(x: Tensor, emb: Tensor | None = None) -> Tensor:
+        found = second(first(x, None if time is None else time(emb)))
+        return ub.add(found, x if shortcut is None else shortcut(x), out=found)
+
+    return run
 
 
-class Upsample:
-    """Twice the rows and columns, then a convolution."""
+def head(take: Take, design: Design, inner: int, outer: int) -> Layer:
+    """Return the last layers of a network: norm, silu and convolution."""
+    return _normed(take, "conv_norm_out", "conv_out", design, inner, outer)
 
-    def __init__(self, take: Take, name: str, width: int) -> None:
-        """Take the weights of a name."""
-        self._conv = Conv(take, f"{name}.conv", width, width)
 
-    def __call__(self, x: Tensor, rows: int, columns: int) -> Tensor:
-        """Return (batch, width, rows, columns)."""
-        return self._conv(ub.upsample_nearest2d(x, rows, columns))
+def _normed(take: Take, norm: str, name: str, design: Design, inner: int, outer: int) -> Layer:
+    """A convolution behind a norm and silu. Large images are changed in place."""
+    before = group_norm(take / norm, inner, design.groups, design.epsilon)
+    product = conv(take / name, inner, outer)
+
+    def run(x: Tensor, more: Tensor | None = None) -> Tensor:
+        x = before(x)
+        return product(ub.silu(x, out=x), more)
+
+    return run
+
+
+def upsample(take: Take, width: int) -> Layer:
+    """Return a convolution of images that are first resized to given rows and columns."""
+    product = conv(take / "conv", width, width)
+    return lambda x, rows, columns: product(ub.upsample_nearest2d(x, rows, columns))

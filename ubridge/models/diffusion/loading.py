@@ -1,51 +1,74 @@
 """From files to the networks: tensors are found, checked and copied.
 
 A model is a folder in the layout of diffusers, or a single checkpoint. Each network is made twice:
-first to compare its tensors with the files, then with its weights.
+first without weights, to compare its tensors with the files, then with them.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import ubridge as ub
 from ubridge.core.block_formats import BlockFormat
-from ubridge.definitions.products import QUANTIZED_PRODUCT
+from ubridge.core.fits import require
 from ubridge.device.host import has_host_memory
 from ubridge.files.entries import bounds_of
 from ubridge.files.folders import files_of
 from ubridge.files.settings import Settings
-from ubridge.models.diffusion.design import TextDesign, UNetDesign, VaeDesign
-from ubridge.models.diffusion.layers import Take, Tensor, Weight
+from ubridge.models.diffusion.design import VERSIONS, TextDesign, UNetDesign, VaeDesign, Version
+from ubridge.models.diffusion.layers import Take, Tensor, TooManyError, Weight
 from ubridge.models.diffusion.names import Spell, Spelling, of_checkpoint, of_folder
 from ubridge.models.diffusion.schedule import Training
 from ubridge.models.diffusion.text_encoder import TextEncoder
 from ubridge.models.diffusion.unet import UNet
 from ubridge.models.diffusion.vae import Vae
-from ubridge.models.diffusion.versions import VERSIONS, Version
-from ubridge.recipes import Recipe, recipe_of
+from ubridge.models.weights import (
+    in_kind,
+    nbytes_of,
+    recipe_for,
+    require_fitting,
+    require_room,
+    usual_dtype,
+)
 from uhal import Device, DType
 from uhal.dtypes import bf16, f16, f32
-from uhal.errors import ArgumentValueError, NotFoundError, NotSupportedError, OutOfMemoryError
+from uhal.errors import ArgumentValueError, NotFoundError
 from uhal.progress import Bar, Progress, in_units
 
-PARTS = {
-    "text_encoder": "model",
-    "unet": "diffusion_pytorch_model",
-    "vae": "diffusion_pytorch_model",
-}
-"""Folders of the networks, and the stem of their files."""
+_FLOATS = (f32, f16, bf16)
 _COUNTS = ("num_hidden_layers", "layers_per_block")
-_UNUSED = ("position_ids", "text_projection.weight", "logit_scale")
-_SHOWN = 6
-"""Most wrong tensors that an error lists."""
 _MOST_WRONG = 1000
-"""Number of wrong tensors at which the comparison ends: damaged sizes ask for millions."""
+"""Number of missing tensors at which the comparison ends: damaged sizes ask for millions."""
+_UNUSED = ("position_ids", "text_projection.weight", "logit_scale")
+
+
+class Part(NamedTuple):
+    """A network of a model."""
+
+    stem: str
+    """Begins the names of its files, in the folder of its own name."""
+    design: Any
+    network: Any
+
+
+PARTS: Mapping[str, Part] = {
+    "text_encoder": Part("model", TextDesign, TextEncoder),
+    "unet": Part("diffusion_pytorch_model", UNetDesign, UNet),
+    "vae": Part("diffusion_pytorch_model", VaeDesign, Vae),
+}
+
+
+@dataclass(frozen=True)
+class Networks:
+    """A model on a device."""
+
+    text_encoder: TextEncoder
+    unet: UNet
+    vae: Vae
 
 
 @dataclass(frozen=True)
@@ -58,14 +81,20 @@ class Source:
     is_whole: bool
     """Whether the files have no tensors of anything else."""
 
+    def found(self, name: str) -> Spelling | None:
+        """Return the tensor of a name."""
+        there = (one for one in self.spell(name) if one.name in self.weights.entries)
+        return next(there, None)
 
-@dataclass(frozen=True)
-class Networks:
-    """A model on a device."""
-
-    text: TextEncoder
-    unet: UNet
-    vae: Vae
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return the values of a name, in the type of the file."""
+        one = self.found(name)
+        assert one is not None
+        whole = self.weights[one.name]
+        assert isinstance(whole, Tensor)
+        if one.third is not None:
+            whole = whole[one.third * shape[0] : (one.third + 1) * shape[0]]
+        return whole.reshape(shape)
 
 
 def sources_of(
@@ -76,70 +105,54 @@ def sources_of(
     Raises `NotFoundError`, `InvalidFileError`, `NotSupportedError`, and `ArgumentValueError` for an
     unknown version, or none for a single checkpoint.
     """
-    told = version
-    if isinstance(version, str):
-        if version not in VERSIONS:
-            raise ArgumentValueError(
-                f"version: expected one of {', '.join(VERSIONS)}, got {version!r}"
-            )
-        told = VERSIONS[version]
-    assert not isinstance(told, str)
+    known = ", ".join(VERSIONS)
+    told = VERSIONS.get(version) if isinstance(version, str) else version
+    if version is not None and told is None:
+        raise ArgumentValueError(f"version: expected one of {known}, got {version!r}")
     if path.is_dir():
-        configurations = {part: _configuration(path / part / "config.json") for part in PARTS}
-        weights = {
+        configs = {part: _configuration(path / part / "config.json") for part in PARTS}
+        files = {
             part: ub.load(_file_of(path / part, stem), device=device)
-            for part, stem in PARTS.items()
+            for part, (stem, _, _) in PARTS.items()
         }
-        found = _version_of(path, configurations, weights)
-        if told is not None and (told.unet, told.training.prediction) != (
-            found.unet,
-            found.training.prediction,
-        ):
+        for part, one in files.items():
+            bounds = bounds_of(one.entries.values(), _COUNTS)
+            configs[part] = configs[part].read_as({}, bounds=bounds)
+        own = _version_of(path, configs)
+        if told and (told.unet, told.training.prediction) != (own.unet, own.training.prediction):
             raise ArgumentValueError(
                 f"version: expected the model of {path}, got {told.name}: its UNet has other sizes "
                 "or another prediction. Leave the version out for a folder."
             )
-        return found, {
-            part: Source(f"{path / part}", weights[part], of_folder(part), True) for part in PARTS
+        return own, {
+            part: Source(f"{path / part}", files[part], of_folder(part), True) for part in PARTS
         }
     if not path.exists():
         raise NotFoundError(f"{path}: there is no such file or folder")
     if told is None:
         raise ArgumentValueError(
             f"{path}: expected a version, for a single file does not name its own. Give one of "
-            f"{', '.join(VERSIONS)}."
+            f"{known}."
         )
-    whole = ub.load(path, device=device)
+    weights = ub.load(path, device=device)
     return told, {
-        part: Source(f"{path}, {part}", whole, of_checkpoint(part, told), False) for part in PARTS
+        part: Source(f"{path}, {part}", weights, of_checkpoint(part, told), False) for part in PARTS
     }
 
 
-def _version_of(
-    folder: Path, told: Mapping[str, Settings], weights: Mapping[str, ub.Weights]
-) -> Version:
-    """The sizes in a folder's configurations, as far as its files can have them."""
-    read = {
-        part: told[part].read_as({}, bounds=bounds_of(weights[part].entries.values(), _COUNTS))
-        for part in PARTS
-    }
-    training = folder / "scheduler" / "scheduler_config.json"
-    unet, vae = UNetDesign.read(read["unet"]), VaeDesign.read(read["vae"])
-    text = TextDesign.read(read["text_encoder"])
+def _version_of(folder: Path, configs: Mapping[str, Settings]) -> Version:
+    """The sizes in a folder's configurations."""
+    sizes = {part: PARTS[part].design.read(config) for part, config in configs.items()}
+    text, unet, vae = sizes.values()
     if text.hidden != unet.context or unet.latent != vae.latent:
-        raise read["unet"].refuse(
+        raise configs["unet"].refuse(
             "cross_attention_dim",
             f"{text.hidden} as hidden_size of the text encoder, with {vae.latent} latent channels",
             [unet.context, unet.latent],
         )
-    return Version(
-        folder.resolve().name,
-        text,
-        unet,
-        vae,
-        Training.read(_configuration(training)),
-        vae.factor * read["unet"].integer("sample_size", 64, 1),
-    )
+    training = Training.read(_configuration(folder / "scheduler" / "scheduler_config.json"))
+    size = vae.factor * configs["unet"].integer("sample_size", 64, 1)
+    return Version(folder.resolve().name, **sizes, training=training, size=size)
 
 
 def _configuration(path: Path) -> Settings:
@@ -154,13 +167,9 @@ def _configuration(path: Path) -> Settings:
 
 def _file_of(folder: Path, stem: str) -> Path:
     """The weights of a network: whole, in parts, or in f16."""
-    for name in (
-        f"{stem}.safetensors",
-        f"{stem}.safetensors.index.json",
-        f"{stem}.fp16.safetensors",
-    ):
-        if (folder / name).exists():
-            return folder / name
+    for kind in ("safetensors", "safetensors.index.json", "fp16.safetensors"):
+        if (folder / f"{stem}.{kind}").exists():
+            return folder / f"{stem}.{kind}"
     return files_of(folder)[0]
 
 
@@ -180,167 +189,75 @@ class Loader:
         Raises `InvalidFileError`, which names missing, unknown and misshapen tensors, and
         `NotSupportedError` where the device has no products of quantized weights.
         """
+        require(dtype in (None, *_FLOATS), f"dtype: expected f32, f16 or bf16, got {dtype}")
         self._version, self._sources, self.device = version, sources, device
-        self._recipe = None if quantize is None else recipe_of(quantize)
-        if quantize is not None and not ub.DeviceExecutor.of(device).has(QUANTIZED_PRODUCT):
-            raise NotSupportedError(
-                f"quantize={quantize!r}: {device!r} has no products of quantized weights. Load "
-                "without quantize=."
-            )
-        if dtype is not None and dtype not in (f32, f16, bf16):
-            raise ArgumentValueError(f"dtype: expected f32, f16 or bf16, got {dtype}")
-        self.dtype = dtype or _usual_dtype(sources)
-        checks = {part: self._taken(part, _Check) for part in sources}
-        _require_none([text for check in checks.values() for text in check.wrong()])
-        self.nbytes = sum(check.nbytes for check in checks.values())
+        self._recipe = recipe_for(quantize, device)
+        self.dtype = dtype or usual_dtype(sources["unet"].weights.entries)
+        self.nbytes = 0
         """Bytes of the weights on the device, pages of files included."""
-        self._allocated = sum(check.allocated for check in checks.values())
+        self._allocated = 0
+        self._wanted = {
+            part: wanted_of(part, getattr(version, part), len(one.weights) + _MOST_WRONG)
+            for part, one in sources.items()
+        }
+        wrong = [text for part in sources for text in self._compared(part)]
+        require_fitting("", wrong)
 
     def require_room(self, progress: Progress) -> None:
         """Print the memory of the weights, if `progress` is True; refuse too large a model."""
-        free = self.device.memory_info().free
-        words = f"{self._version.name}: {in_units(self.nbytes)} of weights, on {self.device!r}"
-        if progress is True:
-            print(words, file=sys.stderr, flush=True)
-        if self._allocated > free:
-            raise OutOfMemoryError(f"{words}; there are {in_units(free)} free; nothing was read")
+        what = f"{self._version.name}: {in_units(self.nbytes)} of weights"
+        require_room(what, self._allocated, self.device, progress)
 
     def load(self, progress: Progress) -> Networks:
         """Return the networks with their weights."""
+        made = {}
         with Bar(progress, self.nbytes, f"loading {self._version.name}") as bar:
-            made: dict[str, Any] = {}
             for part, source in self._sources.items():
-                take = Bring(source, self.device, self.dtype, self._recipe, bar)
-                made[part] = self._made(part, take)
-        return Networks(made["text_encoder"], made["unet"], made["vae"])
+                weights: dict[str, Weight] = {}
+                for name, shape in self._wanted[part].items():
+                    kind = self._kind_of(name, shape)
+                    weights[name] = in_kind(source.read(name, shape).contiguous(), kind)
+                    bar.add(nbytes_of(shape, kind))
+                made[part] = PARTS[part].network(getattr(self._version, part), Take(weights))
+        return Networks(**made)
 
-    def _taken(self, part: str, kind: type[_Check]) -> _Check:
-        check = kind(self._sources[part], self.device, self.dtype, self._recipe)
-        self._made(part, check)
-        return check
-
-    def _made(self, part: str, take: Take) -> TextEncoder | UNet | Vae:
-        if part == "text_encoder":
-            return TextEncoder(self._version.text, take)
-        return UNet(self._version.unet, take) if part == "unet" else Vae(self._version.vae, take)
-
-
-def _require_none(wrong: Sequence[str]) -> None:
-    """Raise `InvalidFileError` for tensors that do not fit."""
-    if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise ub.InvalidFileError(f"{'; '.join(wrong[:_SHOWN])}{more}")
-
-
-def _usual_dtype(sources: Mapping[str, Source]) -> DType:
-    """The element type of the UNet's weights if kernels compute in it, else f32."""
-    sizes: dict[Any, int] = {}
-    for one in sources["unet"].weights.entries.values():
-        sizes[one.kind] = sizes.get(one.kind, 0) + one.nbytes
-    most = max(sizes, key=lambda kind: sizes[kind], default=f32)
-    return most if most in (f16, bf16) else f32
-
-
-class _Files:
-    """The tensors of a network's files, by their names in diffusers."""
-
-    def __init__(self, source: Source, device: Device, dtype: DType, recipe: Recipe | None) -> None:
-        self.source, self.device, self.dtype, self.recipe = source, device, dtype, recipe
-
-    def found(self, name: str) -> Spelling | None:
-        """Return the tensor of a name."""
-        for one in self.source.spell(name):
-            if one.name in self.source.weights.entries:
-                return one
-        return None
-
-    def kind_of(self, columns: int) -> DType | BlockFormat:
-        """Return the type of a matrix on the device."""
-        chosen = self.recipe and self.recipe.format_of("", 0, 1, columns)
+    def _kind_of(self, name: str, shape: tuple[int, ...]) -> DType | BlockFormat:
+        """The type of a weight on the device: matrices of products may be quantized."""
+        is_factor = len(shape) == 2 and not name.startswith("embeddings.")
+        chosen = self._recipe.format_of("", 0, 1, shape[1]) if self._recipe and is_factor else None
         return chosen or self.dtype
 
-
-class _Check(_Files):
-    """Compares names and shapes, and counts bytes. It returns no tensors."""
-
-    def __init__(self, source: Source, device: Device, dtype: DType, recipe: Recipe | None) -> None:
-        super().__init__(source, device, dtype, recipe)
-        self.nbytes = self.allocated = 0
-        self._wrong: list[str] = []
-        self._taken: set[str] = set()
-
-    def __call__(self, name: str, *shape: int) -> Tensor:
-        return cast(Tensor, self._compared(name, shape, self.dtype))
-
-    def matrix(self, name: str, rows: int, columns: int) -> Weight:
-        return cast(Tensor, self._compared(name, (rows, columns), self.kind_of(columns)))
-
-    def wrong(self) -> list[str]:
-        """Return everything that does not fit."""
-        if not self.source.is_whole:
-            return self._wrong
-        entries = self.source.weights.entries
-        return self._wrong + [
-            f"{self.source.where}: {name} of shape {entry.shape} is there, and nothing asks for it"
-            for name, entry in entries.items()
-            if name not in self._taken and not name.endswith(_UNUSED)
-        ]
-
-    def _compared(self, name: str, shape: tuple[int, ...], kind: DType | BlockFormat) -> None:
-        where, one = self.source.where, self.found(name)
-        if one is None:
-            expected = self.source.spell(name)[0].name
-            self._wrong.append(f"{where}: {expected} of shape {shape} is missing")
-            if len(self._wrong) == _MOST_WRONG:
-                _require_none(self._wrong)
-            return
-        self._taken.add(one.name)
-        entry = self.source.weights.entries[one.name]
-        if not isinstance(entry.kind, DType) or entry.kind not in (f32, f16, bf16):
-            self._wrong.append(f"{where}: {one.name}: expected f32, f16 or bf16, got {entry.kind}")
-        whole = shape if one.third is None else (3 * shape[0], *shape[1:])
-        given = tuple(entry.shape)
-        if given not in (whole, (*whole, 1, 1) if len(shape) == 2 else whole):
-            self._wrong.append(f"{where}: {one.name}: expected shape {whole}, got {given}")
-        if isinstance(kind, BlockFormat):
-            size = shape[0] * kind.row_bytes(shape[1])
-        else:
-            size = prod(shape) * kind.itemsize
-        self.nbytes += size
-        if not (has_host_memory(self.device) and entry.kind == kind):
-            self.allocated += size
+    def _compared(self, part: str) -> Iterator[str]:
+        """Count the bytes of a network; yield everything that does not fit."""
+        source, taken = self._sources[part], set()
+        entries, where = source.weights.entries, source.where
+        for name, shape in self._wanted[part].items():
+            one = source.found(name)
+            if one is None:
+                yield f"{where}: {source.spell(name)[0].name} of shape {shape} is missing"
+                continue
+            taken.add(one.name)
+            entry, kind = entries[one.name], self._kind_of(name, shape)
+            if entry.kind not in _FLOATS:
+                yield f"{where}: {one.name}: expected f32, f16 or bf16, got {entry.kind}"
+            given = tuple(entry.shape)
+            whole = shape if one.third is None else (3 * shape[0], *shape[1:])
+            # Files may have a matrix as a convolution of 1 x 1.
+            if given != whole and (len(whole) != 2 or given != (*whole, 1, 1)):
+                yield f"{where}: {one.name}: expected shape {whole}, got {given}"
+            size = nbytes_of(shape, kind)
+            self.nbytes += size
+            if not (has_host_memory(self.device) and entry.kind == kind):
+                self._allocated += size
+        for name in entries if source.is_whole else ():
+            if name not in taken and not name.endswith(_UNUSED):
+                shape = entries[name].shape
+                yield f"{where}: {name} of shape {shape} is there, and nothing asks for it"
 
 
-class Bring(_Files):
-    """Copies tensors to the device, in the wanted types."""
-
-    def __init__(
-        self, source: Source, device: Device, dtype: DType, recipe: Recipe | None, bar: Bar
-    ) -> None:
-        super().__init__(source, device, dtype, recipe)
-        self._bar = bar
-
-    def __call__(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor in the type of the activations."""
-        found = self._read(name, shape).astype(self.dtype, copy=False).contiguous()
-        self._bar.add(found.nbytes)
-        return found
-
-    def matrix(self, name: str, rows: int, columns: int) -> Weight:
-        """Return a matrix, quantized where the recipe has a format for its rows."""
-        kind = self.kind_of(columns)
-        if isinstance(kind, DType):
-            return self(name, rows, columns)
-        values = self._read(name, (rows, columns)).astype(f32, copy=False).to_numpy()
-        found = ub.QuantizedWeight.from_numpy(values, kind, device=self.device)
-        self._bar.add(rows * kind.row_bytes(columns))
-        return found
-
-    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        one = self.found(name)
-        assert one is not None
-        whole = self.source.weights[one.name]
-        assert isinstance(whole, Tensor)
-        if one.third is not None:
-            whole = whole[one.third * shape[0] : (one.third + 1) * shape[0]]
-        return whole.reshape(shape)
+def wanted_of(part: str, design: Any, most: int = 1 << 63) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a network's weights, of `most` and one at most."""
+    take = Take(most=most)
+    with suppress(TooManyError):
+        PARTS[part].network(design, take)
+    return take.wanted

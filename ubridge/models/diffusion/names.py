@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from ubridge.models.diffusion.versions import Version
+from ubridge.models.diffusion.design import UNetDesign, Version
 
 
-@dataclass(frozen=True)
-class Spelling:
+class Spelling(NamedTuple):
     """A tensor of a file, or a third of it: queries, keys or values."""
 
     name: str
@@ -32,7 +31,7 @@ _RESNET = {
     "conv2": "out_layers.3",
     "conv_shortcut": "skip_connection",
 }
-_UNET_ENDS = {
+_UNET = {
     "conv_in": "input_blocks.0.0",
     "time_embedding.linear_1": "time_embed.0",
     "time_embedding.linear_2": "time_embed.2",
@@ -55,12 +54,10 @@ _VAE = {
     "to_v": "v",
 }
 _OLD_VAE = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
-_CLIP_ENDS = {
-    "embeddings.token_embedding.weight": "token_embedding.weight",
+_CLIP = {
+    "embeddings.token_embedding": "token_embedding",
     "embeddings.position_embedding.weight": "positional_embedding",
     "final_layer_norm": "ln_final",
-}
-_CLIP_LAYER = {
     "encoder.layers": "transformer.resblocks",
     "layer_norm1": "ln_1",
     "layer_norm2": "ln_2",
@@ -83,9 +80,7 @@ def of_folder(part: str) -> Spell:
     """Return the spellings in a folder of diffusers, in today's and in older files."""
     if part == "text_encoder":
         return lambda name: [Spelling(f"text_model.{name}"), Spelling(name)]
-    if part == "vae":
-        return lambda name: [Spelling(name), Spelling(_replaced(name, _OLD_VAE))]
-    return lambda name: [Spelling(name)]
+    return lambda name: [Spelling(name), Spelling(_replaced(name, _OLD_VAE))]
 
 
 def of_checkpoint(part: str, version: Version) -> Spell:
@@ -95,48 +90,37 @@ def of_checkpoint(part: str, version: Version) -> Spell:
     if part == "vae":
         last = len(version.vae.channels) - 1
         return lambda name: [Spelling(f"first_stage_model.{_of_vae(name, last)}")]
-    layers, attends = version.unet.layers, version.unet.attends
-    return lambda name: [Spelling(f"model.diffusion_model.{_of_unet(name, layers, attends)}")]
+    return lambda name: [Spelling(f"model.diffusion_model.{_of_unet(name, version.unet)}")]
 
 
 def _of_text(name: str) -> list[Spelling]:
-    stem = "cond_stage_model"
+    own = _replaced(_THIRD.sub(r"attn.in_proj_\2", name), _CLIP)
     third = _THIRD.search(name)
-    own = name
-    if third is not None:
-        own = f"{name[: third.start()]}attn.in_proj_{third[2]}"
-    own = _replaced(_replaced(own, _CLIP_LAYER), _CLIP_ENDS)
-    number = None if third is None else "qkv".index(third[1])
     return [
-        Spelling(f"{stem}.transformer.text_model.{name}"),
-        Spelling(f"{stem}.transformer.{name}"),
-        Spelling(f"{stem}.model.{own}", number),
+        Spelling(f"cond_stage_model.transformer.text_model.{name}"),
+        Spelling(f"cond_stage_model.transformer.{name}"),
+        Spelling(f"cond_stage_model.model.{own}", third and "qkv".index(third[1])),
     ]
 
 
 def _of_vae(name: str, last: int) -> str:
     def block(match: re.Match[str]) -> str:
-        way, level, kind, number = match[1], int(match[2]), match[3], match[4]
-        at = f"{way}.{level if way == 'down' else last - level}"
-        return f"{at}.block.{number}" if kind == "resnets" else f"{at}.{way}sample"
+        way, kind = match[1], match[3]
+        level = int(match[2]) if way == "down" else last - int(match[2])
+        return f"{way}.{level}." + (f"block.{match[4]}" if kind == "resnets" else f"{way}sample")
 
     return _replaced(_BLOCK.sub(block, name), _VAE)
 
 
-def _of_unet(name: str, layers: int, attends: tuple[bool, ...]) -> str:
+def _of_unet(name: str, design: UNetDesign) -> str:
     def block(match: re.Match[str]) -> str:
         way, level, kind, number = match[1], int(match[2]), match[3], int(match[4])
-        per_level = layers + 1
+        # A block that changes the size is the last of its level.
+        at = (design.layers + 1) * level + (design.layers if "samplers" in kind else number)
         if way == "down":
-            if kind == "downsamplers":
-                return f"input_blocks.{per_level * (level + 1)}.0"
-            return f"input_blocks.{1 + per_level * level + number}.{int(kind == 'attentions')}"
-        if kind == "upsamplers":
-            at = 1 + attends[len(attends) - 1 - level]
-            return f"output_blocks.{per_level * (level + 1) - 1}.{at}"
-        return f"output_blocks.{per_level * level + number}.{int(kind == 'attentions')}"
+            return f"input_blocks.{1 + at}.{int(kind == 'attentions')}"
+        inner = {"resnets": 0, "attentions": 1, "upsamplers": 1 + design.attends[-1 - level]}[kind]
+        return f"output_blocks.{at}.{inner}"
 
-    found = _BLOCK.sub(block, name)
-    if "downsamplers" in name:
-        found = found.replace(".conv.", ".op.")
-    return _replaced(_replaced(found, _UNET_ENDS), _RESNET if "resnets" in name else {})
+    words = {**_UNET, **(_RESNET if "resnets" in name else {})}
+    return _replaced(_BLOCK.sub(block, name), words | ({"conv": "op"} if "down" in name else {}))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import operator
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +15,14 @@ import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import require_number, whole_number
 from ubridge.files.folders import expanded
+from ubridge.models.diffusion.design import Version
 from ubridge.models.diffusion.layers import Tensor
 from ubridge.models.diffusion.loading import Loader, Networks, sources_of
 from ubridge.models.diffusion.schedule import Schedule, schedule
-from ubridge.models.diffusion.versions import Version
+from ubridge.models.diffusion.unet import UNet
 from ubridge.models.step import Captured
 from ubridge.models.tokenizers.clip import ClipTokenizer
-from uhal import Device
+from uhal import Device, DType
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype, f32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -85,13 +85,11 @@ class StableDiffusion:
                 f"{where}: expected a tokenizer, for a single file holds none. Give the folder of "
                 "vocab.json and merges.txt."
             )
-        words = ClipTokenizer.read(
-            where / "tokenizer" if tokenizer is None else expanded(Path(tokenizer))
-        )
+        words = ClipTokenizer.read(expanded(Path(tokenizer or where / "tokenizer")), known.pad)
+        most = known.text_encoder.vocabulary
         require(
-            words.vocabulary <= known.text.vocabulary,
-            f"{where}: expected a tokenizer of at most {known.text.vocabulary} tokens, got "
-            f"{words.vocabulary}",
+            words.vocabulary <= most,
+            f"{where}: expected a tokenizer of at most {most} tokens, got {words.vocabulary}",
         )
         loader = Loader(known, sources, at, None if dtype is None else as_dtype(dtype), quantize)
         loader.require_room(progress)
@@ -133,22 +131,20 @@ class StableDiffusion:
         rows, columns = self._size(height, width, image)
         plan = schedule(scheduler, steps, self.version.training, eta=eta)
         generators = [ub.Generator(number + one) for one in range(count)]
-        shape = (self.version.vae.latent, *self._latent(rows, columns))
         if image is None:
+            factor = self.version.vae.factor
+            shape = (self.version.vae.latent, rows // factor, columns // factor)
             latents = self._noise(generators, shape) * plan.start
         else:
-            start = steps - int(steps * strength)
-            clean = self.encode(image, generators)
+            clean, start = self.encode(image, generators), steps - int(steps * strength)
             if start == steps:
                 return self.decode(clean)
             of_image, of_noise = plan.noised[start]
-            latents = clean * of_image + self._noise(generators, shape) * of_noise
+            latents = clean * of_image + self._noise(generators, clean.shape[1:]) * of_noise
             plan = plan.begun_at(start)
-        prompts = [negative, prompt] if guidance > 1 else [prompt]
-        context = self.embed(prompts)
-        return self.decode(
-            self.denoise(latents, context, plan, guidance, generators, on_step=on_step)
-        )
+        context = self.embed([negative, prompt] if guidance > 1 else [prompt])
+        found = self.denoise(latents, context, plan, guidance, generators, on_step=on_step)
+        return self.decode(found)
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -157,21 +153,10 @@ class StableDiffusion:
 
         A `UserWarning` names a prompt that is longer than the positions; its end has no effect.
         """
-        count = self.version.text.positions
-        pad = self.tokenizer.pad if self.version.pad is None else self._pad(self.version.pad)
-        rows = []
-        for prompt in prompts:
-            tokens = self.tokenizer.encode(prompt)
-            if len(tokens) > count:
-                warnings.warn(
-                    f"prompt: {len(tokens) - count} of {len(tokens)} tokens are behind the last of "
-                    f"{count} positions and have no effect",
-                    stacklevel=3,
-                )
-                tokens = [*tokens[: count - 1], tokens[-1]]
-            rows.append(tokens + [pad] * (count - len(tokens)))
+        count = self.version.text_encoder.positions
+        rows = [self.tokenizer.padded(prompt, count) for prompt in prompts]
         ids = ub.asarray(np.array(rows, np.int64), device=self.device)
-        return self._networks.text(ids)
+        return self._networks.text_encoder(ids)
 
     def predict(self, latents: Tensor, time: float, context: Tensor) -> Tensor:
         """Return the UNet's result for latents at a time of training.
@@ -198,20 +183,29 @@ class StableDiffusion:
         draw noise take a generator for each of the batch. The first step is captured, the others
         replay it with one native call.
         """
-        if plan.draws:
-            require(
-                len(generators) == latents.shape[0],
-                f"denoise: expected {latents.shape[0]} generators, as {plan.name} draws noise, got "
-                f"{len(generators)}",
-            )
-        with _Step(self._networks, latents, context, plan, guidance, self.dtype) as step:
+        require(
+            not plan.draws or len(generators) == latents.shape[0],
+            f"denoise: expected {latents.shape[0]} generators, as {plan.name} draws noise, got "
+            f"{len(generators)}",
+        )
+        x, noise = latents.astype(f32).contiguous(), ub.zeros_like(latents, f32)
+        unet = self._networks.unet
+        advance = _step_of(unet, plan, x, noise, context, guidance, self.dtype)
+        captured = None
+        try:
             for number in range(len(plan.steps)):
                 if plan.draws:
-                    step.noise.copy_from(self._noise(generators, latents.shape[1:]))
-                step(number)
+                    noise.copy_from(self._noise(generators, x.shape[1:]))
+                if captured is None:
+                    captured = Captured(self.device, advance)
+                else:
+                    captured.replay(step=number)
                 if on_step is not None:
-                    on_step(number, step.latents)
-            return step.latents.copy()
+                    on_step(number, x)
+            return x.copy()
+        finally:
+            if captured is not None:
+                captured.close()
 
     def encode(self, image: Pictures, generators: Sequence[ub.Generator]) -> Tensor:
         """Return latents of a picture, u8 (height, width, 3): a sample for each generator, f32."""
@@ -239,114 +233,69 @@ class StableDiffusion:
         drawn = [ub.randn((1, *shape), seed=one, device=self.device) for one in generators]
         return ub.concatenate(drawn, 0)
 
-    def _pad(self, text: str) -> int:
-        found = self.tokenizer.token_of(text)
-        return self.tokenizer.pad if found is None else found
-
-    def _latent(self, rows: int, columns: int) -> tuple[int, int]:
-        factor = self.version.vae.factor
-        return rows // factor, columns // factor
-
     def _size(
         self, height: int | None, width: int | None, image: Pictures | None
     ) -> tuple[int, int]:
         """Rows and columns of pictures."""
-        factor, usual = self.version.vae.factor, self.version.size
-        sizes = [height or usual, width or usual]
-        if image is not None:
-            if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
-                raise ArgumentTypeError(
-                    "image: expected an array of u8 (height, width, 3), got "
-                    f"{getattr(image, 'dtype', type(image).__name__)}"
-                )
-            sizes = [one or have for one, have in zip((height, width), image.shape, strict=False)]
-            require(
-                image.shape == (*sizes, 3),
-                f"image: expected shape {(*sizes, 3)}, got {image.shape}. Resize it first.",
+        factor, usual = self.version.vae.factor, (self.version.size, self.version.size)
+        if image is not None and not (isinstance(image, np.ndarray) and image.dtype == np.uint8):
+            raise ArgumentTypeError(
+                "image: expected an array of u8 (height, width, 3), got "
+                f"{getattr(image, 'dtype', type(image).__name__)}"
             )
-        for name, given in zip(("height", "width"), sizes, strict=True):
-            size = whole_number(name, given, factor)
-            below = size // factor * factor
+        have = usual if image is None else (*image.shape, 0, 0)[:2]
+        sizes = have[0] if height is None else height, have[1] if width is None else width
+        if image is not None and image.shape != (*sizes, 3):
+            raise ArgumentValueError(
+                f"image: expected shape {(*sizes, 3)}, got {image.shape}. Resize it first."
+            )
+        for name, size in zip(("height", "width"), sizes, strict=True):
+            below = whole_number(name, size, factor) // factor * factor
             require(
                 size == below,
                 f"{name}: expected a multiple of {factor}, got {size}. Take {below} or "
                 f"{below + factor}.",
             )
-        return sizes[0], sizes[1]
+        return sizes
 
 
-class _Step:
-    """One step of denoising as a plan of the device, with a slot for the step's number.
+def _step_of(
+    unet: UNet,
+    plan: Schedule,
+    x: Tensor,
+    noise: Tensor,
+    context: Tensor,
+    guidance: float,
+    dtype: DType,
+) -> Callable[[ub.ComputeGraph], Tensor]:
+    """Operations of one step, which changes x; a graph gets a slot for the step's number."""
+    before, samples = ub.zeros_like(x), x.shape[0]
+    table = ub.asarray(plan.table(), device=x.device)
+    times = ub.asarray(unet.times([one.time for one in plan.steps]), device=x.device)
+    times = times.astype(dtype, copy=False)
+    is_guided, is_second = context.shape[0] == 2, any(one.of_before for one in plan.steps)
+    # The network's batch: all latents with the negative prompt, then all with the prompt.
+    contexts = ub.repeat(context, samples, axis=0)
 
-    The plan holds the weights and its own memory until it is closed.
-    """
-
-    def __init__(
-        self,
-        networks: Networks,
-        latents: Tensor,
-        context: Tensor,
-        plan: Schedule,
-        guidance: float,
-        dtype: Any,
-    ) -> None:
-        device = latents.device
-        self._unet, self._guidance, self._dtype, self._device = (
-            networks.unet,
-            guidance,
-            dtype,
-            device,
-        )
-        self._count, self._draws = len(plan.steps), plan.draws
-        self._uses_before = any(one.of_before for one in plan.steps)
-        self.latents = latents.astype(f32).contiguous()
-        self.noise, self._before = ub.zeros_like(self.latents), ub.zeros_like(self.latents)
-        self._table = ub.asarray(plan.table(), device=device)
-        times = networks.unet.times([one.time for one in plan.steps])
-        self._times = ub.asarray(times, device=device).astype(dtype, copy=False)
-        self._is_guided = context.shape[0] == 2
-        # The network's batch: all latents with the negative prompt, then all with the prompt.
-        self._context = ub.repeat(context, latents.shape[0], axis=0)
-        self._captured: Captured | None = None
-
-    def __call__(self, number: int) -> None:
-        """Enqueue a step on the default stream; the first runs operation by operation."""
-        if self._captured is not None:
-            self._captured.replay(step=number)
-            return
-
-        def advance(graph: ub.ComputeGraph) -> Tensor:
-            return self._advance(graph.scalar("step", number, low=0, high=self._count - 1))
-
-        self._captured = Captured(self._device, advance)
-
-    def _advance(self, number: Tensor) -> Tensor:
-        row = ub.take(self._table, number.reshape(1), 0)
-        scale, x0_of_x, x0_of_out, of_x, of_x0, of_before, of_noise = (
-            row[:, one].reshape(1, 1, 1, 1) for one in range(7)
-        )
-        x = self.latents
-        given = (x * scale).astype(self._dtype, copy=False)
-        if self._is_guided:
+    def advance(graph: ub.ComputeGraph) -> Tensor:
+        number = graph.scalar("step", 0, low=0, high=len(plan.steps) - 1).reshape(1)
+        factors = ub.split(ub.take(table, number, 0).reshape(-1, 1, 1, 1), table.shape[1])
+        scale, x0_of_x, x0_of_out, of_x, of_x0, of_before, of_noise = factors
+        given = (x * scale).astype(dtype, copy=False)
+        if is_guided:
             given = ub.concatenate([given, given], 0)
-        time = ub.take(self._times, number.reshape(1), 0)
-        out = self._unet(given, time, self._context).astype(f32, copy=False)
-        if self._is_guided:
-            without, found = out[: x.shape[0]], out[x.shape[0] :]
-            out = without + (found - without) * self._guidance
+        out = unet(given, ub.take(times, number, 0), contexts).astype(f32, copy=False)
+        if is_guided:
+            without, out = ub.split(out, 2)
+            out = without + (out - without) * guidance
         x0 = x * x0_of_x + out * x0_of_out
         after = x * of_x + x0 * of_x0
-        if self._uses_before:
-            after = after + self._before * of_before
-            self._before.copy_from(x0)
-        if self._draws:
-            after = after + self.noise * of_noise
+        if is_second:
+            after = after + before * of_before
+            before.copy_from(x0)
+        if plan.draws:
+            after = after + noise * of_noise
         x.copy_from(after)
         return x
 
-    def __enter__(self) -> _Step:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._captured is not None:
-            self._captured.close()
+    return advance

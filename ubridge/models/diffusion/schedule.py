@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
-from typing import Any, Literal, TypeAlias
+from math import hypot, log, sqrt
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,6 @@ from ubridge.files.settings import Settings
 Array: TypeAlias = npt.NDArray[np.float64]
 Prediction: TypeAlias = Literal["epsilon", "v_prediction"]
 Spacing: TypeAlias = Literal["leading", "linspace", "trailing"]
-
-
 _MOST_TIMES = 100_000
 _LEAST_KEPT = 2.0**-100
 """Least share of a picture at the last time: its inverse is finite in f32."""
@@ -73,10 +71,8 @@ class Training:
     def read(cls, config: Settings) -> Training:
         """Return the values of a file. Raises `InvalidFileError` and `NotSupportedError`."""
         usual = cls()
-        spacing: Any = config.text("timestep_spacing", None, ("leading", "linspace", "trailing"))
-        prediction: Any = config.text(
-            "prediction_type", usual.prediction, ("epsilon", "v_prediction")
-        )
+        prediction: Any = config.text("prediction_type", usual.prediction, get_args(Prediction))
+        spacing: Any = config.text("timestep_spacing", None, get_args(Spacing))
         found = cls(
             config.integer("num_train_timesteps", usual.times, 2, _MOST_TIMES),
             config.number("beta_start", usual.beta_start, above=0, most=1),
@@ -141,16 +137,52 @@ def schedule(
     `eta` outside 0…1 or of another schedule.
     """
     trained = training or Training()
-    require(
-        name in SCHEDULES,
-        f"schedule: expected one of {', '.join(SCHEDULES)}, got {name!r}",
-    )
-    most = trained.times - 1
+    known, most = ", ".join(SCHEDULES), trained.times - 1
+    require(name in SCHEDULES, f"schedule: expected one of {known}, got {name!r}")
     count = whole_number("schedule, steps", steps, 1)
     require(count <= most, f"schedule, steps: expected 1…{most}, got {count}")
     require(0 <= eta <= 1, f"schedule, eta: expected 0…1, got {eta}")
     require(eta == 0 or name == "ddim", f"schedule, eta: {name} takes none, only ddim does")
     return SCHEDULES[name](count, trained, eta)
+
+
+def _ddim(count: int, training: Training, eta: float) -> Schedule:
+    """Song, Meng and Ermon, "Denoising Diffusion Implicit Models" (2021), equations 12 and 16.
+
+    `_built` with alpha = sqrt(a) and sigma = sqrt(1 - a).
+    """
+    kept = training.kept()
+    times = np.round(_times(count, training, training.spacing or "leading")).astype(int)
+    times = np.minimum(times, training.times - 1)
+    before = times - training.times // count
+    after = np.where(before >= 0, kept[before], 1.0 if training.ends_clean else kept[0])
+    starts, ends = (np.stack([np.sqrt(a), np.sqrt(1 - a)], 1) for a in (kept[times], after))
+    return _built("ddim", training, times, starts, ends, eta=eta)
+
+
+def _euler(count: int, training: Training, eta: float, name: str = "euler") -> Schedule:
+    """Karras et al., "Elucidating the Design Space" (2022), algorithm 1 in its first order.
+
+    `_built` with alpha = 1. The ancestral form draws as much noise as DDIM with an `eta` of 1.
+    """
+    spacing = training.spacing or "linspace"
+    times = _times(count, training, spacing)
+    sigmas = _sigmas(times, training)
+    levels = np.stack([np.ones_like(sigmas), sigmas], 1)
+    most = float(sigmas.max())
+    start = hypot(most, 1) if spacing == "leading" else most
+    return _built(name, training, times, levels[:-1], levels[1:], eta=eta, start=start)
+
+
+def _dpm(count: int, training: Training, eta: float) -> Schedule:
+    """Lu et al., "DPM-Solver++" (2022), algorithm 2, in its second order by two steps."""
+    spacing = training.spacing or "linspace"
+    # All but the last of one time more, which is the clean end.
+    more = spacing != "trailing"
+    times = np.round(_times(count + more, training, spacing))[:count]
+    sigmas = _sigmas(times, training)
+    levels = np.stack([np.ones_like(sigmas), sigmas], 1) / np.hypot(sigmas, 1)[:, None]
+    return _built("dpm++2m", training, times, levels[:-1], levels[1:], is_second=True)
 
 
 def _times(count: int, training: Training, spacing: Spacing) -> Array:
@@ -163,43 +195,6 @@ def _times(count: int, training: Training, spacing: Spacing) -> Array:
     return np.round(np.arange(whole, 0, -whole / count, dtype=np.float64))[:count] - 1
 
 
-def _of_epsilon(alpha: float, sigma: float, training: Training) -> tuple[float, float]:
-    """Factors of x and of the network's result in x0, where x = alpha x0 + sigma e."""
-    if training.prediction == "epsilon":
-        return 1 / alpha, -sigma / alpha
-    return alpha, -sigma
-
-
-def _ddim(count: int, training: Training, eta: float) -> Schedule:
-    """Song, Meng and Ermon, "Denoising Diffusion Implicit Models" (2021), equations 12 and 16.
-
-    x' = sqrt(a') x0 + sqrt(1 - a' - s^2) e + s noise, where
-    s = eta sqrt((1 - a') / (1 - a)) sqrt(1 - a / a').
-    """
-    kept = training.kept()
-    times = np.round(_times(count, training, training.spacing or "leading")).astype(int)
-    times = np.minimum(times, training.times - 1)
-    last = 1.0 if training.ends_clean else float(kept[0])
-    steps, noised = [], []
-    for time in times.tolist():
-        before = time - training.times // count
-        a, after = float(kept[time]), float(kept[before]) if before >= 0 else last
-        noise = eta * sqrt((1 - after) / (1 - a)) * sqrt(max(1 - a / after, 0))
-        of_e = sqrt(max(1 - after - noise**2, 0)) / sqrt(1 - a)
-        steps.append(
-            Step(
-                time,
-                1.0,
-                *_of_epsilon(sqrt(a), sqrt(1 - a), training),
-                of_x=of_e,
-                of_x0=sqrt(after) - of_e * sqrt(a),
-                of_noise=noise,
-            )
-        )
-        noised.append((sqrt(a), sqrt(1 - a)))
-    return Schedule("ddim", tuple(steps), 1.0, tuple(noised))
-
-
 def _sigmas(times: Array, training: Training) -> Array:
     """Noise at times, between whole times by interpolation; the last is 0."""
     kept = training.kept()
@@ -207,89 +202,49 @@ def _sigmas(times: Array, training: Training) -> Array:
     return np.append(np.interp(times, np.arange(len(whole)), whole), 0.0)
 
 
-def _euler(count: int, training: Training, eta: float, ancestral: bool = False) -> Schedule:
-    """Karras et al., "Elucidating the Design Space" (2022), algorithm 1 in its first order.
+def _built(
+    name: str,
+    training: Training,
+    times: Array,
+    starts: Array,
+    ends: Array,
+    *,
+    eta: float = 0.0,
+    is_second: bool = False,
+    start: float = 1.0,
+) -> Schedule:
+    """The steps between samples alpha x0 + sigma e: rows of `starts` and `ends` are alpha, sigma.
 
-    x = x0 + sigma e, which the network takes divided by sqrt(sigma^2 + 1). With d = (x - x0) /
-    sigma, x' = x + (sigma' - sigma) d. The ancestral form goes down to a lower noise, and draws the
-    rest: up = sqrt(sigma'^2 (sigma^2 - sigma'^2) / sigma^2), down = sqrt(sigma'^2 - up^2).
+    With q = (sigma' / alpha') / (sigma / alpha) and up = eta sigma' sqrt(1 - q^2), the noise e goes
+    down to sqrt(sigma'^2 - up^2), and up is drawn anew. The second order adds
+    (x0 - before) log(q) / (2 log(q of the preceding step)) to x0. The first and the last step lack
+    this term: there is no x0 before, or q is 0. So does a step behind two of equal noise, with a q
+    of 1.
     """
-    spacing = training.spacing or "linspace"
-    times = _times(count, training, spacing)
-    sigmas = _sigmas(times, training)
-    steps = []
-    for time, sigma, after in zip(
-        times.tolist(), sigmas.tolist(), sigmas[1:].tolist(), strict=False
+    steps, preceding = [], 0.0
+    for time, (alpha, sigma), (end, rest) in zip(
+        times.tolist(), starts.tolist(), ends.tolist(), strict=True
     ):
-        up = sqrt(after**2 * (sigma**2 - after**2) / sigma**2) if ancestral else 0.0
-        down = sqrt(after**2 - up**2)
-        wide = sqrt(sigma**2 + 1)
-        # x / wide = (x0 + sigma e) / wide is a sample of the training.
-        of_x, of_out = _of_epsilon(1 / wide, sigma / wide, training)
-        steps.append(
-            Step(
-                time,
-                1 / wide,
-                of_x / wide,
-                of_out,
-                of_x=down / sigma,
-                of_x0=1 - down / sigma,
-                of_noise=up,
-            )
-        )
-    most = float(sigmas.max())
-    start = sqrt(most**2 + 1) if spacing == "leading" else most
-    noised = tuple((1.0, sigma) for sigma in sigmas[:-1].tolist())
-    return Schedule("euler-a" if ancestral else "euler", tuple(steps), start, noised)
-
-
-def _euler_ancestral(count: int, training: Training, eta: float) -> Schedule:
-    """`_euler` with noise in each step."""
-    return _euler(count, training, eta, ancestral=True)
-
-
-def _dpm(count: int, training: Training, eta: float) -> Schedule:
-    """Lu et al., "DPM-Solver++" (2022), algorithm 2, in its second order by two steps.
-
-    alpha = 1 / sqrt(sigma^2 + 1), s = sigma alpha, l = log(alpha / s) and h = l' - l. With y and k
-    for x0 and l of the preceding step, r = (l - k) / h, and
-    x' = s' / s x - alpha' (exp(-h) - 1) (x0 + (x0 - y) / (2 r)).
-    The first and the last step lack the term of y: the last h is infinite.
-    """
-    spacing = training.spacing or "linspace"
-    # All but the last of one time more, which is the clean end.
-    if spacing == "trailing":
-        times = _times(count, training, spacing)
-    else:
-        times = np.round(_times(count + 1, training, spacing))[:-1]
-    sigmas = _sigmas(times, training).tolist()
-    steps, noised = [], []
-    for index, (time, sigma, after) in enumerate(
-        zip(times.tolist(), sigmas, sigmas[1:], strict=False)
-    ):
-        alpha, end = 1 / sqrt(sigma**2 + 1), 1 / sqrt(after**2 + 1)
-        h = log(sigma / after) if after else float("inf")
-        of_x0 = end * (1 - exp(-h))
-        step = Step(
-            time,
-            1.0,
-            *_of_epsilon(alpha, sigma * alpha, training),
-            of_x=after * end / (sigma * alpha),
-            of_x0=of_x0,
-        )
-        # Two times behind the last have equal noise, and no second order.
-        if index and after and sigma < sigmas[index - 1]:
-            second = of_x0 * h / (2 * log(sigmas[index - 1] / sigma))
-            step = replace(step, of_x0=of_x0 + second, of_before=-second)
-        steps.append(step)
-        noised.append((alpha, sigma * alpha))
-    return Schedule("dpm++2m", tuple(steps), 1.0, tuple(noised))
+        quotient = rest * alpha / (end * sigma)
+        up = eta * rest * sqrt(max(1 - quotient**2, 0.0))
+        of_x = sqrt(max(rest**2 - up**2, 0.0)) / sigma
+        of_x0, second, scale = end - alpha * of_x, 0.0, 1 / hypot(alpha, sigma)
+        if is_second and 0 < preceding < 1 and quotient:
+            second = of_x0 * log(quotient) / (2 * log(preceding))
+        preceding = quotient
+        if training.prediction == "epsilon":
+            x0 = (1 / alpha, -sigma / alpha)
+        else:
+            x0 = (scale * scale * alpha, -scale * sigma)
+        steps.append(Step(time, scale, *x0, of_x, of_x0 + second, -second, up))
+    noised = tuple((alpha, sigma) for alpha, sigma in starts.tolist())
+    return Schedule(name, tuple(steps), start, noised)
 
 
 SCHEDULES: Mapping[str, Callable[[int, Training, float], Schedule]] = {
     "ddim": _ddim,
     "euler": _euler,
-    "euler-a": _euler_ancestral,
+    "euler-a": lambda count, training, _: _euler(count, training, 1.0, "euler-a"),
     "dpm++2m": _dpm,
 }
 """By name, what makes a schedule of a number of steps, a training and DDIM's eta."""

@@ -6,8 +6,9 @@ Radford et al., "Learning Transferable Visual Models From Natural Language Super
 from __future__ import annotations
 
 import ubridge as ub
+from ubridge.models.diffusion import layers as nn
 from ubridge.models.diffusion.design import TextDesign
-from ubridge.models.diffusion.layers import Attention, LayerNorm, Linear, Take, Tensor
+from ubridge.models.diffusion.layers import Layer, Take, Tensor
 
 _PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj")
 _SHARPNESS = 1.702
@@ -19,14 +20,11 @@ class TextEncoder:
 
     def __init__(self, design: TextDesign, take: Take) -> None:
         """Take the weights by their names in transformers, without `text_model.`."""
-        self._design = design
-        embeddings, wide = "embeddings.{}_embedding.weight", design.hidden
-        self._tokens = take(embeddings.format("token"), design.vocabulary, wide)
-        self._positions = take(embeddings.format("position"), design.positions, wide)
-        self._layers = [
-            _Layer(design, take, f"encoder.layers.{layer}") for layer in range(design.layers)
-        ]
-        self._norm = LayerNorm(take, "final_layer_norm", wide, design.epsilon)
+        tables, wide = take / "embeddings", design.hidden
+        self._tokens = tables("token_embedding.weight", design.vocabulary, wide)
+        self._positions = tables("position_embedding.weight", design.positions, wide)
+        self._layers = [_layer(design, take / f"encoder.layers.{n}") for n in range(design.layers)]
+        self._norm = nn.layer_norm(take / "final_layer_norm", wide, design.epsilon)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Return (batch, positions, E) of (batch, positions) ids, i64."""
@@ -36,22 +34,19 @@ class TextEncoder:
         return self._norm(x)
 
 
-class _Layer:
+def _layer(design: TextDesign, take: Take) -> Layer:
     """Attention and an MLP, each behind a norm."""
+    wide, inner = design.hidden, design.inner
+    norm1, norm2 = (nn.layer_norm(take / f"layer_norm{n}", wide, design.epsilon) for n in (1, 2))
+    attend = nn.attention(take, wide, design.heads, bias=True, parts=_PARTS)
+    up, down = nn.linear(take / "mlp.fc1", wide, inner), nn.linear(take / "mlp.fc2", inner, wide)
+    activation = _quick_gelu if design.activation == "quick_gelu" else ub.gelu_erf
 
-    def __init__(self, design: TextDesign, take: Take, name: str) -> None:
-        wide, inner, epsilon = design.hidden, design.inner, design.epsilon
-        self._norm1 = LayerNorm(take, f"{name}.layer_norm1", wide, epsilon)
-        self._attention = Attention(take, name, wide, design.heads, bias=True, parts=_PARTS)
-        self._norm2 = LayerNorm(take, f"{name}.layer_norm2", wide, epsilon)
-        self._up = Linear(take, f"{name}.mlp.fc1", wide, inner)
-        self._down = Linear(take, f"{name}.mlp.fc2", inner, wide)
-        self._is_quick = design.activation == "quick_gelu"
+    def run(x: Tensor) -> Tensor:
+        x = x + attend(norm1(x), causal=True)
+        return x + down(activation(up(norm2(x))))
 
-    def __call__(self, x: Tensor) -> Tensor:
-        x = x + self._attention(self._norm1(x), causal=True)
-        inner = self._up(self._norm2(x))
-        return x + self._down(_quick_gelu(inner) if self._is_quick else ub.gelu_erf(inner))
+    return run
 
 
 def _quick_gelu(x: Tensor) -> Tensor:

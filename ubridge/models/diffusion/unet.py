@@ -12,18 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 import ubridge as ub
+from ubridge.models.diffusion import layers as nn
 from ubridge.models.diffusion.design import UNetDesign
-from ubridge.models.diffusion.layers import (
-    Attention,
-    Conv,
-    GroupNorm,
-    LayerNorm,
-    Linear,
-    Resnet,
-    Take,
-    Tensor,
-    Upsample,
-)
+from ubridge.models.diffusion.layers import Layer, Take, Tensor
 
 _SLOWEST = 10000.0
 
@@ -35,35 +26,32 @@ class UNet:
         """Take the weights by their names in diffusers."""
         self.design = design
         channels, last = design.channels, len(design.channels) - 1
-        self._conv_in = Conv(take, "conv_in", design.latent, channels[0])
-        self._time1 = Linear(take, "time_embedding.linear_1", channels[0], design.time)
-        self._time2 = Linear(take, "time_embedding.linear_2", design.time, design.time)
+        self._conv_in = nn.conv(take / "conv_in", design.latent, channels[0])
+        self._time1 = nn.linear(take / "time_embedding.linear_1", channels[0], design.time)
+        self._time2 = nn.linear(take / "time_embedding.linear_2", design.time, design.time)
         self._down = []
         skips, width = [channels[0]], channels[0]
         for level, outer in enumerate(channels):
-            inputs = [width] + [outer] * (design.layers - 1)
-            self._down.append(_Level(design, take, f"down_blocks.{level}", level, inputs))
-            skips += [outer] * design.layers
-            width = outer
+            at = take / f"down_blocks.{level}"
+            for layer in range(design.layers):
+                self._down.append(_block(design, at, level, layer, width))
+                width = outer
+                skips.append(width)
             if level < last:
-                name = f"down_blocks.{level}.downsamplers.0.conv"
-                self._down[-1].resize = Conv(take, name, outer, outer, stride=2)
-                skips.append(outer)
-        self._mid = [
-            _resnet(design, take, f"mid_block.resnets.{one}", width, width) for one in range(2)
-        ]
-        self._mid_attention = _Transformer(design, take, "mid_block.attentions.0", last)
+                self._down.append(_resize(at / "downsamplers.0.conv", width))
+                skips.append(width)
+        at = take / "mid_block"
+        self._middle = _block(design, at, last, 0, width, attends=True)
+        self._after = nn.resnet(at / "resnets.1", design, width, width)
         self._up = []
         for number, level in enumerate(reversed(range(len(channels)))):
-            outer, inputs = channels[level], []
-            for _ in range(design.layers + 1):
-                inputs.append(width + skips.pop())
-                width = outer
-            self._up.append(_Level(design, take, f"up_blocks.{number}", level, inputs))
-            if level:
-                self._up[-1].grow = Upsample(take, f"up_blocks.{number}.upsamplers.0", outer)
-        self._norm_out = GroupNorm(take, "conv_norm_out", width, design.groups, design.epsilon)
-        self._conv_out = Conv(take, "conv_out", width, design.latent)
+            at, blocks = take / f"up_blocks.{number}", []
+            for layer in range(design.layers + 1):
+                blocks.append(_block(design, at, level, layer, width + skips.pop()))
+                width = channels[level]
+            grow = nn.upsample(at / "upsamplers.0", width) if level else None
+            self._up.append((blocks, grow))
+        self._head = nn.head(take, design, width, design.latent)
 
     def __call__(self, x: Tensor, time: Tensor, context: Tensor) -> Tensor:
         """Return the prediction for (batch, channels, rows, columns).
@@ -72,24 +60,17 @@ class UNet:
         tokens, elements), from the text encoder.
         """
         emb = ub.silu(self._time2(ub.silu(self._time1(time))))
-        x = self._conv_in(x)
-        skips = [x]
-        for level in self._down:
-            for layer in range(len(level.resnets)):
-                x = level(layer, x, emb, context)
-                skips.append(x)
-            if level.resize is not None:
-                x = level.resize(x)
-                skips.append(x)
-        x = self._mid[0](x, emb)
-        x = self._mid[1](self._mid_attention(x, context), emb)
-        for level in self._up:
-            for layer in range(len(level.resnets)):
-                x = level(layer, ub.concatenate([x, skips.pop()], 1), emb, context)
-            if level.grow is not None:
+        skips = [self._conv_in(x)]
+        for layer in self._down:
+            skips.append(layer(skips[-1], emb, context))
+        x = self._after(self._middle(skips[-1], emb, context), emb)
+        for blocks, grow in self._up:
+            for block in blocks:
+                x = block(ub.concatenate([x, skips.pop()], 1), emb, context)
+            if grow is not None:
                 # Odd sizes were rounded up on the way down.
-                x = level.grow(x, *skips[-1].shape[2:])
-        return self._conv_out(ub.silu(self._norm_out(x)))
+                x = grow(x, *skips[-1].shape[2:])
+        return self._head(x)
 
     def times(self, times: Sequence[float]) -> npt.NDArray[np.float32]:
         """Return the network's form of times of training: cosines, then sines, (times, channels).
@@ -103,54 +84,41 @@ class UNet:
         return np.concatenate([np.cos(angles), np.sin(angles)], 1)
 
 
-class _Level:
-    """Residual blocks of one resolution, each perhaps with attention."""
-
-    def __init__(
-        self, design: UNetDesign, take: Take, name: str, level: int, inputs: Sequence[int]
-    ) -> None:
-        outer = design.channels[level]
-        self.resnets = [
-            _resnet(design, take, f"{name}.resnets.{layer}", inner, outer)
-            for layer, inner in enumerate(inputs)
-        ]
-        self.attentions = [
-            _Transformer(design, take, f"{name}.attentions.{layer}", level)
-            for layer in range(len(inputs) if design.attends[level] else 0)
-        ]
-        self.resize: Conv | None = None
-        self.grow: Upsample | None = None
-
-    def __call__(self, layer: int, x: Tensor, emb: Tensor, context: Tensor) -> Tensor:
-        x = self.resnets[layer](x, emb)
-        return self.attentions[layer](x, context) if self.attentions else x
+def _block(
+    design: UNetDesign, take: Take, level: int, layer: int, inner: int, *, attends: bool = False
+) -> Layer:
+    """A residual block of a level, perhaps with attention."""
+    first = nn.resnet(take / f"resnets.{layer}", design, inner, design.channels[level])
+    if not (attends or design.attends[level]):
+        return lambda x, emb, context: first(x, emb)
+    second = _transformer(design, take / f"attentions.{layer}", level)
+    return lambda x, emb, context: second(first(x, emb), context)
 
 
-def _resnet(design: UNetDesign, take: Take, name: str, inner: int, outer: int) -> Resnet:
-    return Resnet(take, name, inner, outer, design.groups, epsilon=design.epsilon, time=design.time)
+def _resize(take: Take, width: int) -> Layer:
+    """A convolution to half the rows and columns."""
+    product = nn.conv(take, width, width, stride=2)
+    return lambda x, emb, context: product(x)
 
 
-class _Transformer:
+def _transformer(design: UNetDesign, take: Take, level: int) -> Layer:
     """Attention of positions to each other and to the text, and an MLP."""
+    width, heads = design.channels[level], design.heads[level]
+    block = take / "transformer_blocks.0"
+    norm = nn.group_norm(take / "norm", width, design.groups, 1e-6)
+    first, last = (nn.linear(take / f"proj_{one}", width, width) for one in ("in", "out"))
+    norm1, norm2, norm3 = (nn.layer_norm(block / f"norm{one}", width) for one in (1, 2, 3))
+    own = nn.attention(block / "attn1", width, heads)
+    cross = nn.attention(block / "attn2", width, heads, design.context)
+    up = nn.linear(block / "ff.net.0.proj", width, 8 * width)
+    down = nn.linear(block / "ff.net.2", 4 * width, width)
 
-    def __init__(self, design: UNetDesign, take: Take, name: str, level: int) -> None:
-        width, heads = design.channels[level], design.heads[level]
-        block = f"{name}.transformer_blocks.0"
-        self._norm = GroupNorm(take, f"{name}.norm", width, design.groups, 1e-6)
-        self._proj_in = Linear(take, f"{name}.proj_in", width, width)
-        self._norms = [LayerNorm(take, f"{block}.norm{one}", width) for one in (1, 2, 3)]
-        self._own = Attention(take, f"{block}.attn1", width, heads)
-        self._cross = Attention(take, f"{block}.attn2", width, heads, context=design.context)
-        self._up = Linear(take, f"{block}.ff.net.0.proj", width, 8 * width)
-        self._down = Linear(take, f"{block}.ff.net.2", 4 * width, width)
-        self._proj_out = Linear(take, f"{name}.proj_out", width, width)
-        self._inner = 4 * width
-
-    def __call__(self, x: Tensor, context: Tensor) -> Tensor:
-        tokens = self._proj_in(self._norm(x).reshape(*x.shape[:2], -1).mT)
-        tokens = tokens + self._own(self._norms[0](tokens))
-        tokens = tokens + self._cross(self._norms[1](tokens), context)
-        both = self._up(self._norms[2](tokens))
-        inner = both[..., : self._inner] * ub.gelu_erf(both[..., self._inner :])
-        tokens = self._proj_out(tokens + self._down(inner))
+    def run(x: Tensor, context: Tensor) -> Tensor:
+        tokens = first(norm(x).reshape(*x.shape[:2], -1).mT)
+        tokens = tokens + own(norm1(tokens))
+        tokens = tokens + cross(norm2(tokens), context)
+        inner, gate = ub.split(up(norm3(tokens)), 2, -1)
+        tokens = last(tokens + down(inner * ub.gelu_erf(gate)))
         return tokens.mT.reshape(x.shape) + x
+
+    return run

@@ -7,6 +7,7 @@ reads `vocab.json` and `merges.txt`, or the same in a `tokenizer.json`.
 from __future__ import annotations
 
 import unicodedata
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ class ClipTokenizer(BytePairTokenizer):
         """The token behind short prompts."""
 
     @classmethod
-    def read(cls, path: Path) -> ClipTokenizer:
-        """Read a folder, or a `tokenizer.json`.
+    def read(cls, path: Path, pad: str | None = None) -> ClipTokenizer:
+        """Read a folder, or a `tokenizer.json`; `pad` replaces the folder's token.
 
         Raises `NotFoundError` for a folder without the files, and `InvalidFileError`.
         """
@@ -64,7 +65,19 @@ class ClipTokenizer(BytePairTokenizer):
                 f"{path}: expected a tokenizer of CLIP: vocab.json and merges.txt, or a "
                 "tokenizer.json"
             )
-        return _made(tokens, pairs, where, read_beside(folder).text_of("pad_token"))
+        return _made(tokens, pairs, where, pad or read_beside(folder).text_of("pad_token"))
+
+    def padded(self, prompt: str, count: int) -> list[int]:
+        """Return exactly `count` tokens; a `UserWarning` says how many tokens were cut."""
+        tokens = self.encode(prompt)
+        if len(tokens) > count:
+            warnings.warn(
+                f"prompt: {len(tokens) - count} of {len(tokens)} tokens are behind the last of "
+                f"{count} positions and have no effect",
+                stacklevel=4,
+            )
+            tokens = [*tokens[: count - 1], tokens[-1]]
+        return tokens + [self.pad] * (count - len(tokens))
 
     def _between(self, text: str, begins: bool) -> Iterable[int]:
         # Each character by itself: a Greek word's last letter gets no other form.
