@@ -23,6 +23,7 @@ ROOMS = (
     "__init__",
     "graph",
     "files",
+    "array_api",
     "tensor",
     "ops",
     "prepare",

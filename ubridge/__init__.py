@@ -82,6 +82,7 @@ from ubridge.ops import launching as launching_
 from ubridge.ops import launching_products as launching_products_
 from ubridge.ops import launching_windows as launching_windows_
 from ubridge.ops import launching_writes as launching_writes_
+from ubridge.ops import logic as logic_
 from ubridge.ops import products as products_
 from ubridge.ops import reductions as reductions_
 from ubridge.ops import rows as rows_
@@ -98,6 +99,7 @@ from ubridge.ops.launching import *  # noqa: F403
 from ubridge.ops.launching_products import *  # noqa: F403
 from ubridge.ops.launching_windows import *  # noqa: F403
 from ubridge.ops.launching_writes import *  # noqa: F403
+from ubridge.ops.logic import *  # noqa: F403
 from ubridge.ops.products import *  # noqa: F403
 from ubridge.ops.reductions import *  # noqa: F403
 from ubridge.ops.rows import *  # noqa: F403
@@ -207,6 +209,7 @@ __all__ += launching_.__all__
 __all__ += launching_products_.__all__
 __all__ += launching_windows_.__all__
 __all__ += launching_writes_.__all__
+__all__ += logic_.__all__
 __all__ += products_.__all__
 __all__ += reductions_.__all__
 __all__ += rows_.__all__

@@ -30,11 +30,24 @@ class BinaryFunction(Protocol):
 
 __all__ = [
     "abs",
+    "acos",
+    "acosh",
     "add",
+    "asin",
+    "asinh",
+    "atan",
     "atan2",
+    "atanh",
+    "bitwise_and",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
     "ceil",
     "copy",
+    "copysign",
     "cos",
+    "cosh",
     "divide",
     "equal",
     "erf",
@@ -42,14 +55,19 @@ __all__ = [
     "exp",
     "expm1",
     "floor",
+    "floor_divide",
     "gelu",
     "gelu_erf",
     "greater",
     "greater_equal",
+    "hypot",
     "less",
     "less_equal",
     "log",
+    "log10",
     "log1p",
+    "log2",
+    "logaddexp",
     "maximum",
     "minimum",
     "mod",
@@ -57,26 +75,44 @@ __all__ = [
     "negative",
     "normcdf",
     "not_equal",
+    "pow",
     "reciprocal",
     "relu",
+    "remainder",
     "round",
     "rsqrt",
     "sigmoid",
     "sign",
     "silu",
     "sin",
+    "sinh",
     "sqrt",
     "square",
     "subtract",
+    "tan",
     "tanh",
+    "trunc",
 ]
 
 abs: UnaryFunction
+acos: UnaryFunction
+acosh: UnaryFunction
 add: BinaryFunction
+asin: UnaryFunction
+asinh: UnaryFunction
+atan: UnaryFunction
 atan2: BinaryFunction
+atanh: UnaryFunction
+bitwise_and: BinaryFunction
+bitwise_left_shift: BinaryFunction
+bitwise_or: BinaryFunction
+bitwise_right_shift: BinaryFunction
+bitwise_xor: BinaryFunction
 ceil: UnaryFunction
 copy: UnaryFunction
+copysign: BinaryFunction
 cos: UnaryFunction
+cosh: UnaryFunction
 divide: BinaryFunction
 equal: BinaryFunction
 erf: UnaryFunction
@@ -84,14 +120,19 @@ erfinv: UnaryFunction
 exp: UnaryFunction
 expm1: UnaryFunction
 floor: UnaryFunction
+floor_divide: BinaryFunction
 gelu: UnaryFunction
 gelu_erf: UnaryFunction
 greater: BinaryFunction
 greater_equal: BinaryFunction
+hypot: BinaryFunction
 less: BinaryFunction
 less_equal: BinaryFunction
 log: UnaryFunction
+log10: UnaryFunction
 log1p: UnaryFunction
+log2: UnaryFunction
+logaddexp: BinaryFunction
 maximum: BinaryFunction
 minimum: BinaryFunction
 mod: BinaryFunction
@@ -99,15 +140,20 @@ multiply: BinaryFunction
 negative: UnaryFunction
 normcdf: UnaryFunction
 not_equal: BinaryFunction
+pow: BinaryFunction
 reciprocal: UnaryFunction
 relu: UnaryFunction
+remainder: BinaryFunction
 round: UnaryFunction
 rsqrt: UnaryFunction
 sigmoid: UnaryFunction
 sign: UnaryFunction
 silu: UnaryFunction
 sin: UnaryFunction
+sinh: UnaryFunction
 sqrt: UnaryFunction
 square: UnaryFunction
 subtract: BinaryFunction
+tan: UnaryFunction
 tanh: UnaryFunction
+trunc: UnaryFunction

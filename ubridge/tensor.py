@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,30 +20,38 @@ from ubridge.definitions.elementwise import (
     ABS,
     ADD,
     BINARY,
+    BITWISE_AND,
+    BITWISE_LEFT_SHIFT,
+    BITWISE_OR,
+    BITWISE_RIGHT_SHIFT,
+    BITWISE_XOR,
     COMPARISON,
     DIVIDE,
     EQUAL,
+    FLOOR_DIVIDE,
     GREATER,
     GREATER_EQUAL,
     LESS,
     LESS_EQUAL,
-    MAXIMUM,
-    MINIMUM,
     MULTIPLY,
     NEGATIVE,
     NOT_EQUAL,
+    POW,
+    REMAINDER,
     SUBTRACT,
 )
 from ubridge.definitions.memory import FILL
 from ubridge.definitions.table import OPS
-from ubridge.ops import choices, elementwise, products, reductions, results, statistics
+from ubridge.ops import choices, elementwise, logic, products, reductions, results, statistics
 from ubridge.ops.elementwise import wrapped
-from ubridge.ops.engine import Value, bits_of, change, run, write
+from ubridge.ops.engine import Value, bits_of, change, write
+from ubridge.ops.indexing import assign, backwards, is_basic, selected
 from ubridge.ops.printing import text_of
-from ubridge.ops.refusals import formatted, of_numpy, pickled, refuse_ufunc
-from ubridge.ops.remembering import remembered
-from ubridge.ops.strided import Index, StridedTensor, indexed
-from uhal.dtypes import bool_
+from ubridge.ops.refusals import OURS, formatted, of_numpy, pickled, refuse_ufunc
+from ubridge.ops.remembering import remembered, remembered_view
+from ubridge.ops.selection import flip
+from ubridge.ops.strided import StridedTensor, indexed
+from uhal.device import DeviceLike, as_device
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
@@ -75,28 +84,6 @@ def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
     return method
 
 
-def _logical(operator: str, op: Op, *constant: bool) -> Callable[..., Any]:
-    """The method behind an operator on booleans: no kernel computes bitwise on integers."""
-
-    def plan(x: Value, *others: Any) -> Value:
-        y: Any = (others or constant)[0]
-        dtype = y._dtype if hasattr(y, "_layout") else bool_ if isinstance(y, bool) else None
-        if x._dtype is not bool_ or dtype is not bool_:
-            given = dtype or type(y).__name__
-            raise ArgumentTypeError(
-                f"{operator}: expected booleans, as comparisons give, got {x._dtype} and {given}"
-            )
-        return elementwise.plan_binary(op, x, y)
-
-    def unary_method(self: DeviceTensor) -> Any:
-        return run(plan(self))
-
-    def method(self: DeviceTensor, other: Any) -> Any:
-        return run(plan(self, other))
-
-    return remembered(plan)(unary_method if constant else method)
-
-
 _prefix: Callable[[Op], Callable[..., DeviceTensor]] = elementwise.unary_function
 _operator: Callable[[Op], Callable[..., DeviceTensor]] = elementwise.binary_function
 _reflected: Callable[[Op], Callable[..., DeviceTensor]] = partial(
@@ -117,7 +104,7 @@ class DeviceTensor(StridedTensor):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         # An operator with a numpy scalar on the left also ends up here.
         left = inputs[0][()] if isinstance(inputs[0], np.ndarray) else inputs[0]
-        op = OPS.get(ufunc.__name__)
+        op = OPS.get(OURS.get(ufunc.__name__, ufunc.__name__))
         if (
             op is not None
             and op.family in (BINARY, COMPARISON)
@@ -132,6 +119,29 @@ class DeviceTensor(StridedTensor):
         self, function: Any, types: Any, given: tuple[Any, ...], settings: dict[str, Any]
     ) -> Any:
         return of_numpy(type(self), function, given, settings)
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """Return the namespace of the array API standard, `ubridge.array_api`.
+
+        Raises `ArgumentValueError` for a version after 2024.12.
+        """
+        namespace = import_module(f"{__name__.partition('.')[0]}.array_api")
+        if api_version is not None and api_version > namespace.__array_api_version__:
+            raise ArgumentValueError(
+                f"api_version: expected {namespace.__array_api_version__} or earlier, got "
+                f"{api_version!r}"
+            )
+        return namespace
+
+    @named
+    def to_device(self, device: DeviceLike, /, *, stream: StreamLike | None = None) -> DeviceTensor:
+        """Return the tensor on a device.
+
+        It is a copy, or the tensor itself if it is there already.
+        """
+        if as_device(device) == self.device:
+            return self
+        return type(self).from_numpy(self.to_numpy(), device=device, stream=stream)
 
     # -- elements --------------------------------------------------------------------------------
 
@@ -166,15 +176,42 @@ class DeviceTensor(StridedTensor):
             layout = source._layout.broadcast_to(self._layout.shape)
         write(source._viewed(layout), self, stream)
 
+    @remembered_view
+    def __getitem__(self, index: Any) -> DeviceTensor:
+        """Return the view or the elements at an index, by numpy's rules.
+
+        Ints, slices, `...` and `None` give a view. Ids, masks and negative steps give a new tensor.
+        A mask is read, which waits.
+        """
+        if is_basic(index):
+            return self._viewed(indexed(self._layout, index))
+        turned = backwards(self._layout, index)
+        if turned is None:
+            return selected(self, index)
+        ahead, axes = turned
+        return flip(self._viewed(indexed(self._layout, ahead)), axes)
+
     @partial(named, name="setitem")
-    def __setitem__(self, index: Index | tuple[Index, ...], value: Any) -> None:
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not is_basic(index):
+            turned = backwards(self._layout, index)
+            if turned is None:
+                assign(self, index, value)
+                return
+            index, axes = turned
+            if getattr(value, "ndim", 0) or isinstance(value, (list, tuple)):
+                given = value if isinstance(value, DeviceTensor) else self._beside(value)
+                value = flip(given.broadcast_to(indexed(self._layout, index).shape), axes)
         view = self._viewed(indexed(self._layout, index))
         if isinstance(value, DeviceTensor):
             view.copy_from(value)
         elif not hasattr(value, "shape") and not isinstance(value, (list, tuple)):
             view.fill(value)
         else:
-            view.copy_from(type(self).from_numpy(_elements(value, view), device=self.device))
+            view.copy_from(self._beside(value))
+
+    def _beside(self, values: Any) -> DeviceTensor:
+        return type(self).from_numpy(_elements(values, self), device=self.device)
 
     # -- reductions ------------------------------------------------------------------------------
 
@@ -211,7 +248,18 @@ class DeviceTensor(StridedTensor):
     __rtruediv__ = _reflected(DIVIDE)
     __itruediv__ = _in_place(DIVIDE)
 
+    __mod__ = _operator(REMAINDER)
+    __rmod__ = _reflected(REMAINDER)
+    __imod__ = _in_place(REMAINDER)
+
+    __floordiv__ = _operator(FLOOR_DIVIDE)
+    __rfloordiv__ = _reflected(FLOOR_DIVIDE)
+    __ifloordiv__ = _in_place(FLOOR_DIVIDE)
+
     __pow__ = elementwise.power
+    __rpow__ = _reflected(POW)
+    __ipow__ = _in_place(POW)
+
     __matmul__ = products.matmul
     __neg__ = _prefix(NEGATIVE)
     __abs__ = _prefix(ABS)
@@ -236,13 +284,27 @@ class DeviceTensor(StridedTensor):
     __gt__ = _operator(GREATER)
     __ge__ = _operator(GREATER_EQUAL)
 
-    __and__ = _logical("&", MINIMUM)
-    __or__ = _logical("|", MAXIMUM)
-    __xor__ = _logical("^", NOT_EQUAL)
-    __rand__ = __and__
-    __ror__ = __or__
-    __rxor__ = __xor__
-    __invert__ = _logical("~", EQUAL, False)
+    __and__ = _operator(BITWISE_AND)
+    __rand__ = _reflected(BITWISE_AND)
+    __iand__ = _in_place(BITWISE_AND)
+
+    __or__ = _operator(BITWISE_OR)
+    __ror__ = _reflected(BITWISE_OR)
+    __ior__ = _in_place(BITWISE_OR)
+
+    __xor__ = _operator(BITWISE_XOR)
+    __rxor__ = _reflected(BITWISE_XOR)
+    __ixor__ = _in_place(BITWISE_XOR)
+
+    __lshift__ = _operator(BITWISE_LEFT_SHIFT)
+    __rlshift__ = _reflected(BITWISE_LEFT_SHIFT)
+    __ilshift__ = _in_place(BITWISE_LEFT_SHIFT)
+
+    __rshift__ = _operator(BITWISE_RIGHT_SHIFT)
+    __rrshift__ = _reflected(BITWISE_RIGHT_SHIFT)
+    __irshift__ = _in_place(BITWISE_RIGHT_SHIFT)
+
+    __invert__ = logic.bitwise_invert
 
     # -- text ------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ class Tensors:
         self.half = self.of((2, 3), device, "f16")
         self.wide = self.of((2, 32), device, "f16")
         self.narrow = self.of((2, 32), device, "u16")
-        self.short = self.of((2, 3), device, "u16")
+        self.short = self.of((2, 3), device, "f8e4m3")
         self.flags = self.of((2, 3), device, "u8")
         self.image = self.of((1, 2, 4, 4), device)
         self.line = self.of((1, 2, 4), device)
@@ -73,7 +73,7 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
     return {
         "unary": [
             ("no tensor", lambda: ub.exp(wrong)),
-            ("dtype", lambda: ub.relu(short)),
+            ("dtype", lambda: ub.tan(short)),
             ("out's shape", lambda: ub.exp(x, out=y)),
             ("out's dtype", lambda: ub.exp(x, out=half)),
             ("out's device", lambda: ub.exp(x, out=far)),
@@ -81,7 +81,7 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
         ],
         "unary_scalar": [
             ("no tensor", lambda: ub.elu(wrong, 1.0)),
-            ("exponent", lambda: ub.power(x, x)),
+            ("exponent", lambda: ub.power(x, y)),
             ("no number", lambda: ub.power(x, "2")),
         ],
         "affine": [
@@ -95,7 +95,7 @@ def mistakes(t: Tensors) -> dict[str, list[tuple[str, Attempt]]]:
             ("no tensor", lambda: ub.add(x, array)),
             ("no number", lambda: ub.add(x, "1")),
             ("range", lambda: ub.add(t.flags, -1)),
-            ("dtype", lambda: ub.add(short, short)),
+            ("dtype", lambda: ub.bitwise_and(x, x)),
             ("dtypes", lambda: ub.add(half, half.astype("bf16"))),
             ("out's shape", lambda: ub.add(x, row, out=row)),
         ],

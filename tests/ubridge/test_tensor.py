@@ -76,8 +76,8 @@ def test_indexing(index: Any, device: Device, rng: np.random.Generator) -> None:
         (4, "index 4 is out of bounds for axis 0 with size 4"),
         ((0, 0, 0), "too many indices for array: array is 2-dimensional, but 3 were indexed"),
         ((..., ...), "single ellipsis"),
-        ([0, 1], "ubridge.take and ubridge.gather take arrays of ids"),
-        (True, "only integers, slices"),
+        ([0, 4], "index 4 is out of bounds for axis 0 with size 4"),
+        (True, "expected a mask of one axis or more, got one bool"),
         (1.5, "only integers, slices"),
     ],
 )
@@ -161,7 +161,7 @@ def test_booleans_combine(device: Device) -> None:
     assert (x + y).tolist() == [True, True, False]
     with pytest.raises(ArgumentTypeError, match="numpy boolean subtract"):
         x - y
-    with pytest.raises(ArgumentTypeError, match="&: expected booleans"):
+    with pytest.raises(ArgumentTypeError, match="bitwise_and: dtype f32 is not supported"):
         ubridge.ones(2) & ubridge.ones(2)
 
 
@@ -218,7 +218,7 @@ OTHER: Callable[[], DeviceTensor] = lambda: ubridge.zeros((2, 3))  # noqa: E731
         (lambda: ubridge.cat([OTHER(), ubridge.zeros((3, 3))], 1), ValueError, "along dimension 0"),
         (lambda: ubridge.stack([OTHER(), ubridge.zeros(3)]), ValueError, "same shape"),
         (lambda: OTHER().broadcast_to((4, 2, 3)).fill(1), ValueError, "several elements at one"),
-        (lambda: OTHER() ** OTHER(), TypeError, "power: expected a number as exponent"),
+        (lambda: OTHER() ** ubridge.zeros(4), ValueError, "power: operands could not be broadcast"),
         (lambda: ubridge.where([True], OTHER(), 1), TypeError, "where: expected a DeviceTensor"),
     ],
 )

@@ -53,6 +53,22 @@ EACH(sin_f64, double, sin(x[i]))
 EACH(cos_f64, double, cos(x[i]))
 EACH(sin_f32, float, sinf(x[i]))
 EACH(cos_f32, float, cosf(x[i]))
+EACH(tan_f64, double, tan(x[i]))
+EACH(tan_f32, float, tanf(x[i]))
+EACH(asin_f64, double, asin(x[i]))
+EACH(asin_f32, float, asinf(x[i]))
+EACH(acos_f64, double, acos(x[i]))
+EACH(acos_f32, float, acosf(x[i]))
+EACH(atan_f64, double, atan(x[i]))
+EACH(atan_f32, float, atanf(x[i]))
+EACH(sinh_f64, double, sinh(x[i]))
+EACH(sinh_f32, float, sinhf(x[i]))
+EACH(cosh_f64, double, cosh(x[i]))
+EACH(cosh_f32, float, coshf(x[i]))
+EACH(log2_f64, double, log2(x[i]))
+EACH(log10_f64, double, log10(x[i]))
+EACH(fmod_f64, double, fmod(x[i], y[i]))
+EACH(fmod_f32, float, fmodf(x[i], y[i]))
 EACH(erf_f64, double, erf(x[i]))
 EACH(erfc_f64, double, erfc(x[i]))
 EACH(erf_f32, float, erff(x[i]))
@@ -120,6 +136,20 @@ def worst(got: Any, exact: Any) -> float:
         ("cos_f64", np.cos, 1e6, 2.0),
         ("sin_f32", np.sin, 1e4, 0.501),
         ("cos_f32", np.cos, 1e4, 0.501),
+        ("tan_f64", np.tan, 1e6, 5.0),
+        ("tan_f32", np.tan, 1e4, 0.501),
+        ("asin_f64", np.arcsin, 1.0, 4.0),
+        ("asin_f32", np.arcsin, 1.0, 0.501),
+        ("acos_f64", np.arccos, 1.0, 4.0),
+        ("acos_f32", np.arccos, 1.0, 0.501),
+        ("atan_f64", np.arctan, 1e3, 3.0),
+        ("atan_f32", np.arctan, 1e3, 0.501),
+        ("sinh_f64", np.sinh, 711.0, 5.0),
+        ("sinh_f32", np.sinh, 90.0, 0.501),
+        ("cosh_f64", np.cosh, 711.0, 5.0),
+        ("cosh_f32", np.cosh, 90.0, 0.501),
+        ("log2_f64", np.log2, 20.0, 4.0),
+        ("log10_f64", np.log10, 20.0, 4.0),
     ],
 )
 def test_one_argument(
@@ -156,6 +186,8 @@ def test_error_function(
         ("pow_f64", np.power, 3.0),
         ("atan2_f32", np.arctan2, 0.501),
         ("atan2_f64", np.arctan2, 3.0),
+        ("fmod_f32", np.fmod, 1e-9),
+        ("fmod_f64", np.fmod, 1e-9),
     ],
 )
 def test_two_arguments(

@@ -7,11 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ubridge.core.accuracy import EXACT, FUNCTION, PARTS, ROUNDED, SHARE
+from ubridge.core.accuracy import EXACT, FUNCTION, PARTS, ROUNDED, ROW, SHARE
 from ubridge.core.fits import same, shapes
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.lowering import Steps
-from ubridge.core.operation import ALL, CAST_ONLY, FLOATS, REALS, Array, Family, define
+from ubridge.core.operation import (
+    ALL,
+    CAST_ONLY,
+    FLOATS,
+    INTEGERS,
+    REALS,
+    Array,
+    Family,
+    define,
+)
 from ubridge.core.question import Question
 from ubridge.definitions import memory
 from uhal.errors import ArgumentValueError
@@ -64,6 +73,26 @@ def _gelu(x: Array) -> Array:
     return 0.5 * x * (1 + np.tanh(inner))
 
 
+def _power(x: Array, y: Array) -> Array:
+    if x.dtype.kind not in "iu":
+        return np.power(x, y)
+    # Integers to a negative power are cut towards 0.
+    cut = np.where(x == 1, 1, np.where(x + 1 == 0, 1 - 2 * (y & 1), 0))
+    return np.where(y < 0, cut, np.power(x, np.where(y < 0, 0, y)))
+
+
+def _left_shift(x: Array, y: Array) -> Array:
+    inside = (y >= 0) & (y < 8 * x.itemsize)
+    shifted = np.where(inside, np.left_shift(x, np.where(inside, y, 0).astype(y.dtype)), 0)
+    return shifted.astype(x.dtype)
+
+
+def _right_shift(x: Array, y: Array) -> Array:
+    inside = (y >= 0) & (y < 8 * x.itemsize)
+    shifted = np.right_shift(x, np.where(inside, y, 0).astype(y.dtype))
+    return np.where(inside, shifted, np.where(x < 0, -1, 0).astype(x.dtype))
+
+
 def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
@@ -80,6 +109,17 @@ LOG = define("log", UNARY, "ulog", FLOATS, "natural logarithm", np.log)
 LOG1P = define("log1p", UNARY, "ulog1p", FLOATS, "natural logarithm of 1 + x", np.log1p)
 SIN = define("sin", UNARY, "usin", FLOATS, "sine", np.sin)
 COS = define("cos", UNARY, "ucos", FLOATS, "cosine", np.cos)
+TAN = define("tan", UNARY, "utan", REALS, "tangent", np.tan)
+ASIN = define("asin", UNARY, "uasin", REALS, "inverse sine, in radians", np.arcsin)
+ACOS = define("acos", UNARY, "uacos", REALS, "inverse cosine, in radians", np.arccos)
+ATAN = define("atan", UNARY, "uatan", REALS, "inverse tangent, in radians", np.arctan)
+SINH = define("sinh", UNARY, "usinh", REALS, "hyperbolic sine", np.sinh)
+COSH = define("cosh", UNARY, "ucosh", REALS, "hyperbolic cosine", np.cosh)
+ASINH = define("asinh", UNARY, "uasinh", REALS, "inverse hyperbolic sine", np.arcsinh)
+ACOSH = define("acosh", UNARY, "uacosh", REALS, "inverse hyperbolic cosine", np.arccosh)
+ATANH = define("atanh", UNARY, "uatanh", REALS, "inverse hyperbolic tangent", np.arctanh)
+LOG2 = define("log2", UNARY, "ulog2", REALS, "logarithm to base 2", np.log2)
+LOG10 = define("log10", UNARY, "ulog10", REALS, "logarithm to base 10", np.log10)
 TANH = define("tanh", UNARY, "utanh", FLOATS, "hyperbolic tangent", np.tanh)
 ERF = define("erf", UNARY, "uerf", FLOATS, "error function", _erf)
 ERFINV = define("erfinv", UNARY, "uerfinv", FLOATS, "inverse of the error function", _erfinv)
@@ -96,6 +136,15 @@ ROUND = define(
     _round_half_away,
     accuracy=EXACT,
 )
+TRUNC = define(
+    "trunc",
+    UNARY,
+    "utrunc",
+    f"{REALS} {INTEGERS}",
+    "nearest integer towards 0",
+    np.trunc,
+    accuracy=EXACT,
+)
 NORMCDF = define(
     "normcdf",
     UNARY,
@@ -108,7 +157,7 @@ NORMCDF = define(
 ABS = define("abs", UNARY, "uabs", ALL, "magnitude", np.abs, accuracy=EXACT)
 SQUARE = define("square", UNARY, "usqr", ALL, "x times x", np.square, accuracy=ROUNDED)
 SQRT = define("sqrt", UNARY, "usqrt", FLOATS, "square root", np.sqrt, accuracy=ROUNDED)
-RSQRT = define("rsqrt", UNARY, "ursqrt", "", "1 / square root of x", lambda x: 1 / np.sqrt(x))
+RSQRT = define("rsqrt", UNARY, "ursqrt", REALS, "1 / square root of x", lambda x: 1 / np.sqrt(x))
 GELU = define("gelu", UNARY, "ugelu", FLOATS, "GELU, tanh form", _gelu, accuracy=SHARE)
 GELU_ERF = define(
     "gelu_erf",
@@ -160,20 +209,23 @@ AFFINE = define(
     "x times multiplier plus addend",
     lambda x, multiplier, addend: x * multiplier + addend,
 )
+WHOLE = f"{INTEGERS} u64"
+COMPUTED = f"{FLOATS} {WHOLE}"
+DIVIDED = f"{REALS} {WHOLE}"
 BINARY = Family("binary", "x y", "broadcast of x and y", rule=_each, replaces=2, accuracy=ROUNDED)
-ADD = define("add", BINARY, "badd", ALL, "x + y", np.add)
-SUBTRACT = define("subtract", BINARY, "bsub", ALL, "x - y", np.subtract)
-MULTIPLY = define("multiply", BINARY, "bmul", ALL, "x times y", np.multiply)
+ADD = define("add", BINARY, "badd", COMPUTED, "x + y", np.add)
+SUBTRACT = define("subtract", BINARY, "bsub", COMPUTED, "x - y", np.subtract)
+MULTIPLY = define("multiply", BINARY, "bmul", COMPUTED, "x times y", np.multiply)
 DIVIDE = define(
     "divide",
     BINARY,
     "bdiv",
-    ALL,
+    COMPUTED,
     "x / y; integers towards 0",
     lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype),
 )
-MAXIMUM = define("maximum", BINARY, "bmaximum", ALL, "the larger", np.maximum, accuracy=EXACT)
-MINIMUM = define("minimum", BINARY, "bminimum", ALL, "the smaller", np.minimum, accuracy=EXACT)
+MAXIMUM = define("maximum", BINARY, "bmaximum", COMPUTED, "the larger", np.maximum, accuracy=EXACT)
+MINIMUM = define("minimum", BINARY, "bminimum", COMPUTED, "the smaller", np.minimum, accuracy=EXACT)
 ATAN2 = define(
     "atan2",
     BINARY,
@@ -183,16 +235,97 @@ ATAN2 = define(
     np.arctan2,
     accuracy=FUNCTION,
 )
-MOD = define("mod", BINARY, "mod", "", "remainder of x / y", np.fmod)
+MOD = define(
+    "mod",
+    BINARY,
+    "mod",
+    DIVIDED,
+    "C's remainder of x / y, with the sign of x",
+    np.fmod,
+    accuracy=EXACT,
+)
+REMAINDER = define(
+    "remainder",
+    BINARY,
+    "bremainder",
+    DIVIDED,
+    "Python's remainder of x / y, with the sign of y",
+    np.remainder,
+)
+FLOOR_DIVIDE = define(
+    "floor_divide",
+    BINARY,
+    "bfloor_divide",
+    DIVIDED,
+    "x / y rounded down",
+    np.floor_divide,
+)
+POW = define(
+    "pow", BINARY, "bpow", DIVIDED, "x to the power y; integers wrap", _power, accuracy=FUNCTION
+)
+HYPOT = define(
+    "hypot",
+    BINARY,
+    "bhypot",
+    REALS,
+    "square root of x squared plus y squared",
+    np.hypot,
+    accuracy=FUNCTION,
+)
+LOGADDEXP = define(
+    "logaddexp",
+    BINARY,
+    "blogaddexp",
+    REALS,
+    "logarithm of e to the x plus e to the y",
+    np.logaddexp,
+    accuracy=ROW,
+)
+COPYSIGN = define(
+    "copysign",
+    BINARY,
+    "bcopysign",
+    REALS,
+    "magnitude of x with the sign of y",
+    np.copysign,
+    accuracy=EXACT,
+)
+BITWISE_AND = define(
+    "bitwise_and", BINARY, "band", WHOLE, "bits set in both", np.bitwise_and, accuracy=EXACT
+)
+BITWISE_OR = define(
+    "bitwise_or", BINARY, "bor", WHOLE, "bits set in either", np.bitwise_or, accuracy=EXACT
+)
+BITWISE_XOR = define(
+    "bitwise_xor", BINARY, "bxor", WHOLE, "bits set in one of both", np.bitwise_xor, accuracy=EXACT
+)
+BITWISE_LEFT_SHIFT = define(
+    "bitwise_left_shift",
+    BINARY,
+    "bshl",
+    WHOLE,
+    "bits of x moved up by y places",
+    _left_shift,
+    accuracy=EXACT,
+)
+BITWISE_RIGHT_SHIFT = define(
+    "bitwise_right_shift",
+    BINARY,
+    "bshr",
+    WHOLE,
+    "bits of x moved down by y places",
+    _right_shift,
+    accuracy=EXACT,
+)
 COMPARISON = Family(
     "compare", "x y", "broadcast of x and y; u8, 0 or 1", rule=_each, kinds="T T -> u8", replaces=2
 )
-EQUAL = define("equal", COMPARISON, "eq", ALL, "x == y", np.equal)
-NOT_EQUAL = define("not_equal", COMPARISON, "ne", ALL, "x != y", np.not_equal)
-LESS = define("less", COMPARISON, "lt", ALL, "x < y", np.less)
-LESS_EQUAL = define("less_equal", COMPARISON, "le", ALL, "x <= y", np.less_equal)
-GREATER = define("greater", COMPARISON, "gt", ALL, "x > y", np.greater)
-GREATER_EQUAL = define("greater_equal", COMPARISON, "ge", ALL, "x >= y", np.greater_equal)
+EQUAL = define("equal", COMPARISON, "eq", COMPUTED, "x == y", np.equal)
+NOT_EQUAL = define("not_equal", COMPARISON, "ne", COMPUTED, "x != y", np.not_equal)
+LESS = define("less", COMPARISON, "lt", COMPUTED, "x < y", np.less)
+LESS_EQUAL = define("less_equal", COMPARISON, "le", COMPUTED, "x <= y", np.less_equal)
+GREATER = define("greater", COMPARISON, "gt", COMPUTED, "x > y", np.greater)
+GREATER_EQUAL = define("greater_equal", COMPARISON, "ge", COMPUTED, "x >= y", np.greater_equal)
 ASTYPE = define(
     "astype",
     Family(

@@ -21,7 +21,15 @@ BOTH_FLOATS(log)
 BOTH_FLOATS(log1p)
 BOTH_FLOATS(sin)
 BOTH_FLOATS(cos)
+BOTH_FLOATS(tan)
+BOTH_FLOATS(asin)
+BOTH_FLOATS(acos)
+BOTH_FLOATS(atan)
+BOTH_FLOATS(sinh)
+BOTH_FLOATS(cosh)
 BOTH_FLOATS(tanh)
+BOTH_FLOATS(log2)
+BOTH_FLOATS(log10)
 BOTH_FLOATS(erf)
 BOTH_FLOATS(erfc)
 BOTH_FLOATS(ceil)
@@ -108,6 +116,31 @@ template <class T> DEVICE_FUNCTION T gelu(T x)
     return logistic(twice_u.head, x, T(1), twice_u.tail);
 }
 
+// Inverse hyperbolic functions from functions that every device has. Beyond 2^27 a square may be
+// infinite, and the terms left out are below a rounding.
+template <class T> DEVICE_FUNCTION T acosh_of(T x)
+{
+    const T above = x - T(1);
+    return x > T(0x1p27) ? log_of(x) + T(0.6931471805599453)
+                         : log1p_of(above + sqrt_of(above * (above + T(2))));
+}
+
+template <class T> DEVICE_FUNCTION T asinh_of(T x)
+{
+    const T size = fabs_of(x);
+    const T square = size * size;
+    const T found = size > T(0x1p27) ? log_of(size) + T(0.6931471805599453)
+                                     : log1p_of(size + square / (T(1) + sqrt_of(square + T(1))));
+    return x < T(0) ? -found : x == T(0) ? x : found;
+}
+
+template <class T> DEVICE_FUNCTION T atanh_of(T x)
+{
+    const T size = fabs_of(x);
+    const T found = T(0.5) * log1p_of(T(2) * size / (T(1) - size));
+    return x < T(0) ? -found : x == T(0) ? x : found;
+}
+
 template <class T> DEVICE_FUNCTION T sign(T x)
 {
     if constexpr (!is_signed<T>)
@@ -125,7 +158,20 @@ LONG_OPERATION(Log, log_of(x))
 LONG_OPERATION(LogOfOneMore, log1p_of(x))
 LONG_OPERATION(Sin, sin_of(x))
 LONG_OPERATION(Cos, cos_of(x))
+LONG_OPERATION(Tan, tan_of(x))
+LONG_OPERATION(ArcSine, asin_of(x))
+LONG_OPERATION(ArcCosine, acos_of(x))
+LONG_OPERATION(ArcTangent, atan_of(x))
+LONG_OPERATION(HyperbolicSine, sinh_of(x))
+LONG_OPERATION(HyperbolicCosine, cosh_of(x))
 LONG_OPERATION(Tanh, tanh_of(x))
+LONG_OPERATION(InverseHyperbolicSine, asinh_of(x))
+LONG_OPERATION(InverseHyperbolicCosine, acosh_of(x))
+LONG_OPERATION(InverseHyperbolicTangent, atanh_of(x))
+LONG_OPERATION(LogTwo, log2_of(x))
+LONG_OPERATION(LogTen, log10_of(x))
+LONG_OPERATION(ReciprocalRoot, T(1) / sqrt_of(x))
+OPERATION(Truncate, trunc_of(x))
 LONG_OPERATION(Erf, erf_of(x))
 LONG_OPERATION(InverseError, inverse_error(x))
 OPERATION(Ceil, ceil_of(x))
@@ -187,6 +233,12 @@ DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, co
     KIND(root##_f64, f64, Operation)                                                               \
     KIND(root##_f8e4m3, f8e4m3, Operation)                                                         \
     KIND(root##_fp8_e4m3, f8e4m3, Operation)
+// Types that the operations which Candle lacks have.
+#define REALS(root, Operation)                                                                     \
+    UNARY(root##_bf16, bf16, Operation)                                                            \
+    UNARY(root##_f16, f16, Operation)                                                              \
+    UNARY(root##_f32, f32, Operation)                                                              \
+    UNARY(root##_f64, f64, Operation)
 #define INTEGERS(root, Operation)                                                                  \
     UNARY(root##_u8, u8, Operation)                                                                \
     UNARY(root##_u32, u32, Operation)                                                              \
@@ -233,6 +285,20 @@ FLOATS(UNARY, usigmoid, Sigmoid)
 FLOATS(UNARY_WITH_PARAMETER, uelu, Elu)
 FLOATS(UNARY_WITH_PARAMETER, upowf, Power)
 
+REALS(utan, Tan)
+REALS(uasin, ArcSine)
+REALS(uacos, ArcCosine)
+REALS(uatan, ArcTangent)
+REALS(usinh, HyperbolicSine)
+REALS(ucosh, HyperbolicCosine)
+REALS(uasinh, InverseHyperbolicSine)
+REALS(uacosh, InverseHyperbolicCosine)
+REALS(uatanh, InverseHyperbolicTangent)
+REALS(ulog2, LogTwo)
+REALS(ulog10, LogTen)
+REALS(ursqrt, ReciprocalRoot)
+REALS(utrunc, Truncate)
+
 INTEGERS(uneg, Negate)
 INTEGERS(uabs, Absolute)
 INTEGERS(usqr, Square)
@@ -248,3 +314,4 @@ INTEGERS(usign, Sign)
 WHOLE(uceil)
 WHOLE(ufloor)
 WHOLE(uround)
+WHOLE(utrunc)

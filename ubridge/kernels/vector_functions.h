@@ -10,6 +10,12 @@
 extern "C" {
 __attribute__((simd("notinbranch"))) float erfcf(float) noexcept;
 __attribute__((simd("notinbranch"))) double erfc(double) noexcept;
+__attribute__((simd("notinbranch"))) double acos(double) noexcept;
+__attribute__((simd("notinbranch"))) double asin(double) noexcept;
+__attribute__((simd("notinbranch"))) double atan(double) noexcept;
+__attribute__((simd("notinbranch"))) double cosh(double) noexcept;
+__attribute__((simd("notinbranch"))) double sinh(double) noexcept;
+__attribute__((simd("notinbranch"))) double tan(double) noexcept;
 __attribute__((simd("notinbranch"))) float atan2f(float, float) noexcept;
 __attribute__((simd("notinbranch"))) double atan2(double, double) noexcept;
 }

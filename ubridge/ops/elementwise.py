@@ -26,36 +26,64 @@ from ubridge.definitions.elementwise import (
     ADD,
     AFFINE,
     ASTYPE,
+    BITWISE_AND,
+    BITWISE_LEFT_SHIFT,
+    BITWISE_OR,
+    BITWISE_RIGHT_SHIFT,
+    BITWISE_XOR,
     COMPARISON,
     COPY,
     DIVIDE,
     ELU,
+    FLOOR_DIVIDE,
     MAXIMUM,
     MINIMUM,
+    MOD,
     MULTIPLY,
+    NEGATIVE,
     NOT_EQUAL,
+    POW,
     POWER,
+    REMAINDER,
+    SIGN,
     SQUARE,
     SUBTRACT,
 )
 from ubridge.device.executor import Answer
 from ubridge.device.tensor_data import TensorData
-from ubridge.ops.engine import Plan, Value, constant, of_each, plan_copy, run
+from ubridge.ops.engine import MOVED_AS, Value, constant, of_each, plan_copy, run
 from ubridge.ops.remembering import answering, remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType, as_dtype
-from uhal.dtypes import DTypeLike, bool_, f64, i64
+from uhal.dtypes import DTypeLike, bool_, f64, i8, i64, u64
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 from uhal.interop import StreamLike
 
 _REMEMBERED = 4096
 """Capacity of a cache of results; programs repeat a few layouts."""
-_ON_BOOLEANS = {ADD: MAXIMUM, MULTIPLY: MINIMUM}
+_ON_BOOLEANS = {
+    ADD: MAXIMUM,
+    MULTIPLY: MINIMUM,
+    BITWISE_AND: MINIMUM,
+    BITWISE_OR: MAXIMUM,
+    BITWISE_XOR: NOT_EQUAL,
+}
 """Operations for numpy's sums (or) and products (and) of booleans."""
 
 
-def plan_unary(op: Op, x: Value, parameter: float | None = None) -> Plan:
+_OF_WHOLE_NUMBERS = (
+    MOD,
+    REMAINDER,
+    FLOOR_DIVIDE,
+    POW,
+    BITWISE_LEFT_SHIFT,
+    BITWISE_RIGHT_SHIFT,
+)
+"""Operations that numpy computes in i8 for booleans."""
+
+
+def plan_unary(op: Op, x: Value, parameter: float | None = None) -> Value:
     """Plan an operation on every element, in the tensor's dtype.
 
     Booleans and integers become f64 where the operation has no kernel for them.
@@ -64,9 +92,25 @@ def plan_unary(op: Op, x: Value, parameter: float | None = None) -> Plan:
         require_tensors(op.name, x)
     if _becomes_f64(op, x._dtype):
         x = plan_conversion(x, f64)
+    elif x._dtype is u64:
+        return _plan_unary_of_u64(op, x)
     if parameter is None:
         return of_each(op, (x,), x._dtype)
     return of_each(op, (x,), x._dtype, (checked_number(op.name, x._dtype, parameter),))
+
+
+def _plan_unary_of_u64(op: Op, x: Value) -> Value:
+    """Plan what kernels of i64 do to the bits of u64, or what they would do wrong to its order."""
+    if op in (NEGATIVE, SQUARE):
+        return of_each(op, (x,), u64)
+    return plan_conversion(plan_not_equal_to_zero(x), u64) if op is SIGN else plan_copy(x)
+
+
+def plan_in_order(x: Value) -> Value:
+    """Plan u64 elements as i64 in the same order; other elements stay."""
+    if x._dtype is not u64:
+        return x
+    return plan_conversion(plan_binary(BITWISE_XOR, x, 1 << 63), i64)
 
 
 def unary(
@@ -107,6 +151,8 @@ def plan_binary(op: Op, x: Any, y: Any) -> Value:
     elif _is_f64(op, dtype):
         x, y, result = plan_conversion(x, f64), plan_conversion(y, f64), f64
     elif dtype is bool_:
+        if op in _OF_WHOLE_NUMBERS:
+            x, y, result = plan_conversion(x, i8), plan_conversion(y, i8), i8
         op = _boolean(op)
     if x._layout.shape != y._layout.shape:
         shape = one_shape(op.name, x._layout.shape, y._layout.shape)
@@ -174,7 +220,8 @@ def answering_pair(
 
     def answer(x: TensorData, y: Any) -> Answer | None:
         dtype = x._dtype
-        if type(y) not in (int, float) or dtype is bool_:
+        is_carried = dtype.name in MOVED_AS and dtype.name not in op.dtypes
+        if type(y) not in (int, float) or dtype is bool_ or is_carried:
             return planned(x, y)
         common, factors, element = _in_numbers(op, dtype, y, number_first)
         if common is not dtype:
@@ -312,10 +359,10 @@ def affine(
 
 
 def plan_power(x: Value, exponent: Any) -> Value:
-    """Plan the elements to the power of a number; integers to an integer wrap."""
-    require_tensors(POWER.name, x)
+    """Plan the elements to a power; integers to an integer wrap."""
     if hasattr(exponent, "_layout"):
-        raise ArgumentTypeError("power: expected a number as exponent, got a DeviceTensor")
+        return plan_binary(POW, x, exponent)
+    require_tensors(POWER.name, x)
     dtype = with_number(POWER.name, x._dtype, exponent)
     if dtype is bool_:
         dtype = i64
@@ -346,17 +393,17 @@ def _plan_whole_power(x: Value, exponent: int) -> Value:
 
 @remembered(plan_power)
 def power(
-    x: Tensor,
+    x: Any,
     exponent: Any,
     *,
-    out: Tensor | None = None,
+    out: Any = None,
     stream: StreamLike | None = None,
-) -> Tensor:
-    """Return the elements to the power of a number.
+) -> Any:
+    """Return x to the power of the exponent.
 
-    The dtype is numpy's.
-
-    Integers to an integer stay integers and wrap; `ArgumentValueError` for a negative exponent.
+    The exponent is a number or a tensor. The dtype is numpy's. Integers to an integer stay
+    integers and wrap. A negative number as exponent of integers raises `ArgumentValueError`. A
+    tensor with negative elements cuts their powers towards 0.
     """
     return run(plan_power(x, exponent), out, stream)
 
@@ -399,9 +446,6 @@ def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
 
 def plan_not_equal_to_zero(x: Value) -> Value:
     """Plan a bool per element: True unless it equals 0, also for NaN."""
-    if x._dtype.name not in NOT_EQUAL.dtypes:
-        # Conversion to a wider type of the same kind does not change which elements are 0.
-        x = plan_conversion(x, i64)
     return plan_binary(NOT_EQUAL, x, 0)
 
 

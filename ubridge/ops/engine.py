@@ -23,7 +23,7 @@ from ubridge.device.spans import require_no_conflict, span_of
 from ubridge.device.tensor_data import TensorData, make, start_of
 from ubridge.ops.results import may_write, require_out, require_size
 from uhal import DeviceBuffer, DType
-from uhal.dtypes import i16, i64, u8
+from uhal.dtypes import i16, i32, i64, u8
 from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
@@ -34,6 +34,9 @@ Result = TypeVar("Result")
 _UNTOLD = Layout.contiguous(())
 MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
 """Element types used to copy and fill elements of types without arithmetic in kernels."""
+_CARRIED = {"i8": i16, "u16": i32, "u64": i64}
+"""Element types in which kernels compute for types they lack; results are converted back, which
+wraps. Functions of the order of u64 elements do more."""
 
 
 class Plan(TensorData):
@@ -117,11 +120,34 @@ def ask(
     has the lengths that operands and attributes leave open. `like` is a tensor of the result's
     class and device, by default the first operand. Raises as the rule does.
     """
+    if op is not ASTYPE and (
+        dtype.name in _CARRIED or [one for one in operands if one._dtype.name in _CARRIED]
+    ):
+        carried = _carried(op, operands, dtype)
+        if carried is not None:
+            operands, wide = carried
+            plan = ask(op, operands, wide, layout, numbers, asked, like, **attributes)
+            return plan if wide is dtype else of_each(ASTYPE, (plan,), dtype)
     known = tuple([(storage_of(one._dtype), one._layout.from_start) for one in operands])
     result = (storage_of(dtype), asked or layout or _UNTOLD)
     question = _question(op, known, result, tuple(attributes.items()), len(numbers))
     whole = question.result[1] if layout is None else layout
     return Plan(question, operands, numbers, whole, dtype, operands[0] if like is None else like)
+
+
+def _carried(op: Op, operands: Sequence[Value], dtype: DType) -> tuple[list[Value], DType] | None:
+    """Return operands and the result's dtype in types that kernels have, if that changes any."""
+
+    def lacks(one: DType) -> bool:
+        wide = _CARRIED.get(one.name)
+        return wide is not None and one.name not in op.dtypes and wide.name in op.dtypes
+
+    found = [
+        of_each(ASTYPE, (one,), _CARRIED[one._dtype.name]) if lacks(one._dtype) else one
+        for one in operands
+    ]
+    wide = _CARRIED[dtype.name] if lacks(dtype) else dtype
+    return (found, wide) if wide is not dtype or found != list(operands) else None
 
 
 def of_each(op: Op, operands: Sequence[Value], dtype: DType, numbers: tuple[Any, ...] = ()) -> Plan:

@@ -14,14 +14,14 @@ from ubridge.core.operand_checks import axes_of, require_indices_of_u32
 from ubridge.core.operation import Op
 from ubridge.definitions import composing
 from ubridge.definitions.composing import accumulated
-from ubridge.definitions.elementwise import ADD, DIVIDE
+from ubridge.definitions.elementwise import ADD, BITWISE_XOR, DIVIDE
 from ubridge.definitions.rows import ARG_REDUCTION, ARGMAX, ARGMIN, LOGSUMEXP, MAX, MIN, SUM
-from ubridge.ops.elementwise import plan_binary, plan_conversion
+from ubridge.ops.elementwise import plan_binary, plan_conversion, plan_in_order
 from ubridge.ops.engine import Plan, Value, ask, filled, plan_copy, reshaped, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
-from uhal.dtypes import DType, DTypeLike, as_dtype, bool_, f64, i64, u32
+from uhal.dtypes import DType, DTypeLike, as_dtype, bool_, f64, i64, u32, u64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -40,6 +40,11 @@ def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) 
         shape = (1,) * x._layout.rank if keepdims else ()
         found = plan_reduction(op, reshaped(x, -1), 0)
         return found._viewed(Layout.contiguous(shape))
+    if x._dtype is u64 and op is not SUM:
+        found = plan_reduction(op, plan_in_order(x), axis, keepdims)
+        if is_index:
+            return found
+        return plan_binary(BITWISE_XOR, plan_conversion(found, u64), 1 << 63)
     axes = axes_of(op.name, x._layout, axis)
     if is_index and len(axes) != 1:
         raise ArgumentTypeError(f"{op.name}: expected one axis, got {axis}")

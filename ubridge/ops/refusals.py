@@ -8,21 +8,47 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ubridge.definitions.elementwise import ABS, MOD
+from ubridge.definitions.elementwise import (
+    ABS,
+    ACOS,
+    ACOSH,
+    ASIN,
+    ASINH,
+    ATAN,
+    ATAN2,
+    ATANH,
+    BITWISE_LEFT_SHIFT,
+    BITWISE_RIGHT_SHIFT,
+    MOD,
+    POW,
+)
 from ubridge.definitions.table import OPS
 from ubridge.ops.strided import StridedTensor
 from uhal.device import Device, as_device
 from uhal.errors import ArgumentTypeError, NoDeviceError
 
 _Made = TypeVar("_Made", bound=StridedTensor)
-_OURS = {"absolute": ABS.name, "remainder": MOD.name, "bitwise_and": "&", "bitwise_or": "|"}
-"""Ufuncs of numpy that have another name here."""
+OURS = {
+    "absolute": ABS.name,
+    "arccos": ACOS.name,
+    "arccosh": ACOSH.name,
+    "arcsin": ASIN.name,
+    "arcsinh": ASINH.name,
+    "arctan": ATAN.name,
+    "arctan2": ATAN2.name,
+    "arctanh": ATANH.name,
+    "fmod": MOD.name,
+    "left_shift": BITWISE_LEFT_SHIFT.name,
+    "power": POW.name,
+    "right_shift": BITWISE_RIGHT_SHIFT.name,
+}
+"""Names of operations for ufuncs of numpy that have other names."""
 
 
 def refuse_ufunc(ufunc: Any, method: str, inputs: Sequence[Any]) -> NoReturn:
     """Raise for `np.sin(tensor)` and for operators with an array on one side."""
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    ours = _OURS.get(ufunc.__name__, ufunc.__name__)
+    ours = OURS.get(ufunc.__name__, ufunc.__name__)
     if any(isinstance(one, np.ndarray) for one in inputs):
         raise ArgumentTypeError(
             f"{ours}: expected two DeviceTensors, got a numpy array and a DeviceTensor; "

@@ -25,6 +25,7 @@ from ubridge.definitions.rows import (
     SOFTMAX,
     require_groups,
 )
+from ubridge.ops.elementwise import plan_in_order
 from ubridge.ops.engine import Plan, Value, ask, contiguous, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
@@ -108,7 +109,8 @@ def plan_argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
     require_tensors(ARGSORT.name, x)
     length = x._layout.shape[axis_of(ARGSORT.name, x._layout, axis)]
     require_indices_of_u32(ARGSORT.name, length)
-    return _along(ARGSORT_DESCENDING if descending else ARGSORT, x, axis, u32)
+    op = ARGSORT_DESCENDING if descending else ARGSORT
+    return _along(op, plan_in_order(x), axis, u32)
 
 
 @remembered(plan_argsort)

@@ -238,11 +238,6 @@ class StridedTensor(TensorData):
         """Return a copy of the elements along one axis."""
         return self.copy().reshape(-1)
 
-    @remembered_view
-    def __getitem__(self: Tensor, index: Index | tuple[Index, ...]) -> Tensor:
-        """Return the view of ints, slices with positive steps, `...` and `None`."""
-        return self._viewed(indexed(self._layout, index))
-
     def __contains__(self, value: Any) -> bool:
         """Return whether some element equals the value; waits for it."""
         return bool(np.any(np.asarray(self == value)))
@@ -438,24 +433,10 @@ def _axes_after(parts: Sequence[Index]) -> int:
 
 
 def _index(part: Any) -> int:
-    ids = isinstance(part, (StridedTensor, np.ndarray)) and part.ndim > 0
-    if ids or isinstance(part, (bool, np.bool_)) or not hasattr(part, "__index__"):
-        kind = np.asarray(part).dtype.kind if isinstance(part, list) else ""
-        dtype: Any = getattr(part, "dtype", "")
-        given = f"{type(part).__name__}{f' of {dtype}' if ids else ''}"
+    is_array = isinstance(part, (StridedTensor, np.ndarray)) and part.ndim > 0
+    if is_array or isinstance(part, (bool, np.bool_)) or not hasattr(part, "__index__"):
         raise IndexError(
-            "only integers, slices (`:`), ellipsis (`...`) and None (`None`) are valid indices "
-            f"here, got {given}; {_instead(kind == 'b' or dtype == bool_)}"
+            "only integers, slices (`:`), ellipsis (`...`), None (`None`), and arrays of ids or "
+            f"booleans are valid indices, got {type(part).__name__}"
         )
     return operator.index(part)
-
-
-def _instead(is_mask: bool) -> str:
-    """Advice for an index that is a mask or ids, as numpy allows."""
-    if is_mask:
-        return (
-            "how many elements a mask selects is not known before it is computed: "
-            "ubridge.where(mask, x, 0) keeps the shape, x.to_numpy()[mask.to_numpy()] selects on "
-            "the host"
-        )
-    return "ubridge.take and ubridge.gather take arrays of ids, as ubridge.take(x, ids, axis)"

@@ -1,4 +1,4 @@
-/* log1p and atan2 for AMD devices, in plain arithmetic like the functions of functions.h. A kernel that
+/* Rarer functions for AMD devices, in plain arithmetic like those of functions.h. A kernel that
  * needs them includes this besides <math.h>, and on no other device.
  *
  * f64 is within 3 ulp; f32 is computed in f64 and rounded once.
@@ -67,6 +67,65 @@ UHAL_MATH double atan2(double y, double x) {
     return __builtin_isnan(x) || __builtin_isnan(y) ? x + y : found;
 }
 
+UHAL_MATH double log2(double x) { return log(x) * 0x1.71547652b82fep+0; }
+UHAL_MATH double log10(double x) { return log(x) * 0x1.bcb7b1526e50ep-2; }
+
+/* The exact rest, by long division of the significands. */
+UHAL_MATH double fmod(double x, double y) {
+    const double size = __builtin_fabs(x), divisor = __builtin_fabs(y);
+    if (!(size < __builtin_inf()) || !(divisor > 0.0))
+        return __builtin_nan("");
+    double rest = size;
+    while (rest >= divisor) {
+        int of_rest, of_divisor;
+        (void)__builtin_frexp(rest, &of_rest);
+        (void)__builtin_frexp(divisor, &of_divisor);
+        /* The largest power of two times the divisor that is not above the rest. */
+        const double whole = __builtin_ldexp(divisor, of_rest - of_divisor);
+        rest -= whole > rest ? __builtin_ldexp(divisor, of_rest - of_divisor - 1) : whole;
+    }
+    return __builtin_copysign(rest, x);
+}
+
+UHAL_MATH float fmodf(float x, float y) {
+    return static_cast<float>(fmod(static_cast<double>(x), static_cast<double>(y)));
+}
+
+UHAL_MATH double tan(double x) {
+    if (x == 0.0 || !__builtin_isfinite(x))
+        return x == 0.0 ? x : x - x;
+    const uhal_reduced_angle angle = uhal_reduce_angle(x);
+    const double sine = uhal_sine_near_0(angle.high, angle.low);
+    const double cosine = uhal_cosine_near_0(angle.high, angle.low);
+    return angle.quadrant % 2 == 0 ? sine / cosine : -cosine / sine;
+}
+
+UHAL_MATH float tanf(float x) { return static_cast<float>(tan(static_cast<double>(x))); }
+
+/* Half of e^|x| as a square, because e^|x| itself may be infinite. */
+UHAL_MATH double cosh(double x) {
+    const double root = exp(0.5 * __builtin_fabs(x));
+    return 0.5 * root * root + 0.5 / root / root;
+}
+
+UHAL_MATH double sinh(double x) {
+    const double size = __builtin_fabs(x), lacks_one = expm1(size);
+    const double root = exp(0.5 * size);
+    const double found =
+        size > 40.0 ? 0.5 * root * root : 0.5 * (lacks_one + lacks_one / (lacks_one + 1.0));
+    return __builtin_copysign(found, x);
+}
+
+UHAL_MATH float coshf(float x) { return static_cast<float>(cosh(static_cast<double>(x))); }
+UHAL_MATH float sinhf(float x) { return static_cast<float>(sinh(static_cast<double>(x))); }
+
+UHAL_MATH double atan(double x) { return atan2(x, 1.0); }
+UHAL_MATH double asin(double x) { return atan2(x, __builtin_sqrt((1.0 - x) * (1.0 + x))); }
+UHAL_MATH double acos(double x) { return atan2(__builtin_sqrt((1.0 - x) * (1.0 + x)), x); }
+
+UHAL_MATH float atanf(float x) { return static_cast<float>(atan(static_cast<double>(x))); }
+UHAL_MATH float asinf(float x) { return static_cast<float>(asin(static_cast<double>(x))); }
+UHAL_MATH float acosf(float x) { return static_cast<float>(acos(static_cast<double>(x))); }
 UHAL_MATH float log1pf(float x) { return static_cast<float>(log1p(static_cast<double>(x))); }
 
 UHAL_MATH float atan2f(float y, float x) {
