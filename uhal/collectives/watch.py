@@ -41,14 +41,18 @@ class Watch:
         self._calls = [0] * ranks
         self._states = ["here"] * ranks
         self._silent: list[int] = []
+        self._gone: list[int] = []
         self._ended = threading.Event()
         self._polite = False
         self._thread = threading.Thread(target=self._serve, name="uhal ranks", daemon=True)
         self._thread.start()
 
     def gone(self) -> str:
-        """Return which ranks' processes have ended; empty while none has."""
-        gone = [rank for rank, state in enumerate(self._states) if state == "gone"]
+        """Return which ranks' processes ended first; empty while none has.
+
+        Others leave because of them.
+        """
+        gone = list(self._gone)
         return _named(gone, "has ended or left", "have ended or left") if gone else ""
 
     def missing(self) -> str:
@@ -94,6 +98,7 @@ class Watch:
         if message is None or message == "bye":
             self._states[rank] = "gone" if message is None else "left"
             self._lines.pop(rank).close()
+            self._note_gone()
             if self._rank == 0:
                 self._say(self._news())
             return
@@ -102,6 +107,11 @@ class Watch:
             self._calls[rank] = message
         else:
             self._calls, self._states, self._silent = message
+            self._note_gone()
+
+    def _note_gone(self) -> None:
+        if not self._gone:
+            self._gone = [rank for rank, state in enumerate(self._states) if state == "gone"]
 
     def _news(self) -> bytes:
         if self._rank:
