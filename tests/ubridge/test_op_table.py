@@ -103,6 +103,9 @@ def test_results_are_shared_out_by_how_they_lie() -> None:
         work = ((10**6, 16), (10**6, 16, True), (10**6, 4096, True), (100, 16))
         assert tuple(configure(*one)[0] for one in work) == expected
         assert configure(10**6, 17, True)[1:] == (32, 0)
+    # Lanes of a warp take results: 32 of them need a block, and a GPU takes 1,024 blocks.
+    by_lanes = block_per_result(limits)
+    assert [by_lanes(n, 16, True, 32)[0] for n in (100, 5000, 10**6)] == [100, 1024, 31_250]
 
 
 def test_threads_of_elementwise_kernels_take_vectors() -> None:

@@ -20,6 +20,8 @@ Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
 
 _MANY = 1 << 17
 """Bytes of a result from which fewer threads, each with more vectors, fill a GPU."""
+_FILLING = 1024
+"""Blocks that fill a GPU."""
 _HELD = 32
 """Elements of a row that a GPU's thread takes."""
 _SHORT = 1024
@@ -117,7 +119,9 @@ def block_per_result(
     if not limits.max_blocks_for_elements:
         least = _threads(limits, elements if lanes > 1 else -(-elements // _HELD))
         threads = max(least, min(32, _threads(limits, elements * lanes)))
-        return min(results, limits.max_grid[0]), threads, 0
+        # Where lanes take results, blocks beyond these would be idle; others stride.
+        needed = max(-(-results // lanes), _FILLING)
+        return min(results, needed, limits.max_grid[0]), threads, 0
     blocks = limits.max_blocks_for_elements
     if limits.processors == 1:
         blocks = 1
