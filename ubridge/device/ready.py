@@ -79,7 +79,7 @@ def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Re
 
 
 def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[Any, list[object]]:
-    """Return the function with its geometry, and the arguments in its order.
+    """Return the function with its geometry, and the arguments in the function's order.
 
     With `room` the sequence does not allocate scratch: the operand of that index is the scratch.
     """

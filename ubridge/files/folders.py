@@ -1,4 +1,4 @@
-"""Weight files of a path: those of a folder, or all parts of a split model."""
+"""Weight files of a path: the files of a folder, or all parts of a split model."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ typedef struct uhal_wg_groups {
     struct uhal_wg_groups *next; /* of the device's */
     WGPUBindGroupLayout layout;
     uint32_t binding_count;
-    uint64_t uniform_bytes; /* of parameters in binding 0; 0: they are immediates */
+    uint64_t uniform_bytes; /* of parameters in binding 0; 0 without that binding */
     uhal_wg_group *kept[UHAL_WG_KEPT_GROUPS];
     uint32_t count;
     uint32_t next_place; /* replaced next when all are taken */

@@ -20,7 +20,7 @@ _LONGEST = 2**31 - 1
 _PIECE = 2**19
 """Least multiplications of a separate piece."""
 _SMALL = 2**21
-"""Most multiplications for two pieces per thread: OpenBLAS has kernels for small matrices.
+"""A smaller product has two pieces per thread, for OpenBLAS's kernels of small matrices.
 Larger products have one piece each, because every piece packs one operand anew."""
 _PER_THREAD = 2**16
 """Multiplications of a work-item; the runtime recognizes short launches by their work-items."""
