@@ -35,6 +35,7 @@ typedef struct uhal_wg_device {
     WGPUCommandEncoder encoder;     /* null: no command needs one yet */
     WGPUComputePassEncoder pass;    /* null: none is open */
     const void *pipeline;           /* that the pass has */
+    const void *group;              /* that is bound with it; null: unknown */
     WGPUBuffer uniforms;            /* parameters that are no immediates */
     unsigned char *uniform_bytes;   /* of the open batch */
     uint32_t uniform_end;

@@ -34,6 +34,7 @@ static uhal_wg_group *make_group(uhal_wg_groups *groups, const uhal_wg_binding *
         uhal_wg_error(UHAL_WG_OUT_OF_MEMORY, "the host has no memory");
         return NULL;
     }
+    device->group = NULL; /* the new group may have the address of a released group */
     uhal_wg_clear_error();
     made->group = uhal_wg.wgpu.wgpuDeviceCreateBindGroup(device->device, &descriptor);
     memcpy(made->bindings, bindings, bytes);

@@ -242,12 +242,16 @@ int uhal_wg_dispatch(uhal_wg_function *function, uhal_wg_stream *stream, uhal_wg
         if (device->pipeline != chosen->pipeline) {
             uhal_wg.wgpu.wgpuComputePassEncoderSetPipeline(pass, chosen->pipeline);
             device->pipeline = chosen->pipeline;
+            device->group = NULL;
         }
         launch->words[3] = first;
         if (function->has_uniform) {
             set_uniform(function, pass, bound, launch->words);
         } else {
-            uhal_wg.wgpu.wgpuComputePassEncoderSetBindGroup(pass, 0, bound, 0, NULL);
+            if (device->group != bound) {
+                uhal_wg.wgpu.wgpuComputePassEncoderSetBindGroup(pass, 0, bound, 0, NULL);
+                device->group = bound;
+            }
             uhal_wg.wgpu.wgpuComputePassEncoderSetImmediates(pass, 0, launch->words,
                                                              (size_t)function->words * 4);
         }
