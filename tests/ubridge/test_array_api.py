@@ -137,7 +137,7 @@ class Drawing:
         return found()
 
     def _x(self) -> Any:
-        if self.name == "astype":
+        if self.name in ("asarray", "astype"):
             return abs(self.array(self.shape, self.draw(st.sampled_from(INTEGERS)))).astype(
                 self.dtype
             )
@@ -232,8 +232,7 @@ class Drawing:
     def _max(self) -> Any:
         return self.draw(st.one_of(st.none(), st.integers(2, 3)))
 
-    def _obj(self) -> Any:
-        return self.array(self.shape)
+    _obj = _x
 
     def _indices(self) -> Any:
         hypothesis.assume(self.rank and min(self.given_shape) > 0)

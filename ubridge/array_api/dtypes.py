@@ -94,8 +94,11 @@ def isdtype(dtype: DTypeLike, kind: Any) -> builtins.bool:
 
 
 def can_cast(from_: DTypeLike | DeviceTensor, to: DTypeLike, /) -> builtins.bool:
-    """Return whether promotion converts a dtype to another."""
+    """Return whether promotion converts a dtype to another; never to one of another kind."""
     given, target = _dtype_of(from_), as_dtype(to)
+    are_whole = {given.kind, target.kind} <= {"int", "uint"}
+    if given.kind != target.kind and not are_whole:
+        return False
     try:
         return promoted("can_cast", given, target) is target
     except ArgumentTypeError:
