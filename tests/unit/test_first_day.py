@@ -93,7 +93,7 @@ ub.zeros((2, 3)) + np.ones((2, 3))
 ub.zeros((2, 3)).reshape(4, 2)
 ub.zeros((2, 3)).sum(axis=2)
 ub.zeros((2, 3))[2]
-ub.zeros((2, 3))[[True, False]]
+ub.zeros((2, 3))[[True, False, True]]
 ub.concat([ub.zeros((2, 3)), ub.zeros((3, 2))], 0)
 ub.zeros((2, 3), dtype="complex64")
 ub.softmax(ub.arange(3), axis=1)
