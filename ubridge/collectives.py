@@ -35,7 +35,7 @@ def all_reduce(
 def all_gather(
     x: DeviceTensor, group: Communicator, *, stream: StreamLike | None = None
 ) -> DeviceTensor:
-    """Return the ranks' tensors of one shape and dtype, stacked: (ranks, *shape).
+    """Return the ranks' tensors of one shape and dtype, stacked: `(ranks, *shape)`.
 
     Otherwise as `all_reduce`.
     """
