@@ -45,7 +45,7 @@ def run_text(
     A call with interpreter options, or a soak (which counts the lines that run), starts a new
     interpreter. Other calls fork a process that has imported numpy and pytest.
     """
-    forker = _forker({**os.environ, **_paths()})
+    forker = _forker(environment.get(_LIBRARIES, ""))
     if not options and not SOAK and forker is not None and forker.suits(environment):
         done = forker.run(program, environment, timeout)
         if done is not None:
@@ -75,17 +75,27 @@ def _paths() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
-_forkers: dict[int, Forker] = {}
-"""The forker of each process, by process id: a fork has none."""
+_LIBRARIES = "LD_LIBRARY_PATH"
+"""The loader reads it when a process starts, so each of its values needs a forker."""
+_MOST_FORKERS = 3
+_forkers: dict[tuple[int, str], Forker] = {}
+"""The forkers of each process, by process id and path of libraries: a fork has none."""
 
 
-def _forker(environment: Mapping[str, str]) -> Forker | None:
+def _forker(libraries: str) -> Forker | None:
     if not hasattr(os, "fork"):
         return None
-    if os.getpid() not in _forkers:
-        _forkers[os.getpid()] = Forker(ROOT, environment)
-        atexit.register(_forkers[os.getpid()].close)
-    return _forkers[os.getpid()]
+    key = (os.getpid(), libraries)
+    if key not in _forkers:
+        is_own = libraries == os.environ.get(_LIBRARIES, "")
+        if not is_own and sum(pid == key[0] for pid, _ in _forkers) >= _MOST_FORKERS:
+            return None
+        environment = {**os.environ, **_paths()}
+        if not is_own:
+            environment[_LIBRARIES] = libraries
+        _forkers[key] = Forker(ROOT, environment)
+        atexit.register(_forkers[key].close)
+    return _forkers[key]
 
 
 def check_child(function: Callable[..., object], *arguments: Any, **how: Any) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.requirements import needed
 from tests.sampling import rounds
+from uhal_conformance.children import run_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -48,14 +49,24 @@ def run_freely(*arguments: str, **environment: str) -> subprocess.CompletedProce
         "UHAL_CUDA_LIBRARY": str(LIBRARY),
         **environment,
     }
-    return subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        cwd=ROOT,
-        env={**inherited, **settings},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=rounds(300, 3000),
+    return run_text(
+        _as_text([*map(str, arguments)]), inherited | settings, timeout=rounds(300, 3000)
     )
+
+
+def _as_text(arguments: Sequence[str]) -> str:
+    """Return a program that does what `python -W error` does with the arguments."""
+    head = "import runpy, sys, warnings; warnings.simplefilter('error'); "
+    match arguments:
+        case ["-c", code, *given]:
+            run = f"exec(compile({code!r}, '<string>', 'exec'))"
+            argv = ["-c", *given]
+        case ["-m", module, *given]:
+            run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+            argv = [module, *given]
+        case [*argv]:
+            run = f"runpy.run_path({argv[0]!r}, run_name='__main__')"
+    return f"{head}sys.argv = {argv!r}; {run}"
 
 
 def run_program(name: str, *arguments: str, **environment: str) -> str:

@@ -180,7 +180,7 @@ def test_rounding_once_is_told_from_rounding_twice() -> None:
 def test_casts(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
     has = op_row.has
     pairs = [one for one in cast_pairs() if one[0] == one[1] or has(OPS["astype"], *one)]
-    for source, target in op_row.sample(rng, pairs, 30):
+    for source, target in op_row.sample(rng, pairs, 12):
         layouts = LAYOUTS if SOAK else rng.choice(LAYOUTS, 2, replace=False)
         for layout in layouts:
             x = operand(rng, device, str(layout), source, shape_of(rng, str(layout)), special=False)

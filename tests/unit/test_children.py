@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +83,16 @@ def test_children_of_several_threads_run_at_once() -> None:
 def test_variables_that_are_read_before_the_fork_have_a_fresh_interpreter() -> None:
     done = run_child(told, environment={"PYTHONVERBOSE": "1"})
     assert done.returncode == 0 and "import 'site'" in done.stderr
+
+
+def tells_libraries() -> None:
+    with open("/proc/self/environ", "rb") as variables:
+        print(*(one for one in variables.read().decode().split("\0") if one.startswith("LD_LIB")))
+    print(os.getppid())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc has a process's first variables")
+def test_the_loader_of_a_child_has_its_path_of_libraries(tmp_path: Path) -> None:
+    paths = {"LD_LIBRARY_PATH": str(tmp_path)}
+    first, again = (check_child(tells_libraries, environment=paths) for _ in range(2))
+    assert first == again and first.startswith(f"LD_LIBRARY_PATH={tmp_path}\n")

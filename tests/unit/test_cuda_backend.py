@@ -307,7 +307,13 @@ def test_what_a_device_says(opened: CudaBackend) -> None:
 
 @pytest.mark.parametrize(
     ("version", "capability", "expected"),
-    [(12000, 86, 4096), (12010, 86, 32764), (12010, 61, 4096), (13000, 120, 32764)],
+    [
+        (12000, 86, 4096),
+        (12010, 86, 32764),
+        (12010, 70, 32764),
+        (12010, 62, 4096),
+        (13000, 120, 32764),
+    ],
 )
 def test_parameter_bytes(fake: Fake, version: int, capability: int, expected: int) -> None:
     fake.be(version=version, capability=capability)
