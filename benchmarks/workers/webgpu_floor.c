@@ -10,7 +10,7 @@ enum { BUFFERS = 2, BYTES = 4096, BATCH = 64 };
 
 #define FUNCTIONS(DO)                                                                              \
     DO(wgpuDeviceGetQueue)                                                                         \
-    DO(wgpuDeviceCreateShaderModuleTrusted)                                                            \
+    DO(wgpuDeviceCreateShaderModuleTrusted)                                                        \
     DO(wgpuDeviceCreateBindGroupLayout)                                                            \
     DO(wgpuDeviceCreatePipelineLayout)                                                             \
     DO(wgpuDeviceCreateComputePipeline)                                                            \

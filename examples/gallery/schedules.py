@@ -1,5 +1,7 @@
 """Denoise with the schedules of Stable Diffusion, by an exact denoiser in place of the network."""
 
+from math import sqrt
+
 import numpy as np
 import numpy.typing as npt
 from shared import options, write_png
@@ -25,8 +27,8 @@ def drawn(size: int) -> npt.NDArray[np.float32]:
 def noise_in(x: ub.DeviceTensor, kept: float, pictures: ub.DeviceTensor) -> ub.DeviceTensor:
     """The network's task: the noise in x, of variance 1 - kept, beside one of the pictures."""
     lengths = ub.sum(ub.square(pictures), 1)
-    likely = (x @ pictures.mT * kept**0.5 - lengths * (kept / 2)) / (1 - kept)
-    return (x - ub.softmax(likely) @ pictures * kept**0.5) / (1 - kept) ** 0.5
+    likely = (x @ pictures.mT * sqrt(kept) - lengths * (kept / 2)) / (1 - kept)
+    return (x - ub.softmax(likely) @ pictures * sqrt(kept)) / sqrt(1 - kept)
 
 
 def steps_of(plan: Schedule, pictures: ub.DeviceTensor) -> list[ub.DeviceTensor]:
