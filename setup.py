@@ -1,7 +1,7 @@
 """Builds uhal: `pip install -e .`, `pip wheel .`, or offline `python setup.py build_ext --inplace`.
 
-Everything declarative is in `pyproject.toml`; here is what it cannot say: the compiled parts and
-which packages exist.
+`pyproject.toml` has all declarative settings. This file has the rest: the compiled parts and the
+list of packages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = Path(__file__).resolve().parent
-# A build front end runs this file without its folder on the path.
+# A build front end runs this file without this folder on the module path.
 sys.path.insert(0, str(ROOT))
 
 from build_support.jobs import BuildError, build
@@ -37,7 +37,7 @@ if missing:
 class BuildNative(build_ext):
     """Builds the lane, the host runtime and the host kernels in one parallel pool.
 
-    For a wheel also the simulated drivers; a checkout makes those with `make simulators`.
+    For a wheel, it also builds the simulated drivers; in a checkout, `make simulators` builds them.
     """
 
     user_options: ClassVar = [
@@ -68,7 +68,7 @@ class BuildNative(build_ext):
         return {}
 
     def get_source_files(self) -> list[str]:
-        # MANIFEST.in lists them: most belong to no extension.
+        # MANIFEST.in lists the source files, because most belong to no extension.
         return []
 
 
@@ -90,8 +90,8 @@ class BuildPython(build_py):
 class EditableByPath(editable_wheel):
     """Installs a checkout by a path in a `.pth` file, which type checkers follow, too.
 
-    Packages that a wheel renames would need a hook of the import system. A checkout's programs
-    find those folders by themselves.
+    Packages that a wheel renames would need a hook of the import system. A checkout's programs find
+    these packages in their folders.
     """
 
     def initialize_options(self) -> None:
@@ -103,7 +103,7 @@ class EditableByPath(editable_wheel):
         self.distribution.package_dir = {"": "."}
 
 
-# In a checkout `simulators`; an installation has no right to that name.
+# The package is called `simulators` in a checkout; an installation needs a name of its own.
 SIMULATORS = [f"uhal_{package}" for package in find_packages(include=["simulators*"])]
 
 setup(

@@ -1,7 +1,7 @@
-"""Counts of ten works beside Nsight Compute's metrics: `python -m benchmarks.beside_ncu`.
+"""Compares counts of ten workloads with Nsight Compute: `python -m benchmarks.beside_ncu`.
 
-`ncu` runs the works on the GPU of this machine, the simulated driver counts the same; both have the
-same names of metrics. Counts of instructions differ, because the simulator counts PTX instructions.
+`ncu` measures the workloads on this machine's GPU, and the simulated driver counts them; both use
+the same metric names. Counts of instructions differ, because the simulator counts PTX instructions.
 Without `ncu` in `PATH` the counts are printed alone; without a simulated driver there is nothing to
 compare.
 """

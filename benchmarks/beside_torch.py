@@ -1,8 +1,9 @@
 """Times operations of ubridge and of torch on one GPU: `python -m benchmarks.beside_torch`.
 
 Each operation runs many times between two events of its own library; a ratio compares medians of
-one run. Without torch, or without a GPU for it, only ubridge's are timed. `--smoke` runs everything
-once on small operands: it shows that the benchmark works, also on the simulated driver.
+one run. Without torch, or without a GPU that torch can use, only ubridge's operations are timed.
+`--smoke` runs everything once on small operands: it shows that the benchmark works, also on the
+simulated driver.
 """
 
 from __future__ import annotations

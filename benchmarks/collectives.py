@@ -1,9 +1,9 @@
 """Sums over ranks, and a model split among ranks, on the CPU: `python -m benchmarks.collectives`.
 
-Sums of f32 are compared with plain MPI on numpy's memory in the same job, and with gloo's of a
-Python that has torch, in a job of its own right after. Decoding by the ranks is compared with
-rank 0 alone, in turns within one job. All ranks have one thread and a core of their own. The exit
-status is 1 when a gate is missed. The machine must be quiet: a sum waits for the last rank.
+Sums of f32 are compared with plain MPI on numpy's memory in the same job, and with torch's gloo in
+a separate job right after. Decoding by the ranks is compared with rank 0 alone, in turns within one
+job. All ranks have one thread and a core of their own. The exit status is 1 when a gate is missed.
+The machine must be quiet: a sum waits for the last rank.
 
     python -m benchmarks.collectives [--ranks 2] [--rounds 31] [--peers PYTHON] [--layers 8]
 """

@@ -1,9 +1,10 @@
 """Many sequences at once: `python -m benchmarks.decode [MODEL]`.
 
-It prints the memory of prompts that share a beginning, the scheduler's time for a step, tokens a
-second of eight texts together over one alone, and the time of a step that verifies eight drafts
-over one without drafts. Without a model it makes one of 22 million weights in Q4_K; `--shape 1.1B`
-has TinyLlama's. Ratios of one run are compared, never times of two.
+It prints the memory of prompts that share a beginning, and the scheduler's time for a step. It also
+prints the tokens a second of eight texts relative to one text, and the time of a step that verifies
+eight drafts relative to a step without drafts. Without a model it makes a model of 22 million
+weights in Q4_K; `--shape 1.1B` makes one of TinyLlama's shape. Only ratios from one run are
+compared, never times of two runs.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def memory() -> float:
 
 
 class NoDriver:
-    """Stands for the engine of requests that nobody reads."""
+    """Replaces the engine for requests that nobody reads."""
 
     def advance(self, request: Request) -> None:
         """Never called."""
@@ -82,8 +83,8 @@ class NoDriver:
 def scheduler() -> float:
     """Return the seconds of a step's bookkeeping for texts that decode.
 
-    It is the least mean over runs of 16 steps, the tokens of a page. Texts of different lengths
-    fill their pages in different steps.
+    The result is the least mean over runs of 16 steps, because a page has 16 tokens. Texts of
+    different lengths fill their pages in different steps.
     """
     size = 16
     cache = PagedCache(SEQUENCES * 80, size)
@@ -115,7 +116,7 @@ def scheduler() -> float:
 
 
 def together(model: Model) -> float:
-    """Return the tokens a second of eight texts over those of one."""
+    """Return the tokens per second of eight texts relative to one."""
 
     def rate(texts: int) -> float:
         with Engine(model, sequences=TEXTS, context=256) as engine:
@@ -135,7 +136,7 @@ def together(model: Model) -> float:
 
 
 def verifying(model: Model) -> float:
-    """Return the time of a step that reads eight drafts of a text over one without drafts."""
+    """Return the time of a step with eight drafts relative to none."""
 
     def step(drafts: int) -> float:
         with Engine(

@@ -21,7 +21,7 @@ SIZES = (4 << 10, 1 << 20, 64 << 20)
 
 
 def median_seconds(act: Callable[[], object], after: Callable[[], object], calls: int) -> float:
-    """Median time of a call over batches; `after` ends a batch, outside the time."""
+    """Median time of a call over batches; `after` ends each batch, untimed."""
     act()
     after()
     times = []

@@ -1,9 +1,9 @@
 """Stable Diffusion 1.5 compared with diffusers: `python -m benchmarks.diffusion --peers PYTHON`.
 
 The UNet and the VAE have the sizes of version 1.5 and random weights in safetensors, which both
-programs read. A step is the UNet on latents of 64 x 64 (803 GFLOP), a decode is the VAE's of a
-picture of 512 x 512 (2,515 GFLOP). The libraries run one after the other in processes of their own;
-the fastest of the turns counts. The exit status is 1 when a gate is missed.
+programs read. A step runs the UNet on latents of 64 x 64 (803 GFLOP). A decode runs the VAE for a
+picture of 512 x 512 (2,515 GFLOP). The libraries run one after the other in separate processes; the
+fastest turn counts. The exit status is 1 when a gate is missed.
 
     python -m benchmarks.diffusion --peers PYTHON … [--folder DIR] [--dtypes f32 bf16] [--threads 2]
 """
@@ -45,7 +45,7 @@ def main() -> int:
         assert options.folder
         print(json.dumps(_measured(options.folder, *options.run)))
         return 0
-    # Not in children: the others' Pythons lack ubridge.
+    # Not imported in children: the peers' Pythons lack ubridge.
     from benchmarks.llm import python_with
 
     gates: list[Gate] = []

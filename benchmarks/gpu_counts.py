@@ -33,11 +33,11 @@ from uhal.profiler.counts import KernelCounts
 
 PEERS = Path(__file__).with_name("gpu_counts_peers.json")
 RECORD = figures.FOLDER / "pages" / "gpu_counts.json"
-"""The last recorded numbers, which a run is printed beside."""
+"""The last recorded numbers; a run prints its own numbers beside them."""
 DRIVER = ROOT / "simulators" / "build" / "libcuda.so.1"
 COMMAND = "python -m benchmarks.gpu_counts"
 DEVICE = "sm_86"
-"""No image of ours has a cubin for it: the driver executes and counts its PTX."""
+"""Our images have no cubin for this target, so the driver executes and counts PTX."""
 IMAGES = ROOT / "ubridge" / "kernels" / "images" / "cuda"
 SPILL_TARGETS = ("sm_75", "sm_80", "sm_90")
 MOVED_BY_LLAMA = {"q4_K": 86_300, "q8_0": 143_600}
@@ -512,7 +512,7 @@ def verdicts(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def holds(row: dict[str, Any]) -> bool:
-    """Whether a gate's number is within its bounds; a number that does not apply always is."""
+    """Whether a gate's number is within its bounds, or does not apply."""
     value, least, most = row["is"], row["least"], row["at_most"]
     if value is None:
         return True
@@ -546,7 +546,7 @@ def in_counting_process(only: str) -> list[dict[str, Any]]:
 
 
 def record(found: Sequence[dict[str, Any]]) -> None:
-    """Keep the numbers of the works; works that were not counted now keep their earlier numbers."""
+    """Record the numbers of the counted works; other works keep earlier numbers."""
     known = {row["work"]: row for row in json.loads(RECORD.read_text())} if RECORD.exists() else {}
     for one in found:
         numbers = {

@@ -10,13 +10,13 @@ Three workloads, each written as in a program:
   replayed with other slots each time.
 * A `ComputeGraph` of 10,000 nodes, built and instantiated.
 
-They run on the host, where small kernels run on the calling thread when launched and on another
-thread when replayed. They also run over the do-nothing drivers of ROCm and CUDA (`make simulators`
-builds them), which leaves only the caller's side. CUDA's driver records nothing: there the plan of
-430 launches is counted by the calls that arrive.
+The workloads run on the host, where small kernels run on the calling thread when launched and on
+another thread when replayed. The workloads also run over the do-nothing drivers of ROCm and CUDA
+(`make simulators` builds them), which leaves only the caller's side. CUDA's do-nothing driver
+records nothing, so for the plan of 430 launches only the calls that arrive are counted.
 
 Times are processor time of the calling thread, medians of rounds in which all forms take turns. The
-stream is idle when a form begins. The cost of execute_graph over a replay is wall time, of the
+stream is idle when a form begins. The cost of execute_graph beyond a replay is wall time of the
 fastest rounds, because the host computes small operations on the calling thread. The exit status is
 1 if a bound is missed.
 """
@@ -48,12 +48,12 @@ from uhal import Stream
 
 LAUNCHES = 430
 CHANGED = 16
-"""Slots, one launch each, so that the cost of a slot stands out from the replay."""
+"""Number of slots with one launch each: enough to tell a slot's cost from the replay's."""
 NODES = 10_000
 BUILDS = 3
 ROUNDS = 101
 WARM_UP = 50
-"""Times before anything is measured: a queue of 16384 packets has been gone through then."""
+"""Rounds before the measurement: by then a queue of 16384 packets has wrapped around."""
 SECONDS = 300
 DRIVERS = {"host": HOST_RUNTIME, "rocm": NULL_RUNTIME, "cuda": NULL_DRIVER}
 VARIABLES = {"rocm": "UHAL_ROCM_LIBRARY", "cuda": "UHAL_CUDA_LIBRARY"}
@@ -75,9 +75,9 @@ class Result:
     decoder_operations: int = 0
     decoder_eager: float | None = None
     decoder_replay: float | None = None
-    """With another token and position each time."""
+    """Seconds of a replay with another token and position each time."""
     decoder_over_replay: float | None = None
-    """Wall time of an eager step less a replay, per operation; of the fastest rounds."""
+    """Wall time of an eager step beyond a replay, per operation, in the fastest rounds."""
     build: float | None = None
     """Time for all nodes and their plan; the fastest of a few."""
 

@@ -36,7 +36,7 @@ STATEMENTS = {
     "copy 4 KiB": "x.copy_from(page, stream=s)",
     "sync": "s.synchronize()",
     "record": "event.record(s)",
-    # last, because the others must not reuse the memory that these free
+    # last, because these statements free memory that the others must not reuse
     "sequence, with its result": "sequence(s, None, x)",
     "operation on two tensors": "a + b",
     "operation into a tensor": "add(a, b, out=a)",

@@ -35,7 +35,7 @@ def ptx() -> bytes:
 
 
 def hsaco() -> bytes:
-    """A code object with all kernels; `declaration` adds facts that it lacks."""
+    """A code object with all kernels; `declaration` adds facts that the object lacks."""
     made = []
     for entry, parameters in KERNELS.items():
         arguments = []
@@ -50,7 +50,7 @@ def hsaco() -> bytes:
 
 
 def topsfb() -> bytes:
-    """A GCU's module with all kernels; `declaration` adds facts that it lacks."""
+    """A GCU's module with all kernels; `declaration` adds facts that the module lacks."""
     return write_topsfb(
         Gcu({entry: [_c_type(one) for one in parameters] for entry, parameters in KERNELS.items()})
     )
@@ -63,7 +63,7 @@ def host() -> bytes:
 
 def spirv() -> bytes:
     """A module for OpenCL with the same kernels."""
-    # It imports uhal, which a peer's Python lacks.
+    # `opencl_backend` imports uhal, which a peer's Python lacks.
     from opencl_backend import compile as opencl_compile
 
     return opencl_compile.kernels(_counting())

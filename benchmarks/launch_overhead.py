@@ -7,8 +7,8 @@ disturbance of the machine affects all of them.
 
 The exit status is 1 when a gate is missed, and when a library failed or launched the wrong kernels.
 A library that is not installed, or does not load on the do-nothing driver, is listed with the
-reason. OpenCL has no such driver: Intel's runtime for CPUs runs kernels that count, and only the
-time of the calling thread is measured.
+reason. OpenCL has no do-nothing driver: Intel's runtime for CPUs runs kernels that count, and only
+the time of the calling thread is measured.
 
     python -m benchmarks.launch_overhead --peers PYTHON   a Python that has cuda-core, pycuda, …
     python -m benchmarks.launch_overhead --backend rocm --peers PYTHON   one that has hip-python

@@ -35,21 +35,21 @@ from benchmarks.standing import Standing
 
 Gate = dict[str, Any]
 PROMPT, SHORT, WRITTEN, STEPS = 512, 32, 16, 30
-"""Tokens of a prefill, of a prompt to the first token, of a turn of decoding, and for a share."""
+"""Tokens of a prefill, of a short prompt, of a decoding turn, and of a share's measurement."""
 ROUNDS = {"first": 3, "prefill": 2, "decode": 5}
 """Turns of each kind of work."""
 LEAST = {"decode": 1.0, "prefill": 0.9, "first": 1.0}
 """Least speed relative to llama.cpp's."""
 OF_TRANSFORMERS, OF_BANDWIDTH = 1.5, 0.85
-"""bf16 decodes at least at the lesser of these."""
+"""Shares of transformers' speed and of the bandwidth; bf16 reaches the lesser."""
 MORE_MEGABYTES = 200
-"""That may be resident besides the file and the cache."""
+"""Most resident megabytes besides the file and the cache."""
 OUTSIDE = {"1.1B": 0.03, "22M": 0.3}
 """The share of a step that may be spent outside of kernels."""
 LONGER = 1.1
 """Most time of 128 tokens in a cache for 4096, relative to a cache for 128."""
 WAYS = {"Q4_K_M": ("repacked", "plain"), "Q8_0": ("repacked",), "BF16": ("repacked",)}
-"""Ways of llama.cpp to hold a kind, where they differ on x86."""
+"""llama.cpp's layouts of each kind's weights, where the layouts differ on x86."""
 READ_BYTES = 512 << 20
 
 

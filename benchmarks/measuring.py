@@ -23,7 +23,7 @@ from itertools import repeat
 from types import ModuleType
 from typing import NoReturn, Protocol
 
-# Compilation, and measurements of kernels' durations, are finished by then.
+# After these calls, compilation and measurements of kernels' durations are finished.
 WARMING_CALLS = 500
 ROUNDS = 7
 ROUND_SECONDS = 0.005
@@ -77,11 +77,11 @@ class Form:
     what: str
     """`launch`, `alloc+free`, `copy 4 KiB`, `get_function`, `sync`, `record`, `op` or `control`."""
     run: Callable[[int], object]
-    """Makes the call that many times."""
+    """Makes the call the given number of times."""
     arguments: Sequence[tuple[int, int]] = ()
     """Size in bytes and unsigned value of each parameter, as the driver must see them."""
     expected: dict[str, int] = field(default_factory=dict)
-    """Counts of the driver one call raises, and by how much."""
+    """The driver's counts that one call raises, and the amounts."""
 
 
 @dataclass

@@ -22,9 +22,9 @@ from benchmarks.ops_rows import FAMILIES, Row
 Array = npt.NDArray[Any]
 
 COLUMNS = {16: 4, 1_000: 100, 1_000_000: 1_000, 16_000_000: 4_000}
-"""Elements of the operands to the length of their rows."""
+"""Length of an operand's rows, by its number of elements."""
 CHANNELS = {16: 1, 1_000: 10, 1_000_000: 16, 16_000_000: 16}
-"""Elements of an image to its channels; the image is square."""
+"""Channels of a square image, by its number of elements."""
 LAYOUTS = ("contiguous", "transposed", "broadcast", "sliced")
 """Layouts of x."""
 BASE = "f32"
@@ -74,7 +74,7 @@ class Timing:
 
 
 class Library(Protocol):
-    """What a worker needs of a library."""
+    """A library as a worker uses it."""
 
     name: str
 
@@ -257,7 +257,7 @@ def call_of(library: Library, case: Case, seed: int) -> Callable[[], Any]:
 
 
 def timing(library: Library, case: Case, seed: int, threads: int) -> Timing:
-    """Time a case. One thread counts its processor time, several count the time that passes."""
+    """Time a case. The time is processor time for one thread, and wall time for several."""
     call = call_of(library, case, seed)
     checksum = _checksum(library, call())
     clock = time.process_time_ns if threads == 1 else time.perf_counter_ns

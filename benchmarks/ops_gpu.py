@@ -119,7 +119,7 @@ def bandwidths(device: Device, sizes: Sizes, stream: Stream) -> None:
 
 
 def products(device: Device, sizes: Sizes, stream: Stream) -> None:
-    """Print the time of cuBLASLt over the time of each of our kernels that takes a product."""
+    """Print cuBLASLt's time relative to each of our kernels for a product."""
     executor = DeviceExecutor.of(device)
     cublaslt.LEAST_WORK = 1  # so that small products take it too
     for dtype in ("f16", "bf16", "f32", "f64"):

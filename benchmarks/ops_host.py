@@ -5,8 +5,8 @@ benchmarks.ops_host`.
 takes every row as f32 and contiguous, and draws other element types and layouts by the seed. Each
 library has a process of its own, on the same processors with the same number of threads. The
 libraries take a case in turn, one at a time, several times. The figure is the least time of all
-rounds, because disturbances only add: processor time of the process for one thread, else the time
-that passes. Results are compared. The exit status is 1 when a gate is missed or results differ.
+rounds, because disturbances only add time. It is the process's processor time for one thread, else
+wall time. Results are compared. The exit status is 1 when a gate is missed or results differ.
 
     python -m benchmarks.ops_host --peers PYTHON          a Python that has torch and numpy
     python -m benchmarks.ops_host --peers PYTHON --sizes 1000 1000000 --rows 'softmax|sort'
@@ -185,7 +185,7 @@ def main() -> int:
 
 
 def promised(row: Row) -> tuple[str, ...]:
-    """Return the element types of a row: those that its definition promises."""
+    """Return the element types that a row's definition promises."""
     from ubridge import OPS
 
     if row.dtypes:

@@ -25,14 +25,14 @@ SIZES = (128, 192, 256, 384, 512, 768, 1024)
 SPEED = 0.95
 """Least speed of f32 relative to numpy's, at every size."""
 HALVES = 512
-"""The size from which on halves are held to a share of f32's time."""
+"""The least size at which bf16 and f16 must reach a share of f32's time."""
 SHARE, SHARE_BY_INSTRUCTIONS = 1.1, 0.7
 _ROUND_SECONDS = 0.004
 _SLEEP_SECONDS = 0.15
 """Threads of numpy's OpenBLAS keep their processor for 0.1 s after a product."""
 
 Taken = Callable[[Callable[[], object], int, Callable[[], None]], float]
-"""The nanoseconds of a call of the first, called so many times; the last waits."""
+"""Takes a call, its repetitions and a function that waits; returns the nanoseconds of a call."""
 
 
 def main() -> int:

@@ -1,10 +1,10 @@
 """Cost of one kernel of a large PTX module, simulated: `python -m benchmarks.ptx_large`.
 
-Candle's module of quantized kernels has 142 in 5.8 MB; this benchmark makes a module of the same
-size (`LargeModule`). Three new processes load the module through uhal and launch one kernel:
-with an empty cache, with only the module in the cache, and with the kernel in it, too.
-It reports how many kernels were translated; results are compared with numpy's. Processor time
-covers the program with the driver in it, without the translator's process.
+Candle's module of quantized kernels has 142 kernels in 5.8 MB; this benchmark makes a module of the
+same size (`LargeModule`). Three new processes load the module through uhal and launch one kernel:
+with an empty cache, with only the module in the cache, and with the kernel in it, too. It reports
+how many kernels were translated; results are compared with numpy's. Processor time covers the
+program with the driver in it, without the translator's process.
 """
 
 from __future__ import annotations

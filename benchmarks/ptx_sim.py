@@ -1,12 +1,13 @@
 """Speed of PTX on the CPU, next to numpy: `python -m benchmarks.ptx_sim [--size N]`.
 
 It times kernels of ptx_sim.ptx over N elements. Each has a form with one element a thread and a
-grid-stride form of 1024 blocks. Each runs with and without memory checks, called directly and
+grid-stride form of 1024 blocks. Both forms run with and without memory checks, called directly and
 through uhal on the simulated driver. Then come a launch of one block, and the time to get 300
 kernels whose libraries are in the cache. numpy writes into existing memory, like the kernels.
 
 Times are the least of several runs. The ratio is of wall time, with one worker a processor.
-Others on the machine add to that; the last column is the processor time of all workers together.
+Other processes of the machine add to wall time; the last column is the processor time of all
+workers together.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def elementwise(size: int) -> dict[str, float]:
 
 
 def through_driver(size: int, baselines: dict[str, float]) -> None:
-    """Print the same for uhal on the simulated driver, and the cost of a small launch there."""
+    """Print the times of uhal on the simulated driver, and of a small launch."""
     if not DRIVER.exists():
         print("\nthe simulated driver is not built: make simulators")
         return

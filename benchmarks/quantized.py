@@ -1,16 +1,16 @@
 """Products of block weights and vectors on the CPU beside ggml: `python -m benchmarks.quantized`.
 
 It multiplies some hundred megabytes of matrices one after the other, so that each comes from
-memory. Ours replays a captured graph that rounds x anew for each product, as ggml does. ggml runs
-its own graph, with and without its buffers of interleaved weights. All forms run twice in every
-round, and the second time counts. While a form runs, the others are stopped. The median of the
-rounds' ratios counts. The fastest of several readers gives this machine's memory bandwidth. The
+memory. ubridge replays a captured graph that rounds x anew for each product, as ggml does. ggml
+runs its own graph, with and without its buffers of interleaved weights. All forms run twice in
+every round, and the second time counts. While a form runs, the others are stopped. The median of
+the rounds' ratios counts. The fastest of several readers gives this machine's memory bandwidth. The
 exit status is 1 when a gate is missed.
 
     python -m benchmarks.quantized --peers PYTHON [--threads 1 2] [--megabytes 512] [--processor]
 
 `PYTHON` has `llama-cpp-python`, built for this CPU: `CMAKE_ARGS=-DGGML_NATIVE=ON pip install
---no-binary llama-cpp-python llama-cpp-python`. GCC 12 builds AMX wrongly; use clang or a later one.
+--no-binary llama-cpp-python llama-cpp-python`. GCC 12 builds AMX wrongly; use clang or a later GCC.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from benchmarks.suites import ROOT
 class Standing:
     """A process that answers each line of its input with a line, and is stopped in between.
 
-    OpenMP's threads may spin while they wait (`OMP_WAIT_POLICY=active`), which is its fastest
-    setting. If they kept running, they would take a processor from the measured program.
+    In OpenMP's fastest setting, threads spin while they wait (`OMP_WAIT_POLICY=active`). Spinning
+    threads would take a processor from the measured program.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -30,7 +30,7 @@ class Standing:
         )
 
     def ask(self, line: str) -> str:
-        """Return the answer. Raises SystemExit, with the end of its errors, when it ended."""
+        """Return the answer; raise SystemExit with the errors' end if the process ended."""
         assert self._process.stdin is not None and self._process.stdout is not None
         answer = ""
         try:

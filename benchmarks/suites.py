@@ -13,7 +13,7 @@ NULL_RUNTIME = NULL_DRIVERS / "libhsa-runtime64.so.1"
 NULL_HIP = NULL_DRIVERS / "libamdhip64.so"
 NULL_TOPS = NULL_DRIVERS / "libtopsrt.so.1"
 OPENCL_RUNTIME = Path(sys.prefix, "lib", "libintelocl.so")
-"""Intel's, as pip installs it: there is none that does nothing."""
+"""Intel's runtime, as pip installs it: OpenCL has no do-nothing driver."""
 HOST_RUNTIME = ROOT / "host_backend" / "libuhal_host.so"
 
 
@@ -26,7 +26,7 @@ class Library:
     driver: Path
     """Driver library for its launches."""
     ours: bool = True
-    """Runs in this environment; others run in the peers' environment."""
+    """Whether it runs in this environment; other libraries run in the peers' environment."""
     module: str = ""
     """Module that programs import; empty: its import and first device are not timed."""
     first_device: str = ""
@@ -158,7 +158,7 @@ TOPS_GATES = (
     Gate("launch", 8, "bound", CTYPES, 0.25),
 )
 OPENCL_GATES = (
-    # Intel's own calls are 0.23 of it.
+    # Intel's own calls take 0.23 of PyOpenCL's time.
     Gate("launch", 3, "launch, keywords", ("PyOpenCL",), 0.4),
     Gate("launch", 8, "launch, keywords", ("PyOpenCL",), 0.25),
     Gate("launch", 3, "bound", ("PyOpenCL",), 0.4),

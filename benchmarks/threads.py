@@ -5,8 +5,8 @@
 
 Every thread has its own stream, on the do-nothing driver. Numbers are wall time divided by the
 calls of all threads, in nanoseconds. With a global interpreter lock, no result can be below one
-thread's. The exit status is 1 if uhal with eight threads exceeds it by more than half: then the
-library waits for its own lock.
+thread's. The exit status is 1 if uhal with eight threads takes over 1.5 times one thread's result:
+then the library waits for its own lock.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ MODULES = 20
 SOURCE = Path(__file__).with_name("workers") / "webgpu_floor.c"
 IMAGE = Path(ubridge.__file__).parent / "kernels" / "images" / "opencl" / "affine.spv.gz"
 BYTES = 96
-"""Immediates of a launch; those of the measured kernel, rounded up."""
+"""Bytes of a launch's immediates: the measured kernel's, rounded up."""
 TEXT = f"""
 struct Params {{ w: array<vec4<u32>, {BYTES // 16}> }}
 var<immediate> P: Params;
@@ -120,7 +120,7 @@ def _floor(device: uhal.Device) -> tuple[Run, Run]:
 
 
 def _peer() -> tuple[Run, Run]:
-    # Without it there is no library either.
+    # Without the wheel `wgpu` there is no native library either.
     wgpu: Any = importlib.import_module("wgpu")
     device = wgpu.gpu.request_adapter_sync().request_device_sync(
         required_features=["immediates"], required_limits={"max-immediate-size": BYTES}

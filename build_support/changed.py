@@ -45,7 +45,7 @@ NAMED = {
 }
 """Folders that tests reach by words: no import names a backend or leads into a driver."""
 UNDER_ALL = ("cython_src/", "host_backend/")
-"""Folders of what every launch on this computer runs."""
+"""Folders of the code that every launch on this computer runs."""
 LANE = "uhal._lane"
 
 EVERYTHING = ("tests/unit/test_imports.py", "tests/unit/test_guide.py")
@@ -99,7 +99,7 @@ def _uses() -> dict[str, set[str]]:
     """Files of tests, and the modules that each can reach."""
     arrows = graph_of({name: ROOT / path for name, path in _modules().items()})
     arrows[LANE] |= _imports_of_the_lane()
-    # Modules that uhal loads by name (backends, commands) import it: words find their tests.
+    # uhal loads backends and commands by name, and they import uhal: words find their tests.
     for name in [name for name in arrows if not name.startswith("uhal.")]:
         arrows[name] |= _loaded(_text(_modules()[name]))
     programs = {
@@ -184,7 +184,7 @@ def _started(text: str) -> frozenset[str]:
 
 
 def _module(name: str) -> str:
-    """Return the module that a dotted name names or lies in; nothing for other packages' names."""
+    """Return the module that contains a dotted name; empty for other packages."""
     while name and name not in _modules():
         name = name.rpartition(".")[0]
     return name

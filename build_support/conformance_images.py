@@ -28,12 +28,12 @@ IMAGES = ROOT / "uhal_conformance" / "images"
 
 def compile_cuda(source: Path, image: Path) -> None:
     """Compile to PTX; `source` is relative to the checkout."""
-    # Without it, variables are invisible to other files and to Module.get_global.
+    # Without -rdc=true, variables are invisible to other files and to Module.get_global.
     cuda_kernels.compile_ptx(source, image, "-rdc=true")
 
 
 def compile_rocm(target: str, source: Path, image: Path) -> dict[str, Signature]:
-    """Compile to a code object for a target; return signatures that it lacks."""
+    """Compile to a code object for a target; return signatures the object lacks."""
     hip_compiler.compile_hsaco(source, target, image)
     return declared_signatures(
         hip_compiler.preprocess(source, target),
@@ -43,7 +43,7 @@ def compile_rocm(target: str, source: Path, image: Path) -> dict[str, Signature]
 
 
 def compile_opencl(source: Path, image: Path) -> dict[str, Signature]:
-    """Compile to SPIR-V; return signatures that it lacks."""
+    """Compile to SPIR-V; return signatures that the module lacks."""
     opencl_compiler.compile_spirv(source, image)
     return declared_signatures(
         opencl_compiler.preprocess(source),

@@ -39,7 +39,7 @@ PTX_TARGET = "75"
 """Target of sources outside the folders of targets."""
 FURTHER_PTX = {"quantized": ("80",)}
 """Modules with other instructions on later devices: tensor cores of 8.0 multiply more at once.
-Devices between the binaries' and after them compile the newest PTX they can."""
+Devices without a binary of their own compile the newest PTX that they can."""
 CUBIN_TARGETS = ("80", "90")
 PTX_VERSIONS = (
     *("6.3", "6.4", "6.5", "7.0", "7.1", "7.2", "7.3", "7.4", "7.5", "7.6", "7.7", "7.8"),
@@ -51,7 +51,7 @@ RECIPE = 2
 """Increase it when the same sources and nvcc give other images."""
 
 COMPILE = ("nvcc", "-std=c++17", "-O3", f"-I{INCLUDE}", "-DUHAL_SIGNATURES=0")
-"""Signatures are comments and sidecars here, so images need not carry them."""
+"""Comments and sidecar files hold the signatures, so images need not carry them."""
 
 _FAULT_CHANNEL = re.compile(r"^\.global [^;]*\buhal_fault\b", re.MULTILINE)
 _USED_BYTES = re.compile(r'^\s*\.pragma "used_bytes_mask \w+";\n', re.MULTILINE)
@@ -66,7 +66,7 @@ class BuildError(Exception):
 
 
 def main(destination: Path, names: Iterable[str] | None = None) -> None:
-    """Bring the named modules in `destination`, or all, up to date, and the manifest there."""
+    """Update the named modules in `destination`, or all, and its manifest."""
     if shutil.which("nvcc") is None:
         raise BuildError("nvcc is not on the PATH: install the CUDA toolkit")
     found = module_sources()

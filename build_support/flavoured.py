@@ -20,13 +20,13 @@ from build_support.native import FLAVOURS, Flavour
 ROOT = Path(__file__).resolve().parents[1]
 
 SANITIZER_OPTIONS = {
-    # Python never frees all it allocates. Its libraries were not built for these checks.
+    # Python never frees all its memory, and Python's libraries were not built for these checks.
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:detect_odr_violation=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "second_deadlock_stack=1:die_after_fork=0",
 }
 REPORTS = "build/reports"
-"""Folder in the copy: a test may capture a process's output, so reports go to files."""
+"""Folder of reports in the copy; files, because a test may capture a process's output."""
 NOTICE = "WARNING: ASan doesn't fully support makecontext/swapcontext functions"
 """AddressSanitizer's notice about a test's fibers; it is no finding."""
 

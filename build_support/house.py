@@ -21,8 +21,9 @@ def widest_folder(package: str) -> tuple[str, int]:
 def private_uses(package: str, of: str) -> Iterator[tuple[str, int, str]]:
     """Yield (file, line, name) of private names that another package uses.
 
-    Private are imports with an underscored part, and underscored attributes that no class of the
-    user declares and the file does not assign to `self`. Tuples' `_replace` is public.
+    Imports with an underscored part are private. Underscored attributes are private too, unless a
+    class of the using package declares them or the file assigns them to `self`. Tuples' `_replace`
+    is public.
     """
     trees = {
         path: ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / package).rglob("*.py"))

@@ -24,7 +24,7 @@ import ensurepip, os, sys, sysconfig
 os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))
 print(sys.implementation.name, *sys.version_info[:2])
 """
-"""Fails where an environment or the lane could not be made: parts that some systems keep apart."""
+"""Fails if parts for an environment or the lane are missing: some systems package them apart."""
 
 
 def main(arguments: list[str]) -> int:

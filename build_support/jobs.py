@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OUTPUT = "{output}"
-"""Stands in a command for the file the job makes."""
+"""Placeholder in a command for the job's output file."""
 MOST_WORKERS = 1024
 CACHE_LIMIT = 512 << 20
 """Bytes of made files that are kept; a set of all wheels is some 60 MB."""
@@ -181,7 +181,7 @@ def _is_fresh(job: Job, root: Path) -> bool:
 
 
 def _stamp(job: Job, root: Path) -> Path:
-    # Keyed by the path in the checkout, so that a moved or copied checkout is not rebuilt.
+    # The path in the checkout is the key, so that a moved or copied checkout is not rebuilt.
     relative = os.path.relpath(job.output.resolve(), root.resolve())
     name = hashlib.sha256(relative.encode()).hexdigest()[:16]
     return root / "build" / "stamps" / f"{job.output.name}.{name}"

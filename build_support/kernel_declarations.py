@@ -1,7 +1,7 @@
 """Reads kernels' parameters from a preprocessed source, as its author wrote them.
 
-Compilers keep sizes and offsets of parameters and drop names and types; both together are the
-signatures that lie beside an image.
+Compilers keep the sizes and offsets of parameters, but drop the names and types. The signatures
+beside an image have all four.
 """
 
 from __future__ import annotations

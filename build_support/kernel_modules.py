@@ -27,8 +27,8 @@ def update_modules(
 ) -> None:
     """Build the modules of `destination` whose sources, compiler or images changed.
 
-    `sources` are modules by name with the files, relative to `root`, that each is made of; `build`
-    writes a module's images and returns its part of the manifest without the sources.
+    `sources` has the source files of each module by name, relative to `root`; `build` writes a
+    module's images and returns its part of the manifest without the sources.
     """
     destination.mkdir(parents=True, exist_ok=True)
     before = read_manifest(destination / MANIFEST, compiler)

@@ -42,7 +42,7 @@ class Slot:
 
     name: str
     parameters: tuple[tuple[str, str], ...]
-    """(type, name) of each, the type as Cython spells it."""
+    """(type, name) of each parameter, with the type as Cython spells it."""
 
     @property
     def declared(self) -> str:

@@ -58,7 +58,7 @@ FLAVOURS = {
     for flavour in (
         RELEASE,
         Flavour("debug", ("-O0", "-g3")),
-        # -O1: at -O0 the sanitized tests take hours, above it frames are missing from reports.
+        # At -O0 the sanitized tests take hours; above -O1 frames are missing from reports.
         Flavour("address", ("-O1", *_LINES, "-fsanitize=address,undefined"), runtime="libasan.so"),
         Flavour("thread", ("-O1", *_LINES, "-fsanitize=thread"), runtime="libtsan.so"),
     )
@@ -150,7 +150,7 @@ def lane_job(
     generate = (sys.executable, str(generator), str(sources), str(c_file.parent))
     translate = (
         *(sys.executable, "-m", "cython", "-3", "--module-name", "uhal._lane", f"-I{sources}"),
-        # Otherwise a third of the file would be copies of the sources as comments.
+        # With code comments, a third of the file would be copies of the sources.
         *("-X", "emit_code_comments=False"),
         *(f"-I{c_file.parent}", str(sources / "lane.pyx"), "-o", str(c_file)),
     )

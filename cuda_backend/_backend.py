@@ -78,7 +78,7 @@ ADAPTER_OF_SLOT = {
     "launch_ex": "cuda_launch_ex",
     "graph_update_kernel": "cuda_graph_update_kernel",
 }
-"""The functions that take structures of CUDA's."""
+"""Adapters of the slots whose CUDA functions take structures."""
 OPTIONAL_SLOTS = frozenset(
     ("launch_ex", "alloc_async", "free_async", "copy_peer", "graph_launch", "graph_update_kernel")
 )
@@ -224,7 +224,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
         return found
 
     def synchronize_device(self, ordinal: int) -> None:
-        """Wait for every stream of the current context, other libraries' too."""
+        """Wait for every stream of the current context, including other libraries' streams."""
         self._library.cuCtxSynchronize()
 
     def priority_range(self, ordinal: int) -> tuple[int, int]:
@@ -242,7 +242,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
     # -- errors ------------------------------------------------------------------------------------
 
     def error_text(self, code: int) -> ErrorText:
-        """Return the driver's words for a code, or its name in abi.h where the driver has none."""
+        """Return the driver's text for a code, else the code's name in abi.h."""
         if code == MISSING_FUNCTION:
             return ErrorText(MISSING_NAME, MISSING_TEXT, ADVICE[MISSING_NAME])
         name = self._said("cuGetErrorName", code) or _name_of(code)
@@ -317,7 +317,7 @@ class CudaBackend(CudaGraphVerbs, ModuleVerbs, MemoryVerbs):
 
     @contextmanager
     def _bound(self, ordinal: int) -> Iterator[None]:
-        """Make the device current for a call that asks about the current one."""
+        """Make the device current for a call that asks about the current device."""
         self._library.cuCtxPushCurrent_v2(self._contexts[ordinal])
         try:
             yield

@@ -18,7 +18,7 @@ from uhal.errors import (
 )
 
 MISSING_FUNCTION = -1
-"""Our code: the answer of a slot whose function the driver lacks."""
+"""uhal's own code: a slot returns it if the driver lacks the function."""
 
 MISSING_NAME = "UHAL_CUDA_FUNCTION_MISSING"
 MISSING_TEXT = "this driver library has no such function"
@@ -150,7 +150,7 @@ SEARCH = {
         "The device also drives a display, which limits how long a kernel may run"
     ),
 }
-"""Where to look for the cause, which the driver's text does not name."""
+"""Advice on where to look for a cause that the driver's text does not name."""
 
 
 def advice_for(name: str, text: str) -> str:

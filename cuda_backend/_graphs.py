@@ -48,14 +48,14 @@ class CudaGraphVerbs(GraphVerbs):
         return ExecutableGraph(executable.value or 0, tuple(kernels), others)
 
     def graph_kernel_function(self, node: int) -> int:
-        """Ask the driver, which refuses for kernels that have no function in this context."""
+        """Return a node's function; 0 for kernels without a function in this context."""
         parameters = header().ctype("CUDA_KERNEL_NODE_PARAMS_v1")()
         if self._library.unchecked("cuGraphKernelNodeGetParams")(node, ctypes.byref(parameters)):
             return 0
         return int(parameters.func or 0)
 
     def _in_order(self, graph: int) -> Iterator[int]:
-        # The driver does not say in which order it lists them.
+        # The driver does not say in which order it lists nodes.
         after = {
             node: self._nodes("cuGraphNodeGetDependencies", node)
             for node in self._nodes("cuGraphGetNodes", graph)

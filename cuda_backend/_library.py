@@ -34,10 +34,9 @@ def function_type(name: str) -> type[Any]:
 class DriverLibrary(Library):
     """libcuda, whose functions come from cuGetProcAddress.
 
-    It is asked for the version of a function that abi.h declares: the CUDA version that introduced
-    it. If it does not know a function, the function counts as missing, even if the library exports
-    the symbol. Before CUDA 11.3, functions are looked up by their exported names
-    (`cuMemAlloc_v2`).
+    Each request names the CUDA version that introduced the form in abi.h. A function that
+    cuGetProcAddress does not know counts as missing, even if the library exports the symbol. Before
+    CUDA 11.3, functions are looked up by their exported names (`cuMemAlloc_v2`).
     """
 
     def __init__(self, search: LibrarySearch, check: Check) -> None:
@@ -57,7 +56,7 @@ class DriverLibrary(Library):
     def _finder(self) -> Any:
         """The newest form of cuGetProcAddress that works; `None` before CUDA 11.3."""
         too_new = self.header.constants["CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER"]
-        # The newer form has one parameter more, a status that the address implies.
+        # The newer form has one more parameter: a status, which the address already implies.
         for name, further in (("cuGetProcAddress_v2", [ctypes.c_void_p]), ("cuGetProcAddress", [])):
             finder = super()._symbol(name)
             if finder is None:
@@ -77,6 +76,6 @@ class DriverLibrary(Library):
 
 
 def _base_name(name: str) -> str:
-    """The function's name in cuGetProcAddress: without its version."""
+    """A function's name for cuGetProcAddress, without the version suffix."""
     stem, _, version = name.rpartition("_v")
     return stem if stem and version.isdigit() else name

@@ -24,11 +24,11 @@ class ModuleVerbs(Backend):
 
     @abstractmethod
     def _target(self, ordinal: int) -> DeviceTarget:
-        """Target that images are judged for."""
+        """The device for which images are judged."""
 
     @abstractmethod
     def _bound(self, ordinal: int) -> AbstractContextManager[None]:
-        """Make the device current for a call that asks about the current one."""
+        """Make the device current for a call that asks about the current device."""
 
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         """Choose among the images in PTX, a cubin or a fatbin, and load one."""
@@ -126,8 +126,8 @@ class ModuleVerbs(Backend):
 def _load(library: DriverLibrary, image: bytes) -> tuple[int, int, str]:
     """Load PTX, a cubin or a fatbin into the current context.
 
-    Returns the driver's status, the module's handle, and the log of its compiler, whitespace
-    folded: its errors, else its remarks.
+    Returns the driver's status, the module's handle, and the compiler's log with folded whitespace:
+    the errors, else the remarks.
     """
     constants = library.header.constants
     remarks = ctypes.create_string_buffer(_LOG_BYTES)
@@ -139,7 +139,7 @@ def _load(library: DriverLibrary, image: bytes) -> tuple[int, int, str]:
         "CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES": _LOG_BYTES,
     }
     options = (ctypes.c_int * len(chosen))(*(constants[name] for name in chosen))
-    # Sizes are not pointed to but passed in the pointer itself; the driver overwrites them.
+    # A size is stored in the pointer's own bits; the driver overwrites the size.
     values = (ctypes.c_void_p * len(chosen))(*chosen.values())
     module = ctypes.c_void_p()
     # PTX must end with a NUL, which Python keeps behind the last byte of every bytes object.

@@ -1,6 +1,6 @@
 /* The part of the CUDA driver interface that uhal calls, restated from NVIDIA's public manual:
- * names, values and layouts are theirs. Functions are spelled as libcuda exports them, so where a
- * newer form replaced an older one the name ends in _v2 or _v3.
+ * names, values and layouts are theirs. Functions have the names that libcuda exports: a name ends
+ * in _v2 or _v3 if the function replaced an older form.
  *
  * Readers: uhal/abi.py (ctypes), the compiled lane, and the simulated libcuda, which includes this
  * file so that a drifted prototype does not compile. Subset: integer defines, enums, typedefs,
@@ -667,7 +667,7 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
                                            const CUDA_KERNEL_NODE_PARAMS *nodeParams);
 
-/* The CUDA versions that introduced them. */
+/* The CUDA version that introduced each function. */
 #define UHAL_SINCE_cuInit 2000
 #define UHAL_SINCE_cuDriverGetVersion 2020
 #define UHAL_SINCE_cuGetProcAddress 11030

@@ -63,7 +63,7 @@ static int cuda_graph_update_kernel(void *executable, void *node, void *function
                                     unsigned int block_x, unsigned int block_y,
                                     unsigned int block_z, unsigned int shared_bytes,
                                     void **parameters) {
-    /* Every driver supports this form, which is older than CUDA 12. It has all needed fields. */
+    /* Every driver supports this structure: it is older than CUDA 12 and has all fields. */
     const CUDA_KERNEL_NODE_PARAMS_v1 launch = {
         .func = (CUfunction)function,
         .gridDimX = grid_x,

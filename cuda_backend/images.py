@@ -32,7 +32,7 @@ class Selection:
 class _Candidate:
     judgement: Judgement
     payload: bytes | None
-    """`None` when it cannot be decompressed here."""
+    """`None` if the payload cannot be decompressed here."""
     contents: PtxImage | CubinImage | None
 
 
@@ -57,7 +57,7 @@ def select(image: bytes, device: DeviceTarget) -> Selection:
     index, chosen = choose([candidate.judgement for candidate in candidates], str(device))
     winner = candidates[index]
     if winner.payload is None:
-        # The driver has its own zstd: it gets the whole file and makes the same choice.
+        # The driver has its own zstd, so the driver gets the whole file and chooses alike.
         return Selection(image, chosen, {})
     return Selection(winner.payload, chosen, _signatures(winner, candidates))
 

@@ -47,10 +47,10 @@ PTX_OF_CUDA: tuple[tuple[Version, Version], ...] = (
     ((13, 4), (9, 4)),
     ((13, 5), (9, 5)),
 )
-"""CUDA version of a driver to the newest PTX ISA it compiles, by the release notes of the ISA."""
+"""Newest PTX ISA by a driver's CUDA version, from the release notes of the ISA."""
 
 _TEGRA = frozenset([(5, 3), (6, 2), (7, 2), (8, 7), (8, 8), (10, 1), (11, 0)])
-"""Embedded chips. They exchange no binaries with other chips of their major version."""
+"""Embedded chips: they and other chips of their major version cannot run each other's binaries."""
 
 _TARGET = re.compile(r"(?:sm|compute)_(\d{1,3})(\d)([af]?)$")
 
@@ -103,7 +103,7 @@ def judge_ptx(description: str, version: Version, target: str, device: DeviceTar
 def judge_cubin(
     description: str, target: str, toolkit: Version | None, device: DeviceTarget
 ) -> Judgement:
-    """Say whether the device runs a cubin for `target` made by `toolkit`, `None` for unknown."""
+    """Say whether the device runs a cubin for `target` made by `toolkit` (`None`: unknown)."""
     wanted = Target.parse(target)
     newness = (*wanted.capability, len(wanted.suffix))
     if toolkit is not None and toolkit[0] > device.driver[0]:

@@ -84,15 +84,15 @@ struct uhal_launch_config {
     SLOT(required, stream_destroy, (void *stream))                                                 \
     SLOT(required, stream_synchronize, (void *stream))                                             \
     /* Not in CUDA: like stream_synchronize, but calls `go_on` at least every 50 ms, without a     \
-       lock, and returns not_ready once `go_on` returns 0. If the slot is null, waits that may     \
-       have to give up get a separate thread of the lane. */                                       \
+       lock, and returns not_ready once `go_on` returns 0. If the slot is null, the lane runs      \
+       waits that may have to give up in a separate thread. */                                     \
     SLOT(optional, stream_synchronize_while, (void *stream, uhal_go_on go_on, void *user_data))    \
     SLOT(required, stream_query, (void *stream))                                                   \
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \
     SLOT(required, stream_callback, (void *stream, uhal_host_function function, void *user_data))  \
-    /* No function of CUDA's: how many launches of a stream have completed, and how many may have   \
-       begun; a graph counts as one. If the last begun is a graph, `index` is its running kernel,    \
-       or UINT64_MAX if unknown. It narrows the suspects of a fault. */                              \
+    /* Not in CUDA: returns how many launches of a stream have completed, and how many may have    \
+       begun; a graph counts as one launch. If the last begun is a graph, `index` is its running   \
+       kernel, or UINT64_MAX if unknown. This narrows the suspects of a fault. */                  \
     SLOT(optional, stream_progress,                                                                \
          (void *stream, uint64_t *completed, uint64_t *begun, uint64_t *index))                    \
     /* cuEventCreate, cuEventDestroy, cuEventRecord, cuEventSynchronize, cuEventQuery,             \

@@ -184,7 +184,7 @@ include "profile/range.pxi"
 include "made_by.pxi"
 
 # A free-threaded Python turns the GIL on for a module that does not declare support without it.
-# This module does not; only a GIL that is forced off stays off.
+# This module declares no support, so the GIL is off here only if the user forced it off.
 if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
     raise ImportError(
         "uhal needs the GIL, and this Python was started with the GIL forced off. Leave out "

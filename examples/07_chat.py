@@ -29,7 +29,7 @@ def main() -> None:
             answer = session.chat(messages, max_tokens=12, temperature=0.8, seed=1)
             print(">", question)
             pieces = []
-            # Each piece is printed at once and has whole characters.
+            # Each piece has only whole characters and is printed at once.
             for piece in answer:
                 pieces.append(piece)
                 print(repr(piece)[1:-1], end="", flush=True)

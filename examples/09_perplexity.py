@@ -20,11 +20,11 @@ TEXT = "The quick brown fox jumps over the lazy dog. " * 4
 
 
 def perplexity(model: Model, tokens: list[int]) -> float:
-    """Perplexity of tokens behind the first; a long text is read in parts."""
+    """Return the perplexity of all tokens but the first, read in parts."""
     found = []
     for start in range(0, len(tokens) - 1, model.context):
         part = tokens[start : start + model.context + 1]
-        # On the device: log-probabilities at each position, then the next token's.
+        # The device computes the log-probabilities and selects the value of each next token.
         rows = ub.log_softmax(model(part[:-1]))
         chosen = ub.gather(rows, np.array(part[1:])[:, None], 1)
         found.append(chosen.to_numpy().astype(np.float64))

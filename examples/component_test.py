@@ -5,7 +5,7 @@ Hugging Face (`config.json` beside `*.safetensors`) and needs the package safete
 
 Every operand is rounded to `--dtype` first, and numpy computes from the device's values. The
 largest error of a part, relative to its largest value, is at most 1e-5 (f32), 2e-3 (f16) or 1.6e-2
-(bf16). An f32 softmax has 1e-6, and parts that only move elements have none.
+(bf16). The limit is 1e-6 for an f32 softmax, and 0 for parts that only move elements.
 
 Exit status: 0 all parts are right, 1 a part is wrong, 2 a wrong option, 3 no device computed.
 """
@@ -71,7 +71,8 @@ class Layer:
     ) -> None:
         self.model, self.device, self.dtype = model, device, dtype
         self._weights = weights
-        # A second generator: the weights' own would draw the same numbers again.
+        # A second generator, because the generator of the weights would draw the same numbers
+        # again.
         self._generator = np.random.default_rng((seed, 1))
 
     def uploaded(self, values: Array) -> Operand:
@@ -125,7 +126,7 @@ def cache(layer: Layer) -> Iterator[Result]:
 
 
 def cast(layer: Layer) -> Iterator[Result]:
-    """Elements as each of the other types."""
+    """Cast elements to each dtype."""
     given = layer.drawn(BATCH, POSITIONS, layer.model.hidden)
     for dtype, tolerance in TOLERANCE.items():
         to = given.tensor.astype(dtype)
@@ -286,13 +287,13 @@ COMPONENTS: dict[str, Callable[[Layer], Iterator[Result]]] = {
 
 
 def fetched(tensor: DeviceTensor) -> Reference:
-    """The elements in double precision; halves go through f32, which holds them all."""
+    """The elements in double precision; f16 and bf16 are cast to f32 first, which is exact."""
     wide = tensor if tensor.dtype.kind == "bool" else tensor.astype("f32")
     return wide.to_numpy().astype(np.float64)
 
 
 def error_of(result: Result) -> float:
-    """The largest error, relative to the largest value expected; infinities must be the same."""
+    """The largest error, relative to the largest expected value; infinities must be equal."""
     got, expected = fetched(result.got), result.expected
     if got.shape != expected.shape:
         return float("inf")

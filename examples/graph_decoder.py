@@ -25,7 +25,7 @@ from uhal.errors import DeviceError
 Array = npt.NDArray[Any]
 EPSILON = 1e-5
 TOLERANCE = 1e-4
-"""Relative to the largest logit: f32 through all layers."""
+"""Allowed error relative to the largest logit, after all layers in f32."""
 
 
 @dataclass(frozen=True)

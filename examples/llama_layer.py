@@ -24,7 +24,7 @@ class Rope:
 
     base: float = 10000.0
     kind: str = "default"
-    """Or "linear", or "llama3", as in transformers' `rope_type`."""
+    """"default", "linear" or "llama3", as in transformers' `rope_type`."""
     factor: float = 8.0
     low: float = 1.0
     high: float = 4.0
@@ -39,7 +39,7 @@ class Rope:
         slower = np.asarray(steps / self.factor)
         if self.kind == "linear":
             return slower
-        # Fast pairs keep their angle; pairs that turned seldom in training are slowed.
+        # Fast pairs keep their angle; pairs with few turns in training get a smaller angle.
         turns = self.trained * steps / (2 * np.pi)
         kept = np.clip((turns - self.low) / (self.high - self.low), 0, 1)
         return np.asarray(slower * (1 - kept) + steps * kept)
@@ -107,7 +107,7 @@ def local_weights(folder: Path) -> tuple[Model, dict[str, Array]]:
     Raises `WeightsError` that names a missing package, file or weight, or a wrong shape.
     """
     try:
-        # Only this import teaches numpy bfloat16, the dtype of most models' files.
+        # This import adds bfloat16 to numpy; most models' files use this dtype.
         import ml_dtypes  # noqa: F401
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
@@ -161,7 +161,7 @@ def _sizes(config: Path) -> Model:
 
 
 def _rope(said: dict[str, Any]) -> Rope:
-    """From `rope_parameters`, or, before transformers 5, from `rope_scaling` and `rope_theta`."""
+    """Read `rope_parameters`; before transformers 5, read `rope_scaling` and `rope_theta`."""
     scaling = {**(said.get("rope_parameters") or {}), **(said.get("rope_scaling") or {})}
     kind = scaling.get("rope_type", scaling.get("type", Rope.kind))
     if kind not in ("default", "linear", "llama3"):

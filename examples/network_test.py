@@ -39,7 +39,7 @@ LAYERS = (
     ("matmul", "w5"),
     ("gelu", None),
 )
-"""Operations on `a`, in order, each with its second operand, if any."""
+"""Operations on `a` in order; each has its second operand or None."""
 
 CONSTANTS = {"a": 0.5, "b": 0.5, "w1": 0.01, "w2": 0.02, "w3": 0.03, "w4": 0.04, "w5": 0.05}
 KERNEL_SIDE = 3
@@ -86,7 +86,7 @@ def random_inputs(n: int, seed: int) -> dict[str, Matrix]:
 def forward(inputs: dict[str, Matrix], stream: Stream) -> list[Layer]:
     """Enqueue the network on the stream and return its layers without waiting for them.
 
-    A layer that needs fewer values than its weight has takes the first values.
+    If a layer needs fewer values than its weight has, the layer takes the first values.
     """
     device = stream.device
 

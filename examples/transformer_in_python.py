@@ -1,8 +1,8 @@
 """A transformer of kernels written in Python: 430 launches, captured once, replayed by one call.
 
 The step of a decoder is traced into a graph. A `KernelDispatch` launches kernels of `uhal.ptx` for
-its operations, and a plan captures the launches. The result is compared with the result of the
-device's own kernels. Weights are random.
+the graph's operations, and a plan captures the launches. The program compares the result with the
+result of the device's own kernels. Weights are random.
 
     python examples/transformer_in_python.py                           on an NVIDIA GPU
     python -m uhal sim run examples/transformer_in_python.py           on the simulated driver
@@ -53,7 +53,7 @@ def copy_to_cache(n: Any, width: Any, rows: Any, x: Any, position: Any, cache: A
 
 
 class PythonKernels(ub.LaunchingDispatch):
-    """Launches kernels written in Python; other operations go to the device's own."""
+    """Launches kernels written in Python; the device's own kernels do other operations."""
 
     def __init__(self) -> None:
         self.launched = 0

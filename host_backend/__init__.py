@@ -1,7 +1,8 @@
 """The host backend: kernels on the CPU's cores. New backends start as a copy of it.
 
-`backend` is the object that `uhal.registry` opens; `HostApi` and its kin are the interface's
-classes fixed to this backend. README.md maps every noun of the interface to this backend.
+`backend` is the object that `uhal.registry` opens; `HostApi` and related classes are the
+interface's classes, bound to this backend. README.md maps every noun of the interface to this
+backend.
 """
 
 from host_backend._backend import HostBackend

@@ -1,6 +1,6 @@
 """The host backend's verbs: uhal's backend interface over libuhal_host.
 
-Validates nothing but images; kernels run in `host_backend/runtime`, which is reached through
+This module validates only images. Kernels run in `host_backend/runtime`, which is called through
 `abi.h` like any vendor's driver.
 """
 
@@ -87,8 +87,8 @@ FUNCTION_OF_SLOT = {
 
 _FOLDER = Path(__file__).resolve().parent
 _BLOCK_FOR_ELEMENTS = 1024
-# One thread runs a block: a few blocks per core balance the load, many more only add cost. From
-# this number on, the runtime can tell a short launch from a long one by the number of its blocks.
+# One thread runs a block: a few blocks per core balance the load, and more blocks add cost. From
+# `_BLOCKS` on, the runtime can tell a short launch from a long launch by the number of blocks.
 _BLOCKS_PER_CORE = 8
 _BLOCKS = 128
 _ENTRY_BYTES = 128
@@ -137,7 +137,7 @@ class HostBackend(OwnGraphVerbs):
         try:
             opened = cls._over(search)
         except DeviceError as error:
-            # Refusals of the runtime itself end with its advice; another build would not help.
+            # The runtime's own refusals already end with advice; a new build would not help.
             advice = _BUILD_ADVICE if error.code is None else ""
             return BackendRecord(
                 cls.name, "refused", str(error), advice, search.attempts, search.path
@@ -273,7 +273,7 @@ class HostBackend(OwnGraphVerbs):
         return pointer
 
     def device_reports(self, ordinal: int) -> Reports:
-        """Return the address of the runtime's word for launches that got no memory."""
+        """Return the address of the flag for launches that got no memory."""
         word = ctypes.c_void_p()
         self._library.uhalHostDeviceGetReportWord(word, ordinal)
         return word.value or 0, lambda: self._take_reports(ordinal)
@@ -320,7 +320,7 @@ class HostBackend(OwnGraphVerbs):
         return {kind: self._live_count(kind) for kind in _KINDS}
 
     def priority_range(self, ordinal: int) -> tuple[int, int]:
-        """Return two levels: a ready stream of the greater is served first."""
+        """Return two levels: a ready stream of the greater level is served first."""
         constants = self._library.header.constants
         return (
             constants["UHAL_HOST_STREAM_PRIORITY_LEAST"],
@@ -330,7 +330,7 @@ class HostBackend(OwnGraphVerbs):
     # -- modules -----------------------------------------------------------------------------------
 
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
-        """Check and load a kernel library; each load is a fresh one with its own globals."""
+        """Check and load a kernel library; each load has its own globals."""
         what = str(path) if path is not None else "the image"
         level = self._properties(ordinal).instruction_level
         require_host_module(image, what, level)
@@ -372,7 +372,7 @@ class HostBackend(OwnGraphVerbs):
     # -- errors ------------------------------------------------------------------------------------
 
     def error_text(self, code: int) -> ErrorText:
-        """Return the runtime's words for a code."""
+        """Return the runtime's text for a code."""
         name = ctypes.c_char_p()
         text = ctypes.c_char_p()
         if self._library.unchecked("uhalHostGetErrorName")(code, name) != 0:

@@ -1,4 +1,4 @@
-"""Codes of the host runtime and the exceptions they become. No other table has them."""
+"""Codes of the host runtime and the exceptions they become. This is the only table of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from uhal.errors import (
 
 # Names as in abi.h; a code that is not here is a plain DeviceError.
 CLASS_OF: dict[str, type[DeviceError]] = {
-    # Sizes and geometry the runtime refuses; the interface should have refused them.
+    # Sizes and geometry that the runtime refuses; the interface should refuse them first.
     "UHAL_HOST_ERROR_INVALID_VALUE": ArgumentValueError,
     "UHAL_HOST_ERROR_LAUNCH_OUT_OF_RESOURCES": ArgumentValueError,
     "UHAL_HOST_ERROR_OUT_OF_MEMORY": OutOfMemoryError,
     "UHAL_HOST_ERROR_NO_DEVICE": NoDeviceError,
     "UHAL_HOST_ERROR_INVALID_DEVICE": NoDeviceError,
-    # Not a kernel library, for another CPU, or refused by the system's loader.
+    # The image is no kernel library, is for another CPU, or is refused by the system's loader.
     "UHAL_HOST_ERROR_INVALID_IMAGE": InvalidImageError,
     "UHAL_HOST_ERROR_NO_BINARY_FOR_CPU": InvalidImageError,
     "UHAL_HOST_ERROR_SHARED_OBJECT_INIT_FAILED": InvalidImageError,
@@ -41,7 +41,7 @@ ADVICE: dict[str, str] = {
 }
 
 LOST = "UHAL_HOST_ERROR_LAUNCH_FAILED"
-"""Its text ends with the failed kernel's message, whichever call reports it."""
+"""The error text ends with the failed kernel's message, whichever call reports the error."""
 
 # After these codes, every later call on the device returns the same code.
 STICKY = (LOST,)

@@ -1,10 +1,11 @@
 /* C interface of libuhal_host.so, the host backend's native library: a small CUDA driver on CPU
  * threads. Functions are spelled after CUDA's and codes have CUDA's numbers.
  *
- * Readers: uhal/abi.py (ctypes) and the runtime itself, which includes it so that a drifted
- * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ * Readers: uhal/abi.py (ctypes) and the runtime itself, which includes it so that a wrong prototype
+ * does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
  *
- * Any function may be called from any thread. Handles are trusted: the interface above checks.
+ * Any function may be called from any thread. Handles are trusted, because the interface above
+ * checks them.
  */
 #ifndef UHAL_HOST_ABI_H
 #define UHAL_HOST_ABI_H
@@ -60,7 +61,7 @@ enum {
     UHAL_HOST_EVENT_INTERPROCESS = 4
 };
 
-/* The only mode: nothing but a call on a capturing stream can invalidate its capture. */
+/* The only mode: only a call on a capturing stream can invalidate the stream's capture. */
 enum { UHAL_HOST_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum {
     UHAL_HOST_STREAM_CAPTURE_STATUS_NONE = 0,
@@ -81,7 +82,7 @@ typedef enum uhalHostKind {
 typedef void (*uhal_host_function)(void *user_data);
 typedef int (*uhal_go_on)(void *user_data);
 
-/* Pageable sources up to here are copied aside rather than waited for. */
+/* Pageable sources up to this size are copied to a buffer, so that the caller does not wait. */
 #define UHAL_HOST_STAGED_BYTES 65536
 
 typedef struct uhalHostDeviceProperties {
@@ -131,9 +132,9 @@ uhalHostResult uhalHostDeviceGetName(char *name, int bytes, int ordinal);
 uhalHostResult uhalHostDeviceGetProperties(uhalHostDeviceProperties *properties, int ordinal);
 uhalHostResult uhalHostDeviceGetContext(void **context, int ordinal);
 /* Reports of launches whose kernels got no memory for their own use. The word is not 0 while
- * reports exist. TakeReport gives the stream's handle, the number of its launches before, and the
- * kernel's
- * name, which is cut to `bytes`; UHAL_HOST_ERROR_NOT_FOUND when there is none. */
+ * reports exist. TakeReport returns the stream's handle, the number of earlier launches on the
+ * stream, and the kernel's name cut to `bytes`. Without a report, TakeReport returns
+ * UHAL_HOST_ERROR_NOT_FOUND. */
 uhalHostResult uhalHostDeviceGetReportWord(void **word, int ordinal);
 uhalHostResult uhalHostDeviceTakeReport(uint64_t *stream, uint64_t *launch, char *entry,
                                         size_t bytes, int ordinal);
@@ -187,19 +188,21 @@ uhalHostResult uhalHostMemsetD32Async(uint64_t destination, unsigned int value, 
 uhalHostResult uhalHostStreamCreateWithPriority(void **stream, unsigned int flags, int priority);
 uhalHostResult uhalHostStreamDestroy(void *stream);
 uhalHostResult uhalHostStreamSynchronize(void *stream);
-/* Functions that end in While ask every 50 ms whether to continue; 0 ends them with NOT_READY. */
+/* Functions whose names end in While call `go_on` every 50 ms; if it returns 0, they return
+ * NOT_READY. */
 uhalHostResult uhalHostStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data);
 uhalHostResult uhalHostStreamQuery(void *stream);
-/* How many launches on the stream are done, and how many were begun when a kernel failed; a graph
-   counts as one. `place` is the failed kernel's index in a graph. Lost devices answer, too. */
+/* The number of launches on the stream that are done, and that had begun when a kernel failed. A
+ * graph counts as one launch. `place` is the failed kernel's index in a graph. Lost devices answer,
+ * too. */
 uhalHostResult uhalHostStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
                                       uint64_t *place);
 uhalHostResult uhalHostStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHostResult uhalHostLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-/* A call of a C function that returns an int, with integers and addresses as arguments, by a thread
- * that may block. `status` is the address of an int that lives as long as the work. The first
- * result other than 0 stays in the int, and ends the calls with this status. Nothing is called on a
- * lost device. */
+/* A call of a C function that returns an int and takes integers and addresses. A thread that may
+ * block makes the call. `status` is the address of an int that lives as long as the work. The first
+ * result other than 0 is stored there, and later calls with the same `status` are skipped. Nothing
+ * is called on a lost device. */
 typedef struct uhalHostCall {
     uint64_t function;
     int64_t arguments[8];
@@ -219,11 +222,11 @@ uhalHostResult uhalHostEventQuery(void *event);
 uhalHostResult uhalHostEventElapsedTime(float *milliseconds, void *start, void *end);
 
 /* Graphs. A capturing stream records kernels, copies of pinned and device memory, fills, host
- * functions and calls. A stream that waits for an event recorded in a capture joins it. The capture's own stream must wait
- * for it in turn before the end. Any other call invalidates the capture, and uhalHostLastErrorText
- * names it. A launched graph runs as one task, in the order of recording; launches of one
- * executable graph never overlap. Objects may be destroyed at any time; launched work still runs.
- * */
+ * functions and calls. A stream that waits for an event recorded in a capture joins the capture.
+ * Before the end, the capture's first stream must wait for the joined stream. Any other call
+ * invalidates the capture, and uhalHostLastErrorText names it. A launched graph runs as one task,
+ * in the order of recording; launches of one executable graph never overlap. Objects may be
+ * destroyed at any time; launched work still runs. */
 uhalHostResult uhalHostStreamBeginCapture(void *stream, int mode);
 uhalHostResult uhalHostStreamEndCapture(void *stream, void **graph);
 uhalHostResult uhalHostStreamIsCapturing(void *stream, int *status);
@@ -235,8 +238,8 @@ uhalHostResult uhalHostGraphDestroy(void *graph);
 uhalHostResult uhalHostGraphInstantiate(void **executable, void *graph);
 uhalHostResult uhalHostGraphExecDestroy(void *executable);
 uhalHostResult uhalHostGraphLaunch(void *executable, void *stream);
-/* Earlier launches keep their values and are not waited for. Pending launches run from a copy of
- * the graph, which is kept for the next such change. */
+/* Earlier launches keep their values, and this call does not wait for them. Pending launches run
+ * from a copy of the graph. The copy is kept for the next such change. */
 uhalHostResult uhalHostGraphExecKernelNodeSetParams(
     void *executable, void *node, void *function, unsigned int grid_x, unsigned int grid_y,
     unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,

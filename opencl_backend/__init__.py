@@ -1,7 +1,7 @@
 """The OpenCL backend: any OpenCL runtime that takes SPIR-V and gives memory addresses.
 
-`backend` is the object that `uhal.registry` opens; `ClApi` and its kin are the interface's classes
-fixed to this backend. README.md maps every noun of the interface to this backend.
+`backend` is the object that `uhal.registry` opens; `ClApi` and related classes are the interface's
+classes, bound to this backend. README.md maps every noun of the interface to this backend.
 """
 
 from opencl_backend._backend import OpenClBackend

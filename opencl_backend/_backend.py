@@ -132,7 +132,7 @@ class OpenClBackend(ModuleVerbs, Backend):
 
     @property
     def hot_table(self) -> HotTable:
-        """The addresses of libuhal_opencl, and two functions of Python's."""
+        """The addresses of libuhal_opencl's functions, and two Python functions."""
         return self._hot_table
 
     def version(self) -> str:
@@ -238,8 +238,8 @@ class OpenClBackend(ModuleVerbs, Backend):
     def memory_info(self, ordinal: int) -> tuple[int, int]:
         """Return free and total bytes.
 
-        OpenCL does not report free memory. It is estimated as the total without this process's
-        allocations, on a CPU at most the system's free memory.
+        OpenCL does not report free memory. The estimate is the total minus this process's
+        allocations. On a CPU it is at most the system's free memory.
         """
         device = self._found.devices[ordinal]
         total = _devices.number(self._library, device.handle, "CL_DEVICE_GLOBAL_MEM_SIZE")
@@ -271,7 +271,7 @@ class OpenClBackend(ModuleVerbs, Backend):
         return counts
 
     def foreign_stream(self, ordinal: int, handle: int) -> tuple[int, object]:
-        """Make a stream over another library's queue, which keeps its owner."""
+        """Make a stream over another library's queue; the queue keeps its owner."""
         opened = self.opened(ordinal)
         if self._queue_fact(handle, "CL_QUEUE_CONTEXT") != opened.context:
             raise InvalidHandleError(
@@ -334,7 +334,7 @@ _NO_CALLBACK = header().ctype("cl_context_callback")()
 def _first_with_a_device() -> tuple[
     LibrarySearch | None, Found | None, tuple[LibraryAttempt, ...], list[str]
 ]:
-    """The first library with a usable device, its devices, the attempts, and failures."""
+    """The first library with a usable device, the library's devices, the attempts, and failures."""
     attempts: list[LibraryAttempt] = []
     reasons: list[str] = []
     for search in searches():

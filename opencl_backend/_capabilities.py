@@ -1,7 +1,7 @@
 """The SPIR-V capabilities of a device, checked before its driver gets a kernel.
 
-Numbers and names come from Khronos's "SPIR-V Specification", the extensions for each from the
-"OpenCL SPIR-V Environment Specification".
+Numbers and names come from Khronos's "SPIR-V Specification". The extensions for each capability
+come from the "OpenCL SPIR-V Environment Specification".
 """
 
 from __future__ import annotations

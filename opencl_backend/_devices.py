@@ -30,7 +30,7 @@ _FUNCTIONS = {
         "set_address": "clSetKernelArgDevicePointerEXT",
     },
 }
-"""Extensions that kinds of memory need beyond OpenCL 2.1."""
+"""Extensions beyond OpenCL 2.1 that a kind of memory needs."""
 _MAX_TEXT = 1 << 16
 
 
@@ -52,23 +52,23 @@ class ClDevice:
     memory: str
     """One of `MEMORIES`."""
     memories: tuple[str, ...]
-    """All kinds it could have."""
+    """All kinds of memory that the device could have."""
     has_doubles: bool
     has_generic_pointers: bool
 
     @property
     def is_processor(self) -> bool:
-        """Whether it is a CPU."""
+        """Whether the device is a CPU."""
         return bool(self.type & header().constants["CL_DEVICE_TYPE_CPU"])
 
     @property
     def is_pocl(self) -> bool:
-        """Whether its runtime is PoCL."""
+        """Whether the device's runtime is PoCL."""
         return "PoCL" in self.platform_version
 
     @property
     def kind(self) -> str:
-        """Its kind, in a word."""
+        """The device's kind: GPU, CPU or accelerator."""
         constants = header().constants
         if self.type & constants["CL_DEVICE_TYPE_GPU"]:
             return "GPU"

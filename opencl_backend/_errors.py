@@ -33,7 +33,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "CL_INVALID_ARG_VALUE": ArgumentTypeError,
     "CL_INVALID_ARG_SIZE": ArgumentTypeError,
     "CL_INVALID_KERNEL_ARGS": ArgumentTypeError,
-    # The device is out of memory, or the host is on its behalf.
+    # The device is out of memory, or the host is out of memory for the device's work.
     "CL_MEM_OBJECT_ALLOCATION_FAILURE": OutOfMemoryError,
     "CL_OUT_OF_RESOURCES": OutOfMemoryError,
     "CL_OUT_OF_HOST_MEMORY": OutOfMemoryError,

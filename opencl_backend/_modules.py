@@ -70,7 +70,7 @@ class Module:
     lock: threading.RLock = field(default_factory=threading.RLock)
     functions: dict[str, int] = field(default_factory=dict)
     variables: dict[int, int] = field(default_factory=dict)
-    """Address of each variable that was used, by its identifier in the module."""
+    """Address of each used variable, by the variable's identifier in the module."""
 
     @property
     def kernels(self) -> Mapping[str, Entry]:
@@ -193,7 +193,7 @@ class ModuleVerbs(Backend):
         native = _arguments(kernel.local, kernel.signature, f"{module.what}, kernel {name!r}")
         opened = module.opened
         program = opened.programs.retain(module.program)
-        # Only its source would show which memory it accesses.
+        # Only the kernel's source shows which memory the kernel accesses.
         function = self._kernel(opened, program, name, native, indirect=True)
         self._attributes[function] = self._facts(function, None)
         return function
@@ -202,7 +202,7 @@ class ModuleVerbs(Backend):
         entry = module.kernels[name]
         device = module.opened.device
         what = f"{module.what}, kernel {entry.name!r}"
-        # Checked before the driver does, for a clearer message.
+        # This check comes before the driver's check, because its message is clearer.
         native = _native_arguments(module.spirv, entry, what)
         cut = module.cutter.cut(entry) if not module.cutter.whole else _uncut(module.spirv)
         image = _fitted(cut, device, what)
@@ -246,7 +246,7 @@ class ModuleVerbs(Backend):
         )
 
     def _variable(self, module: Module, variable: int) -> int:
-        """Address of a variable: zeroed memory of the module. The module's lock is held."""
+        """Return a variable's address: zeroed memory of the module. The module's lock is held."""
         found = module.variables.get(variable)
         if found is not None:
             return found
@@ -296,13 +296,13 @@ def _fitted(cut: Slice, device: ClDevice, what: str) -> bytes:
 
 
 def _native_arguments(spirv: SpirvModule, entry: Entry, what: str) -> list[Any]:
-    """The kernel's arguments in the module, in its order."""
+    """The kernel's arguments in the module's order."""
     types = spirv.parameter_types(spirv.function_of(entry))
     return _arguments([spirv.is_local(type_) for type_ in types], spirv.signature(entry), what)
 
 
 def _arguments(local: Sequence[bool], signature: Signature, what: str) -> list[Any]:
-    """The caller's arguments, and between them pointers into a block's shared memory."""
+    """The caller's arguments, mixed with pointers into a block's shared memory."""
     given = iter(signature)
     native: list[Any] = []
     for is_local in local:

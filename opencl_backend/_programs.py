@@ -17,7 +17,7 @@ from uhal.errors import InvalidImageError
 from uhal.images.program_cache import ProgramCache, key_of
 
 _RECIPE = "1"
-"""Increase it when drivers get other input for the same module."""
+"""Increase this number when the same module gives drivers different input."""
 _MAX_LOG = 4000
 _BYTES = ctypes.POINTER(ctypes.c_ubyte)
 _NO_CALLBACK = header().ctype("cl_program_callback")()
@@ -116,7 +116,7 @@ class Programs:
         return int(program)
 
     def made_of(self, program: int) -> tuple[bytes, str, str]:
-        """Return the SPIR-V of a program, its text, and the options it was built with."""
+        """Return a program's SPIR-V, its text, and its build options."""
         device = self._device.handle
         return (
             self._info("clGetProgramInfo", program, "CL_PROGRAM_IL"),
@@ -127,7 +127,7 @@ class Programs:
         )
 
     def _info(self, function: str, *about: int | str) -> bytes:
-        """A driver's answer about a program; empty if it has none."""
+        """Return a driver's answer about a program; empty without an answer."""
         ask = self._library.unchecked(function)
         key = header().constants[str(about[-1])]
         needed = ctypes.c_size_t()
@@ -152,7 +152,7 @@ class Programs:
         return described
 
     def retain(self, program: int) -> int:
-        """Hold a program once more; returns it."""
+        """Retain a program and return it."""
         self._library.clRetainProgram(program)
         return program
 
@@ -187,7 +187,7 @@ def _identity(device: ClDevice) -> tuple[str, ...]:
 
 
 def _processor(device: ClDevice) -> str:
-    """Instruction set of a CPU, which its name does not determine."""
+    """Instruction set of a CPU; the CPU's name does not determine it."""
     return _instructions() if device.is_processor else ""
 
 

@@ -1,6 +1,6 @@
 """libuhal_opencl, the native library over OpenCL: opening it, and its functions by slot.
 
-It links no OpenCL. It receives the addresses of the functions that it calls, and has the
+It links no OpenCL. libuhal_opencl gets the addresses of OpenCL's functions, and exports the
 functions of the hot table, as `runtime.h` declares them.
 """
 

@@ -1,9 +1,9 @@
 /* The part of OpenCL's interface that uhal calls, restated from Khronos's published headers: names,
- * values and prototypes are theirs. OpenCL 2.1 (programs of an intermediate language), and of its
- * extensions Intel's unified shared memory and addresses of buffers.
+ * values and prototypes are theirs. The version is OpenCL 2.1 (programs of an intermediate
+ * language), with two extensions: Intel's unified shared memory and buffer addresses.
  *
- * Readers: uhal/abi.py (ctypes) and libuhal_opencl, which includes this file. Subset: integer defines,
- * enums, typedefs, structs, prototypes. For 64-bit little-endian machines.
+ * Readers: uhal/abi.py (ctypes) and libuhal_opencl, which includes this file. Subset: integer
+ * defines, enums, typedefs, structs, prototypes. For 64-bit little-endian machines.
  */
 #ifndef UHAL_OPENCL_ABI_H
 #define UHAL_OPENCL_ABI_H
@@ -18,7 +18,8 @@ extern "C" {
 /* -- status ------------------------------------------------------------------------------------ */
 
 typedef int32_t cl_int;
-/* The result of functions that return a status; the same type as other numbers, by another name. */
+/* The result type of functions that return a status; the same type as cl_int, under another
+ * name. */
 typedef int32_t cl_status;
 
 #define CL_SUCCESS 0

@@ -4,8 +4,8 @@
     module = uhal.Module.from_bytes(image)
 
 The compiler is clang of the wheel `ziglang`, which `pip install "uhal-py[kernels]"` brings; nothing
-else in uhal calls it. It runs HIP's front end for the target SPIR-V 1.2 with 64-bit addresses. It
-reads nothing of this machine but the source and uhal's own headers.
+else in uhal calls it. It runs HIP's front end for the target SPIR-V 1.2 with 64-bit addresses. The
+compiler reads only the source and uhal's own headers.
 """
 
 from __future__ import annotations

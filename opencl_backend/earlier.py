@@ -1,8 +1,9 @@
 """Writes a SPIR-V module of one kernel as version 1.0, for drivers that read no later version.
 
 1.1 and 1.2 only add to 1.0, so a kernel without their additions differs from 1.0 only in the
-header. Drivers that have only 1.0 are old. Intel's of 2022 ends the process at instructions that
-its reader lacks. So sums with a carry are written out, and products of two words are refused.
+header. Drivers that have only 1.0 are old. Intel's driver of 2022 ends the process at instructions
+that its reader lacks. So this module writes sums with a carry as other instructions, and refuses
+products of two words.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from uhal.images.spirv_words import (
 )
 
 EARLIEST, LAST_LIKE_EARLIEST = (1, 0), (1, 2)
-"""All versions from the first to the second add different things."""
+"""Versions from the first to the second only add features to 1.0."""
 
 _NEWER = range(321, 4096)
 """Opcodes added after 1.0, from OpSizeOf on; above them are extensions."""
@@ -57,7 +58,7 @@ class _Written:
         self._numbers: dict[tuple[int, int], int] = {}
         self._bool = 0
         self._pairs: dict[int, tuple[int, int]] = {}
-        """A sum and its carry, by the structure of both."""
+        """Identifiers for a sum and its carry, by the type of the structure that holds both."""
         for one in (*module.preamble, *module.globals.values()):
             self._check(one.opcode)
 
@@ -100,7 +101,7 @@ class _Written:
         )
 
     def _add_carry(self, opcode: int, words: array[int]) -> None:
-        """A sum and whether it is less than its first term; a difference likewise."""
+        """Write a sum or a difference, and compute its carry by a comparison."""
         _, pair, result, a, b = words
         module = self._module
         members = module.operands(pair)

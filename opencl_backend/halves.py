@@ -1,11 +1,12 @@
 """Rewrites a SPIR-V module so that devices without numbers of 16 bits (`cl_khr_fp16`) run it.
 
 Kernels store numbers in f16 and compute in f32; compilers then leave some additions, comparisons
-and negations in f16. Here each number of f16 becomes the integer of its bits. It is widened to f32
-before an operation and rounded after it, by functions put behind the module's own. The result has
-the same bits as on a device that computes in f16. A sum, difference, product or quotient rounded to
-24 bits and then to 11 equals the one rounded once (Figueroa, "When is double rounding innocuous?",
-1995). For an f64, the bits that f32 cannot hold are folded into its last bit first.
+and negations in f16. Here each f16 number becomes the integer with the same bits. Functions added
+at the end of the module widen the integer to f32 before an operation, and round the result after
+it. The result has the same bits as on a device that computes in f16. A sum, difference, product or
+quotient rounded to 24 bits and then to 11 equals the result rounded once to 11 (Figueroa, "When is
+double rounding innocuous?", 1995). For an f64, the bits that f32 cannot hold are folded into its
+last bit first.
 
 A vector of f16 becomes a vector of integers, and its operations work on the components.
 Modules with functions of mathematics or atomic operations in f16 cannot be rewritten.
@@ -86,15 +87,15 @@ class _Rewriting:
         self._helpers: dict[str, int] = {}
         self._constants: dict[tuple[int, int], int] = {}
         self._of: dict[int, int] = {}
-        """Type of each value, as it was."""
+        """Type of each value before the rewrite."""
         self._changed: set[int] = set()
-        """Results that are calls or constructed now."""
+        """Results whose instruction becomes a call or a construction."""
         self._halves: set[int] = set()
-        """f16 and its vectors, as they were."""
+        """Types of f16 and its vectors before the rewrite."""
         self._declared: dict[tuple[int, ...], int] = {}
         """Types by opcode and operands."""
         self._equal: dict[int, int] = {}
-        """Types that equal an earlier declaration now."""
+        """Types that equal an earlier declaration after the rewrite."""
         self._declarations = self._rewritten_declarations()
         self._int = self._type(OP_TYPE_INT, 32, 0)
         self._float = self._type(OP_TYPE_FLOAT, 32)
@@ -132,7 +133,7 @@ class _Rewriting:
         return written
 
     def _rewritten_declarations(self) -> array[int]:
-        """Types, constants and variables; the integer type comes before its uses."""
+        """Write types, constants and variables; the integer type comes before its uses."""
         module = self._module
         written: array[int] = array("I")
         self._bits = self._find(OP_TYPE_FLOAT, 16) or self._id()
@@ -344,7 +345,7 @@ class _Rewriting:
         return body
 
     def _narrow(self) -> _Body:
-        """f32 → bits of the nearest f16, ties to even. ½ has 2⁻²⁴ as its last place."""
+        """f32 → bits of the nearest f16, ties to even. The last bit of ½ is 2⁻²⁴."""
         body = _Body(self._id)
         word, real, constant = self._int, self._float, self._constant
         all_bits = body.add(_BITCAST, word, body.argument)
@@ -411,9 +412,9 @@ class _Body:
 
 
 _WITHOUT_RESULT = frozenset((0, 8, 56, 62, 63, 64, 224, 225, 228, *range(246, 258), 317, 319))
-"""Instructions in functions whose first two operands are no type and result."""
+"""Instructions in functions whose first two operands are not a type and a result."""
 _NAMING_NO_HALF = frozenset((8, 79, 246, 247, 249, 250, 251, 256, 257))
-"""Instructions with literals that may look like an identifier, and without f16."""
+"""Instructions without f16 whose literals may look like an identifier."""
 _TYPES_NAMED = {
     OP_TYPE_INT: slice(0, 0),
     OP_TYPE_FLOAT: slice(0, 0),
@@ -424,4 +425,4 @@ _TYPES_NAMED = {
     31: slice(0, 0),  # OpTypeOpaque: a text
     38: slice(0, 0),  # OpTypePipe
 }
-"""Words of a type that are types, if not all behind the first two are."""
+"""Words of a declaration that are types; other opcodes: all words after the first two."""

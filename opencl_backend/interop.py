@@ -1,4 +1,4 @@
-"""Other libraries over OpenCL, such as pyopencl: their handles in, ours out.
+"""Exchange handles with other libraries over OpenCL, such as pyopencl.
 
     import pyopencl
     context = pyopencl.Context.from_int_ptr(interop.context(device))
@@ -8,8 +8,8 @@ To pass a queue to uhal, call `uhal.Stream.from_handle(queue.int_ptr, owner=queu
 virtual memory, call `uhal.DeviceBuffer.from_raw(address, size, dtype, owner=allocation)`. To pass a
 program, call `image`.
 
-A handle is a borrowed `int`: to keep it, retain it (`from_int_ptr` does) or keep the object that
-owns it. Any thread may call every function.
+A handle is a borrowed `int`. To keep a handle, retain it (`from_int_ptr` does) or keep the object
+that owns the handle. Any thread may call every function.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def queue(stream: Stream) -> int:
 
 
 def program(function: Function) -> int:
-    """Return the `cl_program` that a kernel was built into; it has that kernel alone.
+    """Return the `cl_program` of a kernel; the program has only that kernel.
 
-    Behind the caller's parameters it may take others: dynamic shared memory as a local argument,
-    and variables of its module.
+    After the caller's parameters, the kernel may have others: dynamic shared memory as a local
+    argument, and variables of the kernel's module.
     """
     if not isinstance(function, Function):
         raise ArgumentTypeError(
@@ -65,12 +65,11 @@ def program(function: Function) -> int:
 
 
 def memory(buffer: DeviceBuffer) -> ctypes.Array[ctypes.c_ubyte]:
-    """Return the buffer's memory as something with an address, for `pyopencl.SVM(…)`.
+    """Return the buffer's memory as an object for `pyopencl.SVM(…)`.
 
-    Also as `hostbuf` of a `pyopencl.Buffer` with `USE_HOST_PTR`. The result keeps the buffer. The
-    host may read it only on a CPU. Raises `ArgumentValueError` for memory of the kind
-    `buffer-address`,
-    whose addresses are the device's own.
+    The result also works as `hostbuf` of a `pyopencl.Buffer` with `USE_HOST_PTR`. The result keeps
+    the buffer. Only on a CPU may the host read the memory. Raises `ArgumentValueError` for memory
+    of the kind `buffer-address`, because its addresses are valid only on the device.
     """
     if not isinstance(buffer, DeviceBuffer):
         raise ArgumentTypeError(
@@ -92,9 +91,9 @@ def memory(buffer: DeviceBuffer) -> ctypes.Array[ctypes.c_ubyte]:
 def image(program: int, device: Device) -> bytes:
     """Return the image of another library's `cl_program`, for `uhal.Module.from_bytes`.
 
-    The image holds the program's SPIR-V or OpenCL C text, and the options of its build for the
-    device; uhal builds it anew. Raises `NotFoundError` for a program made from a
-    binary. pyopencl caches texts as binaries unless `build(cache_dir=False)`.
+    The image holds the program's SPIR-V or OpenCL C text, and the build options for the device.
+    uhal builds the program again. Raises `NotFoundError` for a program made from a binary. pyopencl
+    caches texts as binaries unless `build(cache_dir=False)`.
     """
     if isinstance(program, bool) or not isinstance(program, int):
         raise ArgumentTypeError(

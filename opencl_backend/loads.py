@@ -1,10 +1,10 @@
 """Writes a kernel with barriers for PoCL, which repeats a load behind a barrier.
 
-PoCL 7.1 loops over a block's work-items between two barriers. A value loaded before a barrier and
-used after it may be loaded again there, after other work-items have written: in OpenCL C as well,
-from shared and global memory (tests/opencl/repeated_load.py). The other loop method,
-`POCL_WORK_GROUP_METHOD=cbs`, computes wrong products of quantized weights instead. A volatile load
-runs once, in its place.
+PoCL 7.1 loops over a block's work-items between two barriers. If a value is loaded before a barrier
+and used after it, PoCL may load the value again after the barrier, when other work-items have
+written the memory. This happens in OpenCL C as well, with shared and global memory
+(tests/opencl/repeated_load.py). The other loop method, `POCL_WORK_GROUP_METHOD=cbs`, computes wrong
+products of quantized weights instead. A volatile load runs once, in its place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uhal.images.spirv_words import (
 _OP_LOAD, _OP_CONTROL_BARRIER = 61, 224
 _STORAGE_GENERIC = 8
 _VOLATILE = 1
-"""Among an OpLoad's memory operands."""
+"""The bit for volatile in an OpLoad's memory operands."""
 _SHARED = frozenset((STORAGE_WORKGROUP, STORAGE_CROSS_WORKGROUP, _STORAGE_GENERIC))
 """Memory that other threads write."""
 

@@ -2,12 +2,12 @@
  * shapes of the hot table. The library links no OpenCL; it is handed the addresses of the
  * functions it calls.
  *
- * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a drifted
- * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a wrong prototype
+ * does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
  *
- * Any function may be called from any thread, those that open and close a device one at a time.
- * Handles are trusted: the interface above checks. A result is 0, a status as OpenCL answered it
- * (they are negative), or UHAL_CL_NOT_READY.
+ * Any thread may call any function, but only one thread at a time may open or close a device.
+ * Handles are trusted, because the interface above checks them. A result is 0, OpenCL's status (a
+ * negative number), or UHAL_CL_NOT_READY.
  */
 #ifndef UHAL_OPENCL_RUNTIME_H
 #define UHAL_OPENCL_RUNTIME_H
@@ -82,7 +82,7 @@ typedef struct uhalClKernelInfo {
     const char *name;
     const uhalClArgument *arguments; /* copied */
     uint32_t argument_count;
-    uint32_t indirect; /* 1: it reaches memory through pointers that are no arguments */
+    uint32_t indirect; /* 1: the kernel also reaches memory through pointers in memory */
 } uhalClKernelInfo;
 
 typedef struct uhalClKernelFacts {
@@ -91,8 +91,8 @@ typedef struct uhalClKernelFacts {
     uint64_t private_bytes;
 } uhalClKernelFacts;
 
-/* Process and devices. `functions` has an address for each name that uhalClFunctionName counts
- * through, in that order. */
+/* Process and devices. `functions` has one address for each name of uhalClFunctionName, in the
+ * order of its index. */
 uhalClResult uhalClVersion(int *version);
 uhalClResult uhalClFunctionName(const char **name, unsigned int index);
 uhalClResult uhalClOpen(void *const *functions, unsigned int count);
@@ -103,8 +103,8 @@ uhalClResult uhalClDeviceAllocated(size_t *bytes, void *context);
 uhalClResult uhalClCtxGetCurrent(void **context);
 uhalClResult uhalClCtxSetCurrent(void *context);
 
-/* Kernels. Each launching thread has a native kernel to itself during the launch. It sets the
- * arguments that differ from that kernel's last launch. */
+/* Kernels. Each launching thread has a native kernel to itself during the launch. A launch sets
+ * only the arguments that differ from the native kernel's last launch. */
 uhalClResult uhalClKernelCreate(void **function, const uhalClKernelInfo *info);
 uhalClResult uhalClKernelDestroy(void *function);
 uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *function);
@@ -138,8 +138,9 @@ uhalClResult uhalClStreamSynchronize(void *stream);
 uhalClResult uhalClStreamQuery(void *stream);
 uhalClResult uhalClStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalClResult uhalClLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-/* The stream's queue, which others may now use, too; or a stream over a foreign queue. That queue
- * must be in order and of the device's context; it is released with the stream. */
+/* ShareQueue returns the stream's queue, which others may use from now on. WrapQueue makes a stream
+ * over a foreign queue, which must be in order and of the device's context. Destroying the stream
+ * releases the queue. */
 uhalClResult uhalClStreamShareQueue(void **queue, void *stream);
 uhalClResult uhalClStreamWrapQueue(void **stream, void *context, void *queue);
 

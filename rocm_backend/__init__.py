@@ -1,7 +1,8 @@
 """The ROCm backend: AMD's devices through the HSA runtime alone, without HIP and the ROCm SDK.
 
-`backend` is the object that `uhal.registry` opens; `RocmApi` and its kin are the interface's
-classes fixed to this backend. README.md maps every noun of the interface to this backend.
+`backend` is the object that `uhal.registry` opens; `RocmApi` and related classes are the
+interface's classes, bound to this backend. README.md maps every noun of the interface to this
+backend.
 """
 
 from rocm_backend._backend import RocmBackend

@@ -24,7 +24,7 @@ class Gpu:
 
     handle: int
     name: str
-    """Its product name, or its processor."""
+    """The GPU's product name, or its processor."""
     target: DeviceTarget
     compute_units: int
 
@@ -34,7 +34,7 @@ class Agents:
     """The agents that uhal uses."""
 
     gpus: tuple[Gpu, ...]
-    """Those that run kernels, in the runtime's order."""
+    """GPUs that run kernels, in the runtime's order."""
     cpus: tuple[int, ...]
 
 
@@ -63,7 +63,8 @@ def agents(library: Library) -> Agents:
 def host_and_pools(library: Library, gpu: Gpu, cpus: tuple[int, ...]) -> tuple[int, DevicePools]:
     """Return the CPU agent for a GPU's copies, and the GPU's memory pools.
 
-    The nearest CPU if the runtime reports it, else the first. `NotSupportedError` without one.
+    The agent is the nearest CPU if the runtime reports it, else the first CPU. `NotSupportedError`
+    without one.
     """
     if not cpus:
         raise NotSupportedError("the HSA runtime lists no CPU agent", backend="rocm")
@@ -118,7 +119,7 @@ def told_attributes(library: Library, agent: int) -> Mapping[str, int | str]:
 
 _Text = ctypes.c_char * (_NAME_BYTES + 1)
 
-# Sizes are the runtime's: a smaller buffer would be written past its end.
+# The runtime defines the sizes, and would write past the end of a smaller buffer.
 _ATTRIBUTES: dict[str, type[Any]] = {
     "HSA_AGENT_INFO_NAME": _Text,
     "HSA_AGENT_INFO_VENDOR_NAME": _Text,

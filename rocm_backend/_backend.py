@@ -42,7 +42,7 @@ from uhal.library_graphs import OwnGraphVerbs, own_graph_names
 
 _KERNEL_DRIVER = "/dev/kfd"
 _QUEUE_PACKETS = 16384
-"""Packets a queue holds. The lane keeps the GIL while a stream has few launches pending; this
+"""Packets a queue holds. The lane keeps the GIL while a stream has few pending launches. This
 capacity is enough for all streams that share a queue."""
 _FAULT_BYTES = 512
 _MOST_WORK_ITEMS = 0xFFFFFFFF
@@ -179,7 +179,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return self._agents.gpus[ordinal].name
 
     def device_uuid(self, ordinal: int) -> str:
-        """Return an identifier made of the device's own, else of its machine and PCI address."""
+        """Return the device's own identifier, else its machine and PCI address."""
         agent = self._agents.gpus[ordinal].handle
         reported = _agents.text(self._library, agent, "HSA_AMD_AGENT_INFO_UUID")
         if reported and not reported.endswith("-XX"):
@@ -210,7 +210,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         )
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
-        """Return attributes beyond the limits, and the targets it loads code for."""
+        """Return attributes beyond the limits, and the targets whose code the device loads."""
         gpu = self._agents.gpus[ordinal]
         reported = _agents.told_attributes(self._library, gpu.handle)
         return {**reported, "HSA_AGENT_INFO_ISA": ", ".join(map(str, gpu.target.isas))}
@@ -218,8 +218,8 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
     def memory_info(self, ordinal: int) -> tuple[int, int]:
         """Return free and total bytes.
 
-        A runtime before ROCm 6 does not report free memory: then it is the total without this
-        process's allocations.
+        A runtime before ROCm 6 does not report free memory. Then free memory is the total minus
+        this process's allocations.
         """
         _, pools = self._host_and_pools(ordinal)
         total = pools.device.bytes
@@ -300,7 +300,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return ErrorText(name, self._detailed(text, "uhalHsaFaultText"), ADVICE.get(name, ""))
 
     def error_class(self, code: int) -> type[Exception]:
-        """Look the code up in the table. A lost device is not the call's fault."""
+        """Look the code up in the table. A lost device is a `DeviceError`, whatever its code."""
         if code >= runtime_header().constants["UHAL_HSA_LOST"]:
             return DeviceError
         if code == runtime_header().constants["UHAL_HSA_CAPTURE_UNSUPPORTED"]:

@@ -34,7 +34,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "HSA_STATUS_ERROR_INVALID_ISA_NAME": InvalidImageError,
     "HSA_STATUS_ERROR_INVALID_FILE": InvalidImageError,
     "HSA_STATUS_ERROR_VARIABLE_UNDEFINED": InvalidImageError,
-    # Destroyed, never made, or of another device. Unknown memory is an error, too.
+    # The handle was destroyed, never made, or is another device's. Unknown memory counts, too.
     "HSA_STATUS_ERROR_INVALID_AGENT": InvalidHandleError,
     "HSA_STATUS_ERROR_INVALID_ALLOCATION": InvalidHandleError,
     "HSA_STATUS_ERROR_INVALID_MEMORY_POOL": InvalidHandleError,
@@ -57,7 +57,7 @@ LOST_TEXT: dict[str, str] = {
     "UHAL_HSA_LOST_PEER": "work of the device waits for another device, and that is lost",
     "UHAL_HSA_LOST_DEADLINE": "the device did nothing for as long as UHAL_ROCM_DEADLINE allows",
 }
-"""Meanings of codes that are no status of the runtime."""
+"""Meanings of codes that are not the runtime's."""
 
 CAPTURE_TEXT: dict[str, str] = {
     "UHAL_HSA_ILLEGAL_STATE": "the stream is not in a state for this",

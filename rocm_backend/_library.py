@@ -34,8 +34,8 @@ def initialize(search: LibrarySearch, library: Library, check: Check) -> int:
     """Initialise a runtime once for the life of the process; return the result of `hsa_init`.
 
     A probe and an opened backend share the runtime, because a second start would set the driver up
-    again. A forked child inherits a runtime without the runtime's threads, so
-    there `check` gets the status for an uninitialised runtime.
+    again. A forked child has the runtime without its threads. So in a child, `check` gets the
+    status for an uninitialised runtime.
     """
     assert search.handle is not None
     key = search.handle._handle

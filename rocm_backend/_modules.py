@@ -34,7 +34,7 @@ class ModuleVerbs(Backend):
     def module_load(self, ordinal: int, image: bytes, *, path: Path | None = None) -> LoadedModule:
         """Choose among the code objects of the image, and load one."""
         selection = select(image, self._target(ordinal))
-        # The runtime finds no other kernels.
+        # The runtime finds only exported kernels.
         kernels = [kernel for kernel in selection.contents.kernels if kernel.exported]
         infos = (runtime_header().ctype("uhalHsaKernelInfo") * len(kernels))()
         kept = [_describe(info, kernel) for info, kernel in zip(infos, kernels, strict=True)]
@@ -68,7 +68,7 @@ class ModuleVerbs(Backend):
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
         """Return the code object's description of a kernel.
 
-        `NotSupportedError` if it needs arguments that only OpenCL's launcher provides.
+        `NotSupportedError` if the kernel needs arguments that only OpenCL's launcher provides.
         """
         info = self._info(function)
         if info.foreign:

@@ -32,7 +32,7 @@ class DevicePools:
     device_is_host: bool
     """True for a device without memory of its own: it uses the host's."""
     pinned: Pool
-    """The host's memory that host and device access while kernels run."""
+    """Host memory that the host and the device may access while kernels run."""
     kernarg: Pool
     group_bytes: int
     """LDS of a work-group."""
@@ -68,7 +68,7 @@ def choose_pools(library: Library, of_gpu: Sequence[Pool], of_host: Sequence[Poo
         ]
 
     kernarg = global_pools(of_host, "KERNARG_INIT")
-    # Plain memory first: the pool for arguments is often fine-grained too.
+    # Put other pools before the pool for arguments, which is often fine-grained too.
     fine = sorted(global_pools(of_host, "FINE_GRAINED"), key=lambda pool: pool in kernarg)
     own = global_pools(of_gpu, "COARSE_GRAINED") or global_pools(of_gpu, "FINE_GRAINED")
     device = own or global_pools(of_host, "COARSE_GRAINED") or fine

@@ -1,7 +1,7 @@
 """libuhal_hsa, our native library over the HSA runtime: opening it, and its slots.
 
-It links nothing of ROCm. It is handed the addresses of the runtime's functions and offers the hot
-table's, as `runtime.h` declares them.
+libuhal_hsa links nothing of ROCm. It gets the addresses of the runtime's functions, and exports the
+functions of the hot table, as `runtime.h` declares them.
 """
 
 from __future__ import annotations

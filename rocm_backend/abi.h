@@ -1,9 +1,10 @@
 /* The part of the HSA runtime's interface that uhal calls, restated from its public specification
  * ("HSA Runtime Programmer's Reference Manual", and AMD's extensions to it): names, values and
- * layouts are theirs. They are the same in every release since ROCm 5.2; later ones only add.
+ * layouts are theirs. Names, values and layouts are the same in every release since ROCm 5.2; later
+ * releases only add declarations.
  *
  * Readers: uhal/abi.py (ctypes), the packet writer in C, and the simulated libhsa-runtime64, which
- * includes this file so that a drifted prototype does not compile. Subset: integer defines, enums,
+ * includes this file so that a wrong prototype does not compile. Subset: integer defines, enums,
  * typedefs, structs, prototypes. For 64-bit little-endian machines.
  */
 #ifndef UHAL_ROCM_ABI_H
@@ -366,7 +367,7 @@ hsa_status_t hsa_amd_memory_async_copy_rect(
     hsa_agent_t copy_agent, hsa_amd_copy_direction_t direction, uint32_t dependency_count,
     const hsa_signal_t *dependencies, hsa_signal_t completion);
 
-/* `count` is of 32-bit words. Returns when the memory is filled. */
+/* `count` is the number of 32-bit words. Returns when the memory is filled. */
 hsa_status_t hsa_amd_memory_fill(void *pointer, uint32_t value, size_t count);
 hsa_status_t hsa_amd_memory_lock(void *host, size_t size, hsa_agent_t *agents, int agent_count,
                                  void **agent_pointer);
@@ -406,8 +407,8 @@ void hsa_signal_store_relaxed(hsa_signal_t signal, hsa_signal_value_t value);
 void hsa_signal_store_screlease(hsa_signal_t signal, hsa_signal_value_t value);
 void hsa_signal_subtract_screlease(hsa_signal_t signal, hsa_signal_value_t value);
 
-/* `timeout` is in ticks of HSA_SYSTEM_INFO_TIMESTAMP_FREQUENCY. Returns the value seen last, also
- * when the time is over. */
+/* `timeout` is in ticks of HSA_SYSTEM_INFO_TIMESTAMP_FREQUENCY. Returns the last value seen, also
+ * after a timeout. */
 hsa_signal_value_t hsa_signal_wait_scacquire(hsa_signal_t signal, hsa_signal_condition_t condition,
                                              hsa_signal_value_t compared, uint64_t timeout,
                                              hsa_wait_state_t state);

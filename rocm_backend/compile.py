@@ -4,7 +4,7 @@
     module = uhal.Module.from_bytes(image)
 
 The compiler is clang of the wheel `ziglang`, which `pip install "uhal-py[kernels]"` brings; nothing
-else in uhal calls it. It reads nothing of this machine but the source and uhal's own headers.
+else in uhal calls it. The compiler reads only the source and uhal's own headers.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ class Selection:
 def select(image: bytes, device: DeviceTarget) -> Selection:
     """Choose the code object for a device.
 
-    Raises `InvalidImageError` when the bytes are of neither format or damaged, and with every
-    candidate listed when none fits; `NotSupportedError` for a bundle whose compression this Python
-    cannot read.
+    Raises `InvalidImageError` when the bytes have neither format or are damaged. If no candidate
+    fits, the error lists every candidate. Raises `NotSupportedError` for a bundle whose compression
+    this Python cannot read.
     """
     if is_offload_bundle(image):
         entries = [entry for entry in read_offload_bundle(image) if not entry.for_host]
@@ -59,7 +59,7 @@ def _read(image: bytes) -> HsacoImage:
     The runtime finds no kernel and no variable in a stripped code object, and answers
     HSA_STATUS_ERROR_INVALID_SYMBOL_NAME for each.
     """
-    # ROCr's loader reads the variable in the same way.
+    # This parsing of the variable is the same as in ROCr's loader.
     dynamic = not os.environ.get(_DYNAMIC_VARIABLE, "0").startswith("0")
     contents = read_hsaco(image, dynamic=dynamic)
     if contents.stripped and contents.kernels:
@@ -79,7 +79,7 @@ _DYNAMIC_VARIABLE = "LOADER_USE_DYNSYM"
 
 
 def _judge_entry(entry: BundleEntry, device: DeviceTarget) -> Judgement:
-    """Judge by the name the bundle gives; the code of other entries is not read."""
+    """Judge an entry by its name in the bundle; the code of other entries is not read."""
     description = f"code object for {entry.target[:80]}"
     try:
         target = TargetId.parse(entry.target)

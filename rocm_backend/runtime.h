@@ -2,12 +2,12 @@
  * shapes of the hot table. The library links nothing of ROCm; it is handed the addresses of the
  * functions it calls.
  *
- * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a drifted
- * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a wrong prototype
+ * does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
  *
- * Any function may be called from any thread, those that open and close a device one at a time.
- * Handles are trusted: the interface above checks. A result is 0, a hsa_status_t as the HSA runtime
- * answered it, or one of the codes below.
+ * Any thread may call any function, but only one thread at a time may open or close a device.
+ * Handles are trusted, because the interface above checks them. A result is 0, the HSA runtime's
+ * hsa_status_t, or a code below.
  */
 #ifndef UHAL_HSA_RUNTIME_H
 #define UHAL_HSA_RUNTIME_H
@@ -28,8 +28,8 @@ typedef int (*uhal_go_on)(void *user_data);
 /* Pageable memory up to this size is staged: a source is read before the call returns. */
 #define UHAL_HSA_STAGED_BYTES 1048576
 
-/* The device is lost: every later call on it returns the same. Codes for an error of its queue are
- * UHAL_HSA_LOST + that hsa_status_t. */
+/* The device is lost: every later call on it returns the same code. If a queue failed with a
+ * hsa_status_t, the code is UHAL_HSA_LOST + this status. */
 enum {
     UHAL_HSA_NOT_READY = 0x8000,
     UHAL_HSA_LOST = 0x10000,
@@ -48,7 +48,7 @@ enum {
     UHAL_HSA_LOST_EXCEPTION = 0x11016,
     UHAL_HSA_LOST_COPY = 0x18001,     /* a copy failed */
     UHAL_HSA_LOST_DEADLINE = 0x18002, /* nothing moved until the deadline */
-    UHAL_HSA_LOST_PEER = 0x18003      /* it waits for a device that is lost */
+    UHAL_HSA_LOST_PEER = 0x18003      /* the device waits for another, lost device */
 };
 
 /* Codes of captures; uhalHsaCaptureText says why a capture is invalid. */
@@ -63,7 +63,7 @@ enum {
     UHAL_HSA_CAPTURED_EVENT = 0x8107
 };
 
-/* The only mode: nothing but a call on a capturing stream can invalidate its capture. */
+/* The only mode: only a call on a capturing stream can invalidate the stream's capture. */
 enum { UHAL_HSA_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum {
     UHAL_HSA_STREAM_CAPTURE_STATUS_NONE = 0,
@@ -134,8 +134,8 @@ typedef struct uhalHsaKernelInfo {
     uint32_t foreign;          /* 1: it has arguments that callers cannot give here */
 } uhalHsaKernelInfo;
 
-/* Process and devices. `functions` has an address for each name that uhalHsaFunctionName counts
- * through, in that order. */
+/* Process and devices. `functions` has one address for each name of uhalHsaFunctionName, in the
+ * order of its index. */
 uhalHsaResult uhalHsaVersion(int *version);
 uhalHsaResult uhalHsaFunctionName(const char **name, unsigned int index);
 uhalHsaResult uhalHsaOpen(void *const *functions, unsigned int count,
@@ -191,14 +191,15 @@ uhalHsaResult uhalHsaMemsetD32Async(uint64_t destination, unsigned int value, si
 uhalHsaResult uhalHsaStreamCreate(void **stream, unsigned int flags, int priority);
 uhalHsaResult uhalHsaStreamDestroy(void *stream);
 uhalHsaResult uhalHsaStreamSynchronize(void *stream);
-/* Functions that end in While ask every 20 ms whether to continue; 0 ends them with NOT_READY. */
+/* Functions whose names end in While call `go_on` every 20 ms; if it returns 0, they return
+ * NOT_READY. */
 uhalHsaResult uhalHsaStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data);
 uhalHsaResult uhalHsaStreamQuery(void *stream);
 uhalHsaResult uhalHsaStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-/* How many launches of a stream have completed, and how many of the others may have begun. After a
- * loss the second number gives the suspects. A graph counts as one launch, from the first of its
- * kernels to the last. */
+/* The number of completed launches of a stream, and the number of launches that may have begun.
+ * After a loss, the launches that only the second number counts are suspect. A graph counts as one
+ * launch, from the first of its kernels to the last. */
 uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
                                     uint64_t *index);
 
@@ -212,10 +213,10 @@ uhalHsaResult uhalHsaEventQuery(void *event);
 uhalHsaResult uhalHsaEventElapsedTime(float *milliseconds, void *start, void *end);
 
 /* Graphs. A capturing stream records kernels, copies of pinned and device memory, and fills. A
- * stream that waits for an event recorded in a capture joins it. The capture's own stream must wait
- * for it in turn before the end. Any other call invalidates the capture. A graph runs in the order
- * of recording; launches of one executable graph never overlap. Launched work still runs when the
- * graph is destroyed; kernels must outlive their graphs. */
+ * stream that waits for an event recorded in a capture joins the capture. Before the end, the
+ * capture's first stream must wait for the joined stream. Any other call invalidates the capture. A
+ * graph runs in the order of recording; launches of one executable graph never overlap. Launched
+ * work still runs when the graph is destroyed; kernels must outlive their graphs. */
 uhalHsaResult uhalHsaStreamBeginCapture(void *stream, int mode);
 uhalHsaResult uhalHsaStreamEndCapture(void *stream, void **graph);
 uhalHsaResult uhalHsaStreamIsCapturing(void *stream, int *status);
@@ -227,8 +228,9 @@ uhalHsaResult uhalHsaGraphDestroy(void *graph);
 uhalHsaResult uhalHsaGraphInstantiate(void **executable, void *graph);
 uhalHsaResult uhalHsaGraphExecDestroy(void *executable);
 uhalHsaResult uhalHsaGraphLaunch(void *executable, void *stream);
-/* Earlier launches keep their values and are not waited for. HSA_STATUS_ERROR_INVALID_ARGUMENT also
- * for a kernel with more bytes of arguments than the one recorded, rounded up to a multiple of 64. */
+/* Earlier launches keep their values, and this call does not wait for them. Returns
+ * HSA_STATUS_ERROR_INVALID_ARGUMENT also if the kernel has more bytes of arguments than the
+ * recorded kernel, rounded up to a multiple of 64. */
 uhalHsaResult uhalHsaGraphExecKernelNodeSetParams(void *executable, void *node, void *function,
                                                   unsigned int grid_x, unsigned int grid_y,
                                                   unsigned int grid_z, unsigned int block_x,

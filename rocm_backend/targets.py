@@ -15,9 +15,9 @@ class DeviceTarget:
     name: str
     """`rocm:0`."""
     isas: tuple[TargetId, ...]
-    """Targets that the device runs, best first: its own, then perhaps a generic target.
+    """Targets that the device runs, best first: its own target, then perhaps a generic target.
 
-    A runtime that lists no generic target does not load code for one.
+    A runtime that lists no generic target does not load code for generic targets.
     """
 
     def __str__(self) -> str:
@@ -27,7 +27,7 @@ class DeviceTarget:
 def judge_code_object(description: str, target: TargetId, device: DeviceTarget) -> Judgement:
     """Judge whether the runtime loads code for `target` on the device.
 
-    If two fit, the target with more features set ranks first: it is more specific.
+    If two targets fit, the target with more features ranks first, because it is more specific.
     """
     newness = (len(target.features),)
     conflicts = [target.conflict(isa) for isa in device.isas]
@@ -44,6 +44,6 @@ def judge_code_object(description: str, target: TargetId, device: DeviceTarget) 
 
 
 def _nearest(target: TargetId, device: DeviceTarget) -> str:
-    """Conflict with the entry of the same processor if present, else with the device's own."""
+    """Conflict with the listed target of the same processor, else with the device's own."""
     same = [isa for isa in device.isas if isa.processor == target.processor]
     return next((target.conflict(isa) for isa in (*same, *device.isas)), "")

@@ -15,7 +15,7 @@ SIMULATORS = Path(__file__).resolve().parent
 ROOT = SIMULATORS.parent
 BUILD = SIMULATORS / "build"
 COMPILER = os.environ.get("CXX", "c++")
-# Optimized lightly: most time of a simulation goes to kernels, which are built elsewhere.
+# Light optimization is enough: a simulation spends most time in kernels, which are built elsewhere.
 FLAGS = (
     "-std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fvisibility-inlines-hidden -Wall -Wextra "
     "-Werror=return-type"
@@ -28,7 +28,8 @@ C_FLAGS = "-std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra".split()
 
 CUDA = ("engine", "images", "ptx/runtime", "ptx/executor", "cuda")
 HSA = ("engine", "images", "hsa")
-# Preloaded into any program. It contains its C++ library, because the program may use another.
+# This library is preloaded into any program. It contains its own C++ library, because the program
+# may use another C++ library.
 COMPILERS = "libuhal-compilers.so"
 SELF_CONTAINED = ("-static-libstdc++", "-static-libgcc")
 DRIVERS = {
@@ -36,7 +37,8 @@ DRIVERS = {
     "libnccl.so.2": ("nccl",),
     COMPILERS: ("images/attached_ptx", "images/fatbin", "images/lz4", "compilers"),
     "libhsa-runtime64.so.1": HSA,
-    # For benchmarks: their few functions, linked first, replace the usual functions.
+    # For benchmarks: the sources in `null` are linked first, so their functions replace the usual
+    # functions.
     "null/libcuda.so.1": ("null", "null/kernels", "null/cuda", *CUDA),
     "null/libhsa-runtime64.so.1": ("null", "null/kernels", "null/hsa", *HSA),
     "null/libtopsrt.so.1": (
@@ -48,7 +50,7 @@ DRIVERS = {
     "libtopsrt.so.1": ("engine", "images", "tops", "tops/newer"),
     "libtopsrt.so.2": ("engine", "images", "tops", "tops/older"),
 }
-"""Libraries by name, and the folders and single sources of each; the last has the exports."""
+"""Libraries by name, each with its folders and single sources; the last entry has the exports."""
 
 LINKS = {"libcuda.so": "libcuda.so.1", "libtopsrt.so": "libtopsrt.so.1"}
 
@@ -98,7 +100,7 @@ def _sources(folders: tuple[str, ...]) -> list[Path]:
 
 
 def _headers(source: Path) -> tuple[Path, ...]:
-    """Headers that the source may include. Those of the simulated NCCL serve its own sources."""
+    """Headers that the source may include. Only NCCL sources include NCCL's headers."""
     collectives = SIMULATORS / "nccl"
     own = sorted(path for end in ("h", "def") for path in SIMULATORS.glob(f"**/*.{end}"))
     shared = sorted((ROOT / "uhal" / "include" / "uhal").glob("*.h"))

@@ -51,7 +51,7 @@ _DISTANCE = 0x100000
 """Distance between consecutive handles."""
 _LARGEST_REAL_ALLOCATION = 64 << 20
 
-# For each slot, which arguments are handles, and their kinds; such handles must be alive.
+# Each slot's handle arguments, with the kinds of handles; these handles must be alive.
 _USES: dict[str, tuple[tuple[int, str], ...]] = {
     "launch": ((8, "stream"),),
     "alloc_async": ((2, "stream"),),
@@ -100,7 +100,7 @@ class CountingDriver(Backend):
     ) -> None:
         """Omit optional slots in `without`; replace slots by the C functions in `instead`.
 
-        `frees_wait`: the hot table's property of freeing memory.
+        `frees_wait` is the hot table's flag: whether freeing memory waits for work.
         """
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.busy: set[int] = set()
@@ -203,7 +203,7 @@ class CountingDriver(Backend):
 
     @contextmanager
     def next_handle(self, handle: int) -> Iterator[None]:
-        """Give the next object created within the block a handle that was used before."""
+        """Reuse an earlier handle for the next object that the block creates."""
         before, self._next = self._next, handle - _DISTANCE
         yield
         self._next = before

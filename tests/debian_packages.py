@@ -1,8 +1,8 @@
 """Packages of Debian, unpacked into a folder of this checkout: nothing is installed.
 
 `debian_packages.tsv` lists the packages, with digests. Rows of one set with the same package are
-alternatives, because an archive only keeps its suites' current versions: the first available row
-counts. `python -m tests.debian_packages` updates the rows to their suites.
+alternatives, and the first available row is used: an archive only keeps its suites' current
+versions. `python -m tests.debian_packages` updates each row to its suite's current version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.requirements import missing
 PINS = Path(__file__).with_suffix(".tsv")
 ARCHIVE = "http://deb.debian.org/debian"
 SNAPSHOT = "http://snapshot.debian.org/archive/debian/20261122T090000Z"
-"""Debian at the date of the rows; it keeps files that the archive has deleted since."""
+"""Debian's snapshot at the date of the rows, with files that the archive has since deleted."""
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 """Folder of shared libraries in packages of this architecture."""
 
@@ -55,11 +55,11 @@ class Pin:
 
 
 def unpack(folder: Path, wanted: str) -> Path:
-    """Return the folder that a set of packages is unpacked in, below `folder`.
+    """Return the folder below `folder` that holds a set of unpacked packages.
 
-    The set is downloaded once; other processes wait for the first. If the download fails, the test
-    fails in CI. Elsewhere it fails if the archives answered, and is skipped on a machine without
-    apt or network.
+    The set is downloaded once; other processes wait for the first process. If the download fails,
+    the test fails in CI. Elsewhere the test fails if the archives answered, and is skipped on a
+    machine without apt or network.
     """
     pins = [pin for pin in read_pins() if pin.set == wanted]
     assert pins, f"{PINS.name} has no set {wanted!r}"

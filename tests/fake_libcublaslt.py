@@ -1,9 +1,9 @@
 """Builds a library with cuBLASLt's interface that multiplies on the CPU.
 
-It accesses the device's memory through the driver, in the given stream's order, and follows the
-given descriptions. `FAKE_CUBLASLT` makes it refuse a handle (`refuse`), return wrong results
-(`wrong`), or have no algorithm: for any operands (`none`), or for operands not aligned to 16 bytes
-(`only aligned`).
+The library accesses the device's memory through the driver, in the given stream's order, and
+follows the given descriptions. `FAKE_CUBLASLT` makes the library refuse a handle (`refuse`) or
+return wrong results (`wrong`). With `none` the library has no algorithm; with `only aligned` it has
+no algorithm for operands that are not aligned to 16 bytes.
 """
 
 from __future__ import annotations

@@ -68,10 +68,10 @@ def write(
 ) -> bytes:
     """Return the bytes of a code object. `variables` are names and sizes in bytes.
 
-    `flags` are the header's, by default a linker's flags for the target.
+    `flags` are the header's flags, by default a linker's flags for the target.
 
-    A linker writes two tables of symbols; `--strip-all`, here `stripped`, removes the one in which
-    AMD's runtime looks kernels up.
+    A linker writes two symbol tables. `stripped` (a linker's `--strip-all`) removes the table in
+    which AMD's runtime looks up kernels.
     """
     metadata = {
         "amdhsa.version": _METADATA_VERSION[version],

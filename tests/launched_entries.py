@@ -1,7 +1,7 @@
 """The entries of ubridge's kernels that a run launched. A whole run fails if an entry is missing.
 
-A plugin of every session, because processes of pytest-xdist share a run: each worker reports its
-launches, and the process that began the run checks their union.
+This module is a plugin of every session, because processes of pytest-xdist share a run. Each worker
+reports its launches, and the process that began the run checks the union of all launches.
 """
 
 from __future__ import annotations

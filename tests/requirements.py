@@ -1,8 +1,8 @@
 """Skips or failures of tests whose requirements are missing.
 
 The project's scripts install compilers, simulators and packages; if these are missing in CI, tests
-fail. They cannot provide hardware, vendors' toolkits, or gdb and valgrind where Debian has none;
-tests that need these are skipped.
+fail. The scripts cannot provide hardware, vendors' toolkits, or gdb and valgrind where Debian lacks
+them. Tests that need these are skipped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Tops backend: Enflame's GCUs through TopsRuntime, which needs no toolkit and no framework.
 
-`backend` is what `uhal.registry` opens; `TopsApi` and its kin are the interface's classes fixed to
-this backend. It was written from the vendor's published headers and has not run on a GCU.
+`uhal.registry` opens `backend`. `TopsApi` and similar names are the interface's classes fixed to
+this backend. The backend was written from the vendor's published headers and has not run on a GCU.
 """
 
 from tops_backend._backend import TopsBackend

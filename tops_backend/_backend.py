@@ -117,7 +117,7 @@ class TopsBackend(TopsGraphVerbs):
         return name.value.decode("utf-8", "replace")
 
     def device_uuid(self, ordinal: int) -> str:
-        """Return an identifier made of this machine's and the device's bus address in it.
+        """Return an identifier from this machine's identifier and the device's bus address.
 
         The offset of the runtime's own identifier is certain for one version only.
         """
@@ -143,7 +143,7 @@ class TopsBackend(TopsGraphVerbs):
         return DeviceSummary(ordinal, self.device_name(ordinal), ", ".join(parts))
 
     def device_limits(self, ordinal: int) -> DeviceLimits:
-        """Return the limits of a launch: the device's own, where it tells them."""
+        """Return the limits of a launch: the device's values where the runtime tells them."""
         return device_limits(self._told(ordinal))
 
     def device_attributes(self, ordinal: int) -> Mapping[str, int | str]:
@@ -174,7 +174,9 @@ class TopsBackend(TopsGraphVerbs):
         self._library.topsDeviceSynchronize()
 
     def special_stream(self, kind: Literal["legacy", "per_thread"]) -> int | None:
-        """Return the handle of the stream of each thread. The default stream has none: NULL."""
+        """Return the handle of the stream of each thread. The default stream has no handle:
+        NULL.
+        """
         return header().constants["topsStreamPerThread"] if kind == "per_thread" else None
 
     def host_device_pointer(self, pointer: int) -> int:
@@ -219,7 +221,7 @@ class TopsBackend(TopsGraphVerbs):
         selection = select(image, f"tops:{ordinal}", self._target(ordinal))
         module = ctypes.c_void_p()
         call = "topsModuleLoadData"
-        # The function takes no size: it trusts the container, whose every range was checked.
+        # The function takes no size and trusts the container, so every range was checked before.
         code = self._library.unchecked(call)(module, selection.payload)
         if code != 0:
             what = "the image" if path is None else path.name
@@ -244,7 +246,8 @@ class TopsBackend(TopsGraphVerbs):
     def function_attributes(self, function: int, name: str) -> FunctionAttributes:
         """Return the runtime's facts of a kernel; the device's limits replace missing facts."""
         most = self._current_limits().max_threads_per_block
-        # It counts SIPs; on a device whose SIPs have threads, the limits count those threads.
+        # The attribute counts SIPs; if the SIPs of a device have threads, the limits count those
+        # threads.
         sips = self._function_attribute(function, "MAX_THREADS_PER_BLOCK")
         threads = sips * max(architecture(self._current_target()).sub_threads, 1) if sips else most
         return FunctionAttributes(
@@ -252,7 +255,7 @@ class TopsBackend(TopsGraphVerbs):
             static_shared_bytes=self._function_attribute(function, "SHARED_SIZE_BYTES"),
             local_bytes=self._function_attribute(function, "LOCAL_SIZE_BYTES"),
             registers=self._function_attribute(function, "NUM_REGS"),
-            # 0 may mean that it has not been set: then the device's limit holds.
+            # 0 may mean that the attribute is not set: then the device's limit holds.
             max_dynamic_shared_bytes=(
                 self._function_attribute(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES") or None
             ),
@@ -261,7 +264,7 @@ class TopsBackend(TopsGraphVerbs):
     # -- errors ------------------------------------------------------------------------------------
 
     def error_text(self, code: int) -> ErrorText:
-        """Return a code's name in abi.h and the runtime's words for it, or else ours."""
+        """Return a code's name in abi.h, and the runtime's text or else ours."""
         if code == MISSING_FUNCTION:
             return ErrorText(MISSING_NAME, MISSING_TEXT, ADVICE[MISSING_NAME])
         name = name_of(code)

@@ -17,7 +17,7 @@ from uhal.errors import (
 )
 
 MISSING_FUNCTION = -1
-"""Our code: the answer of a slot whose function the library lacks."""
+"""Our code for a call of a slot whose function the library lacks."""
 
 MISSING_NAME = "UHAL_TOPS_FUNCTION_MISSING"
 MISSING_TEXT = "this runtime library has no such function"
@@ -47,7 +47,7 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "topsErrorInvalidDeviceFunction": InvalidHandleError,
     "topsErrorNotFound": NotFoundError,
     "topsErrorInvalidSymbol": NotFoundError,
-    # This device, library or state cannot do it.
+    # This device, library or state does not support the call.
     "topsErrorNotSupported": NotSupportedError,
     "topsErrorInsufficientDriver": NotSupportedError,
     "topsErrorPeerAccessUnsupported": NotSupportedError,
@@ -97,7 +97,8 @@ ADVICE: dict[str, str] = {
 }
 
 STICKY = (
-    # No document says which errors stay. After these codes, nothing on the device can be relied on.
+    # No document says which errors are sticky. After these codes, no result of the device is
+    # reliable.
     "topsErrorECCNotCorrectable",
     "topsErrorIllegalAddress",
     "topsErrorLaunchTimeOut",
@@ -105,4 +106,4 @@ STICKY = (
     "topsErrorAssert",
     "topsErrorLaunchFailure",
 )
-"""The device is lost after these."""
+"""Codes after which the device is lost."""

@@ -16,9 +16,9 @@ from uhal.adapters import SlotAdapters
 
 LIBRARY_VARIABLE = "UHAL_TOPS_LIBRARY"
 CONFIG_VARIABLE = "UHAL_TOPS_LAUNCH_CONFIG"
-"""Bytes of the configuration of extended launches, 72 or 64: no public header says."""
+"""Bytes of the configuration of extended launches, 72 or 64: no public header gives the size."""
 PARAMETERS_VARIABLE = "UHAL_TOPS_PARAMETERS"
-"""How launches pass parameters: `pointers`, an array of them, or `block`, all in one.
+"""How launches pass parameters: `pointers` (an array) or `block` (all in one).
 
 Newer code uses `pointers` only, which the published header calls unimplemented.
 """
@@ -125,7 +125,7 @@ class LaunchForms:
     packed: bool
     """Whether parameters are passed in one block; the user's setting."""
     sub_threads: bool
-    """The devices take launches through `topsModuleLaunchKernelEx` only, with threads of a SIP."""
+    """Whether devices launch only through `topsModuleLaunchKernelEx`, with threads of a SIP."""
 
     @classmethod
     def told(cls, *, sub_threads: bool) -> LaunchForms:
@@ -139,7 +139,7 @@ class LaunchForms:
         if self.sub_threads:
             functions["launch"] = functions["launch_ex"]
         if self.packed:
-            # It stores the offsets of parameters for the launches.
+            # The adapter in this slot stores the offsets of parameters for the launches.
             functions["prepare_function"] = FUNCTION_OF_SLOT["launch"]
         return functions
 

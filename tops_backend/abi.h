@@ -6,9 +6,9 @@
  * structs, prototypes.
  *
  * Two generations of the library are in use. The published headers describe the older one
- * (TopsRider 2.x, libtopsrt.so.2). The newer one (TopsRider 3.x, libtopsrt.so.1) adds the functions
- * that have a UHAL_TOPS_NEWER_<symbol>; no header of it is public, so their prototypes are restated
- * from code that calls them. Unconfirmed points are marked "uncertain".
+ * (TopsRider 2.x, libtopsrt.so.2). The newer generation (TopsRider 3.x, libtopsrt.so.1) adds the
+ * functions that have a UHAL_TOPS_NEWER_<symbol>. Its header is not public, so their prototypes are
+ * restated from code that calls the functions. Unconfirmed points are marked "uncertain".
  */
 #ifndef UHAL_TOPS_ABI_H
 #define UHAL_TOPS_ABI_H
@@ -206,8 +206,8 @@ typedef enum topsLaunchAttributeID {
 } topsLaunchAttributeID;
 
 /* The newer library writes more than the published 792 bytes; their number is uncertain. Pass
- * UHAL_TOPS_PROPERTIES_BYTES of zeros, check gcuArchName, and trust the fields up to it. The header
- * of December 2023 has mc_channel at 664 and no unifiedAddressing. */
+ * UHAL_TOPS_PROPERTIES_BYTES of zeros, check gcuArchName, and trust the fields up to gcuArchName.
+ * The header of December 2023 has mc_channel at 664 and no unifiedAddressing. */
 #define UHAL_TOPS_PROPERTIES_BYTES 4096
 
 typedef struct topsDeviceProp_t {
@@ -277,7 +277,7 @@ typedef struct topsLaunchAttribute {
     } val;
 } topsLaunchAttribute;
 
-/* The older library's launch configuration. None of its functions takes it for modules. */
+/* The older library's launch configuration. No function of that library takes it for modules. */
 typedef struct uhalTopsLaunchConfig56 {
     topsLaunchAttribute *attrs;
     topsDim3 blockDim;
@@ -287,8 +287,8 @@ typedef struct uhalTopsLaunchConfig56 {
     topsStream_t stream;
 } uhalTopsLaunchConfig56;
 
-/* The newer library's. The order of the fields is known, the type of localSmemBytes uncertain: a
- * size_t makes it 72 bytes, an unsigned int 64. */
+/* The newer library's launch configuration. The order of the fields is known. The type of
+ * localSmemBytes is uncertain: a size_t makes the structure 72 bytes, an unsigned int 64. */
 typedef struct uhalTopsLaunchConfig72 {
     topsLaunchAttribute *attrs;
     topsDim3 blockDim;
@@ -329,7 +329,7 @@ topsError_t topsDeviceSynchronize(void);
 const char *topsGetErrorName(topsError_t tops_error);
 const char *topsGetErrorString(topsError_t topsError);
 
-/* Modules and launches. topsModuleLoadData takes no size: it reads the container's. */
+/* Modules and launches. topsModuleLoadData takes no size: it reads the size in the container. */
 topsError_t topsModuleLoadData(topsModule_t *module, const void *image);
 topsError_t topsModuleUnload(topsModule_t module);
 topsError_t topsModuleGetFunction(topsFunction_t *function, topsModule_t module, const char *kname);
@@ -343,7 +343,7 @@ topsError_t topsModuleLaunchKernel(topsFunction_t f, unsigned int gridDimX, unsi
                                    unsigned int sharedMemBytes, topsStream_t stream,
                                    void **kernelParams, void **extra);
 
-/* Memory. A pointer is a handle of the device that was current, and resolved against that only. */
+/* Memory. A pointer is a handle of the device that was current; only that device resolves it. */
 topsError_t topsMemGetInfo(size_t *free, size_t *total);
 topsError_t topsMalloc(void **ptr, size_t size);
 topsError_t topsFree(void *ptr);
@@ -355,7 +355,7 @@ topsError_t topsHostGetDevicePointer(void **devPtr, void *hostPtr, unsigned int 
 topsError_t topsPointerGetAttribute(void *data, topsPointer_attribute attribute,
                                     topsDeviceptr_t ptr);
 
-/* Copies and fills; counts of a fill are in elements. The source of HtoD is not const there. */
+/* Copies and fills; counts of a fill are in elements. The vendor's source of HtoD is not const. */
 topsError_t topsMemcpyHtoDAsync(topsDeviceptr_t dst, void *src, size_t sizeBytes,
                                 topsStream_t stream);
 topsError_t topsMemcpyDtoHAsync(void *dst, topsDeviceptr_t src, size_t sizeBytes,
@@ -420,7 +420,7 @@ topsError_t topsStreamIsCapturing(topsStream_t stream, topsStreamCaptureStatus *
 topsError_t topsStreamGetCaptureInfo(topsStream_t stream, topsStreamCaptureStatus *status,
                                      unsigned long long *id);
 topsError_t topsThreadExchangeStreamCaptureMode(topsStreamCaptureMode *mode);
-/* Uncertain: the types of the last three, seen as NULL, NULL and 0 only. */
+/* Uncertain: the types of the last three parameters, seen as NULL, NULL and 0 only. */
 topsError_t topsGraphInstantiate(topsGraphExec_t *exec, topsGraph_t graph,
                                  topsGraphNode_t *errorNode, char *logBuffer, size_t bufferSize);
 topsError_t topsGraphLaunch(topsGraphExec_t exec, topsStream_t stream);

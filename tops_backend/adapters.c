@@ -1,5 +1,5 @@
-/* Adapters for slots whose TopsRuntime function has another prototype. It has devices where CUDA
- * has contexts: the token of a device is its ordinal + 1, so that none is null. */
+/* Adapters for slots whose TopsRuntime function has another prototype. TopsRuntime has devices
+ * where CUDA has contexts: the token of a device is its ordinal + 1, so no token is null. */
 #include "slot_adapters.h"
 
 #include <stdatomic.h>
@@ -91,7 +91,7 @@ struct layout {
     struct uhal_parameter parameters[];
 };
 
-/* Only grows: a launch may read it while another thread adds to it. */
+/* This table only grows: a launch may read it while another thread adds an entry. */
 static _Atomic(struct layout *) layouts[LAYOUT_CHAINS];
 
 static int packs_parameters;
@@ -100,7 +100,7 @@ static _Atomic(struct layout *) *chain_of(const void *function) {
     return &layouts[((uintptr_t)function >> 4) % LAYOUT_CHAINS];
 }
 
-/* The newest entry: the runtime may reuse the handle of an unloaded function. */
+/* Returns the newest entry: the runtime may reuse the handle of an unloaded function. */
 static const struct layout *layout_of(const void *function) {
     const struct layout *layout = atomic_load(chain_of(function));
     while (layout != NULL && layout->function != function)

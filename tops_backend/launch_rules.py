@@ -1,8 +1,8 @@
 """Limits of a launch on a GCU. Pure functions over the properties of a device.
 
-A thread is a SIP, a vector processor with its own L1; a block is a group of SIPs of one cluster and
-its shared memory that cluster's L2; a grid spreads over the clusters. Kernels divide their elements
-among all threads, so a launch fills the device for any size of its data.
+A thread is a SIP, a vector processor with its own L1. A block is a group of SIPs of one cluster,
+and the cluster's L2 is the block's shared memory. A grid spreads over the clusters. Kernels divide
+their elements among all threads, so a launch fills the device for any data size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uhal.contract import DeviceLimits
 SHARED_CAP = 60 << 20
 """Bytes of a cluster's L2 that a launch may take, Ubridge's value; the device reports 64 MiB."""
 SHARED_GRANULE = 4096
-"""Ubridge requests the next multiple of it, plus this many bytes."""
+"""Ubridge rounds a request up to a multiple of this number of bytes, and adds this number."""
 
 _MOST_THREADS_OF_AN_AXIS = (1 << 32) - 1
 _MOST_INT = (1 << 31) - 1
@@ -33,7 +33,7 @@ class Architecture:
     """L2 of a cluster."""
     max_grid: tuple[int, int, int] | None = None
     sub_threads: int = 0
-    """Threads of a SIP that a launch may request, through the third axis, which blocks lack."""
+    """Threads of a SIP that a launch may request through the third axis; blocks have two axes."""
 
 
 _ARCHITECTURES = {
@@ -51,7 +51,7 @@ _UNKNOWN = Architecture("", "", None, 6)
 
 
 def architecture(target: str | None) -> Architecture:
-    """Return the facts of `gcu300`; for an unknown device, the device's own values count."""
+    """Return facts about an architecture; an unknown device's own values count."""
     return _ARCHITECTURES.get(target or "", _UNKNOWN)
 
 
@@ -62,7 +62,7 @@ class Told:
     target: str | None = None
     clusters: int = 0
     sips: int = 0
-    """SIPs of a cluster. The vendor's header says it may be 0."""
+    """SIPs of a cluster. The vendor's header says that the value may be 0."""
     max_threads_per_block: int = 0
     max_block: tuple[int, int, int] = (0, 0, 0)
     max_grid: tuple[int, int, int] = (0, 0, 0)

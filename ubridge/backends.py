@@ -1,9 +1,9 @@
 """Building blocks for a distribution that adds its backend's kernels to ubridge.
 
 `BackendKernels` is the contract, version 2, named under the entry-point group `ubridge.backends`;
-the guide writing-a-backend.md explains it. This module has its parts. `CANDLE` has lowerings to
-kernels with the parameters of `ubridge/kernels/*.cu`. Further parts are folders of images;
-`Lowering`, `KernelDef` and geometries for your own kernels; and product kernels.
+the guide writing-a-backend.md explains it. This module has the parts of a `BackendKernels`.
+`CANDLE` has lowerings to kernels with the parameters of `ubridge/kernels/*.cu`. Further parts are
+folders of images; `Lowering`, `KernelDef` and geometries for your own kernels; and product kernels.
 """
 
 from __future__ import annotations

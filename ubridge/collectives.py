@@ -22,9 +22,9 @@ def all_reduce(
 ) -> DeviceTensor:
     """Combine the ranks' tensors element by element; return x.
 
-    The result replaces x. Every rank calls it with a contiguous tensor of one shape and dtype. `op`
-    is sum, prod, max or min, on GPUs also avg. A trace records the call, and a replay of its plan
-    combines again: all ranks replay. Raises the errors of `Communicator.all_reduce`.
+    The result replaces x. Every rank calls the function with a contiguous tensor of one shape and
+    dtype. `op` is sum, prod, max or min, on GPUs also avg. A trace records the call, and a replay
+    of its plan combines again: all ranks replay. Raises the errors of `Communicator.all_reduce`.
     """
     buffer = _memory("all_reduce", x, group)
     _run(partial(_all_reduce, group, op), stream, buffer)

@@ -65,7 +65,7 @@ def zeros(
     element = as_dtype(dtype)
     executor = DeviceExecutor.of(device)
     if executor.is_recorded:
-        # A kernel, so that each run of a recorded graph fills it again.
+        # Fill by a kernel, so that each run of a recorded graph fills the memory again.
         return full(shape, 0, dtype, device=device, stream=stream)
     buffer = DeviceBuffer.zeros(layout.size, storage_of(element), device=device, stream=stream)
     return make(DeviceTensor, buffer, layout, element, executor)
@@ -115,7 +115,7 @@ def empty_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
 def zeros_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of zeros in another's shape and dtype.
 
-    It is on the other's device; `dtype` replaces the dtype.
+    The result is on the other's device; `dtype` replaces the dtype.
     """
     require_tensors("zeros_like", x)
     return zeros(x.shape, x.dtype if dtype is None else dtype, device=x.device)
@@ -125,7 +125,7 @@ def zeros_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
 def ones_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of ones in another's shape and dtype.
 
-    It is on the other's device; `dtype` replaces the dtype.
+    The result is on the other's device; `dtype` replaces the dtype.
     """
     require_tensors("ones_like", x)
     return ones(x.shape, x.dtype if dtype is None else dtype, device=x.device)
@@ -135,7 +135,7 @@ def ones_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
 def full_like(x: DeviceTensor, value: Any, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of one number in another's shape and dtype.
 
-    It is on the other's device; `dtype` replaces the dtype.
+    The result is on the other's device; `dtype` replaces the dtype.
     """
     require_tensors("full_like", x)
     return full(x.shape, value, x.dtype if dtype is None else dtype, device=x.device)
@@ -149,7 +149,7 @@ def asarray(
     device: DeviceLike | None = None,
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
-    """Return a tensor itself, or a tensor of array-like data.
+    """Return a tensor unchanged, or array-like data as a tensor.
 
     The data is anything that numpy can convert to an array. Floats outside numpy arrays become f32,
     this module's default; numpy arrays keep their dtype. Raises `InvalidHandleError` for a tensor
@@ -179,8 +179,8 @@ def array(
 ) -> DeviceTensor:
     """Copy numbers, lists, arrays or a tensor to a new tensor.
 
-    Dtypes are those of `asarray`. A tensor stays on its device unless `device` is given; a copy to
-    another device goes through the host.
+    Dtypes are chosen as in `asarray`. A tensor stays on its device unless `device` is given; a copy
+    to another device goes through the host.
     """
     if not isinstance(values, DeviceTensor):
         return asarray(values, dtype, device=device, stream=stream)
@@ -275,7 +275,8 @@ def linspace(
 ) -> DeviceTensor:
     """Make `num` numbers at equal distances, from `start` to `stop`.
 
-    Without `endpoint` the last is one distance before `stop`. They are computed in f64.
+    Without `endpoint` the last number is one distance before `stop`. The numbers are computed in
+    f64.
     """
     count, element = whole_number("linspace, num", num), as_dtype(dtype).dtype
     first, last = _number("linspace, start", start), _number("linspace, stop", stop)
@@ -298,7 +299,8 @@ def eye(
 ) -> DeviceTensor:
     """Make a matrix of zeros with ones on a diagonal.
 
-    It is square by default. `k` above 0 is a diagonal above the main one, below 0 one below it.
+    The matrix is square by default. `k` above 0 is a diagonal above the main one, below 0 one below
+    it.
     """
     height = whole_number("eye, rows", rows)
     width = height if columns is None else whole_number("eye, columns", columns)
@@ -347,7 +349,9 @@ def triu(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> De
 def _triangle(
     name: str, x: DeviceTensor, k: int, is_lower: bool, stream: StreamLike | None
 ) -> DeviceTensor:
-    """A copy that keeps the elements on one side of a diagonal; the lower side includes it."""
+    """A copy that keeps the elements on one side of a diagonal; the lower side includes the
+    diagonal.
+    """
     require_tensors(name, x)
     require(x.ndim >= 2, f"{name}: expected at least two axes, got shape {x.shape}")
     rows, columns = x.shape[-2:]
@@ -420,7 +424,7 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
 
     `parts` is a number of equal parts, or the indices to cut before. As in numpy, indices behind
     the end give empty views, and negative indices count from the end. Raises `ArgumentValueError`
-    when an axis is no multiple of the number of parts.
+    when the axis cannot be cut into equal parts.
     """
     require_tensors("split", x)
     axis = axis_of("split", x.layout, axis)

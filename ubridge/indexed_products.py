@@ -54,7 +54,7 @@ def indexed_matmul(
 ) -> DeviceTensor | tuple[DeviceTensor, ...]:
     """Return `x[t, j] @ weights[ids[t, j]].T`.
 
-    It does so for each token t and each of its ids j.
+    The function does so for each token t and each id j of the token.
 
     `weights` is (experts, rows, columns), quantized or a tensor. With a sequence of weights the
     products come as a tuple. `ids` is (tokens, used). x is (tokens, used, columns), or (tokens, 1,
@@ -62,15 +62,15 @@ def indexed_matmul(
     the dtype of x. Candle calls this `indexed_moe_forward`.
 
     With quantized weights, x (f32, f16 or bf16) is rounded to 8 bits, as in `quantized_matmul` with
-    activations of `"q8"`. This is done once for all weights of one kind. The host reads each chosen
+    activations of `"q8"`. x is rounded once for all weights of one kind. The host reads each chosen
     weight once for all its products. GPUs have a kernel for q8_0 and q2_K to q6_K; a weight of
     another format is copied for each product. Weights in a tensor are gathered to (tokens, used,
     rows, columns) and multiplied, which takes much memory for many tokens.
 
     Ids are a tensor of u32, as `topk` returns, or integers from the host, which may be negative as
     in numpy. Ids on the device are checked there: an id out of bounds is an `IndexError` when the
-    host next waits for a result. Its part of the result is undefined. The function reads nothing
-    from the device, so it can be captured. Safe from any thread.
+    host next waits for a result. The id's part of the result is undefined. The function reads
+    nothing from the device, so it can be captured. Safe from any thread.
     """
     require_tensors("indexed_matmul", x)
     several = isinstance(weights, Sequence)

@@ -60,8 +60,8 @@ def expand_dims(x: DeviceTensor, axis: int = 0) -> DeviceTensor:
 def squeeze(x: DeviceTensor, axis: int | Iterable[int] | None = None) -> DeviceTensor:
     """Return the view without axes of one element.
 
-    It drops one axis, several, or all of that length. Raises `ArgumentValueError` for an axis of
-    another length.
+    `axis` names one axis or several; by default all axes of length 1 go. Raises
+    `ArgumentValueError` for an axis of another length.
     """
     require_tensors("squeeze", x)
     if axis is None:
@@ -129,8 +129,8 @@ def reshape(
 ) -> DeviceTensor:
     """Return the elements in another shape, in the same order.
 
-    It is a view if possible, or always a copy with `copy=True`. With `copy=False` elements that
-    have no view of the shape raise `ArgumentValueError`. One length may be -1.
+    The result is a view if possible; with `copy=True` it is always a copy. With `copy=False`
+    elements that have no view of the shape raise `ArgumentValueError`. One length may be -1.
     """
     require_tensors("reshape", x)
     layout = x._layout.reshape(shape)
@@ -163,8 +163,8 @@ def repeat(
 ) -> DeviceTensor:
     """Return each element of an axis several times in a row.
 
-    `repeats` is one number, or one for each element of the axis; a tensor of them is read, which
-    waits. Without an axis, all elements form one row.
+    `repeats` is one number, or a number for each element of the axis. A tensor of numbers is copied
+    to the host, which waits for the device. Without an axis, all elements form one row.
     """
     require_tensors("repeat", x)
     if axis is None:
@@ -221,8 +221,8 @@ def roll(
 ) -> DeviceTensor:
     """Return a copy with the elements of axes shifted.
 
-    Elements beyond the end come to the front. `shift` is one number, or one for each axis. Without
-    an axis all elements form one row, which then gets its shape back.
+    Elements beyond the end come to the front. `shift` is one number, or a number for each axis.
+    Without an axis all elements form one row, which then gets its shape back.
     """
     require_tensors("roll", x)
     if axis is None:
@@ -256,7 +256,7 @@ def diff(
 ) -> DeviceTensor:
     """Return the differences of neighbours along an axis.
 
-    It does so `n` times in a row. `prepend` and `append` are joined to x first. The
+    The difference is taken `n` times in a row. `prepend` and `append` are joined to x first. The
     result for booleans is true where neighbours differ.
     """
     joined = [one for one in (prepend, x, append) if one is not None]

@@ -28,9 +28,9 @@ class MaskCounts(NamedTuple):
 class MaskCache:
     """Masks for `ubridge.attention`, kept by their shape and offset. One thread may use it.
 
-    A query of a part sees the keys up to its own position. With a `window` it sees only so many
-    keys, its own the last, and with `sinks` the first keys too. Parts with equal lengths and
-    distances share a mask. The least recently used masks go first.
+    A query of a part sees the keys up to its own position. With a `window` a query sees only that
+    many keys, of which its own is the last. With `sinks` it also sees the first keys. Parts with
+    equal lengths and distances share a mask. The least recently used masks go first.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class MaskCache:
     ) -> DeviceTensor | Visible:
         """Return the mask of a part, (queries, keys) of 0 and -infinity; "all" or "none" if equal.
 
-        `distance` is the first query's position minus the first key's. `sinks` counts those of the
-        first keys of the part that stay visible besides the window.
+        `distance` is the first query's position minus the first key's. `sinks` is the number of the
+        part's first keys that stay visible besides the window.
         """
         queries = whole_number("MaskCache.mask, queries", queries, 1)
         keys = whole_number("MaskCache.mask, keys", keys, 1)

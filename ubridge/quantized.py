@@ -82,17 +82,18 @@ def quantized_matmul(
 
     (…, columns) becomes (…, rows), in the dtype of x: f32, f16 or bf16.
 
-    With activations of `"f32"` elements of the weight are multiplied by x's, widened. With `"q8"` x
-    is rounded to 8 bits first, which is several times faster; the products are exact then. The
-    rounding depends on the backend, and so do the result's bits. The host scales runs of 32
-    elements, as ggml's Q8_0 does, or of 256 for weights of such blocks, as Q8_K; GPUs have Q8_1. A
-    run adds an error of at most 1/220 of its largest `|x|` times the sum of its weights' `|w|`. If
-    a run has an infinity or NaN, the result is NaN.
+    With activations of `"f32"` x is widened to f32 and multiplied by the weight's elements. With
+    `"q8"` x is rounded to 8 bits first, which is several times faster; products of the rounded
+    elements are exact. The rounding depends on the backend, and so do the result's bits. The host
+    uses ggml's Q8_0, which scales runs of 32 elements. For weights with blocks of 256, the host
+    uses Q8_K, which scales runs of 256. GPUs use Q8_1. A run adds an error of at most 1/220 of its
+    largest `|x|` times the sum of its weights' `|w|`. If a run has an infinity or NaN, the result
+    is NaN.
 
     A sequence of weights gives a tuple of products; x is rounded once for all weights of one kind.
     An x of u8 comes from `quantize_activations`; its product is of f32. Sums are taken in f32 and
-    rounded once. With `batch_invariant` their order does not depend on the number of vectors, so a
-    vector gives the same bits in every batch. Safe from any thread.
+    rounded once. With `batch_invariant` the order of a sum does not depend on the number of
+    vectors, so a vector gives the same bits in every batch. Safe from any thread.
     """
     require_tensors("quantized_matmul", x)
     if activations not in ("f32", "q8"):

@@ -34,7 +34,7 @@ class QuantizedWeight:
 
     Several matrices have three axes; they lie one after the other.
 
-    It holds its buffer, which is of u8. Any thread may use it.
+    A weight holds its buffer of u8. Any thread may use it.
     """
 
     # A dictionary, so that `help` and `inspect.getdoc` find the texts.

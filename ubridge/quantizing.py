@@ -22,10 +22,10 @@ def quantize(values: Array, format: BlockFormat | str) -> npt.NDArray[np.uint8]:
     """Quantize the last axis of an array: the bytes of its blocks, row after row.
 
     Takes f32 and bf16 directly, other numbers as f32. Formats of 32 elements and TQ1_0, TQ2_0 get
-    ggml's bytes. The others search for scales by least squares, and their root mean square error is
-    at most 2 percent above ggml's. Computed on the host's CPU, by all its cores. Raises
-    `ArgumentValueError` for rows that are no whole number of blocks, and for formats that need a
-    search in a codebook, which are read-only.
+    ggml's bytes. Other formats search for scales by least squares; their root mean square error is
+    at most 2 percent above ggml's. All cores of the host's CPU compute. Raises `ArgumentValueError`
+    for rows that are no whole number of blocks, and for read-only formats, which need a search in a
+    codebook.
     """
     told = block_format(format)
     require(

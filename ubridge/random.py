@@ -5,7 +5,7 @@ The generator is Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
 is the seed and the counter the position; there is no other state. A kernel makes the numbers on the
 device; for GCUs, which lack this kernel, the host's kernel makes them.
 
-A counter gives four numbers of `rand`, from the upper bits of its words. In f64 it gives two
+A counter gives four numbers of `rand`, from the upper bits of its words. In f64 a counter gives two
 numbers; the first word of each pair is the upper half. For `randn` a counter gives two numbers. A
 counter that is used in part is not used again.
 """
@@ -147,8 +147,8 @@ def rand(
 
     The dtype is a float type, f32 by default.
 
-    Each is a multiple of 2 to the power -b; b is the mantissa's bits, 24 for f32. The same seed
-    gives the same numbers on every device. In a trace they are drawn once, while tracing.
+    Each number is a multiple of 2 to the power -b; b is the mantissa's bits, 24 for f32. The same
+    seed gives the same numbers on every device. In a trace they are drawn once, while tracing.
     """
     element = as_dtype(dtype)
     return _made(RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
@@ -167,10 +167,11 @@ def randn(
 
     The dtype is a float type, f32 by default.
 
-    By Box and Muller ("A note on the generation of random normal deviates", 1958) from uniform
-    numbers of 53 bits, in f64, rounded once. f64 is within 8 roundings of the exact value. The same
-    seed gives the same numbers on every device whose divisions and square roots of f64 are rounded
-    to the nearest. In a trace they are drawn once, while tracing.
+    The method is by Box and Muller ("A note on the generation of random normal deviates", 1958).
+    Uniform numbers of 53 bits are transformed in f64 and rounded once. A number of f64 is within 8
+    roundings of the exact value. The same seed gives the same numbers on every device whose
+    divisions and square roots of f64 are rounded to the nearest. In a trace they are drawn once,
+    while tracing.
     """
     return _made(RANDN, shape, as_dtype(dtype), 2, seed, device, stream)
 

@@ -95,7 +95,7 @@ def unique_values(x: DeviceTensor) -> DeviceTensor:
 def nonzero(x: DeviceTensor) -> tuple[DeviceTensor, ...]:
     """Return the indices of elements that are not 0.
 
-    It has a row of i64 for each axis, in row-major order. NaN is not 0. Raises
+    The result has a row of i64 for each axis, in row-major order. NaN is not 0. Raises
     `ArgumentValueError` for a tensor without axes. Waits.
     """
     require_tensors("nonzero", x)
@@ -113,7 +113,7 @@ def count_nonzero(
 ) -> DeviceTensor:
     """Return the number of elements that are not 0.
 
-    It is counted over axes, as i64.
+    The elements are counted over axes, as i64.
     """
     require_tensors("count_nonzero", x)
     judged = converted(x, bool_, stream=stream)

@@ -22,8 +22,8 @@ from ubridge.core.fits import require
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
 Compensation: TypeAlias = Literal["none", "kahan", "neumaier"]
-"""How a sum keeps what its additions round away. Neumaier's also keeps it where a term is larger
-than the sum."""
+"""How a sum keeps its rounding errors. Neumaier's method also keeps the error where a term is
+larger than the sum."""
 
 
 class CompensatedSum:

@@ -70,7 +70,7 @@ def _comparison(op: Op) -> Callable[[Any, Any], Any]:
 
 
 def _is_comparable(other: Any) -> bool:
-    """Return whether it is a number or has elements; invalid elements are refused later."""
+    """Return whether `other` is a number or has elements, valid or not."""
     return isinstance(other, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple))
 
 
@@ -137,7 +137,7 @@ class DeviceTensor(StridedTensor):
     def to_device(self, device: DeviceLike, /, *, stream: StreamLike | None = None) -> DeviceTensor:
         """Return the tensor on a device.
 
-        It is a copy, or the tensor itself if it is there already.
+        The result is a copy, or the tensor itself if its device is the same.
         """
         if as_device(device) == self.device:
             return self
@@ -160,7 +160,8 @@ class DeviceTensor(StridedTensor):
     def copy_from(self, source: DeviceTensor, *, stream: StreamLike | None = None) -> None:
         """Overwrite the elements with a tensor that broadcasts to this shape.
 
-        They are converted to this tensor's dtype. Overlapping views copy as if through a temporary.
+        The elements of `source` are converted to this tensor's dtype. Overlapping views copy as if
+        through a temporary.
         """
         results.require_tensors("copy_from", source)
         if source._executor is not self._executor:
@@ -181,7 +182,7 @@ class DeviceTensor(StridedTensor):
         """Return the view or the elements at an index, by numpy's rules.
 
         Ints, slices, `...` and `None` give a view. Ids, masks and negative steps give a new tensor.
-        A mask is read, which waits.
+        A mask is read, so the call waits.
         """
         if is_basic(index):
             return self._viewed(indexed(self._layout, index))

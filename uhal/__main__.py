@@ -48,7 +48,7 @@ _MODELS_BY_NAME = (
     *("llama", "mistral", "mixtral", "phi", "yi", "stable-lm", "bigcode", "starcoder2", "chatglm"),
     *("glm4", "qwen", "falcon", "gemma", "rwkv"),
 )
-"""Commands of `ubridge.models.commands`; those by name have the options of Candle's examples."""
+"""Commands of `ubridge.models.commands` that have the options of Candle's examples."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Whether a device keeps NaN, infinities, signs of zeros and the rests of sums in f32.
 
-Drivers may compile shaders with fast mathematics, which drops them. The doctor asks.
+Drivers may compile shaders with fast mathematics, which drops these features. The doctor asks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lost_floats(ubridge: Any, device: Any) -> tuple[str, ...]:
 
 
 def _terms() -> Array:
-    """Numbers whose sum is small, and lost unless rounding errors are summed, too."""
+    """Numbers with a small sum, which is lost unless rounding errors are summed, too."""
     rng = np.random.default_rng()
     large = rng.integers(1 << 29, 1 << 30, _LARGE)
     row = np.concatenate([large, rng.integers(1, 32, _LARGE), -large])

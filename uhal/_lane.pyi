@@ -37,7 +37,7 @@ class KeptArithmetic(AbstractContextManager[None]):
 # -- backends ------------------------------------------------------------------------------------
 
 def note_python_slots(addresses: Iterable[int]) -> None:
-    """Tell of addresses that C calls Python functions by, before a hot table has them."""
+    """Register addresses of Python functions, before a hot table has them."""
 
 def slot_prototypes() -> dict[str, tuple[str, str]]:
     """Slot name to (`required` or `optional`, C parameter list) as `hot_table.h` states them."""
@@ -89,7 +89,7 @@ class Context:
     def closed(self) -> bool: ...
     @property
     def lost(self) -> str | None:
-        """The sentence later calls answer with once the device is lost, else `None`."""
+        """The message of errors about a lost device; `None` for other devices."""
     @property
     def device(self) -> Device: ...
     def check_usable(self) -> None:
@@ -104,14 +104,14 @@ class Context:
         report: Callable[[], Iterable[tuple[Exception, int | None, int]]],
         asserts: bool = False,
     ) -> None:
-        """Raise reports at the user's waits that find a word not 0.
+        """Raise reports when a wait of the user finds a nonzero word.
 
         `report` returns triples: an exception, the native handle of the stream that raises it, and
         the number of earlier launches in this stream. With `None` and 0, each stream that may have
         caused the exception raises it.
         """
     def unwatch_reports(self, word: int) -> None:
-        """Watch the word at an address no longer."""
+        """Stop watching the word at an address."""
     def check_reports(self, stream: StreamLike | None = None) -> None:
         """Raise the reports of a stream's kernels.
 
@@ -566,7 +566,7 @@ class HostBuffer:
     def mapped(self) -> bool: ...
     @property
     def device_ptr(self) -> DevicePointer:
-        """Where kernels find the memory, of a buffer made with `mapped=True`."""
+        """Kernels' address of the memory, for buffers made with `mapped=True`."""
     @property
     def array(self) -> npt.NDArray[Any]:
         """The memory as a numpy array; it keeps the memory alive."""
@@ -832,8 +832,9 @@ class ProfileSession:
 
     There is one session in a process at a time.
 
-    It keeps at most `limit` records and counts the others. With `by_node`, plans whose operations
-    are all known are replayed operation by operation, and each operation gets its own times.
+    A session keeps at most `limit` records and counts the others. With `by_node`, plans whose
+    operations are all known are replayed operation by operation, and each operation gets its own
+    times.
     """
 
     def __init__(self, limit: int, by_node: bool) -> None: ...
@@ -862,9 +863,9 @@ class ProfileSession:
     def lines(self) -> list[Any]:
         """Return the calling lines of records, numbered by `line`.
 
-        Each is (code object, instruction offset).
+        Each line is (code object, instruction offset).
 
-        The first is None: no line is known. To be called before `columns`.
+        The first line is None, for records without a known line. Call this before `columns`.
         """
     @property
     def subject_list(self) -> list[Any]:
@@ -880,20 +881,20 @@ class ProfileSession:
         """(name, reason) of each device that was not watched until the end."""
     @property
     def dropped_by_kind(self) -> dict[str, int]:
-        """How many records there was no room for, by kind."""
+        """Number of records lost for lack of space, by kind."""
 
 @final
 class OpenRange:
     """A named range of the calling thread in the running profile.
 
-    It lasts from here to `close`.
+    The range lasts from its construction to `close`.
 
     With a stream, the stream's work inside the range is timed on its device under this name.
     """
 
     def __init__(self, name: str, stream: StreamLike | None = None, nbytes: int = 0) -> None: ...
     def close(self) -> None:
-        """End the range. Call it once, in the thread that made it."""
+        """End the range. Call `close` once, in the thread that made the range."""
 
 def profile_kinds() -> list[str]:
     """Return the names of the kinds of records, in the order of their numbers."""

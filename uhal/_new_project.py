@@ -21,7 +21,7 @@ _FILES = {
     "vscode/tasks.json": ".vscode/tasks.json",
     "vscode/launch.json": ".vscode/launch.json",
 }
-"""Name in the folder to name in a project."""
+"""File names in the copied folder to file names in a new project."""
 GDB_SCRIPT = _PACKAGE / "debugger" / "uhal_gdb.py"
 
 

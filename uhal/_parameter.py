@@ -30,7 +30,7 @@ class Parameter:
     is_const: bool | None = None
     """True when the kernel only reads through the pointer. Unknown counts as written."""
     is_integer: bool | None = None
-    """True of a scalar that is an integer of unknown sign: its dtype is unknown then."""
+    """True for an integer scalar of unknown sign, whose dtype is unknown."""
     source: str = "declaration"
     """Source of the facts."""
 

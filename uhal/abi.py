@@ -65,7 +65,7 @@ class Prototype(NamedTuple):
     status: str
     """The typedef that names the result; empty for any other result."""
     parameters: tuple[tuple[str, Any], ...]
-    """(name, type) of each; the name may be empty."""
+    """(name, type) of each parameter; the name may be empty."""
     line: int
 
 
@@ -257,7 +257,7 @@ class LibraryFacts:
 
     variable: str
     candidates: tuple[str, ...]
-    """Both as `find_library` takes them."""
+    """`find_library` takes both, the variable and the candidates."""
     purpose: str
     """Name of the platform, such as `CUDA`."""
     software: str

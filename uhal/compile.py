@@ -44,8 +44,8 @@ def cuda(
     """Compile CUDA C++ to an image for `Module.from_bytes`.
 
     `options` are the fields of cuda.core's `ProgramOptions`, such as `{"arch": "sm_90"}`; without
-    an `arch`, cuda.core uses the current device's. For PTX it always queries the driver's version.
-    Only `extern "C"` kernels keep their names.
+    an `arch`, cuda.core uses the current device's. For PTX, cuda.core always queries the driver's
+    version. Only `extern "C"` kernels keep their names.
 
     Raises `LibraryNotFoundError` if cuda.core, NVRTC or a required driver is missing, `DeviceError`
     with the compiler's log if the source does not compile.

@@ -25,11 +25,12 @@ MESSAGES = b"uhal_messages"
 """The variable of images whose kernels print or assert: `LoadedModule.has_messages`."""
 
 Report: TypeAlias = tuple[Exception, int | None, int]
-"""Parameter of `Context.watch_reports`: an exception, its stream, and the launches before there."""
+"""Report of `Context.watch_reports`: exception, stream, and number of earlier launches there."""
 Reports: TypeAlias = tuple[int, Callable[[], Iterable[Report]]]
 """The address of a word that is not 0 while there are reports, and the function that takes them.
 
-Each report has the native handle of the stream that raises it, or `None` if it may be any stream's.
+Each report has the native handle of the stream that raises the exception, or `None` if the stream
+is unknown.
 """
 
 CaptureStatus = Literal["none", "active", "invalidated"]
@@ -109,7 +110,7 @@ class LoadedModule:
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     """Entry name to the parameters the image itself describes, in the image's order.
 
-    May be lazy; it is asked for one entry at a time, when that is looked up.
+    The mapping may be lazy: `uhal` looks up one entry at a time.
     """
     has_messages: bool = False
     """Whether the image has the variable by which kernels print and assert (`uhal/messages.h`)."""
@@ -134,11 +135,11 @@ class ExecutableGraph:
     kernels: tuple[int, ...] | None
     """The kernel launches in dependency order; launches of one stream keep their order.
 
-    They are the nodes that the slot `graph_update_kernel` takes, and belong to the graph this was
-    made of. `None` where the library does not list them.
+    The slot `graph_update_kernel` takes these nodes, which belong to the graph given to
+    `instantiate_graph`. `None` where the library does not list the launches.
     """
     others: int | None = None
-    """Its nodes that do work and are no kernels; `None` where nobody but `uhal` records into it."""
+    """Number of nodes that do work without a kernel; `None` where only `uhal` records."""
 
 
 class SlotTable(Protocol):
@@ -252,7 +253,7 @@ class Backend(ABC):
     def set_max_dynamic_shared_bytes(
         self, function: int, name: str, nbytes: int
     ) -> FunctionAttributes:
-        """Let the kernel's launches ask for `nbytes`; the attributes after that.
+        """Let the kernel's launches request `nbytes`; return the kernel's new attributes.
 
         The device is current.
         """
@@ -345,8 +346,8 @@ class Backend(ABC):
     def begin_capture(self, stream: int) -> bool:
         """Start to record launches on the stream instead of running them.
 
-        The default returns False: the library cannot record. Then `uhal` keeps the list itself,
-        each replay enqueues its operations one by one, and no other verb of graphs is called. A
+        The default returns False: the library cannot record. In this case `uhal` keeps the list,
+        each replay enqueues the operations one by one, and no other verb of graphs is called. A
         backend that returns True implements all verbs of graphs. Recorded kernels, and the memory
         their parameters point to, must outlive the graphs. Raises `NotSupportedError` if the
         library has graphs but cannot record.
@@ -370,15 +371,15 @@ class Backend(ABC):
         self._refuse_graphs()
 
     def graph_kernel_function(self, node: int) -> int:
-        """Return the function that a kernel of a graph runs; 0: another library's, or not known."""
+        """Return the function of a kernel node; 0 if foreign or unknown."""
         return 0
 
     def destroy_executable_graph(self, executable: int) -> None:
-        """Free it. Its launches are done."""
+        """Free an executable graph. Its launches are done."""
         self._refuse_graphs()
 
     def destroy_graph(self, graph: int) -> None:
-        """Free it after all executable graphs whose launches may still change."""
+        """Free a graph, after all executable graphs whose launches may still change."""
         self._refuse_graphs()
 
     def _refuse_graphs(self) -> NoReturn:
@@ -392,7 +393,7 @@ class Backend(ABC):
         return {}
 
     takes_calls: ClassVar[bool] = False
-    """Whether it has `launch_call`, which collectives of CPUs need."""
+    """Whether the backend has `launch_call`, which collectives on CPUs need."""
 
     def launch_call(
         self, stream: int, function: int, arguments: Sequence[int], status: int
@@ -400,7 +401,7 @@ class Backend(ABC):
         """Call a C function of at most 8 integers in the stream's order; a capture records it.
 
         The function may block and returns an int. The int at `status` keeps the first result other
-        than 0; behind it no function with this status is called.
+        than 0; after this failure no function with this status is called.
         """
         raise NotSupportedError(f"{self.name}: no C functions in streams", backend=self.name)
 

@@ -43,7 +43,7 @@ class Check:
     backend: str
     ordinal: int
     right: bool
-    """The kernel ran and every number was right; a copy, where ubridge has no kernels."""
+    """The kernel ran and every number was right; without kernels, a copy was right."""
     result: str
     """`kernel right` and what f32 lacks; `copies right` and why no kernel ran; or the fault."""
     launch_microseconds: float | None = None

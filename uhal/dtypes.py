@@ -24,7 +24,8 @@ DTypeLike: TypeAlias = Union["DType", "npt.DTypeLike"]
 class DType:
     """An element type. One object per type: compare with `is` or `==`.
 
-    Equal to, and hashed like, its numpy dtype; numpy's functions take a `DType` as a dtype.
+    A `DType` equals its numpy dtype and has the same hash; numpy's functions take a `DType` as a
+    dtype.
     """
 
     # With docstrings, for `help` and `inspect.getdoc`.

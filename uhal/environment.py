@@ -12,9 +12,9 @@ VARIABLES = {variable.name: variable for variable in PLAIN}
 
 
 def with_simulated() -> dict[str, Variable]:
-    """Return all variables by name, those of the simulated drivers included.
+    """Return all variables by name, including variables of the simulated drivers.
 
-    The page of variables is written from them.
+    The page of variables is generated from this dictionary.
     """
     from uhal._simulator_variables import SIMULATED
 

@@ -1,7 +1,7 @@
 """Makes a backend's own classes: `CuStream` is a `uhal.Stream` fixed to cuda.
 
 Every backend package calls `fix` once. Without `device=` an object of a fixed class is made on the
-current device if that is of the backend, else on the backend's device 0.
+current device if that device belongs to the backend, else on the backend's device 0.
 """
 
 from __future__ import annotations

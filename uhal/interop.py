@@ -1,6 +1,6 @@
 """Shares memory with other processes.
 
-The exchange with other libraries is built into the types. `DeviceBuffer` and `Stream` speak DLPack,
+Other libraries need no function of this module. `DeviceBuffer` and `Stream` implement DLPack,
 `__cuda_array_interface__` and `__cuda_stream__`, and launches accept other libraries' tensors and
 streams. See docs/guide/interop.md.
 """

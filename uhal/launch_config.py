@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class LaunchConfig:
     """A launch's geometry and its other settings.
 
-    Checked against the device and the kernel when it is launched.
+    A launch checks the configuration against the device and the kernel.
     """
 
     grid: Dim3
@@ -32,7 +32,7 @@ class LaunchConfig:
     cooperative: bool = False
     """Whether all blocks must run at once, so that they may wait for each other."""
     priority: int | None = None
-    """Stands for the stream's; a smaller number runs first."""
+    """Replaces the stream's priority; a smaller number runs first."""
 
     @classmethod
     def for_num_elems(
@@ -40,9 +40,10 @@ class LaunchConfig:
     ) -> LaunchConfig:
         """Choose a one-dimensional geometry for a kernel that strides over `n` elements.
 
-        `block` is by default the device's own; the grid has a thread for each element up to the
-        device's cap. n = 0 gives an empty configuration, which launches nothing. On the current
-        device unless `device` is given. Raises `ArgumentValueError` for a negative `n`.
+        `block` is by default the device's block size for elements. The grid has a thread for each
+        element, up to the device's limit. n = 0 gives an empty configuration, which launches
+        nothing. `device` is by default the current device. Raises `ArgumentValueError` for a
+        negative `n`.
         """
         named = as_device(device) if isinstance(device, str) else device
         limits = (Device.current() if named is None else named).limits

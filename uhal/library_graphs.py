@@ -1,7 +1,7 @@
 """The graph verbs for a native library with functions of CUDA's shape.
 
-Vendors differ in names, in how a graph is instantiated and in how it is changed. Our own runtimes
-agree even in these.
+Vendors differ in names, and in the functions that instantiate and change a graph. uhal's own
+runtimes agree in these, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GraphNames:
     destroy: str
     destroy_executable: str
     relaxed: str
-    """The constant of the mode in which calls that do not touch the stream stay allowed."""
+    """Constant of the capture mode that allows calls which do not touch the stream."""
     statuses: tuple[str, str, str]
     """Constants for the capture status of a stream: none, active, invalidated."""
     advice: str
@@ -80,7 +80,7 @@ class _Recorder(Backend):
         return True
 
     def capture_status(self, stream: int) -> CaptureStatus:
-        """Ask the library; "none" for a library without captures."""
+        """Return the stream's capture status; "none" for a library without captures."""
         name = self.graph_names.status
         library = self._graph_library
         if not library.has(name):
@@ -100,11 +100,11 @@ class _Recorder(Backend):
         return graph.value or 0
 
     def destroy_executable_graph(self, executable: int) -> None:
-        """Free it."""
+        """Free the executable graph."""
         getattr(self._graph_library, self.graph_names.destroy_executable)(executable)
 
     def destroy_graph(self, graph: int) -> None:
-        """Free it."""
+        """Free the graph."""
         getattr(self._graph_library, self.graph_names.destroy)(graph)
 
 
@@ -157,7 +157,7 @@ class OwnGraphVerbs(_Recorder):
         return ExecutableGraph(executable.value or 0, kernels, self._others(graph, len(kernels)))
 
     def _others(self, graph: int, kernels: int) -> int | None:
-        """Number of steps that are no kernels, if others than uhal recorded some."""
+        """Number of steps that are not kernels; `None` if only uhal recorded steps."""
         library = self._graph_library
         counting = self.graph_names.instantiate.replace("Instantiate", "GetCounts")
         if not library.has(counting):

@@ -1,6 +1,7 @@
 """A device's memory pool: limit, owners, statistics, and messages when it is full.
 
-The lane counts; this module reads the environment and formats the counts as text and tables.
+The lane keeps the counts; this module reads the environment and formats the counts as text and
+tables.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def statistics(context: _lane.Context) -> dict[str, int]:
 
 
 def full_device_note(context: _lane.Context, nbytes: int) -> str:
-    """Text for OutOfMemoryError: the request, the free memory, and the lines that own the rest."""
+    """Text for OutOfMemoryError: request, free memory, and lines that own the used memory."""
     counts = context.pool_statistics()
     unused = counts["bytes_reserved"] - counts["bytes_in_use"]
     lines = [
@@ -101,8 +102,8 @@ def limit_from_environment(backend: str, ordinal: int) -> int | None:
     """Return a device's limit in bytes from `UHAL_MEMORY_LIMIT`; `None` without a limit.
 
     The value is `4G` for every device, or a list like `cuda:0=4G,cuda=8G,host=512M`, in which the
-    most specific entry counts. K, M, G and T are powers of 1024. `ArgumentValueError` for another
-    value, another backend, and 2**63 bytes or more, which no pool counts.
+    most specific entry counts. K, M, G and T are powers of 1024. Raises `ArgumentValueError` for
+    any other value, an unknown backend, and 2**63 bytes or more, which no pool counts.
     """
     text = environment.read(LIMIT_VARIABLE)
     variable = environment.VARIABLES[LIMIT_VARIABLE]

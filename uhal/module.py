@@ -43,9 +43,9 @@ _Self = TypeVar("_Self", bound="Module")
 class Module:
     """A loaded kernel image. Made by `from_file` or `from_bytes`; a context manager.
 
-    Functions and globals keep the native module loaded. `close` unloads it, and later uses of them
-    are refused. NVIDIA's driver waits for the device's pending work before it unloads a module; the
-    wait holds up no other Python thread. Any thread may use it.
+    Functions and globals keep the native module loaded. `close` unloads the module; later uses of
+    its functions and globals are refused. NVIDIA's driver waits for the device's pending work
+    before it unloads a module; the wait blocks no other Python thread. Any thread may use a module.
     """
 
     _fixed_backend: ClassVar[str | None] = None
@@ -63,14 +63,15 @@ class Module:
     ) -> _Self:
         """Load an image from a file, on `device` or the current one.
 
-        A file `<path>.sig` beside it may describe more parameters than the image does: one `entry:
-        u64 n, const f32* x` a line. A caller that picked the file among several may pass the reason
-        as `chosen`; `module.chosen` returns it.
+        A file `<path>.sig` beside the image may describe parameters that the image leaves out: one
+        `entry: u64 n, const f32* x` a line. A caller that picked the file among several may pass
+        the reason as `chosen`; `module.chosen` returns it.
 
-        Raises `OSError` when the file cannot be read, `InvalidImageError` when it is none, such as
-        a FIFO, or does not fit the device. Raises `NotFoundError` when the `.sig` file describes a
-        kernel that is not in the image, and `ArgumentValueError` when it cannot be parsed.
-        `get_function` reports a contradiction between the two.
+        Raises `OSError` when the file cannot be read, `InvalidImageError` when the file is no
+        image, such as a FIFO, or does not fit the device. Raises `NotFoundError` when the `.sig`
+        file describes a kernel that is not in the image, and `ArgumentValueError` when the `.sig`
+        file cannot be parsed. `get_function` reports a contradiction between the image and the
+        `.sig` file.
         """
         found = _checked_path(path)
         require_file(found)
@@ -147,7 +148,7 @@ class Module:
 
     @property
     def chosen(self) -> Chosen:
-        """The image of several that was loaded, and the reason."""
+        """The loaded image, and the reason for its choice."""
         return self._chosen
 
     @property
@@ -162,7 +163,7 @@ class Module:
 
     @property
     def reports(self) -> bool:
-        """Whether its kernels may write a report that `Context.watch_reports` watches for.
+        """Whether the kernels may write reports that `Context.watch_reports` watches for.
 
         Set by the code that gives the module memory for reports. A stream that ran such kernels
         raises the report at its next wait.
@@ -178,7 +179,7 @@ class Module:
 
         `signature` adds facts that the image lacks, as in `"u64 n, const f32* x"`. Raises
         `NotFoundError` when there is no such kernel, `ArgumentValueError` when `signature` cannot
-        be read, or it or the `.sig` file contradicts the image.
+        be read, and when `signature` or the `.sig` file contradicts the image.
         """
         if signature is None and type(name) is str and name in self._functions:
             self._require_open()
@@ -218,9 +219,10 @@ class Module:
     def get_global(self, name: str, dtype: DTypeLike = "u8") -> DeviceBuffer:
         """Return a module's global variable as a buffer of `dtype`.
 
-        It closes with the module. Without `close` the module stays loaded while the buffer, a view
-        of it or work that uses it exists. Raises `NotFoundError` when there is no such variable,
-        `ArgumentValueError` when its size is no multiple of the dtype's.
+        The buffer closes with the module. Without `close` the module stays loaded while the buffer,
+        one of its views or work that uses the buffer exists. Raises `NotFoundError` when there is
+        no such variable, `ArgumentValueError` when the variable's size is no multiple of the
+        dtype's.
         """
         self._require_name("get_global", "global", name)
         element = as_dtype(dtype)
@@ -236,8 +238,8 @@ class Module:
     def write_global(self, name: str, value: bytes) -> None:
         """Set the first bytes of a module's global variable, and wait.
 
-        Also works if the driver has no addresses of variables. Raises `NotFoundError` when
-        there is none, `ArgumentValueError` when it is smaller.
+        Also works if the driver has no addresses of variables. Raises `NotFoundError` when there is
+        no such variable, `ArgumentValueError` when the variable is smaller than `value`.
         """
         self._require_name("write_global", "global", name)
         if not isinstance(value, (bytes, bytearray, memoryview)):
@@ -256,9 +258,9 @@ class Module:
                 variable[: len(value)].copy_from(np.frombuffer(value, np.uint8))
 
     def close(self) -> None:
-        """Refuse its functions and globals from now on.
+        """Refuse the module's functions and globals from now on.
 
-        Work that uses them still runs.
+        Enqueued work that uses them still runs.
 
         Idempotent.
         """

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 from uhal import _lane, environment, terminal
 
 Progress: TypeAlias = bool | Callable[[int, int], object] | None
-"""Time of a load: True for a line and a bar, a function for bytes done and bytes in all; None as
-`show` says, False for nothing."""
+"""Reports of a load: True shows a line and a bar; a function gets the done and the total bytes;
+None follows `show`; False shows nothing."""
 
 _SLOW = 0.5
 _shown = False

@@ -1,10 +1,10 @@
 """Slots of the hot table as Python functions, for a backend over a Python library.
 
-A function takes a slot's parameters as `int`s, device addresses and handles alike, `None` for a
-null pointer. If a slot writes a result through its first parameter, the function returns that
-result instead. A `MemoryError` means that the device is full. Any other exception reaches the user,
-directly or as the cause of a `DeviceError`. ctypes alone would print and drop it, and report
-success.
+A function takes a slot's parameters as `int`s, also device addresses and handles; a null pointer is
+`None`. If a slot writes a result through its first parameter, the function returns that result
+instead. A `MemoryError` means that the device is full. Any other exception reaches the user,
+directly or as the cause of a `DeviceError`. ctypes alone would print the exception, drop it, and
+report success.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _type_of(parameter: str) -> Any:
 class PythonSlots:
     """Python functions by slot, and their addresses for C.
 
-    They must outlive the hot table that has the addresses: a backend keeps this object. Any thread
-    may call them; each call takes the GIL.
+    The functions must outlive the hot table that has their addresses, so a backend keeps this
+    object. Any thread may call the functions; each call takes the GIL.
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], *, out_of_memory: int) -> None:

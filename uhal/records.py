@@ -14,7 +14,7 @@ class LibraryAttempt:
 
     path: str
     outcome: str
-    """`opened`, or the reason in the loader's words."""
+    """`opened`, or the loader's message."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class BackendRecord:
 
 @dataclass(frozen=True)
 class ErrorText:
-    """A native code in the vendor's words, with a line of advice if we have any."""
+    """A native error code with the vendor's text, and uhal's advice if any."""
 
     name: str
     text: str
@@ -68,7 +68,7 @@ class MemoryOwner(NamedTuple):
     """A line of Python and the size of its device memory still in use."""
 
     site: str
-    """`file.py:line` of the innermost Python code that asked; `unknown` where there was none."""
+    """`file.py:line` of the innermost Python frame that allocated; `unknown` without a frame."""
     nbytes: int
     """Bytes taken from the pool, rounding included."""
     buffers: int
@@ -87,11 +87,11 @@ class Launch:
     site: str
     """`file.py:line` of the call."""
     arguments: str
-    """The arguments' values as text, of a plan's last replay; pointers are addresses."""
+    """Argument values as text, in a plan from its last replay; pointers are addresses."""
     plan: str = ""
     """Name of the plan with this launch; empty outside of a plan."""
     index: int = 0
-    """Which launch of the plan, from 0."""
+    """Index of the launch in the plan, from 0."""
     replay_site: str = ""
     """`file.py:line` of the replay."""
 
@@ -110,8 +110,8 @@ class Launch:
 class IpcHandle:
     """A buffer that another process of this machine can open; plain data, so it can be pickled.
 
-    Made by `DeviceBuffer.ipc_handle`, opened by `DeviceBuffer.from_ipc_handle`. It keeps nothing
-    alive: the process that made it must keep the buffer as long as another process uses it.
+    Made by `DeviceBuffer.ipc_handle`, opened by `DeviceBuffer.from_ipc_handle`. The handle keeps
+    nothing alive: its maker must keep the buffer as long as another process uses the buffer.
     """
 
     backend: str

@@ -36,7 +36,7 @@ OURS = {
     "opencl": "opencl_backend",
     "webgpu": "webgpu_backend",
 }
-"""Name to package; its `backend` is the class. Not metadata: a checkout may have none."""
+"""Name to package, whose `backend` is the class. A checkout may lack metadata."""
 
 GROUP = "uhal.backends"
 """The entry-point group of other distributions: name = "package:BackendClass"."""
@@ -56,7 +56,7 @@ class _Opened:
         self.contexts: dict[tuple[str, int], _lane.Context] = {}
         self.chosen: str | None = None
         self.left_in_parent: frozenset[str] = frozenset()
-        """Backends opened before the fork that do not survive one."""
+        """Backends opened before the fork that do not survive a fork."""
 
 
 _opened = _Opened()
@@ -85,7 +85,7 @@ def names() -> tuple[str, ...]:
 
 
 NAMES_OF_DEVICES = 'give one or its name, as "cuda" or "cuda:1"'
-"""Advice for a caller that gave something else for a device."""
+"""Advice for a caller whose argument is no device."""
 
 
 def named(device: str, backend: str | None = None) -> tuple[str, int]:
@@ -138,7 +138,7 @@ def chosen() -> str | None:
 
 
 def backend(name: str) -> Backend:
-    """Open the backend, once a process. `NoDeviceError` if it does not work here."""
+    """Open the backend, once a process. Raises `NoDeviceError` if it does not work here."""
     known = _known_name(name, "backend")
     opened = _current()
     with opened.lock:
@@ -186,7 +186,7 @@ def context(name: str, ordinal: int) -> _lane.Context:
 def call_before_close(function: Callable[[_lane.Context], None]) -> None:
     """Call `function` with every context before it is closed.
 
-    A cache drops its objects of the device there.
+    A cache uses the call to drop its objects of the device.
     """
     _called_before_close.append(function)
 

@@ -54,7 +54,8 @@ class Signature(Sequence[Parameter]):
 
         Names are optional, types are ours or C's, `ptr` is a pointer to anything, `bytes[N]` an
         aggregate; outer parentheses and `#` comments are ignored. Offsets are C's natural ones as
-        far as sizes and alignments are known. `ArgumentValueError` says where it went wrong.
+        far as sizes and alignments are known. Raises `ArgumentValueError`, which says where the
+        mistake is.
         """
         return cls(with_natural_offsets(parse_parameters(text, entry, source)), entry)
 
@@ -143,8 +144,8 @@ class Signature(Sequence[Parameter]):
 class LazySignatures(Mapping[str, Signature]):
     """Signatures by kernel, each computed at its first look-up. Any thread may use it.
 
-    Following the registers of a large PTX text takes long, and few programs use all its kernels.
-    `make` may raise the errors of reading a signature, at every look-up.
+    Following the registers of a large PTX text takes long, and few programs use all its kernels. A
+    look-up may raise the errors of `make`, which reads a signature.
     """
 
     def __init__(self, names: Iterable[str], make: Callable[[str], Signature]) -> None:
@@ -168,14 +169,15 @@ class LazySignatures(Mapping[str, Signature]):
 
 
 _FACTS = {"is_const": "const", "is_integer": "integer"}
-"""Names of facts in messages, where they differ from the field's."""
+"""Names of facts in messages, where they differ from the fields' names."""
 
 
 def merge(image: Signature | None, declared: Signature | None) -> Signature | None:
     """Merge two descriptions of one kernel; the image's facts stand.
 
-    `ArgumentValueError` names both where they contradict each other: in the number of parameters,
-    in a name, kind, size, offset or dtype. Constness is the image's whenever it is known there.
+    Raises `ArgumentValueError` with both descriptions if they contradict each other: in the number
+    of parameters, in a name, kind, size, offset or dtype. The image's constness stands if the image
+    has it.
     """
     if image is None or declared is None:
         return image if declared is None else declared
@@ -201,7 +203,7 @@ def _merge_parameter(entry: str | None, image: Parameter, declared: Parameter) -
         reported = getattr(declared, fact)
         if known is None and reported is not None:
             added[fact] = reported
-        # Offsets of a declaration are computed; those of a packed or reordered image are known.
+        # A declaration's offsets are computed; a packed or reordered image's are known.
         elif known is not None and reported is not None and known != reported and fact != "offset":
             _contradiction(entry, fact, image, declared)
     _merge_integer(entry, image, declared, added)
@@ -229,7 +231,7 @@ def _merge_integer(
 
 
 def with_natural_offsets(parameters: Iterable[Parameter]) -> list[Parameter]:
-    """Give each parameter the offset a C compiler would, up to the first of unknown alignment."""
+    """Give each parameter a C compiler's offset, up to the first unknown alignment."""
     placed: list[Parameter] = []
     end: int | None = 0
     for parameter in parameters:

@@ -23,9 +23,10 @@ def run_child(
     options: Sequence[str] = (),
     timeout: float = rounds(120, 1200),
 ) -> subprocess.CompletedProcess[str]:
-    """Call `function(*arguments)` in a process of its own; arguments must have a literal repr.
+    """Call `function(*arguments)` in a separate process; arguments must have a literal repr.
 
-    It runs like a program of `run_text`, with the variables of this process and `environment`.
+    The call runs like a program of `run_text`, with the variables of this process and
+    `environment`.
     """
     module = ".".join(Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
     call = f"{function.__name__}({', '.join(map(repr, arguments))})"
@@ -76,10 +77,10 @@ def _paths() -> dict[str, str]:
 
 
 _LIBRARIES = "LD_LIBRARY_PATH"
-"""The loader reads it when a process starts, so each of its values needs a forker."""
+"""The loader reads this variable when a process starts, so each value needs a forker."""
 _MOST_FORKERS = 3
 _forkers: dict[tuple[int, str], Forker] = {}
-"""The forkers of each process, by process id and path of libraries: a fork has none."""
+"""Forkers by process id and library path: a forked process has no forker."""
 
 
 def _forker(libraries: str) -> Forker | None:
@@ -99,7 +100,7 @@ def _forker(libraries: str) -> Forker | None:
 
 
 def check_child(function: Callable[..., object], *arguments: Any, **how: Any) -> str:
-    """Run it, expect success and a silent stderr; return its output."""
+    """Run a function, expect success and an empty stderr; return its output."""
     result = run_child(function, *arguments, **how)
     assert (result.returncode, result.stderr) == (0, ""), result.stderr or result.stdout
     return result.stdout

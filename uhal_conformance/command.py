@@ -14,7 +14,7 @@ send. Options behind -- are pytest's. Exit status 0 when nothing failed.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; the exit status."""
+    """Run the suite; return the exit status."""
     options = _parser().parse_args(_before_dashes(arguments))
     try:
         import pytest  # noqa: F401

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[DeviceRow]:
-    """The row under test, its environment set. Scope module: no other module sees a row."""
+    """The row under test, with its environment set. Scope module: no other module sees a row."""
     found: DeviceRow = request.param
     with in_place(found, folder):
         yield found

@@ -1,8 +1,8 @@
 """Runs test programs in forks of a process with numpy and pytest imported.
 
-An interpreter takes half a second to import them, most of the time of a small test in a process
-of its own. Nothing of uhal is imported before the fork: only the child opens libraries, reads
-variables and starts threads.
+Importing both packages takes half a second, most of the time of a small test in a separate process.
+Nothing of uhal is imported before the fork: only the child opens libraries, reads variables and
+starts threads.
 """
 
 from __future__ import annotations

@@ -119,13 +119,13 @@ class Gaps:
     """Content of a file of gaps: two JSON objects whose values are reasons."""
 
     tests: Mapping[str, str] = field(default_factory=dict)
-    """By patterns of tests' names."""
+    """Reasons by pattern of test names."""
     fixtures: Mapping[str, str] = field(default_factory=dict)
     """Gaps of unavailable fixtures: `gate` holds a stream until it is opened."""
 
 
 def read_gaps(path: Path) -> Gaps:
-    """Read a file of gaps. Raises `ValueError` that names its mistake."""
+    """Read a file of gaps. Raises `ValueError` that names the file's mistake."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as failure:

@@ -1,8 +1,8 @@
 """A device under test, with its gaps in writing.
 
-A gap is `unsupported` (for good: it describes the backend), `unsimulated` (it describes the
-simulated device, and a real one is asked) or `expected_failures` (for now: the test must fail, and
-fails the run once it passes). Keys are patterns of a test's name.
+A gap has one of three kinds. `unsupported` is permanent and describes the backend. `unsimulated`
+describes the simulated device; the test runs on a real device. `expected_failures` is temporary:
+the test must fail, and the run fails once the test passes. Keys are patterns of a test's name.
 """
 
 from __future__ import annotations

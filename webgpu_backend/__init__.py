@@ -1,7 +1,7 @@
 """The WebGPU backend: GPUs over wgpu-native, which speaks Metal, Vulkan and Direct3D 12.
 
-`backend` is the object that `uhal.registry` opens; `WgApi` and its kin are the interface's classes
-fixed to this backend. README.md maps every noun of the interface to this backend.
+`backend` is the object that `uhal.registry` opens; `WgApi` and similar classes are the interface's
+classes fixed to this backend. README.md maps every noun of the interface to this backend.
 """
 
 from uhal.fixed import fix

@@ -1,4 +1,4 @@
-"""Adapters: wgpu's word for a device together with its driver."""
+"""Adapters: in wgpu, a device together with its driver."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Adapter:
     """One adapter that uhal uses."""
 
     index: int
-    """Its index among all adapters of wgpu."""
+    """Index among all adapters of wgpu."""
     name: str
     driver: str
     interface: str
@@ -59,7 +59,7 @@ class Adapter:
         return f"{self.kind}, {self.interface}, {', '.join(has) or 'no features'}"
 
     def summary(self, ordinal: int) -> DeviceSummary:
-        """Return its summary for the backend's record."""
+        """Return the adapter's summary for the backend's record."""
         kind = "processor" if self.is_software else "accelerator"
         return DeviceSummary(ordinal, self.name, self.description, kind)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The codes of libuhal_webgpu and the exceptions they become. No other table has them."""
+"""The codes of libuhal_webgpu and the exceptions they become. No other table has these codes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """wgpu-native: its search path, and its functions as abi.h declares them.
 
-PyPI's wheel `wgpu` brings the library. It is opened by itself: neither that package nor its
-bindings are imported.
+PyPI's wheel `wgpu` brings the library. uhal opens only the library, and imports neither the package
+nor its bindings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The verbs about modules and functions.
 
-Loading a module reads it. A kernel is cut out, translated to WGSL and made on first use;
-translations are cached across processes.
+Loading a module only reads the module. A kernel is cut out, translated to WGSL and made on first
+use; translations are cached across processes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Module:
     variables: dict[int, int] = field(default_factory=dict)
     """Address of each variable that was used, by its identifier in the module."""
     pointers: dict[int, ctypes.c_uint64] = field(default_factory=dict)
-    """The last pointer that the host wrote into a variable: kernels are bound to its memory."""
+    """The last pointer that the host wrote into a variable: kernels bind the pointer's memory."""
     tables: list[int] = field(default_factory=list)
     """Addresses of the constants of its kernels."""
 
@@ -102,7 +102,7 @@ class ModuleVerbs(Backend):
             return self._variable(loaded, variable), loaded.cutter.size_of(variable)
 
     def write_global(self, module: int, name: str, value: bytes) -> None:
-        """Note a pointer's target: it is bound to the kernels that read it.
+        """Note a pointer's target, to bind it to kernels that read the variable.
 
         The copy to the variable is left to `uhal`.
         """

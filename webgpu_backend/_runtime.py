@@ -1,7 +1,7 @@
 """libuhal_webgpu, our native library over wgpu-native: opening it, and its slots.
 
-It links no wgpu-native. It is handed the addresses of the functions it calls and offers the hot
-table's, as `runtime.h` declares them.
+It links no wgpu-native. The library gets the addresses of the functions it calls, and offers the
+hot table's functions, as `runtime.h` declares them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def runtime_header() -> Header:
 def open_runtime(wgpu: Library, check: Check) -> Library:
     """Open libuhal_webgpu over an opened wgpu-native.
 
-    Raises `LibraryNotFoundError` when it was not built, or is another version's.
+    Raises `LibraryNotFoundError` when the library was not built, or has another version.
     """
     runtime = open_own_library(
         _LIBRARY, runtime_header(), "uhalWg", "UHAL_WG_VERSION", backend="webgpu", check=check
@@ -66,7 +66,7 @@ def open_runtime(wgpu: Library, check: Check) -> Library:
 
 
 def error_text(runtime: Library) -> str:
-    """Return wgpu's words for this thread's last error."""
+    """Return wgpu's message for this thread's last error."""
     text = ctypes.c_char_p()
     runtime.uhalWgErrorText(text)
     return (text.value or b"").decode("utf-8", "replace").strip()

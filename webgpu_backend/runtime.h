@@ -5,9 +5,9 @@
  * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a drifted prototype
  * does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
  *
- * Any function may be called from any thread; devices are opened and closed one at a time. Handles are
- * trusted: the interface above checks. A result is 0 or one of UHAL_WG_…; uhalWgErrorText has wgpu's
- * words for the last error of the calling thread.
+ * Any function may be called from any thread; devices are opened and closed one at a time. Handles
+ * are trusted: the interface above checks them. A result is 0 or one of UHAL_WG_…; uhalWgErrorText
+ * has wgpu's message for the last error of the calling thread.
  */
 #ifndef UHAL_WEBGPU_RUNTIME_H
 #define UHAL_WEBGPU_RUNTIME_H
@@ -81,7 +81,7 @@ typedef struct uhalWgAdapterInfo {
 typedef enum uhalWgArgumentKind {
     UHAL_WG_ARGUMENT_VALUE = 0,
     UHAL_WG_ARGUMENT_POINTER = 1,
-    UHAL_WG_ARGUMENT_FIXED = 2,   /* `address`, always; no caller gives it */
+    UHAL_WG_ARGUMENT_FIXED = 2,   /* always `address`; no caller passes it */
     UHAL_WG_ARGUMENT_INDIRECT = 3 /* the address that lies at `address` on the host */
 } uhalWgArgumentKind;
 
@@ -89,7 +89,7 @@ typedef enum uhalWgArgumentKind {
 typedef struct uhalWgArgument {
     uhalWgArgumentKind kind;
     uint32_t size;
-    uint32_t word;    /* its first; UINT32_MAX: the kernel does not use it */
+    uint32_t word;    /* first word of the argument; UINT32_MAX: unused */
     uint32_t tag;     /* the word behind the offset of a pointer that is not null */
     uint32_t binding; /* of its buffer, from 0; UINT32_MAX: none */
     uint64_t address;
@@ -107,8 +107,8 @@ typedef struct uhalWgKernelInfo {
     uint32_t has_shared;  /* 1: its shared memory has the size of the launch's */
 } uhalWgKernelInfo;
 
-/* Process, adapters and devices. `functions` has an address for each name that uhalWgFunctionName counts
- * through, in that order. Adapters are listed best first: discrete, integrated, unknown, then
+/* Process, adapters and devices. `functions` has one address for each name of uhalWgFunctionName,
+ * in the order of its index. Adapters are listed best first: discrete, integrated, unknown, then
  * processors; among equals, Metal and Direct3D before Vulkan. */
 uhalWgResult uhalWgVersion(int *version);
 uhalWgResult uhalWgFunctionName(const char **name, unsigned int index);
@@ -134,7 +134,7 @@ uhalWgResult uhalWgLaunchKernel(void *function, unsigned int grid_x, unsigned in
                                 void **parameters, void **extra);
 
 /* Memory of the current device. The device has a copy of page-locked memory, updated before a
- * kernel and read back when the host waits for it. */
+ * kernel and read back when the host waits for the kernel. */
 uhalWgResult uhalWgMemAlloc(uint64_t *address, size_t bytes);
 uhalWgResult uhalWgMemFree(uint64_t address);
 uhalWgResult uhalWgMemHostAlloc(void **pointer, size_t bytes, unsigned int flags);

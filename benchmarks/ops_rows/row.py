@@ -19,7 +19,7 @@ class Row:
     shapes: Shapes = field(default_factory=dict)
     """Shapes of the operands by name, for a row with one size of its own."""
     dtypes: str = ""
-    """Element types; empty: those that the definition of the function promises."""
+    """Element types; empty for the types that the function's definition promises."""
     is_compared: bool = True
     """Whether all libraries give the same numbers."""
 

@@ -72,8 +72,8 @@ class Work:
     def outside(self, count: int) -> float:
         """The share of a step outside kernels: the median of several steps.
 
-        The kernels' time is the replay's time on the device, with the choice of the token. It
-        excludes the time of an empty kernel, once for each kernel.
+        The kernels' time is the replay's time on the device, including the choice of the token. The
+        time of an empty kernel is subtracted once for each kernel.
         """
         length = self.cache.length
         # The first token captures the step.
@@ -94,7 +94,7 @@ class Work:
         return self.read_all()
 
     def memory(self, _: int) -> float:
-        """Peak resident bytes; `ru_maxrss` would begin with the parent's."""
+        """Peak resident bytes; `ru_maxrss` would begin with the parent's peak."""
         status = Path("/proc/self/status").read_text(encoding="ascii")
         line = next(one for one in status.splitlines() if one.startswith("VmHWM"))
         return int(line.split()[1]) * 1024

@@ -18,11 +18,11 @@ from benchmarks.workers.opened import open_driver, values
 THREADS = (1, 2, 4, 8)
 ROUNDS = 15
 CALLS = 24_000
-"""Made by all threads of a round together."""
+"""Number of calls by all threads of a round together."""
 
 Run = Callable[[int], None]
 Maker = Callable[[], dict[str, Run]]
-"""Makes the loops of one thread by name, over a stream of its own."""
+"""Makes a thread's loops by name; each thread has its own stream."""
 
 
 def of_uhal(library: str) -> Maker:

@@ -52,7 +52,7 @@ OPERATIONS: dict[str, dict[str, str]] = {
 }
 """Statements of a program on tensors so small that only the overhead counts."""
 SHAPES = {"cuda": (8, 256), "rocm": (8, 256), "tops": (8, 4), "host": (1, 1), "opencl": (1, 1)}
-"""Grid and block. Kernels of a CPU run, so there they have next to nothing to do."""
+"""Grid and block. One thread on CPUs, where the kernels really run."""
 
 
 class Foreign:
@@ -174,8 +174,8 @@ def around(opened: Opened) -> Iterator[Form]:
     copy_in = loop("x.copy_from(page, stream=stream)", x=opened.x, page=page, stream=stream)
     record = loop("event.record(stream)", event=event, stream=stream)
     get_function = loop('module.get_function("three")', module=opened.module)
-    # Not every driver sees each of them as one call: HSA's runtime only has packets, and the host's
-    # kernels count only launches.
+    # Not every driver sees each of these calls as one call: HSA's runtime only has packets, and the
+    # host's kernels count only launches.
     seen = opened.backend in ("cuda", "tops")
     copied = {"copies": 1, "copied_bytes": 4096} if seen else {}
     yield Form("DeviceBuffer, pooled", "alloc+free", allocate)

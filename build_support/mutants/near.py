@@ -53,7 +53,7 @@ def nearest(path: str, line: int, root: Path) -> list[str]:
 
 
 def _own_tests(path: str, root: Path) -> list[str]:
-    """Return the tests of a module's folder, or else of its package's name; and of its own name."""
+    """Return tests of a module's folder or package, and of its name."""
     module = Path(path)
     tests = [Path(test) for test in _texts(root)]
     beside = [test for test in tests if test.parent == "tests" / module.parent]

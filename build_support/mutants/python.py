@@ -23,7 +23,7 @@ OPERATORS = (
 )
 """Names of operators, or prefixes of them: an engineer seldom takes a power for a shift."""
 _SAME_BUT_IDENTITY = re.compile("Eq_(Is|IsNot)$")
-"""Operators that only tell equal objects apart: seldom an engineer's mistake."""
+"""Operators that differ only for equal but distinct objects: seldom an engineer's mistake."""
 
 
 @dataclass(frozen=True)

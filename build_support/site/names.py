@@ -18,7 +18,7 @@ import re
 from pathlib import Path
 
 PACKAGES = ("uhal", "ubridge")
-"""Packages that describe an object if other modules export it, too."""
+"""Packages that describe an object which other modules export, too."""
 
 BLOCK = re.compile(r"^```\{public(-rest)?\} (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 """A page's block of names: `-rest` for all other names, the module, the names."""

@@ -92,7 +92,7 @@ cdef Plan begin_capture(Stream stream, object name):
 
 
 cdef inline bint is_noted(StreamCore core) noexcept:
-    """Whether the lane records the stream's work itself, because the library would run it."""
+    """Whether the lane records the work itself, because the vendor's library would run it."""
     return core.capture is not None and core.capture.noted
 
 

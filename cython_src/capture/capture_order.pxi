@@ -2,7 +2,7 @@
 
 
 cdef Plan recording_of(StreamCore core, str call):
-    """The plan a stream records into; only the thread that captures may give it work."""
+    """The plan that a stream records into; only the capturing thread may give the stream work."""
     cdef Plan plan = core.capture
     if plan.thread != PyThread_get_thread_ident():
         refuse_in_capture(
@@ -47,7 +47,7 @@ cdef bint is_legacy(Context context, StreamCore core) except -1:
 
 
 cdef str why_barred(Plan plan, StreamCore core, bint this_thread):
-    """Return why a stream outside the capture must take no work now; None if it may."""
+    """Return why a stream outside the capture must not take work now, else None."""
     cdef StreamCore member
     for stream in plan.members:
         member = (<Stream>stream).core
@@ -107,7 +107,8 @@ cdef int refuse_captured_handle(Plan plan, uintptr_t handle) except -1:
 # -- order between streams -------------------------------------------------------------------------
 #
 # Every stream counts its recorded operations, and keeps how far it has waited for each other
-# stream. A stream has joined when the capture's own stream has waited for its last operation.
+# stream. A stream has joined when the capture's own stream has waited for the joining stream's last
+# operation.
 
 
 cdef inline int tick(Plan plan, StreamCore core) except -1:

@@ -12,7 +12,7 @@ cdef int hold_block(Plan plan, StreamCore core, Block block) except -1:
 
 
 cdef int keep_for_plan(Plan plan, Block block) except -1:
-    """Keep the driver's memory until the plan ends: a capture cannot record its release."""
+    """Keep the driver's memory until the plan ends: a capture cannot record the release."""
     plan.held[block] = {}
     block.holds += 1
     block.abandoned = True
@@ -55,7 +55,7 @@ cdef Block arena_block(Context context, size_t bytes, StreamCore core):
 
 
 cdef bint is_let_go(Context context, Plan plan, Block block, StreamCore core) except -1:
-    """Whether the buffer is gone and the stream comes after everything captured that used it."""
+    """Whether the buffer is gone and the stream comes after all captured uses."""
     cdef dict clock
     if not block.abandoned or block.holds != 1 or block.exported:
         return False
@@ -75,7 +75,7 @@ cdef bint divert(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
     PyObject **arguments, Py_ssize_t given, const uhal_launch_config *extended, Packed *packed
 ) except -1:
-    """Handle a launch that the module's or stream's state keeps from running; False: run it."""
+    """Handle a launch that the module's or stream's state diverts; False: run the launch."""
     if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
         refuse_closed(function, core)
     if core.state.word & UHAL_STATE_CAPTURING:
@@ -173,7 +173,7 @@ cdef int capture_launch(
 cdef object follow(
     Plan plan, Function function, Py_ssize_t index, object value, list followed
 ):
-    """The value of an argument that is a slot, or the argument; notes the slot it follows."""
+    """Return an argument, or its slot's value; note the slot in `followed`."""
     cdef PlanSlot slot = None
     cdef uint64_t offset = 0
     if isinstance(value, PlanSlot):
@@ -237,7 +237,7 @@ cdef int pack_captured(Function function, list values, Packed *packed) except -1
 
 
 cdef int place_loose(CapturedLaunch *launch, list loose) except -1:
-    """Put arguments that bring their own size where the launch keeps them."""
+    """Copy arguments that have their own sizes into the captured launch's memory."""
     cdef Py_ssize_t index
     cdef unsigned char *out = launch.bytes
     for index, part in enumerate(loose):

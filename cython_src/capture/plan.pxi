@@ -14,14 +14,14 @@ cdef class Plan:
 
     Made by `with stream.capture() as plan:`, run by `plan.replay()`.
 
-    It holds the kernels' modules and the memory its launches use, also when the buffers are closed,
-    until it is closed itself. Replays of one plan never overlap. Any thread may replay it; while it
-    is captured only the thread that began may use its streams.
+    Until it is closed, a plan holds its kernels' modules and the memory that its launches use, even
+    if the buffers are closed. Replays of one plan never overlap. Any thread may replay a plan.
+    During a capture, only the thread that began the capture may use its streams.
     """
 
     cdef Context context
     cdef readonly str name
-    """The name the capture was given, else one of its own."""
+    """The name from the caller, else a generated name."""
     cdef readonly str begun
     """Where the capture began: `file.py:line`."""
     cdef PlanState state
@@ -88,8 +88,8 @@ cdef class Plan:
 
         Call it during the capture, before the value's first use.
 
-        `value` is a number, to be passed to launches as the slot this returns, or a DeviceBuffer:
-        launches that use the buffer, or a view within it, follow the slot. A replay's buffer
+        `value` is a number or a DeviceBuffer. Pass a number to launches as the returned slot.
+        Launches that use the buffer, or a view of the buffer, follow the slot. A replay's buffer
         must have the same dtype and be at least as long.
         """
         return declare_slot(self, name, value)
@@ -99,8 +99,8 @@ cdef class Plan:
 
         The default is the captured stream.
 
-        Keywords give slots other values, which stay until another replay changes them; they are
-        checked like arguments of a launch, and nothing runs when one is wrong. Returns at once.
+        Keywords give slots new values, which stay until another replay changes them. The values are
+        checked like arguments of a launch; nothing runs if a value is wrong. Returns at once.
 
         Raises InvalidHandleError when the plan or a module of its kernels is closed, DeviceError
         when the device is lost.
@@ -230,7 +230,7 @@ cdef int place_nodes(Plan plan, object kernels) except -1:
 
 
 cdef list own_kernels(Plan plan, object kernels):
-    """The nodes of our launches, where another library launched kernels of its own."""
+    """The nodes of our launches, without the kernels that another library launched."""
     cdef Py_ssize_t index
     backend = plan.context.backend
     functions = {
@@ -384,7 +384,7 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
     else:
         note_replay(core, plan.recording)
         status = run_natively(plan, core, &called)
-    # also after a failure: a part may run
+    # also after a failure, because a part of the plan may run
     core.ticket += 1
     core.reporting[plan.needs >> REPORTS & 3] = core.ticket
     stamp_plan(plan, core)
@@ -438,7 +438,7 @@ cdef int note_node(StreamCore core, Recording recording, Py_ssize_t index) excep
 
 
 cdef int note_replay(StreamCore core, Recording recording) except -1:
-    """Write the replay into the ledger before it begins: its own call may report its fault."""
+    """Write the replay into the ledger first: the native call may already report its fault."""
     cdef unsigned int geometry[6]
     cdef int instruction_offset = 0
     cdef PyObject *code = uhal_callsite(&instruction_offset)

@@ -110,7 +110,7 @@ cdef int stage_number(Plan plan, PlanSlot slot, object value) except -1:
     cdef SlotUse *use
     cdef Py_ssize_t index
     if isinstance(value, DeviceBuffer) or value is None:
-        # a launch would accept it for an unknown parameter
+        # a launch would accept this value for an unknown parameter
         capture_words().refuse_slot_name(
             plan, slot.name, f"expected a number, got {type(value).__name__}"
         )

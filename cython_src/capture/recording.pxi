@@ -41,7 +41,7 @@ cdef class Recording:
     """Recording(name)\n--\n
     The work of a plan.
 
-    The ledger holds recordings, too, so a recording holds no buffer and no module.
+    A recording holds no buffer and no module, because the ledger keeps recordings, too.
     """
 
     cdef readonly str name
@@ -101,7 +101,7 @@ cdef void add_operation(
 cdef int run_operation(
     uhal_hot_table *table, Recording recording, Py_ssize_t index, void *stream
 ) noexcept nogil:
-    """Enqueue one operation by itself; its status."""
+    """Enqueue one operation by itself; return its status."""
     cdef CapturedOperation *one = &recording.operations[index]
     cdef CapturedLaunch *launch
     cdef unsigned int *geometry
@@ -221,8 +221,8 @@ cdef class PlanSlot:
 
     Made by `plan.slot(name, value)`.
 
-    A number is passed to launches as this object. Memory is passed as the buffer or as this object:
-    every launch of the buffer, or of a view within it, follows the slot.
+    Pass a number to launches as this object. Pass memory as the buffer or as this object: every
+    launch of the buffer, or of a view of the buffer, follows the slot.
     """
 
     cdef readonly str name

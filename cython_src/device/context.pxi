@@ -1,14 +1,14 @@
 # An opened device: its streams, its pool and its state.
 
 
-# Set once the process drains for exit: from then on nothing native is freed (a driver may already
-# be half gone), which leaks on purpose.
+# Set when the process drains for exit. From then on the lane frees nothing native, because a driver
+# may already be half gone: this leak is intended.
 cdef bint exiting = False
 
 
 @cython.final
 cdef class _Watch:
-    """A word that kernels set to a value other than 0, and the function called then."""
+    """A word, and the function that is called when kernels set the word."""
     cdef const volatile uint32_t *word
     cdef object report
     cdef int needs              # of the kernels that write it: NEEDS_CHECKING or NEEDS_HEARING
@@ -23,7 +23,7 @@ cdef class Context:
     """Context(backend, ordinal, token, limits)\n--\n
     An opened device.
 
-    Streams, buffers and modules hold it; it ends with the last of them.
+    Streams, buffers and modules hold their context, which ends with the last of them.
     """
 
     cdef uhal_hot_table *table
@@ -123,7 +123,7 @@ cdef class Context:
 
     @property
     def device(self):
-        """The device that is open."""
+        """The `Device` of this context."""
         return device_of(self)
 
     def enter(self):
@@ -139,17 +139,17 @@ cdef class Context:
         synchronize_streams(self)
 
     def watch_reports(self, uintptr_t word, report, asserts=False):
-        """Call `report` after a user's wait that finds a word not 0.
+        """Call `report` after a user's wait that finds a nonzero word.
 
         The word is in host memory. `report` sets it to 0 and returns triples: an exception or a
         warning, the native handle of the stream whose kernel reported, and the number of earlier
-        launches in this stream. A graph is one launch. This stream raises the exception once, and
-        so does each stream that waited for the launch.
+        launches in this stream. A graph is one launch. The reporting stream raises the exception
+        once, and so does each stream that waited for the launch.
 
-        If the handle is None, each stream that may have caused the exception raises it: every
-        stream that ran kernels of reporting modules since the host last waited for it. With
-        `asserts` these are the modules with assertions. The word must exist, and `report` is held,
-        until `unwatch_reports`.
+        If the handle is None, every possible source raises the exception: each stream that ran
+        kernels of reporting modules since the host last waited for the stream. With `asserts`, the
+        reporting modules are the modules with assertions. The word must exist until
+        `unwatch_reports`, and `report` is held until then.
         """
         cdef _Watch watch = _Watch.__new__(_Watch)
         watch.word = <const volatile uint32_t *>word
@@ -161,7 +161,7 @@ cdef class Context:
         self.watches = watch
 
     def unwatch_reports(self, uintptr_t word):
-        """Stop watching a word; other words are ignored."""
+        """Stop watching a word; a word that is not watched is ignored."""
         cdef _Watch before = None
         cdef _Watch watch = self.watches
         while watch is not None and <uintptr_t>watch.word != word:
@@ -263,7 +263,7 @@ cdef class Context:
         return f"<Context {self.backend_name}:{self.ordinal}{' closed' if self.closed else ''}>"
 
 
-# Objects held by pending work may hold the Context in turn, so its completion must be polled.
+# Objects held by pending work may hold the Context in turn, so the lane must poll the work.
 cdef list closed_contexts = []
 
 
@@ -331,8 +331,9 @@ cdef int synchronize_streams(Context context) except -1:
 # -- making the device current ---------------------------------------------------------------------
 
 
-# Tokens of closed devices. A thread bound to one has nothing to restore, so `leave` ignores the
-# driver's error. It calls the driver anyway: another library may have retained the device again.
+# Tokens of closed devices. A thread bound to a closed device has nothing to restore, so `leave`
+# ignores the driver's error. `leave` calls the driver anyway: another library may have retained the
+# device again.
 cdef set released_tokens = set()
 
 
@@ -346,7 +347,7 @@ cdef inline void *enter(Context context) except? NULL:
 
 
 cdef inline int leave(Context context, void *previous) except -1:
-    """Restore the caller's binding. A thread that had none keeps ours."""
+    """Restore the caller's binding. A thread without a binding keeps ours."""
     cdef int status
     if previous != context.token_pointer and previous != NULL:
         status = context.table.bind(previous)

@@ -1,6 +1,6 @@
 # A device as users hold it: its identity, limits and memory, and making it current.
 
-# The registry is above the lane; the lane calls it only to open and close devices.
+# The registry is above the lane; the lane calls the registry only to open and close devices.
 cdef object _registry = None
 
 
@@ -26,14 +26,14 @@ cdef class Device:
     """Device(ordinal=0, backend=None)\n--\n
     One device of one backend.
 
-    A value: equal to every other with its backend and ordinal.
+    A Device is a value: devices with the same backend and ordinal are equal.
 
-    Creating one opens the device, once a process: device `ordinal` of `backend`, by default of the
-    backend chosen by `Api`. A name stands for both: `"cuda"` for device 0 of that backend, and
-    `"cuda:1"` for device 1. `NoDeviceError` when there is no such device or backend,
-    `ArgumentValueError` for a name of another form or of another backend than `backend`.
-    `with device:` makes it current in the calling thread or asyncio task: streams, buffers and
-    modules made inside are made on it. Any thread may use it.
+    Creating a Device opens device `ordinal` of `backend`, once in a process. By default, `Api`
+    chooses the backend. A name stands for backend and ordinal: `"cuda"` is device 0 of that
+    backend, and `"cuda:1"` is device 1. Raises `NoDeviceError` when there is no such device or
+    backend, and `ArgumentValueError` for a name of another form or of another backend than
+    `backend`. `with device:` makes it current in the calling thread or asyncio task: streams,
+    buffers and modules made inside are made on it. Any thread may use it.
     """
 
     cdef Context opened
@@ -65,9 +65,10 @@ cdef class Device:
 
     @property
     def context(self):
-        """The opened device, a `uhal.frameworks.Context`; another one after `close`.
+        """The opened device, a `uhal.frameworks.Context`; a new one after `close`.
 
-        Keep records about a device by this object: equal devices may have been opened apart.
+        Use this object as the key of records about a device: equal devices may have been opened
+        separately.
         """
         return context_of(self)
 
@@ -103,7 +104,7 @@ cdef class Device:
 
     @property
     def closed(self):
-        """True after `close`; `Device(ordinal, backend)` opens it afresh."""
+        """True after `close`; `Device(ordinal, backend)` opens the device afresh."""
         return context_of(self).closed
 
     def can_access_peer(self, peer):
@@ -197,7 +198,7 @@ cdef class Device:
     def close(self):
         """Refuse new work on the device.
 
-        Its objects are freed as they go. Idempotent.
+        The device's objects are freed with their last references. Idempotent.
         """
         the_registry().close_context(context_of(self))
 

@@ -8,9 +8,9 @@ cdef class HotTable:
     A backend's C function pointers and constants. Immutable.
 
     Raises ValueError for an unknown slot, a required slot without an address, or too many sticky
-    codes. `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
-    memory waits for everything pending. `staged_bytes`: the largest pageable source that is read at
-    once, also behind pending work.
+    codes. `names` gives the vendor's function for a slot, for error messages. With `frees_wait`,
+    freeing memory waits for everything pending. `staged_bytes` is the size of the largest pageable
+    source that a copy reads at once, also behind pending work.
     """
 
     # Never freed: the last object of a backend may be torn down after the table's Python object.

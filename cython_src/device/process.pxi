@@ -6,7 +6,7 @@
 cdef Context default_context = None
 # The devices of `with` statements, innermost last: each thread and asyncio task has its own.
 cdef object entered_contexts = _ContextVar("uhal device", default=())
-# Before the process's first `with` statement, no look-up is needed.
+# False before the process's first `with` statement: then no look-up is needed.
 cdef bint were_entered = False
 
 

@@ -61,7 +61,7 @@ cdef extern from *:
 
 cdef tuple dlpack_device(Context context):
     if context.dl_device_type == 0:
-        # OpenCL's device type is for memory objects: our memory is addresses.
+        # DLPack's type for OpenCL is for memory objects, but our memory has addresses.
         raise BufferError(
             f"DLPack has no device type for memory of {context.backend_name} that has addresses. "
             "Copy through the host, with to_numpy() and from_numpy()."
@@ -87,7 +87,7 @@ cdef enum:
     DLPACK_CODES = 32
     DLPACK_MOST_AXES = 64   # as many as any library has
 
-# By type code and bits: looked up for every tensor of every launch.
+# Dtypes by type code and bits; a list, because every tensor of every launch looks up its dtype.
 cdef list dlpack_dtypes = [None] * (DLPACK_CODES * 256)
 for _dtype in _dtypes.ALL:
     dlpack_dtypes[dlpack_code(_dtype) * 256 + 8 * _dtype.itemsize] = _dtype
@@ -160,7 +160,7 @@ cdef inline int require_device_of(Context context, const uhal_dl_tensor *tensor)
 
 
 cdef int require_memory_of(Context context, const uhal_dl_tensor *tensor) except -1:
-    """As `require_device_of`, from the driver's record if it knows the memory.
+    """Like `require_device_of`, by the driver's record if the driver knows the memory.
 
     Two libraries in one process may number devices differently: each reads `HIP_VISIBLE_DEVICES`
     when it starts.
@@ -228,8 +228,8 @@ cdef object export_dlpack(
         )
         copy_in(exported, buffer, None)
         flags = UHAL_DLPACK_COPIED
-    # The consumer's accesses are not stamped. Our work precedes them, and the pool waits for the
-    # device before it reuses the memory.
+    # The consumer's accesses are not stamped. Our work precedes these accesses, and the pool waits
+    # for the device before it reuses the memory.
     if own[0] == DL_CUDA:
         order_consumer(exported, stream)
     elif stream != -1:
@@ -261,7 +261,7 @@ def dlpack_of(
 
     `shape` and `strides` are in elements.
 
-    They are not checked against the buffer's size. A consumer on the host gets
+    Lengths and strides are not checked against the buffer's size. A consumer on the host gets
     `source.to_numpy()`.
     """
     require_buffer(buffer)
@@ -319,7 +319,7 @@ cdef int fill_tensor(
 
 
 cdef void *room_for(size_t bytes, tuple shape) except NULL:
-    """Room for a structure, and behind it for the lengths and strides of its axes."""
+    """Memory for a structure, followed by the lengths and strides of its axes."""
     cdef void *room = calloc(1, bytes + 2 * len(shape) * sizeof(int64_t))
     if room == NULL:
         raise MemoryError

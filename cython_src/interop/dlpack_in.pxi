@@ -90,7 +90,7 @@ cdef DeviceBuffer buffer_over(
 
 
 cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
-    """Take the tensor from its producer, whose work precedes ours in `core`."""
+    """Take the tensor from its producer, whose work precedes our work in `core`."""
     cdef _Exchange kind = exchange_of(type(source))
     cdef uhal_dl_exchange *exchange = kind.table
     cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
@@ -117,7 +117,7 @@ cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
 cdef int take_capsule(
     _ForeignTensor foreign, Context context, StreamCore core, object source
 ) except -1:
-    """Ask the producer for a capsule; it puts its own work before ours in `core`."""
+    """Ask the producer for a capsule; the producer orders its work before ours in `core`."""
     cdef dict asked = {}
     if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
         raise _errors.ArgumentTypeError(

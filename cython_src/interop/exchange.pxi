@@ -2,8 +2,8 @@
 #
 # The protocols of a lasting type are looked up once. The C exchange of DLPack gives an
 # address without a Python call; other types become a DeviceBuffer for the length of the launch.
-# Either way the launch comes after the producer's work, and the tensor is kept until the launch is
-# done.
+# In both cases the launch comes after the producer's work, and the tensor is kept until the launch
+# is done.
 
 cdef extern from *:
     """
@@ -117,7 +117,7 @@ cdef int take_foreign(
     Function function, Py_ssize_t index, PyObject *argument, Slot *slot, unsigned char *out,
     Packed *packed
 ) except -1:
-    """1 when the argument is another library's memory and now packed, 0 when it is not.
+    """1 if the argument is another library's memory, now packed; else 0.
 
     `slot` is null for a kernel without a signature.
     """
@@ -206,7 +206,8 @@ cdef int keep_foreign(Context context, StreamCore core, Packed *packed) except -
     cdef list foreign = <list>packed.foreign
     for value in foreign:
         if isinstance(value, DeviceBuffer):
-            # Its destructor holds its owner. Holding the buffer itself would keep the device open.
+            # The buffer's destructor holds its owner; holding the buffer would keep the device
+            # open.
             foreign = [kept for kept in foreign if not isinstance(kept, DeviceBuffer)]
             break
     if foreign:

@@ -2,7 +2,7 @@
 # streams and ours.
 #
 # Memory of another library gets a Block of its own. The stream named by the user waits for the
-# producer, and every other stream waits for that stream. The block keeps the owner until the
+# producer, and every other stream waits for the user's stream. The block keeps the owner until the
 # launches that use it are done.
 
 cdef enum:
@@ -48,8 +48,8 @@ cdef object stream_handle(object stream):
 cdef StreamCore foreign_core(Context context, object stream):
     """The core of another library's stream, None if `stream` is not such a stream.
 
-    Its owner must not destroy it while our work in it is pending; we can only hold the
-    object.
+    The stream's owner must not destroy the stream while our work in it is pending; the lane can
+    only hold the object.
     """
     cdef StreamCore core
     if context.dl_device_type != DL_CUDA:
@@ -70,7 +70,7 @@ cdef StreamCore foreign_core(Context context, object stream):
 
 
 cdef object explicit_handle(Context context, object handle):
-    """The handle; for 0, the default stream, the handle that names it."""
+    """The handle; for 0, the handle that names the default stream."""
     if handle == 0:
         handle = context.backend.special_stream("legacy")
         if handle is None:
@@ -106,7 +106,7 @@ cdef int order_behind_handle(Context context, StreamCore core, uintptr_t handle)
         status = context.table.stream_wait_event(core.handle, event, 0)
     leave(context, previous)
     if event != NULL:
-        # The wait refers to the record at the call, so the event may be recorded again.
+        # The wait refers to the record at the time of the call, so the event may be recorded again.
         context.idle_events.append(<uintptr_t>event)
     check(context, status, slot)
     core.ticket += 1
@@ -266,7 +266,7 @@ cdef object interface_dtype(object typestr):
 
 
 cdef object interface_size(object shape, object strides, Py_ssize_t itemsize):
-    """How many elements: an int of any size, which `describe` checks."""
+    """The number of elements, an int of any size; `describe` checks it."""
     size = 1
     if not isinstance(shape, (tuple, list)):
         refuse_fact("shape", "a tuple of ints", shape)

@@ -19,7 +19,7 @@ cdef class ModuleHandle:
     cdef void *handle_
     cdef readonly bint closed
     """Whether it was unloaded by `close`."""
-    # calls in progress, during which another thread may close it, and uses of its variables
+    # calls in progress, which keep a closed module loaded, and uses of its variables
     cdef Py_ssize_t holds
     cdef object globals_    # WeakSet of buffers over its variables; None before the first
     cdef int needs          # of each launch of its kernels: NEEDS_…
@@ -87,7 +87,7 @@ cdef class ModuleHandle:
             let_go_module(self)
 
     def write_global(self, str name not None, bytes value not None):
-        """Set a variable's first bytes; NotImplementedError if it has an address."""
+        """Set a variable's first bytes; NotImplementedError if the variable has an address."""
         require_module(self)
         hold_module(self)
         cdef void *previous = enter(self.context)
@@ -117,10 +117,10 @@ cdef class ModuleHandle:
         return buffer
 
     def close(self):
-        """Refuse its functions and variables from now on.
+        """Refuse the module's functions and variables from now on.
 
-        It is unloaded once no call on it runs and no work uses its variables. Closing twice is
-        fine.
+        The module is unloaded once no call on it runs and no work uses its variables. Closing twice
+        is fine.
         """
         if self.closed or self.context.state.word & UHAL_STATE_FORKED:
             return
@@ -165,7 +165,7 @@ cdef inline void let_go_module(ModuleHandle module) noexcept:
 
 
 cdef void end_closed(ModuleHandle module) noexcept:
-    """Close it late; a failure is a warning, because the caller of close has returned."""
+    """Close the module late; a failure is a warning, because the caller of close has returned."""
     if exiting or module.context.state.word & (UHAL_STATE_FORKED | UHAL_STATE_LOST):
         return
     try:
@@ -281,7 +281,7 @@ cdef class Function:
         return device_of(self.context)
 
     def max_active_blocks(self, block, shared=0):
-        """Return how many such blocks fit on one processor."""
+        """Return how many blocks of this shape fit on one processor."""
         require_module(self.module)
         cdef unsigned int geometry[6]
         cdef unsigned int shared_bytes = 0
@@ -353,7 +353,7 @@ cdef int lay_out(Function function, object signature) except -1:
     for index, parameter in enumerate(signature):
         slot = &function.slots[index]
         slot.code = ord(parameter.code)
-        # Parameters not known to be const count as written.
+        # A launch counts as writing to every parameter that is not known to be const.
         slot.is_const = parameter.is_const is True
         if parameter.size is None:
             raise ValueError(f"{function.name}: the size of parameter {index} is not known")

@@ -5,9 +5,9 @@
 cdef enum:
     STACK_PARAMETERS = 48
     STACK_BYTES = 512
-    # A launch keeps the GIL while fewer launches than this are known to be pending. Beyond it, the
-    # driver may block until its queue has room (1024 launches on every vendor we know), and a
-    # callback that needs the GIL may have to run first. So the launch releases the GIL.
+    # A launch keeps the GIL while fewer launches than this are known to be pending. Beyond this
+    # limit a launch releases the GIL: the driver may block until its queue has room (1024 launches
+    # on every vendor we know), and a callback that needs the GIL may have to run first.
     PENDING_LIMIT = 512
 
 
@@ -112,7 +112,7 @@ cdef inline int pack_arguments(
 ) except -1:
     cdef Py_ssize_t index
     cdef Slot *slot = function.slots
-    # Locals, because no other thread and no conversion can change these.
+    # Local variables, because no other thread and no conversion can change them.
     cdef unsigned char *bytes = packed.bytes
     cdef void **pointers = packed.pointers
     cdef unsigned char *out
@@ -242,7 +242,7 @@ cdef int launch_unlocked(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
     Packed *packed
 ) except? -1:
-    """The native call without the GIL; its status. What it uses may be closed meanwhile."""
+    """Launch without the GIL and return the status; used objects may be closed meanwhile."""
     cdef Context context = function.context
     cdef uhal_hot_table *table = context.table
     cdef int status
@@ -458,7 +458,7 @@ launch_method.ml_name = b"launch"
 launch_method.ml_meth = <PyCFunction>launch_entry
 launch_method.ml_flags = METH_FASTCALL | METH_KEYWORDS
 launch_method.ml_doc = LAUNCH_DOC
-# Without a self: pickle finds it by its module's name.
+# The function has no self: pickle finds the function by its module's name.
 launch = PyCFunction_NewEx(&launch_method, NULL, "uhal")
 
 cdef BoundLaunch _bound_layout = BoundLaunch.__new__(BoundLaunch)

@@ -20,8 +20,8 @@ cdef class Passed:
 
     `Passed.operand(i)` is the i-th argument behind `out`, and `Passed.result()` the result.
     `Passed.scratch(start, size, dtype)` is a part of the memory that lasts from the first step to
-    the last. With a `size`, `operand` and `result` are `size` elements of `dtype` in that buffer,
-    from byte `start` on.
+    the last. With a `size`, `operand` and `result` are a part of their buffer: `size` elements of
+    `dtype` from byte `start` on.
     """
 
     cdef readonly Py_ssize_t index
@@ -138,8 +138,9 @@ cdef class LaunchSequence:
 
     A call returns `out`. If `out` is None, it returns a new buffer of `size` elements of `dtype`,
     allocated in the order of the stream. A sequence without a size needs an `out`. `scratch` bytes
-    are allocated for each call, also in that order. With `stream` None each bound launch uses its
-    own stream. `about` is any object that the maker attaches; a `tally` counts the calls.
+    are allocated for each call, also in the order of the stream. With `stream` None each bound
+    launch uses its own stream. `about` is any object that the maker attaches; a `tally` counts the
+    calls.
 
     The arguments of every call are checked like a launch's arguments. The caller ensures that
     buffers are large enough. Raises as `launch` does; steps before a refused step are enqueued. Any
@@ -284,7 +285,7 @@ cdef object call_sequence(object callee, PyObject **given, size_t flags, PyObjec
             Py_IS_TYPE(given[0], <PyTypeObject *>Stream)
             and (<Stream>given[0]).context is sequence.context
         ):
-            # The launch refuses one that is closed.
+            # The launch refuses a closed stream.
             core = (<Stream>given[0]).core
         else:
             core = core_for(sequence.context, <object>given[0])
@@ -366,7 +367,7 @@ cdef int launch_on_parts(
 
 
 cdef DeviceBuffer part_of(object whole, Passed passed):
-    """The elements that a step takes of a buffer."""
+    """The part of a buffer that a step takes."""
     cdef DeviceBuffer buffer
     if not isinstance(whole, DeviceBuffer):
         raise _errors.ArgumentTypeError(f"expected a DeviceBuffer, got {type(whole).__name__}")
@@ -397,7 +398,7 @@ cdef int tell_recorder(
     return 0
 
 
-# A pointer, as `launch_teller` is.
+# A pointer, for the same reason as `launch_teller`.
 cdef object (*sequence_teller)(LaunchSequence, PyObject **, size_t, PyObject *)
 sequence_teller = call_recorded
 

@@ -203,7 +203,7 @@ cdef int refuse_closed(Function function, StreamCore core) except -1:
 cdef inline bint pack_common(
     Function function, Slot *slot, PyObject *argument, unsigned char *out, Packed *packed
 ) noexcept:
-    """Put an argument of the usual kinds into its slot; False when it takes `pack_other`."""
+    """Put an argument of the usual kinds into its slot; False if `pack_other` is needed."""
     cdef char code = slot.code
     cdef long long value
     cdef double number
@@ -297,7 +297,7 @@ cdef int pack_other(
 cdef inline bint take_buffer(
     Function function, Slot *slot, PyObject *argument, unsigned char *out, Packed *packed
 ) noexcept:
-    """Pack a DeviceBuffer and note its block; False when it must not be passed here."""
+    """Pack a DeviceBuffer and note its block; False if the launch must not take the buffer."""
     # Casts in place, not a variable: this runs for every buffer of every launch, and a variable
     # would count references.
     if UHAL_CHECKED and (

@@ -46,8 +46,8 @@ cdef class CallTable:
     """CallTable()\n--\n
     The latest answers to each `RememberedCall`, by identity of its arguments.
 
-    A framework keeps one for each device, and replaces it by a new one when its answers are no
-    longer valid. It is a table of sets of four entries: a set's fifth call replaces the oldest.
+    A framework keeps one table for each device, and replaces the table when its answers are no
+    longer valid. The table has sets of four entries: a set's fifth call replaces the oldest entry.
     """
 
     cdef RememberedAnswer entries[SETS * WAYS]
@@ -74,14 +74,14 @@ cdef class RememberedCall:
     arguments except `out` and `stream`; `asks` returns an answer or None.
 
     The answer is called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of
-    all tensors from their first element on. The call returns a tensor of that buffer with the
-    answer's layout and dtype. `function` itself runs if there is no answer, for other keywords than
-    `settings`, `out` and `stream`, and for tensors of two classes or executors. `settings` names
-    the function's parameters behind the first that `asks` may do without.
+    all tensors from their first element on. The call returns a tensor of the launch's buffer with
+    the answer's layout and dtype. `function` itself runs if there is no answer, for other keywords
+    than `settings`, `out` and `stream`, and for tensors of two classes or executors. `settings`
+    names the function's parameters after its first parameter; `asks` may do without them.
 
-    An `out` is written directly only for a function with `writes_over`. It and all operands must
-    have exactly the result's layout. An operand may share memory with it only if both begin at one
-    address and have elements of one size. Otherwise `function` runs.
+    An `out` is written directly only for a function with `writes_over`. `out` and all operands must
+    have exactly the result's layout. An operand may share memory with `out` only if both begin at
+    one address and have elements of one size. Otherwise `function` runs.
 
     An answer depends only on dtypes, layouts and constant arguments: numbers, strings, classes,
     dtypes, None, and tuples of them. Calls with other arguments are not remembered.
@@ -89,7 +89,7 @@ cdef class RememberedCall:
     `layouts` is the class of layouts and the names of its slots for words and start. `executors` is
     the class of executors and the slot for a `CallTable` or None. `answers` is the class of answers
     and the slots for launch, layout, dtype, and the tuples passed ahead of the buffers and behind
-    them. As an attribute of a class it is a method. Any thread may call it.
+    them. A RememberedCall that is an attribute of a class is a method. Any thread may call it.
     """
 
     cdef uhal_vectorcall vectorcall
@@ -192,8 +192,8 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
 cdef inline bint take_apart(
     PyObject *callee, PyObject **given, Py_ssize_t count, PyObject *keywords, GivenTensors *taken
 ) noexcept:
-    """Return whether it may be answered; `taken` gets the call's key, borrowed."""
-    # Pointers throughout, not objects: this runs at every call, and objects would be counted.
+    """Return whether the table may answer; `taken` borrows the call's key."""
+    # Pointers instead of objects: this runs at every call, and objects would count references.
     cdef Py_ssize_t named = 0 if keywords == NULL else PyTuple_GET_SIZE(<object>keywords)
     cdef PyTypeObject *kind
     cdef Py_ssize_t index, number = 1, buffers = 0
@@ -327,7 +327,7 @@ cdef object ask(
 
 
 cdef bint is_launchable(RememberedCall call, object answer) except -1:
-    """Whether it is an answer that has all its parts, and no more of them than a call passes."""
+    """Whether an answer has all its parts, and no more arguments than a call passes."""
     cdef Py_ssize_t offset
     cdef PyObject *given = <PyObject *>answer
     if type(answer) is not call.answers:
@@ -387,7 +387,7 @@ cdef bint means_the_same(object given) except -1:
 cdef inline bint may_write(
     PyObject *callee, PyObject *answer, GivenTensors *taken, PyObject *first
 ) noexcept:
-    """Whether `out` has the answer's layout, and operands that overlap it the same address."""
+    """Whether `out` has the answer's layout, and overlapping operands have `out`'s address."""
     cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
     cdef PyObject *layout = slot_at(answer, (<RememberedCall>callee).layout)
     cdef PyObject *out = taken.out
@@ -474,7 +474,7 @@ cdef inline object launched_answer(
 cdef object launched_on_views(
     RememberedCall call, object answer, GivenTensors *taken, PyObject **given
 ):
-    """`launched_answer` of the buffers from their tensors' first elements on."""
+    """`launched_answer` with buffers that begin at their tensors' first elements."""
     cdef Py_ssize_t index
     cdef list views = []
     for index in range(taken.buffer_count):

@@ -35,14 +35,15 @@ cdef class RememberedView:
     `function`, which returns views of tensors, with a table of their layouts.
 
     Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
-    dtype and an executor, in this order. A result of `function` with the first argument's buffer,
-    dtype and executor is a view: its layout is kept for calls with the same layout and equal
-    arguments, which then run no Python. Arguments may be ints, slices, `None`, `...` and tuples of
-    them. For other arguments, for keywords and for results with other memory `function` runs.
+    dtype and an executor, in this order. A result of `function` is a view if it has the first
+    argument's buffer, dtype and executor. The view's layout is kept: later calls with the same
+    layout and equal arguments run no Python. Arguments may be ints, slices, `None`, `...` and
+    tuples of them. `function` itself runs for other arguments, for keywords, and for results with
+    other memory.
 
     The layout of a view must depend on the layout and the arguments only. `layouts` is the class of
-    layouts, which must not change. As an attribute of a class it is a method. Any thread may call
-    it.
+    layouts, which must not change. A RememberedView that is an attribute of a class is a method.
+    Any thread may call it.
     """
 
     cdef uhal_vectorcall vectorcall
@@ -137,7 +138,7 @@ cdef inline bint is_tensor(RememberedView call, PyObject *given) noexcept:
 
 
 cdef bint note_words(PyObject *given, KeptView *wanted) noexcept:
-    """Append an argument's words; return whether it has a value that is compared."""
+    """Append an argument's words; return whether the argument can be compared by value."""
     cdef long long value
     cdef Py_ssize_t index
     cdef uint64_t word

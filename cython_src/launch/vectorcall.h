@@ -17,8 +17,8 @@ static inline void uhal_enable_vectorcall(PyObject *type_object, Py_ssize_t offs
     PyType_Modified(type);
 }
 
-/* Let instances serve as methods: as an attribute of a class they get the object as first argument,
- * without a bound method. Their `__get__` must do the same. */
+/* Let instances serve as methods: an instance that is an attribute of a class gets the object as
+ * first argument, without a bound method. The instance's `__get__` must do the same. */
 static inline void uhal_make_methods(PyObject *type_object) {
     PyTypeObject *type = (PyTypeObject *)type_object;
     type->tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR;

@@ -10,10 +10,10 @@ cdef class DeviceBuffer:
 
     Made by `from_numpy`, `from_slice`, `zeros`, `uninitialized`, `uninitialized_async`, and over
     foreign memory by `from_dlpack`, `from_cuda_array_interface`, `from_ipc_handle` and
-    `from_raw`. It owns its memory, which goes back to the device's pool when the
-    buffer is closed or garbage collected, at once and without waiting: the pool knows which
-    launches still use it. `buffer[a:b]` is a view that holds its parent; closing the parent closes
-    its views. Any thread may use a buffer; the order of data between streams is the caller's.
+    `from_raw`. A buffer owns its memory. Closing or garbage collection returns the memory to the
+    device's pool at once and without waiting: the pool knows which launches still use the memory.
+    `buffer[a:b]` is a view that holds its parent; closing the parent closes its views. Any thread
+    may use a buffer; the caller orders data between streams.
 
     Raises InvalidHandleError after close, on a closed device, and in a forked child.
     """
@@ -81,8 +81,8 @@ cdef class DeviceBuffer:
         """Copy a sequence of Python numbers to a new buffer of `dtype`.
 
         Float types round. Raises ArgumentTypeError for a value that is no number, and
-        ArgumentRangeError (an OverflowError) for one the dtype does not hold: 1.5 as i32, 2 as
-        bool, 1e300 as f32.
+        ArgumentRangeError (an OverflowError) for a value that the dtype does not hold: 1.5 as i32,
+        2 as bool, 1e300 as f32.
         """
         return cls.from_numpy(
             host_values().elements(values, _as_dtype(dtype)), device=device, stream=stream
@@ -139,8 +139,8 @@ cdef class DeviceBuffer:
         """Describe another library's tensor without copying; it is kept alive.
 
         Accepts DLPack 1.x and older capsules, and the C exchange of types that offer it. `stream`
-        (the default one when None) starts its later work after the producer's; the first use on
-        another stream waits for that. Raises BufferError for strided tensors and for memory of
+        (by default the default stream) starts its later work after the producer's work. The first
+        use on another stream waits, too. Raises BufferError for strided tensors and for memory of
         another device, ArgumentTypeError for dtypes no kernel has.
         """
         return import_dlpack(cls, source, device, stream)
@@ -159,8 +159,8 @@ cdef class DeviceBuffer:
     def from_ipc_handle(cls, handle, *, device=None):
         """Describe another process's buffer from its `ipc_handle()`.
 
-        The other process must keep its buffer until this one is done with it; the processes must
-        order their accesses. NotSupportedError on a vendor without it.
+        The other process must keep its buffer until this process is done with the memory; the
+        processes must order their accesses. NotSupportedError on a vendor without such handles.
         """
         return import_ipc(cls, handle, device)
 
@@ -184,7 +184,7 @@ cdef class DeviceBuffer:
     def byte_offset(self):
         """Bytes of `base` before the first element.
 
-        It is no address, so the pool knows every use.
+        The offset is no address, so the pool knows every use.
         """
         return 0 if self.root is None else self.address - self.root.address
 
@@ -288,8 +288,9 @@ cdef class DeviceBuffer:
         """Return the elements as a new one-dimensional array.
 
         Waits for the copy. Without a stream it also waits for all launches that use this buffer;
-        with a stream, only for that stream's work. Raises faults that those kernels reported:
-        `KernelAssertionError` for a failed `ASSERT`, `IndexError` for an id out of bounds.
+        with a stream, only for the work of this stream. Raises faults that the kernels of these
+        launches reported: `KernelAssertionError` for a failed `ASSERT`, `IndexError` for an id out
+        of bounds.
         """
         require_buffer(self)
         array = _numpy.empty(self.size, self.dtype.dtype)
@@ -329,7 +330,7 @@ cdef class DeviceBuffer:
     def copy_to_async(self, destination, stream not None):
         """Enqueue the copy to `destination` and return.
 
-        Asynchronous to a HostBuffer or DeviceBuffer; to pageable memory it waits.
+        A copy to a HostBuffer or DeviceBuffer is asynchronous; a copy to pageable memory waits.
         """
         require_buffer(self)
         copy_out_async(self, destination, core_for(self.context, stream))
@@ -382,7 +383,7 @@ cdef class DeviceBuffer:
     def record_stream(self, stream not None):
         """Report a use of the buffer in `stream` that uhal cannot see.
 
-        It covers the stream's current work.
+        The report covers the stream's current work.
         """
         require_buffer(self)
         cdef StreamCore core = core_for(self.context, stream)
@@ -396,7 +397,8 @@ cdef class DeviceBuffer:
         """Export the memory without copying; the capsule keeps it alive.
 
         `stream` is the consumer's, in CUDA's numbers: None and 1 the legacy default stream, 2 the
-        thread's, -1 no ordering, else a handle. It waits for every use uhal knows of.
+        thread's, -1 no ordering, else a handle. The consumer's stream waits for every use that uhal
+        knows of.
         """
         require_buffer(self)
         return export_dlpack(
@@ -418,8 +420,8 @@ cdef class DeviceBuffer:
 
         It can be pickled.
 
-        Work on the buffer is waited for. The handle opens the pool's whole segment to that process.
-        NotSupportedError on a vendor without it.
+        The call waits for work on the buffer. The handle opens the pool's whole segment to the
+        other process. NotSupportedError on a vendor without such handles.
         """
         require_buffer(self)
         return export_ipc(self)
@@ -427,9 +429,9 @@ cdef class DeviceBuffer:
     def close(self):
         """Give the memory back to the pool.
 
-        DLPack consumers keep it until the last one is gone.
+        DLPack consumers keep the memory until the last consumer is gone.
 
-        Closing twice is fine; views of it close with it.
+        Closing twice is fine; views of the buffer close with the buffer.
         """
         if self.root is not None:
             self.is_closed = True
@@ -516,7 +518,7 @@ def address_for(DeviceBuffer buffer not None, stream):
 def address_of(DeviceBuffer buffer not None):
     """Return the address of the first element, to compare it with others.
 
-    Work at the address is neither ordered nor tracked: `address_for` is for that.
+    Work at the address is neither ordered nor tracked: use `address_for` to enqueue work.
     """
     return buffer.address
 

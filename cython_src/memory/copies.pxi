@@ -1,8 +1,8 @@
 # DeviceBuffer's copies: from the host, from another device's memory, back to the host.
 #
-# A pageable source may be changed when the call returns (the driver stages it); a copy to pageable
-# memory is complete when it returns. Pinned memory is read and written when the stream reaches the
-# copy, and is held until then.
+# A pageable source may be changed when the call returns, because the driver stages it. A copy to
+# pageable memory is complete when the call returns. Pinned memory is read and written when the
+# stream reaches the copy, and is held until then.
 
 
 cdef bint is_pageable_owner(object owner) except -1:
@@ -10,7 +10,7 @@ cdef bint is_pageable_owner(object owner) except -1:
     if isinstance(owner, (_numpy.ndarray, bytes, bytearray)):
         return True
     for name in ("array", "mmap"):
-        # no object can exist of a module that is not loaded
+        # a module that is not loaded has no objects
         module = _sys.modules.get(name)
         if module is not None and isinstance(owner, getattr(module, name)):
             return True
@@ -38,7 +38,8 @@ cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
 cdef bint may_be_pinned(object array) except -1:
     """Whether a driver may read an array's memory when the stream runs the copy, not at the call.
 
-    That holds for memory it allocated or registered: a HostBuffer's, another library's.
+    A driver may do so with memory that it allocated or registered: a HostBuffer's, another
+    library's.
     """
     owner = array
     while True:
@@ -170,7 +171,7 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
     try:
         copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core, True)
         # The vendors promise that a copy to pageable memory is complete when the call returns. They
-        # do not for registered memory, which cannot be recognised here.
+        # do not promise it for registered memory, which cannot be recognised here.
         synchronize_core(buffer.context, core)
     except BaseException:
         keep_memory(core, whole)

@@ -19,7 +19,7 @@ cdef tuple DIRECTIONS = ("h2d", "d2h", "d2d")
 cdef int read_rows(
     str role, uint64_t start, Py_ssize_t size, object dtype, object shape, object pitch, Rows *rows
 ) except -1:
-    """Rows of a run of `size` elements; refused when they reach beyond it."""
+    """Rows of a run of `size` elements; rows beyond the run are refused."""
     if not isinstance(shape, tuple) or len(shape) != 2:
         raise _errors.ArgumentTypeError(f"shape: expected (rows, columns), got {shape!r}")
     height = read_extent("shape", shape[0])
@@ -203,7 +203,7 @@ cdef int copy_rows_of(
     DeviceBuffer buffer, DeviceBuffer other, Direction direction, Rows *destination, Rows *source,
     StreamCore core
 ) except -1:
-    """`copy_rows` with the buffers' memory and the stream held meanwhile and stamped after it."""
+    """`copy_rows`, with memory and stream held during the copy and stamped after the copy."""
     cdef Context context = buffer.context
     cdef Block block = hold(buffer)
     cdef Block other_block = None if other is None else hold(other)

@@ -1,7 +1,7 @@
 # Free lists: the unused blocks of one size class, and all free lists of a pool.
 
 cdef struct FreeList:
-    # The free blocks of one size class, owned, the youngest last. Its capacity never shrinks: a
+    # The free blocks of one size class, owned, the youngest last. The capacity never shrinks: a
     # program that allocates and frees in turn would resize a Python list each time.
     PyObject **blocks
     Py_ssize_t count

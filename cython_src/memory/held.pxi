@@ -1,12 +1,12 @@
-# Memory with uses that no stamp of its pool records: by DLPack consumers, and by streams of other
-# devices. It is kept until the last user has released it.
+# Memory that DLPack consumers or streams of other devices use: no stamp of its pool records these
+# uses. The memory is kept until the last user has released it.
 
 
 @cython.final
 @cython.no_gc
 cdef class HeldMemory:
     """HeldMemory()\n--\n
-    A use of a buffer's memory, also after its close."""
+    A use of a buffer's memory, which may last beyond the buffer's close."""
 
     cdef Context context
     cdef Block block
@@ -39,9 +39,9 @@ cdef HeldMemory hold_memory(DeviceBuffer buffer):
 
 
 cdef HeldMemory lent_memory(DeviceBuffer buffer):
-    """Memory for a stream of another device, which keeps it until its work is done.
+    """Memory for another device's stream, kept until the stream's work is done.
 
-    A stamp would not do: stream ids are looked up in the context of the memory.
+    A stamp is not enough: stream ids are looked up in the memory's context.
     """
     cdef HeldMemory held = hold_memory(buffer)
     if held.block is not None:
@@ -76,6 +76,6 @@ cdef int ask_borrower(Context context, StreamCore core, bint wait) except -1:
         return 0
     poll_markers(context, core)
     if core.held and not core.closed:
-        # kept for the next call: later work keeps the stream busy, not this memory
+        # lets the next call release this memory, even if later work keeps the stream busy
         marker_for(context, core, core.held[0][0])
     return 0

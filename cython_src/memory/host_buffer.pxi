@@ -7,7 +7,7 @@ cdef class PinnedYard:
     """PinnedYard()\n--\n
     Pinned memory without an owner, freed once no work is pending.
 
-    Kernels may use it, or the driver waits for the device to free it.
+    Kernels may use the memory, or the driver would wait for the device when it frees the memory.
     """
 
     cdef list addresses
@@ -22,7 +22,7 @@ cdef class PinnedBlock:
     """PinnedBlock()\n--\n
     The allocation itself, as pending copies hold it.
 
-    It holds no Context: the Context's streams list it until the copies are done.
+    A block holds no Context: the Context's streams list the block until the copies are done.
     """
 
     cdef uhal_hot_table *table
@@ -172,8 +172,9 @@ cdef class HostBuffer:
     def device_ptr(self):
         """The memory's address for kernels, of a buffer with `mapped=True`.
 
-        Not tracked: once asked for, the memory is freed when nothing is pending on the device.
-        NotSupportedError on a vendor whose devices cannot reach host memory.
+        Uses of the address are not tracked: after this call, the memory is freed only when nothing
+        is pending on the device. NotSupportedError on a vendor whose devices cannot reach host
+        memory.
         """
         require_host_buffer(self)
         if not self.mapped:

@@ -1,7 +1,8 @@
 # One copy by the driver, in each direction, with its waits and its stamps on the memory.
 #
 # Drivers wait for the stream inside a copy to pageable memory and a large one from it. On the main
-# thread the lane waits first, where a signal can end it, and hands over at most a piece at a time.
+# thread the lane itself waits first, so that a signal can end the wait, and hands over at most one
+# piece at a time.
 
 cdef enum:
     # below this the driver only stages or copies in place: not worth releasing the GIL
@@ -17,7 +18,7 @@ cdef enum Direction:
 
 
 cdef object contiguous(object array):
-    """The values as a C-ordered array in native byte order; the same array when it is one."""
+    """The values as a C-ordered array in native byte order, without a copy if possible."""
     if (
         _cnumpy.PyArray_CheckExact(array)
         and _cnumpy.PyArray_IS_C_CONTIGUOUS(array)
@@ -31,7 +32,7 @@ cdef object contiguous(object array):
 
 
 cdef inline int order_behind(DeviceBuffer buffer, StreamCore core) except -1:
-    """Make `core` wait until the memory is usable; in a capture, the replays of the plan."""
+    """Make `core`, or in a capture the plan's replays, wait until the memory is usable."""
     if core.state.word & UHAL_STATE_CAPTURING:
         use_captured(buffer, core, "a copy or fill")
     elif buffer.block is not None:
@@ -243,7 +244,7 @@ cdef int copy_d2d(DeviceBuffer destination, DeviceBuffer source, StreamCore core
 
 
 cdef int copy_peer(DeviceBuffer destination, DeviceBuffer source, StreamCore core) except -1:
-    """Between two devices of one backend, in the order of the destination's stream."""
+    """Copy between two devices of one backend, in the destination's stream order."""
     cdef Context context = destination.context
     cdef HeldMemory from_memory
     cdef Block to_block

@@ -63,7 +63,7 @@ cdef class Pool:
 
 
 cdef int _pool_mode() except -1:
-    # Checked kernels know allocations, not the buffers that lie in one.
+    # Checked kernels know allocations, but not the buffers within an allocation.
     usual = "direct" if _environment.read("UHAL_HOST_CHECK") == "1" else "caching"
     modes = {"caching": POOL_CACHING, "direct": POOL_DIRECT, "guard": POOL_GUARD}
     return modes[_environment.read("UHAL_POOL") or usual]

@@ -51,7 +51,8 @@ cdef int release_waiting(Context context) except -1:
                 settle_exported(context, block)
             if pool.mode == POOL_GUARD:
                 check_red_zones(context, block)
-            # Waits behind the poison: a wait before it would hide work that still uses the memory.
+            # The wait follows the poison: an earlier wait would hide work that still uses the
+            # memory.
             settle_for_free(context)
             waiting.pop()
             driver_free(context, block.segment)

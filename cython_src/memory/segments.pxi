@@ -10,7 +10,7 @@ cdef Segment new_segment(Context context, size_t bytes):
 
 
 cdef uint64_t driver_alloc(Context context, size_t bytes, StreamCore ordered_in=None) except? 0:
-    """Memory from the driver; if it has none, unused segments are released first.
+    """Memory from the driver; releases unused segments if the device is full.
 
     `ordered_in` asks the driver's stream-ordered allocator instead of the plain one.
     """

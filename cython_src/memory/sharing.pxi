@@ -1,5 +1,5 @@
 # Memory across processes: a handle names the driver's allocation, so a buffer travels as the handle
-# of its pool segment and its offset in it.
+# of its pool segment and the offset in this segment.
 
 
 @cython.final

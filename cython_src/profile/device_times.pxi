@@ -11,7 +11,7 @@ cdef enum:
     # Further records before a device that was not ready is queried again.
     RESOLVE_EVERY = 1024
 
-# Milliseconds after which a stream's anchor moves: a float has 15 ns there.
+# Milliseconds after which a stream's anchor moves: at this value a float resolves 15 ns.
 cdef float ANCHOR_REACH = 250.0
 
 

@@ -6,7 +6,7 @@ cdef class OpenRange:
     """OpenRange(name, stream=None, nbytes=0)\n--\n
     A named range of a thread or task in the running profile.
 
-    It lasts from here to `close`.
+    The range lasts from its construction to `close`.
 
     With a stream, the stream's work inside the range is timed on its device under this name.
     """

@@ -1,7 +1,7 @@
 /* A profile's record of an operation: written in place and never moved.
  *
- * The list of fields is their only definition: the struct and the columns that Python gets are
- * expansions of it. Times are nanoseconds of CLOCK_MONOTONIC; 0: not known.
+ * The list of fields below is their only definition. The struct and Python's columns are expansions
+ * of this list. Times are nanoseconds of CLOCK_MONOTONIC; 0: not known.
  */
 #ifndef UHAL_PROFILE_RECORDS_H
 #define UHAL_PROFILE_RECORDS_H
@@ -21,11 +21,11 @@
     FIELD(uint64_t, "u8", stream)      /* its id; 0: none */                                       \
     FIELD(uint64_t, "u8", thread)                                                                  \
     FIELD(uint64_t, "u8", bytes)                                                                   \
-    FIELD(uint64_t, "u8", address)     /* of memory that is handed out or taken back */            \
-    FIELD(uint32_t, "u4", what)        /* in the session's list of subjects */                     \
-    FIELD(uint32_t, "u4", range)       /* in its list of ranges; 0: none */                        \
-    FIELD(uint32_t, "u4", parent)      /* the replay it belongs to, counted from 1; 0: none */     \
-    FIELD(uint32_t, "u4", line)        /* in its list of lines, filled in at the end */            \
+    FIELD(uint64_t, "u8", address)     /* of the memory allocated or freed */                      \
+    FIELD(uint32_t, "u4", what)        /* index in the session's subjects */                       \
+    FIELD(uint32_t, "u4", range)       /* index in the session's ranges; 0: none */                \
+    FIELD(uint32_t, "u4", parent)      /* number of the replay, from 1; 0: none */                 \
+    FIELD(uint32_t, "u4", line)        /* index in the session's lines, set at the end */          \
     FIELD(uint32_t, "u4", grid_x)                                                                  \
     FIELD(uint32_t, "u4", grid_y)                                                                  \
     FIELD(uint32_t, "u4", grid_z)                                                                  \
@@ -34,7 +34,7 @@
     FIELD(uint32_t, "u4", block_z)                                                                 \
     FIELD(uint32_t, "u4", shared)                                                                  \
     FIELD(int32_t, "i4", instruction_offset)                                                       \
-    FIELD(uint16_t, "u2", device)      /* in its list of devices */                                \
+    FIELD(uint16_t, "u2", device)      /* index in the session's devices */                        \
     FIELD(uint8_t, "u1", kind)                                                                     \
     FIELD(uint8_t, "u1", state)
 /* clang-format on */
@@ -47,7 +47,7 @@ enum {
     UHAL_PROFILE_PEER,
     UHAL_PROFILE_FILL,
     UHAL_PROFILE_REPLAY,
-    UHAL_PROFILE_WORK, /* of a library, in a stream that was named */
+    UHAL_PROFILE_WORK, /* another library's work in a named stream */
     UHAL_PROFILE_WAIT,
     UHAL_PROFILE_ALLOCATE,
     UHAL_PROFILE_FREE,
@@ -61,7 +61,7 @@ static const char *const uhal_profile_kind_names[UHAL_PROFILE_KINDS] = {
     "work",   "wait", "allocate", "free", "range", "resolve"};
 
 enum {
-    UHAL_PROFILE_OPEN = 0,   /* under way; at the end: it was refused */
+    UHAL_PROFILE_OPEN = 0,   /* under way; at the profile's end: refused */
     UHAL_PROFILE_CLOSED = 1, /* it happened */
 };
 

@@ -1,7 +1,7 @@
 # A running profile: the records of the lane's calls, and the objects they name.
 #
 # Without a profile, nothing here runs and nothing is slower. Each launch tests its stream's state
-# word anyway, and a bit of that word leads here; the pool's path works alike.
+# word anyway, and one bit of the word leads here. The pool's path is similar.
 
 cdef extern from "profile/records.h":
     enum:
@@ -63,7 +63,7 @@ cdef struct Watched:
     PyObject *session               # owned: it has the record's memory
 
 
-# The innermost range as (number of its session, its index): threads and tasks have their own.
+# The innermost range as (session number, range index); each thread and each task has its own.
 cdef object entered_range = _ContextVar("uhal range", default=(0, 0))
 
 # The running session, or None.
@@ -79,8 +79,9 @@ cdef class ProfileSession:
 
     There is one session in a process at a time.
 
-    It keeps at most `limit` records and counts the others. With `by_node`, plans whose operations
-    are all known are replayed operation by operation, and each operation gets its own times.
+    A session keeps at most `limit` records and counts the others. With `by_node`, plans whose
+    operations are all known are replayed operation by operation, and each operation gets its own
+    times.
     """
 
     cdef uint64_t number
@@ -209,9 +210,9 @@ cdef class ProfileSession:
     def lines(self):
         """Return the calling lines of records, numbered by `line`.
 
-        Each is (code object, instruction offset).
+        Each line is (code object, instruction offset).
 
-        The first is None: no line is known. To be called before `columns`.
+        The first line is None, for records without a known line. Call this before `columns`.
         """
         cdef uhal_profile_chunk *chunk = self.first
         cdef uhal_profile_record *record
@@ -266,7 +267,7 @@ cdef class ProfileSession:
 
 
 cdef int watch_device(ProfileSession session, Context context) except -1:
-    """Watch a device from now on; a broken device does not stop the profile of others."""
+    """Watch a device from now on, or note that it is broken."""
     if context.state.word & UHAL_STATE_LOST:
         return note_broken(session, context, context.lost)
     try:
@@ -352,7 +353,8 @@ cdef dict files_of_ours = {}
 
 
 cdef inline bint is_file_of_ours(PyObject *file) except -1:
-    """Whether a source file belongs to uhal, ubridge or a backend. Most calls repeat the last."""
+    """Whether a source file belongs to uhal, ubridge or a backend. Most calls repeat the last
+    file."""
     global last_file, last_file_is_ours
     if file != <PyObject *>last_file:
         known = files_of_ours.get(<object>file)

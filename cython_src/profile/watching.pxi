@@ -88,7 +88,7 @@ cdef bint note_or_watch(
     Watched *watched, Context context, StreamCore core, OperationKind kind, uint64_t destination,
     uint64_t source, size_t count, unsigned int value
 ) except -1:
-    """Put a copy or fill into a plan that keeps its own list, True; or begin to watch it."""
+    """Note a copy or fill in the plan's list (True), or watch it."""
     if core.capture is not None:
         reserve_operation(core.capture.recording)
     if is_noted(core):
@@ -101,7 +101,7 @@ cdef bint note_or_watch(
 
 
 cdef int end_copy(Watched *watched, Context context, StreamCore core, int status) except -1:
-    """Note that the copy was enqueued, or refused with that status."""
+    """Note that the copy was enqueued, or refused with `status`."""
     try:
         if status == 0:
             end_times(watched, context, core)
@@ -139,7 +139,7 @@ cdef int watch_launch(
 cdef inline void note_geometry(
     uhal_profile_record *record, const unsigned int *geometry, unsigned int shared_bytes
 ) noexcept:
-    # the six values are adjacent
+    # the record's three grid and three block fields are adjacent
     memcpy(&record.grid_x, geometry, 6 * sizeof(unsigned int))
     record.shared = shared_bytes
 
@@ -148,7 +148,7 @@ cdef inline void note_geometry(
 
 
 cdef int run_watched(Plan plan, StreamCore core, const char **called) except? -1:
-    """Run a plan that is replayed during a profile; the driver's status. The device is current."""
+    """Replay a plan during a profile; return the driver's status. The device is current."""
     cdef Watched watched
     cdef ProfileSession session = profiling
     cdef uint32_t whole = 0
@@ -178,7 +178,7 @@ cdef int run_watched(Plan plan, StreamCore core, const char **called) except? -1
 cdef int run_by_node(
     ProfileSession session, Plan plan, StreamCore core, uint32_t whole, const char **called
 ) except? -1:
-    """Enqueue each operation by itself, with times of its own."""
+    """Enqueue and time each operation of a plan separately."""
     cdef Context context = plan.context
     cdef Recording recording = plan.recording
     cdef CapturedOperation *one
@@ -196,7 +196,7 @@ cdef int run_by_node(
             launch = &recording.launches[one.launch]
             what = subject_of_kernel(session, <Function>plan.functions[one.launch])
             nbytes = launch.buffer_bytes
-            # One count for each launch, as the driver counts: see stream_progress.
+            # Count each launch once, as the driver does: see stream_progress.
             note_node(core, recording, one.launch)
         else:
             what = 0

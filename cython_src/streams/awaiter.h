@@ -3,7 +3,7 @@
  * A caller first polls for a moment, because most waits are short. Then a thread of ours blocks in
  * the driver's call. The caller waits for the thread in slices, and may give up between them. A
  * wait that was given up keeps its thread in the driver, and needs its event, until the work ends.
- * So the threads are few. If none is left, the caller polls now and then.
+ * The number of threads is therefore small. If no thread is left, the caller polls at intervals.
  *
  * Threads are taken and given back under the GIL. They never use Python, and block all signals.
  */
@@ -47,7 +47,7 @@ static int uhal_look(uhal_handle_call query, void *handle, int not_ready) {
     return status;
 }
 
-/* Polls it at growing intervals until it is ready or `go_on` says 0. */
+/* Polls a stream or event at growing intervals until it is ready or `go_on` returns 0. */
 static int uhal_look_now_and_then(uhal_handle_call query, void *handle, int not_ready,
                                   uhal_go_on go_on, void *user_data) {
     int64_t asked = uhal_now_ns();
@@ -127,7 +127,7 @@ static int uhal_awaiter_start(uhal_awaiter *awaiter) {
 /* An unused thread; NULL at the maximum, or if the system has no more threads. */
 static uhal_awaiter *uhal_awaiter_take(void) {
     if (uhal_awaiters_forks != uhal_fork_count) {
-        /* the parent's threads are not here */
+        /* a forked child lacks the parent's threads */
         uhal_awaiters_forks = uhal_fork_count;
         uhal_idle_awaiters = NULL;
         uhal_awaiters_in_use = 0;
@@ -155,7 +155,7 @@ static void uhal_awaiter_give(uhal_awaiter *awaiter) {
     uhal_awaiters_in_use -= 1;
 }
 
-/* Returns whether its wait has ended. */
+/* Returns whether the thread's wait has ended. */
 static int uhal_awaiter_ended(uhal_awaiter *awaiter) {
     pthread_mutex_lock(&awaiter->lock);
     const int ended = !awaiter->waiting;
@@ -163,7 +163,7 @@ static int uhal_awaiter_ended(uhal_awaiter *awaiter) {
     return ended;
 }
 
-/* Sleeps for a slice, or until its wait ends. The lock is held. */
+/* Sleeps for a slice, or until the thread's wait ends. The lock is held. */
 static void uhal_awaiter_slice(uhal_awaiter *awaiter) {
 #ifdef __APPLE__
     const struct timespec slice = {0, UHAL_WAIT_SLICE_NS};
@@ -177,8 +177,8 @@ static void uhal_awaiter_slice(uhal_awaiter *awaiter) {
 #endif
 }
 
-/* Waits for the event; 1 and the driver's answer, or 0 once `go_on` says 0: then the thread waits
- * on without the caller. */
+/* Waits for the event. Returns 1 and the driver's status in `status`, or 0 once `go_on` returns 0.
+ * In this case the thread continues to wait without the caller. */
 static int uhal_awaiter_wait(uhal_awaiter *awaiter, const uhal_hot_table *table, void *context,
                              void *event, uhal_go_on go_on, void *user_data, int *status) {
     pthread_mutex_lock(&awaiter->lock);

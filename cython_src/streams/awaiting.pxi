@@ -11,7 +11,7 @@ cdef class _Awaited:
     cdef Event event        # None: the stream itself
 
     def __call__(self):
-        """Return whether it is done; raises the work's reports once it is."""
+        """Return whether the work is done; if so, raise its reports."""
         if not awaited_is_done(self):
             return False
         note_completed(self.core, self.ticket)

@@ -8,7 +8,7 @@ cdef unsigned int dispatcher_generation = 0
 cdef int start_dispatcher() except -1:
     global dispatcher, dispatcher_lock, dispatcher_generation
     if dispatcher_generation != uhal_fork_count:
-        # the parent's thread is not here, and its lock may be held
+        # a forked child lacks the parent's thread, which may hold the lock
         dispatcher_generation = uhal_fork_count
         dispatcher = None
         dispatcher_lock = _threading.Lock()

@@ -59,7 +59,7 @@ cdef class Event:
 
     @property
     def flags(self):
-        """The flags it was made with."""
+        """The flags the event was made with."""
         from uhal.flags import EventFlags
         return EventFlags(self.bits)
 
@@ -93,12 +93,12 @@ cdef class Event:
 
         An event never recorded is passed.
 
-        Raises `IndexError` once for an id out of bounds that a kernel of the stream it was recorded
-        in may have met.
+        Raises `IndexError` once if a kernel of the recorded stream may have met an id out of
+        bounds.
         """
         require_event(self)
         refuse_captured_event(self, "Event.synchronize")
-        # Another thread may record it elsewhere while this one waits.
+        # Another thread may record the event elsewhere during this wait.
         cdef StreamCore core = self.core
         cdef uint64_t ticket = self.ticket
         cdef void *previous = enter(self.context)
@@ -140,7 +140,7 @@ cdef class Event:
     def elapsed_since(self, Event start not None):
         """Return the milliseconds from `start`'s mark to this one.
 
-        Both must have been recorded, with timing, on this backend, and be passed.
+        Both events must be recorded with timing on this backend, and passed.
         """
         cdef float milliseconds = 0
         cdef Event event
@@ -201,7 +201,7 @@ cdef class Event:
 
 
 cdef int wait_for_event(Event event, const char **slot) except? -1:
-    """The driver's answer; another thread may close the event meanwhile."""
+    """Wait for the event; another thread may close it meanwhile."""
     cdef LeftWait wait = left_wait(event.context)
     cdef Watched watched
     wait.event = event
@@ -218,7 +218,7 @@ cdef int wait_for_event(Event event, const char **slot) except? -1:
 
 
 cdef int end_wait_for(Event event) except -1:
-    """Destroy the event with its last wait when it was closed meanwhile."""
+    """End a wait; the last wait destroys a closed event."""
     cdef void *handle = event.abandoned
     event.waiting -= 1
     if handle != NULL and event.waiting == 0:

@@ -1,10 +1,11 @@
 # Faults that kernels report and survive, such as an id out of bounds or a failed assertion, and the
 # waits that raise them.
 #
-# A stream notes its last kernel that may report. A report by a kernel of the host names its stream
-# and launch, so it goes to this stream alone. Any other report goes to every stream that ran such a
-# kernel since the host last waited for the stream. A stream that waits for another stream also gets
-# the reports of the other stream's earlier work, because its data may depend on that work.
+# A stream notes its last kernel that may report. A report by a host kernel names its stream and
+# launch, so only this stream gets the report. Any other report goes to every stream that ran
+# reporting kernels since the host's last wait for the stream. A stream that waits for another
+# stream also gets the reports of the other stream's earlier work, because its data may depend on
+# that work.
 
 
 cdef enum:
@@ -27,7 +28,7 @@ cdef class _Reported:
     cdef object error       # or a warning
     cdef object handle      # of the stream whose kernel reported, or None
     cdef uint64_t launch    # number of launches before it in that stream
-    cdef int needs          # of kernels that report so: NEEDS_…
+    cdef int needs          # kinds of kernels that make such reports: NEEDS_…
 
 
 cdef _Moment moment_at(StreamCore core, uint64_t ticket):
@@ -51,7 +52,7 @@ cdef uint64_t launches_at(uhal_ledger *ledger, uint64_t ticket) noexcept:
 
 
 cdef int kinds_since(StreamCore core, _Moment moment) noexcept:
-    """Kernels up to a moment that may have reported since the host waited for them: NEEDS_…."""
+    """Kinds of kernels (NEEDS_…) that may have reported since the last wait."""
     cdef int kinds, found = 0
     for kinds in range(1, 4):
         if moment.reporting[kinds] > core.settled:
@@ -118,7 +119,7 @@ cdef inline int check_reports(Context context, StreamCore core) except -1:
 
 
 cdef inline int settle_reports(StreamCore core, uint64_t done) except -1:
-    """Note that the host waited for work up to `done` and knows of all its reports."""
+    """Note that the host knows all reports of work up to `done`."""
     core.settled = max(core.settled, done)
     if core.followed <= core.settled:
         core.follows = None
@@ -148,7 +149,8 @@ cdef int raise_report(Context context, StreamCore core) except -1:
         import warnings
         warnings.warn(error)
     else:
-        # An exception belongs to one thread: it gets that thread's traceback.
+        # Each thread raises an exception of its own, because an exception has one thread's
+        # traceback.
         raised = type(error)(*error.args)
         raised.__dict__.update(error.__dict__)
         raise raised
@@ -222,7 +224,7 @@ cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:
 
 
 cdef int begin_reports(Context context, StreamCore core) except -1:
-    """A new stream may reuse a closed stream's handle, whose reports go out first."""
+    """Give out a closed stream's reports before its handle is reused."""
     cdef StreamCore one
     cdef uintptr_t handle = <uintptr_t>core.handle
     cdef list earlier = [one for one in context.streams.values() if is_behind(one, handle)]

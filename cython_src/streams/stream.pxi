@@ -7,7 +7,7 @@ cdef class Stream:
     """Stream(flags=0, priority=0, *, device=None)\n--\n
     An in-order queue of work on one device.
 
-    Streams are independent: only events order one against another, the default stream included.
+    Streams, the default stream included, are independent: only events order their work.
     `flags` and `priority` are CUDA's. `StreamFlags.DEFAULT` orders the stream against
     `Stream.legacy()`; a smaller priority number runs first and is clamped to the device's range.
     The stream owns its native handle, holds its device, and is closed when garbage collected.
@@ -123,13 +123,13 @@ cdef class Stream:
 
     @property
     def flags(self):
-        """The flags it was made with."""
+        """The flags the stream was made with."""
         from uhal.flags import StreamFlags
         return StreamFlags(made_core(self).flags)
 
     @property
     def priority(self):
-        """The priority it runs with, after clamping."""
+        """The stream's priority, after clamping."""
         return made_core(self).priority
 
     @property

@@ -176,7 +176,7 @@ cdef int poll_markers(Context context, StreamCore core) except -1:
 
 
 cdef void *marker_for(Context context, StreamCore core, uint64_t ticket) except NULL:
-    """An event that is done once `ticket` is; recorded now when there is none yet."""
+    """Return an event that completes after `ticket`; record one if none exists."""
     cdef void *event = NULL
     cdef void *previous
     cdef const char *slot
@@ -288,7 +288,7 @@ cdef int reap_streams(Context context) except -1:
 cdef int forget_core(Context context, StreamCore core) except -1:
     """Remove a closed stream with nothing pending from the context."""
     if context.watches is not None and core is not context.default_core:
-        # Its work is done, and the default stream raises its reports.
+        # The stream's work is done, and the default stream raises its reports.
         spread_reports(context)
         core.settled = core.ticket
         if context.default_core is not None and context.default_core.report is None:
@@ -314,7 +314,7 @@ cdef inline void let_go_core(Context context, StreamCore core) noexcept:
 
 
 cdef void end_abandoned(Context context, StreamCore core) noexcept:
-    """Close it late; a failure is a warning, because the caller of close has returned."""
+    """Destroy a stream after `close` has returned; warn of a failure."""
     if context.state.word & UHAL_STATE_FORKED or exiting:
         return
     try:

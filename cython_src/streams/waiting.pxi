@@ -120,7 +120,7 @@ cdef class LeftWait:
     """LeftWait()\n--\n
     A wait on a thread of ours.
 
-    Once its caller has left, its event is kept until it ends.
+    If the caller leaves, the event is kept until the wait ends.
     """
 
     cdef uhal_awaiter *awaiter      # null: the caller has not left
@@ -195,7 +195,7 @@ cdef inline int settle_for_copy(Context context, StreamCore core, void *previous
     """On the main thread, wait for the stream before a copy that would wait for it in the driver.
 
     If a signal ends this wait, the copy has not begun, and no memory of the caller is in use. The
-    device is current; `previous` is made so again when this raises.
+    device is current. If this raises, `previous` becomes current again.
     """
     if signals_come_here() and context.table.stream_query(core.handle) == context.table.not_ready:
         try:
@@ -207,7 +207,7 @@ cdef inline int settle_for_copy(Context context, StreamCore core, void *previous
 
 
 cdef int settle_for_free(Context context) except -1:
-    """On the main thread, wait for the device before the driver does because it frees memory."""
+    """On the main thread, wait for the device before freeing its memory."""
     cdef StreamCore core
     if context.table.frees_wait and signals_come_here():
         for core in list(context.streams.values()):

@@ -1,8 +1,8 @@
 """Ask a transformer with hand-written weights, which knows uhal's docstrings.
 
-Attention heads look back by one token and by two, and gather the question. Each neuron knows the
-successor of three tokens in one answer. It fires if these are the last three tokens and its name is
-in the question.
+Attention heads read the previous token, the token before it, and the question. Each neuron knows
+the successor of three tokens in one answer. The neuron fires if these are the last three tokens and
+the answer's name is in the question.
 """
 
 import argparse
@@ -28,7 +28,7 @@ QUESTIONS = (
 TOKENS, WIDTH = 768, 64
 """Number of tokens, and width of a head."""
 NOW, BEFORE, EARLIER, ASKED, ONE = (part * TOKENS for part in range(5))
-"""Offsets in a state: the last token, the two before it, all tokens read, and a constant 1."""
+"""Offsets in a state: the last token, the two tokens before it, all tokens read, a constant 1."""
 STATE, GROUPS = ONE + WIDTH, TOKENS // WIDTH
 SHAPE = {
     **{"hidden_size": STATE, "num_hidden_layers": 1, "vocab_size": TOKENS, "head_dim": WIDTH},
@@ -69,7 +69,7 @@ def neurons(known: dict[str, str], tokenizer: Any) -> Weights:
     texts = [f" {name}" for name in known]
     texts += [f" {word}" for word in words if word not in known]
     texts += ["What", "?", ".", "<|im_start|>", "user", "assistant", "\n", END]
-    # Directions that each match a single name, and no other name or word of a question.
+    # Each direction matches a single name, and no other name or word of a question.
     counts = [np.bincount(tokenizer.encode(text).ids, minlength=TOKENS) for text in texts]
     directions = np.linalg.pinv(np.array([one / one.sum() for one in counts]))
     before = tokenizer.encode("<|im_start|>assistant\n").ids
@@ -101,7 +101,7 @@ def write(folder: Path) -> None:
     embedding = made["model.embed_tokens"] = np.eye(TOKENS, STATE)
     embedding[:, ONE] = 1
     made["lm_head"] = np.eye(TOKENS, STATE)
-    # Norms divide by the length of a state; these weights multiply by it again: 2 ones, later 4.
+    # Norms divide by a state's length; these weights undo it. A state has 2 ones, later 4.
     made["model.layers.0.input_layernorm"] = np.full(STATE, np.sqrt(2 / STATE))
     made["model.layers.0.post_attention_layernorm"] = np.full(STATE, np.sqrt(4 / STATE))
     made["model.norm"] = np.ones(STATE)

@@ -13,7 +13,7 @@ BODIES, STEPS, DT, SHOWN = 2048, 240, 0.01, 120
 def disc(rng: np.random.Generator, count: int, centre: float) -> npt.NDArray[np.float64]:
     radius = 0.6 * np.sqrt(rng.random(count)) + 0.02
     angle = rng.random(count) * 2 * np.pi
-    # Half of all mass, spread evenly: the mass within r pulls with r² / 0.72.
+    # A disc holds half of all mass, spread evenly: the mass within r pulls with r² / 0.72.
     speed = np.sqrt(radius / 0.72)
     x, y = radius * np.cos(angle) + centre, radius * np.sin(angle) + centre / 3
     return np.stack([x, y, -speed * np.sin(angle) - centre / 3, speed * np.cos(angle)])

@@ -26,8 +26,9 @@ class AccessOrder {
 
     void fence() { fences_[block_] = ++clock_; }
 
-    // Notes an access of the block that runs. `place` identifies the instruction in reports.
-    // Returns an earlier access that conflicts with it, until the next call; null if none does.
+    // Notes an access of the running block. `place` identifies the instruction in reports. Returns
+    // an earlier access that conflicts with this access, or null. The pointer is valid until the
+    // next call.
     const Access *conflict(uintptr_t address, size_t bytes, uint32_t flags, uint16_t thread,
                            uint32_t place, bool in_shared) {
         if ((flags & UHAL_HOST_CHECK_ATOMIC) != 0) {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <system_error>
 
-// Everything else is built hidden.
+// All other symbols have hidden visibility.
 #pragma GCC visibility push(default)
 #include "abi.h"
 #pragma GCC visibility pop
@@ -45,7 +45,7 @@ template <class Body> uhalHostResult with_runtime(Body &&body) noexcept {
     });
 }
 
-// Calls body with the thread's device, if that exists and works.
+// Calls body with the thread's device, if there is a device and it is not lost.
 template <class Body> uhalHostResult with_device(Body &&body) noexcept {
     return guarded([&]() -> int {
         if (current_device == nullptr) {
@@ -58,7 +58,7 @@ template <class Body> uhalHostResult with_device(Body &&body) noexcept {
     });
 }
 
-// Calls body with the stream, when its device works.
+// Calls body with the stream, if the stream's device is not lost.
 template <class Body> uhalHostResult with_stream(void *handle, Body &&body) noexcept {
     return guarded([&]() -> int {
         if (handle == nullptr) {

@@ -71,7 +71,7 @@ int Capture::end(Stream &origin, std::unique_ptr<Graph> &graph) {
     return error;
 }
 
-// The stream with steps that the capture's own stream has not waited for; empty if none.
+// Describes a stream with steps that the capture's first stream has not waited for; else empty.
 std::string Capture::unjoined() const {
     Behind behind = members_.front().behind;
     for (size_t index = 1; index < members_.size(); ++index) {
@@ -84,7 +84,7 @@ std::string Capture::unjoined() const {
     return "";
 }
 
-// The streams run new work again. The caller holds the capture.
+// Ends recording: the streams run new work again. The caller holds a reference to the capture.
 void Capture::finish() {
     const std::vector<Member> members = std::move(members_);
     members_.clear();
@@ -107,7 +107,8 @@ void Capture::leave(Stream &stream) {
         capture->finish();
         return;
     }
-    // As with CUDA, the steps of a stream that joined stay, and must be waited for.
+    // As with CUDA, the steps of a joined stream stay, and the first stream must still wait for
+    // them.
     capture->member(stream).stream = nullptr;
     stream.capture.reset();
 }
@@ -199,7 +200,7 @@ int Capture::wait(Stream &stream, Event &event) {
                                  "a wait for an event that was recorded outside of the capture");
 }
 
-// The stream continues behind a point in this capture.
+// Makes the stream wait for a point in this capture.
 int Capture::join(Stream &stream, const CapturePoint &point) {
     if (graph_ == nullptr) {
         const char *const words = "a wait for an event that was recorded in a capture now over";

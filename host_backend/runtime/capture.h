@@ -1,9 +1,9 @@
 // Captures: streams that record their work instead of running it.
 //
 // A capture begins and ends on one stream. Another stream joins by waiting for an event recorded in
-// the capture. It is joined again when the first stream has waited for the last of its work. All
-// steps go into one list, in the order of the calls. A wait comes after its record, so this order
-// respects every dependency.
+// the capture. The first stream must wait for the other stream's last work before the capture
+// ends. All steps go into one list, in the order of the calls. An event is recorded before a
+// stream waits for it, so this order respects every dependency.
 //
 // One lock serves all captures, Runtime::capture_lock. Only calls on capturing streams and events
 // take it.
@@ -23,25 +23,26 @@ class Stream;
 
 class Capture {
   public:
-    // Number of steps behind a point for each stream of a capture, in the order they joined.
+    // Number of steps before a point for each stream of a capture, in the order of joining.
     using Behind = std::vector<uint64_t>;
 
     // Results are codes of abi.h; the calling thread keeps the error text.
     static int begin(Stream &origin);
-    // Null on failure. The capture is over then, too, unless it began on another stream.
+    // `graph` is null on failure. Failure also ends the capture, unless it began on another
+    // stream.
     static int end(Stream &origin, std::unique_ptr<Graph> &graph);
     // One of UHAL_HOST_STREAM_CAPTURE_STATUS_…
     static int status(Stream &stream);
 
     template <class Work> static int record(Stream &stream, const Work &work);
     static int record(Stream &stream, Event &event);
-    // The event is recorded elsewhere from now on.
+    // Call this when the event is recorded outside of the capture.
     static void forget(Event &event);
-    // One of the two is in a capture.
+    // Makes the stream wait for the event; at least one of them is in a capture.
     static int wait(Stream &stream, Event &event);
     // Invalidates the capture of the stream, because of the call `what`.
     static int refuse(Stream &stream, const char *what);
-    // The stream is being destroyed.
+    // Removes a stream that is being destroyed.
     static void leave(Stream &stream);
 
   private:

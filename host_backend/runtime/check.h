@@ -1,5 +1,5 @@
-// Checked launches: modules compiled with <uhal/checked.h> report every access, which is checked
-// here before it happens.
+// Checked launches: modules compiled with <uhal/checked.h> report every access, and this code
+// checks the access before it happens.
 #pragma once
 
 #include "kernel.h"
@@ -8,11 +8,11 @@
 
 namespace uhal_host {
 
-// What checked modules call.
+// Functions that checked modules call.
 extern const uhal_host_check_services check_services;
 
-// Runs all blocks of a launch on this thread, one launch of the process at a time. An invalid
-// access is not made: std::runtime_error with a description is thrown.
+// Runs all blocks of a launch on this thread, one launch of the process at a time. Before an
+// invalid access, throws std::runtime_error with a description.
 void run_checked(const Launch &launch);
 
 } // namespace uhal_host

@@ -108,8 +108,8 @@ uintptr_t instruction_of(const void *context) {
 
 // Throws out of the kernel. The unwinder passes the signal's frame and continues at the faulting
 // instruction. That works only in the code of a kernel, which holds no lock: a fault in a function
-// of the system may leave the allocator locked. If the kernel has objects with destructors there,
-// C++ ends the process with the exception's text, which therefore names the kernel.
+// of the system may leave the allocator locked. If the kernel has live objects with destructors,
+// C++ ends the process and prints the exception's text. Therefore the text names the kernel.
 [[noreturn]] void throw_out(const Fault &fault, const char *entry, uintptr_t address) {
     sigset_t raised;
     sigemptyset(&raised);

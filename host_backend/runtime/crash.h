@@ -5,8 +5,8 @@
 
 namespace uhal_host {
 
-// The launch whose blocks this thread runs, null when it runs none. A single word that a signal
-// handler may read. Hidden: one lookup finds all of the library's own thread-local words.
+// The launch whose blocks this thread runs, null when it runs none. A signal handler may read this
+// single word. It is hidden, so that one lookup finds all of the library's thread-local words.
 extern __thread const Launch *running __attribute__((visibility("hidden")));
 // The stream of the launch, for reports by the kernel.
 extern __thread const Stream *running_in __attribute__((visibility("hidden")));
@@ -21,9 +21,9 @@ struct Running {
 };
 
 // Installs a handler for faults of threads that run a kernel. In the kernel's own code, a fault
-// becomes a C++ exception of the kernel. In a function that the kernel called, it ends the process:
-// the handler writes the fault and the launch to standard error, then calls the earlier handler.
-// Once a process.
+// becomes a C++ exception of the kernel. A fault in a function that the kernel called ends the
+// process: the handler writes the fault and the launch to standard error, then calls the earlier
+// handler. Call once a process.
 void tell_crashes();
 
 } // namespace uhal_host

@@ -39,8 +39,9 @@ bool Mark::park(Stream &stream) {
 
 bool Event::timed() const { return (flags_ & UHAL_HOST_EVENT_DISABLE_TIMING) == 0; }
 
-// The mark becomes visible only once it is queued: a wait queued before it in the same stream would
-// never end. Until then others see the previous record, or none if its mark is reused.
+// The mark becomes visible after it is queued: a wait for it, queued earlier in the same stream,
+// would never end. Until then, other threads see the previous record, or no record if its mark is
+// reused.
 void Event::record(Stream &stream) {
     MarkHold mark;
     {

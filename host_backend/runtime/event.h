@@ -1,7 +1,7 @@
 // Events, and the marks they leave in streams.
 //
-// Each record makes a new mark, or reuses the old mark if it has no other holder. So a wait refers
-// to the record it saw, also after later records, and an event may be destroyed at any time.
+// Each record makes a new mark, or reuses the old mark if it has no other holder. So a wait still
+// refers to its record after later records, and an event may be destroyed at any time.
 #pragma once
 
 #include <atomic>
@@ -70,8 +70,8 @@ class Event {
     // The mark of the latest record, null before the first.
     MarkHold latest();
 
-    // Whether the latest record was in a capture. Then it has no mark, but a point there, which
-    // only the capture accesses.
+    // Whether the latest record was in a capture. Then the event has a point in the capture
+    // instead of a mark. Only the capture accesses the point.
     bool captured() const { return captured_.load(std::memory_order_acquire); }
     std::shared_ptr<const CapturePoint> point() const { return point_; }
     void set_point(std::shared_ptr<const CapturePoint> point);

@@ -118,7 +118,8 @@ void Executable::launch(Stream &stream) {
     const Replay replay{this, newest_, end->hold(), 0, 0};
     references_.fetch_add(1, std::memory_order_relaxed);
     newest_->launches.fetch_add(1, std::memory_order_relaxed);
-    // The next launch waits for this mark. If this launch cannot be queued, finish() completes it.
+    // The next launch waits for this mark. If this launch cannot be queued, finish() completes the
+    // mark.
     end_ = std::move(end);
     used_ = &stream;
     try {
@@ -148,7 +149,7 @@ void Executable::change(size_t step, const Launch &launch) {
     }
 }
 
-// Makes the newest version one that no launch uses.
+// Makes a version that no launch uses the newest version.
 void Executable::make_changeable() {
     if (newest_->launches.load(std::memory_order_acquire) == 0) {
         return;

@@ -3,7 +3,7 @@
 // A graph is a list of steps in the order of recording, which respects every event of its capture.
 // An executable graph has copies of the list. A launch hands the newest copy to a stream as one
 // task. A change of a step goes into the newest copy if no launch uses it, else into another copy.
-// So earlier launches keep their steps, and nobody waits.
+// So earlier launches keep their steps, and the caller of change() does not wait.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace uhal_host {
 struct Device;
 class Stream;
 
-// A launch, a copy, a fill or a host function. The module of a launch is held.
+// A launch, a copy, a fill or a host function. A launch holds a reference to its module.
 class Step {
   public:
     template <class Work> explicit Step(const Work &work) { set(work); }
@@ -74,7 +74,7 @@ class Executable {
     // Changes a kernel for later launches. `step` is the kernel's index.
     void change(size_t step, const Launch &launch);
 
-    // Drops the handle's reference, or a launch's.
+    // Drops one reference: the handle's or a launch's.
     void drop();
     // A launch has run to its end.
     static void finish(const Replay &replay);

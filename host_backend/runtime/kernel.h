@@ -34,8 +34,8 @@ struct Function {
 
     // A slower or larger launch replaces the estimate at once; a faster launch lowers it gradually.
     // If the estimate is too high, a short launch is queued; if it is too low, a long launch blocks
-    // its caller. A launch may be slow because its thread was preempted. So a launch that is no
-    // larger than the last measured one raises the estimate at most fourfold.
+    // its caller. A launch may be slow because its thread was preempted. So a launch raises the
+    // estimate at most fourfold, unless it is larger than the last measured launch.
     void learn(uint64_t items, double nanoseconds) {
         if (checked) {
             return; // an unknown function's launches are neither run by their callers nor shared

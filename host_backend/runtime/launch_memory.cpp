@@ -82,7 +82,8 @@ const Argument *LaunchMemory::nearest(uintptr_t address, uintptr_t &distance) co
         const uintptr_t away = address < span.start ? span.start - address
                                : address < span.end ? 0
                                                     : address - span.end;
-        // If several lie in one allocation, take the last one that begins before the address.
+        // If several arguments lie in one allocation, take the last argument that begins before
+        // the address.
         const bool closer = away == distance && found != nullptr && one.value <= address &&
                             one.value > found->value;
         if (one.value != 0 && (away < distance || closer)) {

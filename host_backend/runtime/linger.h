@@ -1,5 +1,5 @@
-// A thread that expects a short wait polls before it sleeps: waking it would take at least 15 µs,
-// on a virtual machine 100 µs.
+// A thread that expects a short wait polls before it sleeps, because waking a thread takes at
+// least 15 µs, on a virtual machine 100 µs.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,7 @@ class Linger {
     // processor, to bridge the gap between two launches of a loop; later it yields.
     bool turn() {
         relax();
-        // Reading the clock and yielding slow the core's other thread; polling does
-        // not.
+        // Reading the clock and yielding slow down the core's other thread; polling does not.
         if (++turns_ % 32 != 0) {
             return true;
         }

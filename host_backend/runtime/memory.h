@@ -29,7 +29,7 @@ class Memory {
     bool pinned(const void *pointer, size_t bytes) const;
     // Appends (address, bytes) of everything allocated or registered here.
     void list(std::vector<std::pair<uintptr_t, size_t>> &ranges) const;
-    // The same for freed memory that is held back from reuse.
+    // Appends (address, bytes) of freed memory that is held back from reuse.
     void list_freed(std::vector<std::pair<uintptr_t, size_t>> &ranges) const;
     size_t allocations() const;
     size_t pinned_ranges() const;

@@ -94,8 +94,8 @@ struct Mapping {
     }
 };
 
-// Several threads may fault on the same page at once. One thread looks at a time, and finds either
-// the file or its replacement. A signal handler may spin, but not block.
+// Several threads may fault on the same page at once. One thread at a time looks at the mapping,
+// and finds either the file or the replacement page. A signal handler may spin, but not block.
 std::atomic_flag is_looking = ATOMIC_FLAG_INIT;
 MappedFile found_last; // by any thread; accessed only by the thread that looks
 
@@ -109,7 +109,7 @@ struct Looking {
     Looking(const Looking &) = delete;
 };
 
-// Whether the address lies in read-only memory of a file, which is noted. The replacement page that
+// Whether the address lies in read-only memory of a file; notes the file. A replacement page that
 // another thread mapped counts, too.
 bool note(uintptr_t address, const Mapping &mapping) {
     if (mapping.permissions[0] != 'r' || mapping.permissions[1] != '-') {

@@ -1,12 +1,12 @@
-// Pages of a mapped file that are gone: it was cut short after it was mapped, or cannot be read.
+// Missing pages of a mapped file: the file was truncated after it was mapped, or cannot be read.
 #pragma once
 
 #include <cstdint>
 
 namespace uhal_host {
 
-// If a kernel or a copy reads such a page in read-only memory, a page of zeros replaces it, so that
-// the read ends. Whether this thread has read such a page since it set this to false.
+// Whether this thread has read a missing page since it set this flag to false. If a kernel or a
+// copy reads such a page in read-only memory, a page of zeros replaces it, so that the read ends.
 extern __thread bool page_was_missing __attribute__((visibility("hidden")));
 
 [[noreturn]] void refuse_missing_page();
@@ -18,7 +18,7 @@ inline void require_pages() {
     }
 }
 
-// While this object lives, its thread is copying. `running` tells whether it runs a kernel.
+// While this object lives, its thread is copying. `running` tells whether a thread runs a kernel.
 struct Copying {
     Copying();
     ~Copying();

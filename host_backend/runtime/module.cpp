@@ -66,13 +66,13 @@ class ImageFile {
     }
 
     // For a known name, dlopen returns the earlier library, and descriptor numbers recur. So each
-    // name is spelled differently: the bits of a counter select the "./" in it.
+    // name has a unique spelling: the bits of a counter select where the name contains "./".
     std::string name() const {
         if (!in_memory_) {
             return path_;
         }
         static std::atomic<uint32_t> counter{0};
-        // A debugger that opens it is another process.
+        // A debugger is another process, so "self" would be the debugger.
         std::string name = "/proc/" + (debugged_ ? std::to_string(getpid()) : "self") + "/fd/";
         for (uint32_t bits = counter.fetch_add(1) + 1; bits != 0; bits >>= 1) {
             name += bits & 1 ? "./" : "/";
@@ -147,7 +147,7 @@ int Module::read_tables() {
     }
     image_ = image_of(tables_).whole;
     set_launch_teller();
-    // Compilers emit a list in any order.
+    // The order of the list depends on the compiler.
     std::vector<const uhal_host_kernel *> kernels(tables_->kernels_begin, tables_->kernels_end);
     kernels.erase(std::remove(kernels.begin(), kernels.end(), nullptr), kernels.end());
     std::stable_sort(kernels.begin(), kernels.end(), [](const auto *left, const auto *right) {
@@ -192,7 +192,7 @@ int Module::read_check() {
     return UHAL_HOST_SUCCESS;
 }
 
-// A library of several sources has several.
+// A library built from several sources has several launch tellers.
 void Module::set_launch_teller() const {
     for (auto global = tables_->globals_begin; global != tables_->globals_end; ++global) {
         if (*global != nullptr && strcmp((*global)->name, UHAL_LAUNCH_TELLER) == 0) {

@@ -18,8 +18,8 @@ struct Patience {
     bool is_over() const { return deadline != 0 && monotonic_nanoseconds() > deadline; }
 };
 
-// Sleeps until the condition holds; false when the patience ended first. The lock is released while
-// the function runs, because it may take other locks.
+// Sleeps until the condition holds; false when the patience ended first. The lock is released
+// while the caller's function runs, because this function may take other locks.
 template <class Condition>
 bool wait_patiently(std::condition_variable &changed, std::unique_lock<std::mutex> &guard,
                     const Patience &patience, Condition &&condition) {

@@ -253,7 +253,7 @@ bool start_thread(void (*body)(void *), void *argument, const char *name) {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    // A kernel's own fault stays unblocked: blocked, it would end the process without a message.
+    // Fault signals stay unblocked: a blocked fault would end the process without a message.
     for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE}) {
         sigdelset(&all, fault);
     }

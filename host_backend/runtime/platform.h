@@ -45,11 +45,11 @@ unsigned usable_cores();
 int this_processor();
 
 // Moves the calling thread, one of the runtime's own, away from a processor if its affinity
-// allows. A scheduler may leave two threads that never sleep on one processor, with another
-// idle.
+// allows. A scheduler may leave two threads that never sleep on one processor, while another
+// processor is idle.
 void leave_processor(int processor);
 
-// Whether a spinning thread leaves processors for the others: false where all share one core.
+// Whether other threads can run while one thread spins: false on a single core.
 bool spinning_pays();
 
 // x86-64 level of this CPU, 1 to 4; 0 on other machines.
@@ -64,17 +64,19 @@ uint64_t available_memory();
 extern __thread uintptr_t kernel_stack_begin __attribute__((visibility("hidden")));
 bool measured_stack_has_room(uintptr_t frame);
 
-// Whether a kernel may run on the calling thread: programs make threads with little stack, too.
+// Whether the calling thread's stack is large enough for a kernel; a program's threads may have
+// small stacks.
 inline bool stack_has_room() {
     const auto frame = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
     return frame >= kernel_stack_begin || measured_stack_has_room(frame);
 }
 
-// A detached thread with a stack for kernels, C's arithmetic in any case, and no signals. False
-// when the system has no more threads.
+// Starts a detached thread with a stack for kernels, the default floating-point settings, and no
+// signals. False when the system has no more threads.
 bool start_thread(void (*body)(void *), void *argument, const char *name);
 
-// An unsigned number from the environment. False when it is set to anything else or out of range.
+// Reads an unsigned number from the environment. False when the variable has another value or is
+// out of range.
 bool environment_number(const char *name, unsigned least, unsigned most, unsigned &value);
 
 } // namespace uhal_host

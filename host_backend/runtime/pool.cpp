@@ -85,10 +85,10 @@ bool Pool::work(Job &job) {
     return true;
 }
 
-// Returns the job of a slot if the caller may run blocks of it, else null; leave() follows in both
-// cases. A helper first increments `joined` and then reads the job; free_slot() first clears the
-// job and then reads `joined`. These four accesses have one total order. So either the helper sees
-// no job, or free_slot() sees the helper.
+// Returns a slot's job if the caller may run blocks of the job, else null. The caller calls
+// leave() in both cases. A helper first increments `joined` and then reads the job; free_slot()
+// first clears the job and then reads `joined`. These four accesses have one total order. So
+// either the helper sees no job, or free_slot() sees the helper.
 Pool::Job *Pool::join(Slot &slot, const void *owner) {
     slot.joined.fetch_add(1);
     Job *const job = slot.job.load();

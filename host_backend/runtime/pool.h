@@ -22,13 +22,13 @@ class Pool {
 
     // Runs all blocks from launch.first on and returns how many threads ran some of them. A
     // kernel's first exception is rethrown, and blocks not yet begun are dropped. With `is_open`,
-    // threads that wait for the stream may join. With `is_coming`, such a thread is expected, and
-    // one worker fewer is woken, because both might share one processor. If seats are still empty
-    // after the first blocks, that worker is woken, too.
+    // threads that wait for the stream may join. With `is_coming`, such a thread is expected. Then
+    // one worker fewer is woken, because this worker might share a processor with the thread. If
+    // seats are still empty after the first blocks, the worker is woken, too.
     unsigned run(const Launch &launch, const Stream &stream, bool is_open, bool is_coming);
 
-    // For a thread that waits for `owner`: runs blocks of its launch while goes_on(), called
-    // between blocks, is true. Returns whether it ran any.
+    // For a thread that waits for `owner`: runs blocks of the owner's launch while goes_on() is
+    // true. goes_on() is called between blocks. Returns whether it ran any.
     template <class GoesOn> bool help(const void *owner, GoesOn &&goes_on) {
         for (Slot &slot : slots_) {
             if (slot.owner.load(std::memory_order_relaxed) != owner) {
@@ -53,8 +53,9 @@ class Pool {
 
     bool keeps_awake() const { return kept_awake_.load(std::memory_order_relaxed) != 0; }
 
-    // While an object lives, workers wait longer for the next launch before they sleep: a graph's
-    // launches follow each other closely, but launches on the caller leave gaps.
+    // While an object lives, workers wait longer for the next launch before they sleep. A graph's
+    // launches follow each other closely, but those that run on the caller leave gaps for the
+    // workers.
     class Awake {
       public:
         explicit Awake(Pool &pool) : pool_(pool) { pool_.kept_awake_.fetch_add(1); }

@@ -24,7 +24,8 @@ namespace uhal_host {
 class Stream;
 struct Runtime;
 
-// All devices are the same cores; several exist so that code for several can be run.
+// All devices share the same cores. Several devices exist so that code for several devices can
+// run.
 struct Device {
     Device(Runtime &owner, int device_ordinal) : runtime(owner), ordinal(device_ordinal) {}
 
@@ -32,18 +33,19 @@ struct Device {
     const int ordinal;
     std::atomic<int> error{0}; // sticky: the result of every later call on the device
 
-    // A kernel threw. If the launch lacked memory, only this launch has failed, which is reported.
-    // Any other failure loses the device; the first is kept.
+    // A kernel threw. If the launch lacked memory, only this launch fails, and a report is kept.
+    // Any other failure loses the device; the first failure is kept.
     void fail(const std::exception_ptr &failure, const Launch &launch, const Stream &stream,
               uint64_t index);
-    // Deadline of a wait that begins now, on the monotonic clock in ns; 0: none. It is immediate
-    // for a device that was given up.
+    // Deadline of a wait that begins now, on the monotonic clock in ns; 0: none. After give_up(),
+    // the deadline is now.
     int64_t deadline() const;
-    // The running work missed its deadline, and is not waited for any longer.
+    // Stops all waits for the running work, because it missed its deadline.
     void give_up();
     bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
     std::string failure() const;
-    // Whether there are reports of launches that got no memory: a word that any thread may read.
+    // A word that any thread may read: not 0 while there are reports of launches that got no
+    // memory.
     const std::atomic<uint32_t> &reported() const { return reported_; }
     // Takes a report; false when there is none.
     bool take_report(uhal_running &of, char *entry, size_t bytes);
@@ -55,8 +57,8 @@ struct Device {
     void remove(Stream &stream);
     // Waits for the current work of every stream of the device.
     void synchronize();
-    // From now on every call fails with this message. A stream adds the place: the number of its
-    // launch.
+    // From now on every call fails with this message. With a stream, the message also has the
+    // number of the stream's launch.
     void lose(const std::string &words, const Stream *stream, uint64_t index);
 
   private:

@@ -77,7 +77,7 @@ void Scheduler::call_runner(std::unique_lock<std::mutex> guard) {
     if (start_thread(run_forever, this, "uhal-runner")) {
         return;
     }
-    // No thread can be started: without any runner, this thread has to do the work.
+    // The system has no more threads. If there is no runner at all, this thread does the work.
     guard.lock();
     --runners_;
     while (runners_ == 0) {

@@ -1,4 +1,5 @@
-// Runner threads and the streams that are ready for one. A runner without a stream helps the pool.
+// Runner threads, and the streams that are ready for a runner. A runner without a stream helps the
+// pool.
 //
 // There is one runner a core, and one more for each runner inside a host function. Only
 // host functions may block, so a ready stream always finds a runner in the end.
@@ -20,18 +21,19 @@ class Scheduler {
 
     // The caller owns the stream and gives it, with one reference, to the next free runner.
     void make_ready(Stream &stream);
-    // The same for a caller that continues: the runner should run on another processor.
+    // Like make_ready(), for a caller that continues to run: the runner should run on another
+    // processor.
     void make_ready_elsewhere(Stream &stream);
-    // Gives the stream back if no free runner has come for it yet: a woken runner may wait
-    // milliseconds for a processor. If that is the caller's processor, the runner gets one turn, to
-    // leave it.
+    // Gives the stream back to the caller if no runner has taken it yet, because a woken runner
+    // may wait milliseconds for a processor. First the caller yields once: the runner may wait for
+    // the caller's processor, and then moves away from it.
     bool take_back(Stream &stream);
     // Whether a runner without a stream is awake. A called runner need not be awake: on a virtual
     // machine it may wait milliseconds for the caller's processor.
     bool has_idle_runner() const { return spinning_.load(std::memory_order_relaxed) != 0; }
 
-    // Whether a runner should leave its stream for another: at once for a higher priority, for an
-    // equal priority when its turn is over.
+    // Whether a runner should leave its stream for another stream: at once for a stream of higher
+    // priority, after its turn for a stream of equal priority.
     bool wants(int priority, bool turn_over) const {
         if (turn_over) {
             return ready_count_.load(std::memory_order_relaxed) != 0;

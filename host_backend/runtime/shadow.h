@@ -1,5 +1,5 @@
-// The access record of each accessed memory word during a checked launch: the last write and two
-// reads, with the work-items that made them.
+// Records the accesses to each memory word during a checked launch: the last write and two reads,
+// with their work-items.
 #pragma once
 
 #include <cstddef>

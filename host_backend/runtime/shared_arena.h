@@ -1,5 +1,5 @@
-// The shared memory of a checked block: its variables with gaps between them, and which bytes of them
-// were written.
+// The shared memory of a checked block: variables with gaps between them, and a record of the
+// bytes that were written.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class SharedArena {
     // Forgets the variables of the previous block.
     void begin_block();
 
-    // The memory of a variable; the same for the same `name` pointer in a block. Null when it is too
-    // much for a block.
+    // The memory of a variable; the same for the same `name` pointer in a block. Null when the
+    // variables are too large for a block.
     void *place(const char *name, size_t bytes);
 
     bool holds(uintptr_t address) const { return address - start_ < capacity; }

@@ -89,7 +89,7 @@ bool Stream::claim() {
 
 void Stream::unclaim() {
     if (pending_.fetch_sub(1) != 1) {
-        // Other threads queued work meanwhile, which the owner has to run.
+        // Meanwhile, other threads queued work that the owner must run.
         hold();
         device_.runtime.scheduler.make_ready_elsewhere(*this);
     } else if (waiters_.load() != 0) {
@@ -131,8 +131,8 @@ void Stream::run_untimed(const Launch &launch) {
     unclaim();
 }
 
-// The estimate may be wrong: blocks run in growing batches, and when the remaining blocks would
-// take too long the launch goes to the front of the queue.
+// The estimate may be wrong, so blocks run in growing batches. If the remaining blocks would take
+// too long, the launch goes to the front of the queue.
 void Stream::run_inline(const Launch &launch) {
     const uint64_t start = ticks();
     const uint64_t threads = launch.threads();
@@ -185,7 +185,7 @@ bool Stream::is_worth_help(const Launch &launch) {
            apart * device_.runtime.nanoseconds_per_tick < awake_nanoseconds;
 }
 
-// Turns the caller's claim into a task before all others.
+// Turns the caller's claim into a task at the front of the queue.
 void Stream::hand_over(const Launch &rest) {
     Task *const task = make_task([&](Task &fresh) { fresh.set(rest); });
     rest.function->module->hold();
@@ -337,7 +337,8 @@ bool Stream::wait_until(const Patience &patience, uint64_t ticket, Condition &&c
         return true;
     }
     std::unique_lock<std::mutex> guard(lock_);
-    // Counted before the check; the owner changes the state before it reads the count.
+    // The waiter is counted before it checks the condition; the owner changes the state before it
+    // reads the count.
     waiters_.fetch_add(1);
     const bool holds = wait_patiently(changed_, guard, patience, condition);
     waiters_.fetch_sub(1);
@@ -359,7 +360,7 @@ bool Stream::wait_for_queued(const Patience &patience) {
     if (executed_.load() < ticket) {
         return wait_for_ticket(ticket, patience);
     }
-    // Another thread runs a launch inline; a later task can only run after it.
+    // Another thread runs a launch inline. A later task runs only after this launch.
     return wait_until(patience, ticket + 1,
                       [&] { return pending_.load() == 0 || executed_.load() > ticket; });
 }

@@ -23,8 +23,8 @@ struct Device;
 class Stream {
   public:
     static constexpr uint32_t queue_depth = 1024;
-    // A caller blocked by a full queue continues once it has emptied to this size. Without the gap,
-    // caller and runner would wake each other for every task.
+    // A caller blocked by a full queue continues when the queue has shrunk to this size. If it
+    // continued earlier, caller and runner would wake each other for every task.
     static constexpr uint32_t queue_room = queue_depth - queue_depth / 4;
     static constexpr size_t snapshot_bytes = UHAL_HOST_STAGED_BYTES;
 
@@ -42,8 +42,8 @@ class Stream {
     // Identifies the running launch in reports.
     uhal_running running() const { return {reinterpret_cast<uintptr_t>(this), launches_done()}; }
 
-    // Each returns once the work is queued, or done if it is tiny and the stream is idle. A full
-    // queue makes the caller wait.
+    // These functions return when the work is queued. Tiny work on an idle stream is done on
+    // return. A full queue makes the caller wait.
     void launch(const Launch &launch);
     void copy_pinned(const Copy &copy);
     void fill(const Fill &fill);
@@ -109,8 +109,8 @@ class Stream {
     void note_launch(const Function &function);
     // Runs queued tasks until `may_run` refuses a task; a runner gets the rest.
     template <class MayRun> void run_while(By by, MayRun &&may_run);
-    // For a thread that waits for a ticket: runs short tasks if no runner came. Returns whether it
-    // ran any.
+    // For a thread that waits for a ticket: runs short tasks if no runner took the stream. Returns
+    // whether it ran any.
     bool run_instead(uint64_t ticket);
     void execute_step(const Task &step, uint64_t index, By by);
     void move(const Copy &copy);
@@ -134,8 +134,8 @@ class Stream {
     std::atomic<uint64_t> executed_{0};      // tasks from the queue
     std::atomic<uint64_t> launches_done_{0}; // written by the stream's owner only
     std::atomic<uint32_t> references_{1};
-    // Owner only: kernels whose launches were waited for before the next launch, as a bit set
-    // hashed by address, and the last kernel's bit.
+    // Owner only: a bit set, hashed by address, of kernels whose launch a caller waited for before
+    // the next launch; and the last kernel's bit.
     uint64_t awaited_ = 0;
     uint64_t last_launched_ = 0;
     uint64_t last_shareable_ = 0; // ticks

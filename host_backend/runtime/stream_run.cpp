@@ -1,4 +1,4 @@
-// The owner's side of a stream: how a runner runs its tasks.
+// The owner's side of a stream: how a runner runs the stream's tasks.
 #include "stream.h"
 
 #include <exception>
@@ -206,7 +206,7 @@ void Stream::move(const Copy &copy) {
 void Stream::execute(const Launch &launch, uint64_t index, By by) {
     Function &function = *launch.function;
     const uint64_t items = (launch.blocks - launch.first) * launch.threads();
-    // A runner may be free where the waiting thread runs a launch, and the other way round.
+    // If the waiting thread runs a launch, an idle runner may help, and the other way round.
     const bool is_coming = by == By::waiter ? device_.runtime.scheduler.has_idle_runner()
                                             : by == By::runner && will_be_awaited(function);
     if (by != By::graph) {
@@ -237,7 +237,7 @@ void Stream::execute(const Launch &launch, uint64_t index, By by) {
     }
 }
 
-// The kernels whose launches are waited for, including whether the last launch was.
+// The kernels whose launches callers wait for; `waited` says so of the last launch.
 uint64_t Stream::awaited(bool waited) const {
     return waited ? awaited_ | last_launched_ : awaited_ & ~last_launched_;
 }

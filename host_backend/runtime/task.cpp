@@ -14,7 +14,8 @@ namespace {
 constexpr size_t parameter_alignment = 64;
 
 template <class Element> void fill_elements(void *destination, Element value, size_t count) {
-    // Copies bytes: the interface checks alignment, but this must be right without the check.
+    // Copies bytes, so that it works for unaligned memory too; only the interface checks
+    // alignment.
     unsigned char *bytes = static_cast<unsigned char *>(destination);
     for (size_t index = 0; index < count; ++index) {
         memcpy(bytes + index * sizeof value, &value, sizeof value);
@@ -47,7 +48,7 @@ void Task::set(const Launch &asked) {
 void Task::set_again(const Launch &asked) {
     void *const *const pointers = launch.parameters;
     copy_values(*asked.function, pointers, asked.parameters);
-    // Unchanged fields are not written, so they stay in the runner's cache, too.
+    // Unchanged fields are not written, so their cache lines stay in the runner's cache, too.
     if (launch.function != asked.function || !launch.has_geometry_of(asked)) {
         launch = asked;
         launch.parameters = pointers;

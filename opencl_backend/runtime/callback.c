@@ -1,6 +1,6 @@
 /* Host callbacks: a marker behind the work before, and OpenCL's callback when it is done. OpenCL's
- * callbacks fire in any order; ours are called in the queue's order. They must be brief, because
- * they run on a driver's thread.
+ * callbacks fire in any order; ours are called in the queue's order. Callbacks must be brief,
+ * because they run on a driver's thread.
  */
 #include "stream.h"
 
@@ -71,7 +71,7 @@ uhalClResult uhalClLaunchHostFunc(void *handle, uhal_host_function function, voi
     }
     pthread_mutex_unlock(&stream->lock);
     if (status == 0) {
-        /* Without the lock: it may be called at once, by this thread. */
+        /* Release the lock first, because OpenCL may call the callback at once, on this thread. */
         status = uhal_cl.cl.clSetEventCallback(mark, CL_COMPLETE, fire, made);
         if (status != 0) {
             pthread_mutex_lock(&stream->lock);

@@ -46,7 +46,7 @@ static int enqueue(uhal_cl_stream *stream, const uhal_cl_copy *one, cl_bool bloc
                                 memory(one->source), one->bytes, 0, NULL, event);
 }
 
-/* `waits`: the host's memory is not OpenCL's, so the copy is complete on return. */
+/* `waits`: the host memory was not allocated by OpenCL, so the copy is complete on return. */
 static int copy(uhal_cl_stream *stream, const uhal_cl_copy *one, bool waits) {
     const uint64_t before = atomic_load(&stream->submitted);
     const int status = enqueue(stream, one, waits ? CL_TRUE : CL_FALSE, NULL);

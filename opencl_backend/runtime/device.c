@@ -12,9 +12,9 @@ static uhal_cl_device *opened[UHAL_CL_MOST_DEVICES];
 static atomic_uint opened_count;
 
 #ifdef __GLIBC__
-/* uhal's own wait for pending work can be interrupted by the user; after it, a runtime for CPUs
- * would wait again, for as long as a kernel runs. Exit handlers run in reverse order, so handlers
- * of later libraries have run by now. */
+/* The user can interrupt uhal's own wait for pending work. After that, a runtime for CPUs would
+ * wait again, until its kernels end. Exit handlers run in reverse order, so handlers of later
+ * libraries have run by now. */
 static void leave(int status, void *data) {
     (void)data;
     const unsigned count = atomic_load(&opened_count);
@@ -26,7 +26,8 @@ static void leave(int status, void *data) {
 }
 #endif
 
-/* Devices are opened one at a time. Our exit handler comes after OpenCL's, so it runs first. */
+/* Devices are opened one at a time. Our exit handler is registered after OpenCL's handler, so ours
+ * runs first. */
 static void note_opened(uhal_cl_device *device) {
     const unsigned count = atomic_load(&opened_count);
     if (count == UHAL_CL_MOST_DEVICES)

@@ -59,7 +59,8 @@ uhalClResult uhalClEventRecord(void *handle, void *stream_handle) {
     return 0;
 }
 
-/* The marker and its stream, both held for the caller; false: it was never recorded. */
+/* Returns the marker and its stream, both held for the caller; false if the event was never
+ * recorded. */
 static bool take(void *handle, cl_event *mark, uhal_cl_stream **stream) {
     uhal_cl_event *event = handle;
     pthread_mutex_lock(&event->lock);
@@ -81,7 +82,7 @@ uhalClResult uhalClStreamWaitEvent(void *handle, void *event, unsigned int flags
     if (!take(event, &mark, &recorded))
         return 0;
     int status;
-    /* An event of another context cannot be waited for in this one. */
+    /* A queue cannot wait for an event of another context, so the host waits. */
     if (recorded->device != stream->device)
         status = uhal_cl.cl.clWaitForEvents(1, &mark);
     else
@@ -141,7 +142,8 @@ uhalClResult uhalClEventElapsedTime(float *milliseconds, void *start, void *end)
     return status;
 }
 
-/* Intel's runtime of 2022 says 0. If no queue can be made, the first stream reports it. */
+/* Intel's runtime of 2022 reports 0 as every marker's time. If no queue can be made, the first
+ * stream reports it. */
 static bool markers_tell_times(const uhal_cl_device *device) {
     const cl_properties properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
     cl_int failed = 0;

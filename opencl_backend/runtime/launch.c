@@ -34,15 +34,15 @@ typedef struct function {
     instance *others;
 } function;
 
-/* Bytes that are remembered of an argument's last value. */
+/* Number of bytes kept of an argument's last value. */
 static uint32_t remembered_bytes(const uhalClArgument *argument) {
     return argument->kind == UHAL_CL_ARGUMENT_VALUE ? argument->size : sizeof(uint64_t);
 }
 
 /* -- native kernels ---------------------------------------------------------------------------- */
 
-/* Lets a kernel access memory through pointers in memory. Unified memory is allowed by its kinds,
- * once; other memory is allowed piece by piece. */
+/* Lets a kernel access memory through pointers in memory. For unified memory, one call for each
+ * kind of access is enough; other memory is allowed by allocation. */
 static int allow_indirect(const function *owner, instance *one) {
     uhal_cl_device *device = owner->device;
     if (device->info.memory == UHAL_CL_MEMORY_USM) {
@@ -180,7 +180,8 @@ uhalClResult uhalClKernelDestroy(void *handle) {
 uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *handle) {
     function *owner = handle;
     instance *fresh;
-    /* A new kernel object has no arguments, whose local memory the driver would count, too. */
+    /* Asks a new kernel object: in a used one, the driver would also count the local memory of its
+     * arguments. */
     int status = make(owner, &fresh);
     if (status != 0)
         return status;
@@ -248,7 +249,7 @@ static int set_arguments(const function *owner, instance *one, uint64_t shared_b
     return 0;
 }
 
-/* A pointer that was set may by now be the address of other memory. */
+/* A pointer set earlier may now be the address of other memory. */
 static void forget_pointers(const function *owner, instance *one, uint64_t changes) {
     for (uint32_t i = 0; i < owner->count; ++i)
         if (owner->arguments[i].kind == UHAL_CL_ARGUMENT_POINTER)

@@ -64,10 +64,10 @@ int uhal_cl_native_free(const uhal_cl_memory *memory) {
     return status;
 }
 
-/* Codes for too little memory: OpenCL has several. */
+/* Maps OpenCL's codes for too little memory to one code. */
 static int full(int status) {
     switch (status) {
-    case CL_INVALID_BUFFER_SIZE: /* more than the device ever gives at once */
+    case CL_INVALID_BUFFER_SIZE: /* larger than the device's largest allocation */
     case CL_MEM_OBJECT_ALLOCATION_FAILURE:
     case CL_OUT_OF_HOST_MEMORY:
         return CL_OUT_OF_RESOURCES;
@@ -102,7 +102,7 @@ uhalClResult uhalClMemFree(uint64_t address) {
     uhal_cl_memory freed;
     if (device == NULL || !uhal_ranges_remove(&device->memory, address, &freed))
         return CL_INVALID_VALUE;
-    /* Before the memory is freed: its address may be allocated again at once. */
+    /* Count the change before the memory is freed: the address may be allocated again at once. */
     atomic_fetch_add(&device->changes, 1);
     atomic_fetch_sub(&device->allocated, freed.place.bytes);
     atomic_fetch_sub(&uhal_cl.live[UHAL_CL_KIND_ALLOCATION], 1);

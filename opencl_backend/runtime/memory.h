@@ -7,8 +7,9 @@
 /* Returns whether all of these bytes are pinned memory. */
 bool uhal_cl_is_pinned(const void *pointer, size_t bytes);
 
-/* Addresses of the device's memory and of visible pinned memory, for kernels that reach it without
- * an argument. The caller frees the array. Null: no room, or nothing there. */
+/* Addresses of the device's memory and of visible pinned memory, for kernels that reach memory
+ * without an argument. The caller frees the array. Null: too little host memory, or no
+ * allocations. */
 uint64_t *uhal_cl_reached(uhal_cl_device *device, size_t *count);
 
 /* Allocates memory of the device's kind for `made`, whose `device` and `native` are set. The memory

@@ -9,7 +9,7 @@
 
 #include "address_ranges.h"
 
-/* Everything else is built hidden. */
+/* All other symbols have hidden visibility. */
 #pragma GCC visibility push(default)
 #include "runtime.h"
 #pragma GCC visibility pop
@@ -39,8 +39,8 @@ typedef struct uhal_cl_memory {
     bool native;   /* allocated by OpenCL and visible to devices; false: by the C library */
 } uhal_cl_memory;
 
-/* A device. Its functions depend on its kind of memory: an extension's or OpenCL's own; others are
- * null. */
+/* A device. The functions depend on the device's kind of memory: an extension's or OpenCL's own;
+ * others are null. */
 typedef struct uhal_cl_device {
     cl_context context;
     cl_device_id device;
@@ -57,7 +57,8 @@ typedef struct uhal_cl_device {
     atomic_size_t allocated; /* bytes */
     /* Counts changes of the allocations: earlier pointer arguments of kernels are then stale. */
     atomic_uint_fast64_t changes;
-    /* Timed events fill its first bytes, if markers have no timestamps; else empty. */
+    /* If markers have no timestamps, timed events fill the first bytes of this memory; else
+     * empty. */
     uhal_cl_memory ticked;
     pthread_mutex_t lock; /* of the streams that are open */
     struct uhal_cl_stream *streams;

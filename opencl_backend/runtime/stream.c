@@ -128,7 +128,7 @@ void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket) {
 }
 
 int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket) {
-    /* Read first: all work counted here was enqueued before the marker. */
+    /* The count is read first, so all counted work was enqueued before the marker. */
     *ticket = atomic_load(&stream->submitted);
     const int status = uhal_cl.cl.clEnqueueMarkerWithWaitList(stream->queue, 0, NULL, event);
     return status != 0 ? status : uhal_cl.cl.clFlush(stream->queue);

@@ -29,7 +29,7 @@ void uhal_cl_stream_drop(uhal_cl_stream *stream);
 /* Waits for every stream of the device. */
 int uhal_cl_streams_finish(uhal_cl_device *device);
 
-/* Whether work is pending in a stream of the device. Called by the last thread of the process, so
+/* Whether work is pending in a stream of the device. The last thread of the process calls this, so
  * it never waits; a stream that cannot be queried counts as done. */
 bool uhal_cl_streams_pending(uhal_cl_device *device);
 
@@ -45,7 +45,7 @@ int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticke
 /* The same, with an event that has a timestamp. */
 int uhal_cl_stream_tick(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
 
-/* 0: the event's command is done; UHAL_CL_NOT_READY; or its error. */
+/* Returns 0 if the event's command is done, UHAL_CL_NOT_READY, or the command's error. */
 int uhal_cl_event_status(cl_event event);
 
 #endif

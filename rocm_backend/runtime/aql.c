@@ -10,7 +10,7 @@ enum {
     SIGNAL_OFFSET = 56, /* of the completion signal in a packet */
     DEPENDENCIES = 5,
     AHEAD = 16,       /* packets whose cache lines are prefetched before the write */
-    BRIEF_WAITS = 200 /* looks at a full queue before the thread sleeps between them */
+    BRIEF_WAITS = 200 /* checks of a full queue before the thread sleeps between checks */
 };
 
 /* The first four bytes of a packet, which make it the device's. */
@@ -50,7 +50,8 @@ static int failure_of(uhal_aql_writer *writer) {
     return atomic_load_explicit(&writer->failure, memory_order_acquire);
 }
 
-/* Returns a code other than 0 when the wait is pointless. */
+/* Returns a code other than 0 when further waiting is useless: a failure, or the deadline has
+ * passed. */
 static int give_up(uhal_aql_writer *writer, patience *spent) {
     const int failure = failure_of(writer);
     if (failure != 0)
@@ -77,7 +78,7 @@ static int wait_a_little(uhal_aql_writer *writer, patience *spent) {
 
 /* -- packets; the lock is held ----------------------------------------------------------------- */
 
-/* Tells the device of everything written. */
+/* Rings the doorbell for all written packets. */
 static void ring(uhal_aql_writer *writer) {
     if (writer->rung == writer->next)
         return;
@@ -92,7 +93,8 @@ static unsigned char *slot_at(const uhal_aql_writer *writer, uint64_t index) {
     return (unsigned char *)queue->base_address + (index & (queue->size - 1)) * PACKET_BYTES;
 }
 
-/* Waits until a slot is free, and says how many are. They are the writer's until they are published. */
+/* Waits until a slot is free, and sets the number of free slots. The writer owns the slots until it
+ * publishes them. */
 static int wait_for_room(uhal_aql_writer *writer, uint32_t *room) {
     const uhal_hsa_functions *functions = writer->functions;
     hsa_queue_t *queue = writer->queue;
@@ -100,7 +102,7 @@ static int wait_for_room(uhal_aql_writer *writer, uint32_t *room) {
     patience spent = {0, 0};
     uint64_t taken = functions->hsa_queue_load_read_index_scacquire(queue);
     while (index - taken >= queue->size) {
-        /* The device cannot see packets of a batch whose doorbell was not rung. */
+        /* The device cannot see a batch's packets before the doorbell is rung. */
         ring(writer);
         const int status = wait_a_little(writer, &spent);
         if (status != 0)
@@ -230,9 +232,9 @@ int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
     return status;
 }
 
-/* Writes the packets that the queue has room for. The first acquires for all; the last counts
- * `completion` down. Each cache line of the queue is written once, and a running device takes the
- * first packets while later ones are written. */
+/* Writes the packets that the queue has room for. The first packet acquires for all packets; the
+ * last packet counts `completion` down. Each cache line of the queue is written once, and a running
+ * device takes the first packets while later ones are written. */
 static void replay_some(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
                         uint32_t count, hsa_signal_t completion) {
     const uint64_t next = writer->next;
@@ -281,7 +283,7 @@ int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, 
                      hsa_signal_t completion, uhal_aql_position *position) {
     int status = 0;
     pthread_mutex_lock(&writer->lock);
-    /* One packet waits for five signals; those before the last only wait. */
+    /* One packet waits for at most five signals. The packets before the last packet only wait. */
     while (status == 0 && count > DEPENDENCIES) {
         status = write_barrier(writer, dependencies, DEPENDENCIES, NO_SIGNAL);
         dependencies += DEPENDENCIES;
@@ -310,7 +312,8 @@ void uhal_aql_end_batch(uhal_aql_writer *writer) {
 }
 
 void uhal_aql_completed(uhal_aql_writer *writer, uint64_t upto) {
-    /* The lock's holder may wait for a full queue, which is not drained. */
+    /* Another thread may hold the lock while it waits for a full queue; then some packets are not
+     * done. */
     if (pthread_mutex_trylock(&writer->lock) != 0)
         return;
     if (writer->next == upto)

@@ -1,14 +1,15 @@
 /* Writes AQL packets into a queue of the HSA runtime: kernel launches and barriers.
  *
  * A writer owns one queue and its memory for kernel arguments. Packets of a writer run strictly in
- * order: each carries the barrier bit. Any thread may submit; a lock makes the doorbell's values
- * rise, as some devices demand. Nothing here allocates, and the runtime's functions are reached
- * through addresses, so that no library is linked.
+ * order: each carries the barrier bit. Any thread may submit. A lock ensures that the doorbell's
+ * values only rise, because some devices require this. Nothing here allocates, and the runtime's
+ * functions are reached through addresses, so that no library is linked.
  *
  * Fences. A launch acquires at system scope, because its arguments are written by the host, and
- * releases to the device only. Memory that the host or another device reads needs a barrier with
- * system release behind it: events and waits are such barriers. When packets are announced
- * together, the first acquires from the system for all, and the others from the device.
+ * releases to the device only. If the host or another device reads memory, a barrier with system
+ * release must follow the launch: events and waits are such barriers. When one doorbell announces
+ * several packets, the first packet acquires from the system for all, and the others acquire from
+ * the device.
  */
 #ifndef UHAL_HSA_AQL_H
 #define UHAL_HSA_AQL_H
@@ -42,7 +43,8 @@ typedef struct uhal_aql_hidden {
     uint32_t offset; /* in the kernel's arguments, bytes */
 } uhal_aql_hidden;
 
-/* A kernel, as launches need it. Sizes are in bytes; everything must outlive its launches. */
+/* A kernel, as launches need it. Sizes are in bytes; all members must outlive the kernel's
+ * launches. */
 typedef struct uhal_aql_kernel {
     uint64_t object;
     uint32_t kernarg_bytes;
@@ -97,7 +99,7 @@ typedef struct uhal_aql_writer {
 
 /* Takes over an empty queue. `kernarg` is memory of the kernarg pool that the device may access,
  * aligned to UHAL_AQL_KERNARG_ALIGNMENT; `closed` are signals for this writer alone. The caller
- * owns them all, and keeps them until the queue is destroyed. */
+ * owns queue, memory and signals, and keeps them until the queue is destroyed. */
 int uhal_aql_open(uhal_aql_writer *writer, const uhal_hsa_functions *functions, hsa_queue_t *queue,
                   void *kernarg, uint32_t kernarg_bytes, const hsa_signal_t *closed,
                   uint64_t deadline_ns, uint64_t slice_ticks);
@@ -114,7 +116,7 @@ uint32_t uhal_aql_largest_kernarg(const uhal_aql_writer *writer);
 
 /* Writes a kernel's launch: the arguments into `kernarg`, of the kernel's size, and the packet
  * without its first four bytes and its signal. A kernel with the hidden queue argument gets
- * `queue`. Returns 0, or HSA_STATUS_ERROR_INVALID_ARGUMENT as a launch does. */
+ * `queue`. Returns 0, or HSA_STATUS_ERROR_INVALID_ARGUMENT for the same reasons as a launch. */
 int uhal_aql_write(const uhal_aql_kernel *kernel, const uhal_aql_geometry *geometry,
                    void *const *parameters, hsa_queue_t *queue, unsigned char *kernarg,
                    hsa_kernel_dispatch_packet_t *packet);
@@ -124,9 +126,10 @@ int uhal_aql_asks_for_queue(const uhal_aql_kernel *kernel);
 void uhal_aql_name_queue(const uhal_aql_kernel *kernel, hsa_queue_t *queue, unsigned char *kernarg);
 
 /* Launches packets written earlier, in their order; the caller owns the memory they point to. One
- * doorbell serves all packets the queue has room for. They count as one launch: the last counts
- * `completion` down, because a signal for each would cost the device time between them. Sets
- * `position` to the last packet's position and the number of launches in front of the first. */
+ * doorbell serves all packets the queue has room for. The packets count as one launch: only the
+ * last packet counts `completion` down, because signals between the packets would cost device time.
+ * Sets `position` to the last packet's position and the number of launches in front of the
+ * first. */
 int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
                     uint32_t count, hsa_signal_t completion, uhal_aql_position *position);
 
@@ -139,9 +142,9 @@ int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
                     hsa_signal_t completion, uhal_aql_position *position);
 
-/* Puts a barrier behind everything submitted: it waits for the signals to become 0, makes all that
- * was written before visible to the system, and counts `completion` down. Sets `position` to its
- * last packet's position. Returns the codes of a launch. */
+/* Puts a barrier behind everything submitted. The barrier waits for the signals to become 0, makes
+ * all earlier writes visible to the system, and counts `completion` down. Sets `position` to the
+ * barrier's last packet. Returns the same codes as a launch. */
 int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
                      hsa_signal_t completion, uhal_aql_position *position);
 

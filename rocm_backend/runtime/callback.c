@@ -1,6 +1,6 @@
-/* Host callbacks. Each has a signal behind the earlier work, and a handler of the runtime for the
- * signal. The runtime calls handlers in any order; a queue's callbacks are called in its order.
- * Callbacks must be brief, because they run on the runtime's thread.
+/* Host callbacks. Each callback has a signal behind the earlier work, and a handler of the runtime
+ * for the signal. The runtime calls handlers in any order, but uhal calls a queue's callbacks in
+ * the queue's order. Callbacks must be brief, because they run on the runtime's thread.
  */
 #include <stdlib.h>
 

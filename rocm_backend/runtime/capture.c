@@ -35,7 +35,7 @@ __attribute__((format(printf, 2, 3))) static int tell(int code, const char *form
     return code;
 }
 
-/* The first reason is kept, and reported at the end. */
+/* The capture keeps the first reason, and reports it at the end. */
 static int spoil(capture *one, int code, const char *words) {
     if (one->spoilt[0] == '\0')
         snprintf(one->spoilt, sizeof one->spoilt, "%s", words);
@@ -80,7 +80,7 @@ static void add_member(capture *one, uhal_hsa_stream *stream) {
     atomic_store(&stream->capture, one);
 }
 
-/* Its streams run new work again. */
+/* Ends recording: the capture's streams run new work again. */
 static void finish(capture *one) {
     one->holders += 1;
     uhal_hsa_graph_delete(one->graph);
@@ -94,7 +94,7 @@ static void finish(capture *one) {
     let_go(one);
 }
 
-/* The number of a stream with steps that the first does not wait for; 0: none. */
+/* The number of a stream with steps that the first stream does not wait for; 0: none. */
 static uint32_t unjoined(const capture *one) {
     for (uint32_t i = 1; i < one->count; ++i)
         if (one->members[0].behind[i] < one->members[i].behind[i])
@@ -181,7 +181,8 @@ void uhal_hsa_capture_leave(uhal_hsa_stream *stream) {
         if (number == 0) {
             finish(one);
         } else {
-            /* As with CUDA, its recorded steps stay, and must be waited for. */
+            /* As with CUDA, the stream's recorded steps stay, and the first stream must still wait
+             * for them. */
             one->members[number].stream = NULL;
             let_go(one);
         }

@@ -1,9 +1,10 @@
 /* Captures: streams that record their work instead of running it.
  *
  * A capture begins and ends on one stream. Another stream joins by waiting for an event recorded in
- * the capture. It is joined again when the first stream has waited for the last of its work. All
- * steps go into one list in the order of the calls. A wait comes after its record, so this order
- * respects every dependency. A call that cannot be recorded invalidates the capture.
+ * the capture. The first stream must wait for the other stream's last work before the capture ends.
+ * All steps go into one list in the order of the calls. An event is recorded before a stream waits
+ * for it, so this order respects every dependency. A call that cannot be recorded invalidates the
+ * capture.
  *
  * One lock serves all captures of the process; only calls on capturing streams and events take it.
  * Results are codes of runtime.h; the calling thread keeps the error text.
@@ -33,13 +34,13 @@ int uhal_hsa_capture_refuse(uhal_hsa_stream *stream, const char *what);
 int uhal_hsa_capture_record(uhal_hsa_stream *stream, uhal_hsa_point **point);
 void uhal_hsa_point_delete(uhal_hsa_point *point);
 
-/* The stream continues behind an event that was recorded at `point`; NULL: outside of captures. */
+/* Makes the stream wait for an event that was recorded at `point`; NULL: outside of captures. */
 int uhal_hsa_capture_wait(uhal_hsa_stream *stream, const uhal_hsa_point *point);
 
 /* The result of a query for the time or completion of an event with a point. */
 int uhal_hsa_capture_no_time(void);
 
-/* The stream is being destroyed. */
+/* Removes a stream that is being destroyed. */
 void uhal_hsa_capture_leave(uhal_hsa_stream *stream);
 
 #endif

@@ -1,5 +1,5 @@
-/* Asynchronous copies in the order of a stream: a mark behind the work before, the copies that wait for
- * it, and a mark that waits for them. Any thread may call everything.
+/* Asynchronous copies in a stream's order. The copies wait for a mark behind the earlier work, and
+ * a second mark waits for the copies. Any thread may call everything.
  */
 #ifndef UHAL_HSA_COPY_H
 #define UHAL_HSA_COPY_H
@@ -16,7 +16,7 @@ typedef struct uhal_hsa_part {
     hsa_agent_t source_agent;
 } uhal_hsa_part;
 
-/* Objects that a copy owns from the call on, even if it fails. Each may be NULL. */
+/* Objects that a copy owns from the call on, even if the call fails. Each may be NULL. */
 typedef struct uhal_hsa_freight {
     uhal_hsa_piece *piece;
     void *pinned;

@@ -1,5 +1,5 @@
-/* The pending copies of a device, and the objects each holds until then. Any thread may call every
- * function.
+/* The pending copies of a device. Each copy holds objects until it is done. Any thread may call
+ * every function.
  */
 #ifndef UHAL_HSA_COPY_LIST_H
 #define UHAL_HSA_COPY_LIST_H
@@ -26,14 +26,14 @@ typedef struct uhal_hsa_copy {
 /* Enters a copy in the list of its device. */
 void uhal_hsa_copy_list(uhal_hsa_copy *copy);
 
-/* Removes a copy from the list and frees its objects. Nothing on a device uses it any more. */
+/* Removes a copy from the list and frees the copy's objects. No device may still use them. */
 void uhal_hsa_copy_free(uhal_hsa_copy *copy);
 
 /* Drops one holder; the last one frees the copy. */
 void uhal_hsa_copy_drop(void *copy);
 
-/* 0, or the loss's code when a copy of the device has failed or can never complete; `words` says
- * which. */
+/* Returns 0, or the code of the loss if a copy of the device has failed or can never complete.
+ * `words` describes the copy. */
 int uhal_hsa_copies_failed(uhal_hsa_device *device, char *words, size_t bytes);
 
 #endif

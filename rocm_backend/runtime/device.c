@@ -70,7 +70,7 @@ static void tell_reasons(uint32_t mask, char *text, size_t bytes) {
                                      REASONS[i].words);
 }
 
-/* Called on a thread of the runtime, which our exit must not stop. */
+/* The runtime calls this on its own thread, which our exit must not stop. */
 static hsa_status_t system_event(const hsa_amd_event_t *event, void *data) {
     (void)data;
     /* Every kind of event has the agent at this offset. */

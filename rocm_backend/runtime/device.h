@@ -1,5 +1,6 @@
-/* A device: its queues, its pending copies, and whether it is lost. Any thread may use it; one
- * thread closes it when nothing of it is in use any more. A lost device is never freed.
+/* A device: its queues, its pending copies, and whether it is lost. Any thread may use a device.
+ * One thread closes the device when none of its objects is in use any more. A lost device is never
+ * freed.
  */
 #ifndef UHAL_HSA_DEVICE_H
 #define UHAL_HSA_DEVICE_H

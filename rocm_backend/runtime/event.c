@@ -74,7 +74,7 @@ uhalHsaResult uhalHsaEventCreate(void **handle, unsigned int flags) {
     return 0;
 }
 
-/* Streams that wait for it still do: their packets hold its mark. */
+/* Streams that wait for the event continue to wait: their packets hold the event's mark. */
 uhalHsaResult uhalHsaEventDestroy(void *handle) {
     uhal_hsa_event *event = handle;
     leave(event, NULL, NULL);

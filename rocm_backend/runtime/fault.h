@@ -1,6 +1,6 @@
-/* Loss of a device: the first report is kept as text, every queue of the device gets the code, and
- * every later call returns it. Reports come from threads of the runtime, which an exit here
- * must never stop; they take no lock that is held while waiting.
+/* Loss of a device: the first report is kept as text, every queue of the device gets the report's
+ * code, and every later call returns this code. Reports come from the runtime's threads, which our
+ * exit must never stop. A report takes no lock that is held while waiting.
  */
 #ifndef UHAL_HSA_FAULT_H
 #define UHAL_HSA_FAULT_H
@@ -18,7 +18,8 @@ void uhal_hsa_queue_failed(hsa_status_t status, hsa_queue_t *source, void *data)
 /* 0, or the code of a lost device. */
 int uhal_hsa_check(uhal_hsa_device *device);
 
-/* Gives the device up, because work took longer than the deadline. Returns its code. */
+/* Marks the device lost, because work took longer than the deadline. Returns the code of the
+ * loss. */
 int uhal_hsa_overdue(uhal_hsa_device *device);
 
 /* Result of a call whose writer returned `status`; a loss is noted as reported to this thread. */

@@ -43,7 +43,7 @@ int uhal_hsa_graph_add_step(uhal_hsa_graph *graph, const uhal_hsa_step *step) {
     return 0;
 }
 
-/* Counts the newest launch in the last step, or in a new step. */
+/* Adds the newest launch to the last step, or to a new step. */
 static int add_to_run(uhal_hsa_graph *graph) {
     uhal_hsa_step *last = graph->step_count > 0 ? &graph->steps[graph->step_count - 1] : NULL;
     if (last != NULL && last->kind == UHAL_HSA_STEP_LAUNCHES) {

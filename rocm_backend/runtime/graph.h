@@ -1,10 +1,11 @@
 /* Graphs: work recorded once and launched as a whole, as often as asked.
  *
- * A graph is a list of steps in the order they were recorded in: runs of launches, and copies and fills
- * between them. Launches are kept as packets with their arguments. An executable graph owns memory the
- * device reads arguments from; its launch writes each run into the queue at once, and a graph of kernels
- * alone rings one doorbell. Arguments that a launch may still read are never written: a change then goes
- * into another copy of packets and arguments, which is kept, so that nobody waits.
+ * A graph is a list of steps in the recorded order: runs of launches, and copies and fills between
+ * runs. Launches are kept as packets with their arguments. An executable graph owns the memory from
+ * which the device reads arguments. A launch of the graph writes each run into the queue at once,
+ * and a graph of only kernels rings one doorbell. A change never writes arguments that a launch may
+ * still read: it writes another copy of packets and arguments. The graph keeps this copy, so that
+ * no caller waits.
  */
 #ifndef UHAL_HSA_GRAPH_H
 #define UHAL_HSA_GRAPH_H
@@ -53,7 +54,7 @@ typedef struct uhal_hsa_graph {
 uhal_hsa_graph *uhal_hsa_graph_new(uhal_hsa_device *device);
 void uhal_hsa_graph_delete(uhal_hsa_graph *graph);
 
-/* Each adds to the end; a kernel with the hidden queue argument gets `queue`. */
+/* These functions add a step at the end. A kernel with the hidden queue argument gets `queue`. */
 int uhal_hsa_graph_add_launch(uhal_hsa_graph *graph, const uhal_aql_kernel *kernel,
                               const uhal_aql_geometry *geometry, void *const *parameters,
                               hsa_queue_t *queue);

@@ -1,4 +1,4 @@
-/* Executable graphs. One lock each; a launch holds it until its packets are in the queue. */
+/* Executable graphs. Each has one lock, which a launch holds until its packets are in the queue. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ static int make_version(executable *graph, const hsa_kernel_dispatch_packet_t *p
     return 0;
 }
 
-/* Returns whether a launch may still read it. */
+/* Returns whether a launch may still read the version. */
 static int in_use(const version *one) {
     return one->queue != NULL && uhal_hsa_queue_launches_done(one->queue) < one->read_until;
 }
@@ -165,7 +165,7 @@ uhalHsaResult uhalHsaGraphInstantiate(void **handle, void *recorded) {
     return 0;
 }
 
-/* A launch of it may be pending: its queue releases it once that is done. */
+/* A launch of the graph may be pending. Then the queue releases the graph after this launch. */
 uhalHsaResult uhalHsaGraphExecDestroy(void *handle) {
     executable *graph = handle;
     if (graph->queue != NULL && uhal_hsa_queue_completed(graph->queue) < graph->upto) {
@@ -207,8 +207,8 @@ static int name_queue(executable *graph, hsa_queue_t *queue) {
     return 0;
 }
 
-/* The packets of one step. Sets the queue's launch counts before its first and after its last
- * launch. */
+/* Submits the packets of one step. Sets `before` and `behind` to the queue's launch counts before
+ * the step's first launch and after its last launch. */
 static int submit(const executable *graph, const uhal_hsa_step *step, uhal_hsa_stream *stream,
                   uint64_t *before, uint64_t *behind) {
     uhal_hsa_queue *queue = stream->queue;
@@ -262,7 +262,8 @@ static int launch(executable *graph, uhal_hsa_stream *stream) {
             launched = 1;
         }
     }
-    /* Also after a partial failure, because submitted packets are read. */
+    /* Note this also after a partial failure, because the device still reads the submitted
+     * packets. */
     graph->queue = queue;
     graph->upto = atomic_load(&stream->upto);
     graph->newest->queue = queue;

@@ -71,7 +71,8 @@ uhalHsaResult uhalHsaMemGetDevice(uint64_t *agent, uint64_t address) {
 
 /* -- device memory ----------------------------------------------------------------------------- */
 
-/* Gives every user of the device's memory access, and notes it; the caller undoes a failure. */
+/* Gives all devices that use this device's memory access, and notes the allocation. After a
+ * failure, the caller frees the memory. */
 static hsa_status_t settle(uhal_hsa_device *device, void *pointer, size_t bytes) {
     const uint64_t peers = atomic_load(&device->peers);
     const uhal_hsa_range range = {
@@ -96,7 +97,7 @@ uhalHsaResult uhalHsaMemAlloc(uint64_t *address, size_t bytes) {
     void *pointer;
     status = (int)uhal_hsa.hsa.hsa_amd_memory_pool_allocate(pool, bytes, 0, &pointer);
     if (status == HSA_STATUS_ERROR_INVALID_ALLOCATION)
-        return HSA_STATUS_ERROR_OUT_OF_RESOURCES; /* more than the pool ever gives at once */
+        return HSA_STATUS_ERROR_OUT_OF_RESOURCES; /* larger than the pool's largest allocation */
     if (status != 0)
         return status;
     status = (int)settle(device, pointer, bytes);

@@ -19,8 +19,8 @@ typedef struct hidden_name {
 } hidden_name;
 
 /* The metadata's names for arguments that a launch fills in. All other hidden arguments are zero:
- * offsets of a grid that has none, the rest of a grid of whole blocks, services of HIP's and
- * OpenCL's launchers. */
+ * grid offsets, partial blocks (a grid has neither), and services of HIP's and OpenCL's
+ * launchers. */
 static const hidden_name HIDDEN_NAMES[] = {
     {"hidden_block_count_x", UHAL_AQL_BLOCK_COUNT_X},
     {"hidden_block_count_y", UHAL_AQL_BLOCK_COUNT_Y},

@@ -6,7 +6,7 @@
 
 typedef struct uhal_hsa_kernel {
     uhal_aql_kernel aql;
-    uhalHsaKernelInfo info; /* its texts and arrays are the module's */
+    uhalHsaKernelInfo info; /* the module owns its texts and arrays */
 } uhal_hsa_kernel;
 
 typedef struct uhal_hsa_module {

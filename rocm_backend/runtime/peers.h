@@ -4,11 +4,12 @@
 
 #include "device.h"
 
-/* Gives a device access to the allocation that holds an address. HSA_STATUS_SUCCESS also for memory
- * that was not allocated here, because its access is unknown. */
+/* Gives a device access to the allocation that holds an address. Returns HSA_STATUS_SUCCESS also
+ * for memory that was not allocated here, because the devices with access are unknown. */
 hsa_status_t uhal_hsa_let_in(uhal_hsa_device *device, uint64_t address);
 
-/* Gives the devices whose bits are set access to an allocation of `owner`, which keeps access. */
+/* Gives the devices whose bits are set in `peers` access to an allocation. Its owner keeps
+ * access. */
 hsa_status_t uhal_hsa_let_all_in(const void *start, uint64_t peers);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "functions.h"
 
-/* Everything else is built hidden. */
+/* All other symbols have hidden visibility. */
 #pragma GCC visibility push(default)
 #include "runtime.h"
 #pragma GCC visibility pop
@@ -30,7 +30,7 @@ uint64_t uhal_hsa_now_ns(void);
 /* Takes a signal of value 1, an unused signal if there is one. */
 hsa_status_t uhal_hsa_signal_take(hsa_signal_t *signal);
 
-/* Gives a signal back. Nothing on a device may still wait for it or count it down. */
+/* Gives a signal back. No device may still wait for the signal or count it down. */
 void uhal_hsa_signal_give(hsa_signal_t signal);
 
 /* Destroys the unused signals. */

@@ -114,7 +114,7 @@ void uhal_hsa_queue_reap(uhal_hsa_queue *queue) {
     }
     if (passed != NULL)
         uhal_aql_completed(&queue->writer, passed->upto);
-    /* A release function may take other locks. */
+    /* Unlock first, because a release function may take other locks. */
     while (take_released(queue, &released)) {
         pthread_mutex_unlock(&queue->books);
         released.release(released.object);
@@ -145,7 +145,8 @@ static int grow_held(uhal_hsa_queue *queue) {
 void uhal_hsa_queue_hold(uhal_hsa_queue *queue, uint64_t upto, void (*release)(void *object),
                          void *object) {
     pthread_mutex_lock(&queue->books);
-    /* Without memory to note it, the object leaks: the device may still use it. */
+    /* If there is no memory for this entry, the object leaks, because the device may still use
+     * it. */
     if (queue->held_count < queue->held_room || grow_held(queue)) {
         const uhal_hsa_held held = {upto, release, object};
         queue->held[(queue->held_first + queue->held_count) % queue->held_room] = held;

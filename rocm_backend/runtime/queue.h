@@ -1,9 +1,9 @@
 /* A queue of a device, and how many of its packets are known to be done. Packets of a queue run
- * strictly in order. So one mark, a barrier with a signal of its own, shows that all packets in
- * front of it are done and visible to the host. Positions are counts: a packet at index i is done
- * when `completed` exceeds i.
+ * strictly in order. So one mark, a barrier with its own signal, shows that all earlier packets are
+ * done and that the host sees their writes. Positions are counts: the packet at index i is done
+ * when `completed` > i.
  *
- * Any thread may call every function; opening and closing is the device's.
+ * Any thread may call every function, but only the device opens and closes queues.
  */
 #ifndef UHAL_HSA_QUEUE_H
 #define UHAL_HSA_QUEUE_H
@@ -14,8 +14,8 @@
 struct uhal_hsa_device;
 struct uhal_hsa_callback;
 
-/* A barrier whose signal tells when it is passed. Held by the queue until then, by events, and by
- * packets of other queues that wait for it. */
+/* A barrier whose signal tells when it is passed. Its holders are the queue, until then; events;
+ * and packets of other queues that wait for the mark. */
 typedef struct uhal_hsa_mark {
     struct uhal_hsa_queue *queue;
     hsa_signal_t signal;
@@ -24,7 +24,7 @@ typedef struct uhal_hsa_mark {
     struct uhal_hsa_mark *next;
 } uhal_hsa_mark;
 
-/* Something that packets up to `upto` use. */
+/* An object that packets up to `upto` use. */
 typedef struct uhal_hsa_held {
     uint64_t upto;
     void (*release)(void *object);
@@ -83,7 +83,7 @@ static inline uint64_t uhal_hsa_queue_completed(uhal_hsa_queue *queue) {
     return atomic_load_explicit(&queue->completed, memory_order_acquire);
 }
 
-/* Returns whether packets of the queue wait for a mark of another device, which is lost. */
+/* Returns whether packets of the queue wait for a mark of another device that is lost. */
 int uhal_hsa_queue_is_forsaken(uhal_hsa_queue *queue);
 
 /* Launches of the queue that have run to their end. */

@@ -1,6 +1,6 @@
-/* Owners of memory: the allocations made here, by address. Copies name the agents that own both
- * ends, and only memory that the device accesses directly may be copied asynchronously. Any thread
- * may call every function.
+/* Owners of memory: the allocations made here, by address. A copy names the agents that own its
+ * source and its destination. Only memory that the device accesses directly may be copied
+ * asynchronously. Any thread may call every function.
  */
 #ifndef UHAL_HSA_RANGES_H
 #define UHAL_HSA_RANGES_H
@@ -16,10 +16,10 @@ typedef struct uhal_hsa_range {
     int pinned;
 } uhal_hsa_range;
 
-/* HSA_STATUS_ERROR_OUT_OF_RESOURCES when there is no memory to note it. */
+/* Returns HSA_STATUS_ERROR_OUT_OF_RESOURCES if there is no memory for the entry. */
 hsa_status_t uhal_hsa_ranges_add(const uhal_hsa_range *range);
 
-/* Forgets the range that starts there; 0 when there is none. */
+/* Forgets the range that begins at `start`; returns 0 if there is none. */
 int uhal_hsa_ranges_remove(uint64_t start, uhal_hsa_range *removed);
 
 /* The range that holds an address; 0 when there is none. */

@@ -8,7 +8,7 @@ hsa_status_t uhal_hsa_pinned_allocate(const uhal_hsa_device *device, size_t byte
     const uint32_t count = uhal_hsa.settings.agent_count;
     hsa_status_t status = uhal_hsa.hsa.hsa_amd_memory_pool_allocate(pool, bytes, 0, memory);
     if (status == HSA_STATUS_ERROR_INVALID_ALLOCATION)
-        return HSA_STATUS_ERROR_OUT_OF_RESOURCES; /* more than the pool ever gives at once */
+        return HSA_STATUS_ERROR_OUT_OF_RESOURCES; /* larger than the pool's largest allocation */
     if (status != HSA_STATUS_SUCCESS)
         return status;
     for (uint32_t i = 0; i < count; ++i)

@@ -20,7 +20,7 @@ hsa_status_t uhal_hsa_pinned_allocate(const uhal_hsa_device *device, size_t byte
 /* Takes a piece of at least `bytes`, at most UHAL_HSA_LARGE_PIECE. */
 hsa_status_t uhal_hsa_piece_take(uhal_hsa_device *device, size_t bytes, uhal_hsa_piece **piece);
 
-/* Gives it back. No copy uses it any more. */
+/* Gives a piece back. No copy may still use the piece. */
 void uhal_hsa_piece_give(uhal_hsa_device *device, uhal_hsa_piece *piece);
 
 /* Frees the pieces that are not in use. */

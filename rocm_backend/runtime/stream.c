@@ -29,7 +29,7 @@ uhalHsaResult uhalHsaStreamCreate(void **handle, unsigned int flags, int priorit
     return 0;
 }
 
-/* Pending work in its queue still runs: it has no pointer to the stream. */
+/* The stream's pending work still runs, because this work has no pointer to the stream. */
 uhalHsaResult uhalHsaStreamDestroy(void *handle) {
     uhal_hsa_stream *stream = handle;
     if (uhal_hsa_capturing(stream))

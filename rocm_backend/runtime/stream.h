@@ -11,7 +11,7 @@ typedef struct uhal_hsa_stream {
     _Atomic uint64_t upto;                    /* packets of the queue up to and with its last */
     struct uhal_hsa_capture *_Atomic capture; /* that it records into; NULL: its work runs */
     _Atomic uint64_t launches;                /* a graph counts as one */
-    /* For the last launches: the queue's launch counts before the first, and including the last. */
+    /* For each of the last launches: the queue's launch counts before and after it. */
     _Atomic uint64_t begins[UHAL_HSA_REMEMBERED_LAUNCHES];
     _Atomic uint64_t ends[UHAL_HSA_REMEMBERED_LAUNCHES];
 } uhal_hsa_stream;
@@ -23,7 +23,7 @@ static inline int uhal_hsa_capturing(uhal_hsa_stream *stream) {
 /* Notes a launch of the stream. */
 void uhal_hsa_stream_count(uhal_hsa_stream *stream, uint64_t begin, uint64_t end);
 
-/* Orders the stream behind a mark, which it takes over; NULL: behind nothing. */
+/* Orders the stream behind a mark, and takes over the caller's reference; NULL: behind nothing. */
 int uhal_hsa_stream_await(uhal_hsa_stream *stream, uhal_hsa_mark *awaited);
 
 /* Notes that the stream put packets into its queue, the last of them `upto`. */

@@ -50,7 +50,7 @@ static uhal_hsa_part host_part(const uhal_hsa_device *device, int to_device, uin
 
 /* -- pageable memory --------------------------------------------------------------------------- */
 
-/* Copies in through staging; the source is read before it returns. */
+/* Copies to the device through staging; the source is read before the function returns. */
 static int stage_in(uhal_hsa_stream *stream, uint64_t destination, const unsigned char *source,
                     size_t bytes) {
     uhal_hsa_device *device = stream->queue->device;
@@ -74,7 +74,8 @@ static int stage_in(uhal_hsa_stream *stream, uint64_t destination, const unsigne
     return 0;
 }
 
-/* Copies out through staging, a piece after another; the destination is written when it returns. */
+/* Copies to the host through staging, one piece after another; the destination is written when the
+ * function returns. */
 static int stage_out(uhal_hsa_stream *stream, unsigned char *destination, uint64_t source,
                      size_t bytes) {
     uhal_hsa_device *device = stream->queue->device;
@@ -102,7 +103,7 @@ static int stage_out(uhal_hsa_stream *stream, unsigned char *destination, uint64
     return 0;
 }
 
-/* Pins memory for the time of the copy, and waits. */
+/* Copies pinned memory, waits, and unpins the memory. */
 static int copy_locked(uhal_hsa_stream *stream, int to_device, uint64_t on_device, void *host,
                        void *locked, size_t bytes) {
     uhal_hsa_copy *copy;
@@ -114,7 +115,7 @@ static int copy_locked(uhal_hsa_stream *stream, int to_device, uint64_t on_devic
         if (status == 0)
             uhal_hsa_copy_drop(copy);
     }
-    /* A lost device may still read or write it. */
+    /* A lost device may still read or write the memory. */
     if (status < UHAL_HSA_LOST) {
         const int unlocked = (int)uhal_hsa.hsa.hsa_amd_memory_unlock(host);
         status = status != 0 ? status : unlocked;
@@ -122,7 +123,8 @@ static int copy_locked(uhal_hsa_stream *stream, int to_device, uint64_t on_devic
     return status;
 }
 
-/* Pins host memory for a copy; 0 when the system refuses, as for others' pinned memory. */
+/* Pins host memory for a copy; 0 if the system refuses, as for memory that another library
+ * pinned. */
 static int lock_host(uhal_hsa_device *device, void *host, size_t bytes, void **locked) {
     return uhal_hsa.hsa.hsa_amd_memory_lock(host, bytes, &device->agent, 1, locked) ==
            HSA_STATUS_SUCCESS;

@@ -6,10 +6,12 @@
 
 #include "device.h"
 
-/* uhal_hsa_check, after checking for a failed copy or a lost device that is waited for. */
+/* Checks for a failed copy, and for a lost device that this device waits for; then calls
+ * uhal_hsa_check. */
 int uhal_hsa_check_work(uhal_hsa_device *device);
 
-/* The same for frequent callers: checks only if the last check is a while ago. */
+/* Like uhal_hsa_check_work, for frequent callers: checks copies and other devices only some time
+ * after the last check. */
 int uhal_hsa_check_now_and_then(uhal_hsa_device *device);
 
 /* How long a caller waits: while its function returns true; NULL: for ever. */

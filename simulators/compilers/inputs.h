@@ -7,8 +7,8 @@
 
 namespace compilers {
 
-// Adds the input's texts to `found`; of several texts, the newest up to `target` (86 for sm_86). An
-// input without PTX adds its name to the problem.
+// Adds the input's PTX texts to `found`. If a fatbin has several texts, adds the text for the
+// newest target up to `target` (86 for sm_86). An input without PTX adds its name to the problem.
 void add_ptx_of(const sim::Bytes &input, const std::string &name, unsigned target,
                 sim::AttachedPtx &found);
 

@@ -16,7 +16,7 @@ std::mutex libraries_mutex;
 std::array<std::optional<Library>, most_libraries> libraries;
 std::array<void *, most_libraries> bases;
 
-// The header of nvJitLink calls "__nvJitLinkCreate_13_0" for nvJitLinkCreate.
+// nvJitLink's header replaces a call of nvJitLinkCreate by "__nvJitLinkCreate_13_0".
 std::string plain_name(std::string name) {
     if (name.compare(0, 2, "__") != 0) {
         return name;
@@ -73,7 +73,7 @@ const Library &library(size_t index) {
 } // namespace compilers
 
 int uhal_is_replaced(const char *name) {
-    // Most lookups end here, after two characters.
+    // For most lookups, the first two characters already differ.
     const bool candidate = (name[0] == 'n' && name[1] == 'v') || (name[0] == '_' && name[1] == '_');
     return candidate && compilers::replacements_of(compilers::plain_name(name)) != nullptr;
 }

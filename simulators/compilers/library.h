@@ -1,4 +1,4 @@
-// The user's own libraries, and the functions that replace theirs.
+// The user's own libraries, and our replacements for their functions.
 #pragma once
 
 #include <array>
@@ -12,7 +12,8 @@ class Library {
   public:
     explicit Library(void *handle) : handle_(handle) {}
 
-    // A function of the library itself, by the type of its prototype; null when it has none.
+    // A function of the library itself, as the type of its prototype; null if the library lacks
+    // it.
     template <class Function> Function *function(const char *name) const {
         return reinterpret_cast<Function *>(find(name));
     }

@@ -16,7 +16,8 @@ typedef void *Lookup(void *handle, const char *name);
 
 static Lookup *loader_lookup(void) {
     static Lookup *found;
-    // Symbol versions: since libc has dlsym, then the first of x86-64 and of aarch64.
+    // Symbol versions: the version since libc contains dlsym, then the first version of x86-64 and
+    // of aarch64.
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     for (size_t at = 0; found == NULL && at < sizeof versions / sizeof *versions; ++at) {
         found = (Lookup *)dlvsym(RTLD_NEXT, "dlsym", versions[at]);
@@ -30,7 +31,7 @@ void *uhal_loader_lookup(void *handle, const char *name) {
 
 SHOWN void *dlsym(void *restrict handle, const char *restrict name) {
     if (!uhal_is_replaced(name)) {
-        // A tail call, so that the loader sees the caller, from which RTLD_NEXT starts.
+        // A tail call, so that the loader sees our caller: RTLD_NEXT starts its search from there.
         return loader_lookup()(handle, name);
     }
     return uhal_replacement(uhal_loader_lookup(handle, name), name);

@@ -11,7 +11,7 @@ void *uhal_loader_lookup(void *handle, const char *name);
 // Whether a function of this name may be replaced.
 int uhal_is_replaced(const char *name);
 
-// Returns our function, which calls `found`; returns `found` itself if its library is unknown.
+// Returns our function, which calls `found`. Returns `found` itself if the library is unknown.
 void *uhal_replacement(void *found, const char *name);
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
-"""Stands in front of the user's nvcc: requests for a cubin make PTX under the cubin's name.
+"""Replaces the user's nvcc: a request for a cubin makes PTX under the cubin's name.
 
-`python -m uhal sim run` puts it first in PATH. The driver takes PTX wherever it takes a cubin.
+`python -m uhal sim run` puts this program first in PATH. The driver takes PTX wherever it takes a
+cubin.
 """
 
 from __future__ import annotations

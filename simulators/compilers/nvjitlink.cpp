@@ -1,7 +1,7 @@
 // nvJitLink: adds to each linked cubin the PTX of the linked code.
 //
-// The library itself links, errors included. It makes PTX only of LTO-IR, so LTO-IR is linked a
-// second time, for PTX.
+// nvJitLink itself does the link and reports its errors. nvJitLink makes PTX only of LTO-IR, so
+// LTO-IR is linked a second time, for PTX.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>

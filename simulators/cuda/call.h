@@ -38,10 +38,10 @@ CUresult to_result(sim::Status status);
 // Returns `code` and keeps `words` for this thread's next cuGetErrorString.
 CUresult refuse(CUresult code, const std::string &words);
 
-// Returns the code of a device's fault; every thread that asks gets its words.
+// Returns the code of a device's fault. Every thread that asks gets the fault's text.
 CUresult refuse_fault(CUresult code, const std::string &words);
 
-// Words of this thread's last refusal if it had this code, else of a fault.
+// Text of this thread's last refusal if the refusal had this code, else the text of a fault.
 std::string words_for(CUresult code);
 
 template <class Body> CUresult initialized(const char *name, Body body) {

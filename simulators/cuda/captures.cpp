@@ -215,7 +215,7 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dep
         }
         std::vector<size_t> &ends = stream.capture_ends;
         if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
-            // The manual says that nodes taken out of the set need not be joined.
+            // The manual says that the first stream need not wait for nodes removed from the set.
             capture.excused.insert(capture.excused.end(), ends.begin(), ends.end());
             ends.clear();
         }

@@ -1,7 +1,8 @@
 // Copies.
 //
 // Pageable sources are read during the call, as the manual promises, and all other memory when the
-// stream reaches the copy. Memory that is changed or freed too early thus shows.
+// stream reaches the copy. Thus, a program that changes or frees memory too early gets a wrong
+// result or a fault.
 #include "copies.h"
 #include "copy_work.h"
 
@@ -167,7 +168,7 @@ CUresult between_contexts(const char *name, const CUDA_MEMCPY3D_PEER *what, CUst
     if (what != nullptr) {
         Driver &driver = Driver::get();
         const sim::Lock lock(driver.scheduler.mutex);
-        // This form has the contexts in the other form's reserved fields.
+        // This form has its contexts in the fields that the other form reserves.
         if (driver.contexts.find(static_cast<CUcontext>(what->reserved0)) == nullptr ||
             driver.contexts.find(static_cast<CUcontext>(what->reserved1)) == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;

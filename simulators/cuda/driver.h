@@ -22,10 +22,11 @@ using sim::Handles;
 
 class Driver {
   public:
-    // Made at the first call and never destroyed: its threads may outlive static objects.
+    // The driver is made at the first call and never destroyed: its threads may outlive static
+    // objects.
     static Driver &get();
 
-    // What is wrong with the environment; empty when nothing is.
+    // Describes an invalid environment variable; empty if all are valid.
     const std::string &complaint() const { return complaint_; }
 
     // CUDA version, 1000 * major + 10 * minor.
@@ -43,7 +44,8 @@ class Driver {
     // The allocation that holds the range, on any device; null when there is none.
     sim::Allocation *find_allocation(uint64_t address, uint64_t bytes, DeviceState **owner);
 
-    // Whether this process was forked after cuInit: it has neither the threads nor the devices.
+    // Whether this process was forked after cuInit: then it has neither the threads nor the
+    // devices.
     bool left_in_parent() const;
 
     // Live objects of a kind, -1 for an unknown one.

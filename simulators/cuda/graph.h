@@ -19,14 +19,14 @@ struct KernelCall {
     std::vector<unsigned char> parameters;
 };
 
-// Parameters that a query of a node returns, unless the node is a kernel or a graph.
+// Parameters that a query of a node returns; not for kernels and graphs.
 struct NodeDetails {
     CUgraphNodeParams parameters = {};
     std::vector<CUstreamBatchMemOpParams> memory_operations;
 };
 
-// An operation of a stream or a graph. Its type decides which member holds it: a kernel, an event,
-// a graph or `work`.
+// An operation of a stream or a graph. The type decides which member describes the operation:
+// `kernel`, `event`, `child` or `work`.
 struct Operation {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     std::shared_ptr<KernelCall> kernel;

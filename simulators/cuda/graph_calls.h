@@ -23,7 +23,8 @@ template <class Body> CUresult with_exec(const char *name, CUgraphExec handle, B
     });
 }
 
-// The step that a node's handle names, its graph and its index there; null for a stale handle.
+// The step that a node's handle names, the step's graph, and its index in the graph; null for a
+// stale handle.
 GraphStep *step_of(Driver &driver, CUgraphNode handle, std::shared_ptr<Graph> &graph,
                    size_t &index);
 
@@ -52,14 +53,14 @@ CUresult with_exec_step(const char *name, CUgraphExec handle, CUgraphNode node, 
 bool find_steps(Driver &driver, const std::shared_ptr<Graph> &graph, const CUgraphNode *nodes,
                 size_t count, std::vector<size_t> &found);
 
-// Dependencies have only default data; a null pointer stands for default data too.
+// Checks that dependencies have only default data; a null pointer also means default data.
 CUresult check_edges(const CUgraphEdgeData *edges, size_t count);
 
 CUresult add_step(Call &call, const std::shared_ptr<Graph> &graph, CUgraphNode *handle,
                   const CUgraphNode *dependencies, size_t count, Operation operation);
 
-// A copy that shares only kernels' modules and events with the graph. The copy and its nodes have
-// no handles yet.
+// Copies a graph; the copy shares only kernels' modules and events with the graph. The copy and
+// its nodes have no handles yet.
 std::shared_ptr<Graph> copy_of(const std::shared_ptr<Graph> &graph);
 
 // Whether both have the same types of nodes in the same order, embedded graphs included.
@@ -74,7 +75,8 @@ void forget_graph(Driver &driver, Graph &graph);
 
 unsigned next_graph_id();
 
-// Drops references and returns the objects to destroy, which must happen without the lock.
+// Drops references and returns the objects to destroy. The caller must destroy them without the
+// lock.
 std::vector<std::shared_ptr<UserObject>> drop(Driver &driver, const UserReferences &references);
 
 // Releases the lock and destroys the objects; the call must end after it.

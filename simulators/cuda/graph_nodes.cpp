@@ -23,7 +23,7 @@ CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes, s
     return CUDA_SUCCESS;
 }
 
-// Copies a list of nodes as above, and the data of their dependencies.
+// Copies as much of a list of nodes as fits, and the data of their dependencies.
 CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes,
                     CUgraphEdgeData *edges, size_t *count) {
     if (nodes == nullptr && edges != nullptr) {
@@ -223,7 +223,8 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
                 return refuse(CUDA_ERROR_INVALID_VALUE, "a stream is capturing into this graph");
             }
             forget_step(call.driver, step);
-            // The step keeps its index, by which nodes and executable graphs refer to it.
+            // The step keeps its index, because nodes and executable graphs refer to the step by
+            // this index.
             step.operation = {};
             step.after.clear();
             step.removed = true;

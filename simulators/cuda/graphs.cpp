@@ -18,7 +18,7 @@ bool is_ready(const GraphStep &step, const std::vector<bool> &done) {
                        [&](size_t earlier) { return done[earlier]; });
 }
 
-// Whether the steps have an order, without a circle of waits.
+// Whether the steps have an order: no steps wait for each other in a circle.
 bool has_order(const Graph &graph) {
     const std::vector<GraphStep> &steps = graph.steps;
     std::vector<bool> done(steps.size(), false);

@@ -12,7 +12,8 @@ namespace cuda_sim {
 
 namespace {
 
-// Inaccessible range in place of forbidden addresses. It is wide, so indexing from it faults too.
+// An inaccessible range replaces forbidden addresses. The range is wide, so indexing from its
+// start faults too.
 void *forbidden() {
     static void *const range = mmap(nullptr, uint64_t{1} << 36, PROT_NONE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -50,7 +51,7 @@ class ContextAddresses : public sim::AddressMap {
     }
 
   private:
-    // Changes with everything that `reach` depends on, because each of its terms only grows.
+    // This sum changes with everything that `reach` depends on, because each term only grows.
     uint64_t state_now() const {
         uint64_t state = driver_.access_changes + driver_.host_memory.generation();
         for (const auto &device : driver_.devices) {

@@ -11,13 +11,14 @@ CUresult make_kernel_call(const std::shared_ptr<Function> &function, const sim::
 
 std::function<sim::Status()> kernel_work(std::shared_ptr<KernelCall> call);
 
-// Number of such blocks that a processor holds at once; 0 when it cannot hold one block.
+// Number of such blocks that a multiprocessor holds at once; 0 if it cannot hold a block.
 unsigned resident_blocks(const Function &function, unsigned threads, size_t dynamic_shared);
 
 // The largest block that the function takes.
 unsigned max_threads(const Function &function);
 
-// The function of a CUfunction or of a CUkernel cast to a CUfunction; translates it if needed.
+// The function of a CUfunction, or of a CUkernel cast to a CUfunction; translates the kernel if
+// needed.
 CUresult function_of(Call &call, CUfunction handle, std::shared_ptr<Function> &function);
 
 } // namespace cuda_sim

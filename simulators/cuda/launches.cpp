@@ -305,7 +305,8 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
     });
 }
 
-// The shape has no effect: only launches of CUDA 3 use it. PyCUDA calls this before every launch.
+// The block shape has no effect: only launch functions of CUDA 3 use the shape. PyCUDA calls this
+// before every launch.
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
     const bool fits = x > 0 && y > 0 && z > 0;
     return with_function(__func__, hfunc, [&](Call &, const std::shared_ptr<Function> &) {

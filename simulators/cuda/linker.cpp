@@ -1,4 +1,4 @@
-// The driver's linker. It returns PTX, where a driver makes a cubin, because the simulator executes
+// The driver's linker. It returns PTX instead of a driver's cubin, because the simulator executes
 // no machine code.
 #include "../images/ptx_link.h"
 #include "module_images.h"
@@ -39,7 +39,7 @@ const char *unlinkable(CUjitInputType type) {
     }
 }
 
-// The input's PTX, which is its text or lies beside its machine code.
+// The input's PTX: the input's text, or the PTX beside its machine code.
 CUresult add(Call &call, LinkState &link, CUjitInputType type, const void *data, const char *name,
              std::string &why) {
     if (const char *reason = unlinkable(type); reason != nullptr) {

@@ -1,5 +1,5 @@
-// Managed memory: host memory that devices reach. A program may advise where it should lie. The
-// advice has no effect here; it is kept by the page, and returned by queries.
+// Managed memory: host memory that devices reach. A program may advise where managed memory should
+// lie. The advice has no effect here: it is kept for each page, and queries return it.
 #include <algorithm>
 #include <cstring>
 

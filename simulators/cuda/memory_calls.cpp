@@ -67,7 +67,8 @@ CUresult free_now(Call &call, CUdeviceptr address) {
     }
     const uint64_t serial = allocation->serial;
     if (!allocation->stream_ordered) {
-        // Pending work may use the memory, and the program may rely on this wait.
+        // The call waits, because pending work may use the memory and the program may rely on the
+        // wait.
         call.driver.scheduler.wait(call.lock, call.driver.scheduler.pending(owner->device));
         allocation = call.driver.find_allocation(address, 1, nullptr);
         if (allocation == nullptr || allocation->serial != serial) {

@@ -57,7 +57,7 @@ sim::Status attempt(const WordOperation &what, DeviceState &device, bool &done) 
     done = what.wide ? try_word<uint64_t>(what, view) : try_word<uint32_t>(what, view);
     done = done || device.device.fault != sim::Status::ok;
     if (!done) {
-        // The write may be queued later, on any stream.
+        // The write may be queued after the wait, on any stream.
         driver.scheduler.make_all_due();
     }
     return sim::Status::ok;

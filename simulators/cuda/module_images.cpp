@@ -82,7 +82,7 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
         why = "it is neither PTX nor a cubin nor a fatbin";
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    // Checks the version first, because newer PTX may hold anything behind it.
+    // Checks the version first, because newer PTX may have any content after the version.
     const bool readable = sim::read_ptx(text, image, why);
     image.text = text;
     if (image.ptx_version > newest_ptx(driver.version())) {
@@ -91,7 +91,7 @@ CUresult read_text(const Driver &driver, const Profile &profile, std::string_vie
     return readable ? check_ptx(driver, profile, image, why) : CUDA_ERROR_INVALID_PTX;
 }
 
-// Replaces a cubin by its PTX, except for facts that only the compiler knows.
+// Replaces a cubin by its PTX, but keeps facts that only the compiler knows.
 void take_text(sim::Image &cubin, sim::Image text) {
     for (sim::ImageEntry &entry : text.entries) {
         const auto compiled =
@@ -130,7 +130,7 @@ CUresult read_elf(const Driver &driver, const Profile &profile, const sim::Bytes
     return result;
 }
 
-// Whether its kernels can be run here, and counted if counts are requested.
+// Whether the image's kernels can run here, and be counted if counts are requested.
 bool is_executable(Driver &driver, const sim::Image &image) {
     std::vector<std::string> entries;
     for (const sim::ImageEntry &entry : image.entries) {

@@ -11,7 +11,8 @@ size_t image_bytes(const void *image);
 // "sm_90a", say.
 std::string target_name(const sim::Image &image);
 
-// Reads the part of `data` that fits the device and this driver; `why` says why nothing fits.
+// Reads the part of `data` that fits the device and this driver. If no part fits, `why` has the
+// reason.
 CUresult read_image(Driver &driver, const Profile &profile, const void *data, sim::Image &image,
                     std::string &why);
 

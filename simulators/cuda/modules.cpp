@@ -30,7 +30,7 @@ std::string words_of(const sim::TranslatorAnswer &problem) {
     return line + problem.words;
 }
 
-// Printed once: the program's counts would lack these kernels.
+// Printed once, because the program's counts lack these kernels.
 void advise_on_uncounted_cubins() {
     static bool said = false;
     if (!said) {
@@ -89,7 +89,7 @@ CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const 
 }
 
 CUresult unload_module(Call &call, const std::shared_ptr<Module> &module) {
-    // As NVIDIA's driver 580 does on an H200.
+    // This wait is also what NVIDIA's driver 580 does on an H200.
     const CUresult waited =
         wait_for(call, call.driver.scheduler.pending(module->context->device->device));
     for (const auto &[name, function] : module->functions) {

@@ -72,7 +72,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
     return add_with(__func__, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }
 
-// A copy's or fill's context comes from its addresses here; `ctx` only has to be valid.
+// Here, the context of a copy or fill comes from its addresses; `ctx` must only be valid.
 CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                               const CUgraphNode *dependencies, size_t numDependencies,
                               const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {

@@ -20,7 +20,8 @@ void wait_for_event(Call &call, Stream &stream, const Event &event);
 
 Operation make_host_call(const CUDA_HOST_NODE_PARAMS_v2 &what);
 
-// The points that a wait for this stream covers: for the legacy stream, blocking streams too.
+// The points that a wait for this stream covers; for the legacy stream, this includes blocking
+// streams.
 std::vector<sim::Point> ends_of(Stream &stream);
 
 // Work of an operation when the stream reaches it.
@@ -29,8 +30,8 @@ std::function<sim::Status()> work_of(const Operation &operation);
 // Waits, then returns the device's fault if there is one.
 CUresult wait_for(Call &call, const std::vector<sim::Point> &points);
 
-// The error for a call that is forbidden while this thread (in global mode, any thread) captures.
-// Such a call invalidates these captures. CUDA_SUCCESS when the call is allowed.
+// The error for a call that is forbidden while this thread captures, or while any thread captures
+// in global mode. Such a call invalidates these captures. CUDA_SUCCESS if the call is allowed.
 CUresult check_capture_unsafe(Call &call);
 
 // The error for a wait on a capturing stream, which invalidates the capture.

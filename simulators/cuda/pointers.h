@@ -17,10 +17,11 @@ struct AddressInfo {
     DeviceState *device; // of device memory
 };
 
-// Describes the range address … address + bytes - 1; memory pinned only in part is pageable.
+// Describes the range address … address + bytes - 1. A range that is only partly pinned is
+// pageable.
 AddressInfo info_of(Driver &driver, uint64_t address, uint64_t bytes);
 
-// Host address of memory known to info_of. Null when the memory is gone by now.
+// Host address of memory that info_of described. Null if the memory was freed meanwhile.
 char *view_of(Driver &driver, uint64_t address, uint64_t bytes, AddressInfo::Kind expected);
 
 // Whether an allocation of managed memory holds the address.

@@ -1,5 +1,5 @@
-// Finds driver functions by name and version, as cuGetProcAddress does, and says which functions a
-// driver of the simulated version does not have yet. functions.def lists them all.
+// Finds driver functions by name and version, as cuGetProcAddress does. Also tells which functions
+// a driver of the simulated version does not have yet. functions.def lists them all.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -140,7 +140,7 @@ int refuse_unsimulated(const char *symbol, const char *reason) {
 using namespace cuda_sim;
 
 // The forms for a thread's own null stream, exported under their own symbols. A template derives
-// each body from the function's type, and an ifunc gives it the symbol with C's name.
+// each function's body from its type, and an ifunc exports the function under its C name.
 extern "C" {
 #define PER_THREAD(name, symbol, since, suffix)                                                    \
     static decltype(&symbol) find_##symbol##suffix() {                                             \

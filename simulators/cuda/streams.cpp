@@ -234,7 +234,7 @@ CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreen
     return cuStreamGetCtx(hStream, pCtx);
 }
 
-// Attributes are hints to hardware: queries return them, and they have no effect.
+// Attributes are hints to hardware and have no effect here; queries return them.
 CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
                               const CUstreamAttrValue *value) {
     return with_stream(__func__, hStream, [&](Call &, Stream &stream) {

@@ -13,8 +13,8 @@ struct Unsimulated {
 // Every form that refuses. The forms for a thread's own null stream have no entries of their own.
 const std::vector<Unsimulated> &unsimulated();
 
-// Refuses a call with CUDA_ERROR_NOT_SUPPORTED once the call itself is allowed; returns a CUresult.
-// The first refusal puts the reason into the report.
+// Refuses a call with CUDA_ERROR_NOT_SUPPORTED, after the checks that every call makes; returns a
+// CUresult. The first refusal puts the reason into the report.
 int refuse_unsimulated(const char *symbol, const char *reason);
 
 } // namespace cuda_sim

@@ -190,7 +190,7 @@ typedef struct CUDA_MEMCPY3D {
     size_t Depth;
 } CUDA_MEMCPY3D;
 
-/* The same with a context instead of each reserved pointer. */
+/* The same struct, with a context instead of each reserved pointer. */
 typedef CUDA_MEMCPY3D CUDA_MEMCPY3D_PEER;
 
 typedef int CUstreamAttrID;

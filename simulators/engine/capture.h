@@ -33,7 +33,7 @@ enum class CaptureAnswer {
     wrong_thread,
 };
 
-// As both vendors number them.
+// The values are those of both vendors.
 enum class CaptureMode : unsigned { global, of_thread, relaxed };
 enum class CaptureStatus : unsigned { none, active, invalidated };
 
@@ -74,8 +74,8 @@ template <class Stream> CaptureAnswer may_begin_capture(const Stream &stream, un
                                                               : CaptureAnswer::ok;
 }
 
-// Called after may_begin_capture. No other capture adds to `graph`; the first operation comes
-// `after` existing steps.
+// Called after may_begin_capture. No other capture may add to `graph`. The first operation comes
+// after the existing steps `after`.
 template <class Capture, class Stream, class Graph>
 void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &graph,
                    std::vector<size_t> after = {}) {
@@ -91,7 +91,7 @@ void begin_capture(Stream &stream, unsigned mode, const std::shared_ptr<Graph> &
     stream.capture_ends = std::move(after);
 }
 
-// Makes a stream wait for a captured event, by which it joins that capture.
+// Makes a stream wait for a captured event, so that the stream joins the event's capture.
 template <class Stream, class Event>
 CaptureAnswer join_capture(Stream &stream, const Event &event) {
     const auto &capture = event.capture;
@@ -104,7 +104,7 @@ CaptureAnswer join_capture(Stream &stream, const Event &event) {
     if (stream.capture != nullptr && stream.capture != capture) {
         return CaptureAnswer::merge;
     }
-    // Events of an ended capture cannot be waited for.
+    // A stream cannot wait for an event of an ended capture.
     if (capture->streams.empty()) {
         return CaptureAnswer::captured_event;
     }
@@ -119,8 +119,8 @@ CaptureAnswer join_capture(Stream &stream, const Event &event) {
     return CaptureAnswer::ok;
 }
 
-// Whether every captured operation, except the excused ones, leads to the end of the stream on
-// which the capture began.
+// Whether the end of the capture's first stream depends on every captured operation, except the
+// excused operations.
 template <class Stream> bool all_joined(const Stream &origin) {
     const auto &recorded = origin.capture->recorded;
     const auto &steps = origin.capture->graph->steps;
@@ -163,7 +163,8 @@ template <class Capture> void release_streams(Capture &capture) {
     capture.streams.clear();
 }
 
-// Called after may_end_capture. Every stream leaves; unless it returns ok, the graph is invalid.
+// Called after may_end_capture. Every stream leaves the capture. The graph is valid only if the
+// result is ok.
 template <class Stream> CaptureAnswer end_capture(Stream &origin) {
     const auto capture = origin.capture;
     const bool joined = all_joined(origin);
@@ -174,10 +175,10 @@ template <class Stream> CaptureAnswer end_capture(Stream &origin) {
     return joined ? CaptureAnswer::ok : CaptureAnswer::unjoined;
 }
 
-// Called for a stream destroyed while it captures. If the stream joined, the capture stays
-// valid: its recorded work stays in the graph, and must still be joined. If the capture began on
-// this stream, the capture ends, because nobody else can end it. The returned graph then goes
-// unused.
+// Called for a stream destroyed while it captures. If the stream joined, the capture stays valid.
+// The stream's recorded work stays in the graph, and the first stream must still wait for it. If
+// the capture began on this stream, the capture ends, because nobody else can end it. The returned
+// graph then goes unused.
 template <class Stream> auto leave_capture(Stream &stream) -> decltype(stream.capture->graph) {
     const auto capture = stream.capture;
     if (capture == nullptr) {
@@ -238,8 +239,9 @@ template <class Graphs> CaptureAnswer check_capture_unsafe(const Graphs &graphs)
     return answer;
 }
 
-// For an operation on the default stream, which would have to wait for captures on blocking
-// streams. `streams` are pairs whose second is a stream; `beside` tells streams of the same device.
+// For an operation on the default stream, because it would have to wait for captures on blocking
+// streams. `streams` are pairs with a stream as the second element; `beside` is true for streams
+// of the same device.
 template <class Streams, class Stream, class Beside>
 CaptureAnswer check_implicit_order(const Streams &streams, const Stream &stream, Beside beside) {
     CaptureAnswer answer = CaptureAnswer::ok;
@@ -256,7 +258,8 @@ CaptureAnswer check_implicit_order(const Streams &streams, const Stream &stream,
 // -- the order of other work ---------------------------------------------------------------------
 
 // Points that an operation waits for besides its own queue. On the default stream, these are the
-// `blocking` queues. On a blocking stream, it is the default stream's queue, which may be gone.
+// `blocking` queues. On a blocking stream, this is the default stream's queue, if that stream
+// still exists.
 template <class Stream>
 std::vector<Point> implicit_order(const Stream &stream,
                                   const std::vector<std::shared_ptr<Queue>> &blocking,

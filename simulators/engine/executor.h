@@ -44,7 +44,7 @@ class AddressMap {
     virtual ~AddressMap() = default;
     // Never null: a forbidden address becomes an address whose access faults.
     virtual void *translate(uint64_t address) const = 0;
-    // All memory the device may touch; null when the device does not list it.
+    // All memory the device may touch; null if the device has no list of this memory.
     virtual std::shared_ptr<const Reach> reach() const { return nullptr; }
 };
 
@@ -57,8 +57,8 @@ class Executable {
     // Whether a parameter is known to be an address, and whether the kernel may write to it.
     virtual bool is_pointer(size_t) const { return false; }
     virtual bool may_write(size_t) const { return false; }
-    // Makes a launch ready; called with the scheduler's lock. The result runs all blocks, and is
-    // called without the lock.
+    // Prepares a launch; called with the scheduler's lock. The returned function runs all blocks,
+    // and is called without the lock.
     virtual std::function<Outcome()> prepare(const LaunchShape &shape,
                                              const std::vector<unsigned char> &parameters,
                                              const AddressMap &map) const = 0;

@@ -22,7 +22,8 @@ bool installed[NSIG];
 void on_fault(int number, siginfo_t *information, void *) {
     Frame *frame = current_frame;
     if (frame == nullptr) {
-        // The fault is not ours: the instruction runs again, and the earlier handler gets it.
+        // The fault is not ours: the instruction runs again, and the earlier handler gets the new
+        // fault.
         sigaction(number, &previous_actions[number], nullptr);
         return;
     }

@@ -1,5 +1,5 @@
-// Runs code that may do what hardware answers with a fault: touch unmapped memory, divide by zero,
-// throw. The thread survives and learns what happened.
+// Runs code that may cause a fault: touch unmapped memory, divide by zero, throw. The thread
+// survives and gets a description of the fault.
 #pragma once
 
 #include <cstdint>

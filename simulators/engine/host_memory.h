@@ -24,7 +24,7 @@ class HostMemory {
     void *allocate(uint64_t bytes, unsigned flags);
     void release(uint64_t address);
 
-    // False when part of the range is known already.
+    // Registers a range; false if part of the range is registered already.
     bool add(uint64_t address, uint64_t bytes, unsigned flags);
     bool remove(uint64_t address);
 

@@ -14,19 +14,19 @@ class Instruments {
     // Calls named in UHAL_SIM_FAIL, `call:nth:code` separated by commas.
     explicit Instruments(std::string &complaint);
 
-    // Makes the nth later call of that name return `code` once; several failures may be planned. A
-    // code of 0 cancels the failures planned for that name.
+    // Makes the nth later call of this name return `code` once. A test may plan several failures.
+    // A code of 0 cancels the failures planned for that name.
     void fail(const std::string &call, unsigned nth, int code);
 
     // Counts one call; returns the code that the call must return, or 0 to go on.
     int on_call(const char *call);
 
-    // Words for the last refusal on this thread. Kept until the next one.
+    // Text for the last refusal on this thread, kept until the next refusal.
     static void say(const std::string &text);
     static const std::string &said();
 
-    // Words for the latest fault of a device, by its code, for every thread: a program may wait on
-    // one thread and ask on another.
+    // Text for the latest fault of a device, by the fault's code. It is the same for every thread,
+    // because a program may wait on one thread and ask on another.
     static void say_fault(int code, const std::string &text);
     static std::string fault_said(int code);
 
@@ -51,7 +51,7 @@ long uhal_sim_live(const char *kind);
 // Instruments::fail of the simulated driver.
 void uhal_sim_fail(const char *call, unsigned nth, int code);
 
-// Words behind this thread's last refusal, "" when there was none; valid until the next one.
+// Text for this thread's last refusal, "" without a refusal; valid until the next refusal.
 const char *uhal_sim_message(void);
 }
 #pragma GCC visibility pop

@@ -16,8 +16,8 @@ constexpr uint64_t page = 4096;
 // Address range of a device without a capacity: it reaches memory of the program.
 constexpr uint64_t unlimited_span = uint64_t{1} << 36;
 constexpr size_t most_freed = 256;
-// The least alignment that drivers promise. Allocations end at the end of a page, so a kernel that
-// runs past the end meets unmapped memory after at most this many bytes.
+// The least alignment that drivers promise. Each allocation ends less than this many bytes before
+// the end of a page, so a kernel that runs past the end soon meets unmapped memory.
 constexpr uint64_t alignment = 256;
 // NaN in every float format and -1 in every integer, so reads of it are noticeable.
 constexpr int pattern = 0xFF;
@@ -41,8 +41,8 @@ char *reserve_range(uint64_t bytes) {
 // Space for millions of small allocations, each of which takes two pages.
 constexpr uint64_t least_span = uint64_t{1} << 35;
 
-// Address range of a device: twice its memory, so that stale addresses stay invalid for a while. A
-// larger range would leave no addresses for the many drivers of a test process.
+// Address range of a device: twice its memory, so that stale addresses stay invalid for a while.
+// With larger ranges, a test process with many drivers would run out of addresses.
 uint64_t span_for(uint64_t capacity) {
     return capacity == UINT64_MAX ? unlimited_span
                                   : std::max(round_up(2 * capacity, page), least_span);
@@ -98,7 +98,7 @@ bool DeviceMemory::open() {
     reservation_ = newest;
     newest->taken += span_;
     waiting_bytes -= span_;
-    // The first page is never handed out, so that an offset from zero shows as a bug.
+    // The first page is never allocated, so that an offset used as an address faults.
     next_ = page;
     return true;
 }

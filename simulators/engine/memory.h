@@ -1,10 +1,10 @@
 // The memory of one simulated device.
 //
-// It is mapped twice. Device addresses lie in the first mapping, which nobody may touch: a host
-// read of a device address faults as it does on hardware. The engine works through the second,
-// its view, where only the pages of live allocations are mapped: a kernel that leaves them faults.
-// Devices made before the first allocation share one window, so that one distance leads from any of
-// their addresses to its view.
+// It is mapped twice. Device addresses lie in the first mapping, which is inaccessible: a host
+// read of a device address faults as it does on hardware. The engine uses the second mapping, the
+// view. Only the pages of live allocations are mapped in the view, so a kernel that leaves the
+// pages faults. Devices made before the first allocation share one window: for all of them, the
+// same distance leads from an address to its view.
 //
 // Not thread-safe: callers hold the scheduler's lock, except for `view` of a live allocation.
 #pragma once
@@ -41,7 +41,7 @@ struct Allocation {
     std::string name; // of a variable, for messages
 };
 
-// Freed memory, so that messages about stale addresses can name it.
+// Freed memory, kept so that messages about stale addresses can name it.
 struct FreedRange {
     uint64_t address;
     uint64_t bytes;
@@ -88,7 +88,8 @@ class DeviceMemory {
     Status commit(uint64_t address);
     Status allocate(uint64_t bytes, uint64_t &address);
 
-    // Gives a device address to host memory that outlives it: the variables of a kernel library.
+    // Gives a device address to host memory that outlives the address: the variables of a kernel
+    // library.
     Status borrow(char *memory, uint64_t bytes, uint64_t &address);
 
     // Allocates zeroed memory for the variables of a module. Each variable becomes an allocation of
@@ -106,10 +107,10 @@ class DeviceMemory {
     Allocation *find(uint64_t address, uint64_t bytes = 1);
     const Allocation *find(uint64_t address, uint64_t bytes = 1) const;
 
-    // True for every address this device ever hands out, allocated or not.
+    // True for every address that this device may ever allocate.
     bool covers(uint64_t address) const { return base_ != 0 && address - base_ < span_; }
 
-    // Host address of a device address. The page is mapped only while it is allocated.
+    // Host address of a device address. Its page is mapped only while the address is allocated.
     char *view(uint64_t address) const;
 
     const std::map<uint64_t, Allocation> &all() const { return allocations_; }
@@ -121,7 +122,8 @@ class DeviceMemory {
     // The window that this device shares with others; zeros before the first allocation.
     Window window() const;
 
-    // The device address of an address in the view, to name a fault there; 0 for other addresses.
+    // The device address of an address in the view, for messages about faults; 0 for other
+    // addresses.
     uint64_t address_of(uint64_t viewed) const;
 
   private:

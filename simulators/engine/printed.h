@@ -1,5 +1,5 @@
-// Output of kernels, kept until the program waits for the device. Hardware also writes its buffer
-// out at that time. Thread-safe.
+// Output of kernels, kept until the program waits for the device. Hardware also writes its output
+// buffer then. Thread-safe.
 #pragma once
 
 #include <cstdint>

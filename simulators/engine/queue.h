@@ -23,18 +23,19 @@ struct Point {
 };
 
 struct Task {
-    // Called without the lock. Anything but ok is a fault: the device is lost.
+    // Called without the lock. Any result other than ok is a fault: the device is lost.
     std::function<Status()> work;
     // The task starts after all of these points are reached.
     std::vector<Point> after;
-    // Calls the program back on a separate thread, so that a slow call delays only its queue.
+    // `work` calls the program back, on a separate thread, so that a slow call delays only its
+    // queue.
     bool calls_back = false;
 };
 
 // Only the scheduler changes it, under its lock.
 class Queue {
   public:
-    // Tasks that a queue holds; adding another one waits.
+    // The maximum number of tasks in a queue; adding another task waits.
     static constexpr uint64_t capacity = 1024;
 
     explicit Queue(Device &owner) : device(owner) {}

@@ -17,7 +17,7 @@ void ReachBuilder::add(const DeviceMemory &memory) {
 }
 
 void ReachBuilder::add(const Allocation &allocation) {
-    // While a release is queued, earlier work may still use the memory.
+    // Memory whose release is queued is included, because earlier work may still use it.
     if (allocation.mapped) {
         const uint64_t called =
             allocation.name.empty() ? name("allocation") : name("variable " + allocation.name);

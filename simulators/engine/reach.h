@@ -26,7 +26,7 @@ class ReachBuilder {
     void add(const Allocation &allocation);
     void add(const HostMemory &memory);
 
-    // Returns the ranges, for kernels of a device with that window.
+    // Returns the ranges, for kernels of a device with this window.
     Reach finish(const Window &window);
 
   private:

@@ -9,8 +9,8 @@ namespace sim {
 // Reads the destination of reports; an error of the setting goes to `complaint`.
 void start_reporting(std::string &complaint);
 
-// The place of the report, or how to enable reports, for readers of a short message. Empty if the
-// report goes to their terminal.
+// Says where the report is, or how to enable reports, for the end of a short message. Empty if
+// reports go to the terminal.
 std::string report_hint();
 
 // Appends a text of several lines at once, so that processes may share a file.

@@ -1,5 +1,5 @@
-// Decides when queued work runs. Hardware guarantees only explicit order. Every schedule is legal,
-// and the orders that are rare on real hardware find missing synchronization.
+// Decides when queued work runs. Hardware guarantees only explicit order. Every schedule is legal.
+// Orders that are rare on real hardware reveal missing synchronization.
 #pragma once
 
 #include <cstdint>

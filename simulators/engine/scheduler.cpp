@@ -127,7 +127,7 @@ void Scheduler::start_relief() {
 }
 
 void Scheduler::relieve_forever() {
-    // A task that takes longer may be waiting for another task.
+    // A task that takes longer than this may wait for another task.
     constexpr std::chrono::milliseconds patience{5};
     Lock lock(mutex);
     for (;;) {

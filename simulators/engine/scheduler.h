@@ -39,18 +39,18 @@ class Scheduler {
     // Makes the work up to the points due and waits for it.
     void wait(Lock &lock, const std::vector<Point> &points);
 
-    // Whether the point is reached. If not, one step towards it becomes due, so that a program that
-    // polls reaches the point.
+    // Whether the point is reached. If not, one step towards the point becomes due, so that a
+    // polling program makes progress.
     bool poll(const Point &point);
 
-    // Makes all queued work due, because a running task waits for some of it and does not know for
-    // which.
+    // Makes all queued work due: a running task waits for some of this work, but does not know for
+    // which part.
     void make_all_due();
 
     // Points at the ends of a device's queues that have unfinished work.
     std::vector<Point> pending(const Device &device) const;
 
-    // Chooses among independent items, as the schedule does.
+    // Lets the schedule choose among independent items.
     size_t choose(size_t count) { return schedule_.choose(count); }
 
   private:

@@ -1,5 +1,5 @@
 // The UHAL_SIM_* environment variables, read once. An invalid value makes the driver refuse to
-// start. A silent default could let a test pass that ran something else.
+// start. With a silent default, a test could pass although it ran something else.
 #pragma once
 
 #include <cstdint>

@@ -146,7 +146,7 @@ hsa_status_t amd_info(const Runtime &runtime, const Agent &agent, int attribute,
     case HSA_AMD_AGENT_INFO_NEAREST_CPU:
         return answer(value, runtime.cpu().handle);
     case HSA_AMD_AGENT_INFO_MEMORY_PROPERTIES:
-        // The lowest bit: the GPU shares the memory of a CPU.
+        // The lowest bit means that the GPU shares the memory of a CPU.
         return answer(value, std::array<uint8_t, 8>{runtime.integrated && agent.gpu()});
     default:
         return HSA_STATUS_ERROR_INVALID_ARGUMENT;

@@ -22,20 +22,20 @@ class Call {
     hsa_status_t refusal_;
 };
 
-// Makes text from a file fit for a message: ASCII only, with '?' for other bytes.
+// Makes a file's text printable in a message: replaces every byte that is not ASCII by '?'.
 std::string printable(std::string text);
 
 // Returns `code` and keeps `words` for this thread's next hsa_status_string.
 hsa_status_t refuse(hsa_status_t code, const std::string &words);
 
-// Words of this thread's last refusal if it had this code.
+// Text of this thread's last refusal if the refusal had this code.
 const std::string &words_for(hsa_status_t code);
 
-// True in a fork of the process that loaded the library: a fork has none of the threads.
+// True in a fork of the process that loaded the library: a fork has none of the library's threads.
 bool forked();
 
-// For functions that cannot answer with a status: prints the error and ends the process, where
-// hardware would corrupt other memory.
+// For functions that return no status: prints the error and ends the process. Real hardware would
+// corrupt other memory.
 [[noreturn]] void misuse(const char *call, const std::string &words);
 
 template <class Body> hsa_status_t in_runtime(const char *name, Body body) {

@@ -1,4 +1,4 @@
-// The runtime's own thread, on which it calls the program: signal handlers, queue errors, events.
+// The runtime's own thread, which calls the program: signal handlers, queue errors, events.
 #pragma once
 
 #include <condition_variable>
@@ -15,11 +15,12 @@ class Callbacks {
   public:
     explicit Callbacks(std::mutex &mutex) : mutex_(mutex) {}
 
-    // Runs `call` soon, without the lock; the caller holds it. `about` is the key to withdraw it.
+    // Runs `call` soon, without the lock. The caller of post() holds the lock. `about` is the key
+    // for withdraw().
     void post(const void *about, std::function<void()> call);
 
     // Withdraws the calls about `about`; null stands for all calls. Waits for a call in progress,
-    // unless that call itself withdraws.
+    // unless this call itself calls withdraw().
     void withdraw(Lock &lock, const void *about);
 
   private:

@@ -182,8 +182,8 @@ hsa_status_t hsa_executable_get_symbol_by_name(hsa_executable_t executable, cons
                 return HSA_STATUS_ERROR_INVALID_ARGUMENT;
             }
             const Agent *device = agent == nullptr ? nullptr : call.runtime.find_agent(*agent);
-            // A lookup without an agent finds only symbols of whole programs, which compilers no
-            // longer make.
+            // Without an agent, a lookup finds only symbols of whole programs. Compilers no longer
+            // make such symbols.
             for (const auto &one : found->symbols) {
                 if (one->name == name && one->agent == device) {
                     *symbol = one->handle;

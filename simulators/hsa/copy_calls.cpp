@@ -109,7 +109,7 @@ hsa_status_t hsa_amd_memory_async_copy(void *destination, hsa_agent_t destinatio
             return HSA_STATUS_ERROR_INVALID_ARGUMENT;
         }
         if (size == 0) {
-            // The completion signal is unchanged, so a wait for it never ends.
+            // The completion signal does not change, so a wait for the signal never ends.
             return HSA_STATUS_SUCCESS;
         }
         const auto copy = std::make_shared<Copy>();

@@ -26,7 +26,8 @@ char *find_for_program(Runtime &runtime, const Agent *, uint64_t address, uint64
     if (range != nullptr) {
         return static_cast<char *>(runtime.ranges.view(*range, address));
     }
-    // Host pools are known memory: a copy must not leave them, even into other known memory.
+    // The memory of host pools is known: a copy must not leave its allocation, even into other
+    // known memory.
     const bool unknown = runtime.ranges.find(address) == nullptr;
     return unknown && !runtime.ranges.device_only(address) ? reinterpret_cast<char *>(address)
                                                            : nullptr;

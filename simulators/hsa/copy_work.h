@@ -14,7 +14,8 @@ struct CopyWork {
     uint64_t fault = 0; // the address behind HSA_STATUS_ERROR_MEMORY_FAULT
 };
 
-// Prepares an engine's copy within its reach; a CPU agent reaches all that the program reaches.
+// Prepares an engine's copy of memory that the engine may access. A CPU agent may access all
+// memory of the program.
 Refusal prepare_copy(Runtime &runtime, const Agent &engine, const CopyShape &shape, CopyWork &work);
 
 // Prepares the program's own copy, which may reach every allocation and the program's memory.

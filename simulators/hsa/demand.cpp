@@ -10,7 +10,7 @@ namespace {
 
 using sim::Schedule;
 
-// Waits of more than this many ticks, about a century, never end.
+// A wait of more than this many ticks (about a century) never ends.
 constexpr uint64_t for_ever = UINT64_MAX / 64;
 
 std::chrono::nanoseconds duration_of(uint64_t ticks) {
@@ -67,7 +67,8 @@ void Processor::ring(const std::shared_ptr<Queue> &queue, uint64_t last) {
         raise_randomly();
     }
     serve_demands();
-    // Also when no packet is new: the processor may be waiting for an incomplete packet.
+    // Notify even without a new packet, because the processor may be waiting for an incomplete
+    // packet.
     work_.notify_one();
 }
 
@@ -146,8 +147,8 @@ void Processor::demand_dependencies(const Packet &packet) {
     }
 }
 
-// Makes the signal's producers due, now or once they are submitted. `serve_demands` does it without
-// recursion, because a chain of dependencies may exceed the stack.
+// Makes the signal's producers due, now or when they are submitted. The work is left to
+// `serve_demands`, which uses no recursion, because a chain of dependencies may exceed the stack.
 void Processor::demand(Signal &signal) {
     if (!signal.demanded) {
         signal.demanded = true;

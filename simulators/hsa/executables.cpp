@@ -81,7 +81,7 @@ hsa_status_t add_kernels(Runtime &runtime, const std::shared_ptr<Executable> &ex
 }
 
 // A variable has the address of the host build's variable. Variables that the host build lacks are
-// left out, because no kernel here could use them.
+// omitted, because no kernel here can use them.
 hsa_status_t add_variables(Runtime &runtime, const std::shared_ptr<Executable> &executable,
                            LoadedObject &object) {
     for (const sim::HsacoVariable &variable : object.image.variables) {

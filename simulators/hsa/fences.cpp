@@ -48,11 +48,12 @@ void Fences::release(const Agent &agent, const QueueFences &queue, unsigned scop
     for (const uint64_t address : unreleased_) {
         Write &write = writes_.at(address);
         const bool own = write.queue == &queue;
-        // A queue that has acquired another queue's writes releases them too.
+        // A queue also releases the writes that it has acquired from another queue.
         const bool taken_over = write.agent == &agent && write.released >= HSA_FENCE_SCOPE_AGENT &&
                                 queue.agent_acquired > write.to_agent_at;
         if ((own || taken_over) && write.released < scope) {
-            // Its own agent saw the write at the first release; later ones only widen the scope.
+            // The writer's own agent saw the write at the first release; later releases only widen
+            // the scope.
             const bool first = write.released < HSA_FENCE_SCOPE_AGENT;
             write.released = scope;
             write.at = ++clock_;
@@ -120,7 +121,7 @@ void Fences::forget(uint64_t address, uint64_t bytes) {
 }
 
 void Fences::forget_queue(const QueueFences &queue) {
-    // A destroyed queue is idle, and a device that drops a queue writes its caches back.
+    // A destroyed queue is idle, and the device writes its caches back when it drops a queue.
     for (auto &[address, write] : writes_) {
         if (write.queue == &queue) {
             ++clock_;

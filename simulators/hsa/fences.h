@@ -1,5 +1,5 @@
-// Checks that memory a packet reads was made visible to it: the writer must have released it, and
-// the reader acquired it, to a scope that includes both.
+// Checks that the memory that a packet reads is visible to the packet: the writer must have
+// released the memory, and the reader acquired it, with a scope that includes both.
 //
 // Hardware that lacks a fence mostly works and sometimes reads an old cache line; here the missing
 // fence is the fault. The check covers pointer arguments of kernels, and the ranges of copies and
@@ -20,8 +20,8 @@ struct Agent;
 struct QueueFences {
     uint64_t agent_acquired = 0;
     uint64_t system_acquired = 0;
-    // The announcement of the latest packet that acquired from the system. Writes by the program
-    // before that doorbell are visible to all packets announced with it.
+    // The announcement (doorbell) of the latest packet that acquired from the system. The
+    // program's writes before this doorbell are visible to all packets that it announced.
     uint64_t covers_announcement = 0;
 };
 
@@ -37,11 +37,11 @@ class Fences {
     // A copy, a fill or the program's own copy wrote to the range.
     void copied_to(uint64_t address, uint64_t bytes);
 
-    // Reason why a packet may not see memory at an address; empty when it does. `by_program`: the
-    // program may have written there until it announced the packet.
+    // Reason why a packet may not see the latest memory at an address; empty if it does.
+    // `by_program`: the program may have written the memory until it announced the packet.
     std::string kernel_reads(const Agent &agent, const QueueFences &queue, uint64_t address,
                              bool by_program, uint64_t announcement) const;
-    // The same for a copy, or for the program after a wait.
+    // Like kernel_reads(), for a copy, or for the program after a wait.
     std::string copy_reads(uint64_t address, uint64_t bytes) const;
 
     // The memory was freed.

@@ -11,8 +11,8 @@ namespace hsa_sim {
 
 namespace {
 
-// Stands for addresses that the agent may not use. Each gets its own unmapped stretch, wide enough
-// that indexing from it faults too.
+// Replaces addresses that the agent may not use. Each address gets its own unmapped range, which
+// is so wide that indexing from the address faults too.
 constexpr uint64_t forbidden_stretch = uint64_t{1} << 36;
 constexpr uint64_t forbidden_stretches = 16;
 
@@ -29,7 +29,7 @@ uint64_t read_number(const std::vector<unsigned char> &block, const sim::HsacoAr
     return value;
 }
 
-// Value that a hidden argument must have for a packet; false when any value is valid.
+// The value that a packet's hidden argument must have; false if any value is valid.
 bool expected_hidden(const std::string &kind, const Queue &queue, const Symbol &kernel,
                      const hsa_kernel_dispatch_packet_t &packet, uint64_t &expected) {
     const auto grid = grid_of(packet);
@@ -134,7 +134,7 @@ void *AgentAddresses::translate(uint64_t address) const {
     }
     const uint64_t stretch = refused_.size() % forbidden_stretches;
     refused_.push_back(address);
-    // From the middle, because a kernel may also index backwards.
+    // Take the middle of the range, because a kernel may also index backwards.
     return reinterpret_cast<void *>(forbidden() + stretch * forbidden_stretch +
                                     forbidden_stretch / 2);
 }

@@ -18,7 +18,7 @@ class AgentAddresses : public sim::AddressMap {
 
     void *translate(uint64_t address) const override;
 
-    // The address a kernel used when this process met a fault at `viewed`.
+    // The address that a kernel used, if this process faulted at `viewed`.
     uint64_t address_of(uint64_t viewed) const;
 
   private:

@@ -22,7 +22,7 @@
 
 namespace hsa_sim {
 
-// AMD's codes belong to another enum; functions return them like the others.
+// AMD's codes belong to another enum; functions return them like HSA's codes.
 constexpr auto invalid_memory_pool =
     static_cast<hsa_status_t>(HSA_STATUS_ERROR_INVALID_MEMORY_POOL);
 constexpr auto memory_fault = static_cast<hsa_status_t>(HSA_STATUS_ERROR_MEMORY_FAULT);
@@ -60,7 +60,7 @@ struct Agent {
     bool lost = false; // a memory fault stopped all its queues
 };
 
-// Something that will count a signal down: a packet of a queue, or a copy.
+// A producer will count a signal down: a packet of a queue, or a copy.
 struct Producer {
     std::weak_ptr<Queue> queue;
     uint64_t packet = 0;

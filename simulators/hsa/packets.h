@@ -1,4 +1,4 @@
-// Checks packets as a packet processor does before it starts them.
+// Checks packets before they start, as a packet processor does.
 #pragma once
 
 #include <string>
@@ -17,14 +17,14 @@ struct Refusal {
     explicit operator bool() const { return status != HSA_STATUS_SUCCESS; }
 };
 
-// Type, reserved fields and signals.
+// Checks type, reserved fields and signals.
 Refusal check_packet(const Runtime &runtime, const Packet &packet);
 
-// The rest of a kernel's packet. `kernel` is the kernel to launch.
+// Checks the rest of a kernel's packet. Sets `kernel` to the kernel to launch.
 Refusal check_dispatch(const Runtime &runtime, const Queue &queue,
                        const hsa_kernel_dispatch_packet_t &packet, std::shared_ptr<Symbol> &kernel);
 
-// The extents of a packet, unused ones too.
+// The extents of a packet, including unused dimensions.
 std::array<uint32_t, 3> grid_of(const hsa_kernel_dispatch_packet_t &packet);
 std::array<uint32_t, 3> group_of(const hsa_kernel_dispatch_packet_t &packet);
 unsigned dimensions_of(const hsa_kernel_dispatch_packet_t &packet);

@@ -16,7 +16,7 @@ hsa_amd_memory_pool_access_t access_of(const Agent &agent, const Pool &pool) {
         return HSA_AMD_MEMORY_POOL_ACCESS_ALLOWED_BY_DEFAULT;
     }
     if (!agent.gpu() || pool.segment != HSA_AMD_SEGMENT_GLOBAL) {
-        // A CPU has no way into the memory of these GPUs.
+        // A CPU cannot access the memory of these GPUs.
         return HSA_AMD_MEMORY_POOL_ACCESS_NEVER_ALLOWED;
     }
     return HSA_AMD_MEMORY_POOL_ACCESS_DISALLOWED_BY_DEFAULT;

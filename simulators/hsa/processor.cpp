@@ -14,7 +14,7 @@ namespace hsa_sim {
 
 namespace {
 
-// Most kernels of one queue that a device runs at once.
+// Maximum number of kernels of one queue that a device runs at once.
 constexpr size_t most_started = 32;
 
 // Value of a failed copy's completion signal.
@@ -94,7 +94,7 @@ bool Processor::satisfied(const Packet &packet) {
             continue;
         }
         const auto signal = runtime_.signals.find(handle);
-        // A stale handle counts as met; the packet is refused when it starts.
+        // A stale handle counts as a met dependency; the packet is refused when it starts.
         const bool met = signal == nullptr || signal->value == 0;
         any = any || met;
         waiting += met ? 0 : 1;
@@ -230,7 +230,7 @@ void Processor::run_copy(Lock &lock, const std::shared_ptr<Copy> &copy) {
         }
     }
     if (refusal.status == memory_fault && planned == 0) {
-        // As on hardware: the process gets the event, and the signal is unchanged.
+        // As on hardware, the process gets the event, and the signal does not change.
         report_memory_fault(*copy->engine, work.fault, refusal.words);
         return;
     }

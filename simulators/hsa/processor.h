@@ -1,13 +1,13 @@
-// Plays the packet processors and copy engines of all devices on one thread. The schedule picks an
-// order among those that the packets allow:
+// Simulates the packet processors and copy engines of all devices on one thread. The schedule
+// chooses an order that the packets allow:
 //
 //   * packets of a queue start in order; a packet with the barrier bit waits for the end of all
 //     earlier packets, and packets behind a barrier packet wait for its end;
 //   * launched kernels that nothing orders run in any order, and so do copies.
 //
-// Schedules other than eager start work only when it is due. Work is due when somebody waits for
-// its signal, for a signal that depends on it, or for space in its queue. Callers hold the
-// runtime's lock.
+// Schedules other than eager start work only when it is due. Work is due when a thread waits for
+// the work's signal, for a signal that depends on the work, or for space in its queue. Callers
+// hold the runtime's lock.
 #pragma once
 
 #include <condition_variable>

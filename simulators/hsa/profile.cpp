@@ -9,7 +9,7 @@ constexpr uint32_t mib = 1 << 20;
 // clang-format off
 constexpr Profile profiles[] = {
     // target, family, product, chip, wavefront, units, SIMDs and waves of a unit, engines,
-    // clock, memory's, its bits, L2, dies, hive
+    // clock, memory clock, memory bits, L2, dies, hive
     {"gfx90a:sramecc+:xnack-", "gfx9-generic", "AMD Instinct MI210", 0x740F, 64, 104, 4, 32, 8,
      1700, 1600, 4096, 8 * mib, 1, true},
     {"gfx942:sramecc+:xnack-", "gfx9-4-generic", "AMD Instinct MI300X", 0x74A1, 64, 304, 4, 32, 32,

@@ -44,7 +44,7 @@ struct Queue {
     bool profiled = false;
     bool failed = false; // no more packets are taken from it
 
-    // Indices of packets: each is the first packet that has not reached the state.
+    // Each field is the index of the first packet that has not reached the field's state.
     uint64_t written = 0;   // reserved by the program
     uint64_t announced = 0; // announced by the doorbell
     uint64_t seen = 0;      // complete in memory, completion signal recorded
@@ -86,7 +86,7 @@ struct CopyShape {
     uint64_t height = 1;
     uint64_t depth = 1;
 
-    // Bytes from the first byte of a side to its last.
+    // Number of bytes from the first byte of a side to the last.
     uint64_t extent(const Side &side) const {
         return (depth - 1) * side.slice + (height - 1) * side.pitch + width;
     }

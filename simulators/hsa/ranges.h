@@ -1,8 +1,8 @@
 // The memory that a program got from the runtime, and the agents that may touch it.
 //
-// A GPU pool's memory has addresses that only devices can use; a host pool's addresses serve both.
-// Locked memory of the program has a second address, for devices. Not thread-safe: callers hold the
-// runtime's lock, except for accesses to live memory.
+// Only devices can use the addresses of a GPU pool's memory. The program and the devices share the
+// addresses of a host pool's memory. Locked memory of the program has a second address, for
+// devices. Not thread-safe: callers hold the runtime's lock, except for accesses to live memory.
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ struct Range {
     uint32_t flags;
     std::set<const Agent *> allowed;
 
-    // Whether the program can write there without asking the runtime.
+    // Whether the program can write to the range without asking the runtime.
     bool by_program() const { return program != 0; }
     bool allows(const Agent &agent) const { return allowed.count(&agent) != 0; }
 };
@@ -43,13 +43,13 @@ class Ranges {
     void add_variable(Agent &owner, uint64_t address, uint64_t bytes);
     void remove_variable(uint64_t address) { variables_ -= ranges_.erase(address); }
 
-    // The range that holds all of the bytes, by a device's address; null when there is none.
+    // The range that contains all `bytes` from a device address; null when there is none.
     Range *find(uint64_t address, uint64_t bytes = 1);
 
-    // The locked range at an address of the program's; null when there is none.
+    // The locked range at an address of the program; null when there is none.
     const Range *find_locked(uint64_t program) const;
 
-    // True for device addresses, whether there is memory or not: the program cannot use them.
+    // True for device addresses, allocated or not. The program cannot use device addresses.
     bool device_only(uint64_t address) const;
 
     // Address of a range's memory in this process.
@@ -59,7 +59,7 @@ class Ranges {
     size_t locked() const { return locked_.size(); }
     void clear();
 
-    // The memories whose addresses `device_only` checks.
+    // The device memories whose addresses `device_only` checks.
     std::vector<const sim::DeviceMemory *> devices;
 
   private:

@@ -1,4 +1,4 @@
-// Memory regions: the interface that pools replaced. A region is a pool by another name.
+// Memory regions, the older interface to memory. Each region corresponds to one pool.
 #include "call.h"
 
 using namespace hsa_sim;

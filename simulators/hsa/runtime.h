@@ -25,10 +25,11 @@ struct EventHandler {
 
 class Runtime {
   public:
-    // Made at the first call and never destroyed: its threads may outlive static objects.
+    // Creates the runtime at the first call. The runtime is never destroyed, because its threads
+    // may outlive static objects.
     static Runtime &get();
 
-    // What is wrong with the environment; empty when nothing is.
+    // Error in the environment's settings; empty when there is none.
     const std::string &complaint() const { return complaint_; }
 
     std::shared_ptr<Queue> find_queue(const hsa_queue_t *queue) const;
@@ -37,7 +38,7 @@ class Runtime {
     std::shared_ptr<Isa> find_isa(hsa_isa_t handle) const;
     Agent &cpu() const { return *agents.front(); }
 
-    // The kernel whose descriptor lies there; null when there is none.
+    // The kernel whose descriptor is at the address; null when there is none.
     std::shared_ptr<Symbol> find_kernel(uint64_t address) const;
 
     void destroy_queue(Lock &lock, const std::shared_ptr<Queue> &queue);
@@ -48,7 +49,7 @@ class Runtime {
     // Frees an allocation of a pool.
     hsa_status_t free_memory(uint64_t address);
 
-    // Live objects of a kind, -1 for an unknown one.
+    // Number of live objects of a kind; -1 for an unknown kind.
     long live(const std::string &kind);
 
   private:

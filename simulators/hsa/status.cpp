@@ -1,11 +1,11 @@
-// Status codes in words, and the life of the runtime.
+// Messages of status codes, and the start and shutdown of the runtime.
 #include <map>
 
 #include "call.h"
 
 using namespace hsa_sim;
 
-// Number of times the thread that plays the devices has woken.
+// Number of wake-ups of the thread that simulates the devices.
 extern "C" __attribute__((visibility("default"))) uint64_t uhal_sim_wakes();
 
 namespace {
@@ -63,7 +63,7 @@ const std::map<int, std::string> names = {
 } // namespace
 
 hsa_status_t hsa_status_string(hsa_status_t status, const char **text) {
-    // Valid until this thread's next call; programs copy it.
+    // The text is valid until this thread's next call; programs copy the text.
     thread_local std::string words;
     const auto found = names.find(status);
     if (found == names.end() || text == nullptr) {
@@ -168,7 +168,7 @@ const char *uhal_sim_message() {
     if (!sim::Instruments::said().empty()) {
         return sim::Instruments::said().c_str();
     }
-    // Faults happen on the runtime's threads, but other threads ask for their words too.
+    // Faults occur on the runtime's threads, but other threads also request the messages.
     Runtime &runtime = Runtime::get();
     thread_local std::string words;
     const Lock lock(runtime.mutex);

@@ -9,7 +9,7 @@ namespace {
 constexpr uint32_t section_type = SHT_LOUSER + 0x55A1; // unused by all toolkits
 constexpr char section_name[] = ".uhal.ptx";
 
-// Trailer at the section's end, so that the texts begin where the compiler's bytes ended.
+// The trailer is at the section's end, so that the texts begin where the compiler's bytes end.
 struct Trailer {
     uint64_t original_bytes;
     uint64_t original_section_table;
@@ -42,7 +42,7 @@ bool read_sections(const Bytes &elf, Elf64_Ehdr &header, std::vector<Elf64_Shdr>
     return true;
 }
 
-// Finds the section with the texts and its trailer; a null pointer when there is none.
+// Finds the section with the texts, and its trailer. Returns null if there is no such section.
 Bytes find_section(const Bytes &cubin, Trailer &trailer) {
     Elf64_Ehdr header;
     std::vector<Elf64_Shdr> sections;

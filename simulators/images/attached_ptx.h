@@ -1,6 +1,5 @@
-// PTX that travels inside a cubin. Nothing here can execute the machine code that a compiler was
-// asked for. The source text is added in a section of its own, and the rest of the file is
-// unchanged.
+// PTX embedded in a cubin. The simulator cannot execute machine code, so the PTX text is added to
+// the compiled cubin as a separate section. The rest of the file is unchanged.
 #pragma once
 
 #include <string>

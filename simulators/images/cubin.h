@@ -11,7 +11,7 @@ namespace sim {
 // Size in bytes that an ELF image's header states; 0 for other bytes.
 uint64_t elf_bytes(const void *image);
 
-// False with words in `why` when the bytes are no cubin.
+// Returns false, with the reason in `why`, when the bytes are not a cubin.
 bool read_cubin(const Bytes &elf, Image &image, std::string &why);
 
 } // namespace sim

@@ -18,7 +18,7 @@ struct FatbinMember {
 // Size in bytes that a fatbin's header states, header included; 0 for other bytes.
 uint64_t fatbin_bytes(const void *image);
 
-// False with words in `why` when the container is broken.
+// Returns false, with the reason in `why`, when the container is broken.
 bool read_fatbin(const Bytes &container, std::vector<FatbinMember> &members, std::string &why);
 
 } // namespace sim

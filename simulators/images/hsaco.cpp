@@ -29,8 +29,8 @@ struct Descriptor {
 constexpr unsigned xnack = 1;
 constexpr unsigned sramecc = 2;
 
-// The numbers of e_flags, and the features a processor may have: LLVM's "User Guide for AMDGPU
-// Backend", "ELF Header".
+// A processor's number in e_flags, and the features that it may have. Source: section "ELF Header"
+// of LLVM's "User Guide for AMDGPU Backend".
 struct Processor {
     uint32_t number;
     const char *name;

@@ -1,6 +1,6 @@
 // Reads a code object, AMD's ELF, for the driver: the target from the header, the kernels with
 // their arguments from the metadata note, and the addresses of kernels and variables from the
-// symbols. ROCr looks in .symtab, with LOADER_USE_DYNSYM in .dynsym, and takes global objects only.
+// symbols. ROCr looks up global objects in .symtab, or in .dynsym if LOADER_USE_DYNSYM is set.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace sim {
 
-// A processor and its features, of code or of a device. A feature that code does not name may be on
-// or off; a feature that a device does not name is absent.
+// The processor and features of a code object or a device. A feature that a code object does not
+// name may be on or off. A feature that a device does not name is absent.
 struct AmdTarget {
     std::string processor;                // "gfx90a"
     std::map<std::string, bool> features; // "sramecc", "xnack"
@@ -22,10 +22,10 @@ struct AmdTarget {
     std::string name() const;
 };
 
-// False when the text is no such name.
+// Returns false when the text is not a target's name.
 bool parse_amd_target(const std::string &text, AmdTarget &target);
 
-// Reason why code for `code` does not run on `device`; empty when it does.
+// Reason why code for the target `code` cannot run on `device`; empty when it can.
 std::string amd_conflict(const AmdTarget &code, const AmdTarget &device);
 
 struct HsacoArgument {
@@ -65,7 +65,7 @@ struct HsacoImage {
     std::vector<HsacoVariable> variables;
 };
 
-// Puts the reason into `why` unless it returns `none`.
+// Writes the reason to `why`, unless the result is `none`.
 HsacoImage::Problem read_hsaco(const Bytes &elf, HsacoImage &image, std::string &why);
 
 } // namespace sim

@@ -38,7 +38,7 @@ struct Image {
     std::string missing;         // parts that the text may lack, in words
 };
 
-// A stretch of bytes that is never read past its end.
+// A range of bytes; its functions never read past the end of the range.
 class Bytes {
   public:
     Bytes(const void *data, uint64_t size)
@@ -55,7 +55,7 @@ class Bytes {
         return true;
     }
 
-    // A part of the bytes; empty if the part reaches outside.
+    // A part of the bytes; empty unless the whole part is inside.
     Bytes part(uint64_t offset, uint64_t bytes) const {
         const bool inside = offset <= size_ && bytes <= size_ - offset;
         return inside ? Bytes(data_ + offset, bytes) : Bytes(nullptr, 0);

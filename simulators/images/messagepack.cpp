@@ -152,7 +152,7 @@ class Unpacker {
     bool list(PackedValue &value, uint64_t count, unsigned depth) {
         value.kind = PackedValue::Kind::list;
         for (; count != 0; --count) {
-            // Items are added one by one, because a false count may exceed the memory.
+            // Items are added one by one, because a wrong count may exceed the memory.
             value.items.emplace_back();
             if (!read(value.items.back(), depth + 1)) {
                 return false;

@@ -20,13 +20,13 @@ class PackedValue {
     std::vector<PackedValue> items;
     std::map<std::string, PackedValue> members; // only members whose key is a text
 
-    // The member of a map; `nothing` without such a member, or if the value is no map.
+    // The member of a map; `nothing` if the map lacks the key, or if the value is not a map.
     const PackedValue &operator[](const std::string &key) const;
 
     bool is_number(uint64_t most) const { return kind == Kind::number && number <= most; }
 };
 
-// Returns false unless the bytes are exactly one value, not nested too deeply.
+// Returns false unless the bytes are exactly one value that is not nested too deeply.
 bool unpack(const Bytes &bytes, PackedValue &value);
 
 } // namespace sim

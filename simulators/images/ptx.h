@@ -9,7 +9,7 @@
 
 namespace sim {
 
-// False with words in `why`, line number included, when the text is not PTX.
+// Returns false, with the reason and line number in `why`, when the text is not PTX.
 bool read_ptx(std::string_view text, Image &image, std::string &why);
 
 } // namespace sim

@@ -329,8 +329,8 @@ class Linker {
         }
         const auto found = definitions_.find(statement.name);
         if (found == definitions_.end()) {
-            // Only declared: defined by the device library, or shared memory sized at
-            // launch.
+            // There are only declarations: the device library defines the symbol, or it is shared
+            // memory sized at launch.
             return written_.insert(statement.name).second ? statement.text + "\n" : "";
         }
         const bool function = is_function(*found->second);
@@ -351,7 +351,8 @@ class Linker {
                statement.text.find(".entry") < statement.text.find('{');
     }
 
-    // `.extern .func f;` says that no definition follows; here one does.
+    // `.extern .func f;` states that no definition follows. In the linked text a definition
+    // follows.
     static std::string declaration(const Statement &statement, const Statement &definition) {
         std::string text = statement.text;
         const size_t linkage = text.find(".extern");

@@ -10,7 +10,7 @@ namespace sim {
 // symbol wins, and symbols local to a text get new names. Sections with debugging information are
 // dropped.
 //
-// False with words in `why` when two texts define one symbol.
+// Returns false, with the reason in `why`, when two texts define one symbol.
 bool link_ptx(const std::vector<std::string> &texts, std::string &linked, std::string &why);
 
 } // namespace sim

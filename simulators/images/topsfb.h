@@ -28,10 +28,11 @@ struct TopsfbMember {
 // Size in bytes that a bundle's header states; 0 for other bytes.
 uint64_t topsfb_bytes(const void *image);
 
-// False with words in `why` when the bundle is broken. Members for hosts are left out.
+// Returns false, with the reason in `why`, when the bundle is broken. Members for hosts are
+// omitted.
 bool read_topsfb(const Bytes &bundle, std::vector<TopsfbMember> &members, std::string &why);
 
-// False with words in `why` when the bytes are no GCU ELF file.
+// Returns false, with the reason in `why`, when the bytes are not a GCU ELF file.
 bool read_gcu(const Bytes &elf, GcuImage &image, std::string &why);
 
 } // namespace sim

@@ -1,5 +1,5 @@
-// NCCL's functions over the simulated CUDA driver. They check what NCCL leaves undefined: the
-// order of calls, their counts, types, roots and operations on all ranks, memory and streams.
+// NCCL's functions over the simulated CUDA driver. The functions check what NCCL leaves undefined:
+// memory, streams, the order of calls, and equal counts, types, roots and operations on all ranks.
 #include <algorithm>
 #include <cstring>
 

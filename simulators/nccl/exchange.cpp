@@ -6,7 +6,7 @@ namespace nccl_sim {
 
 namespace {
 
-// What a call's host functions need, for as long as a plan may call them.
+// Data for a call's host functions. It lives as long as a plan may call these functions.
 struct Visit {
     Rank *rank;
     Meeting *meeting;
@@ -132,7 +132,7 @@ Meeting *make_meeting(const CudaDriver &cuda, const Call &call, size_t places) {
     return meeting.release();
 }
 
-// Page-locked memory of a call, so that copies are work of its stream.
+// Allocates page-locked memory for a call, so that its copies run in stream order.
 bool allocate(const CudaDriver &cuda, size_t bytes, char *&memory) {
     void *made = nullptr;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

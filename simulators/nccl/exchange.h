@@ -1,4 +1,4 @@
-// A checked call of one rank, and the way it goes: to its meeting, and onto its stream.
+// A checked call of one rank: it joins the meeting of its ranks and is enqueued on its stream.
 #pragma once
 
 #include "ranks.h"
@@ -20,10 +20,10 @@ struct Call {
     size_t place = 0; // in the meeting
 };
 
-// Refuses wrong memory, and a stream of another device.
+// Refuses invalid memory, and streams of other devices.
 ncclResult_t check(const char *name, Call &call);
 
-// Finds the call's meeting, where the ranks must agree. Called with the mutex.
+// Finds the call's meeting, in which the ranks must agree. The caller holds the mutex.
 ncclResult_t meet(const char *name, Call &call);
 
 // Enqueues calls that may wait for each other.

@@ -1,7 +1,7 @@
 // The objects behind NCCL's handles: groups of ranks, and meetings at which ranks exchange memory.
 //
-// All ranks are threads of one process. `mutex` guards everything. Nobody holds it during a call of
-// the driver, which may wait for a host function that takes it.
+// All ranks are threads of one process. `mutex` guards everything. No thread holds the mutex while
+// it calls the driver, because the driver may wait for a host function that locks the mutex.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace nccl_sim {
 
 enum class Kind { all_reduce, reduce, broadcast, all_gather, reduce_scatter, point_to_point };
 
-// The facts of a call on which its ranks must agree.
+// Parameters of a call that must be equal on all of its ranks.
 struct Terms {
     Kind kind;
     size_t count;
@@ -32,8 +32,9 @@ struct Terms {
     std::string text() const;
 };
 
-// A place where the ranks of one call meet. Each rank copies its operand to `operands`, and waits
-// for its word; the last rank to come computes all results. A replayed plan meets there again.
+// Meeting of the ranks of one call. Each rank copies its operand to `operands`, and waits for its
+// entry of `words`. The last rank to arrive computes all results. A replayed plan reuses the
+// meeting.
 struct Meeting {
     Terms terms;
     int first; // the rank that came first, for messages
@@ -73,7 +74,7 @@ struct Group {
     bool failed = false;
 
     bool complete() const { return joined == ranks.size(); }
-    // Lets every stream go on, and tells the other ranks.
+    // Lets every stream continue, and reports the failure to the other ranks.
     void fail(const Rank &culprit, ncclResult_t for_others);
 };
 
@@ -90,7 +91,7 @@ struct World {
     Rank *find(ncclComm_t handle);
 };
 
-// Keeps the words of this thread's last refusal, for ncclGetLastError.
+// Stores the message of this thread's last refusal, for ncclGetLastError.
 ncclResult_t refuse(ncclResult_t code, const std::string &words);
 const char *last_words();
 

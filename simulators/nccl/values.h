@@ -14,7 +14,7 @@ size_t bytes_of(ncclDataType_t type);
 // Name of a type, as in messages.
 const char *name_of(ncclDataType_t type);
 
-// Reduces `count` elements that begin `offset` elements behind each operand.
+// Reduces `count` elements of each operand, beginning at element `offset`.
 void reduce(const std::vector<const char *> &operands, size_t offset, size_t count,
             ncclDataType_t type, ncclRedOp_t op, char *result);
 

@@ -48,7 +48,7 @@ inline uint64_t read(const void *parameter, uint32_t size) {
     return value;
 }
 
-// Sum of a launch's parameters that lie in one block.
+// Sum of a launch's parameters that are passed in one block.
 inline uint64_t sum_packed(const void *block) {
     uint64_t sum = 0;
     for (unsigned i = 0; i < parameter_count; ++i) {

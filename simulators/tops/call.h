@@ -1,5 +1,5 @@
-// Checks of every entry point before its own work: this thread may call, no test wants the call to
-// fail, and the current device is not lost.
+// Checks that every entry point makes first: this thread may call, no test makes the call fail,
+// and the current device is not lost.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ class Call {
     // topsSuccess when the entry point may continue.
     topsError_t refusal() const { return refusal_; }
 
-    // The error of the current device, topsSuccess while it has none. The readings decide whether
-    // the device reports an error once or in every later call.
+    // The error of the current device; topsSuccess if there is none. A setting in readings.h
+    // decides whether the device reports an error once or in every later call.
     topsError_t fault() const;
 
     Runtime &runtime;
@@ -35,19 +35,19 @@ class Call {
 
 topsError_t to_result(sim::Status status);
 
-// Returns `code` and keeps `words` for this thread's next topsGetErrorString.
+// Returns `code` and stores the message `words` for this thread's next topsGetErrorString.
 topsError_t refuse(topsError_t code, const std::string &words);
 
-// Returns the code of a device's fault; every thread that asks gets its words.
+// Returns the code of a device's fault, and stores its message `words` for every thread.
 topsError_t refuse_fault(topsError_t code, const std::string &words);
 
-// Words of this thread's last refusal if it had this code, else of a fault.
+// Message of this thread's last refusal if the refusal had this code, else message of a fault.
 std::string words_for(topsError_t code);
 
 // Keeps a call's result for topsGetLastError.
 topsError_t remember(topsError_t result);
 
-// This thread's last error; `clear` forgets it.
+// This thread's last error; `clear` resets it to topsSuccess.
 topsError_t last_error(bool clear);
 
 // Ordinal of this thread's device.

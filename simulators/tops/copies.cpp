@@ -1,5 +1,5 @@
 // Copies and fills. Pageable sources are read during the call, page-locked sources when the copy
-// runs. A source that is changed or freed too early thus shows.
+// runs. Tests thus detect a source that is changed or freed too early.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Kind = AddressInfo::Kind;
 
-// Kinds of memory that a call names for its two sides.
+// Kinds of memory that a call states for its source and its destination.
 enum class Expected { device, host, either };
 
 struct Side {

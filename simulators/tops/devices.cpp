@@ -14,7 +14,7 @@ namespace {
 // 1000 * major + 10 * minor.
 constexpr int driver_version = 3010;
 
-// Longer than a usual address, so that a buffer that is too short shows.
+// Longer than a usual address, so that tests detect buffers that are too short.
 std::string bus_address(int ordinal) {
     char text[16];
     std::snprintf(text, sizeof text, "0000:%02x:00.0", ordinal + 1);
@@ -42,7 +42,7 @@ template <class Body> topsError_t of_device(const char *name, int ordinal, Body 
     });
 }
 
-// Writes the published structure, with a newer library's fields behind it or within it.
+// Writes the published structure, with a newer library's fields after it or inside it.
 void put_properties(Call &call, const DeviceState &device, topsDeviceProp_t *room) {
     const Profile &profile = device.profile;
     const Readings &readings = call.runtime.readings;

@@ -109,7 +109,7 @@ const char *topsGetErrorName(topsError_t tops_error) {
 }
 
 const char *topsGetErrorString(topsError_t topsError) {
-    // Valid until this thread's next call; programs copy it.
+    // The text is valid until this thread's next call; programs copy the text.
     thread_local std::string words;
     words = words_for(topsError);
     return words.empty() ? name_of(topsError).c_str() : words.c_str();

@@ -11,7 +11,8 @@ namespace tops_sim {
 
 namespace {
 
-// Inaccessible range in place of forbidden addresses. It is wide, so indexing from it faults too.
+// Inaccessible range that replaces forbidden addresses. The range is wide, so that indexing from
+// its start faults, too.
 void *forbidden() {
     static void *const range = mmap(nullptr, uint64_t{1} << 36, PROT_NONE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -10,7 +10,7 @@ constexpr unsigned host_flags =
     topsHostMallocPortable | topsHostMallocMapped | topsHostMallocWriteCombined;
 constexpr unsigned register_flags = topsHostMallocPortable | topsHostMallocMapped;
 
-// The header says that a pointer to no bytes is not null either.
+// The header states that even an allocation of no bytes returns a pointer that is not null.
 uint64_t at_least_a_byte(size_t bytes) {
     return bytes == 0 ? 1 : bytes;
 }

@@ -21,11 +21,11 @@ std::vector<sim::Point> ends_of(const Stream &stream);
 // Waits, then returns the fault of the current device if there is one.
 topsError_t wait_for(Call &call, const std::vector<sim::Point> &points);
 
-// The error for a call that is forbidden while this thread (in global mode, any thread) captures.
-// Such a call invalidates these captures. topsSuccess when the call is allowed.
+// The error for a call that is forbidden during a capture of this thread, or of any thread in
+// global mode. Such a call invalidates these captures. topsSuccess when the call is allowed.
 topsError_t check_capture_unsafe(Call &call);
 
-// The error for a wait on a capturing stream, which spoils the capture.
+// The error for a wait on a capturing stream; such a wait invalidates the capture.
 topsError_t check_not_capturing(Stream &stream);
 
 // Converts the answer of a capture rule to TopsRuntime's result.

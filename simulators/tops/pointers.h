@@ -23,7 +23,7 @@ struct AddressInfo {
 // pinned only in part is pageable.
 AddressInfo info_of(Call &call, uint64_t pointer, uint64_t bytes);
 
-// Host address of memory known to info_of. Null when the memory is gone by now.
+// Host address of memory that info_of described; null if the memory has been freed.
 char *view_of(Runtime &runtime, DeviceState &device, uint64_t pointer, uint64_t bytes,
               AddressInfo::Kind expected);
 

@@ -6,7 +6,7 @@ namespace tops_sim {
 
 namespace {
 
-// True for the second word; false for the first word, or when the variable is unset.
+// True if the variable is `other`; false if the variable is `usual` or unset.
 bool second(const std::string &name, const std::string &usual, const std::string &other,
             std::string &complaint) {
     const std::string text = sim::Settings::text(name);

@@ -1,5 +1,5 @@
-// Undocumented behaviour of the runtime: each point has two readings here, chosen by a variable, so
-// that a client can be tested with both.
+// Undocumented behaviour of the runtime. Each field chooses one of two interpretations, by an
+// environment variable, so that a client can be tested with both.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Readings {
     bool properties_grew_in_the_middle = false;
     // Whether topsDeviceProp_t has the SIPs of a cluster: the header says 0, Ubridge read 12.
     bool properties_tell_sips = true;
-    // kernelParams works; the published header calls it unimplemented.
+    // Whether kernelParams works; the published header calls kernelParams unimplemented.
     bool takes_kernel_parameters = true;
     // Whether a pointer is a handle that launches convert, or the device's own address.
     bool pointers_are_handles = true;

@@ -19,10 +19,11 @@ using sim::Handles;
 
 class Runtime {
   public:
-    // Made at the first call and never destroyed: its threads may outlive static objects.
+    // Creates the runtime at the first call. The runtime is never destroyed, because its threads
+    // may outlive static objects.
     static Runtime &get();
 
-    // What is wrong with the environment; empty when nothing is.
+    // Error in the environment's settings; empty when there is none.
     const std::string &complaint() const { return complaint_; }
 
     // Null when there is no such device.
@@ -34,7 +35,7 @@ class Runtime {
     unsigned block_threads(const Profile &profile) const;
     unsigned sips(const Profile &profile) const;
 
-    // Live objects of a kind, -1 for an unknown one.
+    // Number of live objects of a kind; -1 for an unknown kind.
     long live(const std::string &kind);
 
     std::string complaint_;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned stream_flags = topsStreamNonBlocking | topsStreamCallbackBlocking;
 
-// Streams may be waited for and queried whichever device is current.
+// Waits and queries accept streams of any device, whichever device is current.
 template <class Body> topsError_t with_stream(const char *name, topsStream_t handle, Body body) {
     return on_device(name, [&](Call &call) {
         const std::shared_ptr<Stream> stream = stream_of(call, handle);

@@ -1,5 +1,5 @@
-/* More of TopsRuntime than uhal calls: functions that Ubridge, torch_gcu, Triton and FlagCX call.
- * Restated from the vendor's public headers and from code that calls it, as tops_backend/abi.h is.
+/* Functions of TopsRuntime that Ubridge, torch_gcu, Triton and FlagCX call, but uhal does not.
+ * Sources: the vendor's public headers and code that calls the runtime, as for tops_backend/abi.h.
  */
 #ifndef UHAL_SIMULATED_TOPS_WIDER_ABI_H
 #define UHAL_SIMULATED_TOPS_WIDER_ABI_H

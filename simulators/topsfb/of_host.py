@@ -1,4 +1,4 @@
-"""Makes a `.topsfb` of a kernel library that was built for the host, for simulated devices.
+"""Makes a `.topsfb` for simulated devices from a host kernel library.
 
     python -m simulators.topsfb.of_host kernels.so kernels.topsfb
 

@@ -1,4 +1,4 @@
-"""Writes `.topsfb` files as the vendor's compiler does, from C parameter lists. No code in them.
+"""Writes `.topsfb` files as the vendor's compiler does, from C parameter lists, without code.
 
 A `.topsfb` is an offload bundle of ELF files; each has a symbol for every kernel, and a note in
 MessagePack that describes the kernels' parameters.
@@ -136,9 +136,9 @@ class Gcu:
     """Processor in the note; by default the target."""
     flags: int | None = None
     args: Mapping[str, Any] | None = None
-    """Kernel name to `Args` that replace the described ones."""
+    """Kernel name to `Args` that replace the generated `Args`."""
     undescribed: Sequence[str] = ()
-    """Kernels that only the symbol table has."""
+    """Kernels that are in the symbol table, but not in the note."""
     relocatable: bool = False
     variables: Mapping[str, int] = field(default_factory=dict)
     """Name of a module's variable to its bytes."""

@@ -155,7 +155,7 @@ def every_collective(job: Job, dtype: str, size: int, replayed: bool, seed: int)
 
 
 def opposite_orders(job: Job) -> None:
-    """Two communicators on two streams, in another order on each rank."""
+    """Two communicators on two streams; each rank uses them in a different order."""
     others = [job.communicator.split(0, job.rank) for _ in range(2)]
     streams = [Stream() for _ in range(2)]
     buffers = [DeviceBuffer.from_numpy(np.full(1000, job.rank + 1, "i4")) for _ in range(2)]
@@ -218,7 +218,7 @@ def in_place_and_tensors(job: Job) -> None:
 
 
 def large_messages(job: Job) -> None:
-    """More than one piece of 16 MiB, whose last is not full."""
+    """Operands of several pieces of 16 MiB; the last piece is not full."""
     from uhal.collectives import mpi
 
     size = (mpi._PIECE_BYTES // 4) * 2 + 5

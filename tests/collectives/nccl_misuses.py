@@ -1,6 +1,6 @@
-"""The simulated NCCL refuses each planted misuse, and its words name it.
+"""The simulated NCCL refuses each planted misuse, and the message names it.
 
-Every misuse is a program that the real library lets hang, corrupts or refuses.
+Every misuse is a program for which the real library hangs, corrupts data or returns an error.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def reduce(
 
 
 def disagreeing(first: Callable[[Any], int], second: Callable[[Any], int]) -> int:
-    """Return the second rank's result. The first learns of it, and its stream goes on."""
+    """Return the second rank's result. The first rank gets the error, and its stream continues."""
     one, other = pair()
     assert first(one) == 0, LIBRARY.unchecked("ncclGetLastError")(None)
     result = second(other)

@@ -2,8 +2,8 @@
 
 mpirun -n RANKS python -m tests.collectives.sharded_models SEED MODEL OPTIONS [MODEL OPTIONS …]
 
-Options are those of `Model.load`, in JSON, with `bound`: the largest difference of a logit from the
-whole model's, as a part of the largest logit.
+OPTIONS are the options of `Model.load` in JSON, and `bound`: the largest difference between a logit
+and the whole model's logit, relative to the largest logit.
 """
 
 from __future__ import annotations

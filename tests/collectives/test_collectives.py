@@ -150,7 +150,7 @@ SIZES = {
     "num_key_value_heads": 4,
     "vocab_size": 601,
 }
-"""Axes that no number of ranks divides, and shares of one and of two blocks of 256."""
+"""Axes that no number of ranks divides; shares have one or two blocks of 256."""
 ROUNDED = {"quantize": "Q4_K_M", "bound": 0.1}
 """Activations are rounded to 8 bits, so the last bit of a sum may change a code."""
 
@@ -164,7 +164,7 @@ def test_ranks_with_shares_of_a_model_give_its_logits(
     drawn = random.Random(seed)
     families = sorted(set(CONFIGS) - {"rwkv5"})
     if ranks == 4:
-        # Groups of queries, a key and a value cannot be cut within.
+        # A group (queries, a key and a value) cannot be split between ranks.
         families = [one for one in families if one not in ("chatglm", "glm", "glm4")]
     Api.quick_init(0, "host")
     models: list[str] = []

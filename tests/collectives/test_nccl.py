@@ -115,7 +115,7 @@ def test_a_failed_communicator_raises_and_the_device_goes_on() -> None:
 @needs_simulator
 @pytest.mark.skipif(not SOAK, reason="a model's kernels are translated: make soak")
 def test_simulated_gpus_with_shares_of_a_model_give_its_logits(tmp_path: Path, seed: int) -> None:
-    """The sums are calls of NCCL within a plan that has slots."""
+    """A plan with slots contains the NCCL calls for the sums."""
     pytest.importorskip("tokenizers")
     Api.quick_init(0, "host")
     make_model(tmp_path / "made", "llama", seed=seed)
@@ -144,7 +144,7 @@ def _real() -> Path | None:
 @pytest.mark.skipif(not SOAK, reason="the library has 300 MB: make soak")
 @pytest.mark.skipif(_real() is None, reason="pip install nvidia-nccl-cu13 brings it")
 def test_the_real_library_has_the_names_results_and_checks(tmp_path: Path) -> None:
-    """Without a GPU it stops at communicators: NCCL starts CUDA first."""
+    """Without a GPU the library cannot make communicators, because NCCL starts CUDA first."""
     path = str(_real())
     said = run_python("-c", REAL, path, UHAL_NCCL_LIBRARY=path, NCCL_SOCKET_IFNAME="lo")
     assert said == "judged\n"

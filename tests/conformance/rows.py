@@ -61,7 +61,7 @@ def compile_on_rocm(ordinal: int, source: Path, folder: Path) -> Path:
 
 
 def rocm_target(ordinal: int) -> str:
-    """The processor of a real device, its features left open."""
+    """The processor of a real device, without its features."""
     isas = str(Device(ordinal, "rocm").attributes["HSA_AGENT_INFO_ISA"])
     return TargetId.parse(isas.split(", ")[0]).processor
 
@@ -193,11 +193,11 @@ ROCM_TARGET = "gfx90a"
 """Target of the simulated row's code objects: the default of its device."""
 
 SCHEDULE = os.environ.get("UHAL_SIM_SCHEDULE", "lazy")
-"""Schedule of the simulated drivers; a process has only one, because a driver reads it once."""
+"""Schedule of the simulated drivers; a process has one schedule: drivers read it only once."""
 
 _NOT_BY_ITSELF = f"under the schedule {SCHEDULE!r} nothing has to run before something waits for it"
 
-# Tests in which work must run although nothing waits for it.
+# Tests in which work must run although no call waits for the work.
 _UNWAITED = (
     "a_callback_may_use_the_device",
     "a_failing_callback_is_reported_and_the_next_one_runs",
@@ -318,7 +318,7 @@ def real_device(text: str) -> DeviceRow:
 def rows_with(devices: Sequence[str]) -> list[DeviceRow]:
     """The rows of a run with these real devices.
 
-    A process has one library for each backend: a real device's replaces the simulated one.
+    A process has one library per backend: a real device's library replaces the simulated one.
     """
     real = [real_device(text) for text in devices]
     replaced = {row.backend for row in real}

@@ -67,7 +67,7 @@ class Chain:
         """Launch once, so that the stream waits for the copy that filled the buffer on another
         stream.
 
-        During a capture it could not: that work is not part of the graph.
+        During a capture the stream could not wait, because the copy is not part of the graph.
         """
         self.launch(stream)
         self.advance()

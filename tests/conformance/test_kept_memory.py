@@ -1,4 +1,4 @@
-"""Memory that the pool does not own stays where it is while work uses it."""
+"""Memory that the pool does not own stays in place while pending work uses the memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 64
 
 
 class Owner:
-    """Another owner's memory, which is freed with this object."""
+    """Memory of another owner, freed together with this object."""
 
     def __init__(self) -> None:
         self.memory = DeviceBuffer.zeros(COUNT, "u32")
@@ -278,7 +278,7 @@ def test_an_array_over_pinned_memory_may_change_after_a_copy_of_it(
 def test_mapped_memory_is_there_while_a_kernel_uses_it(
     device: Device, basic: Module, rng: np.random.Generator
 ) -> None:
-    """This holds even when the host buffer that gave the address is closed."""
+    """The memory stays even when the host buffer that gave the address is closed."""
     values = rng.integers(0, 2**32, COUNT, "u4")
     busy, seen = DeviceBuffer.zeros(1_000_000, "u32"), DeviceBuffer.zeros(COUNT, "u32")
     pinned = HostBuffer(COUNT, "u32", mapped=True)

@@ -222,7 +222,7 @@ def shuffled(values: Array, source: Callable[[Array], Array]) -> Array:
 
 
 def expected_lanes(values: Array, source: Array, amount: int) -> list[Array]:
-    """The rows are in the order of the kernel's functions."""
+    """Return expected rows, in the order of the kernel's functions."""
     size = values.size
     per_warp = [np.arange(start, min(start + WARP, size)) for start in range(0, size, WARP)]
     by_register = [
@@ -474,8 +474,8 @@ def test_a_failed_assertion_is_raised_by_whatever_waits(
 def test_a_failed_assertion_is_raised_by_streams_that_may_have_met_it(
     device: Device, language: Module
 ) -> None:
-    """Each such stream raises it once, whoever waits first; other streams and their copies never
-    do."""
+    """Each stream that may have run the kernel raises the error once, in the first wait. Other
+    streams and their copies never raise the error."""
     asserts = language.get_function("asserts")
     x, y, z = DeviceBuffer.from_numpy(np.full(64, 12, "u4")), *zeros(2)
     other = DeviceBuffer.zeros(64, "u32")

@@ -138,7 +138,7 @@ def test_ranges_have_what_was_given_within(device: Device, basic: Module) -> Non
 
 
 def test_ranges_of_asyncio_tasks_do_not_mix(device: Device, basic: Module) -> None:
-    """Each task launches while other tasks are inside their own ranges, also of a shared object."""
+    """Each task launches while other tasks are inside their own ranges or a shared range."""
     shared = uhal.annotate("shared")
 
     async def task(number: int, stream: Stream, buffer: DeviceBuffer) -> None:

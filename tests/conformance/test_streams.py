@@ -133,7 +133,7 @@ def test_a_stream_waits_for_the_events_of_others(
 def test_waiting_is_for_the_record_that_was_made_before(
     device: Device, steps: Callable[[], Steps], gate: Gates
 ) -> None:
-    """A wait is for the event's last record before it, even if the event is recorded again
+    """A wait is for the last record before the wait, even if the event is recorded again
     later."""
     chain = steps()
     first, second, third = (Stream(StreamFlags.NON_BLOCKING) for _ in range(3))

@@ -29,7 +29,7 @@ from uhal_conformance.row import DeviceRow
 from uhal_conformance.sampling import rounds
 
 LARGE = 1 << 21
-"""Size above the limit of any backend's staged reads."""
+"""Size of a read that no backend stages."""
 PATIENCE = 20.0
 """Seconds after which an interrupted wait counts as not ended."""
 INTO_THE_WAIT = 0.05
@@ -213,7 +213,7 @@ def come_back(wait: Callable[[], Any], begun: threading.Barrier) -> None:
 def close_all(
     closing: list[Any], waiting: list[Any], flag: np.ndarray[Any, Any], begun: threading.Barrier
 ) -> None:
-    """Close objects while work is held, and after that objects whose closing may wait for it."""
+    """Close objects while work is held, then objects whose closing may wait for this work."""
     begun.wait(60)
     time.sleep(INTO_THE_WAIT)
     for one in closing:

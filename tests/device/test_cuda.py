@@ -61,7 +61,7 @@ def test_the_driver_places_every_parameter_where_the_readers_say(cuda: Device) -
     for path in sorted(IMAGES.glob("*.fatbin.gz")):
         with Module.from_file(path, device=cuda) as module:
             for name in module.kernels:
-                # `get_function` compares the parameters of both; a difference raises an error.
+                # `get_function` compares the driver's and our parameters; a difference raises.
                 function = module.get_function(name)
                 assert function.signature is not None
                 assert all(one.offset is not None for one in function.signature), name

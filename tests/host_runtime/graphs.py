@@ -13,7 +13,7 @@ from tests.host_runtime.kernels import u32, u64
 
 RELAXED = HEADER.constants["UHAL_HOST_STREAM_CAPTURE_MODE_RELAXED"]
 N = 500
-"""Elements of a buffer: some blocks, the last of which is not full."""
+"""Number of elements of a buffer: several blocks, with a last block that is not full."""
 
 
 class Numbers:

@@ -89,7 +89,7 @@ assert waited == [True] * 12, waited
 
 
 def test_only_the_called_runner_takes_a_call(tmp_path: Path) -> None:
-    """Otherwise called runners are counted below zero, and blocked functions stop all streams."""
+    """Otherwise the count of called runners is negative, and blocked functions stop all streams."""
     source, library = tmp_path / "delay.c", tmp_path / "libdelay.so"
     source.write_text(DELAY)
     command = [*compiler(), "-x", "c", "-O1", "-fPIC", "-shared", str(source), "-o", str(library)]

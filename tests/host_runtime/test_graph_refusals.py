@@ -244,7 +244,7 @@ def test_a_capturing_stream_may_be_destroyed(driver: Driver, first: bool) -> Non
 def test_what_a_destroyed_stream_recorded_stays(
     driver: Driver, module: ctypes.c_void_p, seed: int, joined: bool
 ) -> None:
-    """As with CUDA, the work runs. If no stream waits for it, ending the capture reports it."""
+    """As with CUDA, the work runs. If no stream waits for the work, ending the capture fails."""
     api = driver.api
     other = ctypes.c_void_p()
     api.uhalHostStreamCreateWithPriority(other, 0, 0)

@@ -102,7 +102,7 @@ def replay_random_work(driver: Driver, module: ctypes.c_void_p, seed: int) -> No
 def test_host_functions_and_calls_run_in_the_order_of_the_graph(
     driver: Driver, module: ctypes.c_void_p, seed: int
 ) -> None:
-    """Each reads what the work before it wrote, and work behind it waits."""
+    """Each item reads the result of the item before, and later work waits."""
     rng = np.random.default_rng(seed)
     api = driver.api
     seen: list[int] = []

@@ -151,7 +151,7 @@ def test_device_copies_may_overlap(driver: Driver, seed: int) -> None:
 
 
 def test_memsets(driver: Driver) -> None:
-    # The memory is one element of the widest type larger than the memset.
+    # The memory is larger than the memset, by one element of the widest type.
     with driver.stream() as stream, driver.memory(4 * 100_001) as address:
         for dtype, call in (
             (np.uint8, driver.api.uhalHostMemsetD8Async),

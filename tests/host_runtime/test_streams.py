@@ -216,7 +216,7 @@ def test_a_wait_is_for_the_record_it_saw(driver: Driver) -> None:
 
 
 def test_a_wait_that_is_still_queued_is_for_the_record_it_saw(driver: Driver) -> None:
-    """The first record is complete before the second; its waiter has not yet looked."""
+    """The first record is complete before the second; the waiter has not yet checked it."""
     api = driver.api
     gate, passed = threading.Event(), threading.Event()
     hold, tell = HOST_FUNCTION(lambda _: gate.wait(60)), HOST_FUNCTION(lambda _: passed.set())
@@ -243,7 +243,7 @@ def test_a_wait_that_is_still_queued_is_for_the_record_it_saw(driver: Driver) ->
 def test_a_record_that_waits_for_room_is_not_seen_yet(
     driver: Driver, module: ctypes.c_void_p
 ) -> None:
-    """Otherwise a wait could enter the queue before the record that it waits for."""
+    """Without this order a wait could enter the queue before the awaited record."""
     api = driver.api
     empty = driver.function(module, "empty")
     with driver.stream() as full, driver.stream() as other, driver.event() as event:

@@ -1,5 +1,5 @@
-/* An OpenCL library over another one that changes some of its answers: it imitates other devices.
- * It links with the library below, whose functions are used for the rest.
+/* An OpenCL library over another OpenCL library: it changes some answers to imitate other devices.
+ * This library links with the other library, and uses its functions for everything else.
  *
  *   UHAL_LAYER_HIDES     words that CL_DEVICE_EXTENSIONS loses
  *   UHAL_LAYER_IL        the value of CL_DEVICE_IL_VERSION
@@ -116,7 +116,7 @@ static struct {
     void *memory;
 } buffers[MOST_BUFFERS];
 
-/* The index of a buffer, or for `NULL` of a free entry; -1 if there is none. */
+/* The index of a buffer, or of a free entry if `buffer` is `NULL`; -1 if there is none. */
 static int place_of(cl_mem buffer) {
     for (int i = 0; i < MOST_BUFFERS; ++i)
         if (buffers[i].buffer == buffer)
@@ -170,8 +170,8 @@ cl_status clReleaseMemObject(cl_mem buffer) {
     return status;
 }
 
-/* Intel's blocking write is avoided: into a buffer over shared memory it ran at the wrong time and
- * gave wrong layers in network_test; a non-blocking write and a wait gave right layers. */
+/* Avoids Intel's blocking write, which ran at the wrong time for buffers over shared memory and
+ * gave wrong layers in network_test. A non-blocking write and a wait gave correct layers. */
 cl_status clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking,
                                size_t offset, size_t bytes, const void *source, cl_uint count,
                                const cl_event *events, cl_event *event) {

@@ -1,6 +1,6 @@
-"""Other OpenCL runtimes than Intel's current one: PoCL from Debian, and Intel's of 2022.
+"""OpenCL runtimes besides Intel's current runtime: PoCL from Debian, and Intel's of 2022.
 
-Nothing is installed: packages and wheels are unpacked where the tests keep things from run to run.
+Nothing is installed: packages and wheels are unpacked in a folder that is kept between runs.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def pocl_3(folder: Path) -> Runtime:
 
 
 def pocl_7(folder: Path) -> Runtime:
-    """PoCL 7.1: every kind of memory, no f16. It is built for a newer C library than most have.
+    """PoCL 7.1: every kind of memory, no f16. It needs a newer C library than most systems have.
 
-    So the interpreter runs with that library, and so do the interpreters that tests start.
+    So the interpreter, and every interpreter that tests start, runs with the newer C library.
     """
     root = unpack(folder, "pocl-7")
     libraries = root / LIBRARIES

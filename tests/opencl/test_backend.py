@@ -352,7 +352,7 @@ def test_a_second_process_builds_nothing(runtime: None, tmp_path: Path) -> None:
     check_child(load_everything, names, environment=environment)
     kept = {path: path.stat().st_ino for path in tmp_path.glob("uhal/opencl/*.bin")}
     assert len(kept) == 4
-    # Make the files look old: a file that is used gets a new time, and none is rewritten.
+    # Make the files look old: a used file gets a new time, and no file is rewritten.
     for path in kept:
         os.utime(path, (1, 1))
     check_child(load_everything, names, environment=environment)

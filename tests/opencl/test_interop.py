@@ -65,7 +65,7 @@ def test_the_context_has_the_device(theirs: Any, device: Device) -> None:
 
 
 def test_a_launch_in_their_queue(theirs: Any, device: Device, values: Any) -> None:
-    """The launch is in order with pyopencl's work; closing our stream keeps pyopencl's queue."""
+    """The launch runs in order with pyopencl's work; closing our stream keeps pyopencl's queue."""
     cl, context, queue = theirs
     program = cl.Program(context, TEXT).build("-DFACTOR=3.0f")
     x, y = DeviceBuffer.from_numpy(values), DeviceBuffer.zeros(COUNT, "f32")
@@ -88,7 +88,7 @@ def test_a_launch_in_their_queue(theirs: Any, device: Device, values: Any) -> No
 
 
 def test_their_work_counts_as_pending(theirs: Any, device: Device) -> None:
-    """The work counts in pyopencl's queue, and in uhal's queue after pyopencl got it."""
+    """Work counts as pending in pyopencl's queue, and in uhal's queue once pyopencl has it."""
     cl, context, queue = theirs
     program = cl.Program(context, TEXT).build("-DFACTOR=3.0f")
     wrapped = Stream.from_handle(queue.int_ptr, owner=queue)

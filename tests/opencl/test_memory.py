@@ -65,7 +65,7 @@ def use_memory(image: str, kind: str) -> None:
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", ["usm", "svm-fine", "svm-coarse", "buffer-address"])
 def test_every_kind_of_memory(folder: Path, layer: Layer, kind: str) -> None:
-    """uhal chooses this kind by itself on a device that lacks the better kinds."""
+    """uhal chooses each kind by itself on a device that lacks the better kinds."""
     image = compile_for_opencl(KERNELS / "basic.cu", folder)
     environment = layer(memory=kind)
     assert check_child(use_memory, str(image), kind, environment=environment) == f"{kind}\n"

@@ -23,10 +23,10 @@ NO_MESSAGES = "not kernels_print and not kept_is_counted and not assertion_names
 """Without host memory that devices can write, kernels cannot send messages; a warning says so when
 their module is loaded."""
 BUT_RACE = "not make_and_close_everything"
-"""An assertion of PoCL 7.1 about overlapping addresses ends the process in one of a hundred runs of
-this test; likely PoCL removes a freed address from its table too late."""
+"""In one of a hundred runs of this test, an assertion of PoCL 7.1 about overlapping addresses ends
+the process. Probably PoCL removes a freed address from its table too late."""
 NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not bad_id"
-"""Without such memory, an index out of bounds is not reported either."""
+"""Without host memory that devices can write, an index out of bounds is not reported either."""
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +112,7 @@ def test_intels_of_2022_takes_no_time_of_markers(
 def test_conformance_with_every_kind_of_memory(
     layer: Callable[..., Mapping[str, str]], tmp_path: Path, memory: str
 ) -> None:
-    """Run on a device that has this kind of memory alone, no f16, and only SPIR-V 1.0."""
+    """Run on a device with only this kind of memory, without f16, and with only SPIR-V 1.0."""
     environment = layer(memory=memory, UHAL_LAYER_IL="SPIR-V_1.0 ")
     hidden = f"{environment['UHAL_LAYER_HIDES']} cl_khr_fp16"
     here = Runtime([sys.executable], {**environment, "UHAL_LAYER_HIDES": hidden})

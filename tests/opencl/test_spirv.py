@@ -224,8 +224,8 @@ ATOMICS = ["atomics_i32", "atomics_u64", "atomics_f64", "atomics_block", "last_b
 
 @pytest.mark.parametrize("kernel", ATOMICS)
 def test_a_kernel_asks_at_one_place_where_a_pointer_points(kernel: str) -> None:
-    """PoCL 7.1 and Intel's runtime of 2022 abort the process when there are two such
-    instructions."""
+    """PoCL 7.1 and Intel's runtime of 2022 abort the process when a kernel asks at two
+    places."""
     module = SpirvModule(LANGUAGE.read_bytes())
     found = opcodes(Cutter(module).cut(module.entries[kernel]).image)
     assert found[OP_GENERIC_CAST_TO_PTR_EXPLICIT] == 1

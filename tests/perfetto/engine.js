@@ -1,7 +1,7 @@
 /* Runs the engine of Perfetto's page under Node: `node engine.js FOLDER`, which has the page's files.
 
-   Requests come from standard input, answers go to standard output, both as the page and its worker
-   exchange them: a serialized TraceProcessorRpcStream. */
+   Requests come from standard input, and answers go to standard output. Both have the format that
+   the page and its worker exchange: a serialized TraceProcessorRpcStream. */
 "use strict";
 const fs = require("fs");
 const path = require("path");

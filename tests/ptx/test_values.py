@@ -328,7 +328,7 @@ def converted(a: Array, of: Type, to: Type) -> Array:
     if to.is_integer:
         return wrapped(a.astype(object), to)
     with np.errstate(over="ignore"):
-        # As documented, numbers become bf16 through f32, whose upper half bf16 is.
+        # As documented, numbers are first converted to f32; bf16 is the upper half of f32.
         return (a.astype("f4") if to is ptx.bf16 else a).astype(kind)
 
 

@@ -1,4 +1,4 @@
-"""Programs that use uhal on AMD's own runtime. The device executes no kernel: it notes them."""
+"""Programs that use uhal on AMD's own runtime. The device notes kernels and executes none."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def memory(seed: int) -> None:
 def copies(sizes: Sequence[int], seed: int) -> int:
     """Copy to the device and back, with pageable and pinned memory; return the unknown packets.
 
-    Copies within the device are kernels of the runtime, which nothing executes here.
+    Copies within the device are kernels of the runtime, and the model executes no kernels.
     """
     Api.quick_init(backend="rocm")
     rng = np.random.default_rng(seed)
@@ -237,7 +237,7 @@ def missing(path: str, name: str) -> list[str]:
 
 
 def launches(paths: Sequence[str], seed: int) -> int:
-    """Check each argument at its place in the layout that other readers see; return how many."""
+    """Check each argument's offset in the layout that other readers see; return their number."""
     Api.quick_init(backend="rocm")
     rng = np.random.default_rng(seed)
     return sum(_launch(path, rng) for path in paths)

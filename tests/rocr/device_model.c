@@ -1,9 +1,9 @@
 /* A model of one AMD GPU, for the hook that AMD's HSA runtime has for such models since ROCm 7.
  *
  * HSA_MODEL_LIB names this library and HSA_MODEL_TOPOLOGY a folder that describes the device. Then
- * the runtime opens no kernel driver: memory is the host's, and queues come here. A thread a queue
- * takes its packets as a packet processor does, or as an engine for copies. No kernel is executed:
- * a dispatch is checked and noted, and counts as done.
+ * the runtime opens no kernel driver: memory is the host's, and this library handles the queues.
+ * One thread per queue takes packets like a packet processor, or commands like a copy engine. No
+ * kernel is executed: a dispatch is checked and noted, and counts as done.
  *
  * Sources of the layouts: packets, "HSA Platform System Architecture Specification" 1.2; signals,
  * amd_hsa_signal.h; kernel descriptors, LLVM's "User Guide for AMDGPU Backend"; commands of the
@@ -76,8 +76,9 @@ typedef struct noted_dispatch {
 /* Calls `body` on a thread of its own and returns its result.
  *
  * ROCr 7.2 forgets to count the nodes of a model. hsaKmtOpenKFD reads an uninitialised number of
- * bytes from its stack and clears as many, at most 4 GiB. Mostly the number is the lower half of an
- * address in that same stack: on a stack at the start of a piece of 4 GiB it is small. */
+ * bytes from its stack and clears as many bytes, at most 4 GiB. Usually the number is the lower
+ * half of an address in the same stack. So the number is small if the stack is at the start of an
+ * aligned 4 GiB. */
 int model_run(int (*body)(void));
 
 /* Copies the notes from `first` on; returns how many there were. */
@@ -413,13 +414,13 @@ static bool reached(const command *poll) {
 }
 
 static void poll_memory(queue *of, const command *poll) {
-    const bool of_memory = poll->words[0] >> 31 != 0; /* else of a register, to flush a cache */
+    const bool of_memory = poll->words[0] >> 31 != 0; /* else polls a register, to flush a cache */
     for (unsigned rounds = 0; of_memory && !atomic_load(&of->stop) && !reached(poll);)
         idle(&rounds);
 }
 
-/* Executes a command; returns how many words it has, 0 for an unknown one. `event` is the event for
- * the runtime, if any. */
+/* Executes a command; returns the command's number of words, 0 for an unknown command. `event` is
+ * the event for the runtime, if any. */
 static unsigned execute(queue *of, const command *next, unsigned *event) {
     const uint32_t *words = next->words;
     const unsigned sub_operation = words[0] >> 8 & 0xff;

@@ -1,7 +1,7 @@
-"""AMD's own runtime, unmodified, over a model of one GPU; runs programs on it.
+"""Runs programs on AMD's own, unmodified runtime over a model of one GPU.
 
-The runtime is Debian's package of ROCr 7.2. Where this system's C library is older than it needs,
-the interpreter runs under a newer one, from Debian too. `child.py` is the other side.
+The runtime is Debian's package of ROCr 7.2. If this system's C library is too old for the package,
+the interpreter runs with a newer C library from Debian. `child.py` runs in the child process.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Machine:
 
 
 def machine(gpu: Gpu, folder: Path) -> Machine:
-    """Assemble a machine from the packages in `folder`; fails or skips the test like `unpack`."""
+    """Assemble a machine from the packages in `folder`; fail or skip the test like `unpack`."""
     runtime = unpack(folder, "rocr-7.2") / LIBRARIES
     model = _build_model(folder)
     described = folder / f"{gpu.processor}-{_digest(Path(topology.__file__))}"

@@ -18,12 +18,12 @@ from tests.simulated.hsa import LIBRARY
 
 MODELS = [gpu for gpu in GPUS if gpu.processor not in NO_MODEL]
 
-# Attributes that may differ between the two: they depend on the machine or product.
+# Attributes that may differ between the two runtimes: they depend on the machine or product.
 OF_ITS_OWN = (
     *("CACHE_SIZE", "ISA", "MAX_CLOCK_FREQUENCY", "BDFID", "MEMORY_WIDTH", "MEMORY_MAX_FREQUENCY"),
     *("PRODUCT_NAME", "HDP_FLUSH", "UUID", "MEMORY_AVAIL", "TIMESTAMP_FREQUENCY"),
     *("DRIVER_UID", "NEAREST_CPU"),
-    # The simulated runtime answers 2³² - 1, as before ROCm 7; now it is HIP's limit for each axis.
+    # The simulated runtime answers 2³² - 1, as before ROCm 7; ROCm 7 answers HIP's axis limit.
     "GRID_MAX_DIM",
 )
 
@@ -37,7 +37,7 @@ def test_there_is_a_description_of_every_target() -> None:
 def test_devices_of_which_this_release_takes_no_model(
     machine_with: Callable[[str], Machine], processor: str
 ) -> None:
-    """If this fails, a newer release has models of these devices: remove their substitutes."""
+    """If this test fails, the runtime has models of these devices: remove their substitutes."""
     done = machine_with(processor).start(agents.describe)
     assert done.returncode < 0
     assert "model: Unimplemented KFD ioctl" in done.stderr

@@ -103,7 +103,7 @@ def check_layout(kernel: HsacoKernel, metadata: Mapping[str, Any]) -> None:
     end = 0
     for one in kernel.signature:
         assert one.offset is not None and one.size is not None
-        # Offsets follow a C struct. For an aggregate the file has the size, not the alignment.
+        # Offsets follow a C struct. The file has an aggregate's size, but not its alignment.
         if one.size in (1, 2, 4, 8):
             assert one.offset == -(-end // one.size) * one.size or one.kind == "aggregate"
         end = one.offset + one.size
@@ -144,7 +144,7 @@ def test_objects_of_clang_19(loaded: Callable[[str], Loaded], path: Path) -> Non
 
 @pytest.fixture(scope="session")
 def stripped(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
-    """Write an object that the linker stripped of all symbols, and its like by `hsaco_writer`."""
+    """Write an object that the linker stripped of all symbols, and its copy by `hsaco_writer`."""
     folder = tmp_path_factory.mktemp("stripped")
     linked = folder / "linked.hsaco"
     if hip_compiler.toolchain() is None:

@@ -51,8 +51,8 @@ GPUS = (
 NO_MODEL = {"gfx90a": "gfx942", "gfx1030": "gfx1100"}
 """Targets without a model in ROCr 7.2, and a substitute for each.
 
-On devices before gfx942 and gfx11 the runtime installs a trap handler in the driver. The runtime's
-model of the driver lacks that call and ends the process.
+On devices before gfx942 and gfx11 the runtime calls the driver to install a trap handler. The
+runtime's model of the driver lacks this call and ends the process.
 """
 
 # Bits of a node's capability, as in hsakmttypes.h.

@@ -17,10 +17,10 @@ class Form(NamedTuple):
     symbol: str
     since: int
     suffix: str
-    """Suffix of the symbol in which a null stream means the thread's default stream; empty if there
+    """Suffix of the symbol for which a null stream is the thread's default stream; empty if there
     is no such symbol."""
     reason: str
-    """Reason of its refusal; empty if the function is simulated."""
+    """Reason why the function is refused; empty if the function is simulated."""
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ KERNELS = (
     Kernel("nowhere", [Argument(0, 8, POINTER)], 8),
     Kernel("differs", [Argument(0, 8, POINTER), Argument(8, 4)], 12),
 )
-"""`nowhere` has no host build, and `differs` has one with other arguments."""
+"""`nowhere` has no host build; the host build of `differs` has other arguments."""
 
 
 class Failure(Exception):

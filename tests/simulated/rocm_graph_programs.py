@@ -189,7 +189,7 @@ def two_threads_two_graphs(image: str, seed: int, launches: int) -> None:
 
 
 def as_many_streams_as_a_capture_takes(image: str, most: int) -> None:
-    """One stream more raises an error, and the next capture works."""
+    """Capturing on one stream too many raises an error, and the next capture works."""
     bench = Bench(image, 0)
     x = DeviceBuffer.zeros(most + 1, "u32")
     first, *others = (Stream() for _ in range(most + 1))

@@ -192,7 +192,7 @@ def expect_lost(bench: Bench) -> None:
 
 
 def lose_a_queue(image: str, seed: int) -> None:
-    """The queue stops at a packet: the error names the first launch, and of that queue alone."""
+    """The queue stops at a packet: the error names the first launch of this queue alone."""
     bench = Bench(image, seed)
     x = DeviceBuffer.from_numpy(bench.values(100))
     streams = [Stream() for _ in range(3)]

@@ -1,8 +1,8 @@
 """Runs other projects' own tests, and checks how many pass on the simulator.
 
 The lists in `tests/data/suites` have a line `path number` for each file of tests. `short` precedes
-files that run in every `make test`. A line that ends in a colon is the reason to leave out the
-indented files or tests below it.
+files that run in every `make test`. A line that ends in a colon is the reason why the indented
+files or tests below it are left out.
 """
 
 from __future__ import annotations

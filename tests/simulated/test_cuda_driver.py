@@ -78,7 +78,7 @@ def test_old_drivers_take_every_shipped_module_as_ptx(seed: int) -> None:
         chosen = random.Random(int(sys.argv[1]))
         Api.quick_init()
         assert Api.get_api_version() == "11.4", Api.get_api_version()
-        # The driver translates a kernel that is asked for: minutes for all.
+        # The driver translates each requested kernel; translating all kernels would take minutes.
         every = sys.argv[2] == "True"
         translated = ubridge.modules() if every else chosen.sample(list(ubridge.modules()), 8)
         for name in ubridge.modules():

@@ -339,7 +339,7 @@ def test_a_symbol_tells_the_kernel_s_needs(open_hsa: OpenHsa) -> None:
 def test_executables_have_variables_of_their_own(
     open_hsa: OpenHsa, rng: np.random.Generator
 ) -> None:
-    """This also holds with two runtimes in one process."""
+    """Variables are separate even with two runtimes in one process."""
     image = hsaco_writer.write(KERNELS, variables={"table": 16, "elsewhere": 4})
     loaded = []
     for hsa in [open_hsa(), open_hsa()]:

@@ -449,11 +449,11 @@ def test_arguments_need_an_acquire_from_the_system(open_hsa: OpenHsa) -> None:
     address = zeros(hsa, 8)
     near = header(DISPATCH, acquire=AGENT)
     queue = hsa.queue()
-    # A packet announced together with an acquiring packet may rely on its acquire.
+    # A packet announced together with an acquiring packet may rely on that acquire.
     queue.barrier(ring=False)
     queue.dispatch(kernel, hsa.kernarg(add_one(8, address)), start=near)
     queue.drain()
-    # A packet announced later may not, because the arguments could have been written in between.
+    # A later packet may not rely on it: arguments could have been written in between.
     queue.dispatch(kernel, hsa.kernarg(add_one(8, address)), start=near)
     status, words = queue.error()
     assert status == CONSTANT["HSA_STATUS_ERROR_EXCEPTION"]

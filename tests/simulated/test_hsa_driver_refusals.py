@@ -1,4 +1,4 @@
-"""The simulated HSA runtime: packets, arguments and code objects it must not take, and failures."""
+"""The simulated HSA runtime: refused packets, arguments and code objects, and failures."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_the_line_itself_is_shown_where_the_source_is(tmp_path: Path) -> None:
 
 
 def test_another_thread_may_ask_what_a_fault_was() -> None:
-    """A long wait of uhal ends on its own thread, and the calling thread asks for the fault."""
+    """uhal waits for long work on another thread; the calling thread then asks for the fault."""
     script = """
         import ctypes, os, threading
         driver = ctypes.CDLL(os.environ["UHAL_CUDA_LIBRARY"])
@@ -215,7 +215,7 @@ def test_integers_of_either_sign_and_numbers_by_their_use(seed: int) -> None:
 def test_of_a_large_module_only_what_is_launched_is_translated(
     rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:
-    """The module is as large as Candle's `quantized`. Nothing is timed: libraries are counted."""
+    """The module is as large as Candle's `quantized`. The test counts libraries, not time."""
     path = tmp_path / "large.ptx"
     module = LargeModule(seed)
     path.write_text(module.text())

@@ -192,7 +192,7 @@ ACCESSES = {"r": "ld.shared.u32 %r1, [cell];", "w": "st.shared.u32 [cell], 7;"}
 @pytest.mark.parametrize(
     ("steps", "races"),
     [
-        # a number is a thread, of the first warp from 0, of the second from 32; | is a warp barrier
+        # numbers are threads: from 0 in the first warp, from 32 in the second; | is a warp barrier
         ("0r 1w", True),
         ("0r 0w", False),
         ("0r | 1w", False),

@@ -1,6 +1,6 @@
 """uhal on undocumented behaviour of TopsRuntime, in each possible interpretation.
 
-A reading is a setting of the simulated runtime; some need a variable of the backend, too.
+A reading is a setting of the simulated runtime; some readings also need a backend variable.
 """
 
 from __future__ import annotations

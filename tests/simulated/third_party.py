@@ -59,8 +59,8 @@ def cache_of(config: pytest.Config) -> Path:
 def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path:
     """Install exactly these packages unless they are there already; return their folder.
 
-    Without a network the test is skipped, or fails in CI. Any other failure of pip fails with pip's
-    message.
+    Without a network the test is skipped, or fails in CI. If pip fails for another
+    reason, the test fails with pip's message.
     """
     recipe = f"{sys.version_info[:2]} {' '.join(packages)}"
     site = folder / hashlib.sha256(recipe.encode()).hexdigest()[:16]

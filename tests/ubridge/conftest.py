@@ -52,7 +52,7 @@ def _drawn_of(item: pytest.Item) -> int:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize `device`: the host and simulated CUDA, or a test module's `DEVICES`.
 
-    Devices of `--device` join where a device of their backend is among them.
+    Devices of `--device` are added if the list has a device of the same backend.
     """
     if "device" in metafunc.fixturenames:
         kernels = metafunc.definition.get_closest_marker("entries") is not None

@@ -1,4 +1,4 @@
-"""Import and export of other libraries' tensors, tried out: a cell of the table.
+"""Trials of import and export of other libraries' tensors: each gives a cell of the table.
 
 An outcome is a word of `docs/guide/interop.md`: shared (a write on either side is seen on the
 other), read-only (the same, and writes are refused), copied, or refused.

@@ -208,7 +208,7 @@ CHECKS: list[tuple[Any, Any, float]] = []
 
 
 def equal(got: Any, expected: Any, tolerance: float = 0) -> None:
-    """Compare later, without refusals: numpy itself fails without memory."""
+    """Note a comparison for later, without refusals, because numpy itself fails without memory."""
     CHECKS.append((got, expected, tolerance))
 
 
@@ -229,7 +229,7 @@ def compare() -> None:
 
 
 def refuse(kind: str, number: int) -> None:
-    """Refuse the allocation of this number from now on; 0 stops, a huge number only counts."""
+    """Refuse the allocation with this number, counted from now. 0 stops; a huge number counts."""
     if kind == "native":
         HOOK.refuse_allocation(ctypes.c_long(number))
     elif number:

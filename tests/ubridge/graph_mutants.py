@@ -26,7 +26,7 @@ from uhal import Device, DeviceBuffer
 from uhal.errors import ArgumentValueError, DeviceError, NotFoundError, OutOfMemoryError
 
 MOST_ELEMENTS = 1 << 22
-"""Limit of elements for a mutant that is run: a valid sum may repeat one element 2^60 times."""
+"""Limit of elements of a mutant that runs: a valid sum may repeat an element 2^60 times."""
 
 
 def traced(rng: np.random.Generator) -> ComputeGraph:
@@ -230,7 +230,7 @@ class Bystanders:
 
 
 def run_mutants(seed: int, count: int, backend: str, folder: str) -> None:
-    """Load `count` mutants and run those that load; print how many did.
+    """Load `count` mutants and run the mutants that load; print their number.
 
     `folder/mutant.json` is the current mutant, which shows the cause if the process ends.
     """

@@ -29,7 +29,7 @@ LAYOUTS = ("contiguous", "offset", "transposed", "broadcast", "stepped", "one", 
 GUARDS = itertools.cycle((64, 67))
 """Guard elements before and after a result; with 67 the result is not aligned."""
 MOST_THREADS = 1 << 16
-"""Limit of all rows' threads for kernels with barriers in each row."""
+"""Limit of rows times threads per row, for kernels with barriers in each row."""
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, np.nan, np.inf, -np.inf)
 
 
@@ -225,7 +225,7 @@ def assert_same(got: Array, expected: Array) -> None:
 def row_block(rng: np.random.Generator, rows: int = 1) -> tuple[int, ...]:
     """Return a random block shape for a kernel that takes rows: Candle's shape or another size.
 
-    Many rows get small ones, because a simulated device takes its time at every barrier.
+    Many rows get small blocks, because barriers are slow on a simulated device.
     """
     blocks = [(1,), (7,), (1, 32), (32,), (200,), (256,), (1024,)]
     bearable = [block for block in blocks if rows * int(np.prod(block)) <= MOST_THREADS]

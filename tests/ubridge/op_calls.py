@@ -1,6 +1,6 @@
 """The function call that an operation's run makes, for tests that change the call.
 
-So a new operation is written into `op_runs.py` alone: other tests repeat its call with other
+A new operation only needs a run in `op_runs.py`: other tests repeat the run's call with other
 memory, other numbers and wrong operands.
 """
 
@@ -73,5 +73,5 @@ def call_of(op: Op, device: Device, rng: np.random.Generator) -> OpCall:
 
 
 def of_family(name: str) -> Op:
-    """Return the first operation of a family that promises dtypes."""
+    """Return a family's first operation that promises dtypes."""
     return next(op for op in OPS.values() if op.family.name == name and op.dtypes)

@@ -34,9 +34,9 @@ class OpRow:
     ulps: float = 1
     """Tolerance of the results, as a multiple of the host's tolerance."""
     rounds_each_step: bool = False
-    """Whether f16 and bf16 are rounded after each step: then results have no bound."""
+    """Whether f16 and bf16 are rounded after each step; if so, errors have no bound."""
     adds_in_order: bool = False
-    """Whether sums add one element after the other: then errors grow with the length."""
+    """Whether sums add one element after the other; if so, errors grow with the length."""
     promotes: bool = True
     """Whether the device has the casts and dtypes that numpy's promotions need."""
     images: str | None = None

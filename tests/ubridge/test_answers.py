@@ -199,7 +199,7 @@ def test_parts_of_a_buffer_are_one_question(host: Device, rng: np.random.Generat
 
 
 def test_a_capture_meets_what_is_not_uploaded(host: Device) -> None:
-    """A plan looks up layouts at each launch, so that a graph keeps its own."""
+    """A plan looks up layouts at each launch, so that a graph keeps its own layouts."""
     layouts = DeviceExecutor.of(host).layouts
     x = ubridge.ones((3, 7))
     x.sum(0)

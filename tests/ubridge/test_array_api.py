@@ -1,7 +1,7 @@
 """`ubridge.array_api` beside array-api-strict, the standard's own implementation over numpy.
 
-For each function of the standard hypothesis draws arguments by the names of the parameters. Where
-array-api-strict takes them, results have the same dtype, shape and numbers.
+hypothesis draws the arguments of each function of the standard, by the names of the parameters. If
+array-api-strict accepts the arguments, both results have the same dtype, shape and numbers.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Drawing:
         return int(self.draw(st.integers(-rank, rank - 1)))
 
     def argument(self, parameter: str, given: dict[str, Any]) -> Any:
-        """Return the argument of a parameter; `given` has the ones before."""
+        """Return the argument of a parameter; `given` has the earlier arguments."""
         first = given.get("x", given.get("x1"))
         shape = self.shape if first is None else first.shape
         rank = len(shape)
@@ -255,7 +255,7 @@ class Drawing:
 
 
 def arguments(name: str, drawing: Drawing) -> tuple[list[Any], dict[str, Any]]:
-    """Return the positional arguments of a call, and those by keyword."""
+    """Return the positional arguments and the keyword arguments of a call."""
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     given: dict[str, Any] = {}
@@ -365,7 +365,7 @@ def test_a_function_agrees(device: Device, name: str, seed: int) -> None:
         max_examples=rounds(15, 500) if device.backend == "host" else rounds(2, 20),
         database=None,
         deadline=None,
-        # A smaller counterexample takes minutes; a soak finds it.
+        # Shrinking a counterexample takes minutes, so only a soak does this.
         phases=list(hypothesis.Phase) if SOAK else [hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
     )

@@ -1,4 +1,4 @@
-"""The host's kernels along one axis, of copies of rows and of f16: all lengths, all values."""
+"""Host kernels along one axis, for copies of rows, and for f16: all lengths, all values."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_parts_of_rows_of_every_width(host: Device, rng: np.random.Generator, dt
 
 
 def test_every_f16_is_converted_as_by_numpy(host: Device, rng: np.random.Generator) -> None:
-    """Also in runs shorter than a vector."""
+    """Conversions also match in runs shorter than a vector."""
     every = rng.permutation(np.arange(2**16, dtype=np.uint16)).view(np.float16)
     numbers = rng.integers(0, 2**32, 2**16 + 5, np.uint32).view(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -44,7 +44,7 @@ def test_a_dense_product_of_a_row_has_one_result(device: Device, rng: np.random.
             got = ub.linear(x[:count], weight, batch_invariant=True).to_numpy()
             np.testing.assert_array_equal(got[:17], alone[:count], err_msg=f"{dtype} {count}")
             if count > 2:
-                # Another place in the batch.
+                # The same rows are at another place in the batch.
                 moved = ub.linear(x[2:count], weight, batch_invariant=True).to_numpy()
                 np.testing.assert_array_equal(moved, got[2:])
         wide = x[:17].to_numpy().astype("f8") @ weight.to_numpy().astype("f8").T

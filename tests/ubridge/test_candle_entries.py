@@ -1,7 +1,7 @@
 """Every entry of Candle's kernels exists here, with its name and its parameters.
 
 tests/data/candle_entries.json holds the facts of Candle's own PTX. The signatures below repeat the
-types in its sources, a line for each family.
+types in Candle's sources, a line for each family.
 """
 
 from __future__ import annotations

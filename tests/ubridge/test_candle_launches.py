@@ -1,4 +1,4 @@
-"""ubridge's launches suit Candle's kernels, too: each gets a layout if it reads one.
+"""ubridge's launches suit Candle's kernels, too: kernels that read a layout get one.
 
 The PTX of Candle's kernels (candle-kernels, commit 2a13b0f3) shows the use of a null `info`. Some
 kernels treat it as contiguous operands; the others read all `num_dims` dimensions.

@@ -28,7 +28,7 @@ TILES = {
 """Numbers of rows and vectors that a block of `mul_mat_*` processes."""
 KEPT_BY_VECTORS = ("q4_0", "q4_1", "q5_0", "q5_1")
 KEPT_BY_MATRICES = ("q4_0", "q4_1", "q5_1", "q4_K", "q5_K")
-"""Formats with a minimum or offset; kernels multiply it by the sums in y's blocks."""
+"""Formats with a minimum or offset; kernels multiply this value by the sums in y's blocks."""
 
 
 def buffer(blocks: Array) -> DeviceBuffer:

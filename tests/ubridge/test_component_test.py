@@ -232,7 +232,7 @@ SCALED = {
 def test_configurations_of_either_form(
     program: ModuleType, options: list[str], tmp_path: Path, seed: int, says: dict[str, Any]
 ) -> None:
-    """Old and new configurations of rotary angles agree with a rule that computes one pair a
+    """Old and new configurations of rotary angles agree with a rule that computes one pair at a
     time."""
     head_width = says.get("head_dim") or 0
     a_model(program, tmp_path, seed, head_width=head_width, says=says)

@@ -87,12 +87,12 @@ def test_a_product_is_planned_once_and_all_is_given_back(
         x = tensor(rng, "f32", 20, 20)
         for _ in range(3):
             ubridge.matmul(x, x)
-        # The trial is one plan and one product more.
+        # The trial adds one plan and one product.
         assert (plans.value - before[0], products.value - before[1]) == (2, 4)
         assert list(told) == [256] * 4
         flat = tensor(rng, "f32", 401)[1:].reshape(20, 20)
         ubridge.matmul(flat, x)
-        # ubridge's second operand is the library's first.
+        # ubridge's second operand is the library's first operand.
         assert list(told) == [256, 4, 256, 256]
         assert live.value > 0
     assert live.value == 0

@@ -59,7 +59,7 @@ def test_the_table_has_every_library_and_column() -> None:
 
 
 class Negated:
-    """Like torch's tensors with the negative bit: their memory has the opposite signs."""
+    """Tensors like torch's with the negative bit: memory has the opposite signs."""
 
     requires_grad = False
 
@@ -80,7 +80,7 @@ class Negated:
 
 
 Immutable = type("ArrayImpl", (Negated,), {"__module__": "jaxlib._jax"})
-"""Like JAX's arrays: nobody may write them, but DLPack does not say so."""
+"""Arrays like JAX's: read-only, but DLPack does not say so."""
 
 
 def test_signs_and_gradients_of_a_tensor_are_respected(host: Device) -> None:

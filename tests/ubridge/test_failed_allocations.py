@@ -1,8 +1,7 @@
 """A refused allocation is an `OutOfMemoryError` or a `MemoryError`, and nothing else is lost.
 
 A soak refuses every allocation of this project's compiled code, and some of the interpreter's.
-There CPython and numpy have failures of their own: `SystemError` without a reason, a crash in
-`co_lines`.
+Then CPython and numpy may fail themselves: `SystemError` without a reason, a crash in `co_lines`.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def test_every_operation_of_the_table_is_a_tensor_op() -> None:
 
 WITHOUT_FUNCTION = {
     *("copy2d", "rand", "randn", "im2col1d", "im2col", "col2im1d", "block_elements"),
-    # Its function takes a format, and its definition the elements of a run.
+    # The function takes a format; the definition takes the elements of a run.
     "activations",
 }
 """Operations whose functions take other arguments than their definitions."""

@@ -101,7 +101,7 @@ def test_a_graph_built_by_hand_is_saved_as_what_it_launches(
 def test_a_file_says_whether_the_highest_id_is_none(
     host: Device, rng: np.random.Generator, tmp_path: Path
 ) -> None:
-    """`launch_*` treat the highest id as none, functions on tensors do not; other flags are
+    """`launch_*` treat the highest id as no id; functions on tensors do not. Other flags are
     refused."""
     x = ub.asarray(rng.standard_normal(3).astype("f4"))
     ids = ub.asarray(np.array([2, 2**32 - 1], "u4"))

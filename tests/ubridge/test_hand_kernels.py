@@ -159,7 +159,7 @@ class TestActivation:
             data = Output(rows, cols)
             data.buffer.copy_from(values.ravel())
             activate(data.buffer, rows, cols, kind)
-            # All of a few values may be near -4, where gelu subtracts two close numbers.
+            # If there are few values, all may be near -4, where gelu subtracts two close numbers.
             largest = float(np.abs(values).max()) if kind is Activation.GELU else 0.0
             expected = REFERENCES[kind](values.astype(np.float64))
             assert_close(data.to_numpy(), expected, largest)

@@ -113,7 +113,7 @@ def test_products_of_every_form(
 def test_matrices_by_vectors(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Matrices have every form, on either side and in pieces; a function for vectors is used."""
+    """Matrices of every form, on either side and in pieces, use a function for vectors."""
     module = blas_products if dtype in ("f32", "f64") else packed_products
     pieces = getattr(module, "_pieces", None) or packed_products.product_pieces
     monkeypatch.setattr(module, "_PIECE", 1)
@@ -172,7 +172,7 @@ def test_nan_infinity_and_what_out_held(rng: np.random.Generator) -> None:
 
 @needs_blas
 def test_products_keep_the_order_of_their_stream(rng: np.random.Generator) -> None:
-    """Each product needs the product before, and the host does not wait in between."""
+    """Each product needs the previous product, and the host does not wait in between."""
     n, stream = 150, Stream()
     turn = np.linalg.qr(rng.standard_normal((n, n)))[0]
     x = y = ubridge.from_numpy(turn, stream=stream)
@@ -224,7 +224,7 @@ def test_halves_that_are_nan_or_infinite(dtype: str, rng: np.random.Generator) -
 def test_a_blas_below_the_vectors_of_the_cpu_leaves_large_products(
     core: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The level of OpenBLAS's own kernels decides, which may be below the CPU's level."""
+    """The instruction level of OpenBLAS's kernels decides, even if the CPU's level is higher."""
     found = replace(host_blas.find_blas(), core=core)
     monkeypatch.setattr(blas_products, "find_blas", lambda: found)
     monkeypatch.setattr(packed_products.PackedProducts, "level", 4)

@@ -156,7 +156,7 @@ def test_wrong_indices(
 
 
 def test_ids_of_the_device_are_checked_in_their_own_axis(device: Device) -> None:
-    """An id may be wrong in its axis and right in the row of all axes."""
+    """An id may be out of bounds in its axis, but in bounds for all axes together."""
     x = ub.zeros((4, 5), device=device)
     ids = ub.asarray([0, 9], device=device)
     with pytest.raises(IndexError):

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.entries
 TYPES = (*FLOATS, *INTEGERS)
 IDS = ("u8", "u32", "i64")
 BY_IDS = [(kind, dtype) for kind in IDS for dtype in TYPES]
-# With ids of i16 and i32, Candle has kernels for f8 alone, and none that stores.
+# For ids of i16 and i32, Candle only has kernels for f8, and no kernel that stores.
 BY_MORE_IDS = [*BY_IDS, ("i16", "f8_e4m3"), ("i32", "f8_e4m3")]
 
 

@@ -16,7 +16,7 @@ from uhal import Device, as_dtype
 DEVICES = tuple(row.name for row in OP_ROWS if row.promotes)
 INTEGERS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 LACKED = ("i8", "u16", "u64")
-"""Dtypes for which most kernels compute in another."""
+"""Dtypes that most kernels convert to another dtype before they compute."""
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def _images(device: Device) -> None:
 
 
 def _drawn(rng: np.random.Generator, dtype: str) -> Any:
-    """Return small numbers, and numbers of the whole range."""
+    """Return a mixture of small numbers and numbers from the dtype's whole range."""
     info = np.iinfo(as_dtype(dtype).dtype)
     whole = rng.integers(info.min, info.max, 60, info.dtype, endpoint=True)
     return np.where(rng.random(60) < 0.5, rng.integers(0, 9, 60).astype(info.dtype), whole)

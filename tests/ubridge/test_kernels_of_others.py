@@ -127,7 +127,7 @@ print(asked)
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Replace the installed entry points by others, given by their values."""
+    """Replace the installed entry points by entry points with the given values."""
 
     def put(**found: object) -> None:
         points = [

@@ -66,7 +66,7 @@ def test_a_contiguous_operation_beyond_32_bits(host: Device, rng: np.random.Gene
 
 
 LARGE = (1 << 31) + 4096 + 7
-"""Size of an operand of u8."""
+"""Number of elements of a u8 operand."""
 PERIOD = 4093
 """Period of the operand's values: a prime number, so that no two rows of a block are equal."""
 
@@ -94,7 +94,7 @@ PERIOD = 4093
 def test_an_operand_of_more_than_2_to_31_bytes(
     name: str, host: Device, rng: np.random.Generator
 ) -> None:
-    """Compare both ends and a sample with numpy; the whole would take numpy minutes."""
+    """Compare both ends and a sample with numpy; numpy would take minutes for all elements."""
     size = LARGE // 2 if name == "softmax" else LARGE
     block = rng.integers(0, 200, PERIOD, np.uint8)
     x = ubridge.from_numpy(np.resize(block, size), device=host)

@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 def view(buffer: Array, layout: Layout) -> Array:
-    """Return the elements that a layout selects, by numpy."""
+    """Return a numpy view of the elements that a layout selects."""
     item = buffer.itemsize
     return np.lib.stride_tricks.as_strided(
         buffer[layout.start_offset :],
@@ -37,7 +37,7 @@ def random_shape(rng: np.random.Generator, rank: int | None = None) -> tuple[int
 def random_step(
     rng: np.random.Generator, layout: Layout, array: Array
 ) -> tuple[str, Layout | None, Array]:
-    """Return a random view of any kind, of the layout and of the array."""
+    """Return a random view's name, and this view of the layout and of the array."""
     rank = layout.rank
     kind = rng.choice(["narrow", "slice", "permute", "transpose", "broadcast", "reshape", "select"])
     axis = int(rng.integers(-rank, rank)) if rank else 0
@@ -176,7 +176,7 @@ def test_layouts_are_values() -> None:
 
 
 def test_an_empty_view_begins_where_its_tensor_does(rng: np.random.Generator) -> None:
-    """No layout ends past its buffer, so kernels never get an address outside of it."""
+    """No layout ends past its buffer, so kernels never get an address outside of the buffer."""
     for _ in range(rounds(20, 500)):
         shape = tuple(int(n) for n in rng.integers(1, 6, 3))
         whole = Layout.contiguous(shape, int(rng.integers(0, 9)))

@@ -46,7 +46,7 @@ def test_masks_are_those_of_the_rule(host: Device, rng: np.random.Generator) -> 
 
 
 def test_a_sweep_makes_each_mask_once(host: Device) -> None:
-    """Blocks of a causal text: only those on the diagonal need a mask, and they share it."""
+    """In a causal text, only blocks on the diagonal need a mask, and all of them share one mask."""
     masks = MaskCache(1, device=host)
     for first in range(0, 40, 4):
         for key in range(0, 40, 4):

@@ -1,8 +1,8 @@
-"""Exact messages of each family of operations for mistakes.
+"""Exact error messages for mistakes in each family of operations.
 
-`mistakes.txt` contains the messages. After a change of words delete it, run this test twice, and
-read the difference. Every message begins with the operation's name, and a numpy user would catch
-its error.
+`mistakes.txt` contains the messages. After a change of messages, delete the file, run this test
+twice, and read the difference. Every message begins with the operation's name. Every error has a
+class that numpy users catch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CAUGHT = (IndexError, OverflowError, TypeError, ValueError)
 
 
 class Tensors:
-    """Small tensors for mistakes: of right and wrong shapes, dtypes and devices."""
+    """Small tensors for mistakes, with right and wrong shapes, dtypes and devices."""
 
     def __init__(self, device: Device, other: Device) -> None:
         self.x = self.of((2, 3), device)

@@ -169,7 +169,7 @@ def test_an_unsupported_dtype_says_what_there_is(device: Device) -> None:
 
 def test_operations_are_named_by_their_objects() -> None:
     """Only definitions and lowerings spell an operation's name as a literal."""
-    # The standard's names; these folders also use such words as keys of model configurations.
+    # These folders use the standard's names, or such words as keys of model configurations.
     exempt = ("array_api", "definitions", "kernels", "prepare", "models")
     others = {
         ("launching.py", "cos"),  # operands
@@ -204,7 +204,7 @@ def test_operations_are_named_by_their_objects() -> None:
 
 
 def skipped_parts(node: ast.AST) -> Iterator[ast.AST]:
-    """Docstrings and public names of a statement."""
+    """Yield docstrings and public names of a statement, which the check skips."""
     if isinstance(node, ast.Expr):
         yield node.value
     if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":

@@ -1,7 +1,7 @@
 """Results in the memory of operands are correct, for every function that takes `out`.
 
-The functions come from `ubridge.__all__` and from the table of operations. A new one without a case
-here fails the first test.
+The functions come from `ubridge.__all__` and from the table of operations. A new function without a
+case here fails the first test.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Case:
 
     operands: tuple[tuple[str, tuple[int, ...]], ...]
     call: Callable[..., DeviceTensor]
-    """Called with the operands and `out`."""
+    """Function of the operands and `out`."""
 
 
 def case(call: Callable[..., DeviceTensor], *dtypes: str, shape: Any = (SIDE, SIDE)) -> Case:
@@ -234,7 +234,7 @@ def strides_of(shape: tuple[int, ...], kind: str) -> tuple[int, ...]:
 
 
 def described(buffer: DeviceBuffer, layout: Layout, dtype: DType) -> DeviceTensor:
-    """Return a tensor for writing: bytes of booleans are not checked."""
+    """Return a tensor for writing, without a check of booleans' bytes."""
     tensor = DeviceTensor(buffer, layout)
     return tensor._made(tensor._buffer, layout, dtype)
 
@@ -481,8 +481,8 @@ def distances(layout: Layout) -> list[tuple[int, int]]:
 def test_launches_refuse_what_functions_avoid(
     device: Device, cases: dict[str, Case], rng: np.random.Generator
 ) -> None:
-    """A launch with the result over an operand is refused, or the table allows it, when both have
-    one address, layout and item size."""
+    """A launch whose result overlaps an operand is refused, unless the table allows it for the same
+    address, layout and item size."""
     if device.backend != "host":
         return
     executor = DeviceExecutor.of(device)
@@ -531,7 +531,7 @@ def test_launches_refuse_what_functions_avoid(
 
 
 def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> None:
-    """Counting bytes confirms spans that the rule calls disjoint, as parts of the same rows are."""
+    """Spans that the rule calls disjoint share no byte, for example parts of the same rows."""
 
     def bytes_of(place: Span) -> set[int]:
         starts = np.zeros(place.layout.shape, int)

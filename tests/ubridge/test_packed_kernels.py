@@ -57,7 +57,7 @@ def image(module: str, level: str) -> bytes:
 
 @dataclass(frozen=True)
 class Held:
-    """Matrices in memory with any strides, and NaN between them."""
+    """Matrices in memory with any strides; the gaps contain NaN."""
 
     buffer: DeviceBuffer
     values: Array
@@ -65,7 +65,7 @@ class Held:
 
 
 def held(rng: np.random.Generator, batch: int, rows: int, columns: int, dtype: str) -> Held:
-    """Return random matrices: rows, columns or neither contiguous, padded, shared or one per
+    """Return random matrices: contiguous along rows, columns or neither; padded; shared or one per
     batch."""
     form = str(rng.choice(["rows", "columns", "neither"]))
     pad = int(rng.integers(0, 3))

@@ -128,7 +128,7 @@ def test_pages_and_other_tokens_change_no_bit(device: Device, rng: np.random.Gen
 
 
 def test_pages_give_the_bits_of_a_contiguous_cache(host: Device, rng: np.random.Generator) -> None:
-    """Of f64: other dtypes of the host's caches have kernels with another order of sums."""
+    """Compare f64: for other dtypes, the host's kernels for caches add in another order."""
     given = Texts(host, rng, "f64", [int(one) for one in rng.integers(2, 600, 2)])
     for text, length in enumerate(given.lengths):
         got = given.attended(5, [(text, at) for at in range(length)])
@@ -136,7 +136,7 @@ def test_pages_give_the_bits_of_a_contiguous_cache(host: Device, rng: np.random.
 
 
 def kept(pages: ub.DeviceTensor) -> npt.NDArray[np.float64]:
-    """Return the numbers of pages of 8 bits: each element times the scale of its row."""
+    """Return the numbers in 8-bit pages: each element times its row's scale."""
     rows = pages.to_numpy()
     scales = np.ascontiguousarray(rows[..., -4:]).view(np.float32)
     return rows[..., :-4].astype(np.float64) * scales
@@ -162,7 +162,8 @@ def test_pages_of_8_bits_keep_numbers_within_half_a_step(
         exact = np.zeros_like(got)
         exact[slots[slots >= 0]] = x[slots >= 0].astype(np.float64)
         most = abs(exact).max(-1, keepdims=True)
-        # Half a step of i8; of f8e4m3 a sixteenth of the number, or half of its least step.
+        # Allow half a step of i8; for f8e4m3 a sixteenth of the number, or half of the smallest
+        # step.
         step = most / 254 if pages == "i8" else np.maximum(abs(exact) / 16, most / 448 / 1024)
         assert (abs(got - exact) <= step * (1 + 1e-5)).all()
 
@@ -233,7 +234,7 @@ def test_ids_out_of_bounds_are_index_errors(device: Device) -> None:
         with pytest.raises(IndexError, match="paged"):
             tables = at(*table).reshape(1, 2)
             ub.paged_attention(query, pool, pool, tables, at(sequence), at(position)).to_numpy()
-    # No token: neither its sequence nor its table is read.
+    # Position -1 is no token: the kernel reads neither its sequence nor its table.
     tables = at(9, 9).reshape(1, 2)
     assert not ub.paged_attention(query, pool, pool, tables, at(5), at(-1)).to_numpy().any()
 

@@ -1,4 +1,4 @@
-"""Prepared launches: a question's answer lists them before any runs."""
+"""Prepared launches, which the answer to a question lists before they run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_questions_are_values() -> None:
 
 
 def test_an_answer_holds_no_memory(host: Device) -> None:
-    """Arguments have the kernel's names: numbers, layouts, and the call's own arguments."""
+    """Numbers, layouts and the call's own arguments have the names of the kernel's parameters."""
     x = Layout((3, 4), (1, 3))
     question = Question(OPS["elu"], ((F32, x),), (F32, Layout.contiguous((3, 4))), numbers=1)
     (step,) = DeviceExecutor.of(host).prepare(question).steps

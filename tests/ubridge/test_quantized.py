@@ -21,8 +21,8 @@ OF_GGML = {
     **{"q2_K": 0.296466, "q3_K": 0.150801, "q4_K": 0.071323, "q5_K": 0.036110, "q6_K": 0.017724},
     **{"iq4_nl": 0.076131, "iq4_xs": 0.076713},
 }
-"""The root mean square error of `ggml_quantize_chunk`, without weights, over 8 million numbers of
-the standard normal distribution: llama.cpp as of llama-cpp-python 0.3.36, gcc 12, 2026-11-22."""
+"""Root mean square error of `ggml_quantize_chunk` without weights, for 8 million standard normal
+numbers. Measured with llama.cpp of llama-cpp-python 0.3.36, gcc 12, 2026-11-22."""
 ROUNDING = {"f32": 2.0**-20, "f16": 2.0**-10, "bf16": 2.0**-7}
 """Tolerance of a product of 500 elements, relative to the sum of its terms' magnitudes."""
 WORST = {"q4_0": 2 / 15, "q8_0": 1 / 127, "q4_K": 1.2 / 15}
@@ -96,7 +96,7 @@ def test_bytes_are_those_of_gguf(rng: np.random.Generator, name: str) -> None:
 
 
 def drawn_rows(rng: np.random.Generator, columns: int) -> Array:
-    """Return rows whose sizes f16 can hold, and rows of zeros, one value and tiny numbers."""
+    """Return rows whose magnitudes fit f16, and rows of zeros, of one value and of tiny numbers."""
     values = rng.standard_normal((64, columns)) * np.exp(rng.uniform(-6, 6, (64, 1)))
     values[0], values[1] = 0, -2.5
     values[2] *= 1e-38
@@ -168,7 +168,7 @@ def test_product(device: Device, rng: np.random.Generator, name: str) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_products_of_8_bits(device: Device, rng: np.random.Generator, dtype: str) -> None:
     """x is rounded once for all weights of a kind; the products add no other error."""
-    # There are kernels for up to 8 vectors, and for more.
+    # One kernel takes up to 8 vectors, another kernel takes more.
     lead = (2, int(rng.choice([1, 3, 6])))
     given = rng.standard_normal((*lead, 512)).astype(as_dtype(dtype).dtype)
     x, wide = ubridge.asarray(given), given.astype(np.float64)

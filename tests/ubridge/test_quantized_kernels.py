@@ -70,7 +70,7 @@ def test_products(device: Device, rng: np.random.Generator, name: str) -> None:
         wide = y[start : start + vectors * columns].astype(np.float64).reshape(vectors, columns)
         weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
         error = np.abs(output.to_numpy().reshape(vectors, rows) - wide @ weight.T)
-        # Each product is rounded, and each sum of at most `columns` products.
+        # Errors come from rounding each product, and each sum of at most `columns` products.
         magnitude = np.abs(wide) @ np.abs(weight).T + 16 * np.abs(wide).sum(1, keepdims=True)
         assert (error <= 2.0**-20 * magnitude).all(), float((error / magnitude).max())
 

@@ -38,7 +38,7 @@ def test_even_numbers(device: Device, rng: np.random.Generator, dtype: str) -> N
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_counters_wrap_around(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Positions cross 32 bits, half of the counter, and 64 bits, the whole counter."""
+    """Positions cross 2^32 (half of the counter) and 2^64 (the whole counter)."""
     for end in (2**32, 2**64):
         seed = int(rng.integers(0, 2**63))
         position = end - 3
@@ -64,7 +64,7 @@ def test_normal_numbers(device: Device, rng: np.random.Generator, dtype: str) ->
         )
         exact = normal(words(seed, position, size))[:size]
         off = abs(output.to_numpy().astype(Wide) - exact)
-        # Allow 8 roundings in f64 and one to the type; subnormal halves have fewer bits.
+        # Allow 8 roundings in f64 and one rounding to the type; subnormal halves have fewer bits.
         least = {"f8e4m3": 2.0**-9, "f16": 2.0**-24}.get(dtype, 0) / 2
         bound = (2.0 ** -MANTISSA[dtype] + 8 * 2.0**-53) * abs(exact) + least
         worst = int(np.argmax(off - bound))

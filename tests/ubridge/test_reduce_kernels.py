@@ -1,7 +1,7 @@
 """Reductions, softmax, normalizations and rotary embeddings against numpy in higher precision.
 
-Sums of any length: within 24 roundings of the accumulator's type relative to the sum of magnitudes,
-and one rounding to the stored type.
+Sums of any length are within 24 roundings of the accumulator's type, relative to the sum of
+magnitudes, and one rounding to the stored type.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def some_axes(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
 
 
 def test_sums(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
-    """Errors are within a rounding of the sum to the dtype, and f32's error of the added
+    """Errors are within one rounding to the dtype, and f32's error relative to the sum of
     magnitudes."""
     for dtype, layout in cases(op_row, rng, "sum"):
         for _ in range(3):
@@ -225,8 +225,8 @@ def test_short_rows_on_any_number_of_threads(threads: int, seed: int, device: De
 def assert_near(
     got: Array, expected: Array, dtype: str, told: str, ulps: float, terms: Array | float = 0
 ) -> None:
-    """Compare relative to the largest value, and to each value or its terms, in steps of the
-    dtype."""
+    """Compare in steps of the dtype, relative to the largest value, and to each value or its
+    terms."""
     scale = np.abs(expected).max(initial=0)
     bound = STEP[dtype] * ulps * (np.maximum(np.abs(expected), terms) + 0.1 * scale) + 1e-30
     if dtype == "f8e4m3":
@@ -269,7 +269,7 @@ def test_norms(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
         assert_near(got, expected, precision, f"rms_norm {told}", ulps)
         got = ubridge.layer_norm(x.tensor, weight.tensor, bias.tensor, epsilon).to_numpy()
         expected = OPS["layer_norm"].reference(*wide, epsilon)  # type: ignore[misc]
-        # Nearly equal values cancel when the mean is subtracted, and the result with the bias.
+        # Digits cancel twice: when the mean is subtracted, and when the bias is added.
         spread = np.sqrt(wide[0].var(-1, keepdims=True) + epsilon)
         terms = abs(wide[0] / spread * wide[1]) + abs(wide[2])
         assert_near(got, expected, precision, f"layer_norm {told}", ulps, terms)

@@ -365,7 +365,8 @@ def test_indices_that_were_just_made_are_read_as_they_are(
 def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
     device: Device, op_row: OpRow
 ) -> None:
-    """Each such stream raises it once, whoever waits first; other streams never do."""
+    """Each stream that may have met the wrong id raises the error once, in any order of waits;
+    other streams never do."""
     if device.backend == "tops":
         pytest.skip("ids are checked before anything is launched")
     table, other = ubridge.ones((11, 6), device=device), ubridge.ones(3, device=device)
@@ -385,7 +386,7 @@ def test_a_wrong_id_is_raised_by_streams_that_may_have_met_it(
             pass
         plain.synchronize()
         assert ubridge.add(other, 1).tolist() == [2, 2, 2]
-        # Host kernels know their stream.
+        # Host kernels know their stream, so only the guilty stream raises the error.
         raising = (guilty,) if device.backend == "host" else (marked, guilty)
         count = "by one of 2 streams" if len(raising) == 2 else r"kernel is_i64_f32\)$"
         for stream in raising:
@@ -424,7 +425,7 @@ def test_a_stream_that_waits_raises_no_later_fault(
 
     def follow(guilty: Stream, found: ubridge.DeviceTensor) -> list[Callable[[], object]]:
         """Make streams wait for the guilty stream's work so far; return functions that wait for
-        them."""
+        these streams."""
         if way == "copy":
             return [found.to_numpy]
         event, waits = guilty.record_event(), []
@@ -458,7 +459,7 @@ def test_a_stream_that_waits_raises_no_later_fault(
             with pytest.raises(IndexError, match=r"^take: index"):
                 guilty.synchronize()
         device.synchronize()
-        # Both streams raise an earlier fault, once each.
+        # Each of the two streams raises an earlier fault once.
         waits = follow(guilty, ubridge.take(x, wrong, stream=guilty))
         ubridge.take(x, right, stream=guilty)
         for wait in (*waits, guilty.synchronize):
@@ -487,8 +488,8 @@ CHOOSING: dict[str, Chosen] = {
 def test_the_host_raises_a_wrong_id_in_the_stream_that_met_it(
     operation: str, size: int, host: Device, rng: np.random.Generator
 ) -> None:
-    """The error is raised once and in no other stream, from the caller's thread and from the
-    pool."""
+    """The error is raised once and in no other stream, whether kernels run on the caller's thread
+    or in the pool."""
     wrong = size + int(rng.integers(1, 100))
     right_ids = np.zeros(size, "i8")
     wrong_ids = right_ids.copy()

@@ -1,7 +1,7 @@
-"""Candle's two other spellings of f8e4m3, `f8_e4m3` and `fp8_e4m3`: the same kernels once more.
+"""Candle's two other spellings of f8e4m3, `f8_e4m3` and `fp8_e4m3`: copies of the same kernels.
 
 An entry and its twin get the same arguments, named alike in every family, and must write the same
-bytes. Other tests check those bytes under the plain spelling.
+bytes. Other tests check the bytes of the plainly spelled entries.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_the_published_example() -> None:
 
 @pytest.mark.parametrize("count", [1, 7, 4096, 1_000_000])
 def test_parts_in_any_split_are_one_softmax(rng: np.random.Generator, count: int) -> None:
-    """One million keys within 1e-6 of one softmax in f64, although parts are summed in f32."""
+    """Parts summed in f32 are within 1e-6 of one softmax in f64, even for a million keys."""
     for scores in (
         rng.standard_normal(count) * float(rng.choice([1.0, 1e4])),
         np.zeros(count),
@@ -85,7 +85,7 @@ def test_parts_in_any_split_are_one_softmax(rng: np.random.Generator, count: int
             assert np.isneginf(made.log_sum)
         else:
             assert made.log_sum == pytest.approx(base + np.log(shares.sum()), rel=1e-6, abs=1e-6)
-        # Another order, and a tree of accumulators, differ by roundings only.
+        # The results of another order and of a tree of accumulators differ by roundings only.
         again = StableAccumulator()
         for half in (parts[::2], parts[1::2]):
             own = StableAccumulator()

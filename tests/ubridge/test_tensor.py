@@ -246,7 +246,7 @@ def test_shapes_pickle_as_themselves(device: Device) -> None:
 
 @pytest.mark.skipif(not SOAK, reason="takes 4 GiB of memory: soak only")
 def test_more_elements_than_32_bits_of_bytes(device: Device) -> None:
-    """One operation covers 2^31 bytes or more; u8 keeps within the machine's memory."""
+    """One operation covers 2^31 bytes or more; u8 elements fit the machine's memory."""
     size = (1 << 31) + 5
     x = ubridge.zeros(size, "u8")
     x[-3:] = 7

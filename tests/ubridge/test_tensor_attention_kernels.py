@@ -26,7 +26,7 @@ def close(got: Array, exact: Array, magnitude: Array, dtype: str) -> None:
 
 
 def attended(scores: Array, values: Array) -> tuple[Array, Array]:
-    """Return the exact results, and the sums of magnitudes, for scores of -inf to hide keys."""
+    """Return exact results and sums of magnitudes; a score of -inf hides its key."""
     largest = np.maximum(scores.max(-1, keepdims=True), -1e30)
     weights = np.exp(scores - largest)
     total = weights.sum(-1, keepdims=True)

@@ -86,7 +86,7 @@ def reference(
 def nearly(
     logits: Array, sampling: Sampling, prompt: list[int], made: list[int], even: float
 ) -> set[int]:
-    """Return the tokens that the definition allows within a rounding of f32: mostly one."""
+    """Return the tokens that the definition allows within an f32 rounding, mostly one token."""
     found = set()
     for error in (0.0, 1e-5, -1e-5):
         near = {"top_p": sampling.top_p, "min_p": sampling.min_p}
@@ -291,7 +291,7 @@ def test_a_hook_sees_tokens_and_changes_logits(rng: np.random.Generator) -> None
 def test_logits_that_say_nothing_are_refused(
     device: Device, rng: np.random.Generator, temperature: float, penalty: float
 ) -> None:
-    """Refused are a NaN anywhere and logits that are all -infinity, even without a draw."""
+    """The sampler refuses a NaN anywhere and logits that are all -infinity, even without a draw."""
     sampling = Sampling(temperature=temperature, repetition_penalty=penalty)
     sampler = Sampler(sampling, [1])
     broken = [np.full(VOCABULARY, -np.inf, np.float32), random_logits(rng)]

@@ -42,7 +42,7 @@ def test_streams_never_cut_a_character(kind: str, tmp_path: Path, rng: np.random
         if kind != "pieces without bytes":
             assert "".join(pieces) == text
         assert "".join(pieces) + stream.finish() == tokenizer.decode(tokens)
-        # With tokens that form no text, nothing is lost and no bytes are held back forever.
+        # A stream of tokens that form no text loses no bytes and holds none back forever.
         tokens = rng.integers(0, tokenizer.vocabulary, 60).tolist()
         stream, told = tokenizer.stream(), ""
         for token in tokens:
@@ -58,7 +58,7 @@ CHARACTERS = {1: (0x21, 0x7F), 2: (0x80, 0x800), 3: (0x800, 0xD800), 4: (0x10000
 def test_streams_give_what_decode_gives_at_every_cut(
     kind: str, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """A cut may be within a character, where another stream then continues."""
+    """A cut may be within a character; another stream then continues from the cut."""
     tokenizer = of_kind(kind, tmp_path)
     for length, bounds in CHARACTERS.items():
         signs = [chr(int(one)) for one in rng.integers(*bounds, rounds(4, 40))]

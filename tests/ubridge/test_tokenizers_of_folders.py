@@ -174,7 +174,7 @@ def test_a_damaged_configuration_is_refused(
 
 @pytest.mark.parametrize("kind", ["byte pairs", "pieces of a gguf"])
 def test_control_looking_tokens_of_a_gguf_end_a_text(kind: str, tmp_path: Path) -> None:
-    """The file's kind is each that a converter writes, or is missing."""
+    """The file gives the token each kind that converters write, or no kind."""
     if kind == "byte pairs":
         of_kind(kind, tmp_path)
     else:
@@ -227,7 +227,8 @@ def test_an_html_tag_is_no_end(tmp_path: Path) -> None:
 
 
 def test_a_panic_of_the_library_is_an_error_of_the_file(tmp_path: Path) -> None:
-    """The library's regular expressions give up after seconds; their error is no `Exception`."""
+    """The library's regular expressions give up after seconds; the error is not a subclass of
+    `Exception`."""
     of_kind("json of bytes", tmp_path)
     path = tmp_path / "tokenizer.json"
     told = json.loads(path.read_text())
@@ -243,7 +244,7 @@ def test_a_panic_of_the_library_is_an_error_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidFileError, match=f"^{path}: the tokenizers library says: .*retry"):
         tokenizer.encode("a" * 40 + "b")
     assert tokenizer.encode("aaa")
-    # A load encodes a text to detect added tokens, so the error comes there.
+    # Loading encodes a text to detect added tokens, so the load raises the error.
     told["normalizer"] = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 40 + "b"}
     path.write_text(json.dumps(told))
     with pytest.raises(InvalidFileError, match=f"^{path}: the tokenizers library says: .*retry"):

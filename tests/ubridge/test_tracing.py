@@ -236,7 +236,7 @@ def test_leaves_of_a_file_are_checked(host: Device, tmp_path: Path) -> None:
 
 
 def relu_into(x: DeviceBuffer, out: DeviceBuffer) -> None:
-    """Launch a kernel outside of any operation; every kernel with a signature will do."""
+    """Launch a kernel outside of any operation; any kernel with a signature works."""
     kernel = ub.load_module("unary", device=x.device).get_function("urelu_f32")
     kernel[1, 32](x.size, 1, None, x, out)
 

@@ -82,7 +82,8 @@ REFERENCES: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "uceil": (np.ceil, 0, 0),
     "ufloor": (np.floor, 0, 0),
     "uround": (rounded, 0, 0),
-    # The tail magnifies a rounding error of x / sqrt(2) by its square: no such error is allowed.
+    # The tail magnifies a rounding error of x / sqrt(2) by the square of x / sqrt(2): no such error
+    # is allowed.
     "unormcdf": (normal, 16, 16),
     "uabs": (np.abs, 0, 0),
     "usqr": (lambda x: x * x, 0.51, 0.51),

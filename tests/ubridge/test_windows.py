@@ -40,7 +40,7 @@ def drawn(rng: np.random.Generator, device: Device, dtype: str, shape: tuple[int
 def assert_sums(got: Array, exact: Array, magnitudes: Array, dtype: str, told: str) -> None:
     """Check sums of products within a rounding to the dtype and f32's rounding of the magnitudes.
 
-    Half the smallest step of f16 is more than a rounding of a value below its normal numbers.
+    For values below f16's normal numbers, half the smallest step of f16 is more than a rounding.
     """
     assert got.shape == exact.shape, told
     if got.dtype.kind in "iu":
@@ -147,7 +147,7 @@ def test_groups_of_an_empty_batch_are_empty(device: Device) -> None:
 def test_groups_of_channels(
     name: str, batch: int, op_row: OpRow, device: Device, rng: np.random.Generator
 ) -> None:
-    """Each group is a separate convolution; the extreme has a group for each channel."""
+    """Each group is a separate convolution; the extreme case has a group for each channel."""
     axes = int(name[-2])
     for dtype in dtypes_of(op_row, name):
         for groups in (2, 3, 6):

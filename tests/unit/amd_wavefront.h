@@ -1,7 +1,7 @@
-// AMD's compiler and one of its devices, for kernels that are compiled for this CPU. It has the
-// builtins of clang that <uhal/kernel.h> uses there. A work-item is a fiber. All fibers of a block
-// run in turn from one yield to the next, so an operation across work-items takes two turns: one to
-// give values, one to get them.
+// Stands for AMD's compiler and device when kernels are compiled for this CPU. This header has the
+// clang builtins that <uhal/kernel.h> uses for AMD. A work-item is a fiber. All fibers of a block
+// run in turn from one yield to the next, so an operation across work-items takes two turns: one
+// to give values, one to get them.
 //
 // The instructions follow the ISA manual ("AMD Instinct MI200 Instruction Set Architecture",
 // DS_BPERMUTE_B32): the address counts bytes and wraps at the wavefront's end, and an inactive lane
@@ -142,7 +142,7 @@ extern "C" void launch(amd::Kernel kernel, const uint32_t *grid, const uint32_t 
 #define __builtin_amdgcn_s_barrier amd::yield
 #define __builtin_amdgcn_fence(order, scope) ((void)0)
 
-// The hardware's sine and cosine are of turns, its logarithm and exponential to the base of 2.
+// The hardware's sine and cosine take angles in turns; logarithm and exponential have base 2.
 #define __builtin_amdgcn_exp2f std::exp2
 #define __builtin_amdgcn_logf std::log2
 #define __builtin_amdgcn_sinf(x) std::sin(amd::turn(x))

@@ -100,7 +100,7 @@ static void finish(hsa_signal_t signal) {
         atomic_fetch_sub_explicit(value_of(signal), 1, memory_order_release);
 }
 
-/* Launches of object 1 contain the submitting thread and its count: (thread, number) as two u64. */
+/* Arguments of object 1: the submitting thread and the thread's launch count, as two u64. */
 static void run_launch(const hsa_kernel_dispatch_packet_t *packet, uint64_t index) {
     uint64_t said[2];
     here->launches += 1;
@@ -237,7 +237,7 @@ static void *submit(void *argument) {
     unsigned int random = (unsigned int)self->number * 7919U + 1U;
     for (uint64_t i = 0; i < self->launches && self->status == 0; ++i) {
         random = random * 1103515245U + 12345U;
-        /* Sizes of arguments that do not divide a piece leave gaps at its end. */
+        /* Argument sizes that do not divide a piece leave a gap at the end of the piece. */
         const uhal_aql_kernel kernel = {.object = 1,
                                         .kernarg_bytes = 16 + random % 500,
                                         .parameter_count = 2,

@@ -1,8 +1,8 @@
 """Watches a counting driver's calls for memory that is reused before its last work is done.
 
-Every stream has a count of its operations and a vector clock: for each stream, the operation that
-is known to come before. An operation on memory must come after all earlier operations of other
-buffers on that memory. Work that the host saw finish comes before everything.
+Every stream has a count of its operations and a vector clock. The clock holds, for each stream, the
+last operation that is known to come before. An operation on memory must come after all earlier
+operations of other buffers on that memory. Work that the host saw finish comes before everything.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RaceDetector:
             self._finish(self._events[arguments[0]][1])
 
     def finish(self, stream: int) -> None:
-        """Note that the host saw `stream` finish, and with it all work that it waited for."""
+        """Note that the host saw the end of `stream`, and of all work that `stream` waited for."""
         self._finish({**self._clocks[stream], stream: self._counts[stream]})
 
     def _finish(self, clock: Clock) -> None:

@@ -247,7 +247,7 @@ def test_the_working_directory_is_not_searched(
 @pytest.mark.skipif(sys.platform != "linux", reason="the loader of Linux")
 @pytest.mark.parametrize("before", ["", "/nowhere:", "{here}:"])
 def test_an_empty_element_of_the_loaders_path_plants_nothing(tmp_path: Path, before: str) -> None:
-    """The system's loader reads an empty element as the working directory, at its place."""
+    """The system's loader reads an empty path element as the working directory, in path order."""
     here, planted = tmp_path / "here", tmp_path / "planted"
     library = (ROOT / "host_backend" / "libuhal_host.so").read_bytes()
     for folder in (here, planted):

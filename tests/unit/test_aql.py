@@ -336,7 +336,7 @@ def test_a_device_that_stands_still_is_given_up(
     while not statuses or statuses[-1] == 0:
         statuses.append(device.launch(kernel(kernarg_bytes=64)))
     assert statuses[-1] == TIMEOUT and len(statuses) >= 13
-    # No launch is lost: the rest is written when the queue moves.
+    # No launch is lost: the remaining packets are written when the queue moves.
     device.start()
     wait_for(lambda: device.launch(kernel(kernarg_bytes=64)) == 0)
     wait_for(lambda: device.library.device_launches() == len(statuses))

@@ -1,4 +1,4 @@
-"""Above its lowerings, ubridge names no backend: it asks a device for what it can do.
+"""Above the lowerings, ubridge names no backend: it asks devices for their abilities.
 
 Only two files name backends: the registry of kernels, and the file for the host.
 """

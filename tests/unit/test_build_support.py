@@ -362,7 +362,7 @@ CODE = (".py", ".pyi", ".pyx", ".pxi", ".c", ".cpp", ".h", ".cu")
 
 
 class TestChanged:
-    """Tests that a change reaches: at least all that imports or names imply."""
+    """Tests selected for a change: at least all tests implied by imports or names."""
 
     def test_sources_that_are_compiled_and_settings_reach_all(self) -> None:
         every = reached(["pyproject.toml"])

@@ -40,7 +40,7 @@ def test_gaps_of_schedules_are_the_simulators(backend: str) -> None:
     ):
         assert skipped(simulated, f"{test}[{simulated.name}]")
         assert not skipped(real, f"{test}[{backend}:1]")
-    # A gap of the backend itself remains.
+    # A test that the backend itself cannot pass is still skipped.
     assert skipped(real, f"test_numpy_reads_device_memory_in_place[{backend}:1]")
 
 

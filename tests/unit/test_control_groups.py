@@ -1,7 +1,7 @@
 """The host runtime obeys the strictest limit of nested control groups, of both versions.
 
-Its reader is compiled here and reads a made `/proc` and `/sys`, so the machine's own groups do not
-matter.
+The test compiles the runtime's reader, which reads a made `/proc` and `/sys`, so the machine's own
+groups do not matter.
 """
 
 from __future__ import annotations

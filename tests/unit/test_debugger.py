@@ -94,7 +94,8 @@ int main(void) {{
 
 
 def test_gdb_prints_the_lanes_objects(tmp_path: Path) -> None:
-    """Use the fields of the current classes alone: a debug build of the lane takes minutes."""
+    """Use only the fields of the current classes, because a debug build of the lane takes
+    minutes."""
     if shutil.which("gdb") is None:
         pytest.skip("gdb is not installed: apt install gdb")
     generated = sorted((ROOT / "build" / "lane").glob("cpython-*.c"))

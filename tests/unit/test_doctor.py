@@ -79,7 +79,7 @@ def test_no_device_that_computes_is_a_failure() -> None:
 
 
 def test_what_is_chosen_and_broken_is_a_failure(tmp_path: Path) -> None:
-    """A driver whose device runs no kernel has priority over the host, which works."""
+    """A driver whose device runs no kernel has priority over the working host."""
     driver = str(build(tmp_path))
     said = uhal_command("doctor", status=1, UHAL_CUDA_LIBRARY=driver).stdout
     cuda = next(line for line in said.splitlines() if line.startswith("cuda "))

@@ -97,7 +97,7 @@ def test_c_readers_have_the_ranges_of_the_table() -> None:
 
 
 def test_the_table_agrees_with_the_simulated_drivers() -> None:
-    """Names, ranges and words of the drivers' sources are those of the table."""
+    """The drivers' sources and the table have the same names, ranges and words."""
     paths = [*ROOT.glob("simulators/[a-z]*/*.cpp"), *ROOT.glob("simulators/ptx/executor/*.cpp")]
     text = "\n".join(path.read_text("utf-8") for path in paths if path.parent.name != "build")
     python = "\n".join(path.read_text("utf-8") for path in ROOT.glob("simulators/ptx/*.py"))

@@ -40,7 +40,8 @@ EXTREMES: tuple[int, ...] = tuple(
     for off in (-1, 0, 1)
 )
 
-# Exempt are addresses and handles of native memory, which the driver trusts, and plain records.
+# These are exempt: plain records, and addresses and handles of native memory, which the driver
+# trusts.
 EXEMPT = {
     "DType.__init__": "a row of the table of dtypes",
     "Context.__new__": "an opened device's token; uhal.registry alone makes one",
@@ -258,7 +259,8 @@ def extreme(annotation: str, rng: random.Random) -> Any:
 
 
 def call(place: Place, samples: Samples, rng: random.Random) -> Any:
-    """Call the parameter's owner with an extreme value for it, and sometimes for others."""
+    """Call the parameter's owner with an extreme value for this and sometimes for other
+    parameters."""
     given: dict[str, Any] = {}
     for name, annotation, has_default, _ in place.names:
         takes_int = INTEGERS.search(annotation) is not None and name not in ("stream", "config")

@@ -25,7 +25,7 @@ LEFT_OUT = {"__new__", "__class__", "__init__", "__init_subclass__", "__subclass
 
 
 def classes() -> list[type]:
-    """Every class of the lane, and a subclass if allowed, without an `__init__`."""
+    """Return every class of the lane, and subclasses without an `__init__` where allowed."""
     found = [one for one in vars(_lane).values() if isinstance(one, type) and is_compiled(one)]
     found.sort(key=lambda one: one.__name__)
     derivable = [one for one in found if one.__flags__ & 1 << 10]  # Py_TPFLAGS_BASETYPE

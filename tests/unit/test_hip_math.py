@@ -83,7 +83,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("mathematics")
     source, made = folder / "k.cpp", folder / "k.so"
     source.write_text(SOURCE)
-    # The functions have a C library's names; without the flag the compiler uses its built-ins.
+    # The functions have names of the C library: without -fno-builtin the compiler uses built-ins.
     flags = ["-std=c++17", "-O2", "-fno-builtin", "-shared", "-fPIC", f"-I{INCLUDE}"]
     subprocess.run([*compiler(), *flags, str(source), "-o", str(made)], check=True)
     return ctypes.CDLL(str(made))

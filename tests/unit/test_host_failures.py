@@ -148,7 +148,8 @@ X86_64 = platform.machine() == "x86_64"
 def test_a_fault_in_a_kernel_is_an_exception(
     kernel: str, grid: int, form: str, tmp_path: Path
 ) -> None:
-    """It is raised on the caller's thread, on several threads of the pool, and in a graph."""
+    """The exception is raised on the caller's thread, on several threads of the pool, and in a
+    graph."""
     done = run(kernel, tmp_path, "-X", "faulthandler", grid=grid, form=form)
     assert (done.returncode, done.stderr) == (0, "")
     first, _, later = done.stdout.partition("later:")
@@ -178,7 +179,7 @@ def test_a_crash_elsewhere_is_not_ours(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the handler asks Linux for the file's name")
 def test_several_threads_meet_the_same_missing_pages(tmp_path: Path) -> None:
-    """The first thread finds the file's mapping, the others its replacement."""
+    """The first thread finds the file's mapping; the other threads find its replacement."""
     image = tmp_path / "k.so"
     image.write_bytes(build(PAGES))
     for _ in range(rounds(2, 50)):
@@ -368,7 +369,7 @@ KERNEL(starves, (u64 starving, u32 *y)) {
 
 @pytest.mark.parametrize("blocks", [1, 3, 4096])
 def test_a_kernel_without_memory_fails_alone(blocks: int, rng: np.random.Generator) -> None:
-    """Its stream and each stream that waits for it raise the error once."""
+    """The kernel's stream and each stream that waits for it raise the error once."""
     device = Device(0, "host")
     y = DeviceBuffer.zeros(blocks, "u32", device=device)
     with Module.from_bytes(build(STARVING), device=device) as module:

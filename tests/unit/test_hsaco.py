@@ -1,4 +1,4 @@
-"""The code object reader on what clang writes for versions 4, 5 and 6, and on damaged files."""
+"""The code object reader on clang's files of versions 4, 5 and 6, and on damaged files."""
 
 from __future__ import annotations
 

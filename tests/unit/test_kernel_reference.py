@@ -1,4 +1,5 @@
-"""The reference of the kernel language matches its headers, and tests launch all of it."""
+"""The reference of the kernel language matches its headers, and tests launch every entry of the
+reference."""
 
 from __future__ import annotations
 

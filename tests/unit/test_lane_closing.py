@@ -83,13 +83,14 @@ def test_a_stream_closed_during_a_call_on_it_ends_after_it(bench: Bench, name: s
     assert bench.driver.misuse == []
     bench.driver.busy.clear()
     bench.driver.run_callbacks(handle)
-    # the lane also drops the stream's records, so nothing can wait for its work any more
+    # the lane also drops the stream's records, so nothing can wait for the stream's work any more
     Stream().close()
     assert bench.context.pool_statistics()["blocks_in_use"] == 0
 
 
 def test_memory_of_a_call_is_reused_only_behind_it(bench: Bench) -> None:
-    """The stream was closed before the launch took its ticket; its end includes that launch."""
+    """The stream is closed before the launch takes a ticket; the end of the stream includes the
+    launch."""
     stream = bench.busy_stream()
     function, plain = bench.function("ptr x"), bench.function("")
     for _ in range(PENDING):

@@ -116,7 +116,7 @@ class Exchange(ctypes.Structure):
 
 
 class FastTensor:
-    """A library's tensor whose type has DLPack's C exchange: it is read without an export."""
+    """A library's tensor whose type has DLPack's C exchange: uhal reads it without an export."""
 
     stream: ClassVar[int] = PRODUCER_STREAM
     __dlpack_c_exchange_api__: ClassVar[object]
@@ -695,7 +695,7 @@ def test_the_default_stream_of_another_library(bench: Bench) -> None:
 
 @cuda
 def test_a_stream_whose_work_is_done_is_asked_no_more(bench: Bench) -> None:
-    """The stream's owner may have destroyed it; then even a query is a fault."""
+    """The owner may have destroyed the stream; then even a query is a fault."""
     foreign = TorchStream(OTHER_STREAM)
     use(bench, foreign, bench.buffer())
     bench.device.synchronize()

@@ -138,8 +138,8 @@ def test_writes_inside_a_guarded_buffer_are_fine(bench: Bench) -> None:
 # These modes do not reuse memory, count its reuse, or free without a wait (the driver's own free
 # waits for the device).
 LEFT_OUT = "not contents_under_load and not behind_a_gate and not goes_back and not not_so_much"
-# New memory is filled first. This waits while a gate holds a CPU's thread, if the driver runs the
-# kernels of all queues on these threads.
+# New memory is filled first. The fill waits while a gate holds a CPU's thread, if the driver runs
+# the kernels of all queues on these threads.
 LEFT_OUT_OF_GUARD = " and not (opencl and (held_until_it_is_read or others_wait_for_them))"
 
 

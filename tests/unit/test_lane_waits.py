@@ -110,12 +110,12 @@ class AskingDriver(PatientDriver):
         self.interrupt_in_c(True)
 
     def let_go(self) -> None:
-        """Let waits end with the work."""
+        """Let waits end when the work ends."""
         self.interrupt_in_c(False)
 
 
 class BlockingDriver(PatientDriver):
-    """A driver whose waits, like vendors', only end when the test lets the work end."""
+    """A driver whose waits only end when the test lets the work end, as in vendors' drivers."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -138,7 +138,7 @@ class BlockingDriver(PatientDriver):
             self.waiting -= 1
 
     def let_go(self) -> None:
-        """Let waits end with the work, including abandoned waits."""
+        """Let all waits end when the work ends, including abandoned waits."""
         self.interrupts = 0
         self.done.set()
         end = time.monotonic() + 60
@@ -224,7 +224,7 @@ def test_an_interrupted_copy_of_ordinary_memory_had_not_begun(
 
 @asking
 def test_memory_of_a_copy_that_is_still_under_way_is_kept(bench: Bench) -> None:
-    """The call on memory that the caller registered returns before the copy ends."""
+    """A call that copies memory registered by the caller returns before the copy ends."""
 
     class Watched(np.ndarray[Any, Any]):
         pass

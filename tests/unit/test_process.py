@@ -45,7 +45,7 @@ def image(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def look_alikes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of fake vendors' libraries; opening one of them writes a file there."""
+    """A folder of fake vendors' libraries; opening such a library writes a file there."""
     folder = tmp_path_factory.mktemp("look_alikes")
     source = folder / "trap.c"
     source.write_text(

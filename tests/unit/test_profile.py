@@ -37,7 +37,7 @@ def device() -> Any:
 
 
 def work(count: int = 5) -> ubridge.DeviceTensor:
-    """Several launches, with something of every kind besides."""
+    """Enqueue several launches, and work of every other kind."""
     values = ubridge.from_numpy(np.ones((64, 64), np.float32))
     for _ in range(count):
         with uhal.annotate("sum"):
@@ -498,7 +498,8 @@ def test_a_library_that_was_asked_for_and_cannot_be_opened_is_told(
 
 
 def test_nothing_begins_on_a_device_before_it_is_asked_for(rng: np.random.Generator) -> None:
-    """The device's clock is only known to half of a wait; the earliest record gives its offset."""
+    """Half of a wait is the error of the device's clock; the earliest record gives the clock's
+    offset."""
     names = ("host_begin", "device_begin", "device_end", "device")
     rows = np.zeros(40, [(name, "i8") for name in names])
     rows["host_begin"] = np.sort(rng.integers(0, 100_000, 40))

@@ -145,8 +145,7 @@ LOAD_B = "ld.param.u64 %rd2, [b]; "
             "setp.lt.u64 %p1, %rd1, %rd2; @%p1 bra L;",
             ["pointer", "unknown"],
         ),
-        # A base and a byte offset: cvta or another use of the base tells them apart, or nothing
-        # does.
+        # Only cvta or another use of the base distinguishes a base from a byte offset.
         (
             LOAD_A + LOAD_B + "cvta.to.global.u64 %rd3, %rd1; add.s64 %rd4, %rd3, %rd2;"
             "ld.global.u8 %r1, [%rd4];",
@@ -190,7 +189,7 @@ FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
     ("body", "declaration"),
     [
         ("", "unknown[4], unknown[8], unknown[2], integer[4]"),
-        # The load's type decides, except for .u16, because nvcc loads f16 by it as well.
+        # The load's type decides, except .u16, which nvcc also uses to load f16.
         (
             "ld.param.f32 %f1, [a]; ld.param.f64 %d1, [b]; ld.param.u16 %h1, [c];",
             "f32, f64, unknown[2], integer[4]",
@@ -222,7 +221,7 @@ FOUR = ".param .b32 a, .param .b64 b, .param .b16 c, .param .u32 d"
             "selp.b32 %r3, %r1, %r2, %p1; add.s32 %r1, %r8, %r9;",
             "unknown[4], unknown[8], unknown[2], integer[4]",
         ),
-        # Arithmetic may make an address, which then goes into a call that is not followed.
+        # Arithmetic may compute an address for a call that the reader does not follow.
         (
             "ld.param.b64 %d1, [b]; add.s64 %d2, %d1, 16; st.param.b64 [p0], %d2; call f, (p0);",
             "unknown[4], unknown[8], unknown[2], integer[4]",

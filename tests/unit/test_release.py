@@ -38,7 +38,7 @@ def test_the_source_distribution_holds_every_tracked_file() -> None:
 
 @needed(has_compiler(), "jobs are those of a compiler")
 def test_files_that_the_build_makes_are_no_sources() -> None:
-    """Neither git nor the source distribution takes what a checkout's build leaves."""
+    """Neither git nor the source distribution takes the files left by a checkout's build."""
     made = [
         job.output.relative_to(ROOT).as_posix()
         for job in native_jobs(ROOT, ROOT, every_level=False)

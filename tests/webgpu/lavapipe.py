@@ -1,7 +1,7 @@
-"""Mesa's Vulkan driver for CPUs: Debian's packages, unpacked where tests keep things.
+"""Mesa's Vulkan driver for CPUs, from Debian packages in the tests' cache.
 
 Nothing is installed. New processes find the loader and the driver's libraries by `LD_LIBRARY_PATH`.
-This process opens them first, and later finds them by name.
+This process opens the libraries first, and later finds them by name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def lavapipe(folder: Path) -> Mapping[str, str]:
     _open_libraries(folders)
     paths = (*map(str, folders), os.environ.get("LD_LIBRARY_PATH", ""))
     return {
-        # A test before may have looked for devices without the driver; a library is looked at anew.
+        # An earlier test may have searched for devices without the driver; a named library is
+        # searched again.
         "UHAL_WEBGPU_LIBRARY": candidates()[0],
         "UHAL_WEBGPU_SOFTWARE": "1",
         "UHAL_WEBGPU_CACHE": str(folder / "webgpu"),

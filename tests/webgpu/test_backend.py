@@ -102,7 +102,7 @@ def test_parameters_in_a_uniform_buffer(device: Device, rng: np.random.Generator
         kernel = module.get_function("activationf32")
     finally:
         facts.max_immediate_bytes = before
-    # Launch more often than a batch holds, and than the buffer has parts.
+    # Make more launches than a batch holds, and more than the buffer has parts.
     parts = [DeviceBuffer.from_numpy(values + number) for number in range(300)]
     for number, part in enumerate(parts):
         kernel[3, 100](part, 1, 100 + number % 200, 0)

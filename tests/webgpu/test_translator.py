@@ -58,7 +58,7 @@ def test_the_same_kernel_gives_the_same_text() -> None:
 
 DAMAGED = rounds(300, 100_000)
 EACH = 50
-"""Damaged images of each drawn kernel: to cut a kernel out takes longer than to refuse it."""
+"""Damaged images per drawn kernel: extracting a kernel takes longer than refusing an image."""
 
 
 def test_damaged_modules_are_refused_or_translated(rng: np.random.Generator) -> None:

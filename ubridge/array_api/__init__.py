@@ -1,9 +1,9 @@
 """The array API standard 2024.12: its names, with its parameters, dtypes and defaults.
 
 `x.__array_namespace__()` returns this module, so libraries that follow the standard take tensors.
-Functions of `ubridge` are used as they are where they have the standard's parameters; they take
-`out=` and `stream=` besides. Not here: complex numbers, `fft`, and `linalg` beyond products. The
-default floating dtype is f32.
+Functions of `ubridge` with the standard's parameters are used unchanged; they also take `out=` and
+`stream=`. Not included: complex numbers, `fft`, and `linalg` beyond products. The default floating
+dtype is f32.
 """
 
 from __future__ import annotations

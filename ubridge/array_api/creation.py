@@ -43,7 +43,7 @@ def asarray(
 
 
 def _default(values: Sequence[Any], dtype: DTypeLike | None) -> DTypeLike:
-    """The dtype given, or the standard's for Python numbers."""
+    """The given dtype, or the standard's dtype for Python numbers."""
     if dtype is not None:
         return dtype
     kinds = {type(one) for one in values}
@@ -59,7 +59,7 @@ def arange(
     dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
 ) -> DeviceTensor:
-    """Return evenly spaced numbers; i64 if all are ints."""
+    """Return evenly spaced numbers; i64 if all arguments are ints."""
     given = [one for one in (start, stop, step) if one is not None]
     return creation.arange(start, stop, step, _default(given, dtype), device=device)
 

@@ -94,7 +94,7 @@ def isdtype(dtype: DTypeLike, kind: Any) -> builtins.bool:
 
 
 def can_cast(from_: DTypeLike | DeviceTensor, to: DTypeLike, /) -> builtins.bool:
-    """Return whether promotion converts a dtype to another; never to one of another kind."""
+    """Return whether promotion converts a dtype to another of its kind."""
     given, target = _dtype_of(from_), as_dtype(to)
     are_whole = {given.kind, target.kind} <= {"int", "uint"}
     if given.kind != target.kind and not are_whole:
@@ -132,7 +132,7 @@ class NamespaceInfo:
     """Answers of the namespace about dtypes and devices."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Return what the namespace supports."""
+        """Return the capabilities of the namespace."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> Device:

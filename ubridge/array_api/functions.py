@@ -30,13 +30,13 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 @named
 def round(x: DeviceTensor, /) -> DeviceTensor:
-    """Return the nearest integers, of two equally near the even one."""
+    """Return the nearest integers; ties round to the even integer."""
     require_tensors("round", x)
     if x.dtype.kind != "float":
         return x.copy()
     wide = x if x.dtype in (f32, f64) else x.astype(f32)
-    # From this magnitude on floats are whole; added to it, smaller ones lose their fraction by
-    # rounding to the nearest even number.
+    # Floats of at least this magnitude are integers. Adding this number to a smaller float rounds
+    # off the fraction, ties to even.
     whole = 2.0**52 if wide.dtype is f64 else 2.0**23
     magnitude = abs(wide)
     near: DeviceTensor = subtract(add(magnitude, whole), whole)
@@ -67,7 +67,7 @@ def nextafter(x1: Any, x2: Any, /) -> DeviceTensor:
 
 
 def _summed(x: DeviceTensor, dtype: DTypeLike | None) -> DTypeLike:
-    """The dtype of sums and products: small integers become those of 64 bits."""
+    """The dtype of sums and products: 64 bits for smaller integers."""
     if dtype is not None:
         return dtype
     return {"uint": u64, "int": i64, "bool": i64}.get(x.dtype.kind, x.dtype)
@@ -104,7 +104,7 @@ def _scanned(name: str, x: DeviceTensor, axis: int | None) -> int:
 
 
 def _with_initial(x: DeviceTensor, axis: int, first: int) -> DeviceTensor:
-    """The elements behind one more element."""
+    """Put one more element before the elements of an axis."""
     shape = [1 if one == axis else length for one, length in enumerate(x.shape)]
     return concat([creation.full(shape, first, x.dtype, device=x.device), x], axis)
 
@@ -118,7 +118,7 @@ def cumulative_sum(
     dtype: DTypeLike | None = None,
     include_initial: builtins.bool = False,
 ) -> DeviceTensor:
-    """Return the running sums along an axis, after a 0 with `include_initial`."""
+    """Return running sums along an axis; `include_initial` puts a 0 first."""
     axis = _scanned("cumulative_sum", x, axis)
     found = statistics.cumsum(x, axis, _summed(x, dtype))
     return _with_initial(found, axis, 0) if include_initial else found
@@ -133,7 +133,7 @@ def cumulative_prod(
     dtype: DTypeLike | None = None,
     include_initial: builtins.bool = False,
 ) -> DeviceTensor:
-    """Return the running products along an axis, after a 1 with `include_initial`."""
+    """Return running products along an axis; `include_initial` puts a 1 first."""
     axis = _scanned("cumulative_prod", x, axis)
     found = x.astype(_summed(x, dtype), False)
     length, step = x.shape[axis], 1
@@ -173,14 +173,14 @@ def std(
 def argmax(
     x: DeviceTensor, /, *, axis: int | None = None, keepdims: builtins.bool = False
 ) -> DeviceTensor:
-    """Return the index of the first largest, as i64."""
+    """Return the index of the first largest element, as i64."""
     return reductions.argmax(x, axis, keepdims).astype(i64)
 
 
 def argmin(
     x: DeviceTensor, /, *, axis: int | None = None, keepdims: builtins.bool = False
 ) -> DeviceTensor:
-    """Return the index of the first smallest, as i64."""
+    """Return the index of the first smallest element, as i64."""
     return reductions.argmin(x, axis, keepdims).astype(i64)
 
 
@@ -205,13 +205,13 @@ def sort(
     descending: builtins.bool = False,
     stable: builtins.bool = True,
 ) -> DeviceTensor:
-    """Return the elements of an axis in order."""
+    """Return the elements of an axis in sorted order."""
     return gather(x, ordered(x, axis, descending), axis)
 
 
 @named
 def take(x: DeviceTensor, indices: DeviceTensor, /, *, axis: int | None = None) -> DeviceTensor:
-    """Return the slices at indices of an axis; the only axis by default."""
+    """Return slices at indices of an axis, by default the only axis."""
     if axis is None and x.ndim != 1:
         raise ArgumentValueError(f"take: expected an axis for {x.ndim} axes")
     return x[(slice(None),) * axis_of("take", x.layout, axis or 0) + (indices,)]
@@ -234,7 +234,7 @@ def take_along_axis(x: DeviceTensor, indices: DeviceTensor, /, *, axis: int = -1
 
 @named
 def matmul(x1: DeviceTensor, x2: DeviceTensor, /) -> DeviceTensor:
-    """Multiply matrices; integers by sums of products."""
+    """Multiply matrices; integer matrices by elementwise products and sums."""
     require_tensors("matmul", x1, x2)
     if result_type(x1, x2).kind == "float":
         return products.matmul(x1, x2)
@@ -257,7 +257,7 @@ def tensordot(
     *,
     axes: int | tuple[Sequence[int], Sequence[int]] = 2,
 ) -> DeviceTensor:
-    """Sum products over pairs of axes: the last of x1 with the first of x2, or those given."""
+    """Sum products over pairs of axes, by default x1's last, x2's first."""
     require_tensors("tensordot", x1, x2)
     if isinstance(axes, int):
         axes = (range(x1.ndim - axes, x1.ndim), range(axes))
@@ -279,6 +279,6 @@ def tensordot(
 
 @named
 def vecdot(x1: DeviceTensor, x2: DeviceTensor, /, *, axis: int = -1) -> DeviceTensor:
-    """Sum products along an axis of both, counted from the end."""
+    """Sum products along an axis of both tensors, counted from the end."""
     require_tensors("vecdot", x1, x2)
     return reductions.sum(multiply(x1, x2), axis)

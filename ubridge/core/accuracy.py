@@ -1,14 +1,14 @@
 """Accuracy of results: the bounds for definitions to choose from.
 
 f16, bf16 and f8 are computed in f32, f64 in f64, and every result is rounded to its dtype once. `u`
-is the rounding error of the dtype, `c` that of the kernel's type of computation. A result differs
-from the exact one by at most
+is the rounding error of the dtype, `c` is the rounding error of the kernel's type of computation. A
+result differs from the exact result by at most
 
     u |exact| + c (relative |exact| + of_magnitude M)
 
-`M` is the sum of the summands' magnitudes; uncompensated sums count `of_magnitude` once a term.
-Integers are exact, modulo their range. Tests check the kernels of CUDA, AMD and the host against
-this. GCUs run Ubridge's kernels, whose accuracy is not documented.
+`M` is the sum of the summands' magnitudes; uncompensated sums count `of_magnitude` once for each
+term. Integers are exact, modulo their range. Tests check the kernels of CUDA, AMD and the host
+against these bounds. GCUs run Ubridge's kernels, whose accuracy is not documented.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class BlockFormat:
 
     name: str
     ggml_type: int
-    """Its number in files (`enum ggml_type` of ggml.h)."""
+    """The format's number in files (`enum ggml_type` of ggml.h)."""
     elements: int
     """Elements of a block. Rows hold whole blocks."""
     block_bytes: int
@@ -31,7 +31,7 @@ class BlockFormat:
     summary: str
 
     def row_bytes(self, columns: int) -> int:
-        """Return the bytes of a row. `ArgumentValueError` when it is no whole number of blocks."""
+        """Return the bytes of a row. `ArgumentValueError` for rows with a part of a block."""
         if columns < 0 or columns % self.elements:
             raise ArgumentValueError(
                 f"{self.name}: expected rows of whole blocks of {self.elements} elements, "
@@ -41,7 +41,7 @@ class BlockFormat:
 
     @property
     def activations(self) -> int:
-        """Elements that share a scale in the 8-bit vectors for its products."""
+        """Elements that share a scale in the 8-bit vectors for products."""
         return 256 if self.elements % 256 == 0 else 32
 
 

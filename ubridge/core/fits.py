@@ -19,7 +19,7 @@ MOST = (1 << 63) - 1
 
 
 def require_counts(what: str, *numbers: object) -> None:
-    """Refuse values that are no counts of at most 63 bits."""
+    """Refuse values other than counts of at most 63 bits."""
     for one in numbers:
         if type(one) is not int or not 0 <= one <= MOST:
             raise ArgumentValueError(f"{what}: expected numbers in 0…2^63-1, got {one!r:.80}")
@@ -32,17 +32,17 @@ def require(holds: object, what: str) -> None:
 
 
 def same(*values: object) -> bool:
-    """Return whether all are equal."""
+    """Return whether all values are equal."""
     return all(one == values[0] for one in values)
 
 
 def count(*numbers: object) -> bool:
-    """Return whether all are ints of at least 1."""
+    """Return whether all numbers are ints of at least 1."""
     return all(type(one) is int and 1 <= one <= MOST for one in numbers)
 
 
 def flag(question: Question, name: str) -> None:
-    """Refuse an attribute that is no bool."""
+    """Refuse an attribute other than a bool."""
     given = question.attribute(name)
     require(
         type(given) is bool, f"{question.op.name}: expected {name} as a bool, got {given!r:.80}"

@@ -19,13 +19,13 @@ Configure: TypeAlias = Callable[..., Configuration]
 Geometry: TypeAlias = Callable[[DeviceLimits], Configure]
 
 _MANY = 1 << 17
-"""Bytes of a result from which fewer threads, each with more vectors, fill a GPU."""
+"""Size of a result in bytes from which each thread of a GPU takes more vectors."""
 _FILLING = 1024
 """Blocks that fill a GPU."""
 _HELD = 32
 """Elements of a row that a GPU's thread takes."""
 _SHORT = 1024
-"""Elements of a result below which a page of memory holds several."""
+"""Number of elements below which a page of memory holds several results."""
 
 
 PLAIN = "{root}_{dtype}"
@@ -53,7 +53,7 @@ class Kernel(NamedTuple):
     module: str
     entry: str
     configure: Configure
-    """From a launch's sizes to grid, block and bytes of shared memory."""
+    """Function from a launch's sizes to grid, block and bytes of shared memory."""
 
 
 # -- geometries ----------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def _geometry(configure: Configure) -> Geometry:
 def strided(limits: DeviceLimits, n: int) -> Configuration:
     """Threads that stride over n elements.
 
-    Their number suits the device.
+    The number of threads suits the device.
     """
     block = limits.block_for_elements
     cap = min(limits.max_grid[0], limits.max_blocks_for_elements or limits.max_grid[0])
@@ -82,7 +82,7 @@ def strided(limits: DeviceLimits, n: int) -> Configuration:
 
 @_geometry
 def by_vectors(limits: DeviceLimits, n: int, widest: int) -> Configuration:
-    """Threads that stride over n elements; on a GPU each takes two or four vectors of 16 bytes.
+    """Threads that stride over n elements; on a GPU each thread takes 2 or 4 vectors of 16 bytes.
 
     `widest` is the size of the largest element type in bytes.
     """
@@ -108,18 +108,18 @@ def block_per_result(
 ) -> Configuration:
     """A block for each of `results`.
 
-    On a GPU a thread takes some of the `elements` of a result. Where `lanes` of a warp take
-    results, all warps of a block share their elements.
+    On a GPU a thread takes some of the `elements` of a result. If each of `lanes` lanes of a warp
+    takes a result, all warps of a block share the elements of these results.
 
-    On a device with `max_blocks_for_elements` there are no more blocks than that, and the kernel
-    strides over results; on a single processor one block takes all results. Short results with
-    elements `side_by_side` still have a block each: such a device runs neighboring blocks one after
-    the other, so it reads adjacent elements as one stream.
+    On a device with `max_blocks_for_elements`, a launch has at most this number of blocks, and the
+    kernel strides over results. On a single processor one block takes all results. Short results
+    with elements `side_by_side` still have a block each: the device runs neighboring blocks one
+    after the other, and so reads adjacent elements as one stream.
     """
     if not limits.max_blocks_for_elements:
         least = _threads(limits, elements if lanes > 1 else -(-elements // _HELD))
         threads = max(least, min(32, _threads(limits, elements * lanes)))
-        # Where lanes take results, blocks beyond these would be idle; others stride.
+        # If lanes take results, blocks beyond this number would be idle; otherwise blocks stride.
         needed = max(-(-results // lanes), _FILLING)
         return min(results, needed, limits.max_grid[0]), threads, 0
     blocks = limits.max_blocks_for_elements
@@ -132,7 +132,7 @@ def block_per_result(
 
 @_geometry
 def wide_block_per_row(limits: DeviceLimits, rows: int, columns: int) -> Configuration:
-    """A block for each row, of a power of two of threads.
+    """A block for each row, with a power of two threads.
 
     These kernels do not stride over rows.
     """

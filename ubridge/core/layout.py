@@ -86,7 +86,8 @@ class Shape(tuple[int, ...]):
 class Layout:
     """Shape, strides and offset of a tensor, in elements.
 
-    Immutable, compared by value. `contiguous` makes one; the other methods return views of it.
+    Immutable, compared by value. `contiguous` makes a layout; the other methods return views of the
+    layout.
     """
 
     # A dictionary, so that `help` and `inspect.getdoc` find the texts.
@@ -207,7 +208,7 @@ class Layout:
         stride = strides[axis]
         shape[axis] = length
         strides[axis] = stride * step
-        # An empty view starts at its axis' begin, so that it stays inside the buffer.
+        # An empty view starts at the beginning of the axis, so that it stays inside the buffer.
         offset = self.start_offset + (start * stride if length else 0)
         return _made(shape, strides, offset)
 
@@ -237,7 +238,7 @@ class Layout:
     def squeezed(self, axis: int | None = None) -> Layout:
         """Return the view without axes of one element.
 
-        It drops one axis, or all of them.
+        Drops one axis, or all axes of one element.
         """
         if axis is not None:
             axis = self.axis(axis)
@@ -302,7 +303,7 @@ class Layout:
     def reshape(self, shape: int | Iterable[int]) -> Layout | None:
         """Return the view of another shape with the same order.
 
-        It is `None` when this needs a copy.
+        The result is `None` when the view needs a copy.
 
         One length may be -1. `ArgumentValueError` when the number of elements differs.
         """

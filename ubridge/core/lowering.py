@@ -22,7 +22,7 @@ _RESULT, _SCRATCH = -1, -2
 
 
 class Memory:
-    """An operand, the result, scratch, or a part of one.
+    """An operand, the result, scratch, or a part of such memory.
 
     It is like a buffer without an address.
     """
@@ -62,7 +62,7 @@ class Memory:
 
     @property
     def passed(self) -> Passed:
-        """Its name in a step."""
+        """The memory's name in a step."""
         if self._index == _SCRATCH:
             return Passed.scratch(self._start, self.size, self.dtype)
         part = () if self._whole else (self._start, self.size, self.dtype)
@@ -105,7 +105,7 @@ class Steps:
             for index, (dtype, layout) in enumerate(question.operands)
         ]
         self._numbers: Sequence[Given] | None = None
-        """Numbers passed to `run`; `None` for the call's own."""
+        """Numbers passed to `run`; `None` for the numbers of the call."""
         self._whole = self
         self._steps: list[Launch | Work] = []
         self._scratch = 0
@@ -143,7 +143,7 @@ class Steps:
         """Add a launch; arguments are named as the kernel's parameters.
 
         `work` holds the sizes for the kernel's geometry. `dtype` is the first operand's by default.
-        `other` is the ids' type, or a cast's target type. `kernel` is by default the one named
+        `other` is the ids' type, or a cast's target type. `kernel` is by default the kernel named
         after the operation.
         """
         definition = kernel or self.kernel
@@ -223,22 +223,22 @@ class Lowering(ABC):
     """Implementation of an operation on one device. Any thread may use it.
 
     The engine has checked the question. Dtypes and sizes fit, memory begins at its layout's first
-    element, and nothing is empty. Results are contiguous, and apart from the operands unless the
-    operation allows overlap.
+    element, and nothing is empty. Results are contiguous, and share no memory with operands unless
+    the operation allows overlap.
     """
 
     kernel: KernelDef | None = None
     """The kernels named after the operation, if any."""
 
     of_one_token = False
-    """Whether its cache operations take only one token at a time."""
+    """Whether cache operations take only one token at a time."""
 
     def on(self, device: LoweringDevice) -> Lowering:
         """Return the lowering for one device.
 
-        It is itself, or an object with the device's state.
+        The result is this object, or an object with the device's state.
 
-        `device` is its `DeviceExecutor`. Called once a device and operation.
+        `device` is its `DeviceExecutor`. Called once for each device and operation.
         """
         return self
 
@@ -247,23 +247,23 @@ class Lowering(ABC):
         """Add the steps of a question.
 
         Raises `NotSupportedError` if there is no kernel, `ArgumentTypeError` if only the element
-        type has none.
+        type lacks a kernel.
         """
 
     def explain(self, question: Question) -> MatmulChoice:
-        """Return the kernel for a question, with the reason why not another."""
+        """Return the kernel chosen for a question, with the reasons."""
         raise NotSupportedError(f"{question.op.name}: there is one kernel, so none is chosen")
 
     @property
     def choices(self) -> Sequence[MatmulKernel]:
         """The kernels for a question, in order of preference.
 
-        It is empty if there is only one.
+        The sequence is empty if there is only one kernel.
         """
         return ()
 
     def close(self) -> None:
-        """Release its objects other than memory. The device is still open."""
+        """Release the lowering's objects other than memory. The device is still open."""
 
 
 class Launches(Lowering):
@@ -272,7 +272,9 @@ class Launches(Lowering):
     def __init__(
         self, add: Callable[[Question, Steps], None], kernel: KernelDef | None = None
     ) -> None:
-        """`add` is called as `prepare` is; `kernel` is what `steps.launch` launches by default."""
+        """`add` has the arguments of `prepare`; `kernel` is the default kernel of
+        `steps.launch`.
+        """
         self._add = add
         self.kernel = kernel
 
@@ -282,4 +284,4 @@ class Launches(Lowering):
 
 
 Lowerings: TypeAlias = Mapping[Family | Op, Lowering]
-"""By operation, or by family for its operations without their own lowering."""
+"""Lowerings by operation, or by family for operations without their own lowering."""

@@ -30,7 +30,7 @@ CONVOLVED = f"{REALS} u8 u32"
 class Family:
     """Operations with the same operands and the same rule.
 
-    The rule gives the result; families are compared by identity.
+    The rule gives the result's shape; families are compared by identity.
     """
 
     name: str
@@ -40,18 +40,18 @@ class Family:
     shape: str
     """The result's shape, in words."""
     rule: Callable[[Any], Shape] | None = None
-    """The shape of a `Question`'s result from its operands, or from the result if they leave it
-    open.
+    """Returns the shape of a `Question`'s result from the operands, or from the result if the
+    operands leave the shape open.
 
     Raises `ArgumentValueError` or `ArgumentTypeError` for operands that do not fit. `None` for
-    operations that graphs do not hold.
+    operations that graphs cannot hold.
     """
     kinds: str = "T"
     """Element types of operands and result, as `T f32 -> u8`: `T` is one type, `*` any."""
     packed: int = 0
     """Number of leading operands that must be contiguous."""
     settings: str = ""
-    """The names of other arguments of its functions on tensors, such as an axis."""
+    """The names of other arguments of the functions on tensors, such as an axis."""
     numbers: str = ""
     """Names of the numbers that each call passes after the operands."""
     attributes: str = ""
@@ -59,12 +59,12 @@ class Family:
     replaces: int = 0
     """Number of leading operands that a result of the same layout may overwrite.
 
-    Kernels read all that they need of such an element before they write there.
+    Kernels read everything they need from an element before they overwrite the element.
     """
     is_in_place: bool = False
-    """Whether it reads its result's old contents, or leaves a part of them unchanged."""
+    """Whether operations read the result's old contents, or leave a part of them unchanged."""
     may_have_gaps: bool = False
-    """Whether its result may be strided."""
+    """Whether the result may be strided."""
     accuracy: Accuracy = EXACT
     """Default accuracy of its operations."""
 
@@ -79,12 +79,12 @@ class Family:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One operation. There is one object of each: compare with `is`."""
+    """One operation. Each operation is a single object: compare with `is`."""
 
     name: str
     family: Family
     root: str
-    """The beginning of its kernels' names."""
+    """The beginning of the kernels' names."""
     dtypes: tuple[str, ...]
     """Guaranteed element types of `x` wherever Candle's kernels run."""
     summary: str
@@ -93,13 +93,13 @@ class Op:
     accuracy: Accuracy
     """Bound on the error of the results."""
     composed: Callable[[Any, Any], None] | None
-    """Function that adds the steps of a `Question` to `Steps` by other operations, for devices
-    without a lowering of this operation.
+    """Function that adds the steps of a `Question` to `Steps`, composed of other operations, for
+    devices without a lowering of this operation.
     """
     called: str
-    """The function on tensors that uses it."""
+    """The function on tensors that uses the operation."""
     settings: Mapping[str, Any]
-    """Keywords with which that function selects this operation."""
+    """Keywords of this function that select the operation."""
 
     @cached_property
     def is_of_floats(self) -> bool:

@@ -19,7 +19,7 @@ class Span(NamedTuple):
     itemsize: int
 
     def may_share(self, other: Span) -> bool:
-        """Return whether both may have a byte in common.
+        """Return whether both tensors may share a byte.
 
         False is always exact. True may be wrong for strided layouts, but not for parts of the same
         rows.
@@ -63,7 +63,7 @@ def _width(span: Span, pitch: int) -> int:
 
 
 def conflict(op: Op, result: Span, operands: Sequence[Span]) -> int | None:
-    """Return the first operand with forbidden overlap with the result, if any.
+    """Return the first operand that overlaps the result against the rule, if any.
 
     A result may overlap an operand only if the operation allows it and both have the same address,
     layout and item size.

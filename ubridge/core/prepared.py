@@ -1,7 +1,7 @@
 """The answer to a question: launches, their arguments, and their order.
 
-It holds no object of a device. Arguments are named as the kernel's own parameters; the loaded
-image's signature gives their order.
+The answer holds no object of a device. Arguments are named as the kernel's own parameters; the
+loaded image's signature gives their order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Launch(NamedTuple):
     shared: int
     """Bytes."""
     arguments: Mapping[str, Source]
-    """By the names of the kernel's parameters."""
+    """Arguments by the names of the kernel's parameters."""
 
 
 class Work(NamedTuple):
@@ -60,14 +60,14 @@ class Prepared(NamedTuple):
     question: Question
     steps: tuple[Launch | Work, ...]
     scratch: int
-    """Bytes that last from the first step to the last."""
+    """Bytes of scratch memory that last from the first step to the last."""
     is_beyond_launches: bool
-    """Whether it copies by the runtime, computes on the host or calls a library.
+    """Whether the operation copies by the runtime, computes on the host or calls a library.
 
     Such an operation cannot be captured.
     """
     taken_by: str
-    """For a product, its kernel's name in the counters; else empty."""
+    """Name of a product's kernel in the counters; empty for other operations."""
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -1,4 +1,4 @@
-"""Objects that belong to one process: `pickle` and `copy` say what to send instead."""
+"""Objects that belong to one process: errors of `pickle` and `copy` name data to send instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ProcessBound:
 
     __slots__ = ()
     _instead: ClassVar[str]
-    """Advice: what to send to another process."""
+    """Advice about the data to send to another process."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -68,12 +68,12 @@ class Product:
 
 @dataclass(frozen=True)
 class MatmulChoice:
-    """The kernel of a product, and the reason why not another."""
+    """The kernel chosen for a product, and the reasons."""
 
     kernel: str
     reason: str
     passed_over: tuple[tuple[str, str], ...] = ()
-    """Preferred kernels that cannot take it, each with the reason."""
+    """Preferred kernels that cannot take the product, each with the reason."""
 
     def __str__(self) -> str:
         others = "".join(f"; not {name}: {reason}" for name, reason in self.passed_over)
@@ -89,7 +89,7 @@ class MatmulKernel(ABC):
 
     @abstractmethod
     def refusal(self, product: Product) -> str:
-        """Say why it cannot take a product, or ""."""
+        """Say why the kernel cannot take a product, or ""."""
 
 
 def _letter(row: int, column: int, rows: int, columns: int) -> str:

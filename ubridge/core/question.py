@@ -83,7 +83,7 @@ class Question:
         return dict(self.attributes)[name]
 
     def has_flag(self, name: str) -> bool:
-        """Return whether it has an optional flag."""
+        """Return whether the question has an optional flag."""
         return (name, True) in self.attributes
 
     @property

@@ -195,16 +195,16 @@ def _appended(question: Question) -> Shape:
 PAGES_OF_BYTES = (i8, f8e4m3)
 """Element types of pages that keep 8 bits of an element, and a scale for each row."""
 SCALED = (bf16, f16, f32)
-"""Element types that such pages can keep."""
+"""Element types that pages of 8 bits can keep."""
 
 
 def row_elements(dtype: DType, width: int) -> int:
-    """Return the elements of a row of pages: `width`, and in 8 bits four more for the scale."""
+    """Return the elements of a row of pages: `width`, plus four for the scale in 8-bit pages."""
     return width + 4 if dtype in PAGES_OF_BYTES else width
 
 
 def _are_kept(given: DType, pages: DType) -> bool:
-    """Return whether pages of a dtype can keep another."""
+    """Return whether pages of a dtype can keep another dtype."""
     return given is pages or (pages in PAGES_OF_BYTES and given in SCALED)
 
 

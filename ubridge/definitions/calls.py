@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _SPEAKER = re.compile(r"(\w+)(?=(?:, [^:]{1,60})?: )")
 """The operation at the beginning of a message: `operation: ...` or `operation, parameter: ...`."""
 _STEPS = set(OPS)
-"""Known names at that place: every operation, and every decorated function."""
+"""Known names at the beginning of a message: every operation, and every decorated function."""
 
 
 def named(function: Function, name: str | None = None) -> Function:
@@ -33,7 +33,7 @@ def named(function: Function, name: str | None = None) -> Function:
 
 
 def _rename(error: Exception, called: str) -> None:
-    """Put the function's name in place of the step's."""
+    """Replace the step's name in the message by the function's name."""
     said = error.args[0] if error.args else None
     if isinstance(said, str):
         found = _SPEAKER.match(said)

@@ -10,7 +10,7 @@ from ubridge.definitions.elementwise import ASTYPE, COPY
 from uhal.dtypes import DType, f32
 
 PIECE_BYTES = 1 << 26
-"""Most bytes of an operand that are converted at once; a larger one is converted in pieces."""
+"""Most bytes of an operand that are converted at once; a larger operand is converted in pieces."""
 
 
 def accumulated(dtype: DType) -> DType:

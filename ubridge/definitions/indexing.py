@@ -1,7 +1,7 @@
 """Operations by ids.
 
-With the attribute `has_none` the highest id of its type selects nothing: 0 is read there, and
-nothing is written.
+With the attribute `has_none`, the highest id of the ids' type selects nothing: a read gives 0, and
+a write changes nothing.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _format(question: Question) -> BlockFormat:
 
 
 def _require_blocks(question: Question, rows: int, columns: int) -> None:
-    """Refuse a weight of other rows and columns, or in words that its kernels cannot read."""
+    """Refuse a weight with other rows and columns, or with words that kernels cannot read."""
     format, (dtype, weight) = _format(question), question.operands[0]
     require(
         dtype is format.word

@@ -84,7 +84,7 @@ def _compose_logsumexp(question: Question, steps: Steps) -> None:
     first = steps.scratch(kept.size, given.dtype)
     steps.run(MAX, [(given, layout)], (first, kept))
     highest = first if dtype is given.dtype else widened(first, kept, steps)
-    # The largest may be infinite: infinity less itself is NaN.
+    # The largest may be infinite: infinity minus infinity is NaN.
     most = float(np.finfo(np.float64 if dtype is f64 else np.float32).max)
     steps.run(CLIP, [(highest, kept)], (highest, kept), -most, most)
     total, added = steps.scratch(kept.size, dtype), steps.scratch(1, dtype)
@@ -125,7 +125,9 @@ def _lines(question: Question) -> Shape:
 
 
 def _lines_first(question: Question, steps: Steps) -> tuple[Memory, Memory]:
-    """Return the operand with its second axis first (f16 and bf16 as f32), and as much scratch."""
+    """Return the operand with its second axis first (f16 and bf16 as f32), and scratch of the same
+    size.
+    """
     turned = question.layout(0).permute((1, 0, 2))
     made = widened(steps.operands[0], turned, steps)
     return made, steps.scratch(made.size, made.dtype)
@@ -148,7 +150,7 @@ def _compose_cumsum(question: Question, steps: Steps) -> None:
 
 
 def _compose_prod(question: Question, steps: Steps) -> None:
-    """Multiply one half of the elements by the other, until one is left."""
+    """Multiply one half of the elements by the other half, until one element is left."""
     left, length, right = question.layout(0).shape
     made, other = _lines_first(question, steps)
     size = left * right

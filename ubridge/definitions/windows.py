@@ -99,7 +99,7 @@ def _interpolated(question: Question) -> Shape:
 
 
 def _as_rows(question: Question, axes: int) -> Shape:
-    """Windows as rows; the last axes of the result are the window."""
+    """Return the shape of windows as rows: the last axes are the window."""
     name, (x,) = question.op.name, shapes(question)
     _require_axes(name, "x", x, axes + 2)
     _require_axes(name, "out", question.shape, 2 * axes + 2)

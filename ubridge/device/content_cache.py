@@ -23,7 +23,8 @@ from uhal.frameworks import call_site
 Key = TypeVar("Key", bound=Hashable)
 
 CACHED_ARRAYS = 16384
-"""Capacity of a cache in arrays; the oldest is replaced. Each takes 512 bytes of the pool."""
+"""Capacity of a cache in arrays; a full cache drops the oldest. Each array takes 512 bytes of the
+pool."""
 
 
 class CacheCounters(NamedTuple):
@@ -98,7 +99,7 @@ class ContentCache(ABC, Generic[Key]):
     def _drop_oldest(self) -> None:
         oldest = next((key for key in self._arrays if key not in self._pinned), None)
         if oldest is not None:
-            # The pool keeps its memory until pending launches have ended.
+            # The pool keeps the array's memory until pending launches have ended.
             del self._arrays[oldest]
             self._dropped += 1
 
@@ -106,8 +107,8 @@ class ContentCache(ABC, Generic[Key]):
     def capture(self) -> Iterator[None]:
         """Forbid uploads by this thread within a context manager.
 
-        The arrays used within stay as long as the cache, because a captured graph holds their
-        addresses.
+        Arrays used within the context stay as long as the cache, because a captured graph holds
+        their addresses.
         """
         thread = threading.get_ident()
         with self._lock:

@@ -63,7 +63,7 @@ class Answer:
 
 
 _NO_ANSWER = Answer(None, Layout.contiguous(()), u8)  # type: ignore[arg-type]
-"""The answer for calls that need the function itself."""
+"""Kept when `how` gives no answer: such calls run the function itself."""
 
 
 class Executor(ABC):
@@ -80,7 +80,7 @@ class Executor(ABC):
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return an uninitialised buffer for a result.
 
-        It is allocated in the order of `stream`.
+        The memory is allocated in the order of `stream`.
         """
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Executor(ABC):
 
     @abstractmethod
     def explain(self, question: Question) -> MatmulChoice:
-        """Say which kernel a question goes to, and why not another."""
+        """Return the kernel chosen for a question, with the reasons."""
 
     def run(
         self, question: Question, stream: StreamLike | None, out: Any, *given: Any
@@ -144,7 +144,7 @@ class DeviceExecutor(ProcessBound, DeviceKernels, Executor):
     ) -> Answer | None:
         """Return the answer for the key, made once by `how(self, *facts)`.
 
-        The key holds everything that the answer depends on. Its layouts have no start offset:
+        The key holds everything that the answer depends on. The key's layouts have no start offset:
         callers pass buffers from the first element on.
         """
         found = self._answers.get(key)
@@ -152,7 +152,8 @@ class DeviceExecutor(ProcessBound, DeviceKernels, Executor):
             found = how(self, *facts) or _NO_ANSWER
             self._answers.keep(key, found)
         if self.known is not self._answers.latest:
-            # With a new table, each answer in use is looked up again, which keeps it in `_answers`.
+            # After a new table, calls look up each answer in use again, so `_answers` keeps the
+            # answer.
             self.known = self._answers.latest
             self.remembered = CallTable()
         return None if found is _NO_ANSWER else found
@@ -198,14 +199,14 @@ class DeviceExecutor(ProcessBound, DeviceKernels, Executor):
         return self._tallies.setdefault(name, Tally())
 
     def explain(self, question: Question) -> MatmulChoice:
-        """Say which kernel a question goes to, and why not another."""
+        """Return the kernel chosen for a question, with the reasons."""
         return self.lowering(question.op).explain(question)
 
     @property
     def matmul_kernels(self) -> Sequence[MatmulKernel]:
         """The kernels for products, in order of preference.
 
-        It is empty if there is only one.
+        The sequence is empty if there is only one kernel.
         """
         return self.lowering(MATMUL).choices
 
@@ -214,7 +215,7 @@ class DeviceExecutor(ProcessBound, DeviceKernels, Executor):
     def allocate(self, size: int, dtype: DType, stream: StreamLike | None = None) -> DeviceBuffer:
         """Return an uninitialised buffer for a result.
 
-        It is allocated in the order of `stream`.
+        The memory is allocated in the order of `stream`.
         """
         buffer = self.room(size, dtype, stream)
         recording.tell_allocated(buffer)

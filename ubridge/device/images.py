@@ -1,11 +1,11 @@
 """Finds the image of a kernel module for a device, and loads it once.
 
-The sources are `ubridge/kernels/<module>.cu`. For CPUs the build compiles each to a shared library
-in `kernels/host/<level>/`, one folder for each instruction level; the best one that the CPU runs is
-loaded. A source `<module>.cpp` is for CPUs alone; a source in a folder such as `kernels/sm_80` is
-for NVIDIA's devices from that compute capability on. For accelerators `make kernels` compiles each
-to a file in `kernels/images/<backend>/`. GCUs run Ubridge's own modules (`gcu_images`), which have
-other names.
+The sources are `ubridge/kernels/<module>.cu`. For CPUs the build compiles each source to a shared
+library in `kernels/host/<level>/`, one folder for each instruction level. The library of the best
+level that the CPU supports is loaded. A source `<module>.cpp` is for CPUs alone; a source in a
+folder such as `kernels/sm_80` is for NVIDIA's devices from that compute capability on. For
+accelerators `make kernels` compiles each source to a file in `kernels/images/<backend>/`. GCUs run
+Ubridge's own modules (`gcu_images`), which have other names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ImageFolder:
     """Images in a folder, one file for each module: `<module><suffix>`."""
 
     def __init__(self, folder: Path, suffix: str, advice: str) -> None:
-        """`advice` ends the message about a missing file: how to make or install it."""
+        """`advice` ends the message about a missing file: how to make or install the file."""
         self._folder = folder
         self._suffix = suffix
         self._advice = advice
@@ -56,7 +56,7 @@ class ImageFolder:
 class ShippedImages(ImageFolder):
     """The files made by `make kernels`: one for each source, with several images.
 
-    The backend chooses the one for the device.
+    The backend chooses the image for the device.
     """
 
     def __init__(self, backend: str, suffix: str, own: str = "") -> None:

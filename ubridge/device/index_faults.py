@@ -1,10 +1,10 @@
 """Ids out of bounds that kernels report: an `IndexError` once the host waits for the kernels.
 
-Modules that check ids define a pointer `uhal_fault`; it is set to a record in host memory mapped
+Modules that check ids define a pointer `uhal_fault`, which is set to a record in host memory mapped
 for the device (`uhal/fault.h`). A kernel writes the first wrong id there and continues: a selection
 gives 0 for a wrong id, a write skips it, and the device stays usable. Kernels on the host know
-their stream, which raises the error once. Kernels on other devices do not: each stream that ran
-such kernels since its last wait raises the error once.
+their stream, which raises the error once. Kernels on other devices do not know their stream: each
+stream that ran such kernels since its last wait raises the error once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STREAMS = 64
 
 
 def _operation(entry: str) -> str:
-    """The operation of a kernel, as users call it; the kernel's own name if it has none."""
+    """The operation of a kernel, as users call it; the kernel's own name if no operation has it."""
     for op in OPS.values():
         checked = {"ids", "position"} & set(op.family.operands.split())
         if checked and entry.startswith(f"{op.root}_"):

@@ -77,7 +77,7 @@ class DeviceKernels:
         return known.get(op) or known.get(op.family)
 
     def close(self) -> None:
-        """Release its lowerings' objects other than memory. The device is still open."""
+        """Release the lowerings' objects other than memory. The device is still open."""
         self.index_faults.close()
         for lowering in self._lowerings.values():
             lowering.close()
@@ -87,8 +87,8 @@ class DeviceKernels:
     ) -> Kernel:
         """Return the kernel for elements of `dtype`.
 
-        The question has the other parts of its name. `other` is the ids' type, or a cast's target.
-        Raises `ArgumentTypeError` when there is none for these element types.
+        The question gives the other parts of the kernel's name. `other` is the ids' type, or a
+        cast's target. Raises `ArgumentTypeError` when there is no kernel for these element types.
         """
 
         def entry_of(element: DType) -> str:

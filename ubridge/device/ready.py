@@ -33,7 +33,7 @@ Enqueue = Callable[..., Any]
 
 _SCRATCH = -2
 _PART = "a part of an operation"
-"""Subject of sequences that the recorder skips, as it records the whole operation."""
+"""Subject of sequences that the recorder skips, because it records the whole operation."""
 
 
 class Ready(NamedTuple):
@@ -50,7 +50,7 @@ class RecordedWork(NamedTuple):
     launches: int
 
     def ready(self, question: Question) -> Ready:
-        """Return it as a ready operation whose kernels may use all of its memory."""
+        """Return the work as a ready operation whose kernels may use all of the work's memory."""
         given = {str(index): Passed.operand(index) for index in range(len(question.operands))}
         step = Launch("", question.op.name, 1, 1, 0, {**given, "out": Passed.result()})
         prepared = Prepared(question, (step,) * self.launches, 0, False, "")
@@ -81,7 +81,7 @@ def make_ready(at: DeviceKernels, prepared: Prepared, tally: Tally | None) -> Re
 def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[Any, list[object]]:
     """Return the function with its geometry, and the arguments in the function's order.
 
-    With `room` the sequence does not allocate scratch: the operand of that index is the scratch.
+    With `room`, the operand of this index is the scratch, and the sequence allocates none.
     """
     function = at.get_or_load_func(step.entry, step.module)
     bound = function[step.grid, step.block, step.shared]
@@ -91,7 +91,7 @@ def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[An
 
 
 def parameter_names(function: Function, step: Launch) -> Sequence[str]:
-    """Return the kernel's parameters in its order; they must be the given ones.
+    """Return the names of the kernel's parameters in order; they must be the given names.
 
     Raises `InvalidImageError` for other parameters, and for an image that does not name them.
     """

@@ -1,7 +1,8 @@
 """Listeners, called for each prepared operation after it is enqueued.
 
-They also receive a program's own work on the device: sequences after they are enqueued; launches,
-copies and fills before. Without listeners, the compiled sequences only test one pointer.
+Listeners also receive a program's own work on the device: sequences after the enqueue; launches,
+copies and fills before the enqueue. Without listeners, the compiled sequences only test one
+pointer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Listener(ABC):
     def asked(
         self, question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
     ) -> None:
-        """Receive an enqueued operation; `is_new` is true if it allocated `out`."""
+        """Receive an enqueued operation; `is_new` is true if the operation allocated `out`."""
 
     @abstractmethod
     def allocated(self, buffer: DeviceBuffer) -> None:
@@ -54,7 +55,7 @@ class Listener(ABC):
         """
 
     def hears(self, device: Device) -> bool:
-        """Return whether it receives this thread's and task's operations on a device."""
+        """Return whether the listener receives this thread's and task's operations on a device."""
         return (
             self.thread == threading.get_ident()
             and self.device == device
@@ -138,7 +139,7 @@ def tell(question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, 
 def tell_work(
     launch: Callable[..., Any], out: DeviceBuffer, operands: Sequence[DeviceBuffer]
 ) -> None:
-    """Report enqueued work that is no operation of the table."""
+    """Report enqueued work that is not an operation of the table."""
     for listener in _hearing(out):
         listener.worked(launch, out, operands)
 

@@ -1,7 +1,7 @@
 """The registry of backends for ubridge: their lowerings and the places of their images.
 
-The table `OURS` names the modules of our backends; each is imported when a device of it is first
-used. Another distribution names its `BackendKernels` under the entry-point group
+The table `OURS` names the modules of our backends; each module is imported when a device of the
+backend is first used. Another distribution names its `BackendKernels` under the entry-point group
 `ubridge.backends`. Everything here may be called from any thread.
 """
 
@@ -42,7 +42,7 @@ class Images(Protocol):
     def find(self, module: str, device: Device) -> Image:
         """Return the image of a module for a device.
 
-        It is loaded once and kept.
+        The image is loaded once and kept.
 
         Raises `NotFoundError` for a module that does not exist; for a missing image the message
         says how to get it.
@@ -62,16 +62,16 @@ class BackendKernels:
     """
 
     lowerings: Lowerings
-    """By operation or family. An operation without a lowering is refused.
+    """Lowerings by operation or family. An operation without a lowering is refused.
 
-    `CANDLE` for kernels with the parameters of `ubridge/kernels/*.cu`.
+    Use `CANDLE` for kernels with the parameters of `ubridge/kernels/*.cu`.
     """
     images: Images
     """Finder of the modules' images."""
     products: Callable[..., Sequence[MatmulKernel]] = _none
     """Called with the `DeviceExecutor`; returns the `ProductKernel`s that precede `tiled`.
 
-    The lowering of `CANDLE` tries them in this order.
+    The lowering of `CANDLE` tries these kernels in this order.
     """
 
     def __post_init__(self) -> None:

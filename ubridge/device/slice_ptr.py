@@ -44,7 +44,7 @@ class SlicePtrOrNull(NamedTuple):
 
     @classmethod
     def from_layouts(cls, cache: LayoutCache, first: Layout, *others: Layout) -> SlicePtrOrNull:
-        """Return null when all are contiguous, else lengths and strides.
+        """Return null when all layouts are contiguous, else lengths and strides.
 
         The lengths come once, then each layout's strides.
 

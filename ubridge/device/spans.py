@@ -21,7 +21,7 @@ def span_of(buffer: DeviceBuffer, layout: Layout) -> Span:
 
 
 def require_apart(question: Question, out: object, given: tuple[object, ...]) -> None:
-    """Refuse a result in memory that the operation would read after it was written.
+    """Refuse a result in memory that the operation reads after it wrote the result.
 
     A graph checks the memory of descriptions.
     """
@@ -36,7 +36,7 @@ def require_apart(question: Question, out: object, given: tuple[object, ...]) ->
 
 
 def require_no_conflict(op: Op, result: Span, operands: Sequence[Span]) -> None:
-    """Refuse a result in the memory of an operand that it may not replace."""
+    """Refuse a result in the memory of an operand that the result may not replace."""
     found = conflict(op, result, operands)
     if found is not None:
         raise ArgumentValueError(

@@ -48,7 +48,7 @@ def bytes_of(kind: DType | BlockFormat, shape: tuple[int, ...]) -> int:
 
 
 Bounds: TypeAlias = dict[str, tuple[int, str]]
-"""Largest integer of names in a file, and the reason: `bounds` of `Settings`."""
+"""Largest integer for each name in a file, and the reason: `bounds` of `Settings`."""
 
 
 def bounds_of(
@@ -56,7 +56,8 @@ def bounds_of(
 ) -> Bounds:
     """Return upper bounds of declared numbers, from the tensors in the files.
 
-    Each of `counts` has a tensor of its own; `lengths` are axes of tensors.
+    Values named in `counts` count things with a tensor each; values named in `lengths` are axes of
+    tensors.
     """
     longest = max((length for entry in entries for length in entry.shape), default=0)
     axes = f"for no tensor has an axis longer than {longest}"

@@ -61,7 +61,7 @@ def expanded(path: Path) -> Path:
 
 
 _PICKLED = (b"PK\3\4", b"\x80\2", b"\x80\3", b"\x80\4", b"\x80\5")
-"""First bytes of what torch.save writes: a zip file, or before 1.6 a pickle."""
+"""First bytes of files by torch.save: a zip file, or before 1.6 a pickle."""
 _LLAMA2_C = b"24ka"
 _SIZES = struct.Struct("<7i")
 

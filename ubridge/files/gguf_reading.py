@@ -25,10 +25,10 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 MOST_ALIGNMENT = 1 << 16
-"""Largest accepted alignment, a huge page: larger would let a small file ask for terabytes."""
+"""Largest accepted alignment, a huge page: with more, a small file could ask for terabytes."""
 MOST_AXES = 4
 MOST_TENSORS = 1 << 16
-"""Limit above any model's number of tensors; a list of so many takes about 30 MB."""
+"""Limit above any model's number of tensors; a list of this length takes about 30 MB."""
 MOST_KEYS = 1 << 16
 MOST_NAME_BYTES = 65535
 _LEAST_KEY_BYTES, _LEAST_TENSOR_BYTES = 13, 24
@@ -193,7 +193,7 @@ def _tensor(reader: Reader) -> tuple[str, ElementType, tuple[int, ...], int, int
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Return all files of a split model, in order, if the name is that of a part."""
+    """Return all files of a split model, in order, if the name belongs to a part."""
     match = _PART.match(path.name)
     if match is None:
         return [path]

@@ -160,9 +160,9 @@ class _Value:
 
 
 class Metadata(Mapping[str, Any]):
-    """The metadata of a file, each value read when it is asked for.
+    """The metadata of a file; each value is read on access.
 
-    Numbers and texts are Python's, arrays of numbers numpy's, other arrays lists.
+    Numbers and texts are Python objects, arrays of numbers numpy arrays, other arrays lists.
     """
 
     def __init__(self, file: MappedFile) -> None:
@@ -193,7 +193,7 @@ class Metadata(Mapping[str, Any]):
         return reader.value(found.kind, key)
 
     def __contains__(self, key: object) -> bool:
-        # This does not read the value.
+        # The method does not read the value.
         return key in self._values
 
     def __iter__(self) -> Iterator[str]:

@@ -42,7 +42,7 @@ class MappedFile:
         self.memory = memoryview(pages)
         """The file's pages, as bytes."""
         self.pages: Bytes = np.frombuffer(pages, np.uint8)
-        """The same as an array, read-only."""
+        """The file's pages as an array, read-only."""
 
     def view(self, start: int, nbytes: int) -> Bytes:
         """Return bytes of the file as a read-only view of its pages.

@@ -154,7 +154,7 @@ def header_bytes(
 ) -> bytes:
     """Return the header of a file with these tensors in this order.
 
-    Its length is a multiple of 8, so tensors are aligned if the widest types come first.
+    The header's length is a multiple of 8, so tensors are aligned if the widest types come first.
     """
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     at = 0

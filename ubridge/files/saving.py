@@ -36,9 +36,9 @@ def save(
     The suffix of the path decides the format.
 
     Values may be numpy arrays, too; quantized weights need GGUF. Metadata for safetensors are
-    texts. Metadata for GGUF are numbers, texts, and arrays of either. They keep numpy's types;
-    Python's int becomes u32, i32, u64 or i64, its float f32. Tensors are copied from the device one
-    by one. An existing file is only replaced when the new one is complete.
+    texts. Metadata for GGUF are numbers, texts, and arrays of either. Values keep numpy's types; a
+    Python int becomes u32, i32, u64 or i64, a Python float f32. Tensors are copied from the device
+    one by one. An existing file is only replaced when the new one is complete.
 
     Raises `OSError`, and `ArgumentTypeError` or `ArgumentValueError` for values that the format
     cannot hold, before anything is written.

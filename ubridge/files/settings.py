@@ -29,10 +29,10 @@ _V = TypeVar("_V")
 
 
 class Settings:
-    """Named values of one file. It records which were read; one thread at a time may use it.
+    """Named values of one file, with a record of reads. One thread at a time may use it.
 
     Methods take a name, a default for files without the value (`REQUIRED`: there is none) and a
-    range. They raise `InvalidFileError` for a value of another type or out of range, and
+    range. Methods raise `InvalidFileError` for a value of another type or out of range, and
     `NotSupportedError` for an unknown text.
     """
 
@@ -48,9 +48,9 @@ class Settings:
     ) -> None:
         """Take the values of a file, which messages call `where`.
 
-        `names` maps a name to its possible keys in the file, of which the first found counts; the
-        default key is the name. `defaults` override the defaults of callers. `bounds` gives the
-        largest integer a name may have, and why. `prefix` stands before keys in messages.
+        `names` maps a name to possible keys; the first key in the file counts. By default the key
+        is the name. `defaults` override the defaults of callers. `bounds` gives the largest integer
+        a name may have, and the reason. `prefix` stands before keys in messages.
         """
         self.where = where
         self._values = values
@@ -202,7 +202,7 @@ class Settings:
         return name not in self and any(key in self._values for key in self._keys(name))
 
     def ignore(self, *names: str) -> None:
-        """Record values without any effect as read."""
+        """Record as read the values that have no effect."""
         for name in names:
             self._asked.update(self._keys(name))
 

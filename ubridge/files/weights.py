@@ -32,15 +32,15 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = None) -> Weights:
-    """Open a file of weights; its contents tell safetensors from GGUF.
+    """Open a file of weights; the contents decide between safetensors and GGUF.
 
     For a model in several files, pass all files, their folder, one part of a split GGUF, or the
     `.index.json` of safetensors. Parts lie in one folder. Only headers are read. `Weights` brings a
     tensor to `device`, by default the current one, on first use. On the host backend the pages of
     the file are the tensor's memory.
 
-    Raises `OSError` for a file that cannot be opened, `InvalidFileError`, an `InvalidImageError`,
-    for a damaged file, and `NotFoundError` for a folder without weights.
+    Raises `OSError` for a file that cannot be opened, `InvalidFileError` (a subclass of
+    `InvalidImageError`) for a damaged file, and `NotFoundError` for a folder without weights.
     """
     wanted = Device.current() if device is None else as_device(device)
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
@@ -163,7 +163,7 @@ class Weights(ProcessBound, Mapping[str, Weight]):
         Files are read side by side into pinned memory and copied from there while the next part is
         read. Weights too large for the device raise `OutOfMemoryError` before anything is read.
         With `progress=True` a line names the total, and `tqdm` shows a bar if installed. A function
-        as `progress` is called with bytes done and bytes in all.
+        as `progress` gets the bytes done and the total bytes.
 
         Waits until all copies are done.
         """

@@ -34,7 +34,7 @@ class GraphBuilder:
     """Nodes, their calls and the memory they name. `ComputeGraph` runs them."""
 
     def __init__(self, device: DeviceLike | None = None) -> None:
-        """Make an empty graph; without a device it takes the first leaf's."""
+        """Make an empty graph, by default on the first leaf's device."""
         self.nodes: list[Node] = []
         """Leaves and operations, in the order they were added; a node's number is its index."""
         self.calls: list[Call | None] = []
@@ -63,7 +63,7 @@ class GraphBuilder:
     ) -> int:
         """Add a tensor in memory, and return its node.
 
-        It is contiguous from the buffer's start.
+        The tensor is contiguous from the buffer's start.
 
         Raises `ArgumentValueError` when the shape reaches past the buffer or the name is taken, and
         `InvalidHandleError` for a buffer of another device than the graph's.
@@ -95,7 +95,7 @@ class GraphBuilder:
         The result of `shape` goes to `out`, or to memory planned by the graph if `out` is `None`.
         An operation that changes its first input in place (scatter, index_add, fill) takes no other
         `out`. Inputs may be nodes that are yet to be added; shapes and dtypes are checked as soon
-        as all exist. Raises the operation's errors for tensors, with the node named, and
+        as all inputs exist. Raises the operation's errors for tensors, with the node named, and
         `ArgumentValueError` when the result has another shape.
         """
         params = params or _NO_PARAMS
@@ -185,7 +185,7 @@ class GraphBuilder:
     def reads(self, call: Call) -> list[StorageView]:
         """Return the views that a call reads.
 
-        They include views that it changes only in part.
+        The views include those that the call changes only in part.
         """
         written = call.written
         covers = written.nbytes == self.storages[written.storage].nbytes

@@ -71,12 +71,12 @@ class Call:
 
     @cached_property
     def views(self) -> tuple[StorageView, ...]:
-        """Every view it reads, and the written one."""
+        """Every view that the call reads, and the written view."""
         return (*self.operands, self.written)
 
     @property
     def writes(self) -> tuple[StorageView, ...]:
-        """Every view it may write: all views, for a program's own kernels."""
+        """Every view that the call may write: all views, for a program's own kernels."""
         return self.views if self.op is WORK else (self.written,)
 
     @cached_property

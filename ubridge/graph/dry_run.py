@@ -29,7 +29,7 @@ class DryRun:
         """Kernel launches of each operation, by node."""
         self.enqueuing: list[Enqueue] = []
         """A function for each operation that enqueues it."""
-        # By buffer, the ranges of bytes that are arguments of kernels.
+        # Ranges of bytes that are arguments of kernels, by buffer.
         self._given: dict[DeviceBuffer, set[tuple[int, int]]] = {}
         backend = executor.device.backend
         for step in steps:

@@ -26,8 +26,8 @@ class ComputeGraph(ProcessBound, RunnableGraph):
 
     Not thread-safe while it is being built.
 
-    It holds the buffers and tensors it was given. Results without a buffer lie in one arena that
-    the graph owns, where memory is reused as soon as its last reader is enqueued.
+    The graph holds the buffers and tensors it was given. Results without a buffer lie in one arena
+    that the graph owns, where memory is reused as soon as its last reader is enqueued.
     """
 
     _instead = "Send the file that save() writes; ComputeGraph.load() there."
@@ -59,7 +59,7 @@ class ComputeGraph(ProcessBound, RunnableGraph):
     def leaves(self) -> dict[str, DeviceTensor]:
         """The tensors that a run reads before it writes them, by name.
 
-        They are leaves, weights and caches.
+        These tensors are leaves, weights and caches.
         """
         found = {}
         for name, number in leaf_names(self).items():
@@ -87,9 +87,9 @@ class ComputeGraph(ProcessBound, RunnableGraph):
 
         `leaves` come from `ComputeGraph.leaves`.
 
-        Its device is that of its leaves, else `device`, by default the current device. The file is
-        not trusted: the memory that a call reads or writes must lie in the graph's own leaves and
-        results. Raises `ArgumentValueError` for another kind of file and for leaves that are too
-        small, and `NotFoundError` for missing leaves.
+        The graph is on the device of its leaves, else on `device`, by default the current device.
+        The file is not trusted: the memory that a call reads or writes must lie in the graph's own
+        leaves and results. Raises `ArgumentValueError` for another kind of file and for leaves that
+        are too small, and `NotFoundError` for missing leaves.
         """
         return load(cls, path, leaves, device)

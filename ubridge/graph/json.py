@@ -288,7 +288,7 @@ def _require_kind(what: str, kind: Any, value: object) -> None:
 
 
 def _call(call: Call) -> dict[str, Any]:
-    """A question and its memory; other values than numbers are written with their kind."""
+    """A question and its memory; values other than numbers are written with their kind."""
     question = call.question
     return {
         "operands": [*map(_operand, question.operands, call.operands)],
@@ -367,7 +367,7 @@ def _as_view(told: Any, storages: Storages) -> StorageView:
 
 
 def _encoded(one: Any) -> Any:
-    """A number or an attribute from JSON; an object of one key names another kind of value."""
+    """A number or an attribute for JSON; other kinds of values are objects of one key."""
     if isinstance(one, ScalarSlot):
         bounds = [_encoded(number) for number in (one.value, one.low, one.high)]
         return {"slot": [one.name, one.dtype.name, *bounds]}

@@ -38,7 +38,7 @@ class MemoryPlan:
 
 
 def plan_memory(lifetimes: Iterable[Lifetime]) -> MemoryPlan:
-    """Lay storages out so that none overlaps another one in both time and memory.
+    """Lay storages out so that no two storages overlap in both time and memory.
 
     Steps run one after the other, so memory read last in one step may be written in the next. Each
     storage gets the smallest gap that holds it.

@@ -1,7 +1,7 @@
 """The nodes of a graph, with the names of the Rust original: `TensorOp` and `OpParams`.
 
-Every operation of the table is one. `compute` calls the function for tensors; the operation's
-definition names it and its arguments. The function's own checks are the graph's.
+Every operation of the table is a `TensorOp`. `compute` calls the function for tensors; the
+operation's definition names it and its arguments. The graph relies on the function's own checks.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Node:
     """A leaf or an operation of a graph."""
 
     index: int
-    """The number by which other nodes refer to it."""
+    """The number by which other nodes refer to this node."""
     op: Op | None
     """The operation; `None` for a leaf."""
     shape: Shape

@@ -45,8 +45,8 @@ class Verification:
 class GraphPlan(ProcessBound):
     """A graph ready to be replayed on a device. A context manager; any thread may replay it.
 
-    It holds the graph and all its memory until it is closed. Replays never overlap: they use the
-    graph's one arena.
+    The plan holds the graph and its memory until the plan is closed. Replays never overlap: they
+    use the graph's one arena.
     """
 
     _instead = "Send the graph as a file; instantiate() it there."
@@ -94,11 +94,11 @@ class GraphPlan(ProcessBound):
     def replay(self, stream: StreamLike | None = None, **given: Any) -> None:
         """Enqueue the whole graph with one native call; does not wait.
 
-        Keywords give slots other numbers, and named leaves other tensors of the same shape and
-        dtype, which the kernels then read instead; an array is copied into the leaf first. A given
-        value stays until another is given. Raises the errors of `ComputeGraph.checked_slots`, and
-        `ArgumentValueError` or `ArgumentTypeError` for tensors of another shape or dtype, or for a
-        leaf that no launch reads.
+        Keywords give slots new numbers, and named leaves new tensors of the same shape and dtype.
+        Kernels then read these tensors instead of the leaves; an array is copied into the leaf
+        first. A given value stays until the next value is given. Raises the errors of
+        `ComputeGraph.checked_slots`, and `ArgumentValueError` or `ArgumentTypeError` for tensors of
+        another shape or dtype, or for a leaf that no launch reads.
         """
         numbers = {name: value for name, value in given.items() if name not in self._leaves}
         slots: dict[str, Any] = self._checked(numbers)
@@ -111,8 +111,8 @@ class GraphPlan(ProcessBound):
     def verify(self, **given: Any) -> Verification:
         """Run the graph operation by operation, replay it on the same values, and compare bits.
 
-        All memory that it writes outside its arena is compared, and left as the replay leaves it.
-        Waits. Arrays and tensors are copied into named leaves.
+        All memory that the graph writes outside its arena is compared, and left as the replay
+        leaves it. Waits. Arrays and tensors are copied into named leaves.
         """
         numbers = {name: value for name, value in given.items() if name not in self._leaves}
         for name, value in given.items():

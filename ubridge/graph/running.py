@@ -25,7 +25,7 @@ class RunnableGraph(GraphBuilder):
     """Operations with memory. `ComputeGraph` captures, prints and writes them."""
 
     def __init__(self, device: DeviceLike | None = None) -> None:
-        """Make an empty graph; without a device it takes the first leaf's."""
+        """Make an empty graph, by default on the first leaf's device."""
         super().__init__(device)
         self._memory: MemoryPlan | None = None
         self._program: list[Step] | None = None
@@ -37,7 +37,7 @@ class RunnableGraph(GraphBuilder):
         """Return a leaf or a result as a tensor over its memory.
 
         The memory of an intermediate result without `out` is reused by later operations: call
-        `keep` for it first.
+        `keep` for the result first.
         """
         self.prepared()
         node = self._checked_node("tensor", node)

@@ -24,14 +24,14 @@ class Storage:
         self.weak: ref[DeviceBuffer] | None = None
         """The owner, for a result recorded in a trace that has not ended."""
         self.is_kept = False
-        """Whether it gets its own memory, for results that are read after a run."""
+        """Whether the storage gets its own memory, for results that are read after a run."""
         self.address = 0 if buffer is None else address_of(buffer)
         """Address of the owner, held or watched, else 0; never dereferenced."""
         self._bytes: DeviceBuffer | None = None
 
     @property
     def is_planned(self) -> bool:
-        """Whether it lies in the graph's arena."""
+        """Whether the storage lies in the graph's arena."""
         return self.buffer is None and not self.is_kept
 
     def attach(self, buffer: DeviceBuffer) -> None:
@@ -90,7 +90,8 @@ class Storages(list[Storage]):
     def view_of(self, buffer: DeviceBuffer | Description) -> StorageView:
         """Return the view of a buffer; a new buffer is held.
 
-        A buffer over another buffer's memory, as from DLPack, is a view of the other's storage.
+        A buffer over another buffer's memory, as from DLPack, is a view of the other buffer's
+        storage.
         """
         if isinstance(buffer, Description):
             return buffer.memory
@@ -107,7 +108,7 @@ class Storages(list[Storage]):
     def _around(self, base: DeviceBuffer) -> int | None:
         """Return the storage whose memory holds all of a buffer's, if any.
 
-        Storages that share memory with it keep theirs: the buffer's user may read it.
+        Storages that share memory with the buffer keep their memory: the buffer's user may read it.
         """
         start = address_of(base)
         stop = start + base.nbytes

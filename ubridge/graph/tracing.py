@@ -28,14 +28,15 @@ from uhal.interop import StreamLike
 def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
     """Run a block and record its operations: `with ubridge.trace() as graph:`.
 
-    This thread's operations on tensors of the device, by default the current one, run as always and
-    become nodes of the graph. When the block ends, results that are still held keep their memory
-    and are written again by each run. Others get memory planned by the graph. Tensors from before
-    the block and tensors made of host data are leaves: a run reads their contents at that time.
+    This thread's operations on tensors of the device (by default the current device) run as always
+    and become nodes of the graph. When the block ends, results that are still held keep their
+    memory and are written again by each run. Other results get memory planned by the graph. Tensors
+    from before the block and tensors made of host data are leaves: a run reads their contents at
+    that time.
 
     Launches of the program's own kernels, its `LaunchSequence`s, fills, and copies between buffers
-    of the device become nodes too. Each counts as a reader and writer of all its buffers. Their
-    other numbers are constants. Work that a graph cannot repeat raises `DeviceError` at once:
+    of the device become nodes too. Each such node counts as a reader and writer of all its buffers.
+    All other numbers are constants. Work that a graph cannot repeat raises `DeviceError` at once:
     replays of plans, copies from the host into a result or from another device, memory given to
     other libraries. Copies to the host are not recorded. Raises `DeviceError` when another trace of
     the device is active.

@@ -60,8 +60,8 @@ DEVICE_FUNCTION f32 hyperbolic_tangent(f32 x)
 }
 
 // 0.5 x (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + e^-2u): the first form
-// cancels for negative x. There this one uses e^2u as a square, multiplied last, since e^-2u
-// overflows below x = -10, where results are still normal numbers.
+// cancels for negative x. For negative x the code multiplies by e^u twice, once at the end, since
+// e^-2u overflows below x = -10, where results are still normal numbers.
 DEVICE_FUNCTION f32 gelu(f32 x)
 {
     const f32 u = 0.797884561f * x * (1.0f + 0.044715f * x * x);

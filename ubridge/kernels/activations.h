@@ -1,6 +1,6 @@
-// Vectors of bytes, the other operand of products by block weights on CPUs, quantized as in ggml:
-// by Q8_0 for weights of blocks below 256 elements, else by Q8_K. Unlike ggml's, the scales of Q8_0
-// stay in f32.
+// Vectors of bytes, by which CPUs multiply block weights. The vectors are quantized as in ggml: as
+// Q8_0 for weights in blocks of fewer than 256 elements, else as Q8_K. Unlike ggml's, the scales
+// of Q8_0 stay in f32.
 //
 // The integers of a vector lie together, filled up with zeros to a multiple of 64. Then come their
 // scales and sums: 8 bytes for 32 elements, 64 bytes for 256 elements. A vector takes 5/4 of the
@@ -50,7 +50,7 @@ struct Vectors {
 
 // -- quantizing -----------------------------------------------------------------------------------
 
-// The largest finite number, unless there is a NaN.
+// 1 / value, limited to the largest finite number; 0 for 0, and NaN for NaN.
 DEVICE_FUNCTION f32 inverse_of(f32 value)
 {
     const f32 inverse = 1 / value;

@@ -4,8 +4,8 @@
 // q and out are (batch, heads, q_len, head_dim), k and v (batch, kv_heads, kv_len, head_dim), all
 // contiguous. heads / kv_heads neighboring heads of q share a head of k and v. mask is null or added
 // to the scores: element (q, k) of a head lies at q * kv_len + k behind head * mask_head + batch *
-// mask_batch. With `causal` the last query sees every key and each one before it sees one less. A
-// query that sees no key gets zeros. head_dim is at most 256.
+// mask_batch. With `causal` the last query sees every key, and each earlier query sees one key
+// less. A query that sees no key gets zeros. head_dim is at most 256.
 //
 // A block is one query.
 //
@@ -13,15 +13,15 @@
 // (tokens, heads, head_dim), k and v (kv_heads, capacity, head_dim), and `position` points to the
 // first token's position. A query sees the keys up to its own, and with a window only the last
 // `window` of them. Scores are bounded by cap * tanh(score / cap) unless cap is 0; bias, null or
-// (heads, capacity), is added behind that. With several blocks along y, each takes `split` keys and
-// leaves its sums, their total and the largest score in `parts`. `sdpa_merge_<type>` combines them in
-// order; blocks behind the end of the text return at once.
+// (heads, capacity), is added after that. With several blocks along y, each takes `split` keys and
+// leaves its sums, their total and the largest score in `parts`. `sdpa_merge_<type>` combines them
+// in order; blocks behind the end of the text return at once.
 //
 // `sdpa_paged_<type>` is for tokens of several sequences: k and v are (pages, page_size, kv_heads,
 // head_dim), and `tables` has the pages of each sequence in order, `table_pages` of them. A token has
 // a sequence and a position, -1 for no token, whose result is zeros. Keys are summed in the order of
-// positions whatever their pages and the other tokens, so the results are those of `sdpa_cached` with
-// one block along y. A key whose page is out of bounds is reported and hidden.
+// positions regardless of pages and other tokens, so the results equal `sdpa_cached` with one
+// block along y. A key whose page is out of bounds is reported and hidden.
 #include "attention.h"
 
 // Number of keys that the query at this position sees.
@@ -54,7 +54,7 @@ template <class C> struct Part {
     }
 };
 
-// Keys one after the other: where they begin is computed at each use.
+// Keys one after the other: the address of a key is computed at each use.
 struct Contiguous {
     enum : u32 { NOTED = 1 };
     u64 step;

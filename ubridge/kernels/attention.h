@@ -1,8 +1,8 @@
 // The core of attention kernels: one query over some keys, one block of work-items.
 //
-// Each work-item scores one key at a time, and then each adds up some columns of the result. Earlier
-// sums are rescaled when a larger score turns up (online softmax). Everything is computed in f32, or
-// f64 for f64. Kinds of keys, places, scores and results are classes.
+// Each work-item first scores one key at a time, then adds up some columns of the result. Earlier
+// sums are rescaled when a larger score turns up (online softmax). Everything is computed in f32,
+// or f64 for f64. Kinds of keys, places, scores and results are classes.
 #ifndef UBRIDGE_ATTENTION_H
 #define UBRIDGE_ATTENTION_H
 
@@ -42,7 +42,7 @@ template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T
 #endif
 }
 
-// A score of scaled products within bounds, and a bias.
+// The score of a product: scaled, limited to the cap, plus the key's bias.
 template <class C> struct Bounded {
     const f32 *bias;
     C scale;
@@ -54,7 +54,7 @@ template <class C> struct Bounded {
     }
 };
 
-// The result of a query.
+// Writes the result of a query.
 template <class T> struct Whole {
     T *out;
     DEVICE_METHOD void operator()(u32 column, Compute<T> sum, Compute<T> total, Compute<T>) const {
@@ -72,7 +72,7 @@ template <class T> struct Rows {
     DEVICE_METHOD Compute<T> scaled(Compute<T> number, u64) const { return number; }
 };
 
-// Keys in pages: where they begin is noted in shared memory, for all columns of the values.
+// Keys in pages. Shared memory holds the start of each key, for all columns of the values.
 struct Paged {
     enum : u32 { NOTED = MAX_KEYS };
     const i64 *table;
@@ -128,7 +128,7 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, Keys k, Keys v
         C above = largest;
         for (u32 i = 0; i < count; ++i)
             above = maximum(above, scores[i]);
-        // So far only masked keys: their scores must not become NaN.
+        // All keys so far are masked; their scores must not become NaN.
         const C base = above == -C(INFINITY) ? C(0) : above;
         const C kept = exponential(largest - base);
         BARRIER();

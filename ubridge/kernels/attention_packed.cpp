@@ -1,12 +1,13 @@
-// Attention for CPUs, for types that are computed in f32: over a cache, `sdpa_packed_<type>`, with the
-// results of `sdpa_cached_<type>`, and of whole tensors, `sdpa_whole_<type>`, with the results of
-// `sdpa_<type>` (attention.cu).
+// Attention for CPUs, for types that are computed in f32. `sdpa_packed_<type>` attends over a
+// cache and gives the results of `sdpa_cached_<type>` (attention.cu). `sdpa_whole_<type>` takes
+// whole tensors and gives the results of `sdpa_<type>`.
 //
-// A block takes the queries of some tokens that share a head of keys: its rows. It packs keys, with
-// elements of one place side by side, and values once for all of them, some at a time; so a vector
-// holds scores of several keys, or several columns of results. For the few rows of a single token
-// packing costs more than it saves: they read keys and values in place if rows of these are whole
-// vectors. The grid is (kv heads, tiles of `tile` tokens, batches).
+// The rows of a block are the queries of some tokens that share a head of keys. The block packs
+// some keys and values at a time, once for all its rows. Packed keys have the elements of one
+// place side by side. So a vector holds scores of several keys, or several columns of results. A
+// single token has few rows, so packing costs more than it saves. These rows read keys and values
+// in place if each key and each value is a whole number of vectors. The grid is (kv heads, tiles
+// of `tile` tokens, batches).
 #include "packing.h"
 
 #include <math.h>
@@ -25,8 +26,8 @@ typedef i32 Integers __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_a
 
 static inline Floats *vector_at(f32 *at) { return reinterpret_cast<Floats *>(at); }
 
-// e to the x, for x <= 0. The exponent takes the whole part of x / ln 2, a series to the precision
-// of f32 the rest. Below -87 the result is that of -87, about 1e-38.
+// e to the x, for x <= 0. The exponent takes the whole part of x / ln 2. A series takes the rest,
+// to the precision of f32. For x below -87 the result is e^-87, about 1e-38.
 static inline Floats exponential(Floats x) {
     const Floats least = x * 0 - 87.0f;
     x = x > least ? x : least;
@@ -105,7 +106,7 @@ static inline void pack(const T *k, const T *v, u64 count, const Rows &rows, Pac
 // Scores of `together` rows and all packed keys.
 template <u64 together>
 static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *scores) {
-    // More than the sums of four vectors a row would not stay in the registers.
+    // The registers hold the sums of at most four vectors a row.
     for (u64 first = 0; first < KEYS; first += 4 * LANES) {
         Floats sums[together][4] = {};
         for (u64 i = 0; i < width; ++i)
@@ -120,7 +121,8 @@ static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *sc
     }
 }
 
-// Adds `count` values by their shares to `parts` vectors of the sums of `together` rows.
+// Adds `count` values, weighted by their shares, to `parts` vectors of the sums of `together`
+// rows.
 template <u64 together, u64 parts, class T>
 static inline void add_values(const f32 *shares, const T *values, u64 count, u64 width,
                               f32 *results) {
@@ -139,7 +141,7 @@ static inline void add_values(const f32 *shares, const T *values, u64 count, u64
             *vector_at(results + row * width + part * LANES) = sums[row][part];
 }
 
-// Scores of a row become shares of the total so far; its sums are rescaled to match.
+// Turns the scores of a row into shares of the total so far, and rescales the row's sums to match.
 template <class Addend>
 static inline void share_out(const Rows &rows, u64 row, u64 first, f32 *scores, f32 cap,
                              const Addend &bias) {
@@ -207,7 +209,7 @@ static inline void visit(const Rows &rows, u64 row, u64 first, const Packed &pac
 
 // -- without packing ------------------------------------------------------------------------------
 
-// Each sum of LANES vectors: halves of pairs are added, then quarters of the pairs' sums.
+// The sum of each of LANES vectors: halves of pairs are added, then quarters of the pairs' sums.
 template <u64 stage> static inline Floats sums_of(Floats *vectors) {
     typedef std::make_integer_sequence<int, int(LANES)> All;
     for (u64 i = 0; i < stage; ++i) {

@@ -1,6 +1,6 @@
-// For CPUs, along one axis of (left, length, right): running sums, products, choices of elements by
-// ids, and the order of rows; also limits of elements to two bounds, and copies of rows. Arrays are
-// contiguous; grids have one dimension, of any length.
+// Operations along one axis of (left, length, right), for CPUs: running sums, products, selection
+// by ids, and the order of rows. Also elements limited to two bounds, and copies of rows. Arrays
+// are contiguous; grids have one dimension, of any length.
 //
 // Floats are added in f64 and rounded once. Sums of f64 also add up rounding errors (Knuth's
 // two-sum), so that the error does not grow with the length. f16 and bf16 are multiplied in f32.

@@ -2,7 +2,7 @@
 //
 // The product is cut into strips, short runs of values of one row (strip.h); each work-item keeps
 // one strip in registers. The strips of a block lie below each other, so all need the same columns
-// of b. These pass through shared memory in tiles of 16 rows.
+// of b. The block copies these columns to shared memory in tiles of 16 rows.
 #include "strip.h"
 
 // Rows of a tile of b.

@@ -1,8 +1,8 @@
 // Binary operations and comparisons, elementwise. Results of `b<operation>_<type>` have the type
 // of the operands. Results of `<comparison>_<type>` are u8, 0 or 1.
 //
-// dims_and_strides is null when both operands are contiguous, otherwise dims, strides of lhs,
-// strides of rhs; a broadcast dim has the stride 0.
+// dims_and_strides is null when both operands are contiguous. Otherwise it holds dims, strides of
+// lhs and strides of rhs. A broadcast dim has the stride 0.
 #include "elementwise.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ template <class T> DEVICE_FUNCTION T floor_quotient(T a, T b) {
     } else {
         if (b == T(0))
             return a / b;
-        // a less its remainder is a multiple of b, so only the quotient is rounded.
+        // a minus its remainder is a multiple of b, so only the quotient is rounded.
         const T rest = fmod_of(a, b);
         const T below = rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(1) : T(0);
         const T quotient = (a - rest) / b - below;
@@ -62,7 +62,7 @@ template <class T> DEVICE_FUNCTION T floor_quotient(T a, T b) {
     }
 }
 
-// Integers wrap; to a negative power they are cut towards 0, and 0 stays 0.
+// Integers wrap. A negative power is truncated towards 0, and a negative power of 0 is 0.
 template <class T> DEVICE_FUNCTION T power(T a, T b) {
     if constexpr (Number<T>::is_integer) {
         if (is_signed<T> && b < 0)
@@ -78,7 +78,7 @@ template <class T> DEVICE_FUNCTION T power(T a, T b) {
     }
 }
 
-// Scaled by the larger, so that no square overflows.
+// Divides by the larger number, so that no square overflows.
 template <class T> DEVICE_FUNCTION T hypotenuse(T a, T b) {
     const T one = fabs_of(a), other = fabs_of(b);
     const T large = one > other ? one : other;
@@ -90,7 +90,7 @@ template <class T> DEVICE_FUNCTION T hypotenuse(T a, T b) {
 
 template <class T> DEVICE_FUNCTION T log_of_sum(T a, T b) {
     const T large = maximum(a, b), small = minimum(a, b);
-    // Equal infinities have no difference.
+    // The difference of equal infinities would be NaN.
     return a == b ? a + T(0.6931471805599453) : large + log1p_of(exp_of(small - large));
 }
 

@@ -27,7 +27,7 @@ using Gemv = void (*)(i32 order, i32 transposed, i32 stored_rows, i32 stored_col
                       const T *matrix, i32 leading, const T *vector, i32 step, T beta, T *out,
                       i32 out_step);
 
-// One of `pieces` of a length, in whole lines of the cache.
+// One of `pieces` parts of a length, in whole cache lines.
 struct Piece {
     u64 first;
     u64 length;
@@ -40,8 +40,9 @@ struct Piece {
     }
 };
 
-// A call of OpenBLAS, which ends the process if its allocation fails. It keeps the memory of the
-// most calls that ever ran at once; a further call is made only if its memory can be mapped.
+// A call of OpenBLAS, which ends the process if its allocation fails. OpenBLAS keeps the memory of
+// the largest number of simultaneous calls so far. One more call is made only if its memory can be
+// mapped.
 static std::atomic<u32> running{0}, kept{0};
 class Call {
   public:

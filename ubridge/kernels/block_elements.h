@@ -138,7 +138,7 @@ DEVICE_FUNCTION void decode(const void *blocks, T *out, u64 first, u64 last, u64
 
 // -- rows by their numbers ------------------------------------------------------------------------
 
-// A block along x for each id; those along y share its row. Ids are not checked.
+// One block along x for each id; the blocks along y share the row of the id. Ids are not checked.
 #define ROWS_OF(entry, Block)                                                                      \
     KERNEL(entry, (const void *src0, const u32 *ids, f32 *dst, i64 ne00, u64 nb01))                \
     {                                                                                              \

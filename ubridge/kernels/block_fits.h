@@ -33,7 +33,7 @@ DEVICE_FUNCTION Floats16 inverse_of(Floats16 values)
 }
 
 // x = scale * q - minimum, with q in 0 … most and a minimum of at least 0. The first candidate
-// divides the range into `most + from` steps, each next one into 0.1 more.
+// divides the range into `most + from` steps, each further candidate into 0.1 steps more.
 template <u32 COUNT>
 DEVICE_FUNCTION Fit fit_with_minimum(const Floats16 *x, f32 most, f32 from, u32 candidates)
 {
@@ -73,7 +73,7 @@ DEVICE_FUNCTION Fit fit_with_minimum(const Floats16 *x, f32 most, f32 from, u32 
     return best;
 }
 
-// The number of the largest magnitude of each group, with its sign.
+// The number of largest magnitude in each group, with its sign.
 template <u32 COUNT> DEVICE_FUNCTION Floats16 furthest_of(const Floats16 *x)
 {
     Floats16 furthest = x[0], distance = {};

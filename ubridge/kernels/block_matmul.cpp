@@ -1,8 +1,9 @@
-// Weights of blocks times vectors of bytes, for CPUs: `activations_<elements>_<type>` makes bytes
-// of vectors, `product_<format>_<type>` multiplies by them: out[v, row] = sum over l of weight[row,
-// l] x[v, l]. Products of integers are exact, sums of them are taken in f32 and rounded once.
+// Weights of blocks times vectors of bytes, for CPUs. `activations_<elements>_<type>` turns
+// vectors into bytes. `product_<format>_<type>` multiplies by these bytes: out[v, row] = sum over
+// l of weight[row, l] x[v, l]. Products of integers are exact. Their sums are taken in f32 and
+// rounded once.
 //
-// `indexed_<format>` has several weights and for each product the id of its weight.
+// `indexed_<format>` takes several weights, and the id of a weight for each product.
 //
 // A piece of the rows is computed in tiles, each for all vectors before the next tile, so that
 // blocks are read from memory once. Grids are (pieces). ubridge/ops/blocks.py describes the
@@ -115,7 +116,7 @@ DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *resu
                            results + v * work.rows + row, work.rows);
 }
 
-// results[vector][step], of which `length` are rows from `first` on.
+// results[vector][step]; the first `length` of each vector are rows from `first` on.
 typedef void (*Deliver)(const f32 *results, u64 step, u64 first, u64 length, u64 vectors, void *out,
                         u64 out_rows);
 
@@ -185,8 +186,8 @@ FORMATS_BESIDE(PRODUCTS)
 
 // -- products by ids ------------------------------------------------------------------------------
 
-// Several weights, one after the other, and products by one weight each: product t multiplies
-// vector t / sharing by the weight ids[t].
+// Several weights, one after the other. Each product is by one weight: product t multiplies vector
+// t / sharing by the weight ids[t].
 struct Choices {
     const char *entry;
     const u8 *weights;
@@ -198,8 +199,8 @@ struct Choices {
     u64 few;
 };
 
-// Products in the order of their weights: those by weight w are order[ends[w - 1]] to
-// order[ends[w] - 1]. Behind ends[count - 1] are those whose id is out of bounds.
+// Products in the order of their weights: weight w has the products order[ends[w - 1]] to
+// order[ends[w] - 1]. Products whose id is out of bounds are behind ends[count - 1].
 struct Order {
     Held<u32> ends, order;
 
@@ -220,7 +221,7 @@ struct Order {
     }
 };
 
-// Results of products that are rows of `out` anywhere.
+// Results of products, at any rows of `out`.
 struct Scattered {
     f32 *out;
     const u32 *products;

@@ -1,8 +1,8 @@
 // Many vectors of bytes times a panel of rows, for CPUs with AVX2 or more: any format.
 //
-// The blocks of a panel are unpacked once. Its rows lie in the lanes of registers, four neighboring
-// elements of a row in a lane, so that nothing is added across lanes and a vector's elements are
-// broadcast.
+// The blocks of a panel are unpacked once. The rows of a panel lie in the lanes of registers; a
+// lane holds four neighboring elements of a row. So a vector's elements are broadcast, and nothing
+// is added across lanes.
 #ifndef UBRIDGE_BLOCK_PANELS_H
 #define UBRIDGE_BLOCK_PANELS_H
 
@@ -74,7 +74,7 @@ class Room {
   public:
     explicit Room(u64 words) : memory_(hold<u32>(words + MOST * 16)), next_(memory_.get()) {}
 
-    // To be called at most MOST times.
+    // A caller may call `take` at most MOST times.
     template <class Word> DEVICE_METHOD Word *take(u64 words)
     {
         static_assert(sizeof(Word) == sizeof(u32), "a word");
@@ -128,7 +128,7 @@ DEVICE_FUNCTION void unpack_block(const Block &block, u8 *bytes, f32 *scales, f3
         unpack_wide(block, bytes, scales, minimums);                                               \
     }
 
-// The same by vectors, for blocks of 256 with their own `Way`.
+// Unpacks a block with vector instructions, for blocks of 256 with their own `Way`.
 template <class Block>
 DEVICE_FUNCTION void unpack_wide(const Block &block, u8 *bytes, f32 *scales, f32 *minimums)
 {
@@ -206,8 +206,8 @@ template <u32 SPAN> DEVICE_FUNCTION i32 sum_of_span(const Side256 &side, u32 spa
 }
 
 // Constants for spans of vectors: the start value of dot products without minimums, else the factor
-// of the minimums. Each span has a scale of its own, or each run of 256 elements has one, applied
-// to the run's sum. Without either, a vector is one run.
+// of the minimums. Either each span has its own scale, or each run of 256 elements has one scale,
+// applied to the run's sum. If neither holds, a vector is one run.
 struct Shares {
     const bool each;
     const u64 spans, runs;
@@ -254,7 +254,8 @@ ONE_FUNCTION void share(const Vectors &vectors, u64 count, i32 raised, const Sha
     }
 }
 
-// `count` vectors from `index` on by AT_ONCE registers of rows are added to results[vector, row].
+// Multiplies `count` vectors from `index` on by AT_ONCE registers of rows, and adds the products
+// to results[vector, row].
 template <bool HAS_SIGN, bool HAS_MINIMUM, u32 SPAN, u32 count>
 DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &vectors,
                                    const Shares &shares, u64 index, f32 *results)
@@ -313,7 +314,7 @@ DEVICE_FUNCTION void multiply_some(const Panel &panel, u64 row, const Vectors &v
                         sums[v][r] -= totals[v * shares.spans + span] * minimum[r];
                 }
         }
-        // Sums of all runs stay in memory: registers hold only one run's.
+        // The sums of all runs stay in memory: registers hold only the sums of one run.
 #pragma GCC unroll 6
         for (u32 v = 0; v < count; ++v)
 #pragma GCC unroll 2

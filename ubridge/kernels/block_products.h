@@ -107,8 +107,8 @@ DEVICE_FUNCTION void multiply(BLOCK block, const Block *weight, const f32 *y, f3
 
 #endif
 
-// Any block of work-items; each block along y has its own vector; vectors are contiguous in y and
-// dst.
+// Any size of a block is right. Each block along y has its own vector. Vectors are contiguous in y
+// and dst.
 #define PRODUCT(entry, Block)                                                                      \
     KERNEL(entry, (const void *vx, const f32 *y, f32 *dst, i32 ncols, i32 nrows))                  \
     {                                                                                              \

@@ -22,8 +22,8 @@ DEVICE_FUNCTION i32 dot4(u32 a, u32 b, i32 sum)
 #endif
 }
 
-// Source of the minimum's share: the integers of y, or the sum of the original numbers, which its
-// blocks keep. The results differ by the rounding error of y's quantization.
+// Source of the minimum's share: the integers of y, or the sum of the original numbers, which
+// blocks of y keep. The results differ by the rounding error of y's quantization.
 enum class Sums { of_integers, kept };
 
 // The product with its scale and the minimum's share, for a span and y.
@@ -45,8 +45,8 @@ constexpr bool needs_total =
 
 #if KERNEL_ON_GPU
 
-// The dot product of four elements, from `first` on, with y's at the same places. A span's first
-// four elements add y's sum for the whole span, if blocks keep it.
+// The dot product of four elements, from `first` on, with y's elements at the same places. A
+// span's first four elements add y's sum for the whole span, if blocks of y keep a sum.
 template <class Block, Sums sums>
 DEVICE_FUNCTION f32 dot(Level level, u32 word, u32 first, const BlockQ8_1 &y)
 {
@@ -157,8 +157,8 @@ DEVICE_FUNCTION void multiply_q8_1(BLOCK block, const Block *weight, const Block
     } else {
         SHARED(f32, partial, COUNT, MOST_THREADS);
         THREADS_OF(block, t) {
-            // The sums lie in shared memory. Sums in registers require unrolled loops, which would
-            // make the eighty kernels most of all images.
+            // The sums lie in shared memory. Sums in registers would require unrolled loops, and
+            // the eighty kernels would fill most of every image.
             for (u32 n = 0; n < COUNT; ++n)
                 partial[n][t] = 0;
             EACH_WORD(Block, t, threads, blocks_here, i, first) {

@@ -1,8 +1,8 @@
 // Rows of blocks times a vector of bytes, for CPUs with AVX2 or more, in integers.
 //
 // `Way<Block>` multiplies a format, BLOCKS blocks at a time: `Shared` holds the vector's part,
-// `add` adds a row's share to its sums. IN_FOURS: when four rows use one `Shared`. VECTORS: so many
-// vectors use one unpacking.
+// `add` adds a row's share to its sums. IN_FOURS: when four rows use one `Shared`. VECTORS: number
+// of vectors that use one unpacking.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
 
@@ -31,7 +31,7 @@ template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 
-// The last blocks of a row, fewer than BLOCKS: missing blocks and their factors are
+// The last blocks of a row. If there are fewer than BLOCKS, missing blocks and their factors are
 // zeros.
 template <class Block, class Side>
 ONE_FUNCTION f32 multiply_rest(const Block *last, u64 left, const i8 *quants, const Side *sides)
@@ -65,7 +65,8 @@ template <> struct Pass<BlockQ4_K, 4> : FourRowsOf256<BlockQ4_K> {};
 template <> struct Pass<BlockQ5_K, 4> : FourRowsOf256<BlockQ5_K> {};
 #endif
 
-// A row times COUNT vectors: results[v * step]. A vector's sums are those of `multiply_rows`.
+// A row times COUNT vectors: results[v * step]. A vector gets the same sums as from
+// `multiply_rows`.
 template <class Block, u32 COUNT>
 DEVICE_FUNCTION void multiply_together(const Block *row, u64 blocks, const Vectors &vectors,
                                        u64 index, f32 *results, u64 step) {

@@ -1,7 +1,7 @@
 // Weights of ggml's blocks, all formats: their elements in each float type, and their products with
-// vectors of f32. quantized.cu has Candle's kernels under Candle's names, with
-// products of its formats by Q8_1; products of the other formats are here. Blocks lie at a multiple
-// of the alignment of their struct.
+// vectors of f32. quantized.cu has Candle's kernels under Candle's names, with products of
+// Candle's formats by Q8_1. This file has products of the other formats by Q8_1. Blocks lie at a
+// multiple of the alignment of their struct.
 #include "block_products_q8_1.h"
 #include "codebook_blocks.h"
 

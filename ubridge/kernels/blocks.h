@@ -6,10 +6,10 @@
 //     element e = level(e).scale * (byte e % 4 of packed(e - e % 4) - OFFSET) - level(e).minimum
 //
 // `packed` gives four neighbors as the bytes of a word, with a sign, ready for an integer product.
-// Where WIDE is set, it also gives sixteen as four words, from an element that is a multiple of 16.
-// SPAN elements share a level; MINIMUM tells if levels have a minimum. Multiplying scales, integers
-// and minimums is exact in f32 in every format. So only the subtraction rounds, with or without a
-// fused multiplication, and the bits are the same everywhere.
+// Where WIDE is set, `packed` also gives sixteen elements as four words, from a multiple of 16 on.
+// SPAN elements share a level; MINIMUM tells if levels have a minimum. Multiplying scales,
+// integers and minimums is exact in f32 in every format. So only the subtraction rounds, with or
+// without a fused multiplication, and the bits are the same everywhere.
 //
 // The layouts come from ggml's files (llama.cpp, ggml-common.h). codebook_blocks.h has the formats
 // that choose from codebooks. ubridge/core/block_formats.py has a row for each format.
@@ -174,8 +174,8 @@ struct BlockQ3_K {
     }
 };
 
-// 8 scales and 8 minimums of 6 bits each. Bytes 0 to 7 hold the first four and the upper bits of
-// the others, bytes 8 to 11 the lower bits of the others.
+// 8 scales and 8 minimums of 6 bits each. Bytes 0 to 7 hold the first four pairs and the upper
+// bits of the last four. Bytes 8 to 11 hold the lower bits of the last four.
 DEVICE_FUNCTION Level level_of_six_bits(const u8 *scales, f32 d, f32 dmin, u32 k)
 {
     const u32 lower = scales[8 + k % 4];

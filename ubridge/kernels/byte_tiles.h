@@ -1,5 +1,5 @@
-// The 128 work-items of a block divide a tile of sums and its products of bytes: on tensor cores
-// where the target has them for bytes, elsewhere four bytes at a time.
+// The 128 work-items of a block share a tile of sums of byte products. Tensor cores multiply where
+// the target has them for bytes; other targets multiply four bytes at a time.
 //
 // `Share` gives the sums of a work-item: row(t, i) of column(t, c). Both operands lie in shared
 // memory, a line for each row and each column of the tile, in words of four bytes.
@@ -13,9 +13,10 @@
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
 
 // products = 16 rows times 8 columns, WORDS words deep. Lane n holds rows n / 4 and n / 4 + 8, in
-// turn for the words n % 4 and n % 4 + 4, and the same words of column n / 4. Its products are its
-// rows in the columns n % 4 * 2 and n % 4 * 2 + 1. Source: PTX ISA, "Matrix Fragments for
-// mma.m16n8k32"; the fragments of m16n8k16 with integers and of m8n8k16 are its first parts.
+// turn for the words n % 4 and n % 4 + 4, and the same words of column n / 4. Lane n gets the
+// products of its rows in the columns n % 4 * 2 and n % 4 * 2 + 1. Source: PTX ISA, "Matrix
+// Fragments for mma.m16n8k32"; the fragments of m16n8k16 with integers and of m8n8k16 are its
+// first parts.
 template <u32 WORDS>
 DEVICE_FUNCTION void multiply_fragments(i32 *products, const u32 *a, const u32 *b) {
     static_assert(WORDS == 4 || WORDS == 8, "instructions are 16 and 32 bytes deep");
@@ -44,7 +45,7 @@ DEVICE_FUNCTION void multiply_fragments(i32 *products, const u32 *a, const u32 *
 
 // A warp has all rows of a quarter of the columns.
 template <u32 ROWS, u32 COLUMNS> struct Share {
-    // Lines of 12 words: those that a warp reads at once lie in different banks.
+    // Lines of 12 words: the lines that a warp reads at once lie in different banks.
     enum : u32 { ROWS_EACH = ROWS / 8, COLUMNS_EACH = COLUMNS / 16 };
     enum : u32 { ROW_PITCH = 12, COLUMN_PITCH = 12 };
 
@@ -82,7 +83,7 @@ template <u32 ROWS, u32 COLUMNS> struct Share {
 
 #else
 
-// Neighbors have neighboring rows, warps every fourth column.
+// Neighboring work-items have neighboring rows; a warp has every fourth column.
 template <u32 ROWS, u32 COLUMNS> struct Share {
     // One word more than a row has, so that rows begin in different banks.
     enum : u32 { ROWS_EACH = ROWS / 32, COLUMNS_EACH = COLUMNS / 4 };

@@ -1,6 +1,6 @@
 // Conversions, elementwise: `cast_<from>_<to>`, with the rules of `convert` in number.h.
 //
-// info is null for a contiguous inp, otherwise its dims and strides.
+// info is null for a contiguous inp; otherwise it holds dims and strides of inp.
 #include "elementwise.h"
 
 // All types computed in f32 share this conversion.

@@ -22,7 +22,7 @@ DEVICE_FUNCTION u64 take(u64 &index, u64 extent)
     return remainder;
 }
 
-// The place of a window's tap in a padded input; false in the padding.
+// Finds the place of a window's tap in a padded input; false if the tap is in the padding.
 DEVICE_FUNCTION bool tap(u64 out, u64 offset, u64 stride, u64 padding, u64 dilation, u64 extent,
                          u64 &place)
 {
@@ -32,7 +32,8 @@ DEVICE_FUNCTION bool tap(u64 out, u64 offset, u64 stride, u64 padding, u64 dilat
     return inside;
 }
 
-// Input element of a tap for a result of the transposed convolution; false if there is none.
+// Finds the input element of a tap for a result of the transposed convolution; false if none
+// exists.
 DEVICE_FUNCTION bool transposed_tap(u64 out, u64 offset, u64 stride, u64 padding, u64 dilation,
                                     u64 extent, u64 &place)
 {

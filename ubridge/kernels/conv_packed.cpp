@@ -2,8 +2,8 @@
 // transposed forms (conv.cu), in groups of channels. Floats are taken in f32 and rounded once; bf16
 // is multiplied as by `matmul_packed_bf16`.
 //
-// They are products of the weights by the windows, which are packed from the input itself. For a
-// group of few results that is slower: its taps are added to whole rows instead
+// Convolutions are products of weights and windows; windows are packed directly from the input.
+// Products are slower for a group of few results: its taps are added to whole rows instead
 // (`direct_windows.h`).
 // info holds dims and strides of src, (batch, channels, rows, columns), and of the kernel. The grid is
 // (pieces of positions, pieces of a group's results, groups and phases), of any lengths.

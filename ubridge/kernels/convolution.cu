@@ -1,6 +1,6 @@
 // Two-dimensional convolution of the demo network: f32, row-major, valid, any launch geometry.
 //
-// "Convolution" in the sense of neural networks: the weights are not flipped.
+// As in neural networks, "convolution" means that the weights are not flipped.
 #include "strip.h"
 
 // input: height x width, weight: kh x kw, out: (height - kh + 1) x (width - kw + 1).

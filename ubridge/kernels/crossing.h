@@ -1,6 +1,7 @@
-// For CPUs: operands that lie across the result, as a transposed matrix does. Read in the result's
-// order, each of their cache lines would be fetched once for every element it holds. So the result
-// is made in tiles that use whole cache lines, and a tile is transposed in the nearest cache.
+// For CPUs: operands that lie across the result, as a transposed matrix does. If such an operand
+// were read in the result's order, each cache line would be fetched once for every element in it.
+// So the result is made in tiles that use whole cache lines, and a tile is transposed in the
+// nearest cache.
 #ifndef UBRIDGE_CROSSING_H
 #define UBRIDGE_CROSSING_H
 
@@ -11,7 +12,7 @@
 // Most lines of a tile (a cache line or two of the operand), and most elements of a line.
 enum : u64 { TILE_LINES = 32, TILE_WIDTH = 128 };
 
-// `lines` lines of `width` neighboring elements of the result, which lie `pitch` apart there.
+// `lines` lines of the result, `pitch` apart, each of `width` neighboring elements.
 struct Tile {
     u64 first;
     u64 lines;
@@ -70,8 +71,8 @@ class Tiles {
     // Elements first … last, in tiles of one line.
     Tiles(u64 first, u64 last, u64 width) : next_(first), last_(last), width_(width) {}
 
-    // The block's share of `numel` elements instead, in tiles along the crossing of this operand,
-    // if it is the first operand with a crossing.
+    // If this is the first operand with a crossing, takes the block's share of `numel` elements in
+    // tiles along the crossing.
     __attribute__((noinline)) void cross(BLOCK block, u64 numel, const Rows &rows)
     {
         const Crossing found(rows);

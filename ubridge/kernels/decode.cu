@@ -13,7 +13,7 @@ DEVICE_FUNCTION void append(BLOCK block, const char *entry, u64 numel, const i64
 #if KERNEL_ON_GPU
     const u64 run = 1;
 #else
-    // A CPU copies a token at a time, and divides once for it.
+    // A CPU copies one token at a time, with one division a token.
     const u64 run = width;
 #endif
     GRID_STRIDE_OF(block, i, numel / run) {

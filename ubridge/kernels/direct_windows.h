@@ -97,7 +97,7 @@ struct Taps {
     u64 count;
 };
 
-// Sums of `results` channels in `vectors` vectors, which are written or accumulated.
+// Sums of `results` channels in `vectors` vectors; the sums are written or accumulated.
 template <u64 results, u64 vectors>
 static inline void sum_taps(f32 *sums, u64 of_result, const f32 *staged, const Taps &taps, bool add)
 {

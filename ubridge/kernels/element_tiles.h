@@ -17,7 +17,8 @@ struct Copy {
 // Lines and columns of a tile; fewer lines or columns are not worth turning.
 enum : u32 { SIDE = 32, FEW = 8 };
 
-// Two dims of the result: the innermost, and that along which the operand's elements are adjacent.
+// Two dims of the result: the innermost, and the dim along which the operand's elements are
+// adjacent.
 struct Across {
     // Elements along the second dim, 0 without one, and their distance in the result.
     u64 lines = 0;
@@ -62,7 +63,7 @@ DEVICE_FUNCTION void copy_tiles(BLOCK block, u64 numel, W *out, const Operand<W>
         u64 line = tile;
         u64 column = split_off(line, down);
         u64 between = split_off(column, beside);
-        // Dims outside of both, and between them.
+        // `outer` counts the dims outside of both, `between` the dims between them.
         const u64 outer = split_off(between, across.pitch / across.columns);
         line *= SIDE;
         column *= SIDE;

@@ -11,7 +11,8 @@ template <class First, class... Rest>
 constexpr u32 widest<First, Rest...> =
     sizeof(First) > widest<Rest...> ? u32(sizeof(First)) : widest<Rest...>;
 
-// Elements of a vector: the widest of the types fills 16 bytes. Bytes are four, for less code.
+// Number of elements in a vector: the widest type fills 16 bytes. Vectors of bytes have only four
+// elements, for less code.
 template <class... T> constexpr u32 vector_length = widest<T...> == 1 ? 4 : 16 / widest<T...>;
 
 // Bytes from the last place where a vector may begin.

@@ -61,7 +61,7 @@ DEVICE_FUNCTION vec<Out, count> applied_in_turn(Function function, vec<In, count
 
 #else
 
-// What a register holds of a queue's elements: two halves share one.
+// The type of a register with a queue's elements; two 16-bit elements share a register.
 template <class T, u32 some, bool shared = (sizeof(T) < 4)> struct PlaceOf {
     typedef T Type;
 };
@@ -69,8 +69,8 @@ template <class T, u32 some> struct PlaceOf<T, some, true> {
     typedef typename WordOf<some * sizeof(T)>::Type Type;
 };
 
-// A vector as a queue of `some` elements each. They move to the front, because registers have no
-// index.
+// A vector as a queue of `some` elements each. Elements move to the front of the queue, because
+// registers have no index.
 template <class T, u32 count, u32 some> struct Queue {
     typedef typename PlaceOf<T, some>::Type Place;
     static constexpr u32 EACH = some * sizeof(T) / sizeof(Place);
@@ -136,7 +136,7 @@ struct Share {
     u64 step;
 };
 
-// Whole vectors of contiguous elements; returns the number of elements in them.
+// Maps whole vectors of contiguous elements; returns the number of mapped elements.
 template <class Out, class Function, class... In>
 DEVICE_FUNCTION u64 map_vectors(const Share &share, u64 numel, Out *out, Function function,
                                 const In *...values)
@@ -157,7 +157,7 @@ DEVICE_FUNCTION u64 map_vectors(const Share &share, u64 numel, Out *out, Functio
             store_vector(out + i + step, two);
         }
     }
-    // A short function has one vector left at most.
+    // A short function has at most one vector left here.
     ROLLED for (; i < whole; i += step)
         store_vector(out + i, applied_in_turn<Out>(function, load_vector<EACH>(values + i)...));
     return whole;
@@ -193,7 +193,8 @@ DEVICE_FUNCTION void map_elements(const Share &share, u64 done, u64 numel, Out *
         u64 rest = i;
         u64 d = one.num_dims;
 #if defined(__CUDACC__)
-        // Hides from nvcc that this does not change: nvcc would make a second loop of elements.
+        // Hides from nvcc that num_dims does not change: nvcc would make a second loop of
+        // elements.
         asm volatile("" : "+l"(d));
 #endif
         ROLLED for (; d-- > 0;) {
@@ -211,12 +212,12 @@ template <class Out, class Function, class... In>
 DEVICE_FUNCTION void map(BLOCK, u64 numel, Out *out, Function function,
                          const Operand<In> &...operands)
 {
-    // Launches have work-items along x; others would have nothing to do.
+    // Launches have work-items along x only; work-items along y and z have nothing to do.
     if ((blockIdx.y | blockIdx.z | THREAD_Y(0) | THREAD_Z(0)) != 0)
         return;
     const Share share = {u64(blockIdx.x) * blockDim.x + THREAD_X(0), u64(gridDim.x) * blockDim.x};
     u64 done = 0;
-    // Code of f8 and of long functions of f64 would be long.
+    // Vector code of f8, and of long functions of f64, would be long.
     constexpr bool in_vectors = !(same_type<Out, f8e4m3> || ... || same_type<In, f8e4m3>) &&
                                 !(widest<Out, In...> == 8 && is_long<Function, In...>);
     if (in_vectors && (operands.contiguous && ...))

@@ -50,7 +50,7 @@ DEVICE_FUNCTION void copy_rows(BLOCK block, const T *src, T *dst, u64 rows, u64 
 #endif
 }
 
-// const_set: info is null for a contiguous out, otherwise its dims and strides.
+// const_set: info is null for a contiguous out; otherwise it holds dims and strides of out.
 #define FILL(name, T)                                                                              \
     KERNEL(fill_##name, (T *buf, T value, u64 numel))                                             \
     {                                                                                              \

@@ -1,15 +1,16 @@
 // Selecting and adding by index: `is_`, `gather_`, `ia_`, `s_`, `sa_` + `<type of ids>_<type>`.
 //
-// Arrays are seen as (left, dim, right) around the dim that is indexed and are contiguous. The
-// highest value of the ids' type means "none", unless the top bit of the dim's length is set:
-// selecting gives 0 there, writing skips it. Any other id out of bounds does the same and is reported
-// (uhal/report.h).
+// Arrays are seen as (left, dim, right) around the dim that is indexed and are contiguous. An id
+// of the highest value of its type means "none", unless the top bit of the dim's length is set.
+// Selecting "none" gives 0; writing skips it. Any other id out of bounds has the same effect and
+// is reported (uhal/report.h).
 #include "layout.h"
 #include "number.h"
 
 #include <uhal/report.h>
 
-// The length of an indexed dim, as a kernel is given it. With the top bit no id means "none".
+// The length of an indexed dim, as a kernel is given it. If the top bit is set, no id means
+// "none".
 struct Indexed {
     u64 length;
     bool has_none;

@@ -4,7 +4,7 @@
 // operands need no copy; out is row-major. Sums are taken in f32 for f16 and bf16; sums of integers
 // wrap around. The grid is (ceil(n / 64), ceil(m / 64), batches); blocks of 256 are fastest.
 //
-// `matmul_vectors_<type>` multiplies a matrix by few vectors, see there.
+// `matmul_vectors_<type>` multiplies a matrix by few vectors; its own comment describes it.
 //
 // A block makes a tile of 64 x 64, going through 16 columns of a and 16 rows of b at a time. On a
 // GPU a work-item keeps 4 x 4 sums in registers; a CPU runs along the rows of the tile.
@@ -145,9 +145,9 @@ MATMUL(i64)
 
 // -- few vectors ----------------------------------------------------------------------------------
 
-// matmul_vectors_<type>: out[i, v] = sum over l of lines[i, l] vectors[v, l], for each batch. Elements
-// of a line and of a vector are neighbors; lines lie `line_pitch` apart, vectors `vector_pitch`,
-// results of a line `out_line` and of a vector `out_vector`.
+// matmul_vectors_<type>: out[i, v] = sum over l of lines[i, l] vectors[v, l], for each batch.
+// Elements of a line are neighbors, and so are elements of a vector. Lines lie `line_pitch` apart,
+// vectors lie `vector_pitch` apart. out[i, v] lies at i * out_line + v * out_vector.
 //
 // The grid is (ceil(n / 8), ceil(m / 8), batches), of blocks of exactly (32, 8): a warp takes a line,
 // for eight vectors at most. A lane reads 16 bytes at once where lines and vectors begin at multiples

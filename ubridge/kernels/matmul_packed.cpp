@@ -6,9 +6,9 @@
 // cache with their operands, which are packed for it (`packing.h`). A product of few rows by
 // contiguous columns is bound by memory, so its columns are read without packing.
 //
-// Where the level it is compiled for has instructions for bf16 (`uhal/images/cpu_level.py`) they
-// multiply bf16: pairs of products are added in f32, and numbers below the least normal one, 1.2e-38,
-// count as zero. f16, and bf16 elsewhere, are widened to f32.
+// If the CPU level has bf16 instructions (`uhal/images/cpu_level.py`), they multiply bf16. They
+// add pairs of products in f32, and numbers below the least normal number, 1.2e-38, count as zero.
+// f16 is always widened to f32, and so is bf16 on other levels.
 #include "packed_product.h"
 
 enum : u64 {
@@ -20,9 +20,9 @@ enum : u64 {
 #endif
 };
 
-// ROWS lines of x, from `line` on, by the first `vectors` vectors of a strip: the sums of column j go
-// to out + j * step. Lines behind the last are zero and not written. `words` is a whole number of
-// vectors.
+// Multiplies ROWS lines of x, from `line` on, by the first `vectors` vectors of a strip. The sums
+// of column j go to out + j * step. Lines behind the last are zero and not written. `words` is a
+// whole number of vectors.
 template <class Scheme, u64 vectors, class T>
 static inline void multiply_lines(const Operand<T> &x, u64 line, const u32 *strip, u64 words,
                                   T *out, u64 step, u64 columns)
@@ -59,8 +59,8 @@ static inline void multiply_lines(const Operand<T> &x, u64 line, const u32 *stri
             out[j * step + row] = T(sums[row][j]);
 }
 
-// The same for few rows of a by contiguous columns of b, with the sides exchanged: all of a is
-// packed, and b, which is read once, is not.
+// Multiplies few rows of a by contiguous columns of b, with the sides exchanged. All of a is
+// packed. b is read only once, so it is not packed.
 template <class Scheme, class T>
 static void multiply_few(const Operand<T> &a, const Operand<T> &b, T *out, u64 out_step)
 {

@@ -58,8 +58,8 @@ DEVICE_FUNCTION void sum_lines(const T *x, u64 step, u64 apart, const T *vector,
         out[line * apart] = T(total(sums[line], EACH, x + line * apart * step, vector, i, depth));
 }
 
-// Sums of `together` runs of neighboring lines: each run is read from memory in its order. Returns
-// the number of these lines.
+// Sums of `together` runs of neighboring lines; each run is read from memory in order. Returns the
+// number of lines in all these runs.
 template <class T, u64 together>
 static inline u64 sum_runs(const T *x, u64 step, const T *vector, u64 depth, u64 lines, T *out)
 {

@@ -35,7 +35,8 @@ template <class C> struct ExponentialAbove {
 DEVICE_FUNCTION f32 small_exponential(f32 x)
 {
     // The factor is log2(e) rounded up, and the product is rounded down, so that x - y ln(2) is at
-    // least 0. It is tiny: its exponential is 1 + rest. For -inf it is a NaN, which becomes 0.
+    // least 0. This rest is tiny: its exponential is 1 + rest. For x = -inf the rest is a NaN,
+    // which becomes 0.
     const f32 y = __fmul_rd(x, 1.44269514f);
     const f32 rest = __saturatef(fmaf(y, 1.90465421e-9f, fmaf(y, -0.693147182f, x)));
     f32 power;

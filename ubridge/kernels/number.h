@@ -133,7 +133,7 @@ template <class T> DEVICE_FUNCTION bool is_nan(T x)
     return x != x;
 }
 
-// The larger of two; a NaN if there is one.
+// The larger of two numbers; NaN if either is NaN.
 template <class T> DEVICE_FUNCTION T maximum(T a, T b)
 {
     return a > b || is_nan(a) ? a : b;
@@ -144,14 +144,15 @@ template <class T> DEVICE_FUNCTION T minimum(T a, T b)
     return a < b || is_nan(a) ? a : b;
 }
 
-// x rounded to odd, so that a second rounding gives the same as one: when x is no f32, the result
-// is its f32 neighbor with an odd last bit.
+// x rounded to odd: when x is no f32, the result is its f32 neighbor with an odd last bit. So a
+// second rounding gives the result of a single rounding.
 DEVICE_FUNCTION f32 round_to_odd(f64 x)
 {
     const f32 near = f32(x);
     u32 bits;
     memcpy(&bits, &near, sizeof bits);
-    // Away from zero, an even neighbor is one too far; toward zero, one too near.
+    // An even neighbor away from zero is one too far; an even neighbor toward zero is one too
+    // near.
     const bool even = (bits & 1) == 0 && f64(near) != x && !is_nan(x);
     const bool too_far = (x < 0 ? -f64(near) : f64(near)) > (x < 0 ? -x : x);
     bits += even ? (too_far ? ~u32(0) : u32(1)) : u32(0);

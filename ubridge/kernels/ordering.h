@@ -46,7 +46,8 @@ template <class Keyed> static inline void insert_in_order(Keyed *row, u64 count)
     }
 }
 
-// Sorts by the lowest `digits` bytes of the keys; returns the array, of the two, with the result.
+// Sorts by the lowest `digits` bytes of the keys; returns which of the two arrays holds the
+// result.
 template <u32 digits, class Keyed>
 static inline const Keyed *in_order(Keyed *row, Keyed *other, u64 count)
 {

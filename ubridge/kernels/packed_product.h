@@ -1,7 +1,7 @@
 // The blocked product of packed operands, for CPUs: products of matrices, and convolutions.
 //
-// Operands and results are classes. A left and a right operand have `lines` and `depth`, `part_of`
-// them, and `pack_left` or `pack_right`; a result has `write`.
+// Operands and results are classes. Operands have `lines`, `depth` and `part_of`. A left operand
+// also has `pack_left`, a right operand `pack_right`, and a result has `write`.
 #ifndef UBRIDGE_PACKED_PRODUCT_H
 #define UBRIDGE_PACKED_PRODUCT_H
 
@@ -44,8 +44,9 @@ DEVICE_FUNCTION Floats multiplied(Floats sums, u32 left, LaneWords right, Paired
 }
 #endif
 
-// `rows` rows by a strip: sums[i, j], `step` from row to row, are written or accumulated. Not
-// inlined, so that it has all registers: an address in memory costs as much as a factor.
+// Multiplies `rows` rows by a strip. sums[i, j], `step` from row to row, are written or
+// accumulated. Not inlined, so that the function has all registers: an address in memory costs as
+// much as a factor.
 template <class Scheme, u64 rows>
 __attribute__((noinline)) static void multiply_strip(const u32 *left, u64 left_step,
                                                      const u32 *strip, u64 words, f32 *sums,
@@ -94,7 +95,7 @@ struct Part {
     u64 columns;
 };
 
-// The next part of the right operand to pack; it is prefetched in small parts during a product. Its
+// The next part of the right operand to pack; a product prefetches this part in small pieces. Its
 // lines are contiguous.
 struct Next {
     const u8 *from;
@@ -139,7 +140,7 @@ static inline void multiply_part(const Part &part, u64 words, bool add, const Ne
 #if defined(__AMX_BF16__)
 static_assert(STRIP == 2 * TILE, "a strip is two tiles wide");
 
-// 32 rows by a strip; `words` is a whole number of tiles.
+// Multiplies 32 rows by a strip; `words` is a whole number of tiles.
 static inline void multiply_tiles(const u32 *left, u64 left_step, const u32 *strip, u64 words,
                                   f32 *sums, u64 step, bool add)
 {

@@ -4,7 +4,7 @@
 
 #include "block_fits.h"
 
-// The input elements of BATCH blocks, by sixteen groups, which are fitted at once.
+// The input elements of BATCH blocks, in sixteen groups that are fitted at once.
 template <u32 GROUP> struct Groups {
     Floats16 x[GROUP];
 

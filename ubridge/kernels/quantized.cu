@@ -91,8 +91,8 @@ enum : u32 { QUANTIZED_EACH = 1 };
 enum : u32 { QUANTIZED_EACH = 32 };
 #endif
 
-// Rows of kx elements to rows of kx_padded, a multiple of 32, the rest being zero. Along x, blocks
-// of 256 work-items for 256 elements each; along y, a block for each row.
+// Quantizes rows of kx elements to rows of kx_padded elements, a multiple of 32; the padding is
+// zero. Along x, each block of 256 work-items takes 256 elements; along y, each block takes a row.
 KERNEL_BOUNDED(quantize_q8_1, 256, (const f32 *x, void *vy, i32 kx, i32 kx_padded))
 {
     SHARED(f32, values, 256);
@@ -105,7 +105,7 @@ KERNEL_BOUNDED(quantize_q8_1, 256, (const f32 *x, void *vy, i32 kx, i32 kx_padde
     BARRIER();
     THREADS(t) {
         if (first + t < u64(kx_padded) && t % QUANTIZED_EACH == 0) {
-            // All 32 work-items of a block of 32 elements add these up in the same order.
+            // All 32 work-items of a block of 32 elements add up the elements in the same order.
             const f32 *const group = values + t / 32 * 32;
             f32 largest = 0, sum = 0;
             for (u32 i = 0; i < 32; ++i) {
@@ -139,7 +139,7 @@ KERNEL_BOUNDED(quantize_q8_1, 256, (const f32 *x, void *vy, i32 kx, i32 kx_padde
 #define SUMS_OF_VECTORS_q5_K Sums::of_integers
 #define SUMS_OF_VECTORS_q6_K Sums::of_integers
 
-// Columns of y, each of nrows_y elements with its padding, to columns of dst, each of nrows_dst.
+// A column of y has nrows_y elements with its padding; a column of dst has nrows_dst elements.
 #define PRODUCT_Q8_1(format, Block, COLUMNS)                                                       \
     KERNEL_BOUNDED(mul_mat_vec_##format##_q8_1_cuda##COLUMNS, 128,                                 \
                    (const void *vx, const void *vy, f32 *dst, i32 ncols_x, i32 nrows_x,            \

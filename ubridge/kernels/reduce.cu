@@ -12,8 +12,8 @@
 
 // fast_<reduction>_<type>: dst[row] is the reduction of el_per_block elements. info holds dims and
 // strides of src, the kept dims first and the reduced ones last; null when src is contiguous. Any
-// grid is right; one block a row is fastest on a GPU. The number of empty rows is unknown: each
-// block then has one row, and writes the start value (for a place, the mark for none).
+// grid is right; one block a row is fastest on a GPU. If rows are empty, their number is unknown.
+// Each block then has one row and writes the start value (for a place, the mark for none).
 template <class State, class T, class Out>
 DEVICE_FUNCTION void reduce_rows(BLOCK block, u64 row, u64 blocks, u64 src_numel, u64 count,
                                  u64 num_dims, const u64 *info, const T *src, Out *dst)
@@ -84,8 +84,8 @@ REDUCTIONS(i32)
 REDUCTIONS(i64)
 
 // sum_<type>: adds the sums over some dims of inp to out. info holds dims and strides of inp, then
-// lengths and strides of the num_sum_dims summed dims. These strides are those of a contiguous inp
-// without earlier summed dims. One work-item adds all elements of a result, so the order of
+// lengths and strides of the num_sum_dims summed dims. These strides belong to a contiguous inp
+// without the earlier summed dims. One work-item adds all elements of a result, so the order of
 // additions never changes.
 template <class T>
 DEVICE_FUNCTION T sum_of_result(u64 result, u64 num_sum_dims, const u64 *lengths,

@@ -38,7 +38,7 @@ template <class C, bool compensated> struct SumOf {
         else
             value = add(value, other.value);
     }
-    // Adds x to the value; returns what that misses, exactly: Knuth's two-sum.
+    // Adds x to the value; returns the exact rounding error (Knuth's two-sum).
     DEVICE_METHOD C take(C x)
     {
         const C sum = value + x;
@@ -100,7 +100,7 @@ DEVICE_FUNCTION f64 larger_number(f64 a, f64 b)
     return fmax(a, b);
 }
 
-// The largest number of a row where a NaN shows up otherwise.
+// The largest number of a row, ignoring NaN: callers detect NaN in another way.
 template <class C> struct LargestNumber {
     C value;
 
@@ -212,7 +212,7 @@ template <class State, u32 count> struct SharedStates {
     }
 };
 
-// The state of the lane `distance` below, or any state where no lane is.
+// The state of the lane `distance` below, or any state if that lane does not exist.
 template <class State>
 DEVICE_FUNCTION State state_below(const State &state, u32 distance, u32 all_lanes)
 {
@@ -359,7 +359,8 @@ template <class T> struct HeldRow {
     DEVICE_METHOD HeldRow(BLOCK block, u64 length, const T *src)
         : count(u32(length)), step(blockDim.x * blockDim.y * blockDim.z * EACH)
     {
-        // Hides from nvcc where these come from: it would compute them anew for every vector.
+        // Hides from nvcc how count and step are computed: it would compute both anew for every
+        // vector.
         asm("" : "+r"(count), "+r"(step));
         keep_sum(src);
         THREADS_OF(block, t) {
@@ -386,7 +387,8 @@ template <class T> struct HeldRow {
         return of_block<State>(block, state);
     }
 
-    // The sum of value(x), compensated but for the sums of `together` values.
+    // The sum of value(x). Groups of `together` values are added plainly, the groups' sums with
+    // compensation.
     template <u32 together, class Value> DEVICE_METHOD C sum(BLOCK block, Value value)
     {
         REGISTER_OF(block, Sum<C>, state, MAX_THREADS);
@@ -419,7 +421,7 @@ template <class T> struct HeldRow {
     }
 
   private:
-    // The same for an address.
+    // Hides from nvcc how an address is computed, for the same reason.
     template <class Element> DEVICE_METHOD static void keep_sum(Element *&address)
     {
         u64 global = __cvta_generic_to_global(address);

@@ -1,12 +1,13 @@
 // For CPUs: reductions of neighboring columns together. The next result's values may be closer in
-// memory than the next value of the same result, as in a sum over the first dim of a matrix. Then
-// reading one column after the other would fetch every cache line many times.
+// memory than the next value of the same result, as in a sum over the first dim of a matrix. In
+// this case, reading one column after the other would fetch every cache line many times.
 #ifndef UBRIDGE_REDUCTION_COLUMNS_H
 #define UBRIDGE_REDUCTION_COLUMNS_H
 
 #include "reduction_runs.h"
 
-// Columns taken together, and rows added in the computed type before a compensated addition.
+// Number of columns taken together, and number of rows added in the computed type before a
+// compensated addition.
 enum : u64 { COLUMNS = 256, STEP = 16 };
 
 template <class T> struct ColumnGroups {
@@ -14,7 +15,7 @@ template <class T> struct ColumnGroups {
     Layout reduced;
     const T *src;
 
-    // The reduced dims come last, and have `count` elements together.
+    // The reduced dims come last; the product of their lengths is `count`.
     ColumnGroups(const Operand<T> &operand, u64 count) : kept(operand.layout), src(operand.data)
     {
         u64 found = 1;

@@ -23,12 +23,13 @@ template <class T> struct SideBySide {
     }
 };
 
-// Elements first, first + apart … of a row, whose elements are `step` apart in memory.
+// Reduces elements first, first + apart … of a row; neighboring elements are `step` apart in
+// memory.
 template <class State, class T>
 DEVICE_FUNCTION void reduce_line(State &state, const T *values, u64 step, u64 first, u64 count,
                                  u32 apart)
 {
-    // Loads that do not wait for one another.
+    // Number of loads that do not wait for one another.
     constexpr u32 AT_ONCE = 4;
     u64 i = first;
     ROLLED for (; i + (AT_ONCE - 1) * apart < count; i += AT_ONCE * apart) {

@@ -80,7 +80,7 @@ inline Place<C, Order> state_of_run(Place<C, Order> *best, u64 count, const C *v
     found.merge({value, index});
     if (found.index != index)
         return Place<C, Order>::initial();
-    // Skip whole groups that do not contain it.
+    // Skip whole groups that do not contain the best value.
     const bool nan = is_nan(value);
     u64 i = 0;
     for (; i + SUM_LANES <= count; i += SUM_LANES) {

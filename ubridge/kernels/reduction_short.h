@@ -26,7 +26,7 @@ template <class C, class Order> struct Fold<Extreme<C, Order>> {
     DEVICE_METHOD static C both(C a, C b) { return Order::of_all(a, b); }
 };
 
-// Neighbors become one until `results` are left.
+// Combines neighboring values in pairs until `results` values are left.
 template <class F, u64 count, u64 results, class C>
 inline void fold_neighbors(const C *values, C *out)
 {
@@ -59,7 +59,7 @@ inline void fold_row(const C *values, u64 count, u64 readable, C *result)
             lanes[lane] = F::both(lanes[lane], values[i + lane]);
     const u64 left = count - i;
     if (left != 0) {
-        // Overwrites elements of the next row.
+        // The identity replaces elements of the next row.
         alignas(64) C rest[2 * ROW_LANES];
         if (i + ROW_LANES <= readable)
             memcpy(rest, values + i, sizeof lanes);

@@ -1,8 +1,8 @@
 // Rotary embeddings: each pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos), computed in f32
 // for f16 and bf16. `pair` counts pairs; the three layouts differ in the places of a pair's
 // elements.
-// cos and sin have d / 2 values for each of t positions. With stride_b, the elements of a batch in
-// src, each batch has its own.
+// cos and sin have d / 2 values for each of t positions. If stride_b, the number of elements of a
+// batch in src, is not 0, each batch has its own cos and sin.
 #ifndef UBRIDGE_ROPE_H
 #define UBRIDGE_ROPE_H
 

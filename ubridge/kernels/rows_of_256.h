@@ -11,7 +11,7 @@ DEVICE_FUNCTION f32 widened(const f16 &value) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(&value)));
 }
 
-// Sums of a row: of products, and of the minimums' shares, which are subtracted.
+// Sums of a row: the sum of products, and the sum of the minimums' shares, which is subtracted.
 struct SumsOf256 {
     WideFloats sums = {};
     __m256 taken = {};
@@ -19,7 +19,8 @@ struct SumsOf256 {
     DEVICE_METHOD void add(f32 scale, Wide words) {
         sums = sums + floats_of(scale) * floats(words);
     }
-    // Two neighboring f16 are the factors of the words and of the minimums times sums of y.
+    // Two neighboring f16 are factors: the first of the words, the second of minimums times sums
+    // of y.
     DEVICE_METHOD void add(const f16 *scales, f32 d, Wide words, __m256i minimums, __m256i totals) {
         const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(scales)) * _mm_set1_ps(d);
         const __m256i products = _mm256_madd_epi16(minimums, totals);

@@ -37,7 +37,7 @@ struct TwoOfQ8_0 {
 
 // -- blocks of nibbles, four at a time ------------------------------------------------------------
 
-// The integers 0 to 15 of each of four blocks, and 16 to 31 of each.
+// Integers 0 to 15 of each of four blocks, and integers 16 to 31 of each.
 struct Halves {
     Wide first, second;
 };

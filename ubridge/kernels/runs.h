@@ -63,7 +63,7 @@ DEVICE_FUNCTION void store_rounded(f16 *to, Floats values)
 #endif
 }
 
-// By instruction, which compilers do not use for f16 in loops.
+// Converts by an instruction that compilers do not use for f16 in loops.
 template <>
 __attribute__((noinline)) inline void widen_run<f16>(u64 count, const f16 *values, f32 *run)
 {
@@ -110,7 +110,7 @@ template <class T> class Reader {
             enter_crossing(tile, along);
     }
 
-    // Valid until the next call; at most RUN elements unless in_place.
+    // The result is valid until the next call. `count` is at most RUN unless in_place.
     const Compute<T> *read(u64 index, u64 count)
     {
         const T *values = contiguous_ ? data_ + index : strided(index, count);

@@ -4,9 +4,9 @@
 //
 // * Probabilities are whole numbers, 2^40 for the most probable token, made by integer arithmetic.
 //   Their sums are the same in any order.
-// * The least logit to keep is a bit pattern. It is found from its highest bit on. Each bit takes
-// an exact sum over the tokens that such a pattern would keep: 32 sums, instead of a sort of
-// 256,000 numbers.
+// * The least logit to keep is a bit pattern. The search goes from its highest bit to its lowest.
+// Each bit takes an exact sum over the tokens that such a pattern would keep: 32 sums, instead of
+// a sort of 256,000 numbers.
 // * Logits are scaled by fma and by single products, which no compiler can round in another way.
 #include "philox.h"
 
@@ -54,7 +54,7 @@ DEVICE_FUNCTION u64 weight_of(f32 below)
     return (u64(power) << 8) >> (halvings >> 57);
 }
 
-// A part of a whole, in units of 2^-64: rounded down, and whether that dropped anything.
+// A part of a whole in units of 2^-64, rounded down, and whether the rounding dropped anything.
 struct Part {
     u64 number;
     bool is_above;
@@ -72,7 +72,7 @@ DEVICE_FUNCTION Part part_of(u64 whole, u64 part)
     return found;
 }
 
-// Combines the values `of` all tokens.
+// Combines the values of(i) of all tokens i.
 template <class Measure, class Operation>
 DEVICE_FUNCTION u64 of_all(BLOCK block, u32 tokens, const Measure &of, Operation operation)
 {
@@ -143,13 +143,14 @@ DEVICE_FUNCTION u32 reaching(BLOCK block, u32 tokens, const u32 *keys, u64 wante
 }
 
 // One block. `keys` and `weights` are scratch of `tokens` elements. `places` has each token's last
-// position in the text, counted from 1. If it is behind `forgotten`, a logit above 0 is multiplied
-// by `above`, another by `below`. If `counts` is not 0, `presence` is subtracted once and
-// `frequency` `counts` times; then all are multiplied by `factor`. `places` and `counts` may both
-// be null. The kernel keeps the `top_k` largest (0: all), the largest with a total of `top_p` /
-// 2^64 (0: all), and logits at most -`logarithm` below the largest. It draws by the 53-bit random
-// number of `position`; without `draws` it takes the first token kept. `chosen` gets the token, or
-// -1 if all logits are -infinity or any is NaN; `place` becomes the token's last position.
+// position in the text, counted from 1. If the position is behind `forgotten`, a logit above 0 is
+// multiplied by `above`, any other logit by `below`. If `counts` is not 0, `presence` is
+// subtracted once and `frequency` `counts` times; then all logits are multiplied by `factor`.
+// `places` and `counts` may both be null. The kernel keeps the `top_k` largest (0: all), the
+// largest with a total of `top_p` / 2^64 (0: all), and logits at most -`logarithm` below the
+// largest. It draws by the 53-bit random number of `position`; without `draws` it takes the first
+// token kept. `chosen` gets the token, or -1 if all logits are -infinity or any is NaN; `place`
+// becomes the token's last position.
 KERNEL(sample_f32,
        (u32 tokens, const f32 *logits, u32 *keys, u64 *weights, f32 factor, f32 above, f32 below,
         f32 presence, f32 frequency, u32 *places, u32 *counts, u32 place, u32 forgotten, u32 top_k,

@@ -11,7 +11,7 @@ struct Plus {
     template <class C> DEVICE_METHOD C operator()(C a, C b) const { return add(a, b); }
 };
 
-// What changes no value: 0 + -0 would lose a sign.
+// The value that changes no sum: -0 for floats, because 0 + -0 would lose a sign.
 template <class C> DEVICE_FUNCTION C nothing()
 {
     return Number<C>::is_integer ? C(0) : -C(0);
@@ -31,7 +31,7 @@ struct PieceOfLine {
     }
 };
 
-// A block's number, the number of blocks, and that of a block's work-items.
+// A block's index, the number of blocks, and the number of work-items in a block.
 struct Grid {
     u64 index;
     u64 blocks;
@@ -48,7 +48,8 @@ DEVICE_FUNCTION void each_column(BLOCK block, u64 left, u64 length, u64 right, u
     }
 }
 
-// The same where a line is contiguous, and the block takes a piece.
+// body(index, piece) for a block's share of pieces, where a line is contiguous and a block takes a
+// piece.
 template <class Body>
 DEVICE_FUNCTION void each_piece(const Grid &grid, u64 left, u64 length, u64 part, Body body)
 {
@@ -57,7 +58,7 @@ DEVICE_FUNCTION void each_piece(const Grid &grid, u64 left, u64 length, u64 part
         body(i, PieceOfLine(i, pieces, length, part));
 }
 
-// The sums of a block's values of a row, and after that their total. Missing values are nothing.
+// The running sums of a block's values of a row; returns the total. Missing values are nothing.
 template <class T, class Register>
 DEVICE_FUNCTION Compute<T> scan_row(BLOCK block, const T *row, u64 left, Register &value)
 {
@@ -97,7 +98,8 @@ DEVICE_FUNCTION void add_pieces(BLOCK block, const Grid &grid, const T *src, Com
     }
 }
 
-// `totals` null: a line is one piece. Otherwise they are the sums of all pieces up to each.
+// `totals` null: a line is one piece. Otherwise `totals` holds inclusive running sums of the
+// pieces.
 template <class T>
 DEVICE_FUNCTION void scan(BLOCK block, const Grid &grid, const T *src, T *dst,
                           const Compute<T> *totals, u64 left, u64 length, u64 right, u64 part)

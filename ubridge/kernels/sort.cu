@@ -1,9 +1,9 @@
 // asort_{asc,desc}_<type>: the order of each row, one block a row; dst gets the indices. Stable in
 // both directions, and a NaN is larger than any number.
 //
-// On a GPU a bitonic network in shared memory, of keys and indices: the launch gives 8 bytes for each
-// of ncols_pad elements, the next power of two, and 12 bytes for elements of 8 bytes. A CPU sorts in
-// dst itself and needs none.
+// On a GPU a bitonic network sorts keys and indices in shared memory. The launch provides 8 bytes
+// for each of ncols_pad elements (the next power of two), or 12 bytes for elements of 8 bytes. A
+// CPU sorts in dst itself and needs no shared memory.
 //
 // For longer rows asort_runs_ sorts runs of each row, one block a run; each launch of asort_merge_
 // joins pairs of neighbouring runs to runs of twice the length.

@@ -1,6 +1,7 @@
 // out = ids != 0 ? t : f elementwise, `where_<type of ids>_<type>`.
 //
-// info is null when all three are contiguous, otherwise dims, strides of ids, of t and of f.
+// info is null when all three are contiguous. Otherwise it holds dims, then strides of ids, of t
+// and of f.
 #include "elementwise.h"
 
 struct Select {

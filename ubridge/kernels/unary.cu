@@ -1,7 +1,7 @@
 // Unary operations: out = f(inp) elementwise, `u<operation>_<type>`.
 //
-// info is null for a contiguous inp, otherwise its dims and strides. inp null means in place: the
-// operation then reads out, in row-major order like every result.
+// info is null for a contiguous inp; otherwise it holds dims and strides of inp. inp null means in
+// place: the operation then reads out, in row-major order like every result.
 #include "element_tiles.h"
 #include "inverse_error.h"
 #include "logistic.h"
@@ -233,7 +233,7 @@ DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, co
     KIND(root##_f64, f64, Operation)                                                               \
     KIND(root##_f8e4m3, f8e4m3, Operation)                                                         \
     KIND(root##_fp8_e4m3, f8e4m3, Operation)
-// Types that the operations which Candle lacks have.
+// Types of the operations that Candle lacks.
 #define REALS(root, Operation)                                                                     \
     UNARY(root##_bf16, bf16, Operation)                                                            \
     UNARY(root##_f16, f16, Operation)                                                              \

@@ -74,9 +74,10 @@ template <class T> DEVICE_FUNCTION Floats widened(const T *from)
 // Whether this CPU's own prefetcher reads far ahead. Memory that is read once, in order, needs
 // prefetching. An EPYC of 2024 (Zen 5) looks no farther than a page. Prefetching 8 KiB ahead,
 // shared by the one or two streams of a pass, reads 0.95 of the memory bandwidth; without it 0.65
-// to 0.8. An EPYC of 2022 (Zen 4) looks far, and prefetches far ahead evict its own. Four streams
-// and 256 bytes ahead read the whole bandwidth, 8 KiB in one or two streams 0.65 to 0.9. Zen 4
-// alone has AVX-512 in its family. Tests define LOOKS_FAR to run both kinds of passes on any CPU.
+// to 0.8. An EPYC of 2022 (Zen 4) looks far, and our prefetches far ahead would evict the CPU's
+// own prefetches. Four streams and 256 bytes ahead read the whole bandwidth, 8 KiB in one or two
+// streams 0.65 to 0.9. Zen 4 alone has AVX-512 in its family. Tests define LOOKS_FAR to run both
+// kinds of passes on any CPU.
 DEVICE_FUNCTION bool looks_far()
 {
 #if defined(LOOKS_FAR)

@@ -1,5 +1,5 @@
 // Vectors of 64 bytes, in two registers of AVX2 or one of AVX-512, and dot products of bytes.
-// HAS_WIDE: the instruction level has them.
+// HAS_WIDE: whether the instruction level has these vectors and products.
 //
 // Bytes of a weight are of two kinds: bytes from 0 to 127, used directly, and signed bytes, to
 // which SIGN_BIAS is added for AVX-VNNI's instructions.
@@ -125,7 +125,7 @@ DEVICE_FUNCTION Wide operator|(Wide a, Wide b) { EACH_PART(Wide, Register(a.part
 DEVICE_FUNCTION Wide operator^(Wide a, Wide b) { EACH_PART(Wide, Register(a.part[p] ^ b.part[p])); }
 
 // Shifts the first 32 bytes right by `low` bits (negative: left) and the others by `high`. Bits may
-// move from a byte to its neighbor; the caller masks them.
+// move from a byte to its neighbor; the caller masks these bits.
 template <i32 low, i32 high> DEVICE_FUNCTION Wide shifted(Wide from)
 {
 #if defined(__AVX512BW__)
@@ -140,7 +140,8 @@ template <i32 low, i32 high> DEVICE_FUNCTION Wide shifted(Wide from)
 #endif
 }
 
-// The 32 nibbles of 16 bytes at `low`, then at `high`; of each, low nibbles come first.
+// The 32 nibbles of the 16 bytes at `low`, then of the 16 bytes at `high`. Low nibbles come first
+// in each half.
 DEVICE_FUNCTION Wide nibbles_of(const void *low, const void *high)
 {
     const __m128i a = load_16(low), b = load_16(high);
@@ -159,7 +160,8 @@ DEVICE_FUNCTION Wide nibbles_of(const void *low, const void *high)
 #endif
 }
 
-// `value` in those bytes whose bit in `bits` (32 of them, then 32) is set, else 0.
+// `value` in each byte whose bit is set, in `low` for the first 32 bytes and `high` for the
+// others; else 0.
 DEVICE_FUNCTION Wide where_bits(u32 low, u32 high, i32 value)
 {
 #if defined(__AVX512BW__)
@@ -205,7 +207,7 @@ DEVICE_FUNCTION Wide negated(Wide a)
 // Words of 8 values, in the first lanes.
 DEVICE_FUNCTION Wide in_front(__m256i words) { return joined(words, __m256i{}); }
 
-// Neighboring products of bytes, from 0 to 127 times with a sign, added up in half words.
+// Sums of two neighboring products, as half words: bytes from 0 to 127 times signed bytes.
 DEVICE_FUNCTION Register pairs(Register bytes, Register x)
 {
     return WIDE_512(_mm512_maddubs_epi16, _mm256_maddubs_epi16)(bytes, x);

@@ -151,7 +151,8 @@ static inline void pack_left(u32 *out, u64 step, const Windows<typename Scheme::
     }
 }
 
-// The weights as an operand: its lines are channels of the result, its depth as that of windows.
+// The weights as an operand: its lines are channels of the result, its depth is the depth of the
+// windows.
 template <class T> struct Weights {
     const T *data;
     u64 line_step, channel_step;
@@ -245,7 +246,7 @@ template <class T> struct Positions {
     }
 };
 
-// The same of a product whose rows are positions, and whose columns are channels.
+// `Positions` of a product whose rows are positions and whose columns are channels.
 template <class T> struct TurnedPositions {
     Positions<T> results;
 

@@ -67,7 +67,7 @@ class Architecture:
     alibi: bool = False
     has_learned_positions: bool = False
     windows: tuple[int, ...] = ()
-    """Window of each layer: last keys that a query sees, itself included; 0: all."""
+    """Window of each layer: number of last keys a query sees, with its own; 0 for all."""
     scale: float = 0.0
     """Factor of the attention scores."""
     score_cap: float = 0.0

@@ -120,7 +120,7 @@ class Body(Protocol):
         """Return memory for the layers' state of a text of `capacity` tokens."""
 
     def tables(self, positions: int, length: int | None = None) -> Tables:
-        """Return tables of positions in a text of `length`, by default each position's own."""
+        """Return tables of positions; without `length`, each position ends its own text."""
 
     def __call__(self, chunk: Chunk, state: Mapping[str, Tensor]) -> Tensor:
         """Run (tokens,) ids through all layers and the last norm: (tokens, E)."""

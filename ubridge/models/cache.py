@@ -13,25 +13,25 @@ from ubridge.models.step import Step
 class Cache(ProcessBound):
     """The tokens of one text and the state of each layer. Made by `Model.cache`.
 
-    It belongs to the model that made it, and holds device memory until it is closed or dropped.
-    One thread at a time may use it.
+    A cache belongs to the model that made it, and holds device memory until it is closed or
+    dropped. One thread at a time may use it.
     """
 
     _instead = "Send the tokens, or a session's file."
 
     def __init__(self, body: Body, capacity: int, room: int | None = None) -> None:
-        """Made by `Model.cache`; memory for `room` tokens doubles as a text needs it."""
+        """Allocate memory for `room` tokens, which doubles when a text needs more."""
         self._body = body
         self.step: Step | None = None
         """The captured step of one token, after the first such step."""
         self.capacity = capacity
-        """The most tokens it can hold."""
+        """The most tokens that the cache can hold."""
         self.tokens: list[int] = []
-        """The tokens it holds, in order."""
+        """The tokens in the cache, in order."""
         self.kept = 0
         """The number of leading tokens with layer state; `Model.logits` reads the others again."""
         self.room = capacity if room is None else min(room, capacity)
-        """The number of tokens it has memory for so far; `make_room` grows it to the capacity."""
+        """The number of tokens with memory so far; `make_room` grows it up to the capacity."""
         self.tensors = body.state(self.room)
         """The state of the layers, by layer and part: for saving or copying."""
         self.tables = body.tables(self.room)
@@ -44,14 +44,14 @@ class Cache(ProcessBound):
 
     @property
     def length(self) -> int:
-        """The number of tokens it holds."""
+        """The number of tokens in the cache."""
         return len(self.tokens)
 
     def truncate(self, length: int) -> None:
         """Forget all tokens after the first `length`, without work on the device.
 
         A recurrent model cannot truncate its state, so it reads the kept tokens again with the next
-        tokens. So does a model whose angles change with the text's length. Raises
+        tokens. A model whose angles change with the text's length also reads them again. Raises
         `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for a negative length
         or more than the text's.
         """

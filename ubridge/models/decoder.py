@@ -25,7 +25,7 @@ _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class Decoder:
-    """The layers of a model on a device. Any thread may use it; it keeps nothing of a text."""
+    """The layers of a model on a device. Any thread may use it: no text's state is kept."""
 
     is_recurrent = False
 
@@ -47,7 +47,7 @@ class Decoder:
         self._is_invariant = False
 
     def batch_invariant(self) -> Decoder:
-        """Return the same layers, whose results for a token are the same bits in every batch."""
+        """Return these layers with bit-identical results for a token in every batch."""
         made = copy(self)
         made._is_invariant = True
         return made
@@ -76,7 +76,7 @@ class Decoder:
         }
 
     def tables(self, positions: int, length: int | None = None) -> Tables:
-        """Return tables of positions in a text of `length`, by default each position's own."""
+        """Return tables of positions; without `length`, each position ends its own text."""
         design = self.design
         if design.alibi:
             bias = alibi_bias(design.heads, design.width, positions)

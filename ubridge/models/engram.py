@@ -56,7 +56,7 @@ class EngramConfig:
     """The token before a text's first."""
     seed: int = 0
     kernel: int = 4
-    """Positions that the convolution adds up, three apart."""
+    """Number of positions, three apart, that the convolution adds up."""
 
     @property
     def longest(self) -> int:
@@ -124,7 +124,7 @@ class EngramHashes:
     def hashes(self, layer: int, tokens: Sequence[int], before: Sequence[int] = ()) -> Ids:
         """Return the hash of each n-gram that ends at a token, (tokens, rows of a token).
 
-        `before` are the tokens in front, of which the last `longest` - 1 count. Negative tokens
+        `before` holds the preceding tokens; only the last `longest` - 1 matter. Negative tokens
         have no text and stay as they are.
         """
         config = self.config
@@ -171,7 +171,7 @@ class EngramState:
     """The end of a text, which the next tokens need."""
 
     tokens: tuple[int, ...]
-    """The last tokens, one less than the longest n-gram has."""
+    """The last tokens: one fewer than in the longest n-gram."""
     columns: Tensor | None
     """The convolution's last positions, (positions, streams * hidden); None for zeros."""
 
@@ -190,8 +190,8 @@ class Engram:
 
     `weights` are f32 tensors: `key.weight` (streams, hidden, elements), `key.bias`, `value.weight`
     (hidden, elements), `value.bias`, `key_norm`, `query_norm` and `convolution_norm` (streams,
-    hidden), and `convolution` (streams * hidden, kernel). Elements are those of all rows of a
-    token. The table is f32 (rows, width), an array of numpy or a memory map.
+    hidden), and `convolution` (streams * hidden, kernel). `elements` is the number of elements in
+    all rows of a token. The table is f32 (rows, width), an array of numpy or a memory map.
     """
 
     def __init__(
@@ -243,8 +243,8 @@ class Engram:
     def __call__(self, hidden: Tensor, rows: EngramRows) -> tuple[Tensor, EngramState]:
         """Return hidden states plus the Engram's, and the state behind the tokens.
 
-        `hidden` is f32 (tokens, streams, hidden), for the tokens that `rows` were fetched for. It
-        waits for the rows.
+        `hidden` is f32 (tokens, streams, hidden), for the tokens that `rows` were fetched for. The
+        call waits for the rows.
         """
         count, config = len(rows.tokens), self._hashes.config
         shape = (count, self.streams, self.hidden)
@@ -273,7 +273,7 @@ class Engram:
         return hidden + added, EngramState(last, kept)
 
     def _padded(self, columns: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return columns behind earlier ones, and the last of them for the next tokens."""
+        """Return earlier and new columns joined, and the last for later tokens."""
         reach = (self._hashes.config.kernel - 1) * _DILATION
         if before is None:
             before = ub.zeros((reach, columns.shape[1]), columns.dtype, device=columns.device)

@@ -151,7 +151,7 @@ class Loader:
         self.wanted = wanted_of(source)
         self.dtype = dtype or usual_dtype(source.weights.entries)
         self.share = self._share(*member)
-        """The rank's share of the parts; `None` for all of a model."""
+        """The rank's share of the parts; `None` for the whole model."""
 
     def _share(self, rank: int, ranks: int) -> Share | None:
         design = self.source.design
@@ -265,8 +265,9 @@ class Loader:
     def fingerprint(self) -> str:
         """Return a digest of everything that decides the layers' state of a text.
 
-        It covers the files' description of each tensor and some of its bytes: all bytes of a small
-        tensor, else samples over its whole length. So files of many GB are not read again.
+        The digest covers the files' description of each tensor and some of the tensor's bytes: all
+        bytes of a small tensor, else samples over its whole length. So files of many GB are not
+        read again.
         """
         digest = hashlib.blake2b(digest_size=16)
         axes = dataclasses.asdict(self.source.design)

@@ -125,9 +125,9 @@ class Model(ProcessBound):
         is less. With `progress=True` standard error first names the memory needed. A function as
         `progress` is called with bytes done and bytes in all.
 
-        With `group` each rank holds its share of the heads and of the MLPs, and reads no more of
-        the files. All ranks then make the same calls in the same order; each gets all logits. The
-        communicator is of `device`, and lives as long as the model.
+        With `group` each rank holds its share of the heads and of the MLPs, and reads only this
+        share of the files. All ranks then make the same calls in the same order; each gets all
+        logits. The communicator is of `device`, and lives as long as the model.
 
         On the host, weights in the type of their file stay in the pages of that file. A
         `FileWarning` names settings of the files that have no effect.
@@ -170,8 +170,8 @@ class Model(ProcessBound):
         """Append tokens to the cache, and return logits of the next token.
 
         The logits are f32: (vocabulary,) after the last token, or with `every` (tokens,
-        vocabulary). A single token is a captured step. Its logits are in the same memory each time,
-        valid until the next call with the same cache.
+        vocabulary). A call with a single token runs a captured step. Its logits are in the same
+        memory each time, valid until the next call with the same cache.
 
         Raises `ArgumentValueError` for no tokens, for ids outside the vocabulary, and for more
         tokens than the cache can hold; the cache is then unchanged.
@@ -230,7 +230,8 @@ class Model(ProcessBound):
     ) -> Generation | list[Request]:
         """Return pieces of text that follow a prompt, in a new cache.
 
-        `Session.generate` describes the options and errors; it reads only new tokens. For example::
+        `Session.generate` describes the options and errors. A session reads only new tokens of a
+        prompt. For example::
 
             for piece in model.generate("Once upon a time", max_tokens=100, temperature=0.8):
                 print(piece, end="", flush=True)
@@ -294,10 +295,10 @@ class Model(ProcessBound):
     def chat(
         self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]
     ) -> Generation:
-        """Return pieces of the answer to messages, read whole into a cache of their own.
+        """Return pieces of the answer to messages, in a new cache.
 
-        `Session.chat` describes the options and errors, and reads only the newest messages. For
-        example::
+        `Session.chat` describes the options and errors. A session reads only the newest messages.
+        For example::
 
             model.chat([{"role": "user", "content": "Hello"}]).read()
         """

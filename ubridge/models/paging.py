@@ -1,11 +1,12 @@
 """`PagedCache`: the table of a cache's pages and the sequences whose tokens they hold.
 
-It decides and counts, and holds no device memory: a page is a number. A reader of keys and values
-takes `PagedSequence.pages`, a writer `PagedSequence.slots`.
+A cache assigns and counts pages, and holds no device memory: a page is a number. A reader of keys
+and values uses `PagedSequence.pages`; a writer uses `PagedSequence.slots`.
 
-Pages are shared by count. A write to a shared page first takes a copy of it (copy-on-write). Full
-pages are found again by a digest of their tokens and of all tokens before them. They stay after
-their sequence is freed until a new page needs their place; the least recently used page goes first.
+Shared pages have a reference count. A write to a shared page first copies the page (copy-on-write).
+Full pages are found again by a digest of their tokens and of all tokens before them. Full pages
+stay after their sequence is freed until a new page needs their place; the least recently used page
+goes first.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ class PagedSequence:
         self.unwritten = 0
         """Number of last tokens whose keys and values are not yet in the pages."""
         self.room = 0
-        """Number of tokens that its last page takes without a note of the cache.
+        """Number of tokens that the last page still takes without a call of the cache.
 
-        Whoever adds such a token to `tokens` also lowers `room`, and writes it before other calls.
-        Calls of the cache do the same; a step of many sequences has no time for them.
+        A caller that adds such a token to `tokens` also lowers `room`, and writes the token before
+        other calls. A call of the cache does the same, but takes too long in a step of many
+        sequences.
         """
         self.version = -1
         """Changes with `pages`, and differs between the sequences of a cache."""
@@ -137,8 +139,9 @@ class PagedCache:
     def allocate(self, prompt: Sequence[int] = (), *, salt: bytes = b"") -> PagedSequence:
         """Return a new sequence that shares the written full pages of a prompt's beginning.
 
-        Its tokens are those that were found: whole pages, and never the prompt's last token, which
-        must be read for its logits. `salt` keeps prompts apart whose pages differ for equal tokens.
+        The new sequence holds the tokens that were found, in whole pages. It never holds the
+        prompt's last token, because a model must read this token for its logits. `salt` keeps
+        prompts apart whose pages differ for equal tokens.
         """
         prompt = _tokens("PagedCache.allocate, prompt", prompt)
         made = PagedSequence(self, blake2b(salt, digest_size=32).digest())
@@ -170,8 +173,8 @@ class PagedCache:
     def fork(self, sequence: PagedSequence) -> PagedSequence:
         """Return a second sequence of the same tokens, which shares all pages.
 
-        The first that writes to a shared page takes a copy. Raises `ArgumentValueError` for tokens
-        that are not yet written.
+        The first sequence that writes to a shared page takes a copy. Raises `ArgumentValueError`
+        for tokens that are not yet written.
         """
         self._require_own("fork", sequence)
         require(
@@ -236,7 +239,7 @@ class PagedCache:
         return copies
 
     def wrote(self, sequence: PagedSequence) -> None:
-        """Note that the keys and values of all its tokens are written, so that others find them."""
+        """Mark all tokens of a sequence as written, so that others find them."""
         self._require_own("wrote", sequence)
         size, digests = self.page_size, sequence._digests
         for index in range(len(digests) - 1, sequence.length // size):

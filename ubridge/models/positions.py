@@ -52,7 +52,7 @@ class Rope:
 
     @classmethod
     def of(cls, config: Settings, width: int, context: int, partial: float) -> Rope:
-        """Read a `config.json`: `rope_parameters`, or as before `rope_scaling` and `rope_theta`.
+        """Read a `config.json`: `rope_parameters`, or the older `rope_scaling` and `rope_theta`.
 
         `partial` is the default for the rotated fraction of a head's `width`. Raises
         `NotSupportedError` for an unknown kind, `InvalidFileError` for impossible values.
@@ -166,7 +166,7 @@ class Rope:
         return _single(steps)
 
     def _ramp(self) -> Angles:
-        """Ramp from 0, for pairs of many turns in the trained context, to 1, for few."""
+        """Pairs' ramp from 0 (many turns in the trained context) to 1 (few)."""
         low, high = (
             self.width * math.log(self.trained / (turns * 2 * math.pi)) / (2 * math.log(self.base))
             for turns in (self.fast, self.slow)

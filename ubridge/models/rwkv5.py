@@ -102,7 +102,7 @@ def design_of(config: Settings) -> Rwkv5:
 
 
 class Recurrence:
-    """The layers of an RWKV 5 model. Any thread may use it; it keeps nothing of a text."""
+    """The layers of an RWKV 5 model. Any thread may use it: no text's state is kept."""
 
     is_recurrent = True
 

@@ -1,8 +1,8 @@
 """Decoders split among the ranks of a group: heads of attention, and the inner layer of MLPs.
 
-A rank's decoder is the usual one, of a design with its share of heads and of F. It holds the rows
-of q, k, v, gate, up and head that belong to its share, and the columns of output and down. After
-these two the ranks add their results. Everything else is on every rank.
+A rank's decoder is the usual decoder, of a design with the rank's share of heads and of F. A rank
+holds the rows of q, k, v, gate, up and head that belong to its share, and the columns of output and
+down. After output and after down, the ranks add their results. Everything else is on every rank.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Cut:
     """Ranges of an axis of a part."""
 
     axis: int
-    """0, or counted from the end: -2 also of one expert's matrix, -1."""
+    """0, or counted from the end: -2 (rows, also of one expert's matrix) or -1 (columns)."""
     ranges: tuple[Range, ...]
 
     @property
@@ -51,7 +51,7 @@ class Share:
     def __init__(
         self, whole: Architecture, rank: int, ranks: int, unit: int = 1, expert_unit: int = 1
     ) -> None:
-        """Divide heads evenly, and F in multiples of the elements of a block, also of experts.
+        """Divide heads evenly, and F, also of experts, in whole blocks.
 
         Raises `ArgumentValueError` for more ranks than can share the heads or the blocks.
         """
@@ -75,7 +75,7 @@ class Share:
         rows = -(-whole.vocabulary // ranks)
         start = min(rank * rows, whole.vocabulary - rows)
         self.vocabulary: Range = (start, start + rows)
-        """Rows of the head. The last rank's overlap those of the rank before it."""
+        """Rows of the head. The last rank's rows overlap the rows of the rank before it."""
         self.own = dataclasses.replace(
             whole,
             heads=self.heads[1] - self.heads[0],

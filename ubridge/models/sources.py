@@ -127,7 +127,7 @@ def _open_folder(folder: Path, device: Device, file: Path | None = None) -> Sour
 
 
 def _configuration(folder: Path) -> Settings:
-    """The `config.json` of a folder; of a model of texts and images, the part for texts."""
+    """The `config.json` of a folder; for models of texts and images, its text part."""
     path = folder / "config.json"
     try:
         config = Settings.read(path)

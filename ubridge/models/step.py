@@ -18,8 +18,8 @@ _TRACING: WeakKeyDictionary[Context, threading.Lock] = WeakKeyDictionary()
 class Captured:
     """Operations of a device that were recorded once, for replays on its default stream.
 
-    They read and write the same memory at each replay. The plan holds this memory until it is
-    closed.
+    The operations read and write the same memory at each replay. The plan holds this memory until
+    it is closed.
     """
 
     def __init__(

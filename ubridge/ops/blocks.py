@@ -59,7 +59,7 @@ def plan_block_elements(
 
 
 def plan_matvec(format: BlockFormat, weight: Value, x: Value, rows: int) -> Plan:
-    """Plan (vectors, rows), the products of vectors of f32 and the rows of a weight."""
+    """Plan products (vectors, rows) of f32 vectors and a weight's rows."""
     layout = Layout.contiguous((x.shape[0], rows))
     return ask(QUANTIZED_MATVEC, (weight, x), f32, layout, like=x, format=format.name)
 
@@ -85,7 +85,7 @@ def plan_block_product(
     dtype: DType,
     **flags: bool,
 ) -> Plan:
-    """Plan (vectors, rows), the products of vectors in 8 bits and the rows of a weight."""
+    """Plan products (vectors, rows) of 8-bit vectors and a weight's rows."""
     layout = Layout.contiguous((x.shape[0], rows))
     attributes: dict[str, Any] = {"format": format.name, "columns": columns, **flags}
     return ask(QUANTIZED_PRODUCT, (weight, x), dtype, layout, like=x, **attributes)
@@ -101,7 +101,7 @@ def plan_indexed_product(
     dtype: DType,
     **flags: bool,
 ) -> Plan:
-    """Plan (tokens, used, rows), the products of vectors in 8 bits and the weights at ids."""
+    """Plan products (tokens, used, rows) of 8-bit vectors and weights at ids."""
     layout = Layout.contiguous((*ids.shape, rows))
     attributes: dict[str, Any] = {"format": format.name, "columns": columns, **flags}
     return ask(INDEXED_PRODUCT, (weights, x, ids), dtype, layout, like=x, **attributes)

@@ -39,8 +39,8 @@ def kv_append(
     Returns the cache.
 
     `cache` is (…, capacity, width) and contiguous, `source` (…, tokens, width); `position` is one
-    i64, where the first token goes. The device reads it, so each run of a graph can use another
-    position. A position past the capacity is an `IndexError` with the next `to_numpy()`.
+    i64, the place of the first token. The device reads `position`, so each run of a graph can use
+    another value. A position past the capacity is an `IndexError` with the next `to_numpy()`.
     """
     require_tensors(KV_APPEND.name, cache, source, position)
     require_one_device(KV_APPEND.name, cache, source, position)
@@ -94,11 +94,11 @@ def rope_at(
 ) -> Tensor:
     """Return x rotated by the angles of its tokens' positions.
 
-    `x` is (tokens, heads, width); the first token stands at `position`, one i64 that is read by the
-    device. `cos` and `sin` are f32 (positions, half of the rotated elements). The first elements of
-    a head are rotated, in pairs half of them apart, or `interleaved` neighbours; elements behind
-    them stay. A token behind the last position is an `IndexError` with the next `to_numpy()`. GCUs
-    take one token.
+    `x` is (tokens, heads, width); the first token stands at `position`, one i64 that the device
+    reads. `cos` and `sin` are f32 (positions, half of the rotated elements). The first elements of
+    a head are rotated; the other elements stay. The elements of a pair are half of the rotated
+    elements apart, or neighbours if `interleaved`. A token behind the last position is an
+    `IndexError` with the next `to_numpy()`. GCUs take one token.
     """
     return run(plan_rope_at(x, cos, sin, position, interleaved), None, stream)
 
@@ -144,13 +144,13 @@ def cached_attention(
 ) -> Tensor:
     """Return the attention of queries to cached keys and values.
 
-    Each query sees the keys up to its own.
+    Each query sees the keys up to its own position.
 
     Queries are (tokens, heads, width), the caches (kv heads, capacity, width). The first query
     stands at `position`, one i64 that is read by the device: the cost follows the text, not the
     capacity. Scores are multiplied by `scale`, by default 1 / the root of the width. If `cap` is
-    not 0, they are bounded by `cap * tanh(score / cap)`. Then `bias`, f32 (heads, capacity), is
-    added. With a `window` a query sees only that many keys, its own the last.
+    not 0, a score becomes `cap * tanh(score / cap)`. Then `bias`, f32 (heads, capacity), is added.
+    With a `window` a query sees only the last `window` keys up to its own position.
 
     Raises `ArgumentValueError` for inconsistent shapes, heads in incomplete groups and a width
     above 256. On GCUs, which take one token, later keys are scored too and then hidden.
@@ -174,9 +174,9 @@ def paged_append(
     token that is not written. The device reads them. Any other slot out of bounds is an
     `IndexError` with the next `to_numpy()`.
 
-    A pool of i8 or f8e4m3 keeps bf16, f16 or f32 in 8 bits. Each of its rows is `width` elements,
-    then the row's f32 scale in four more; `width` is a multiple of 4. An element is its 8 bits
-    times the scale. The largest magnitude of a row becomes 127, or 448 for f8e4m3.
+    A pool of i8 or f8e4m3 keeps bf16, f16 or f32 in 8 bits. A row of this pool is `width` elements,
+    then four elements that hold the row's f32 scale. `width` is a multiple of 4. An element is its
+    8 bits times the scale. The largest magnitude of a row becomes 127, or 448 for f8e4m3.
     """
     name = PAGED_APPEND.name
     require_tensors(name, pool, source, slots)
@@ -242,12 +242,13 @@ def paged_attention(
     pages of 8 bits as `paged_append` writes them. `tables` is (sequences, pages of a sequence), the
     pages in order; positions behind a sequence's end are not read. `sequences` and `positions` are
     one number for each token: its row of the tables, and its place in the sequence. A token sees
-    the keys up to its own; a position of -1 sees none and gets zeros. All three are i64 and read by
-    the device; numbers out of bounds are an `IndexError` with the next `to_numpy()`.
+    the keys up to its own position; a token at position -1 sees no key and gets zeros. Tables,
+    sequences and positions are i64, and the device reads them; numbers out of bounds are an
+    `IndexError` with the next `to_numpy()`.
 
     The keys are summed in the order of positions: neither the pages nor the other tokens change a
-    result's bits. `scale`, `window`, `cap` and `bias`, f32 (heads, page size * pages of a
-    sequence), are those of `cached_attention`. Raises `ArgumentValueError` for inconsistent shapes
+    result's bits. `scale`, `window`, `cap` and `bias` work as in `cached_attention`; `bias` is f32
+    (heads, page size * pages of a sequence). Raises `ArgumentValueError` for inconsistent shapes
     and a width above 256, `NotSupportedError` on GCUs.
     """
     plan = plan_paged_attention(

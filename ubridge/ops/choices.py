@@ -64,7 +64,7 @@ def where(
 
 
 def plan_clip(x: Value, min: Any = None, max: Any = None) -> Value:
-    """Plan a limit from below, then one from above; two numbers take one launch."""
+    """Plan a lower limit, then an upper limit; two numbers take one launch."""
     require_tensors(CLIP.name, x)
     if min is None and max is None:
         return plan_unary(COPY, x)
@@ -91,7 +91,7 @@ def clip(
 
     Both are numbers or tensors. `max` is applied last.
 
-    Either may be None, which bounds nothing. NaN stays NaN.
+    `None` sets no limit. NaN stays NaN.
     """
     return run(plan_clip(x, min, max), out, stream)
 

@@ -1,7 +1,7 @@
 """Sums of products by letters, as numpy's `einsum`; letters to sum become matrix products.
 
-Operands are multiplied from the left, two at a time. A letter that only one of the two has, and
-neither the result nor a later operand needs, is summed first.
+Operands are multiplied from the left, two at a time. A letter of only one of the two operands is
+summed before their product, unless the result or a later operand has this letter.
 """
 
 from __future__ import annotations

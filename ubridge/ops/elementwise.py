@@ -100,7 +100,7 @@ def plan_unary(op: Op, x: Value, parameter: float | None = None) -> Value:
 
 
 def _plan_unary_of_u64(op: Op, x: Value) -> Value:
-    """Plan what kernels of i64 do to the bits of u64, or what they would do wrong to its order."""
+    """Plan an operation on u64; i64 kernels compute only where bits agree."""
     if op in (NEGATIVE, SQUARE):
         return of_each(op, (x,), u64)
     return plan_conversion(plan_not_equal_to_zero(x), u64) if op is SIGN else plan_copy(x)
@@ -206,7 +206,8 @@ def answering_pair(
 ) -> Callable[[TensorData, Any], Answer | None]:
     """Return a function that gives the launch for two tensors, or a tensor and a number.
 
-    Numbers change from call to call, so plans are kept for any number and get it as an argument.
+    Numbers change from call to call, so a plan serves all numbers and takes the number as an
+    argument.
     """
 
     def plan(x: Value, y: Any) -> Value:
@@ -472,9 +473,9 @@ def astype(
 ) -> Tensor:
     """Return a new tensor of the elements as another dtype.
 
-    Without `copy` a tensor that has the dtype already is returned itself. Floats are truncated to
-    integers; a value out of range becomes the nearest in it, NaN becomes 0. For bool, every value
-    but 0 becomes True.
+    Without `copy`, a tensor that already has the dtype is returned, not copied. Floats are
+    truncated to integers; a value out of range becomes the nearest value in range, NaN becomes 0.
+    For bool, every value but 0 becomes True.
     """
     return run(_plan_astype(x, dtype, copy), out, stream)
 

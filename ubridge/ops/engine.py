@@ -1,9 +1,9 @@
 """The engine of functions on tensors: it launches a function's plan and delivers the result.
 
 `plan_x(...)` takes the function's arguments except `out` and `stream`, checks them, and returns a
-`Plan`: one question with its operands, which may be plans themselves. It returns a tensor instead
-if nothing need be computed. `run` launches a plan, `change` launches an operation in place, and
-`remembering` lets `uhal._lane` launch the same plan again without Python.
+`Plan`: one question with its operands, which may be plans themselves. `plan_x` returns a tensor
+instead if there is nothing to compute. `run` launches a plan, `change` launches an operation in
+place, and `remembering` lets `uhal._lane` launch the same plan again without Python.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MOVED_AS = {"i8": u8, "u16": i16, "u64": i64}
 """Element types used to copy and fill elements of types without arithmetic in kernels."""
 _CARRIED = {"i8": i16, "u16": i32, "u64": i64}
 """Element types in which kernels compute for types they lack; results are converted back, which
-wraps. Functions of the order of u64 elements do more."""
+wraps. Functions that depend on the order of u64 elements do more."""
 
 
 class Plan(TensorData):
     """A question about tensors, and its future result.
 
-    It has the layout, dtype and executor of that tensor. It may therefore be an operand of another
-    plan, and its views are plans.
+    A plan has the layout, dtype and executor of its result. Therefore a plan may be an operand of
+    another plan, and views of a plan are plans.
     """
 
     __slots__ = ("kind", "numbers", "operands", "question")
@@ -116,9 +116,10 @@ def ask(
 ) -> Plan:
     """Plan one question, whose result is of `dtype` and begins with its memory.
 
-    The family's rule gives the shape of the result. `layout` is the tensor's if it differs, `asked`
-    has the lengths that operands and attributes leave open. `like` is a tensor of the result's
-    class and device, by default the first operand. Raises as the rule does.
+    The family's rule gives the shape of the result. `layout` is the resulting tensor's layout where
+    it differs from the rule's. `asked` has the lengths that operands and attributes leave open.
+    `like` is a tensor of the result's class and device, by default the first operand. Raises as the
+    rule does.
     """
     if op is not ASTYPE and (
         dtype.name in _CARRIED or [one for one in operands if one._dtype.name in _CARRIED]
@@ -267,8 +268,8 @@ def change(
     """Launch an operation that changes `x`, a tensor, and return it.
 
     `asked` is the question's layout of the elements, by default x's own. Where the operation takes
-    no strides, a strided `x` is copied, and the copy written back. Raises `ArgumentValueError` for
-    operands in the memory that is written.
+    no strides, a strided `x` is copied, and the changed copy is written back. Raises
+    `ArgumentValueError` for operands in the memory that is written.
     """
     tensor: Any = x
     if 0 in (tensor._layout.size, *[one._layout.size for one in operands]):

@@ -200,7 +200,8 @@ def launch_paged_attention(
     """Attend from one token per sequence (sequences, heads, head size) to its cached tokens.
 
     Caches are (blocks, kv heads, block size, head size); a row of `block_tables` (i32) lists a
-    sequence's blocks, `context_lengths` (i32) its tokens. Both are read back and checked.
+    sequence's blocks, `context_lengths` (i32) its tokens. The host reads both arrays back and
+    checks them.
     """
     op = PAGED_ATTENTION_V1
     at = _gcu(op, query)

@@ -1,8 +1,8 @@
 """Indices that are arrays of ids or masks: `x[ids]`, `x[mask]`, and assignment to them.
 
 The rules are numpy's. Ids and masks are tensors, arrays or lists. A mask selects an unknown number
-of elements, so it is read, which waits; assigning a number by a mask of the tensor's leading axes
-reads nothing.
+of elements, so the host waits and reads the mask. Assigning a number by a mask of the tensor's
+leading axes reads nothing.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Selection(NamedTuple):
     """The view with the axes of ids first."""
     ids: list[Ids]
     shape: tuple[int, ...]
-    """The shape that all ids have together."""
+    """The common shape of all ids, broadcast."""
     first_axis: int
     """The axis of the result where this shape begins."""
 
@@ -237,7 +237,7 @@ def _parts(x: Any, index: Any) -> list[Any]:
         )
     free = [slice(None)] * (x.ndim - taken)
     at = next((first_axis for first_axis, one in enumerate(parts) if one is Ellipsis), len(parts))
-    # An ellipsis parts the ids beside it, even where it stands for no axis.
+    # An ellipsis separates the ids before and behind it, even where it stands for no axis.
     found = [*parts[:at], *(free or parts[at : at + 1]), *parts[at + 1 :]]
     axis = 0
     for one in found:
@@ -296,7 +296,7 @@ def _wrapped_on_device(ids: Any, length: int) -> Any:
 
 
 def _rows_of(given: _Selection, lengths: Sequence[int]) -> Ids:
-    """One id for the ids of all axes, seen as one axis."""
+    """Ids of all axes as ids of one joined axis."""
     if all(isinstance(one, np.ndarray) for one in given.ids):
         rows = np.zeros((), np.int64)
         for one, length in zip(given.ids, lengths, strict=True):
@@ -316,7 +316,8 @@ def _rows_of(given: _Selection, lengths: Sequence[int]) -> Ids:
             continue
         total = plan_binary(ADD, plan_binary(MULTIPLY, total, length), ids)
         wrong = plan_binary(BITWISE_OR, wrong, beyond)
-    # An id that is wrong in its axis may be right in the row of all: kernels refuse the largest.
+    # An id outside of its axis may give a valid id of the joined axis. Kernels refuse `_MOST`,
+    # which replaces this id.
     found: Any = run(plan_where(wrong, _MOST, total))
     return found.broadcast_to(given.shape)
 

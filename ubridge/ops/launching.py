@@ -5,11 +5,11 @@ of a buffer; kernels handle strides and broadcasts. A buffer has the dtype; noth
 cast or broadcast unless the caller asks for it.
 
 `out` is a buffer that the result is written to from its first element, in row-major order; without
-it one is allocated. An elementwise operation may overwrite its operands, and an operation on rows
-its first. Both must begin at the same address, with the same layout and item size. With any other
-overlap the result is written through a temporary. `stream` is by default the device's default
-stream. An operation is named as in `OPS`, or is an `Op`. Wrong dtypes, sizes and devices are
-refused before anything is launched.
+`out` a buffer is allocated. An elementwise operation may overwrite its operands; an operation on
+rows may overwrite its first operand. The result and this operand must begin at the same address,
+with the same layout and item size. With any other overlap the result is written through a
+temporary. `stream` is by default the device's default stream. An operation is named as in `OPS`, or
+is an `Op`. Wrong dtypes, sizes and devices are refused before anything is launched.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def launch_norm(
 ) -> DeviceBuffer:
     """Normalize the last axis, and scale it by `weight`.
 
-    It is an RMS norm, or a layer norm with a `bias`.
+    With a `bias` this is a layer norm, otherwise an RMS norm.
     """
     op = RMS_NORM if bias is None else LAYER_NORM
     row = Layout.contiguous(layout.shape[-1:])

@@ -55,7 +55,7 @@ def launch_attention(
 
     Queries are (batch, heads, queries, width), keys and values (batch, kv heads, keys, width);
     neighboring heads share a kv head. A mask broadcasts to (batch, heads, queries, keys). With
-    `causal` the last query sees every key, and each query sees one key less than the next one.
+    `causal` the last query sees every key, and each query sees one key less than the next query.
     """
     plan = products.plan_attention(
         tensor_of(ATTENTION, "query", query, query_layout, executor),

@@ -68,7 +68,7 @@ def logical_or(
 def logical_xor(
     x: Tensor, y: Any, *, out: Tensor | None = None, stream: StreamLike | None = None
 ) -> Tensor:
-    """Return True where one of both elements is 0."""
+    """Return True where exactly one of the two elements is 0."""
     return run(_plan_xor(x, y), out, stream)
 
 
@@ -115,7 +115,7 @@ def _plan_signbit(x: Value) -> Value:
 def signbit(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None = None) -> Tensor:
     """Return True for elements with a minus sign.
 
-    -0.0 and a negative NaN have it.
+    -0.0 and a negative NaN have a minus sign.
     """
     return run(_plan_signbit(x), out, stream)
 

@@ -81,7 +81,7 @@ def matmul(
     views cost no copy where kernels take strides.
 
     The order of a result's sum may depend on the number of rows and columns. With `batch_invariant`
-    it does not, so a row gives the same bits in every batch; no library is called then.
+    this order is fixed, so a row gives the same bits in every batch; no library is called then.
     """
     return run(plan_matmul(x, y, batch_invariant), out, stream)
 
@@ -142,7 +142,7 @@ def attention(
 
     Queries are (batch, heads, queries, width), keys and values (batch, kv heads, keys, width), the
     mask broadcasts to (batch, heads, queries, keys). `scale` is by default 1 / sqrt(width). With
-    `causal` the last query sees every key, and each query sees one key less than the next one. A
+    `causal` the last query sees every key, and each query sees one key less than the next query. A
     query gets zeros if the mask hides all keys by -inf.
     """
     return run(plan_attention(query, key, value, mask, causal, scale), out, stream)

@@ -68,7 +68,7 @@ def plan_reduction(op: Op, x: Value, axis: Axes = None, keepdims: bool = False) 
 def _reduced(
     layout: Layout, axes: tuple[int, ...], keepdims: bool
 ) -> tuple[Layout, Layout, Layout, int]:
-    """Layouts: with the axes last, of the result, of the question; elements per result."""
+    """Layouts of x (reduced axes last), result and question; elements per result."""
     kept = [axis for axis in range(layout.rank) if axis not in axes]
     lengths = [layout.shape[axis] for axis in kept]
     spread = [1 if axis in axes else length for axis, length in enumerate(layout.shape)]
@@ -218,7 +218,7 @@ def min(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the smallest over axes; NaN if there is a NaN."""
+    """Return the smallest element over axes; NaN if there is a NaN."""
     return reduced(MIN, x, axis, keepdims, out, stream)
 
 
@@ -231,7 +231,7 @@ def max(  # numpy's name
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the largest over axes; NaN if there is a NaN."""
+    """Return the largest element over axes; NaN if there is a NaN."""
     return reduced(MAX, x, axis, keepdims, out, stream)
 
 
@@ -244,9 +244,9 @@ def argmin(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the index of the first smallest along an axis, as u32.
+    """Return the index of the first smallest element along an axis, as u32.
 
-    Without an axis, it is the index among all elements.
+    Without an axis, the index counts all elements.
     """
     return reduced(ARGMIN, x, axis, keepdims, out, stream)
 
@@ -260,9 +260,9 @@ def argmax(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the index of the first largest along an axis, as u32.
+    """Return the index of the first largest element along an axis, as u32.
 
-    Without an axis, it is the index among all elements.
+    Without an axis, the index counts all elements.
     """
     return reduced(ARGMAX, x, axis, keepdims, out, stream)
 

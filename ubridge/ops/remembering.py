@@ -25,11 +25,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _NeedsMemory(Exception):
-    """Planning read the elements of a tensor, for example to print it, or took a part of them."""
+    """Planning read elements of a tensor, for example to print, or took a part of the tensor."""
 
 
 class _Given:
-    """Stands for the memory of a call's tensor while the call is planned."""
+    """Placeholder for the memory of a call's tensor during planning."""
 
     __slots__ = ("index",)
 

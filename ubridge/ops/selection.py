@@ -1,7 +1,7 @@
 """Elements chosen by ids: take, gather, scatter, and their sums.
 
 Ids are tensors of integers, or anything that numpy converts to an integer array. Ids from the host
-are checked before anything is launched, and may be negative as numpy's; the kernels check ids on
+are checked before anything is launched, and may be negative, as in numpy; the kernels check ids on
 the device. `has_none` is for `launch_*`: as in Candle, the highest id of its type then selects
 nothing.
 """
@@ -188,11 +188,11 @@ def topk(
 ) -> tuple[Tensor, Tensor]:
     """Return the `k` largest or smallest elements, and their indices.
 
-    They are taken along an axis; the indices are u32.
+    The elements are taken along an axis; the indices are u32.
 
-    The largest, or smallest, comes first; equal elements keep their order; NaN is the largest. On
-    GCUs neither of these last two rules holds. The whole axis is sorted. Raises
-    `ArgumentValueError` unless 0 <= `k` <= the axis' length.
+    The largest, or smallest, comes first; equal elements keep their order; NaN is the largest. GCUs
+    guarantee neither the order of equal elements nor the place of NaN. The whole axis is sorted.
+    Raises `ArgumentValueError` unless 0 <= `k` <= the axis' length.
     """
     require_tensors("topk", x)
     axis = axis_of("topk", x._layout, axis)

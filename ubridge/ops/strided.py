@@ -74,8 +74,8 @@ class StridedTensor(TensorData):
         """Describe a buffer, whose memory the tensor shares and keeps alive.
 
         By default the tensor has one axis of all elements. `dtype` may be bool over u8. Raises
-        `ArgumentValueError` when the layout reaches past the buffer, and for booleans of other
-        bytes than 0 and 1: booleans are read, which waits for them.
+        `ArgumentValueError` when the layout reaches past the buffer, and for booleans with bytes
+        other than 0 and 1. The call reads booleans, and so waits for them.
         """
         if not isinstance(buffer, DeviceBuffer):
             raise ArgumentTypeError(
@@ -299,8 +299,8 @@ class StridedTensor(TensorData):
     def to_numpy(self, *, stream: StreamLike | None = None) -> npt.NDArray[Any]:
         """Return a copy of the elements as an array.
 
-        Waits. With a `stream`, only for that stream's work. Raises `IndexError` if an id was out of
-        bounds in earlier work that may affect the elements.
+        Waits; with a `stream`, waits only for that stream's work. Raises `IndexError` if an id was
+        out of bounds in earlier work that may affect the elements.
         """
         layout = self._layout
         if layout.is_contiguous:
@@ -326,9 +326,9 @@ class StridedTensor(TensorData):
     ) -> Any:
         """Export the memory with its strides; the capsule keeps it alive.
 
-        It is copied only with `copy`, for a consumer on the host, and where DLPack has no type for
-        the device, as with OpenCL: the copy is on the host. `stream` is the consumer's, as in
-        `DeviceBuffer.__dlpack__`; it waits for every use that uhal knows of.
+        The memory is copied only with `copy`, for a consumer on the host, and where DLPack has no
+        type for the device, as with OpenCL. This copy is on the host. `stream` is the consumer's
+        stream, as in `DeviceBuffer.__dlpack__`. This stream waits for every use that uhal knows of.
         """
         if copy is False and dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(

@@ -45,7 +45,7 @@ _Pending = list[tuple[Collective, Stream, Engine]]
 _group: ContextVar[_Pending | None] = ContextVar("uhal collectives group", default=None)
 _POLL_SECONDS = 0.002
 _watches: dict[bytes, Watch] = {}
-"""Lines between ranks by the identifier that they carried, until a communicator takes them."""
+"""Connections between ranks by the group's identifier, until a communicator takes them."""
 
 
 def unique_id() -> bytes:
@@ -62,11 +62,11 @@ def share(
 ) -> bytes:
     """Return rank 0's identifier on every rank. Waits for all of them.
 
-    MPI carries it, or connections to `address`, such as `node1:29600`, where rank 0 listens. Both
-    ends of a connection prove that they have the same `key`, a secret of the job. The ranks stay
-    connected, so that `Communicator.wait` can name one that is missing.
+    MPI carries the identifier, or connections to `address`, where rank 0 listens, for example
+    `node1:29600`. Both ends of a connection prove that they have the same `key`, a secret of the
+    job. The ranks stay connected, so that `Communicator.wait` can name a missing rank.
 
-    Raises `TimeoutError` for ranks that do not come in so many seconds.
+    Raises `TimeoutError` for ranks that do not connect within `seconds`.
     """
     watch: Watch | None
     if address is None:
@@ -265,7 +265,7 @@ class Communicator:
         self._enqueue(checked, checked.size(1), peer=self._peer("recv", peer))
 
     def barrier(self, stream: StreamLike | None = None) -> None:
-        """Let the stream's later work wait until every rank's stream has come here."""
+        """Let the stream's later work wait until every rank's stream arrives here."""
         self._enqueue(_Checked(self, "barrier", stream), 0)
 
     def split(self, color: int, key: int = 0) -> Communicator | None:
@@ -287,18 +287,18 @@ class Communicator:
     # -- ends --------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `DeviceError` if an earlier collective has failed since, or a rank has ended."""
+        """Raise `DeviceError` if an earlier collective failed, or a rank has ended."""
         failure = self._open("check").failure()
         if not failure and self._watch is not None:
             failure = self._watch.gone()
         self._raise(failure)
 
     def wait(self, seconds: float, stream: Stream | None = None) -> None:
-        """Wait for the stream's work, at most so many seconds.
+        """Wait for the stream's work, at most `seconds`.
 
-        Raises `TimeoutError` that names the ranks that did not come, and what `check` raises: a
-        rank whose process ends is named within a second. After `unique_id()` without `share`, ranks
-        have no names.
+        Raises `TimeoutError`, which names the missing ranks, and the errors of `check`: they name a
+        rank within a second after its process ends. After `unique_id()` without `share`, ranks have
+        no names.
         """
         engine = self._open("wait")
         with self._context.enter():
@@ -328,8 +328,9 @@ class Communicator:
     def abort(self) -> None:
         """Leave the group without waiting for the others. Idempotent.
 
-        NCCL ends its calls. MPI cannot: a stream whose call waits for a missing rank stays so, and
-        other streams go on. The process then exits with status 1: MPI's own end would wait, too.
+        NCCL ends its calls; MPI cannot. A stream whose MPI call waits for a missing rank waits
+        forever, and other streams go on. The process then exits with status 1, because MPI's own
+        shutdown would wait, too.
         """
         engine, self._engine = self._engine, None
         if engine is None:

@@ -77,7 +77,7 @@ class Engine(ABC):
 
     @abstractmethod
     def split(self, color: int, key: int) -> tuple[Engine, int, int] | None:
-        """Return an engine of the ranks with this color, its size and rank; `None` below 0."""
+        """Return (engine, size, rank) for this color; `None` for a negative color."""
 
     @abstractmethod
     def close(self) -> None:

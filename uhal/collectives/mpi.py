@@ -122,7 +122,7 @@ def _type(dtype: str) -> int:
 
 @cache
 def _operation(backend: Any, dtype: str, op: str) -> int:
-    """MPI's operation; for halves one of the runtime, which rounds each result."""
+    """MPI's operation; for f16 and bf16 the runtime's, which rounds each result."""
     if dtype not in _HALVES:
         return _handle(getattr(_mpi(), _OPERATIONS[op]))
     made = (ctypes.c_int if _mpi()._sizeof(_mpi().Op) == 4 else ctypes.c_void_p)()
@@ -178,7 +178,7 @@ class MpiEngine(Engine):
         return cls(context, world.Dup())
 
     def enqueue(self, call: Collective, stream: Stream) -> None:
-        """Enqueue one call of MPI, or one a piece."""
+        """Enqueue one call of MPI, or one call for each piece."""
         for part in _pieces(call):
             self._call(stream, *_ARGUMENTS[part.name](self, part))
 

@@ -1,8 +1,8 @@
 """The engine of GPUs and GCUs: NCCL, and libraries with its functions.
 
-NCCL and RCCL have the same names, ECCL the same with a prefix of its own. `LIBRARIES` has their
-differences; `nccl_abi.h` declares the functions of NCCL 2.14, which all but ECCL have. What a
-library lacks is found by its symbols and its version, and refused before a call.
+NCCL and RCCL have the same names; ECCL's names have another prefix. `LIBRARIES` has the
+differences; `nccl_abi.h` declares the functions of NCCL 2.14, which all but ECCL have. The symbols
+and the version of a library show which calls are missing; these are refused before a call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class VendorLibrary:
     """First letters of its functions, where NCCL's are `nccl`."""
     variable: str
     candidates: tuple[str, ...]
-    """Both as `uhal.abi.find_library` takes them."""
+    """`uhal.abi.find_library` takes both, the variable and the candidates."""
     install: str
     """Advice for installing the library."""
     only_copied: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ _TYPES = {
 }
 """NCCL's names of the dtypes."""
 _SINCE = {"f8e4m3": (2, 24), "f8e5m2": (2, 24)}
-"""Versions of NCCL and RCCL that brought a dtype. ECCL's versions begin at 3 and have none."""
+"""First versions of NCCL and RCCL with a dtype. ECCL (versions from 3 on) lacks these dtypes."""
 _BYTES = {name: int(name.partition("e")[0].lstrip("uifb")) // 8 for name in _TYPES}
 _COPIES = ("broadcast", "all_gather")
 _OLDEST = (2, 14)
@@ -140,7 +140,7 @@ class NcclEngine(Engine):
         return cls(context, handle.value or 0, ranks)
 
     def lacks(self, call: str, dtype: str) -> str:
-        """Return what the library cannot do of a call; empty if it can."""
+        """Return what the library lacks for a call; empty if nothing."""
         needed = {"reduce": "ncclReduce", "split": "ncclCommSplit"}.get(call)
         if needed is not None and not self._library.has(needed):
             return f"this {self.name} {self._library.version_text} has no {call}"

@@ -1,7 +1,8 @@
-"""Lines between the ranks of a group: they carry its identifier, and tell which rank is missing.
+"""Connections (lines) between ranks: the group's identifier, and missing ranks.
 
-Every rank has a line to rank 0, which passes the state of all to all, four times a second. A line
-that ends without a word is a process that has ended. Collectives never wait for the lines.
+Every rank has a line to rank 0. Four times a second, rank 0 sends the state of all ranks to every
+rank. A line that ends without a last message means that the process has ended. Collectives never
+wait for the lines.
 
 The lines are Python's `multiprocessing.connection`: bytes, never pickles, and both ends of a line
 prove that they have the group's key.
@@ -23,7 +24,7 @@ from uhal.errors import ArgumentValueError, DeviceError
 Address = tuple[str, int]
 _TURN_SECONDS = 0.25
 _SILENT_SECONDS = 2.0
-"""A stopped process says nothing for longer; a busy one seldom does."""
+"""A stopped process is silent for longer; a busy process seldom is."""
 _MOST_BYTES = 1 << 20
 
 
@@ -48,15 +49,15 @@ class Watch:
         self._thread.start()
 
     def gone(self) -> str:
-        """Return which ranks' processes ended first; empty while none has.
+        """Return the ranks whose processes ended first; empty while none has ended.
 
-        Others leave because of them.
+        Other ranks leave because of these ranks.
         """
         gone = list(self._gone)
         return _named(gone, "has ended or left", "have ended or left") if gone else ""
 
     def missing(self) -> str:
-        """Return which ranks hold the others up; empty if that is unknown."""
+        """Return the ranks that delay the other ranks; empty if unknown."""
         silent = list(self._silent)
         if self._rank and time.monotonic() - self._heard[0] > _SILENT_SECONDS:
             silent = [0]
@@ -69,7 +70,7 @@ class Watch:
         return _named(behind, f"enqueued {least} {number}", f"enqueued {least} {number}")
 
     def close(self, politely: bool = True) -> None:
-        """End the lines. Idempotent. For the other ranks, an impolite rank's process has ended."""
+        """End the lines. Idempotent. Unless `politely`, the other ranks see an ended process."""
         self._polite = politely
         self._ended.set()
         if threading.current_thread() is not self._thread:
@@ -132,7 +133,7 @@ def listen(
 ) -> tuple[bytes, Watch]:
     """Wait for the other ranks, then send them rank 0's identifier. Closes the listener.
 
-    Raises `TimeoutError` for ranks that do not come in so many seconds.
+    Raises `TimeoutError` for ranks that do not connect within `seconds`.
     """
     if identifier is None or len(identifier) != ID_BYTES:
         raise ArgumentValueError(f"share: expected {ID_BYTES} bytes on rank 0. Pass unique_id().")
@@ -168,7 +169,7 @@ def call(
 ) -> tuple[bytes, Watch]:
     """Open the line to rank 0; return its identifier, and this rank's watch.
 
-    Raises `TimeoutError` if rank 0 does not answer in so many seconds.
+    Raises `TimeoutError` if rank 0 does not answer within `seconds`.
     """
     end = time.monotonic() + seconds
     while True:

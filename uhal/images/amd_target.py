@@ -1,8 +1,9 @@
 """Target ids, AMD's names for the processor and features of code: `gfx90a:sramecc+:xnack-`.
 
-A feature is on, off, or not mentioned. If a device's id does not mention it, the device lacks it.
-If an id of code does not mention it, the code runs either way. Sources: LLVM's "User Guide for
-AMDGPU Backend", "Target ID" and "ELF Header"; clang 22 for numbers of processors.
+A feature is on, off, or not mentioned. If the target id of a device does not mention a feature, the
+device lacks the feature. If the target id of code does not mention a feature, the code runs with
+the feature on or off. Sources: LLVM's "User Guide for AMDGPU Backend", "Target ID" and "ELF
+Header"; clang 22 for the processor numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NoReturn
 from uhal.errors import InvalidImageError
 
 FEATURES = ("sramecc", "xnack")
-"""In the order of a target id."""
+"""The features, in their order in a target id."""
 
 PROCESSORS = {
     0x2C: "gfx900",
@@ -58,7 +59,7 @@ PROCESSORS = {
     0x5A: "gfx1251",
     0x5F: "gfx9-4-generic",
 }
-"""Number in an ELF header's flags to processor. Older chips have no current runtime."""
+"""Maps a number in an ELF header's flags to a processor. Current runtimes lack older chips."""
 
 _TARGET = re.compile(r"(?:amdgcn-amd-amdhsa-\w*-)?(gfx[0-9a-f]+(?:-[0-9a-z-]+)?)((?::\w+[+-])*)\Z")
 _PROCESSOR_MASK = 0xFF
@@ -75,7 +76,7 @@ class TargetId:
     processor: str
     """`gfx90a`; for a family of processors `gfx11-generic`."""
     features: tuple[tuple[str, bool], ...] = field(default=())
-    """(name, on or off) of each that is mentioned, in the order of `FEATURES`."""
+    """(name, on or off) of each mentioned feature, in the order of `FEATURES`."""
 
     @classmethod
     def parse(cls, text: str) -> TargetId:

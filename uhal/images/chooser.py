@@ -1,7 +1,7 @@
 """Chooses one of several images of a program for a device, for every backend.
 
-The backend judges each image by its vendor's rules; the order of fitting images is the same for
-all: a binary for exactly this device, else the newest image that the driver compiles for it, else a
+A backend judges each image by the rules of its vendor. All backends take the first of these that
+fits: a binary for exactly this device, the newest image that the driver compiles for this device, a
 binary for an older device that also runs on this device.
 """
 
@@ -36,7 +36,7 @@ class Judgement:
     reason: str
     """Why it fits or not, for a message."""
     newness: tuple[int, ...] = ()
-    """Decides between images that fit equally well: the larger is taken, then the earlier."""
+    """Decides between images of equal fit: the largest value wins, then the first image."""
 
 
 def choose(judged: Sequence[Judgement], device: str) -> tuple[int, Chosen]:

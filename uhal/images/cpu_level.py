@@ -21,13 +21,13 @@ BASE_FLAGS = (
 )
 """Compiler options of a host kernel on every machine; a level only adds its `-march`.
 
-No kernel reads `errno` or the floating-point flags, and a compiler that must keep them right does
-not vectorize a choice between two values. No result changes.
+No kernel reads `errno` or the floating-point flags. A compiler that must set them correctly does
+not vectorize a choice between two values. The options change no result.
 """
 
 
 CHECKED_FLAGS = (
-    # The last optimisation option wins: lines and variables stay as written.
+    # The last optimisation option wins: `-O1` keeps lines and variables as in the source.
     *("-O1", "-g", "-fsanitize=thread", "-DUHAL_CHECKED=1"),
     # All default libraries of the compiler except the sanitizer's.
     *("-Wl,--no-as-needed", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc"),
@@ -35,18 +35,18 @@ CHECKED_FLAGS = (
 """Additional compiler options that check every access of a host kernel."""
 
 CHECK = "UHAL_HOST_CHECK"
-"""The variable that asks for checked kernels: 1."""
+"""Environment variable: 1 selects checked kernels."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One instruction level: its folder of compiled kernels, and the CPU features they need."""
+    """An instruction level of compiled kernels, and the CPU features it needs."""
 
     name: str
     march: str | None
     """Argument of `-march`; `None` leaves the compiler's default."""
     vectors: str
-    """The vector unit in the words of a data sheet, empty when nothing is promised."""
+    """Name of the vector unit; empty without a guaranteed unit."""
     cpu_flags: frozenset[str] = frozenset()
     """Names from `/proc/cpuinfo` that must all be present."""
     options: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Level:
     tiles: bool = False
     """The system must grant a process the registers of Intel's matrix unit first."""
     modules: frozenset[str] = frozenset()
-    """The only modules compiled for the level, because only they gain; empty for a common level."""
+    """Modules that the level makes faster; no other module is compiled. Empty: all modules."""
 
     @property
     def number(self) -> int:
@@ -126,7 +126,7 @@ ALL_LEVELS: dict[str, tuple[Level, ...]] = {
 """Levels by machine, best first. A wheel carries every level of its machine."""
 
 LIMIT = "UHAL_HOST_LEVEL"
-"""The variable that names the best level to use and to build."""
+"""Environment variable that names the best level to use and to build."""
 
 _ARCH_PRCTL = 158  # the system call's number on x86-64
 _ARCH_REQ_XCOMP_PERM = 0x1023  # asm/prctl.h
@@ -151,14 +151,14 @@ def usable_levels(module: str = "") -> tuple[Level, ...]:
 
 
 def best_level(module: str = "") -> Level:
-    """The level a clone builds a module for, by a compiler that knows it."""
+    """The best level of this CPU; a clone builds modules for it if the compiler can."""
     return usable_levels(module)[0]
 
 
 def refusal(level: Level) -> str:
     """Return why this process cannot run code of a level; empty if it can.
 
-    `ValueError` when `UHAL_HOST_LEVEL` names no level of this machine.
+    Raises `ValueError` when `UHAL_HOST_LEVEL` names no level of this machine.
     """
     missing = level.cpu_flags - cpu_flags()
     if missing and not cpu_flags():

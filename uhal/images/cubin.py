@@ -24,8 +24,8 @@ MAX_ATTRIBUTES = 1 << 19
 
 Extent = tuple[int, int, int]
 
-# The two generations of the file: the byte of the ELF flags with the architecture's number, and the
-# bit for code that runs on that architecture only.
+# The ABI versions of the two generations of cubins. Each generation has its own bit in the ELF
+# flags for code that runs on exactly one architecture.
 _OLD_ABI = 0x33
 _NEW_ABI = 0x41
 _OLD_SPECIFIC = 0x800
@@ -59,7 +59,7 @@ class CubinEntry:
     registers: int | None = None
     """Registers of one thread."""
     max_block: Extent | None = None
-    """Its product is the most threads of a block."""
+    """Extents whose product is the largest number of threads of a block."""
     required_block: Extent | None = None
     """The only block the kernel may be launched with."""
 
@@ -71,7 +71,7 @@ class CubinImage:
     target: str
     """`sm_80`, `sm_90a`, `sm_100f`."""
     toolkit: tuple[int, int] | None
-    """Version of the CUDA toolkit that made it; `None` when it does not tell."""
+    """Version of the CUDA toolkit that made the cubin; `None` if unknown."""
     relocatable: bool
     """True for an object that still has to be linked and cannot be loaded."""
     entries: tuple[CubinEntry, ...]
@@ -141,9 +141,9 @@ class _Reader:
         _fail(f"its ABI {self._file.os_abi:#x} is unknown")
 
     def _suffix_in_notes(self) -> str:
-        """The suffix by the compiler's command line, which newer files keep in a note.
+        """The target's suffix, from the command line in a newer cubin's note.
 
-        ptxas 13.0 leaves the flag clear, even if the code needs exactly that architecture.
+        ptxas 13.0 leaves the ELF flag clear, even for code that runs on exactly one architecture.
         """
         for note in self._file.notes:
             found = re.search(rb"-arch[ =]sm_\d{2,3}([af])\b", note.description[:65536])
@@ -209,7 +209,7 @@ class _Reader:
 def _entry(
     name: str, attributes: Iterator[tuple[int, bytes]], registers: int | None
 ) -> tuple[CubinEntry, int | None]:
-    """Return the kernel and the toolkit's version as ten times the major one, plus the minor."""
+    """Return the kernel, and the toolkit's version as 10 · major + minor."""
     parameters: dict[int, Parameter] = {}
     toolkit: int | None = None
     total: int | None = None

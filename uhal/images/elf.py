@@ -78,7 +78,7 @@ class Symbol:
     info: int
     other: int
     section: int
-    """Index of the section it is defined in; `SHN_UNDEF` when it is not."""
+    """Index of the section that defines the symbol; `SHN_UNDEF` without a definition."""
     value: int
     size: int
 
@@ -280,7 +280,7 @@ class Elf:
             )
 
     def _names(self, strings: bytes, offsets: list[int], what: str) -> list[str]:
-        """Return the string at each offset. Names may share tails, within a limit."""
+        """Return the string at each offset. Names may overlap, within a limit."""
         budget = 2 * len(self._image) + _MAX_NAME_BYTES
         names: list[str] = []
         for offset in offsets:

@@ -13,7 +13,7 @@ _WINDOW = 16 + zlib.MAX_WBITS
 
 
 def is_gzipped(file: bytes) -> bool:
-    """Say whether the bytes begin as those of gzip do."""
+    """Say whether the bytes begin like a gzip file."""
     return file.startswith(MAGIC)
 
 
@@ -21,13 +21,13 @@ def unpacked(file: bytes, what: str) -> bytes:
     """Return the image in a file: the file itself, or its contents decompressed.
 
     `what` names the image in messages. Raises `InvalidImageError` if the compressed data are
-    damaged, end elsewhere than the file or hold more than `MAX_BYTES`.
+    damaged, do not end at the end of the file, or hold more than `MAX_BYTES`.
     """
     if not is_gzipped(file):
         return file
     decoder = zlib.decompressobj(_WINDOW)
     try:
-        # One byte more than the limit detects a longer image.
+        # Decoding one byte more than the limit detects a longer image.
         image = decoder.decompress(file, MAX_BYTES + 1)
     except zlib.error as error:
         raise InvalidImageError(f"{what} is damaged: {error}") from error

@@ -24,7 +24,7 @@ _FLAGS = {"p": POINTER, "c": POINTER | CONST, "v": 0}
 
 
 def read_signature(entry: str, constant: bytes) -> Signature:
-    """Decode a kernel's constant. `InvalidImageError` when it is damaged."""
+    """Decode a kernel's constant. Raises `InvalidImageError` for a damaged constant."""
     codes, bar, text = constant[:MAX_BYTES].partition(b"\0")[0].decode("latin-1").partition("|")
     if not bar or len(codes) % 6:
         raise _damaged(entry)

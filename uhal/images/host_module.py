@@ -29,7 +29,7 @@ _TABLE = "uhal_host_module"
 _TABLE_HEAD = struct.Struct("<QII")  # magic, version, instruction level
 _TABLE_MAGIC = int.from_bytes(b"UHModule", "little")
 _TABLE_VERSION = 1
-"""UHAL_HOST_MODULE_VERSION: the runtime refuses any other."""
+"""UHAL_HOST_MODULE_VERSION: the runtime refuses every other version."""
 _MACHINES = {"x86_64": elf.EM_X86_64, "amd64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64}
 _FOREIGN_MACHINES = {
     elf.EM_CUDA: "a CUDA binary (cubin)",
@@ -79,7 +79,7 @@ class ParameterFacts:
     alignment: int
     flags: int
     dtype: int
-    """Character code, 0 when it is no scalar and points to none."""
+    """Character code of the scalar or the pointer's target; 0 for other types."""
 
 
 def require_host_module(image: bytes, what: str, cpu_level: int) -> None:

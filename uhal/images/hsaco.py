@@ -45,7 +45,7 @@ class HiddenArgument:
     """An argument that the launcher fills and no caller sees."""
 
     kind: str
-    """`hidden_block_count_x`, …: the metadata's word."""
+    """Kind in the metadata, such as `hidden_block_count_x`."""
     offset: int
     """Bytes from the start of the kernel's arguments."""
     size: int
@@ -57,11 +57,11 @@ class HsacoKernel:
 
     name: str
     symbol: str
-    """Lookup name in the runtime: the name of its descriptor."""
+    """Name of the kernel's descriptor, by which the runtime finds the kernel."""
     exported: bool
-    """False when the runtime cannot find it: its descriptor is hidden, or symbols were stripped."""
+    """False if the runtime cannot find the kernel: hidden descriptor or stripped symbols."""
     signature: Signature
-    """The arguments a caller gives, with the offsets the file says."""
+    """Arguments that a caller passes, with the offsets that the file states."""
     hidden: tuple[HiddenArgument, ...]
     foreign: tuple[str, ...]
     """Kinds of arguments that only another runtime can make, such as OpenCL's `image`."""
@@ -79,11 +79,11 @@ class HsacoKernel:
     vector_registers: int | None
     """Registers of one work-item."""
     vector_spills: int | None
-    """Registers of a work-item that are kept in scratch for want of room."""
+    """Registers of a work-item that are spilled to scratch."""
     dynamic_stack: bool
-    """True when it may need more scratch than `private_bytes`."""
+    """True if the kernel may need more scratch than `private_bytes`."""
     uniform_blocks: bool
-    """True when it was compiled for grids that are multiples of the work-group."""
+    """True if the kernel was compiled for grids that are multiples of the work-group."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class HsacoImage:
     """Code object version: 4, 5 or 6."""
     kernels: tuple[HsacoKernel, ...]
     stripped: bool
-    """True when there are no symbols where the runtime looks for them."""
+    """True if the symbol table that the runtime uses is empty."""
 
     @property
     def signatures(self) -> dict[str, Signature]:
@@ -113,8 +113,9 @@ def is_hsaco(image: bytes) -> bool:
 def read_hsaco(image: bytes, *, dynamic: bool = False) -> HsacoImage:
     """Read a code object. Raises `InvalidImageError` for other and damaged files.
 
-    AMD's runtime looks kernels up in `.symtab`; with `dynamic` in `.dynsym`, as it does where
-    LOADER_USE_DYNSYM is set. It takes only global objects; a linker makes hidden objects local.
+    AMD's runtime looks up kernels in `.symtab`, or in `.dynsym` if LOADER_USE_DYNSYM is set;
+    `dynamic` selects the second table. The runtime finds only global objects. A linker makes hidden
+    objects local.
     """
     if not is_hsaco(image):
         _fail("it is no ELF file for AMD devices")

@@ -1,6 +1,6 @@
 """Compiles kernel sources with clang of the wheel `ziglang`; advice about refused sources.
 
-`pip install "uhal-py[kernels]"` brings the wheel. Backends call it for their own targets.
+`pip install "uhal-py[kernels]"` brings the wheel. Backends call this module for their own targets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>\s*KERNEL(?:_BOUNDED)?\s*\(")
 
 
 def template_advice(source: str) -> str:
-    """Return a line about a KERNEL that is declared as a template, "" where there is none."""
+    """Return advice about a KERNEL declared as a template, "" without such a KERNEL."""
     if not _TEMPLATE.search(source):
         return ""
     return (
@@ -34,7 +34,7 @@ def template_advice(source: str) -> str:
 
 
 def require_text(source: str, options: Sequence[str]) -> None:
-    """Refuse sources and options that are no text with `ArgumentTypeError`."""
+    """Raise `ArgumentTypeError` for sources and options that are not text."""
     if not isinstance(source, str):
         raise ArgumentTypeError(f"source: expected a str, got {type(source).__name__}")
     if isinstance(options, str) or not all(isinstance(option, str) for option in options):
@@ -63,7 +63,7 @@ def builtin_headers(backend: str, devices: str) -> Path:
 def run_clang(command: Sequence[str], source: str, output: Path, backend: str) -> bytes:
     """Compile a source that clang reads from its input; return the bytes of `output`.
 
-    Raises `DeviceError` with the compiler's words when the source does not compile.
+    Raises `DeviceError` with the compiler's message when the source does not compile.
     """
     done = subprocess.run(
         [*command, "-", "-o", str(output)],

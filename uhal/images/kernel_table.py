@@ -1,8 +1,8 @@
 """Checks the pointers in a host library's table of kernels.
 
 `<uhal/host_module.h>` defines the table: pointers to descriptors, whose own pointers lead to names,
-parameters and code. Each must point into the library's own segments. A relocation gives a pointer
-its value (System V ABI, "Relocation"); pointers to other libraries are left to the loader.
+parameters and code. Every pointer must lead into the library's own segments. A relocation gives a
+pointer its value (System V ABI, "Relocation"); pointers to other libraries are left to the loader.
 """
 
 from __future__ import annotations

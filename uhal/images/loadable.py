@@ -1,9 +1,9 @@
 """Checks the parts of a shared library that a loader trusts.
 
-The loader follows every address in the segments, tables and relocations. Each must lie in the
-library's own segments, so that a damaged file raises an error instead of a crash. The code itself
-cannot be checked. Constants come from the System V ABI, "Object Files" and "Program Loading and
-Dynamic Linking", and from GNU's linker.
+The loader follows every address in the segments, tables and relocations. Each address must lie in
+the library's own segments, so that a damaged file raises an error instead of a crash. The code
+itself cannot be checked. Constants come from the System V ABI, "Object Files" and "Program Loading
+and Dynamic Linking", and from GNU's linker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PT_NULL, _PT_GNU_STACK = 0, 0x6474E551
 _PF_EXECUTE, _PF_WRITE, _PF_READ = 1, 2, 4
 _PAGE = 4096
 _MOST_LOADED = 1 << 32
-"""Bytes of memory; kernel libraries have some megabytes."""
+"""Most bytes of memory of a library; kernel libraries take some megabytes."""
 
 _DYNAMIC = struct.Struct("<qQ")
 _RELOCATION = struct.Struct("<QQq")
@@ -33,11 +33,11 @@ _ADDRESSES = {
 }
 _CODE = (12, 13)
 _SIZE_OF = {5: 10, 7: 8, 23: 2, 25: 27, 26: 28}
-"""The tag of a table, and the tag of its size in bytes."""
+"""Maps the tag of a table to the tag of its size in bytes."""
 _TOGETHER = ((5, 10), (6, 11), (7, 8, 9), (23, 2, 20), (25, 27), (26, 28))
 """Tags that come together: a table, its bytes, and the size or kind of its entries."""
 _GENERIC = frozenset((*range(1, 17), *range(20, 31), 34, *range(35, 38)))
-"""Tags of the generic ABI that libraries of 64 bits have: no relocations without addends."""
+"""Tags of the generic ABI in 64-bit libraries: relocations always have addends."""
 _FIRST_OF_SYSTEM, _FILTERS = 0x60000000, (0x7FFFFFFD, 0x7FFFFFFF)
 _RELA, _JMPREL, _STRTAB, _SYMTAB, _NEEDED, _SONAME = 7, 23, 5, 6, 1, 14
 _STRTAB_BYTES, _ARRAYS, _RELR = 10, (25, 26), 36
@@ -47,9 +47,9 @@ RELATIVE = (8, 1027)
 _CALLED = (37, 1032)
 """R_X86_64_IRELATIVE and R_AARCH64_IRELATIVE: the loader calls their target."""
 _VISIBILITY = 3
-"""Bits of a symbol's `st_other`; 0: others see it."""
+"""Bits of a symbol's `st_other`; 0: other libraries see the symbol."""
 _STT_GNU_IFUNC = 10
-"""The loader calls such a symbol to learn where the function is."""
+"""Type of a symbol that the loader calls for the address of a function."""
 
 
 def require_loadable(library: elf.Elf, what: str) -> None:
@@ -189,7 +189,7 @@ class _Reader:
                 self._within(value, 1, "a resolver that the loader calls", _PF_EXECUTE)
 
     def _check_relocations(self, address: int, size: int, symbols: int, called: set[int]) -> None:
-        """`called` has places of pointers that the loader calls; those found are removed."""
+        """Check relocations; remove their targets from `called`, pointers that the loader calls."""
         if size % _RELOCATION.size:
             raise _Damage(f"its relocations have {size} bytes")
         start, end = self._dynamic.address, self._dynamic.address + self._dynamic.memory_size

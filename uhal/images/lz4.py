@@ -14,11 +14,11 @@ MIN_MATCH = 4
 LONG = 15
 """A length field of this value continues in the next bytes."""
 MOST_EXPANSION = 255
-"""Most bytes of output for one byte of a block, which continues a length."""
+"""Most output bytes per byte of a block: a byte that continues a length."""
 REACH = (1 << 16) - 1
 """Largest distance of a match, in bytes."""
 RUN = 1 << 16
-"""Least bytes in which a repeated pattern is written."""
+"""Least bytes of the pieces that repeat a pattern in the output."""
 MOST_RECENT = 1 << 18
 """Most bytes that are collected before they are appended to the output."""
 
@@ -31,7 +31,7 @@ def decompress(block: bytes, size: int) -> bytes:
     """
     if size > MOST_EXPANSION * len(block):
         _fail(f"{len(block)} bytes cannot hold {size}")
-    # Its bytes become the result without a copy; matches are searched in the recent bytes.
+    # The output's bytes become the result without a copy; matches lie in the recent bytes.
     output, recent = BytesIO(), bytearray()
     left = size
     position = 0

@@ -13,9 +13,9 @@ from uhal.errors import InvalidImageError
 
 MAX_DEPTH = 32
 MAX_VALUES = 1 << 21
-"""A code object with ten thousand kernels of twenty arguments has about as many."""
+"""About the number of values for ten thousand kernels of twenty arguments."""
 MAX_CONTAINERS = 1 << 18
-"""Maps and arrays among the values, which take the most memory: the same file has that many."""
+"""Limit of maps and arrays, which take the most memory: the number for the same kernels."""
 
 Value: TypeAlias = "bool | int | float | str | bytes | list[Value] | dict[str | int, Value] | None"
 

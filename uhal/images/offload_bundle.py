@@ -1,8 +1,8 @@
 """Reads clang's offload bundles, the container of one HIP program for several targets.
 
-A bundle is a table of entries and their code; `--offload-compress` wraps a whole bundle into a
-header of one of three versions and zlib or zstd. Source: clang's documentation, "Clang Offload
-Bundler".
+A bundle is a table of entries and their code; `--offload-compress` compresses a whole bundle with
+zlib or zstd, behind a header of one of three versions. Source: clang's documentation, "Clang
+Offload Bundler".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")  # offset and bytes of the code, bytes of the id
 _COMPRESSED = struct.Struct("<4sHH")  # magic, version, method
 _SIZES = {
-    # Version to: bytes of the file (if stored), bytes of the bundle, digest of the bundle.
+    # Header fields by version: bytes of the file (if stored), bytes and digest of the bundle.
     1: struct.Struct("<0sIQ"),
     2: struct.Struct("<IIQ"),
     3: struct.Struct("<QQQ"),
@@ -35,7 +35,7 @@ _SIZES = {
 _ZLIB = 0
 _ZSTD = 1
 _MOST_EXPANSION = 1032
-"""Bytes that one byte of zlib's can stand for: 258 for two bits."""
+"""Most output bytes per byte of zlib data: 258 for two bits."""
 _PART = 1 << 20
 """Bytes decoded at a time: zlib joins the pieces of one call by a copy."""
 
@@ -47,9 +47,9 @@ class BundleEntry:
     id: str
     """Spelling of the compiler: `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-`."""
     kind: str
-    """Its origin: `hip`, `hipv4`, `openmp`, `host`."""
+    """Origin of the code: `hip`, `hipv4`, `openmp`, `host`."""
     target: str
-    """Its target id, `amdgcn-amd-amdhsa--gfx90a:xnack-`; of host code a triple."""
+    """Its target id, `amdgcn-amd-amdhsa--gfx90a:xnack-`; for host code a triple."""
     payload: bytes
 
     @property
@@ -67,7 +67,7 @@ def read_offload_bundle(image: bytes) -> tuple[BundleEntry, ...]:
     """List the code objects of a bundle, in the file's order.
 
     Raises `InvalidImageError` if the bytes are no bundle or damaged, `NotSupportedError` if the
-    bundle is compressed with zstd and this Python cannot decode zstd. Bytes behind the bundle in
+    bundle is compressed with zstd and this Python cannot decode zstd. Bytes after the bundle in
     `image` are ignored.
     """
     if image.startswith(COMPRESSED_MAGIC):
@@ -98,9 +98,9 @@ def read_offload_bundle(image: bytes) -> tuple[BundleEntry, ...]:
 
 
 def _decompressed(image: bytes) -> bytes:
-    """Return the bundle inside a compressed one.
+    """Return the bundle inside a compressed bundle.
 
-    Its digest is not compared, because versions of the compiler compute it by different functions.
+    The digest is not compared, because versions of the compiler compute it by different functions.
     """
     _, version, method = _unpack(_COMPRESSED, image, 0)
     sizes = _SIZES.get(version)
@@ -129,7 +129,7 @@ def _inflated(packed: bytes, size: int) -> bytes:
     try:
         for start in range(0, len(packed), _PART):
             pending = packed[start : start + _PART]
-            # One byte more than expected detects a longer bundle.
+            # Decoding one byte more than expected detects a longer bundle.
             while output.tell() <= size and not decoder.eof:
                 most = min(_PART, size + 1 - output.tell())
                 if output.write(decoder.decompress(pending, most)) < most:

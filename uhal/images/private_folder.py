@@ -25,7 +25,7 @@ def user_cache(name: str) -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """Return a folder that only this user can write to; make it and its parents if need be.
+    """Return a folder that only this user can write to; create missing folders.
 
     New folders have mode 0700 for any umask. Raises `OSError`, and `PermissionError` for a folder
     that belongs to another user or that others can write to.
@@ -50,7 +50,7 @@ def private_folder(folder: Path) -> Path:
 def read_own(path: Path, most: int) -> bytes | None:
     """Return the contents of this user's file; `None` for any other file or a longer one.
 
-    Links are not followed; a FIFO or a device in its place is not waited for.
+    Does not follow links, and does not wait for a FIFO or a device at the path.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:

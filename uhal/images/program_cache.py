@@ -1,8 +1,8 @@
 """Programs built or translated for a device, kept from process to process.
 
-The files are private to one user, because a program is code that this process will run. Each is
-written to a temporary file and moved, and checked on reading. A damaged file is deleted, and its
-program built again. Other files in the folder stay.
+The files are private to one user, because a program is code that this process will run. Each file
+is written under a temporary name, renamed, and checked on reading. A damaged file is deleted, and
+the program is built again. Other files in the folder stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from uhal import environment
 from uhal.images.private_folder import private_folder, read_own, user_cache
 
 MAX_BYTES = 256 << 20
-"""Bytes of all files. Above it, the least recently used go, down to three quarters."""
+"""Byte limit of all files. Above it, least recently used files are deleted, down to 3/4."""
 
 _MAGIC = b"uhalCL1\n"
 _DIGEST_BYTES = 32
@@ -31,7 +31,7 @@ _OWN_NAME = re.compile(r"[0-9a-f]{64}\.bin|\.[0-9a-f]{64}\.bin\.[0-9]+")
 class ProgramCache:
     """A folder of programs by key. Any thread and any process may use it.
 
-    Without a safe folder nothing is found and nothing is kept: `refusal` has the reason.
+    Without a safe folder the cache finds and keeps nothing; `refusal` has the reason.
     """
 
     def __init__(self, folder: Path | None, max_bytes: int = MAX_BYTES) -> None:
@@ -50,8 +50,8 @@ class ProgramCache:
     def of_user(cls, backend: str) -> ProgramCache:
         """Return a backend's cache: `uhal/<backend>` in the folder that its variable names.
 
-        The variable is `UHAL_<BACKEND>_CACHE`; `off` disables the cache. Without it, the folder is
-        the user's cache.
+        The variable is `UHAL_<BACKEND>_CACHE`; `off` disables the cache. Without the variable, the
+        folder is the user's cache.
         """
         variable = f"UHAL_{backend.upper()}_CACHE"
         given = environment.read(variable)
@@ -83,7 +83,8 @@ class ProgramCache:
         if folder is None:
             yield
             return
-        # Few lock files serve all keys. They are never removed, because a process may hold one.
+        # Few lock files serve all keys. Lock files are never removed, because a process may hold
+        # one.
         name = folder / f"lock-{key[:1]}"
         try:
             lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -98,7 +99,7 @@ class ProgramCache:
             os.close(lock)
 
     def find(self, key: str) -> bytes | None:
-        """Return the program of a key, `None` without an undamaged file."""
+        """Return the program of a key, `None` if its file is missing or damaged."""
         if self.folder is None:
             return None
         path = self._path(key)

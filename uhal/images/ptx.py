@@ -2,8 +2,8 @@
 
 PTX has the size, alignment and offset of every parameter. Before `sm_100` a pointer and a 64-bit
 integer look the same, and both 16-bit floats are two bytes. `ptx_addresses` finds pointers by their
-use. `<uhal/kernel.h>` records the other facts in a constant, our builds record them in comment
-lines:
+use. `<uhal/kernel.h>` records the other facts in a constant, and uhal's builds record them in
+comment lines:
 
     //uhal.sig saxpy: u64 n, f32 a, const f32* x, f32* y
 
@@ -36,7 +36,7 @@ MAX_BYTES = 256 << 20
 MAX_NAME = 1 << 16
 """Characters of a kernel's name; templates make names of some thousands."""
 MAX_PREFACE = 1 << 18
-"""Bytes of comments and blanks before `.version` in which `is_ptx` looks for it."""
+"""Most bytes of comments and blanks that `is_ptx` accepts before `.version`."""
 SIGNATURE_MARK = "//uhal.sig "
 
 Extent = tuple[int, int, int]
@@ -68,7 +68,7 @@ class PtxEntry:
     static_shared_bytes: int
     """Shared memory that the kernel declares or names; called functions may need more."""
     max_block: Extent | None = None
-    """`.maxntid`: its product is the most threads of a block."""
+    """`.maxntid`: the product is the largest number of threads of a block."""
     required_block: Extent | None = None
     """`.reqntid`: the only block the kernel may be launched with."""
 
@@ -149,7 +149,7 @@ def read_ptx(image: bytes) -> PtxImage:
     return PtxImage(
         version=(int(header[1]), int(header[2])),
         target=header[3],
-        # Without the directive PTX means the compiler's default, which has long been 64 bits.
+        # Without the directive the compiler's default applies, which is 64 bits.
         address_size=64 if size is None else int(size[1]),
         entries=tuple(
             _entry(raw, _both(reported.get(raw.name), declared.get(raw.name)))
@@ -318,5 +318,5 @@ def _header_signatures(code: str) -> dict[str, Signature]:
 
 
 def _both(reported: Signature | None, declared: Signature | None) -> Signature | None:
-    """The header's word and the comment's."""
+    """The signature from the header's constant, merged with the comment's."""
     return declared if reported is None else _merged(reported, declared)

@@ -1,9 +1,9 @@
 """Classifies the 64-bit parameters of a PTX kernel by use, as pointers or integers.
 
-A parameter is followed through moves, `cvta`, additions and selections. One that arrives where an
-instruction takes a memory address is a pointer; one that is multiplied, shifted left, converted to
-a float, compared with a plain number or added to a known pointer is an integer. A parameter without
-such a use stays unknown: nothing here guesses.
+A parameter is followed through moves, `cvta`, additions and selections. A parameter that arrives
+where an instruction takes a memory address is a pointer. A parameter that is multiplied, shifted
+left, converted to a float, compared with a plain number or added to a known pointer is an integer.
+A parameter without such a use stays unknown: nothing here guesses.
 
 A register may hold any of a set of *sums*; a sum is the set of parameters added up in it. The order
 of statements is ignored, so a register that a loop assigns twice holds the sums of both
@@ -109,7 +109,7 @@ class _Registers:
         self._fixed = set(opaque)
 
     def follow(self, instructions: Iterable[Instruction]) -> bool:
-        """Collect sums until a pass adds none. False if that takes too many passes."""
+        """Collect sums until a pass adds none. Return False after too many passes."""
         followed = [one for one in instructions if one.name not in ("st", "red")]
         for _ in range(MAX_PASSES):
             changed = False

@@ -92,7 +92,7 @@ def _kind(type_name: str, size: int, *, is_array: bool) -> tuple[ParameterKind, 
 def with_use(parameter: Parameter, use: AddressUse | None, number: str) -> Parameter:
     """Return a parameter with the facts of its use as an address or a number.
 
-    Arithmetic on 64-bit integers alone decides nothing, because it also makes addresses.
+    Arithmetic on 64-bit integers alone decides nothing, because code also computes addresses so.
     """
     if use == "pointer":
         return replace(parameter, kind="pointer", is_pointer=None, source=_BY_ITS_USE)

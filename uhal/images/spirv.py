@@ -77,7 +77,7 @@ class SpirvModule(SpirvWords):
             parameters.append(reported)
             end = (reported.offset or 0) + (reported.size or 0)
         image = Signature(parameters, entry.name)
-        # The header's words count all parameters, and do not say which point to shared memory.
+        # The header's constant counts all parameters, and does not mark pointers to shared memory.
         constants = {} if shares else self._header_constants
         return header_signature.with_header(image, constants)
 
@@ -124,7 +124,7 @@ class SpirvModule(SpirvWords):
             name=name if name.isidentifier() else None,
             kind=kind,
             size=size,
-            # Where callers put it: the native kernel is given each argument by itself.
+            # The argument's offset in the caller's block; the driver gets each argument separately.
             offset=-(-end // alignment) * alignment,
             dtype=None if dtype is None else Signature.parse(dtype)[0].dtype,
             is_const=is_const,

@@ -1,8 +1,8 @@
 """Cuts one kernel out of a SPIR-V module, for the driver to build.
 
-A driver builds all kernels of a module at once, which takes seconds for a module of hundreds; a
-program uses few. So each kernel is built on first use, from only the functions, types and constants
-it uses. The device needs only the capabilities of that kernel.
+A driver builds all kernels of a module at once, which takes seconds for a module of hundreds of
+kernels; a program uses few. So a kernel is built on its first use, from only the functions, types
+and constants that the kernel uses. The device needs only the capabilities of that kernel.
 
 Two things become additional arguments, because OpenCL has no call to find a variable and sizes
 shared memory only through arguments:
@@ -10,8 +10,8 @@ shared memory only through arguments:
 * module variables, which all kernels of a module share: one allocation by uhal;
 * `uhal_dynamic_shared`, the launch's shared bytes.
 
-This fails for a variable with an initial value, and for a variable used by a function that was not
-inlined. Then the module stays whole, and its variables have no address.
+A module cannot be cut if a variable has an initial value, or if a function that was not inlined
+uses a variable. The module then stays whole, and its variables have no address.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DONT_INLINE = 2
 """Among an OpFunction's controls."""
 _MEMBER_NAME, _MEMBER_DECORATE, _EXECUTION_MODE, _EXECUTION_MODE_ID = 6, 72, 16, 331
 
-# The words of an instruction in a function that are identifiers, if not all after the first are.
+# Identifier words of instructions in functions; a missing opcode has only identifiers after word 0.
 _NAMING = {
     _OP_LOAD: slice(1, 4),
     _OP_STORE: slice(1, 3),
@@ -102,7 +102,7 @@ class Slice:
     hidden: tuple[int, ...]
     """Hidden arguments after the caller's: module variables by identifier, or `SHARED`."""
     indirect: bool
-    """Whether it reaches memory through pointers that are no arguments."""
+    """Whether the kernel reaches memory through pointers that are not arguments."""
 
 
 @dataclass
@@ -115,14 +115,14 @@ class _Use:
 
 
 class Cutter:
-    """Cuts the kernels of a module. Any thread may use one."""
+    """Cuts the kernels of a module. Any thread may use a cutter."""
 
     def __init__(self, module: SpirvModule) -> None:
         """Examine the module's variables; may raise `InvalidImageError`."""
         self._module = module
         self._uses: dict[int, _Use] = {}
         self.variables: dict[int, str] = {}
-        """Module variables by identifier, with the name others find them by, "" without one."""
+        """Maps the identifier of a module variable to its linkage name, "" without a name."""
         self._shared: set[int] = set()
         self.whole = not self._note_variables()
         """Whether the module cannot be cut."""
@@ -242,7 +242,7 @@ class Cutter:
         hidden = sorted((self.variables.keys() | self._shared) & names)
         kept = self._kept(names.difference(hidden))
         for identifier in hidden:
-            # The pointer type stays: the argument in place of the variable has it.
+            # The pointer type stays: it is the type of the argument that replaces the variable.
             kept |= self._kept({self._module.operands(identifier)[1]})
         named = names | kept
         capabilities = self._capabilities(kept)
@@ -300,7 +300,7 @@ class Cutter:
     def _preamble_part(
         self, one: Instruction, entry: Entry, named: set[int], hidden: frozenset[int]
     ) -> array[int]:
-        """The words of one declaration in the slice; none for another kernel's declaration."""
+        """Return the words of a declaration for the slice; none if another kernel owns it."""
         words = self._module.words[one.start : one.end]
         nothing = words[:0]
         if one.opcode == OP_ENTRY_POINT:

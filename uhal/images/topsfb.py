@@ -30,7 +30,7 @@ _STB_GLOBAL = 1
 _NOTE_NAME = "TOPSDTU"
 _NOTE_TYPE = 0x20
 _TARGET_OF_FLAGS = {2: "gcu200", 3: "gcu210", 4: "gcu300"}
-"""Zero in objects of 2022, and unknown of later architectures: the note names those."""
+"""ELF flags to target. Without an entry (objects of 2022, later chips) the note names it."""
 _TARGET = re.compile(r"gcu\d{3,4}[a-z]?\Z")
 _HOST_ID = b"host-x86_64-unknown-linux"
 _ENTRY = struct.Struct("<QQQ")
@@ -65,7 +65,7 @@ class GcuKernel:
 
     name: str
     signature: Signature | None
-    """`None` when the metadata leaves it out."""
+    """`None` if the metadata lacks the signature."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class GcuImage:
     """Description of a GCU ELF file, from the file."""
 
     target: str | None
-    """`gcu300`; `None` when neither flags nor note tell."""
+    """`gcu300`; `None` if neither the flags nor the note name the target."""
     relocatable: bool
-    """True for an object that was not linked, which the runtime of 2022 took too."""
+    """True for an unlinked object, which the runtime of 2022 also accepted."""
     kernels: tuple[GcuKernel, ...]
 
     @property
@@ -93,7 +93,7 @@ class TopsfbEntry:
     id: str
     """Spelling of the compiler: `tops-dtu-enflame-tops--gcu300`."""
     target: str | None
-    """The architecture by the id."""
+    """The architecture that the id names."""
     payload: bytes
     """A GCU ELF file; `read_gcu` reads it."""
 
@@ -273,7 +273,7 @@ class SpelledType:
     """A parameter's type as TopsCC spells it."""
 
     dtype: DType | None
-    """Type of the scalar or of the pointer's target; `None` for a type that is not ours."""
+    """Type of the scalar or of the pointer's target; `None` for a type that uhal lacks."""
     is_pointer: bool
     is_const: bool
 

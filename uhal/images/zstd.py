@@ -8,7 +8,7 @@ from typing import NoReturn
 from uhal.errors import InvalidImageError, NotSupportedError
 
 MOST_EXPANSION = 1 << 15
-"""Bytes that one byte of a frame can stand for: a block of 2^17 has at least 4 bytes (RFC 8878)."""
+"""Most output bytes per byte of a frame: a block of 2^17 takes at least 4 bytes (RFC 8878)."""
 PART = 1 << 20
 """Bytes decoded at a time: decoders allocate the whole request."""
 
@@ -44,7 +44,7 @@ def _standard(frame: bytes, size: int) -> bytes:
     decoder = zstd.ZstdDecompressor()
     output = BytesIO()
     try:
-        # One byte more than expected detects a longer image.
+        # Decoding one byte more than expected detects a longer image.
         while output.tell() <= size and not decoder.eof:
             fresh = frame if output.tell() == 0 and decoder.needs_input else b""
             part = decoder.decompress(fresh, max_length=min(PART, size + 1 - output.tell()))

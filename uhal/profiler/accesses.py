@@ -18,9 +18,9 @@ Space = Literal["global", "shared"]
 class Access:
     """An instruction that accesses memory, with sums over its requests.
 
-    A request is one execution by a warp. `sectors` counts the sectors of global memory that it
-    touches, `ideal_sectors` the fewest that hold as many bytes. `wavefronts` counts the turns that
-    banks of shared memory need, `ideal_wavefronts` the turns without conflicts.
+    A request is one execution by a warp. `sectors` counts the sectors of global memory that a
+    request touches, `ideal_sectors` the fewest sectors that hold as many bytes. `wavefronts` counts
+    the turns that banks of shared memory need, `ideal_wavefronts` the turns without conflicts.
     """
 
     line: int

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _execute(program: str, arguments: Sequence[str], is_module: bool) -> int:
-    """Run it in this process as `__main__`; its exceptions propagate."""
+    """Run the program in this process as `__main__`; its exceptions propagate."""
     sys.argv = [program, *arguments]
     try:
         if is_module:

@@ -1,8 +1,8 @@
 """Requests of kernels to a GPU, counted by the simulated CUDA driver (`UHAL_SIM_CHECK=count`).
 
-The driver writes a line of JSON for each launch. Here launches of one kernel with one geometry are
-added up and turned into Nsight Compute's ratios, with its names where the meaning is the same.
-Instructions are PTX instructions, not a GPU's machine code. Caches are not modelled.
+The driver writes a line of JSON for each launch. This module adds up the launches of one kernel
+with one geometry, and computes Nsight Compute's ratios, under Nsight's names where the meaning is
+the same. Instructions are PTX instructions, not a GPU's machine code. Caches are not modelled.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KernelCounts:
     distinct_sectors: int | None
     """Distinct sectors per launch: loaded and stored. `None` where blocks are sampled."""
     block_distinct_sectors: int
-    """The same, each once a block."""
+    """Distinct sectors per launch, with each sector counted once per block."""
     spread: dict[str, tuple[float, float]]
     accesses: list[Access] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
@@ -246,7 +246,7 @@ class LineCounts:
     location: SourceLine
     scale: float
     threads: float = 0
-    """Instructions of the PTX that threads execute for it."""
+    """Instructions of the PTX that threads execute for the line."""
     accesses: list[Access] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
 

@@ -26,13 +26,13 @@ class annotate(contextlib.ContextDecorator):
     Also works as a decorator, of coroutine functions too.
 
     A profile groups host and device time by range; ranges may be nested. NVTX and roctx get the
-    range too if such a library can be opened. Nsight or rocprof then show it, with or without a
-    profile. With a `stream`, work that other libraries put into it is timed on its device as one
-    piece, of `nbytes` bytes if given.
+    range too if such a library can be opened. Nsight or rocprof then show the range, with or
+    without a profile. With a `stream`, the work that other libraries enqueue on the stream is timed
+    on the device as one piece, of `nbytes` bytes if given.
 
     A range belongs to the thread or asyncio task that enters it. Vendors' libraries know threads
-    only. One object can be entered again, also within itself. Costs about a microsecond while
-    nothing listens.
+    only. A range object can be entered again, also while it is open. Costs about a microsecond
+    while nothing listens.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ COPIES = ("h2d", "d2h", "d2d", "peer", "fill")
 
 @dataclass(frozen=True)
 class Kernel:
-    """Facts of a kernel, kept because its module may be unloaded by now."""
+    """Facts of a kernel, whose module may be unloaded by now."""
 
     name: str
     signature: str
@@ -43,16 +43,16 @@ class Watched:
     processors: int
     threads_per_processor: int | None
     bytes_before: int
-    """In use when the profile began."""
+    """Bytes in use when the profile began."""
     owners_before: tuple[tuple[int, str], ...]
     """(bytes, `file.py:line`) of each allocation alive at that time."""
     copy_bandwidth: float | None = None
-    """Bytes a second that a copy within it reads and writes, measured; `None`: it was not."""
+    """Measured bytes per second that a copy within the device reads and writes, or `None`."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """All records of a profile. Times are nanoseconds since it began."""
+    """All records of a profile. Times are nanoseconds since the profile began."""
 
     rows: Columns
     """Events in the order of their begin, without refused calls."""
@@ -65,10 +65,10 @@ class Records:
     devices: Sequence[Watched]
     """By `device`."""
     threads: dict[int, str]
-    """Names of the threads that are still there."""
+    """Names of the threads that still exist, by thread id."""
     duration: int
     dropped: dict[str, int]
-    """Records there was no room for, by kind."""
+    """Number of dropped records, by kind."""
     broken: dict[str, str]
     """Reasons for incomplete records, by device name."""
     occupancy: dict[tuple[int, int, int], float]

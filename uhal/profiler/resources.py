@@ -27,7 +27,7 @@ class Processor:
     """Limits of a multiprocessor (NVIDIA) or of a work-group processor or compute unit (AMD)."""
 
     warps: int
-    """Warps or wavefronts that it holds at once."""
+    """Warps or wavefronts that a processor holds at once."""
     blocks: int
     registers: int
     """32-bit registers of all threads; on AMD, of a single lane in a SIMD."""
@@ -36,9 +36,9 @@ class Processor:
     parts: int = 4
     """Schedulers or SIMDs that share the warps."""
     granule: int = 256
-    """Registers are given out in such steps: to a warp; of AMD, to a lane."""
+    """Step of register allocation: registers of a warp, on AMD of a lane."""
     reserved: int = 1024
-    """Bytes of shared memory that the driver takes of each block."""
+    """Bytes of shared memory that the driver reserves in each block."""
 
 
 NVIDIA = {

@@ -23,17 +23,18 @@ def profile(
     Use it as `with uhal.profile() as p:`.
 
     Records every launch, copy, fill, replay, wait and allocation of every thread on all devices,
-    including devices opened later. Events around each give the times on the device. They are read
-    in batches, and when the profile ends, which waits for the devices. `print(p)` shows a table.
+    including devices opened later. Events around each operation give its times on the device. The
+    events are read in batches, and at the end of the profile, which waits for the devices.
+    `print(p)` shows a table.
 
     `graphs="nodes"` replays a plan operation by operation, in the order of its capture, so that
     each kernel in it has its own times. Streams that joined the capture then do not overlap, and
     each operation costs its call and two events. `graphs="whole"` replays the whole plan, with one
     time for all operations. A plan with work unknown to `uhal` is always replayed whole.
 
-    At most `limit` records are kept, about 160 bytes each; others are only counted. When the
-    profile ends, it measures the rate of a copy on each device, once a process, unless
-    `measure_copy` is False.
+    At most `limit` records are kept, about 160 bytes each; others are only counted. At its end the
+    profile measures the rate of a copy on each device, once a process, unless `measure_copy` is
+    False.
 
     A broken device is left out of the profile and named among the results. Faults that appear
     during the wait at the end are raised; the results are still available.

@@ -47,11 +47,11 @@ class Work:
     name: str
     device: str
     calls: int
-    """Number of enqueued calls; a lost device has times for fewer."""
+    """Number of enqueued calls; a lost device has times for fewer calls."""
     host: Times
     """Host time of the call, including the profile's events."""
     on_device: Times | None
-    """From its beginning to its end on the device; `None` where no time is known."""
+    """Time from begin to end on the device; `None` if unknown."""
     nbytes: int
     """Bytes of a kernel's buffers, each argument counted once, or bytes of a copy.
 
@@ -59,14 +59,14 @@ class Work:
     more. 0: unknown.
     """
     gigabytes_per_second: float | None
-    """Those bytes by the time on the device."""
+    """`nbytes` divided by the time on the device."""
     share_of_copy: float | None
     """Rate relative to a measured copy on the device, which reads and writes each byte."""
     registers: int | None
-    """Registers of each thread of a kernel; `None` where the vendor does not say."""
+    """Registers of each thread of a kernel; `None` if the vendor does not report it."""
     static_shared_bytes: int | None
     occupancy: float | None
-    """Share of a processor's threads that blocks of it can fill: the mean over the launches."""
+    """Share of a processor's threads that the kernel's blocks can fill: mean over the launches."""
     signature: str
     lines: tuple[tuple[str, int], ...]
     """The five most frequent calling lines in Python, with their counts."""
@@ -77,7 +77,7 @@ class RangeRow:
     """Summary of the ranges with one name inside the same outer ranges."""
 
     path: str
-    """Its name, after the names of the enclosing ranges."""
+    """The range's name, after the names of the enclosing ranges."""
     calls: int
     host: Times | None
     device_total: int

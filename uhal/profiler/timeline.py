@@ -41,7 +41,7 @@ class Use:
     idle_host: int
     """The part of the idle time before the host enqueued the next work."""
     idle_device: int
-    """The rest of the idle time: the device's own start, or its wait for another stream."""
+    """The remaining idle time: the device's launch latency, or its wait for another stream."""
     longest: tuple[Gap, ...]
 
 
@@ -53,7 +53,7 @@ class Memory:
     times: npt.NDArray[np.int64]
     """Nanoseconds since the profile began; the first is 0."""
     in_use: npt.NDArray[np.int64]
-    """Bytes from each of the times on."""
+    """Bytes in use from each time on."""
     peak: int
     peak_at: int
     owners: tuple[tuple[str, int, int], ...]

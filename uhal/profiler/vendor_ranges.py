@@ -28,20 +28,20 @@ class RangeLibrary:
     push: Callable[[str], object]
     """Begin a range on the calling thread; longer names are cut at 1024 bytes."""
     pop: Callable[[], object]
-    """End the one begun last on the calling thread."""
+    """End the range begun last on the calling thread."""
 
 
 @dataclass(frozen=True)
 class _Kind:
     name: str
     variable: str
-    """The environment's word for the library's path; empty: use none."""
+    """Environment variable with the library's path; empty: use no library."""
     files: tuple[str, ...]
     push: str
     pop: str
 
 
-# NVTX 3 for C is only a header; a library of the same functions is nvToolsExt, part of CUDA until
+# NVTX 3 for C is only a header; nvToolsExt is a library of the same functions, part of CUDA until
 # 12. roctx comes with rocprofiler-sdk, and as libroctx64 with ROCm before 7.
 _KINDS = (
     _Kind(

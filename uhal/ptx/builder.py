@@ -1,7 +1,7 @@
 """Builds a kernel's PTX while its Python function runs: registers, lines, scopes.
 
 PTX registers are virtual, so each value gets its own. A value belongs to its scope (the body of an
-`if_` or a loop) and is refused after it, because it may not have been computed.
+`if_` or a loop). Uses after the scope are refused, because the value may not have been computed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FIRST_TARGET = 75
 """The oldest target of a kernel: older devices have left CUDA."""
 FIRST_VERSION: Version = (6, 3)
 MOST_STATIC_SHARED = 48 << 10
-"""Bytes of shared memory that a kernel may declare; more is dynamic, at every launch."""
+"""Bytes of shared memory that a kernel may declare; a launch sets any larger size."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _LETTERS = {"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%d"}
 _is_internal: dict[str, bool] = {contextlib.__file__: True}
-"""By file; a code object takes long to hash."""
+"""Whether a file is part of the builder; hashing code objects would take longer."""
 
 Line = tuple[str, int]
 """File and number of a line of Python."""
@@ -124,7 +124,7 @@ class Builder:
         """Statements that run before all others; their values are usable everywhere."""
         self.scopes: list[Scope] = [Scope("kernel")]
         self.unset: dict[object, None] = {}
-        """Variables that may have no value here."""
+        """Variables that may have no value at the current statement."""
         self.ended_if: tuple[int, str, dict[object, None], dict[object, None]] | None = None
         """The last `if_`: lines up to its end, its label, `unset` before and after it."""
         self.shared_bytes = 0

@@ -81,9 +81,9 @@ def loop(
 ) -> Iterator[Value]:
     """Range that the device iterates over, for a `for` statement.
 
-    Upward only; the type comes from the values, or is `i32` if all are Python numbers. `unroll`
-    repeats the body that many times in an iteration. Python's `range` unrolls a constant range
-    completely.
+    The range counts upward only. Its type comes from the values, or is `i32` if all values are
+    Python numbers. `unroll` repeats the body that many times in an iteration. Python's `range`
+    unrolls a constant range completely.
     """
     if stop is None:
         start, stop = 0, start
@@ -109,7 +109,7 @@ def loop(
         builder.emit(f"setp.ge.{of.ptx}", ended, counter.text, end)
         builder.branch(scope.end, f"@{ended} ")
         try:
-            # A separate value for each copy of the body, which the step does not change.
+            # Each copy of the body gets its own value, which the step does not change.
             yield counter.copy() if unroll > 1 else Value(builder, of, counter.text)
         except GeneratorExit:
             builder.abandoned = scope

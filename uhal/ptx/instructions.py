@@ -25,10 +25,10 @@ class Form:
     """One form of an instruction."""
 
     key: str
-    """What it does, `add.integer`: forms with one key are computed alike."""
+    """Operation, such as `add.integer`: forms with equal keys are computed alike."""
     pattern: str
     operands: str
-    """One word an operand, `=` before a result, `?` behind an optional one.
+    """One word per operand: `=` precedes a result, `?` follows an optional operand.
 
     `t` is the last type in the spelling, `t0` the first, `w` a type twice as wide as `t`. `n` is an
     integer constant, `l` a label or function, `[]` an address, `{x}` a vector, `x|y` a pair. Other
@@ -37,9 +37,9 @@ class Form:
     section: str
     """Chapter of the manual, its title, the instruction."""
     target: int
-    """Compute capability, times ten, of the first device that has it."""
+    """Compute capability, times ten, of the first device with the form."""
     version: Version
-    """The first version of PTX that has it."""
+    """The first version of PTX with the form."""
 
     @property
     def name(self) -> str:
@@ -879,7 +879,7 @@ MMA_REGISTERS = {
     "m16n8k32.s32": (4, 4, 2, 4),
     "m8n8k16.s32": (2, 1, 1, 2),
 }
-"""Registers a lane gives `mma` for D, A, B and C, by the shape and the type of D (and of A)."""
+"""Registers per lane of `mma` for D, A, B and C, by the shape and the type of D (and of A)."""
 
 for _shape, _target, _version in (
     ("m16n8k16.row.col.f32.f16.f16.f32", 80, (7, 0)),

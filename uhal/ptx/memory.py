@@ -30,7 +30,7 @@ class Pointer:
     space: str
     """`global`, `shared`, `const`, `local` or `generic`, which is any of them."""
     base: Value
-    """64 bits; of shared memory 32 bits, within the block's."""
+    """64-bit address; for shared memory a 32-bit address within the block's memory."""
     offset: int = 0
     """Bytes behind the base."""
     is_const: bool = False

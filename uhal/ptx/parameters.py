@@ -47,7 +47,7 @@ class ParameterType:
 def parameters_of(body: Body, signature: str | Signature) -> list[ParameterType]:
     """Parameters of a function, from its signature.
 
-    `ArgumentTypeError` for parameters that PTX does not allow or the function lacks.
+    Raises `ArgumentTypeError` for parameters that PTX does not allow or the function lacks.
     """
     name, code = body.__name__, body.__code__
     if not isinstance(signature, Signature):
@@ -79,7 +79,7 @@ def build(
     space: str,
     returns: Type | None = None,
 ) -> str:
-    """Run a function once; return its statements, in braces. Its pointers are into `space`."""
+    """Run a function once; return its statements, in braces. Pointers point into `space`."""
     check_flow(body.__code__)
     builder = Builder(program, name)
     # Parameters and the end have the line of the function's head.

@@ -1,6 +1,7 @@
 """Finds Python's `break`, `continue` and `return` that leave a body of the kernel.
 
-They act while the kernel is built, so the kernel would silently lack the rest of the body.
+These statements act while the kernel is built, so the kernel would silently lack the rest of the
+body.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ Kind = Literal["pred", "int", "uint", "float"]
 
 
 class Type:
-    """A type of values. Calling it converts: `f32(i)`; a number becomes a constant.
+    """A type of values. A call converts: `f32(i)`. A number becomes a constant.
 
-    `i8` and `u8` exist in memory only: a load makes an `i32` or `u32` of them. Equal types are
-    the same object.
+    `i8` and `u8` exist in memory only: a load converts them to `i32` or `u32`. Equal types are the
+    same object.
     """
 
     def __init__(self, name: str, kind: Kind, bits: int, register: int | None = None) -> None:
@@ -28,7 +28,7 @@ class Type:
         self.ptx = name if kind in ("float", "pred") else f"{letter}{bits}"
         """The name in PTX."""
         self.register = "pred" if kind == "pred" else f"b{register or bits}"
-        """The class of its registers, by which untyped instructions name it too."""
+        """Register class of the type, also the type's name in untyped instructions."""
 
     @property
     def bytes(self) -> int:

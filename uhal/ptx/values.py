@@ -38,14 +38,14 @@ def _updating(operation: str) -> Callable[[Variable, object], Variable]:
 class Value:
     """Value of a register, or a constant. Immutable; made by operations.
 
-    `//` and `%` of integers truncate toward zero, as in C. `>>` is arithmetic for signed types. An
-    amount beyond the width shifts everything out.
+    `//` and `%` of integers truncate toward zero, as in C. `>>` is arithmetic for signed types. A
+    shift amount beyond the width shifts all bits out.
     """
 
     __slots__ = ("builder", "scope", "text", "type")
 
     __array_ufunc__ = None
-    """numpy leaves operators with its scalars to this class."""
+    """Makes numpy leave operators with numpy's scalars to this class."""
 
     def __init__(self, builder: Builder, type: Type, text: str, scope: Scope | None = None) -> None:
         self.builder = builder

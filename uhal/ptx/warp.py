@@ -67,13 +67,13 @@ def lane_index() -> Value:
 def barrier(number: int = 0, threads: int | None = None) -> None:
     """Wait for all threads of the block, or for `threads` of them at a numbered barrier.
 
-    `threads` is a multiple of 32. Their earlier writes to memory are visible afterwards.
+    `threads` is a multiple of 32. Earlier writes of these threads to memory are visible afterwards.
     """
     current("barrier").emit("bar.sync", *_barrier(number, threads, "barrier"))
 
 
 def barrier_arrive(number: int, threads: int) -> None:
-    """Count at a barrier without waiting; others wait there with `barrier`."""
+    """Count at a barrier without waiting; other threads wait with `barrier`."""
     current("barrier_arrive").emit("bar.arrive", *_barrier(number, threads, "barrier_arrive"))
 
 

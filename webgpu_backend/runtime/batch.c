@@ -135,7 +135,7 @@ static int submit_up_to(uhal_wg_device *device, uint64_t batch) {
     return status;
 }
 
-/* A batch without commands is done with the batch before it. */
+/* A batch without commands is done as soon as the batch before it is done. */
 static bool is_done(uhal_wg_device *device, uint64_t batch) {
     return atomic_load(&device->completed) >= batch;
 }

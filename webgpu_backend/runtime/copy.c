@@ -45,7 +45,7 @@ static int copy_words(uhal_wg_stream *stream, WGPUBuffer source, uint64_t from, 
     return uhal_wg_command(stream);
 }
 
-/* A buffer for one command, which holds it. */
+/* A buffer for one command, which keeps the buffer alive. */
 static int scratch(uhal_wg_device *device, size_t bytes, uhal_wg_buffer *made) {
     memset(made, 0, sizeof *made);
     made->device = device;
@@ -81,7 +81,7 @@ static int from_host(uhal_wg_stream *stream, uhal_wg_buffer *target, uint64_t to
     const bool is_aligned = ((to | bytes) & 3) == 0;
     if (is_aligned && (device->encoder == NULL || bytes > SMALL))
         return write_words(stream, target->buffer, to, source, bytes);
-    /* Through a buffer that no command of the batch uses, so it may be written before they run. */
+    /* No command of the batch uses this buffer, so it may be written before the commands run. */
     uhal_wg_buffer aside;
     int status = scratch(device, bytes, &aside);
     if (status != 0)

@@ -106,7 +106,7 @@ uhalWgResult uhalWgDeviceOpen(void **context, unsigned int adapter) {
     open_times(device);
     int status = uhal_wg_make_own_kernels(device);
     if (status == 0) {
-        /* Also where there are immediates: a kernel may have more parameters than they hold. */
+        /* Also on devices with immediates: a kernel may have more parameters than fit. */
         device->uniform_bytes = calloc(1, UHAL_WG_UNIFORM_BYTES);
         device->uniforms = uhal_wg_new_buffer(device, UHAL_WG_UNIFORM_BYTES,
                                               WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst);

@@ -63,7 +63,7 @@ int uhal_wg_check_lost(uhal_wg_device *device);
 
 /* -- with the lock held ------------------------------------------------------------------------ */
 
-/* The encoder, outside of any pass; a compute pass. Null: an error is noted. */
+/* Return the encoder, outside of any pass, or a compute pass. Null: an error is noted. */
 WGPUCommandEncoder uhal_wg_encoder(uhal_wg_device *device);
 WGPUComputePassEncoder uhal_wg_pass(uhal_wg_device *device);
 /* Counts a command of the open batch, and submits the batch when it is full. */
@@ -72,7 +72,7 @@ int uhal_wg_submit(uhal_wg_device *device);
 
 /* -- without it -------------------------------------------------------------------------------- */
 
-/* Waits for a batch, submitted if it must be; NOT_READY when `go_on` says 0. */
+/* Submits a batch if needed and waits for it; NOT_READY when `go_on` returns 0. */
 int uhal_wg_wait(uhal_wg_device *device, uint64_t batch, int (*go_on)(void *), void *user_data);
 /* Returns 0 if a batch is done, else NOT_READY. */
 int uhal_wg_query(uhal_wg_device *device, uint64_t batch);

@@ -25,7 +25,7 @@ typedef struct uhal_wg_staging {
 /* The buffer that holds an address, null for none. */
 uhal_wg_buffer *uhal_wg_buffer_at(uint64_t address);
 
-/* A buffer with a number, by its address; and its end. */
+/* Allocate a buffer with a number, and get its address; release a buffer. */
 int uhal_wg_allocate(uhal_wg_device *device, size_t bytes, uint64_t *address);
 void uhal_wg_release(uhal_wg_buffer *one);
 

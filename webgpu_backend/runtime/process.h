@@ -6,7 +6,7 @@
 
 #include "functions.h"
 
-/* Everything else is built hidden. */
+/* All other symbols are hidden. */
 #pragma GCC visibility push(default)
 #include "runtime.h"
 #pragma GCC visibility pop

@@ -151,7 +151,7 @@ uhalWgResult uhalWgEventQuery(void *handle) {
     return status != 0 ? status : uhal_wg_query(event->device, atomic_load(&event->batch));
 }
 
-/* The time at which the device passed it, in device units. */
+/* The time at which the device passed the event, in device units. */
 static int time_of(uhal_wg_event *event, uint64_t *ticks) {
     uhal_wg_device *device = event->device;
     if (event->time == NO_TIME || !atomic_load(&event->is_recorded))

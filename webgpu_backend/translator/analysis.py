@@ -1,6 +1,6 @@
 """Facts about a kernel before translation: blocks, roots of pointers, values that need 64 bits.
 
-WGSL has no pointers into storage that are values. A pointer is therefore an offset in bytes in a
+In WGSL a pointer into storage cannot be a value. A pointer is therefore an offset in bytes in a
 root: the memory behind a parameter or behind a pointer in a module variable, the block's shared
 memory, a variable, or a constant table. A pointer with several possible roots also has a tag.
 """
@@ -23,7 +23,7 @@ CHAINS = frozenset((65, 66, 67, 70))
 CASTS = frozenset((83, 117, 120, 121, 122, 124))
 """Casts of pointers: OpCopyObject, conversions, casts of their storage, OpBitcast."""
 IF_IN_STORAGE = 123
-"""Returns the pointer if it points into memory of a kind, else the null pointer."""
+"""Returns the pointer if it points into memory of a given kind, else the null pointer."""
 _TAGS_OF_STORAGE = {5: ("binding", "indirect"), 4: ("shared",), 7: ("local",)}
 _BARRIERS_AND_HINTS = (224, 225, 228, 246, 247, 252, 254, 256, 257)
 NO_RESULT = frozenset(
@@ -53,7 +53,7 @@ NULL = Root("null", 0)
 
 
 class Analysis:
-    """One kernel's function. It may be refused; errors of the SPIR-V reader pass through."""
+    """One kernel's function. May refuse the kernel; errors of the SPIR-V reader pass through."""
 
     def __init__(self, module: SpirvModule, entry: Entry) -> None:
         """Read the function and derive its facts."""

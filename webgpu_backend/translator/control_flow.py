@@ -1,7 +1,7 @@
 """A reducible control flow graph as `if`, `loop` and blocks with exits.
 
-A follow is the code where paths join or a loop ends. It stands behind the block or loop that ends
-there, in reverse postorder. A jump to the next code is omitted; a jump to another follow is a
+A follow is the code where paths join or a loop ends. A follow stands behind the block or loop that
+ends there, in reverse postorder. A jump to the next code is omitted; a jump to another follow is a
 `break`, with a flag to leave several levels. WGSL has no labelled break: a block is a `switch` of
 one case.
 """
@@ -39,7 +39,7 @@ class _Frame:
     header: int
     """Target of a loop's `continue`."""
     follow: int | None
-    """Target of an exit from it."""
+    """Target of an exit from the loop or block."""
     used: bool = False
 
 

@@ -1,7 +1,7 @@
 """Types and constants of a kernel, and how WGSL spells them.
 
-Integers of 8 and 16 bits live zero-extended in a `u32`, f16 as an `f32` that f16 holds, f64 as its
-bits in a `u64`.
+Integers of 8 and 16 bits live zero-extended in a `u32`, f16 as an `f32` whose value f16 can
+represent, f64 as its bits in a `u64`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Constant = int | list[int] | None
 
 
 def refuse(reason: str) -> NoReturn:
-    """Raise `NotSupportedError` for a kernel; the caller adds its name."""
+    """Raise `NotSupportedError` for a kernel; the caller adds the kernel's name."""
     raise NotSupportedError(reason, backend="webgpu")
 
 
@@ -69,7 +69,7 @@ class Kinds:
     """The types and constants of one module."""
 
     def __init__(self, module: SpirvModule) -> None:
-        """Read the module's constants; may refuse one."""
+        """Read the module's constants; may refuse a constant."""
         self.module = module
         self._kinds: dict[int, Kind] = {}
         self._scalars: dict[int, Sequence[Scalar]] = {}

@@ -1,7 +1,7 @@
 """Loads and stores: memory is arrays of 32-bit words, and an access may mean part of a word.
 
-A store of fewer than 32 bits keeps concurrent writes to the other bits: its array consists of
-atomic words, and the bits that differ are exchanged.
+A store of fewer than 32 bits keeps concurrent writes to the other bits: the array consists of
+atomic words, and an atomic operation exchanges the bits that differ.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from webgpu_backend.translator.kinds import BOOL, F16, F32, Kind, refuse
 from webgpu_backend.translator.names import Names
 
 _ALIGNED = 2
-"""Among memory operands: the next word is the alignment."""
+"""Bit in the memory operands: the next word is the alignment."""
 _MOST_COPIED = 4096
-"""Bytes of a copy that is written out."""
+"""Most bytes of a copy that is written out as statements."""
 _BYTES_IN_WORD = {1: "3u", 2: "2u"}
 _MASKS = {1: "0xffu", 2: "0xffffu"}
 

@@ -6,7 +6,7 @@ from webgpu_backend.translator.analysis import LOAD, VARIABLE, Analysis, Root
 from webgpu_backend.translator.kinds import I64, Kind, refuse
 
 _FIRST_ELEMENT = 1 << 31
-"""Beyond every identifier of a module."""
+"""First number after every possible identifier of a module."""
 
 
 class Names:
@@ -36,11 +36,11 @@ class Names:
         """Elements of vectors, as separate values."""
 
     def need(self, function: str) -> None:
-        """Have a function of the library in the text."""
+        """Add a function of the library to the text."""
         self.needs.add(function)
 
     def declare(self, name: str, spelling: str) -> None:
-        """Have a variable in the function."""
+        """Add a variable to the function."""
         self.declared[f"var {name}: {spelling};"] = None
 
     # -- values ------------------------------------------------------------------------------------

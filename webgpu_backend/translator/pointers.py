@@ -54,7 +54,7 @@ class Pointers(Aggregates):
                 out.append(f"let {name} = {text};")
 
     def _if_in_storage(self, words: Words) -> tuple[str, str]:
-        """Offset and tag of a pointer; both null unless it points into memory of a kind."""
+        """Return offset and tag of a pointer into the given storage, else nulls."""
         roots, offset, tag = (
             self.analysis.roots[words[2]],
             self.offset(words[3]),
@@ -101,7 +101,7 @@ class Pointers(Aggregates):
             self.parts_of[result] = names
 
     def _beginning(self, pointer: int) -> int:
-        """Return the pointer behind casts and zero indices: it points to the same byte."""
+        """Return the pointer before casts and zero indices, which points to the same byte."""
         while True:
             alias = self.kinds.aliases.get(pointer)
             if alias is not None:

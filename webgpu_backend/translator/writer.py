@@ -49,7 +49,7 @@ class Translation:
     shared_bytes: int
     """Static."""
     has_shared: bool
-    """Whether it has the launch's shared memory, too."""
+    """Whether the kernel has the launch's shared memory, too."""
     has_uniform: bool
 
 
@@ -207,7 +207,7 @@ class Writer(Instructions):
                 "fn kernel(@builtin(local_invocation_id) thread_id: vec3<u32>,",
                 "          @builtin(workgroup_id) dispatched: vec3<u32>) {",
                 "let grid = P.w[0].xyz;",
-                # No constant: naga would refuse sums of it that wrap around.
+                # A variable, because naga refuses sums of constants that wrap around.
                 "var block = vec3<u32>(block_x, block_y, block_z);",
                 "let block_id = dispatched + vec3<u32>(P.w[0].w, 0u, 0u);",
                 *self._prologue,

@@ -1,6 +1,7 @@
 // The calls of a launch loop, as cheap as a library can make them: they count, and add up their
-// arguments. Linked in front of the simulated driver they replace its functions, so that a
-// benchmark measures only the caller's side. Everything else is the simulated driver's.
+// arguments. These functions are linked before the simulated driver and replace its functions, so
+// that a benchmark measures only the caller's side. All other functions are the simulated
+// driver's.
 #include <atomic>
 
 #include "../../cuda/call.h"
@@ -12,7 +13,7 @@ namespace {
 
 using Relaxed = std::atomic<uint64_t>;
 
-// Addresses nobody may use: nothing is ever read or written there.
+// First of the fake addresses: nothing reads or writes memory at these addresses.
 constexpr uint64_t first_address = uint64_t{1} << 45;
 constexpr uint64_t address_mask = (uint64_t{1} << 40) - 1;
 constexpr uint64_t alignment = 512;
@@ -23,7 +24,7 @@ void add(uint64_t &counter, uint64_t amount) {
     counter += amount;
 }
 
-// Block of parameters from `extra`, of a launch without pointers to single parameters.
+// Parameter block in `extra`, for a launch that passes no pointers to single parameters.
 const char *packed_parameters(void **extra) {
     constexpr uintptr_t end = CU_LAUNCH_PARAM_END_AS_INT;
     constexpr uintptr_t pointer = CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT;
@@ -86,7 +87,7 @@ CUresult cuGraphLaunch(CUgraphExec, CUstream) {
 // -- the current context -------------------------------------------------------------------------
 
 CUresult cuCtxGetCurrent(CUcontext *pctx) {
-    // Found once a thread: access to a thread-local object with a constructor is slow.
+    // Found once per thread, because access to a thread-local object with a constructor is slow.
     static thread_local const std::vector<CUcontext> *found
         __attribute__((tls_model("initial-exec"))) = nullptr;
     if (found == nullptr) {

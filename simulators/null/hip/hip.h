@@ -1,4 +1,4 @@
-// The few prototypes of HIP's runtime that a benchmark calls, in handles of no type.
+// Prototypes of the HIP functions that a benchmark calls, with untyped handles.
 #pragma once
 
 #include <cstddef>

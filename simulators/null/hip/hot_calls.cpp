@@ -6,7 +6,7 @@
 
 namespace {
 
-// Addresses nobody may use: nothing is ever read or written there.
+// Next fake address: nothing reads or writes memory at these addresses.
 uint64_t next_address = uint64_t{1} << 45;
 constexpr uint64_t alignment = 512;
 

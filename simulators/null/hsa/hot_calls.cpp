@@ -1,8 +1,7 @@
 // Queues and signals of an HSA runtime whose device does nothing: announced packets are taken at
 // once, on the thread that rang the doorbell. Launches are counted, their arguments added up, and
-// completion signals counted down. Linked in front of the simulated runtime these functions replace
-// its own; everything else is the simulated runtime's, which knows nothing of these queues and
-// signals.
+// completion signals counted down. These functions are linked before the simulated runtime and
+// replace its functions. The rest of the simulated runtime does not know these queues and signals.
 #include <sys/mman.h>
 
 #include "../../hsa/queue.h"
@@ -57,7 +56,7 @@ void take(Queue &queue, uint64_t last) {
             launches += 1;
             checksum += null_driver::sum_packed(packet.dispatch.kernarg_address);
         }
-        // Both kinds of packets have it at the same offset.
+        // Both kinds of packets have the completion signal at the same offset.
         count_down(packet.dispatch.completion_signal);
         packet.start = HSA_PACKET_TYPE_INVALID;
     }

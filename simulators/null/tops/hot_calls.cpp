@@ -1,6 +1,6 @@
 // The calls of a launch loop on a GCU that does nothing: they count, and add up their arguments.
-// Linked in front of the simulated runtime they replace its functions; everything else is the
-// simulated runtime's.
+// These functions are linked before the simulated runtime and replace its functions. All other
+// functions are the simulated runtime's.
 #include "../../tops/call.h"
 #include "../counting.h"
 
@@ -8,7 +8,7 @@ using null_driver::counts;
 
 namespace {
 
-// Addresses nobody may use: nothing is ever read or written there.
+// First of the fake addresses: nothing reads or writes memory at these addresses.
 constexpr uint64_t first_address = uint64_t{1} << 45;
 constexpr uint64_t address_mask = (uint64_t{1} << 40) - 1;
 constexpr uint64_t alignment = 512;

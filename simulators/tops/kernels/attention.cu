@@ -1,5 +1,5 @@
 /* Ubridge's attention of one query token per sequence over cached keys and values. cache.cu
- * describes the caches; a soft cap of 0 or 1 means none. */
+ * describes the caches. A soft cap of 0 or 1 has no effect. */
 #include "gcu.h"
 
 #include <vector>

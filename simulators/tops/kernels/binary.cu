@@ -1,5 +1,5 @@
-/* Ubridge's binary entries. Only one fact of the layout matters: if any stride of the right side is
- * zero, its whole operand counts as one element. Otherwise both are read linearly. */
+/* Ubridge's binary entries. If any stride of the right operand is zero, the whole right operand
+ * counts as one element. Otherwise both operands are read linearly. */
 #include "gcu.h"
 
 namespace {

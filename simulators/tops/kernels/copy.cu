@@ -1,5 +1,5 @@
 /* Ubridge's copies. The words after the counts are the result's shape, strides and axis order, then
- * the shape of the operand. Each operation uses some of them. */
+ * the shape of the operand. Each operation uses some of these words. */
 #include "gcu.h"
 
 namespace {

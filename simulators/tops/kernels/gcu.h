@@ -1,8 +1,8 @@
-/* Shared by the host builds of Ubridge's entries: the way a GCU kernel divides its work.
+/* How a GCU kernel divides its work; shared by the host builds of Ubridge's entries.
  *
- * A thread is a SIP, and a kernel is written for the SIPs of the whole launch: each takes one piece
- * of the elements, with any geometry. The entries here take the arguments of the real ones in their
- * order and compute the same results, faults included; the launch sees the same mistakes.
+ * Each thread is a SIP. With any geometry, each SIP of the whole launch processes one piece of the
+ * elements. The entries here have the same arguments in the same order as Ubridge's own entries,
+ * and compute the same results, faults included. So a launch sees the same mistakes.
  */
 #ifndef UHAL_SIMULATED_GCU_H
 #define UHAL_SIMULATED_GCU_H

@@ -34,7 +34,7 @@ void gather(const Sips &sips, u64 numel, const I *ids, const T *in, T *out, u64 
     });
 }
 
-/* Without atomics: SIPs that add to one row at once all read its old value. */
+/* Adds without atomics: SIPs that add to a row at the same time all read the row's old value. */
 template <class I, class T>
 void add(const Sips &sips, const I *ids, u64 ids_dim, const T *in, T *out, u64 dst_dim, u64 right) {
     u64 longest = 0;

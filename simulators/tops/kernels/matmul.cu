@@ -2,9 +2,9 @@
  * flags says whether the SIPs of a launch divide rows, columns or batches. alpha and beta have no
  * effect.
  *
- * The layout of 4-bit weights, scales and zeros is not documented. Assumed here: weights are [k /
- * 2][n] bytes, the low half of a byte for the even k. They stand for (q - zero) * scale, with one
- * scale and zero for each column of `group_size` values of k.
+ * The layout of 4-bit weights, scales and zeros is not documented. This code assumes that weights
+ * are [k / 2][n] bytes, with the even k in the low half of a byte. A 4-bit number q stands for
+ * (q - zero) * scale, with one scale and zero for each column of `group_size` values of k.
  */
 #include "gcu.h"
 

@@ -1,6 +1,7 @@
-/* Ubridge's sort of rows. It writes the order to `dst`, and on request to `x` too. Rows are padded
- * with 10000, descending rows with -10000, so values beyond these mix with the padding. The index
- * of padding is the number of columns. One block does all the work. */
+/* Ubridge's sort of rows. The kernel writes the order to `dst`, and with `inplace` the sorted
+ * values to `x`. Rows are padded with 10000, descending rows with -10000, so values beyond these
+ * bounds mix with the padding. The index of padding is the number of columns. One block does all
+ * the work. */
 #include "gcu.h"
 
 #include <algorithm>

@@ -107,7 +107,7 @@ def triton() -> None:
 
 
 def turing() -> None:
-    """The product of bytes for 7.5, whose tensor cores later versions of Triton leave alone."""
+    """The product of bytes for 7.5: later versions of Triton do not use tensor cores of 7.5."""
     import triton as package
     from triton.backends.compiler import GPUTarget
 
@@ -133,7 +133,7 @@ def _launch(made: Any) -> dict[str, object]:
 
 
 def nvcc() -> None:
-    """What takes CUDA's own headers: one file for each source and architecture."""
+    """Kernels that need CUDA's own headers: one file for each source and architecture."""
     told = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     version = told.partition("release ")[2].partition(",")[0]
     for source, architectures in NVCC.items():

@@ -9,7 +9,7 @@ from ubridge import load_module
 from uhal import Device, DeviceBuffer, launch
 
 SIPS = 24
-"""Threads of a whole S60: a launch has as many."""
+"""Number of threads of a whole S60, and of every launch."""
 POISON = 0xA5
 
 

@@ -23,7 +23,7 @@ NUMPY = {
     "bool": np.bool_,
 }
 TOLERANCE = {"f64": 1e-12, "f32": 3e-6, "f16": 3e-3, "bf16": 2.5e-2}
-"""Tolerance relative to the larger of the value and 1; it is 0 for integers."""
+"""Tolerance relative to the larger of the value and 1; integers have no tolerance."""
 
 
 def encoded(values: Array, dtype: str) -> Array:

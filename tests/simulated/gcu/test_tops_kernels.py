@@ -182,7 +182,7 @@ def indexing(gcu: Gcu, entry: str) -> None:
 
 def sort(gcu: Gcu, entry: str) -> None:
     _, way, dtype = entry.split("_")
-    # Padding is 10000 or -10000, which u8 and u32 cannot hold: their rows are full.
+    # u8 and u32 cannot hold the padding of 10000 or -10000, so their rows have no padding.
     columns, padded = (64, 64) if dtype.startswith("u") else (50, 64)
     x = gcu.rng.permuted(np.tile(np.arange(columns), (5, 1)), axis=1)
     values, out = gcu.put(x, dtype), gcu.out(x.size, "u32")

@@ -1,4 +1,4 @@
-"""Calls driver functions that are not simulated with zeros, by each of their symbols and through
+"""Calls each driver function that is not simulated with zeros, by its symbols and through
 cuGetProcAddress. Arguments: name, symbol, version and suffix of each. Prints each answer."""
 
 from __future__ import annotations

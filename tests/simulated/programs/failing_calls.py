@@ -1,4 +1,4 @@
-"""Some work that calls the whole hot table, with one call of the driver made to fail.
+"""Work that calls every slot of the hot table, while one call of the driver fails.
 
     failing_calls.py once CODE LAST CALL…   each call, its 1st … LASTth time, in one process
     failing_calls.py sticky CODE CALL…      each call once, a process each: the device is lost
@@ -39,8 +39,8 @@ IMAGE = FATBINS / "activation.fatbin.gz"
 KEPT: list[object] = []
 OUT_OF_MEMORY = header().constants["CUDA_ERROR_OUT_OF_MEMORY"]
 CLASS_OF = {1: ArgumentValueError, OUT_OF_MEMORY: OutOfMemoryError}
-# Calls that free objects: a failure leaks the driver's object. So does a failure to restore the
-# thread's own device after an object was created on ours.
+# Calls that free objects: a failure leaks the driver's object. A failure to restore the thread's
+# own device, after an object was created on our device, also leaks the object.
 KINDS_LET_GO = {
     "cuMemFree_v2": ["allocation"],
     "cuMemFreeAsync": ["allocation"],
@@ -203,7 +203,7 @@ def is_lost(ordinal: int) -> bool:
 
 
 def memory(calls: Sequence[str]) -> None:
-    """Let the device be full for each allocation of the work in turn, and for its retry."""
+    """For each allocation of the work in turn, fail the allocation and its retry."""
     work()
     for call in calls:
         for nth in range(1, 20):

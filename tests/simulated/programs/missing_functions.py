@@ -1,7 +1,7 @@
 """Opens a driver without each named function of abi.h, and lists the refused calls.
 
-Prints a line of JSON for each: the function, and step → message of each refusal. Every driver
-belongs to a forked child, so that one process imports uhal once.
+Prints a line of JSON for each function: its name, and step → message of each refusal. A forked
+child opens each driver, so that uhal is imported only once.
 """
 
 from __future__ import annotations

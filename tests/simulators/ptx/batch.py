@@ -1,4 +1,4 @@
-"""Executes single instructions on many operands: one kernel, one thread an operand tuple."""
+"""Executes single instructions on many operands: one kernel, one thread per operand tuple."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def patterns(rng: np.random.Generator, name: str, count: int) -> list[int]:
 
 
 def operands(rng: np.random.Generator, types: Sequence[str], count: int) -> list[list[int]]:
-    """Return `count` values per operand: edge values with each other, and random values."""
+    """Return `count` values per operand: combinations of edge values, and random values."""
     pools = [patterns(rng, name, 40) for name in types]
     drawn = [[pool[int(rng.integers(len(pool)))] for _ in range(count)] for pool in pools]
     edges = [patterns(rng, name, 0) for name in types]
@@ -202,7 +202,7 @@ def _letter(name: str) -> str:
 
 
 def execute(cases: Sequence[Case], inputs: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
-    """Run the cases, each on its operands; all have the same count of at most 1024."""
+    """Run each case on its operands; all cases have the same number of operands, at most 1024."""
     count = len(inputs[0][0])
     flat = [value for case in inputs for operand in case for value in operand]
     given = np.array(flat, np.uint64)

@@ -1,4 +1,4 @@
-"""Every test here executes PTX, which takes llvmlite; libraries are made in a folder of the run.
+"""Every test here executes PTX, which requires llvmlite; libraries are built in the run's folder.
 
 The summary names the rows of the table of instructions that no test executed.
 """

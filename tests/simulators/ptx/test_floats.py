@@ -228,7 +228,7 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_approximations(name: str, rng: np.random.Generator) -> None:
-    """f32 results are within an ulp of the library's; narrower results are rounded from them."""
+    """f32 results are within an ulp of the library's result; narrower results are rounded f32."""
     cases = [Case(one, kind_of(one), (kind_of(one),)) for one in spellings(name) if "approx" in one]
     inputs = [operands(rng, case.operands, COUNT) for case in cases]
     for case, (given,), got in zip(cases, inputs, execute(cases, inputs), strict=True):

@@ -159,7 +159,7 @@ def test_special_registers() -> None:
 
 
 def test_barriers_of_some_threads() -> None:
-    """Producers arrive and consumers wait, at a named barrier for some of the threads."""
+    """Producers arrive at a named barrier for some of the threads, and consumers wait there."""
     words = run(
         """
         .shared .align 8 .b8 cell[8]; mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 32;

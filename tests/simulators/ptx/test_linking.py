@@ -1,4 +1,4 @@
-"""A C compiler links kernels; without a compiler, the linker of a wheel does."""
+"""A C compiler links kernels; without a compiler, a wheel's linker links them."""
 
 from __future__ import annotations
 

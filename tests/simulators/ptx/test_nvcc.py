@@ -1,6 +1,6 @@
 """Kernels of nvcc 13 that take CUDA's own headers: wmma, calls through pointers, grid-wide waits.
 
-`tests/data/ptx/make.py nvcc` made them, with ptxas as the judge that they are PTX.
+`tests/data/ptx/make.py nvcc` made these files, which ptxas accepted as valid PTX.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The shortest backend: copy it, replace `ctypes` by your library, run the conformance.
 
-Its library is this process: it runs host kernels on the calling thread. It has eight slots of its
-own, as Python functions; the others are emulated. `docs/guide/writing-a-backend.md` walks through
-it.
+The backend's library is this process, which runs host kernels on the calling thread. Eight slots
+are Python functions of the backend; the other slots are emulated. `docs/guide/writing-a-backend.md`
+explains the backend.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels of the skeleton for ubridge: the host's, and another matrix product.
+"""ubridge's kernels for the skeleton: the host's kernels, and another matrix product.
 
 A backend with images of its own names their folder instead of `HostImages()`.
 """

@@ -1,7 +1,7 @@
 """diffusers as the reference of Stable Diffusion: kept answers, with their digest.
 
 `python -m tests.ubridge.diffusion.judging [NAME…]` needs diffusers and transformers. It writes the
-answers that the tests use without them.
+answers, so that tests do not need these packages.
 """
 
 from __future__ import annotations
@@ -128,13 +128,13 @@ CONFIGS = {
         "scheduler": {"prediction_type": "v_prediction"},
     },
 }
-"""For each case the settings of a pipeline that differ from the defaults of diffusers."""
+"""Settings of each case's pipeline that differ from the defaults of diffusers."""
 LATENTS = {"v1": (2, 4, 8, 8), "v2": (1, 4, 9, 11)}
 """Shapes of latents: a batch, and sizes that are odd on every level."""
 TIMES = {"v1": 781.0, "v2": 20.5}
 PICTURES = {"v1": (1, 3, 24, 16), "v2": (1, 3, 40, 32)}
 TILED = {"v1": (1, 4, 20, 19), "v2": (1, 4, 17, 20)}
-"""Shapes of latents with tiles."""
+"""Shapes of latents that are processed in tiles."""
 GUIDANCE = 3.0
 
 
@@ -145,12 +145,12 @@ def tokens_of(case: str) -> Array:
 
 
 def weights_of(part: str, shapes: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the drawn tensors of a network. Norms are 1 ± 0.5 and biases are there."""
+    """Return the drawn tensors of a network. Norms are 1 ± 0.5, and biases are included."""
     found = {}
     for name, shape in shapes.items():
         size = tuple(shape)
         if len(size) == 4:
-            # The spread of a sum over a window.
+            # Flatten, because the spread depends on all terms of the sum over a window.
             flat = drawn(f"{part}.{name}", (size[0], int(np.prod(size[1:]))), SEED)
             found[name] = flat.reshape(size)
         else:

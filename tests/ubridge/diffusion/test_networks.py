@@ -27,7 +27,7 @@ from ubridge.models.diffusion import StableDiffusion, layers, schedule
 from uhal import Device
 
 DEVICES = ("host", "cuda-sim", "opencl")
-"""Of `device`; most cases run on the host alone, as the others translate kernels first."""
+"""Devices of `device`; most cases run on the host alone: others translate kernels first."""
 TOLERANCE = 1e-4
 
 

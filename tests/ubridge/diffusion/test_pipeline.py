@@ -246,7 +246,7 @@ def test_quantized_products_move_the_prediction_little(
 def test_files_of_halves_stay_halves(host: Device, tmp_path: Path, seed: int, dtype: str) -> None:
     told: list[tuple[int, int]] = []
     folder = written(tmp_path, "v1", dtype)
-    # The name of files in f16 beside others.
+    # Rename the files like f16 files that are beside other files.
     for part, (stem, *_) in PARTS.items():
         file = folder / part / f"{stem}.safetensors"
         file.rename(file.with_name(f"{stem}.fp16.safetensors"))

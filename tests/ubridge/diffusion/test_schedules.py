@@ -27,7 +27,7 @@ CASES = [
 def advanced(
     plan: Schedule, step: int, x: Array, out: Array, before: Array, noise: Array
 ) -> tuple[Array, Array]:
-    """Return the next x, and x0, by the factors of a step."""
+    """Return the next x, and x0, from the factors of a step."""
     one = plan.steps[step]
     x0 = one.x0_of_x * x + one.x0_of_out * out
     return one.of_x * x + one.of_x0 * x0 + one.of_before * before + one.of_noise * noise, x0
@@ -120,7 +120,7 @@ def test_kept_answers_that_were_changed_are_refused(
 def test_every_number_of_steps_has_finite_factors(
     name: str, spacing: str, rng: np.random.Generator
 ) -> None:
-    """With the most steps the first times coincide, behind the last time of training."""
+    """With the largest number of steps, the first times are equal, after the last training time."""
     training = Training.read(Settings("here", {"timestep_spacing": spacing, "steps_offset": 1}))
     most = training.times - 1
     for steps in (1, 2, most - 1, most, int(rng.integers(1, most))):

@@ -1,8 +1,8 @@
 """Tiny configurations of each row's variants, and their random weights.
 
-The seed of a weight is the tensor's name, so transformers and the tests write equal weights. Their
-sizes are such that every omitted tensor changes the logits: norms are 1 ± 0.5, biases are not 0,
-scores deviate by 1 to 2.
+The seed of a weight is the tensor's name, so transformers and the tests write equal weights.
+Weights are large enough that every omitted tensor changes the logits: norms are 1 ± 0.5, biases are
+not 0, scores deviate by 1 to 2.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
 }
-"""For each case its `model_type` and the settings of its configuration."""
+"""Each case's `model_type` and the settings of its configuration."""
 
 
 EQUATIONS: Mapping[str, Mapping[str, Any]] = {

@@ -1,7 +1,7 @@
 """GGUF files of tiny models, written with the names and the writer of the `gguf` package.
 
-What llama.cpp's converter does to the data is done here: rows of llama's queries and keys in
-another order, Gemma's norms with 1 added, Falcon's groups taken apart, experts in one tensor.
+This module changes the data like llama.cpp's converter. It reorders rows of llama's queries and
+keys, adds 1 to Gemma's norms, splits Falcon's groups, and joins experts in one tensor.
 """
 
 from __future__ import annotations

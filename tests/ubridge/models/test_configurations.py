@@ -1,7 +1,7 @@
 """Each row of the table, with each key of its configuration made wrong in every way.
 
-A value is null, missing, of another type or out of range: then the model is read, or refused by an
-error of ours that names the file and the key.
+A wrong value is null, missing, of another type or out of range. The model is then read, or refused
+by an error of ours that names the file and the key.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def named(config: dict[str, Any], key: str, value: Any) -> None:
     except (ub.InvalidFileError, NotSupportedError) as error:
         words = str(error)
         assert words.startswith(f"{WHERE}: "), words
-        # A number may only be wrong beside another number, and a value may require another key.
+        # A number may conflict with another number, and a value may require another key.
         is_named = key in words or "expected a value" in words
         assert is_named or isinstance(value, (int, float)), (key, value, words)
     except Exception as error:
@@ -182,7 +182,7 @@ def test_yarns_bounds_are_integers_unless_the_file_says_no(truncate: bool | None
     bounds = [
         width * np.log(trained / (turns * 2 * np.pi)) / (2 * np.log(base)) for turns in (fast, slow)
     ]
-    # neither bound is close to a whole number, so rounding it matters
+    # neither bound is close to a whole number, so rounding a bound matters
     assert all(0.05 < bound % 1 < 0.95 for bound in bounds)
     low, high = bounds if truncate is False else (np.floor(bounds[0]), np.ceil(bounds[1]))
     pairs = np.arange(width // 2)

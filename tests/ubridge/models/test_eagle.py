@@ -122,7 +122,7 @@ def test_the_layer_gives_the_numbers_of_its_equations(
     out, logits, whole = layer(given, tokens)
     np.testing.assert_allclose(out.to_numpy(), exact[0], rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(logits.to_numpy(), exact[1], rtol=1e-3, atol=1e-3)
-    # In two parts, by the state.
+    # Read the text in two parts, connected by the state.
     cut = int(rng.integers(0, count))
     state = layer(given[:cut], tokens[:cut])[2] if cut else None
     _, logits, state = layer(given[cut:].contiguous(), tokens[cut:], state)
@@ -160,7 +160,7 @@ def test_a_tree_has_the_likeliest_continuations(host: Device, rng: np.random.Gen
     assert all(parent < node for node, parent in enumerate(tree.parents))
     leaves = {tuple(one) for one in tree.paths()}
     assert leaves == {one for one in nodes if not any(o[:-1] == one for o in nodes)}
-    # Fewer children in each depth.
+    # Propose fewer children in each depth.
     few = layer.propose(out[3:], logits[3:], state, width=2, depth=depth, total=100)
     paths = all_paths(few)
     assert [sum(len(one) == depth for one in paths) for depth in (1, 2, 3)] == [2, 4, 4]

@@ -1,4 +1,4 @@
-"""`Engine`: a text gets the bits of a lone text, whatever else runs and however often it waits."""
+"""`Engine`: a text gets the same bits as alone, whatever else runs and however often it waits."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_speculation_gives_the_tokens_of_plain_decoding(
 
 
 def test_a_model_drafts_for_another(host: Device, tmp_path: Path, seed: int) -> None:
-    """Drafts of the same model are accepted; drafts of another change no text."""
+    """Drafts of the same model are accepted; drafts of another model do not change the text."""
     draw = random.Random(seed)
     folders = [tmp_path / one for one in ("large", "small")]
     for one in folders:
@@ -344,7 +344,7 @@ def test_a_model_drafts_for_another(host: Device, tmp_path: Path, seed: int) -> 
             assert engine.stats().drafted_tokens > 0
             if drafter is model:
                 assert engine.stats().accepted_tokens > 0
-    # A cache that is too short for the text, and tokens of a larger vocabulary, end the drafts.
+    # Drafting ends if the text exceeds the cache, or has tokens of a larger vocabulary.
     short = ModelDrafter(small)
     assert list(short([VOCABULARY], 4)) == []
     assert list(short([1] * (small.context + 1), 4)) == []
@@ -407,7 +407,7 @@ def test_forks_share_pages_and_give_the_bits_of_their_own_prompts(
             engine.fork(source, temperature=1.0, seed=number, **options) for number in range(3)
         ]
         engine.step()
-        # Each fork has a page of its own, and shares the others.
+        # Each fork has one page of its own and shares the other pages.
         assert engine.stats().pages.live <= before + 4
         begun = [*prompt, *source.tokens[:3]]
         expected = [

@@ -151,13 +151,13 @@ def test_a_text_gets_the_numbers_of_the_equations(device: Device, rng: np.random
     exact = in_numpy(
         weights, table[hashes().rows(layer, tokens)].astype(np.float64), hidden.astype(np.float64)
     )
-    # Where a score's sign is lost, the gate jumps by the root of the least score, 1e-3, over two.
+    # If rounding changes a score's sign, the gate jumps by half of the least score's root, 1e-3.
     bound = 4e-3 * (5 + abs(exact).max())
     with engram:
         given = ub.from_numpy(hidden, device=device)
         got, _ = engram(given, engram.fetch(tokens))
         assert abs(got.to_numpy() - exact).max() < bound
-        # Token by token, or in parts.
+        # Read the text token by token, or in parts.
         state, found, begin = None, [], 0
         while begin < len(tokens):
             end = min(len(tokens), begin + int(rng.integers(1, 4)))

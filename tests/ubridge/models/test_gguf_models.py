@@ -134,9 +134,10 @@ def test_quantized_weights_are_what_dense_ones_of_them_are(
     expected = Model.load(dense)(prompt(seed)).to_numpy()
     bound = {"F16": 5e-3, "Q8_0": 2e-2, "Q4_K_M": 2e-2}[kind]
     assert np.abs(got - expected).max() <= bound * np.abs(expected).max()
-    # The step of 8-bit activations is 1/127 of the largest in a block. For eight such files
-    # llama.cpp (llama-cpp-python 0.3.36) is off by 0.025 to 0.046 of the largest logit, and in the
-    # root mean square by 0.0056 to 0.0101; ubridge by 0.025 to 0.047, and 0.0057 to 0.0102.
+    # The step of 8-bit activations is 1/127 of the largest value in a block. Errors of eight such
+    # files, relative to the largest logit: llama.cpp (llama-cpp-python 0.3.36) has maxima of 0.025
+    # to 0.046 and root mean squares of 0.0056 to 0.0101. ubridge has maxima of 0.025 to 0.047 and
+    # root mean squares of 0.0057 to 0.0102.
     bound *= 1 if kind == "F16" else 4
     # Use texts of two tokens: a sum in another order may round to another integer, which changes
     # later values. Most short texts avoid this.

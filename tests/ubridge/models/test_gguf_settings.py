@@ -88,7 +88,7 @@ def test_a_wrong_value_is_named_with_its_file(
                 opened(path, host)
             except (ub.InvalidFileError, NotSupportedError) as error:
                 assert str(error).startswith(f"{path}: "), error
-                # The error may name another key: a number may only be wrong beside another, or for
+                # The error may name another key: a number may conflict with another number or with
                 # a tensor.
                 is_number = isinstance(value, (int, float, np.generic))
                 assert key in str(error) or value is None or is_number, (key, value, error)
@@ -123,7 +123,7 @@ def test_damaged_files_are_refused_by_name(
 
 
 def test_an_end_of_all_bits_set_is_none(host: Device, tmp_path: Path) -> None:
-    """Converters write such an id for a missing token; other end tokens remain valid."""
+    """Converters write an id of all bits set for a missing token; other end tokens stay valid."""
     file = Written("llama", tmp_path)
     keys = [f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom")]
     for none in (np.uint32(0xFFFFFFFF), np.int32(-1)):

@@ -71,7 +71,7 @@ def test_the_tree_has_the_best_tokens_of_each_head(host: Device, rng: np.random.
 
 
 class Watched(MedusaDrafter):
-    """Compares the hidden state with the token that it chose."""
+    """Compares each hidden state with the token chosen from the state."""
 
     def __init__(self, heads: MedusaHeads, head: Any) -> None:
         super().__init__(heads)
@@ -97,7 +97,7 @@ def test_texts_are_those_of_plain_decoding(host: Device, tmp_path: Path, seed: i
     with Engine(model, drafter=lambda: MedusaDrafter(heads), **options) as engine:
         assert [told(one) for one in [engine.submit(**job) for job in given]] == alone
         assert engine.stats().drafted_tokens > 0 and engine.stats().pages.live == 0
-    # The hidden state is the last chosen token's, with and without accepted drafts.
+    # The hidden state belongs to the last chosen token, with and without accepted drafts.
     answer = lone(model, {"prompt": [1, 2, 3], "max_tokens": 12, "ignore_end": True})[0]
 
     class Right(Watched):

@@ -68,7 +68,7 @@ def test_logits_are_the_hosts(device: Device, folder: Path, draw: int) -> None:
 def test_memory_of_gcus_grows_with_the_text(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GCUs score the cache's whole capacity. The capacity doubles, and each capacity has a plan."""
+    """GCUs score the cache's whole capacity. The capacity doubles; each capacity has a plan."""
     if device.backend != "tops":
         pytest.skip("of GCUs")
     monkeypatch.setattr("ubridge.models.model._FIRST_ROOM", 2)
@@ -118,7 +118,7 @@ def test_halves_are_near_single_precision(
     model = Model.load(folder, dtype=dtype)
     got = model(tokens).to_numpy()
     assert got.dtype == np.float32
-    # This is the root mean square of rounding errors after two layers.
+    # `off` is the root mean square of the rounding errors after two layers.
     off = np.sqrt(np.mean((got - expected) ** 2)) / np.sqrt(np.mean(expected**2))
     is_routed = model.design.experts is not None
     assert 1e-5 < off < (1.0 if is_routed else {"f16": 0.01, "bf16": 0.08}[dtype]), (case, off)

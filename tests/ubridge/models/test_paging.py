@@ -19,7 +19,7 @@ from uhal.errors import (
 
 
 class Memory:
-    """A cache whose slots hold the text up to their token, as keys and values depend on it."""
+    """A cache whose slots note the text up to their token: keys and values depend on this text."""
 
     def __init__(self, pages: int, page_size: int) -> None:
         self.cache = PagedCache(pages, page_size)
@@ -29,7 +29,7 @@ class Memory:
     def append(self, sequence: PagedSequence, tokens: list[int]) -> list[PageCopy]:
         first = sequence.length
         if len(tokens) == 1 and sequence.room > 1 and tokens[0] % 2:
-            # As a step of the engine does it.
+            # Append a token like a step of the engine.
             sequence.tokens.append(tokens[0])
             sequence.room -= 1
             (slot,) = sequence.slots(first, 1)
@@ -121,7 +121,7 @@ def test_only_the_last_partial_page_is_copied() -> None:
     child = memory.cache.fork(parent)
     assert memory.append(child, [7]) == [PageCopy(parent.pages[1], child.pages[1])]
     assert child.pages[0] == parent.pages[0] and child.pages[1] != parent.pages[1]
-    # The parent's page is its own again.
+    # The parent's page is no longer shared.
     assert memory.append(parent, [8]) == []
     memory.live += [parent, child]
     memory.check()

@@ -1,4 +1,4 @@
-"""A published model with trained weights: stories260K of llama2.c, if it lies beside the clone.
+"""A published model with trained weights: stories260K of llama2.c, if its file is beside the clone.
 
 Its text is compared with llama2.c's, its perplexity with the equations in float64.
 """
@@ -149,7 +149,7 @@ def speaks_as_it_should(device: Device, rng: np.random.Generator) -> None:
         model = Model.load(FOLDER, device=device, **options)
         found = perplexity(model(read).to_numpy())
         print(f"{name}: perplexity {found:.5f}, in float64 {exact:.5f}")
-        # The mean of fewer log-probabilities has a larger error, by the root of their ratio.
+        # The mean of fewer log-probabilities has a larger error, by the root of the count ratio.
         near = 1 if is_whole else (len(tokens()) / len(read)) ** 0.5
         assert abs(found / exact - 1) <= most * near, name
         # The generated token is the most probable token, or nearly as probable.

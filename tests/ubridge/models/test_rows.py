@@ -1,7 +1,7 @@
 """Every row of the table against transformers, or against equations for models it lacks.
 
-`judging.py` stored transformers' logits for weights from a fixed seed. It also measured their
-change when a parameter is left out. If transformers is installed, the test draws new weights and
+`judging.py` stored transformers' logits for weights from a fixed seed, and measured the change of
+logits when a parameter is left out. If transformers is installed, the test draws new weights and
 tokens, and transformers writes the files.
 """
 
@@ -22,7 +22,7 @@ from ubridge.models import Model
 from uhal import Device
 
 TOLERANCE = 2e-5
-"""Relative to the largest logit, f32. The two forms of GELU are 1e-4 apart."""
+"""Tolerance of f32 logits, relative to the largest. The two forms of GELU are 1e-4 apart."""
 DECIDED = 10 * TOLERANCE
 CHUNKED = 40
 """Number of tokens that one call reads; later tokens are read one at a time."""
@@ -57,7 +57,7 @@ def assert_read_alike(
     assert_near(model(tokens).to_numpy(), expected, told, tolerance=tolerance)
     rope = model.design.rope
     if rope is not None and rope.kind == "dynamic":
-        # The angles depend on the length of the text when a token is read.
+        # Dynamic angles depend on the text's length at the time a token is read.
         return
     with model.cache(300) as cache:
         rows = [model.logits(tokens[:CHUNKED], cache).to_numpy()]

@@ -189,7 +189,7 @@ def test_no_stranger_without_the_key_gets_in(folder: Path) -> None:
         page = ask(port, "GET", "/")[1]
         assert "<title>Chat</title>" in page and KEY not in page
     with served(folder) as (port, _):
-        # A name that resolves to this address does not make another site's page ours.
+        # A foreign name that resolves to this address is refused (DNS rebinding).
         assert ask(port, "GET", "/v1/models", None, {"Host": "evil.example"})[0] == 400
 
 

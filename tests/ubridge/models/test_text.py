@@ -355,8 +355,8 @@ def test_a_text_beyond_the_trained_context_is_warned_of_once(
 def test_perplexity_reads_all_of_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The text is read in parts of the context's length, each starting with the last token
-    before."""
+    """The text is read in parts of the context's length. Each part starts with the last token
+    of the part before."""
     changes = {"max_position_embeddings": 32}
     model = Model.load(make_model(tmp_path / "made", changes=changes).folder)
     (tmp_path / "text").write_text("The quick brown fox. " * 9 + "And no more", "utf-8")

@@ -162,7 +162,7 @@ KERNEL(volatile_store, (u32 * y)) {
     }
 }
 
-// A number at any address.
+// A number that may be unaligned.
 struct __attribute__((packed)) Odd {
     u8 first;
     u32 word;

@@ -1,8 +1,8 @@
 // The problem that a launch of attention solves in tiles of rows. Rows are the queries of all heads
-// that share a head of k and v: row r is head r % group of query r / group, so that keys are read once
-// for all of them. Heads of q and out lie `head_step` apart, queries `query_step`. Without `position`,
-// a query sees keys as in sdpa_<type> of attention.cu; with it, as in sdpa_cached_<type> with a cache
-// of kv_len keys.
+// that share a head of k and v: row r is head r % group of query r / group, so that keys are read
+// once for all these heads. Heads of q and out lie `head_step` apart, queries lie `query_step`
+// apart. Without `position`, a query sees keys as in sdpa_<type> of attention.cu; with it, as in
+// sdpa_cached_<type> with a cache of kv_len keys.
 #ifndef UBRIDGE_ATTENTION_ROWS_H
 #define UBRIDGE_ATTENTION_ROWS_H
 

@@ -3,10 +3,10 @@
 // `sdpa_<type>` and `sdpa_cached_<type>` of attention.cu do, for head_dim up to <width>.
 //
 // Rows are the queries of all heads that share a head of k and v: row r is head r % group of query
-// r / group, so that keys are read once for all of them. Heads of q and out lie `head_step` apart,
-// queries `query_step`. Without `position`, a query sees keys as in sdpa_<type>; with it, as in
-// sdpa_cached_<type> with a cache of kv_len keys. The grid is (row tiles, splits, batch *
-// kv_heads).
+// r / group, so that keys are read once for all these heads. Heads of q and out lie `head_step`
+// apart, queries lie `query_step` apart. Without `position`, a query sees keys as in sdpa_<type>;
+// with it, as in sdpa_cached_<type> with a cache of kv_len keys. The grid is (row tiles, splits,
+// batch * kv_heads).
 // sdpa_tensor: blocks of 128 take 64 rows, a warp 16, and all warps the same 32 keys at a time.
 // sdpa_tensor_shared: blocks of 128 take 16 rows, and each warp 16 of 64 keys at a time; the warps'
 // results are merged at the end. With several blocks along y, each takes `split` keys and leaves its
@@ -124,8 +124,8 @@ DEVICE_FUNCTION f32 over_four(f32 value, bool adds)
     return value;
 }
 
-// The results of 16 rows over some keys, in a warp's registers: as fragments, and for the lane's rows,
-// lane / 4 and 8 behind it, the largest score and the lane's share of the sum of weights.
+// The results of 16 rows over some keys, as fragments in a warp's registers. Each lane also holds
+// the largest score and its share of the sum of weights for rows lane / 4 and lane / 4 + 8.
 template <class T, u32 WIDTH> struct Rows {
     f32 sums[WIDTH / 8][4];
     f32 largest[2];
@@ -148,7 +148,7 @@ template <class T, u32 WIDTH> struct Rows {
     // Sets `above` to the largest score; returns the base that is subtracted from scores.
     DEVICE_METHOD f32 raise(u32 half, f32 above)
     {
-        // So far only masked keys: their scores must not become NaN.
+        // All keys so far are masked; their scores must not become NaN.
         const f32 base = above == -INFINITY ? 0 : above;
         const f32 kept = weight(largest[half] - base);
         total[half] *= kept;

@@ -1,6 +1,7 @@
 // Scaled dot product attention in f32, for NVIDIA's devices from compute capability 8.0 on:
-// sdpa_tiles<width>_f32, what `sdpa_f32` and `sdpa_cached_f32` of attention.cu compute, for head_dim up
-// to <width>. Its parameters, rows and grid are those of attention_tensor.cu, with one split.
+// sdpa_tiles<width>_f32 gives the results of `sdpa_f32` and `sdpa_cached_f32` of attention.cu, for
+// head_dim up to <width>. Its parameters, rows and grid are the same as in attention_tensor.cu,
+// with one split.
 //
 // A block of 128 takes 64 rows, a warp 16, and all warps the same 32 keys at a time. A lane holds four
 // rows: first their scores with four keys, then their sums in an eighth of the columns. Weights go from
@@ -82,7 +83,7 @@ template <u32 WIDTH> struct Results {
         for (u32 j = 0; j < OWN; ++j)
             above = fmaxf(above, scores[j]);
         above = over_lanes(above, false);
-        // So far only masked keys: their scores must not become NaN.
+        // All keys so far are masked; their scores must not become NaN.
         const f32 base = above == -INFINITY ? 0 : above;
         const f32 kept = expf(largest[i] - base);
         total[i] *= kept;

@@ -29,9 +29,9 @@ template <bool deep> DEVICE_FUNCTION void load_fragments(u32 *fragments, const v
                      : "memory");
 }
 
-// sums += a times b: 16 x 8 sums, 16 deep. With r = n / 4 and p = n % 4 * 2, lane n holds of a the
-// places p and p + 1 of rows r and r + 8, then p + 8 and p + 9 of both rows. Of b it holds the same
-// places of column r. Its sums are columns p and p + 1 of row r, then of row r + 8.
+// sums += a times b: 16 x 8 sums, 16 deep. Let r = n / 4 and p = n % 4 * 2. From a, lane n holds
+// places p and p + 1 of rows r and r + 8, then p + 8 and p + 9 of both rows. From b, lane n holds
+// the same places of column r. The sums are columns p and p + 1 of row r, then of row r + 8.
 DEVICE_FUNCTION void multiply_add(f32 *sums, const u32 *a, const u32 *b, f16)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "

@@ -2,15 +2,15 @@
 // matmul_tensor<tile>_<layouts>_<type>, out[i, j] = sum over l of a[i, l] b[l, j], for each batch.
 // f16 and bf16; sums are taken in f32 and rounded once.
 //
-// A matrix lies in lines of neighboring elements, `pitch` elements apart. The letters of <layouts>
-// are a's and b's as BLAS has them: n for lines that are rows, t for lines that are columns. out is
+// A matrix lies in lines of neighboring elements, `pitch` elements apart. <layouts> has one letter
+// for a and one for b, as in BLAS: n for lines that are rows, t for lines that are columns. out is
 // row-major. Any sizes, pitches and addresses are right; lines that begin at multiples of 16 bytes
 // are read fastest.
 //
 // The grid is (ceil(n / tile), ceil(m / tile), batches), of blocks of exactly 256 (tile 128) or 128
-// (tile 64). A block makes one tile, going DEPTH deep into the matrices at a time. Tiles of a and b
-// come to shared memory asynchronously, two ahead of the one that is multiplied; from there ldmatrix
-// brings them into the registers as mma.m16n8k16 wants them (PTX ISA, "Warp-level Matrix
+// (tile 64). A block makes one tile, going DEPTH deep into the matrices at a time. Tiles of a and
+// b are copied to shared memory asynchronously, two tiles ahead of the multiplication. ldmatrix
+// then loads them into registers in the layout of mma.m16n8k16 (PTX ISA, "Warp-level Matrix
 // Fragment").
 #include <string.h>
 
@@ -84,7 +84,8 @@ DEVICE_FUNCTION void load_tile(Chunk *tile, const Lines &matrix, u64 first_line,
 }
 
 // Four matrices of 8 x 8 for the 16 outer indices from `outer` and the 16 summed ones from
-// `deepest`. For a, matrices of equal depth come first, for b matrices of the same outer half.
+// `deepest`. For a, matrices of equal depth come first; for b, matrices of the same outer half
+// come first.
 template <class Tile, bool deep, bool of_b>
 DEVICE_FUNCTION void load_part(u32 *fragments, const Chunk *tile, u32 outer, u32 deepest)
 {
@@ -103,13 +104,13 @@ DEVICE_FUNCTION void commit_copies()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Until at most the last STAGES - 2 groups of copies are under way.
+// Waits until at most the last STAGES - 2 groups of copies are under way.
 DEVICE_FUNCTION void wait_for_copies()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
 }
 
-// Two neighboring results, where they are inside.
+// Stores two neighboring results, without columns past the end.
 template <class T>
 DEVICE_FUNCTION void store_pair(T *row, u64 column, u64 columns, bool in_pairs, f32 first, f32 second)
 {

@@ -2,15 +2,16 @@
 // capability 8.0 on: matmul_vectors_tensor_<type>, out[i, v] = sum over l of lines[i, l] vectors[v, l],
 // for each batch. f16 and bf16; sums are taken in f32 and rounded once.
 //
-// Elements of a line and of a vector are neighbors; lines lie `line_pitch` apart, vectors
-// `vector_pitch`, results of a line `out_line` and of a vector `out_vector`. Any sizes, pitches and
-// addresses are right; lines and vectors that begin at multiples of 16 bytes, of a multiple of 8
-// elements, are read fastest.
+// Elements of a line are neighbors, and so are elements of a vector. Lines lie `line_pitch` apart,
+// vectors lie `vector_pitch` apart. out[i, v] lies at i * out_line + v * out_vector. Any sizes,
+// pitches and addresses are right; lines and vectors that begin at multiples of 16 bytes, of a
+// multiple of 8 elements, are read fastest.
 //
 // The grid is (ceil(n / 16), ceil(m / 8), batches), of blocks of exactly (32, 16). A block takes 16 lines
-// and 8 vectors, and each of its 16 warps a sixteenth of the depth. A lane reads 16 bytes of a line at once. They belong to four
-// places of the instruction's depth that do not adjoin, in lines and vectors alike, so their sum is the
-// same. Vectors pass through shared memory, a part of them at a time.
+// and 8 vectors, and each of its 16 warps a sixteenth of the depth. A lane reads 16 bytes of a
+// line at once. These elements belong to four places of the instruction's depth that do not
+// adjoin. Lines and vectors use the same places, so the sum is the same. Vectors pass through
+// shared memory, a part of them at a time.
 #include "fragments.h"
 
 #include <uhal/vector.h>

@@ -13,7 +13,7 @@ from uhal.collectives import Communicator, Place, share, unique_id
 
 
 class Ranks:
-    """The processes of this command; without a launcher, one."""
+    """The processes of this command: a single one without a launcher."""
 
     def __init__(self) -> None:
         """Read the launcher's variables."""
@@ -28,7 +28,8 @@ class Ranks:
     def open(self, first: int, backend: str | None) -> Device:
         """Open this rank's device and make it current; `first` is rank 0's ordinal.
 
-        Ranks on one machine take one device after the other. On the host each has the whole CPU.
+        Ranks on one machine take one device after the other. On the host each rank has the whole
+        CPU.
         """
         Api.init(backend)
         local = 0 if Api.current() == HOST else self.process.local_rank

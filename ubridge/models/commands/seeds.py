@@ -58,4 +58,4 @@ SEEDS: Mapping[str, Seed] = {
     "gemma": Seed(("gemma", "gemma2")),
     "rwkv": Seed(("rwkv5",), ("world1b5", "world3b", "eagle7b"), temperature=1.0, top_p=0.5),
 }
-"""By the names of the commands."""
+"""Settings by the name of a command."""

@@ -208,4 +208,4 @@ VERSIONS: Mapping[str, Version] = {
         size=768,
     ),
 }
-"""By the names of `--sd-version`; `v1-5` is every Stable Diffusion 1.x."""
+"""Models by the names of `--sd-version`; `v1-5` is every Stable Diffusion 1.x."""

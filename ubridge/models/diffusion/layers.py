@@ -1,7 +1,7 @@
 """Layers that the networks share: products, convolutions, norms, attention, residual blocks.
 
 Each function takes a layer's weights by their names and returns the layer, a function of tensors.
-So the same lines say which tensors a network has, which shapes they have and how they are used.
+So the same code defines a network's tensors, their shapes and their use.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MOST_SCORES = 1 << 24
 
 
 class TooManyError(Exception):
-    """A network asks for more weights than wanted."""
+    """A network asked for more weights than `Take` allows."""
 
 
 class Take:
-    """Weights of a network by their names, below a prefix. Without weights it notes the names."""
+    """Weights of a network by name, below a prefix. Without weights, `Take` only notes names."""
 
     def __init__(self, weights: Mapping[str, Weight] | None = None, most: int = 1 << 63) -> None:
         """`most` is the number of names at which `TooManyError` is raised."""
@@ -62,7 +62,7 @@ def conv(
 ) -> Layer:
     """Return a convolution of images. The usual padding keeps the size if the stride is 1.
 
-    The layer takes other values to add to the images beside its bias, (batch, results).
+    The layer also takes values of (batch, results), which it adds to the images with its bias.
     """
     weight, bias = take("weight", outer, inner, window, window), take("bias", outer)
     around = window // 2 if padding is None else padding
@@ -133,7 +133,7 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor
 def resnet(take: Take, design: Design, inner: int, outer: int) -> Layer:
     """Return two convolutions beside the identity, for images and perhaps a time's embedding.
 
-    The embedding, behind its silu, is added after the first convolution.
+    The embedding goes through silu and is added after the first convolution.
     """
     first, second = (
         _normed(take, f"norm{one}", f"conv{one}", design, width, outer)

@@ -50,7 +50,7 @@ class Part(NamedTuple):
     """A network of a model."""
 
     stem: str
-    """Begins the names of its files, in the folder of its own name."""
+    """Prefix of its file names, in the folder of the network's name."""
     design: Any
     network: Any
 
@@ -79,7 +79,7 @@ class Source:
     weights: ub.Weights
     spell: Spell
     is_whole: bool
-    """Whether the files have no tensors of anything else."""
+    """Whether the files hold only tensors of this network."""
 
     def found(self, name: str) -> Spelling | None:
         """Return the tensor of a name."""
@@ -103,7 +103,7 @@ def sources_of(
     """Return the sizes of a model and the files of its networks; only headers are read.
 
     Raises `NotFoundError`, `InvalidFileError`, `NotSupportedError`, and `ArgumentValueError` for an
-    unknown version, or none for a single checkpoint.
+    unknown version, or for a single checkpoint without a version.
     """
     known = ", ".join(VERSIONS)
     told = VERSIONS.get(version) if isinstance(version, str) else version
@@ -256,7 +256,7 @@ class Loader:
 
 
 def wanted_of(part: str, design: Any, most: int = 1 << 63) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of a network's weights, of `most` and one at most."""
+    """Return names and shapes of a network's weights, at most `most` + 1."""
     take = Take(most=most)
     with suppress(TooManyError):
         PARTS[part].network(design, take)

@@ -1,7 +1,7 @@
 """Names of tensors in single checkpoints, from their names in diffusers.
 
-Checkpoints of CompVis and Stability AI number all blocks of the UNet in one sequence. For Stable
-Diffusion 2 they use OpenCLIP's names of the text encoder.
+Checkpoints of CompVis and Stability AI number all blocks of the UNet in one sequence. Checkpoints
+of Stable Diffusion 2 use OpenCLIP's names for the text encoder.
 """
 
 from __future__ import annotations

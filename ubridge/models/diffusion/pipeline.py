@@ -38,7 +38,7 @@ class StableDiffusion:
         model = StableDiffusion.load("stable-diffusion-v1-5")
         pictures = model("a rusty robot on a beach", steps=30, seed=1)
 
-    It holds no state of a picture. Any thread may use it.
+    The model holds no state of a picture. Any thread may use it.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class StableDiffusion:
     ) -> Pictures:
         """Return pictures of a prompt: u8 (samples, height, width, 3).
 
-        Height and width are multiples of 8, by default the model's own. `guidance` is the weight of
-        the prompt against `negative`; at most 1 leaves the latter out. Picture i is made from the
-        noise of `seed + i`, which is equal to the bit on every backend. With `image`, u8 (height,
-        width, 3), pictures begin with it instead of noise. A `strength` from 0 to 1 is the share of
-        steps that change it. `on_step(number, latents)` is called after each step.
+        Height and width are multiples of 8, by default the model's own. `guidance` weighs the
+        prompt against `negative`; with at most 1, `negative` has no effect. Picture i is made from
+        the noise of `seed + i`, which has the same bits on every backend. With `image`, u8 (height,
+        width, 3), pictures begin with this image instead of noise. `strength`, from 0 to 1, is the
+        share of steps that change the image. `on_step(number, latents)` is called after each step.
 
         Raises `ArgumentValueError` and `ArgumentTypeError` before anything runs.
         """
@@ -161,7 +161,8 @@ class StableDiffusion:
     def predict(self, latents: Tensor, time: float, context: Tensor) -> Tensor:
         """Return the UNet's result for latents at a time of training.
 
-        Latents are (batch, channels, rows, columns); `context` has a row for each of the batch.
+        Latents are (batch, channels, rows, columns); `context` has one row for each element of the
+        batch.
         """
         unet = self._networks.unet
         row = ub.asarray(unet.times([time]), device=self.device).astype(self.dtype, copy=False)
@@ -180,8 +181,8 @@ class StableDiffusion:
         """Run all steps of a schedule; return latents, f32.
 
         `context` has a row for the prompt, or two with the negative prompt first. Schedules that
-        draw noise take a generator for each of the batch. The first step is captured, the others
-        replay it with one native call.
+        draw noise take one generator for each element of the batch. The first step is captured;
+        each further step replays the plan with one native call.
         """
         require(
             not plan.draws or len(generators) == latents.shape[0],

@@ -63,7 +63,7 @@ class Training:
     spacing: Spacing | None = None
     """Choice of times among all; None for the usual choice of a schedule."""
     offset: int = 1
-    """Added to times of `leading`."""
+    """Offset that the spacing `leading` adds to its times."""
     ends_clean: bool = False
     """Whether the last step of DDIM ends at a = 1; otherwise it ends at the first time's a."""
 
@@ -114,7 +114,7 @@ class Schedule:
         return any(step.of_noise for step in self.steps)
 
     def begun_at(self, step: int) -> Schedule:
-        """Return the steps from a number on; the first of them has no x0 before it."""
+        """Return the steps from a number on; the first step has no preceding x0."""
         first = self.steps[step]
         first = replace(first, of_x0=first.of_x0 + first.of_before, of_before=0.0)
         steps = (first, *self.steps[step + 1 :])
@@ -177,7 +177,7 @@ def _euler(count: int, training: Training, eta: float, name: str = "euler") -> S
 def _dpm(count: int, training: Training, eta: float) -> Schedule:
     """Lu et al., "DPM-Solver++" (2022), algorithm 2, in its second order by two steps."""
     spacing = training.spacing or "linspace"
-    # All but the last of one time more, which is the clean end.
+    # One more time than steps is computed; the last is the clean end and is dropped.
     more = spacing != "trailing"
     times = np.round(_times(count + more, training, spacing))[:count]
     sigmas = _sigmas(times, training)
@@ -217,9 +217,9 @@ def _built(
 
     With q = (sigma' / alpha') / (sigma / alpha) and up = eta sigma' sqrt(1 - q^2), the noise e goes
     down to sqrt(sigma'^2 - up^2), and up is drawn anew. The second order adds
-    (x0 - before) log(q) / (2 log(q of the preceding step)) to x0. The first and the last step lack
-    this term: there is no x0 before, or q is 0. So does a step behind two of equal noise, with a q
-    of 1.
+    (x0 - before) log(q) / (2 log(q of the preceding step)) to x0. The first step lacks this term
+    because it has no x0 before, the last step because q is 0. A step after one of constant noise,
+    with a q of 1, lacks it too.
     """
     steps, preceding = [], 0.0
     for time, (alpha, sigma), (end, rest) in zip(
@@ -247,4 +247,4 @@ SCHEDULES: Mapping[str, Callable[[int, Training, float], Schedule]] = {
     "euler-a": lambda count, training, _: _euler(count, training, 1.0, "euler-a"),
     "dpm++2m": _dpm,
 }
-"""By name, what makes a schedule of a number of steps, a training and DDIM's eta."""
+"""By name, the function that makes a schedule from a number of steps, a training and DDIM's eta."""

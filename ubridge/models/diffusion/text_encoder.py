@@ -12,7 +12,7 @@ from ubridge.models.diffusion.layers import Layer, Take, Tensor
 
 _PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj")
 _SHARPNESS = 1.702
-"""Of `quick_gelu`: x * sigmoid(1.702 x)."""
+"""Factor in `quick_gelu`, x * sigmoid(1.702 x)."""
 
 
 class TextEncoder:

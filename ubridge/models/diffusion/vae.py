@@ -20,8 +20,8 @@ _COLORS = 3
 class Vae:
     """Encoder and decoder. Any thread may use it.
 
-    Pictures of more than two tiles' rows or columns go through it tile by tile. A quarter of each
-    tile is blended with its neighbour.
+    Pictures with more rows or columns than two tiles go through the networks tile by tile. A
+    quarter of each tile is blended with its neighbour.
     """
 
     def __init__(self, design: VaeDesign, take: Take) -> None:
@@ -108,7 +108,7 @@ def _with_zeros(x: Tensor) -> Tensor:
 
 
 def _tiled(layers: list[Layer], x: Tensor, tile: int, made: int) -> Tensor:
-    """Run layers that make `made` rows of `tile` rows, on tiles if there are many rows."""
+    """Run layers that turn `tile` rows into `made`; tile large inputs."""
     if max(x.shape[2:]) <= 2 * tile:
         for layer in layers:
             x = layer(x)

@@ -16,7 +16,7 @@ from ubridge.models.serving.state import Server, Text
 from ubridge.models.text.assembling import Choice
 
 _PATIENCE = 0.25
-"""Seconds between two looks whether the client of a whole answer is still there."""
+"""Seconds between two checks whether the client of a whole answer is still connected."""
 _FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 
 

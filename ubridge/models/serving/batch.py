@@ -101,7 +101,7 @@ class PagedModel:
     ) -> None:
         """Allocate the pools of a cache, for batches of at most so many sequences.
 
-        They keep keys and values in `dtype`, by default the activations'.
+        The pools keep keys and values in `dtype`, by default the dtype of the activations.
         """
         self._body = body.batch_invariant()
         self.cache = cache
@@ -109,7 +109,7 @@ class PagedModel:
         self.capacity = min(context, cache.pages * cache.page_size)
         """The most tokens of a sequence."""
         self.vocabulary = body.vocabulary
-        """Number of tokens that exist."""
+        """Number of tokens in the vocabulary."""
         self._sequences = sequences
         self._width = -(-self.capacity // cache.page_size)
         self.pools = body.pools(cache.pages, cache.page_size, dtype)
@@ -132,8 +132,8 @@ class PagedModel:
     def logits(self, parts: Sequence[tuple[PagedSequence, int]], wanted: Sequence[int]) -> Tensor:
         """Read the tokens of sequences from positions on; return logits of the wanted rows.
 
-        The rows of the batch are the tokens of one sequence after those of another. The result is
-        f32, (wanted rows, vocabulary), valid until the next call.
+        The rows of the batch are the tokens of the first sequence, then of the second, and so on.
+        The result is f32, (wanted rows, vocabulary), valid until the next call.
         """
         count = sum(sequence.length - first for sequence, first in parts)
         if count > self._sequences:
@@ -172,7 +172,7 @@ class PagedModel:
         self.pools = {}
 
     def _run(self, given: Tensor, rows: int) -> Tensor:
-        # Kept with the plan, so that its memory is no other result's.
+        # The plan keeps this result, so that no other result takes its memory.
         self._hidden = self._body(self._chunk(given, rows), self.pools)
         return self._body.logits(self._hidden)
 

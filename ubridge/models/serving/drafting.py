@@ -28,8 +28,8 @@ class DraftingModel(Protocol):
 class ModelDrafter:
     """Proposes the tokens of the largest logits of another model, one after the other.
 
-    The other model has the tokens of the engine's model; tokens that only one of them has end a
-    proposal. One text may use a drafter, which holds a cache of the other model. For example::
+    Both models have the same tokens; a token that only one model has ends a proposal. One text may
+    use a drafter, which holds a cache of the other model. For example::
 
         small = Model.load("TinyLlama-1.1B")
         engine = Engine(model, speculate=4, drafter=lambda: ModelDrafter(small))

@@ -58,7 +58,7 @@ class EagleState:
 
 @dataclass(frozen=True)
 class EagleTree:
-    """Proposed tokens; the parent of each is earlier in the list, or -1 for the text."""
+    """Proposed tokens and their parents; a parent is an earlier index, or -1 for the text."""
 
     tokens: list[int]
     parents: list[int]
@@ -127,9 +127,9 @@ class Eagle3:
     ) -> tuple[Tensor, Tensor, EagleState]:
         """Return the next features, the logits, and the state with the new positions.
 
-        Features of a position go with the token behind it; both have (positions,) rows. Positions
-        follow the state's and see all before them, unless `positions` numbers them and `mask`, of
-        (new, all) booleans, says what they see.
+        Features of a position go with the token behind it; both have (positions,) rows. By default
+        new positions follow the state's positions and see all positions before them. `positions`
+        gives them other numbers, and `mask`, booleans of (new, all), says what each sees.
         """
         w, count = self._weights, len(tokens)
         before = 0 if state is None else state.length
@@ -182,7 +182,7 @@ class Eagle3:
         """Return the likeliest continuations of a text as a tree of at most `total` - 1 tokens.
 
         `features`, (1, E'), and `logits`, (1, V'), are the results for the text's last position.
-        Each depth keeps the `width` tokens of the largest summed log-probability, among as many
+        Each depth keeps the `width` tokens with the largest summed log-probability, among `width`
         children of each kept token.
         """
         frontier = [-1]
@@ -220,7 +220,8 @@ class Eagle3:
                 mask=mask,
             )
             frontier = best
-        # A parent is at least as likely as its children and earlier, so the rest is a tree.
+        # A parent is at least as likely as its children, and earlier, so the kept tokens form a
+        # tree.
         kept = sorted(sorted(range(len(tokens)), key=lambda one: -sums[one])[: total - 1])
         index_of = {one: index for index, one in enumerate(kept)}
         index_of[-1] = -1

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _CONTEXTS = 4
-"""Without `pages`, there are pages for so many texts of the whole context."""
+"""Without `pages`, an engine has pages for this number of texts of the whole context."""
 _MOST_FAILURES = 3
 """Consecutive failed steps after which a request ends with the error."""
 
@@ -61,7 +61,7 @@ class ServedModel(Protocol):
 
 @dataclass(frozen=True)
 class EngineStats:
-    """Numbers of an engine so far."""
+    """Counts of an engine's requests, steps, tokens and pages so far."""
 
     waiting: int
     """Requests without pages."""
@@ -74,7 +74,7 @@ class EngineStats:
     read_tokens: int
     """Tokens that went through the layers, drafts included."""
     reused_tokens: int
-    """Tokens that were found in pages instead."""
+    """Tokens that were found in pages and not read again."""
     chosen_tokens: int
     """Tokens of all answers."""
     drafted_tokens: int
@@ -122,9 +122,10 @@ class Engine:
 
         At most `sequences` texts run at once, and a step reads at most `step_tokens` tokens.
         `context` limits the tokens of a text; its default is the model's. With `speculate`,
-        `drafter` makes a function for each text that proposes so many tokens a step. The step
-        reads them too, and keeps those that are chosen anyway, so the text is the same. A step
-        takes at most `branches` continuations of a text, and reads each as a fork of the text.
+        `drafter` makes a function for each text, which proposes up to `speculate` tokens a step.
+        The step reads the proposals too, and keeps only tokens that it would choose anyway, so the
+        text is the same. A step takes at most `branches` continuations of a text, and reads each as
+        a fork of the text.
 
         `cache_dtype` i8 or f8e4m3 keeps keys and values in 8 bits, with a scale for each head of a
         token. Its default is the dtype of activations.
@@ -184,7 +185,8 @@ class Engine:
     def fork(self, source: Request, **options: Unpack[RequestOptions]) -> Request:
         """Return a request that continues the tokens of another so far, and shares its pages.
 
-        The options are those of `submit`, and not the other request's. Raises as `submit` does.
+        The options are the options of `submit`; the other request's options do not apply. Raises as
+        `submit` does.
         """
         with self._work:
             request = self._request("fork", source.text_tokens, dict(options))
@@ -223,8 +225,8 @@ class Engine:
     def step(self) -> bool:
         """Read one batch of tokens; return whether requests are left.
 
-        Errors of the device end no request at once: the next steps read the tokens again. After
-        three in a row a request ends with the error.
+        A device error ends no request at once: the next steps read the tokens again. After three
+        failed steps in a row a request ends with the error.
         """
         with self._work:
             self._require_open("step")

@@ -29,14 +29,14 @@ class HiddenDrafter(Drafter, Protocol):
     def observe(self, hidden: ub.DeviceTensor) -> None:
         """Take the hidden state, (E,), whose logits chose the text's last token.
 
-        It is the result of the model's last norm, valid during the call.
+        The hidden state is the result of the model's last norm, valid during the call.
         """
 
 
 class NgramLookup:
     """Proposes the tokens after the earliest occurrence of a text's last tokens.
 
-    It looks for the last `longest` tokens, then for fewer. One text may use it.
+    The search is for the last `longest` tokens, then for fewer. One text may use it.
     """
 
     def __init__(self, longest: int = 2) -> None:

@@ -65,14 +65,14 @@ class Request(Iterator[str]):
         self.reused_tokens = 0
         """Tokens of the prompt that were found in pages."""
         self.preemptions = 0
-        """How often its pages were given to requests of a higher rank; it then read them again."""
+        """How often requests of a higher rank took its pages; its tokens were then read again."""
         self.finish: str | None = None
         """Reason for the end: `end` by the model, `stop` by a text, `length` by `max_tokens`,
         `context` by a full context, `closed`, `error`; None before the end."""
         self.error: BaseException | None = None
-        """The error that ended it; the next piece raises it."""
+        """The error that ended the text; the next piece raises this error."""
         self.failures = 0
-        """Consecutive steps that failed with it."""
+        """Number of consecutive failed steps with this request."""
 
     # -- for its reader --------------------------------------------------------------------------
 
@@ -141,9 +141,9 @@ class Request(Iterator[str]):
         return bool(self._pieces)
 
     def drafts(self, most: int, branches: int) -> list[list[int]]:
-        """Return continuations that may follow, none longer than the text can still get.
+        """Return continuations that may follow, each within the text's remaining length.
 
-        An error of the drafter ends the text, and no other.
+        An error of the drafter ends this text only.
         """
         if self._drafter is None:
             return []

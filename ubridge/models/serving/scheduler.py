@@ -10,7 +10,7 @@ from ubridge.models.paging import PageCopy, PagedCache, PagedSequence
 from ubridge.models.serving.request import Request
 
 _WATERMARK = 100
-"""A hundredth of the pages stays free when a request is admitted, for those that run already."""
+"""A hundredth of the pages stays free for running requests when a request is admitted."""
 
 
 _rank = attrgetter("rank")
@@ -27,11 +27,11 @@ class Part:
     drafts: list[list[int]]
     """Proposed continuations of the request's own tokens; none, or one for each sequence."""
     is_last: bool
-    """Whether the request's last token is among them, so that the next can be chosen."""
+    """Whether the part has the request's last token, so that the next can be chosen."""
     forks: list[PagedSequence] = field(default_factory=list)
     """Sequences of further continuations, which begin as `sequence` does."""
     accepted: int = 0
-    """Number of the continuation with the chosen tokens, which stays."""
+    """Index of the continuation with the chosen tokens; its sequence stays."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Scheduler:
     def __init__(
         self, cache: PagedCache, sequences: int, tokens: int, drafts: int = 0, branches: int = 1
     ) -> None:
-        """Run at most so many sequences, with so many tokens a step.
+        """Run at most `sequences` sequences, with `tokens` tokens a step.
 
         A request has up to `branches` proposed continuations of up to `drafts` tokens.
         """
@@ -114,7 +114,7 @@ class Scheduler:
             elif not room:
                 budget -= self._append(batch, request, min(budget, 1))
             elif budget:
-                # Most requests of most steps: only the length changes.
+                # The usual case: only the length changes.
                 held.append(tokens[first])
                 sequence.room = room - 1
                 part = latest[request]
@@ -219,7 +219,7 @@ class Scheduler:
     ) -> list[list[int]]:
         """Return continuations that fit the pages and the budget, each behind `count` tokens."""
         cache = self.cache
-        # Forks begin with the tokens that are read now, which are many only in prompts.
+        # Forks repeat the tokens that are read now; a prompt has too many of them for forks.
         branches = self._branches if count == 1 else 1
         fitting: list[list[int]] = []
         pages = 0

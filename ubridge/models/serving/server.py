@@ -53,10 +53,11 @@ def application(
     limits: ServerLimits | None = None,
     hosts: Sequence[str] = LOOPBACK,
 ) -> Starlette:
-    """Return the server of an engine, which it closes at its end.
+    """Return the server of an engine; the server closes the engine at its end.
 
-    With a `key`, all paths but `/`, the page, and `/health` need it. Without, only requests for the
-    names in `hosts` are answered, so that no page of another site reaches the server.
+    With a `key`, all paths need it, except `/` (the page) and `/health`. Without a key, only
+    requests for the names in `hosts` are answered, so that no page of another site reaches the
+    server.
     """
     server = Server(model, engine, name, key, limits or ServerLimits())
     api = Api(server)
@@ -79,7 +80,8 @@ def application(
             except BadRequest as error:
                 return refused(str(error), error.field, error.status)
             except (DeviceError, ValueError, TypeError) as error:
-                # The engine checks what the fields leave open, such as the length of a prompt.
+                # The engine makes the checks that the fields cannot, such as the length of a
+                # prompt.
                 return refused(str(error), None, 400)
 
         return answering

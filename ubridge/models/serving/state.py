@@ -93,7 +93,7 @@ class Server:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits of what strangers may ask for."""
+    """Limits for requests of strangers."""
 
     max_tokens: int = 4096
     """The most tokens of an answer."""

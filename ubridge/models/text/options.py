@@ -92,7 +92,8 @@ def settled(
     """Return the limits, the sampling and the hook of `GenerateOptions`.
 
     Raises `ArgumentTypeError` or `ArgumentValueError` for options that contradict each other or
-    have a wrong value, and for an unknown option, with the `known` ones of the operation.
+    have a wrong value, and for an unknown option. The message then lists the `known` options of the
+    operation.
     """
     given: dict[str, Any] = dict(options)
     hook, sampling = given.pop("hook", None), given.pop("sampling", None)

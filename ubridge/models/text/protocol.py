@@ -17,23 +17,23 @@ class CacheLike(Protocol):
 
     @property
     def capacity(self) -> int:
-        """The most tokens it can hold."""
+        """The most tokens that the cache can hold."""
 
     @property
     def room(self) -> int:
-        """The number of tokens that its tensors have memory for so far."""
+        """The number of tokens for which the tensors have memory so far."""
 
     @property
     def length(self) -> int:
-        """The number of tokens it holds."""
+        """The number of tokens in the cache."""
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens it holds, in order."""
+        """The tokens in the cache, in order."""
 
     @property
     def tensors(self) -> Mapping[str, ub.DeviceTensor]:
-        """Their state on the device, by layer and part."""
+        """The layers' state on the device, by layer and part."""
 
     def truncate(self, length: int) -> None:
         """Forget all tokens after the first `length`."""

@@ -92,10 +92,10 @@ class Sampler:
 
 
 class Selection:
-    """Arguments of `sample_f32` for token after token. One thread may use it.
+    """Arguments of `sample_f32`, kept from one token to the next. One thread may use it.
 
-    It runs on the device of the logits and copies only the chosen token to the host. For devices
-    without the kernel (GCUs) it runs on the host, on copies.
+    Sampling runs on the device of the logits and copies only the chosen token to the host. On
+    devices without the kernel (GCUs) the host samples, on copies.
     """
 
     def __init__(

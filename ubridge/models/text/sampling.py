@@ -55,7 +55,7 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int | None = None
-    """The same seed gives the same text on one backend and version; None for a new one."""
+    """The same seed gives the same text on one backend and version; None for a fresh seed."""
 
     def __post_init__(self) -> None:
         """Raise `ArgumentTypeError` or `ArgumentValueError` for impossible values."""

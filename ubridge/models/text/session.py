@@ -68,7 +68,7 @@ class Session(ProcessBound):
         unless `ignore_end`. `sampling`, or options with the names of its fields, select the tokens;
         the default is the most probable token. `hook` is called with the logits, on the device, and
         all earlier tokens; the logits it returns replace them. `log_probabilities=n` fills the
-        generation's `choices` with each token's and the n best.
+        generation's `choices` with the log-probabilities of each token and of the n best.
 
         A prompt longer than the context is refused. When the context is full the text ends, and
         `finish` says `context`: no earlier token is ever dropped.
@@ -86,9 +86,9 @@ class Session(ProcessBound):
 
         The messages become a prompt by `template`, by default the model's own; the template gets
         `names`, such as `tools`. `generate` describes all other options. An answer reserves
-        `max_tokens` of the context, at most half, or a quarter without `max_tokens`. When the
-        messages exceed the rest, the oldest after the system message are left out, each question
-        with its answer. `left_out` counts these messages.
+        `max_tokens` of the context, but at most half of it. Without `max_tokens` it reserves a
+        quarter. When the messages exceed the rest, the oldest after the system message are left
+        out, each question with its answer. `left_out` counts these messages.
         """
         template, names = options.pop("template", None), options.pop("names", None)
         limits, sampling, hook = settled("chat", options, ChatOptions.__annotations__)
@@ -108,7 +108,7 @@ class Session(ProcessBound):
         template: str | None = None,
         **names: Any,
     ) -> str:
-        """Return the prompt of messages by the model's template, or the one given.
+        """Return the prompt of messages by `template` or the model's own.
 
         Raises `ArgumentValueError` if there is no template, or it refuses the messages.
         """
@@ -263,7 +263,7 @@ def _settings(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> Sett
 def _integers(
     path: str | os.PathLike[str], saved: ub.Weights, name: str, most: int, largest: int = MOST
 ) -> list[int]:
-    """The integers of a tensor: at most so many, of 0 to the largest."""
+    """The integers of a tensor: at most `most`, each from 0 to `largest`."""
     entry = saved.entries.get(name)
     if entry is None or entry.kind != i64 or len(entry.shape) != 1 or entry.elements > most:
         given = "none" if entry is None else f"{entry.kind_name} of {entry.shape}"

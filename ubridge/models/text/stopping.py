@@ -1,4 +1,4 @@
-"""`StopStrings`: ends a text that comes in pieces before the first stop string."""
+"""`StopStrings`: ends a text in pieces before its first stop string."""
 
 from __future__ import annotations
 

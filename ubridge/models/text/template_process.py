@@ -32,7 +32,7 @@ ANSWERS = {
     "memory": b"m",
     "time": b"l",
 }
-"""First byte of an answer. The last means that the timer ended the process."""
+"""First byte of an answer. The letter of `time` means that the timer ended the process."""
 _MESSAGES = 16
 """Bytes of objects for each byte of a request."""
 

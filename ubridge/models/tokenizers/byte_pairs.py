@@ -1,7 +1,7 @@
 """Byte pair encoding as in GPT-2: bytes, written as printable characters, merged by rank.
 
 Radford et al., "Language Models are Unsupervised Multitask Learners" (2019). Each of the 256 bytes
-is written as one character: itself where it is printable in Latin-1, else one from U+0100 on.
+is written as one character: its Latin-1 character if printable, else a character from U+0100 on.
 """
 
 from __future__ import annotations

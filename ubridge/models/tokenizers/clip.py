@@ -25,7 +25,7 @@ _BEGIN, _END, _WORD_END = "<|startoftext|>", "<|endoftext|>", "</w>"
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"
 
 _PATTERNS = (rf"<\|startoftext\|>|<\|endoftext\|>|{_WORDS}", _WORDS)
-"""The second splits the spellings of special tokens that the normalization has made."""
+"""The second pattern splits spellings of special tokens that only the normalization made."""
 
 
 class ClipTokenizer(BytePairTokenizer):

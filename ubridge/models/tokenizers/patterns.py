@@ -1,8 +1,8 @@
 """Patterns that split texts before byte pair encoding, by their names in GGUF files.
 
-Each is the pattern of the model's own `tokenizer.json`; the names are llama.cpp's, which writes
-them as `tokenizer.ggml.pre`. A pattern takes the pieces of earlier patterns and splits off its
-matches. Classes of characters come from this Python's `unicodedata`.
+Each pattern is the pattern in the model's own `tokenizer.json`. llama.cpp writes the names as
+`tokenizer.ggml.pre`. A pattern takes the pieces of earlier patterns and splits off its matches.
+Character classes come from Python's module `unicodedata`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Splitting:
 
     patterns: tuple[str, ...]
     whole_words: bool = False
-    """A piece that is a token is not split, even if merges would not produce it."""
+    """A piece that is itself a token is never split, even if merges do not produce the token."""
     begins: bool = False
     """Default for putting the begin token before a text."""
 

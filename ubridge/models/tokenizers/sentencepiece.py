@@ -30,7 +30,7 @@ _BYTE_PAIRS = 2
 _MODEL_TYPES = {1: "unigram", 2: "byte pair encoding", 3: "words", 4: "characters"}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_BYTES = 1 << 28
-"""Limit above the size of any file; Gemma's, one of the largest, has 4 MB."""
+"""Upper limit of a file's size; Gemma's file, among the largest, has 4 MB."""
 _F32 = struct.Struct("<f")
 
 Fields = dict[int, "int | bytes"]

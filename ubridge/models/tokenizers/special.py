@@ -40,11 +40,11 @@ class SpecialTexts:
 
 
 _LONGEST_CHARACTER = 4
-"""Most bytes of a character in UTF-8, and so its most tokens."""
+"""Maximum bytes of a character in UTF-8, and so the maximum byte tokens of a character."""
 
 
 class ByteStream(Stream):
-    """Text of tokens of bytes."""
+    """Converts byte tokens to text."""
 
     def __init__(
         self,

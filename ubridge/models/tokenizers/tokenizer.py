@@ -35,7 +35,7 @@ _READERS = {
 
 
 class Stream(ABC):
-    """Converts tokens to text one by one; a character comes with its last byte."""
+    """Converts tokens to text one by one; a character is returned with its last byte."""
 
     @abstractmethod
     def push(self, token: int) -> str:
@@ -103,7 +103,7 @@ class Tokenizer(ABC):
         return self._decode(self._known(tokens), skip_special)
 
     def stream(self, after: Sequence[int] = (), *, skip_special: bool = True) -> Stream:
-        """Return a converter of single tokens to text, which continues the tokens `after`."""
+        """Return a converter of single tokens to text; the tokens `after` come first."""
         return self._stream(self._known(after), skip_special)
 
     def token_of(self, text: str) -> int | None:
@@ -191,7 +191,7 @@ def require_utf8(what: str, text: str) -> str:
 def require_one_text(what: str, tokens: Iterable[Any]) -> list[Any]:
     """Return the tokens of one text. Raises `ArgumentTypeError` for several texts, and for bytes.
 
-    The caller checks that each is in the vocabulary.
+    The caller checks that each token is in the vocabulary.
     """
     if isinstance(tokens, (str, bytes, Mapping)) or not isinstance(tokens, Iterable):
         raise ArgumentTypeError(

@@ -29,7 +29,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All tokens of a model, and the special roles of some."""
+    """All tokens of a model, and the special roles of some tokens."""
 
     texts: Sequence[str]
     kinds: Sequence[int]
@@ -48,7 +48,7 @@ class Vocabulary:
 
     @cached_property
     def tokens(self) -> dict[str, int]:
-        """Tokens by their texts; the last of two tokens with the same text."""
+        """Tokens by their texts; the last token wins where texts are equal."""
         return {text: token for token, text in enumerate(self.texts)}
 
     def of_kinds(self, *kinds: Kind) -> dict[str, int]:

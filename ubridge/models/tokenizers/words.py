@@ -22,7 +22,7 @@ class WordsTokenizer(Tokenizer):
 
     @abstractmethod
     def _between(self, text: str, begins: bool) -> Iterable[int]:
-        """Tokens of a text without special tokens; `begins`: it starts the whole text."""
+        """Tokens of a part without special tokens; `begins`: the part starts the text."""
 
     @abstractmethod
     def _bytes_of(self, token: int) -> bytes:

@@ -44,11 +44,11 @@ SPLIT = 256
 """Keys of a cache per block when a launch has a single token."""
 TENSOR_ATTENTION = "attention_tensor"
 TILED_ATTENTION = "attention_tiles"
-"""f32, whose products no tensor core makes exactly enough."""
+"""For f32: no tensor core computes f32 products exactly enough."""
 _TILE_WIDTHS = (64, 128)
 """Widest heads of the kernels for tiles of rows."""
 _SHARED_ROWS = 16
-"""Rows of an instruction. With so few rows, all warps of a block share them and split the keys."""
+"""Rows of an instruction. For so few rows, all warps of a block share rows and split the keys."""
 _TILE_ROWS = 64
 """Rows of a block for larger launches."""
 

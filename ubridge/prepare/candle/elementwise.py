@@ -155,8 +155,8 @@ def _work(question: Question) -> tuple[int, int]:
 def _operand(question: Question, steps: Steps, index: int) -> tuple[Memory, Layout]:
     """An operand, or its contiguous copy where a GPU would read it across its lines.
 
-    The kernel that copies reads such operands in tiles. The others have no code for it, because
-    there are hundreds of them.
+    The copy kernel reads such operands in tiles. The hundreds of other kernels have no code for
+    tiles.
     """
     x, layout = steps.operands[index], question.layout(index)
     on_a_gpu = steps.limits.max_blocks_for_elements is None

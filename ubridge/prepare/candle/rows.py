@@ -70,7 +70,7 @@ def _reduce(question: Question, steps: Steps) -> None:
     reduced = list(zip(layout.shape[split:], layout.strides[split:], strict=True))
     if question.op.family is REDUCTION:  # a place is an index in the last axis
         reduced = merged_axes(layout.shape[split:], layout.strides[split:])
-    # Neighboring results are adjacent, and the elements of each lie apart.
+    # Neighboring results are adjacent, and the elements of each result lie apart.
     side_by_side = kept[-1:] and kept[-1][1] == 1 and len(reduced) == 1 and reduced[0][1] > 1
     axes = [*kept, *reduced]
     steps.launch(

@@ -1,7 +1,7 @@
 """Lowerings of operations without a kernel on GCUs to others: attention, log-softmax, gates.
 
 Intermediate results are always f32: rounding each to f16 or bf16 would lose more bits than a fused
-kernel does. They take memory that a fused kernel does not need.
+kernel does. Intermediate results take memory that a fused kernel does not need.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _attend(
 
 
 def _unseen(position: Memory, keys: int, window: int, steps: Steps) -> list[Memory]:
-    """1 for each key behind a position, and 1 for each a window or more before it."""
+    """1 for each key behind a position, or a window or more before this position."""
     indices, line = steps.scratch(keys, f32), Layout.contiguous(keys)
     counted = Elements("u8", np.arange(keys, dtype=np.float32).tobytes())
     copy_kept(counted, indices.view(u8), steps)
@@ -237,7 +237,7 @@ def _scale(x: Memory, layout: Layout, factor: Given, steps: Steps) -> None:
 
 
 def _wide(x: Memory, size: int, steps: Steps) -> Memory:
-    """The elements as f32, converted if they are not."""
+    """The elements as f32, converted if necessary."""
     if x.dtype.name not in ("f32", "f16", "bf16"):
         raise ArgumentTypeError(
             f"{steps.question.op.name}: dtype {x.dtype} is not supported on tops; it is made "

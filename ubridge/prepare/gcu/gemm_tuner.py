@@ -2,8 +2,8 @@
 
 A SIP multiplies tiles of `sip_m` by `sip_k` and `sip_k` by `sip_n` elements out of its own L1
 memory. One of three modes decides how the SIPs divide the work: by the batch, the rows of the left
-operand or the columns of the right one. It gives the same tiles as Ubridge's tuner. Only the cache
-differs: its key here includes the weight's type.
+operand or the columns of the right operand. This tuner chooses the same tiles as Ubridge's tuner.
+Only the cache differs: its key here includes the weight's type.
 """
 
 from __future__ import annotations

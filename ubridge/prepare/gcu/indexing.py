@@ -111,7 +111,7 @@ def _last(x: Memory, shape: tuple[int, int, int], steps: Steps) -> Memory:
 
 
 _IS_ROUND = ("is_round", True)
-"""Attribute of a question whose ids are in range, and none repeated."""
+"""Attribute of a question whose ids are in range and distinct."""
 
 
 def _index_add(question: Question, steps: Steps) -> None:

@@ -30,7 +30,7 @@ from uhal.errors import NotSupportedError
 _CACHE = gcu_kernel("cache", "reshape_and_cache_{dtype}")
 _CODES = {"f32": DataType.F32, "f16": DataType.F16, "bf16": DataType.BF16}
 _LEAST_TILE = {"sip_m": 1, "sip_k": 32, "sip_n": 64}
-"""Minimums: for products too wide for its memory the tuner returns 0, by which kernels divide."""
+"""Minimum sizes: the tuner returns 0 for products too wide for L1, and kernels divide by sizes."""
 
 
 class GcuMatmul(Lowering):
@@ -118,7 +118,8 @@ def _kv_concat(question: Question, steps: Steps) -> None:
     axis = question.attribute("axis")
     rows = prod(question.shape[:axis])
     left, right = (prod(question.layout(one).shape[axis:]) for one in (0, 1))
-    # All axes before the joined axis are the second, that axis and all behind it the fourth.
+    # The second axis holds all axes before the joined axis. The fourth holds the joined axis and
+    # all axes behind.
     info = Words((1, rows, 1, left, 1, rows, 1, right))
     steps.launch((), ltensor=x, rtensor=y, out=steps.result, dims=info, dim_size=4, concat_dim=2)
 
@@ -126,7 +127,8 @@ def _kv_concat(question: Question, steps: Steps) -> None:
 def _kv_append(question: Question, steps: Steps) -> None:
     """Add a write of one token at a position.
 
-    The kernel puts keys and values into their caches at once, so both are the same here.
+    The kernel writes keys and values into their caches at once. This launch passes the same
+    operands for keys and values.
     """
     source, position = steps.operands
     rows, tokens, width = question.layout(0).shape

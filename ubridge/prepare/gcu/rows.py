@@ -35,7 +35,7 @@ _MOST_ROWS = 32768
 """Most results of a reduction that the kernel supports."""
 _MOST_INPUT_BYTES = 60 << 20
 _MOST_KERNEL_ELEMENTS = 4096
-"""Most elements that kernels of convolutions hold; beyond it they silently do nothing."""
+"""Most elements that kernels of convolutions hold; kernels silently do nothing with more."""
 
 
 def _reduce(question: Question, steps: Steps) -> None:
@@ -128,8 +128,8 @@ def _sort_on_host(
 def _rope(question: Question, steps: Steps) -> None:
     """Add rotations by position.
 
-    The kernel works in place on (tokens, heads, width) and takes cosines and sines as one array's
-    rows, so operands are copied into that form, and the result back.
+    The kernel works in place on (tokens, heads, width) and takes cosines and sines as rows of one
+    array. Operands are copied into this form, and the result is copied back.
     """
     x, cos, sin = steps.operands
     shape = question.shape
@@ -141,7 +141,7 @@ def _rope(question: Question, steps: Steps) -> None:
     halves = Layout.contiguous((rows, width // 2))
     joined = Layout.contiguous((rows, width))
     steps.run(KV_CONCAT, [(cos, halves), (sin, halves)], (angles, joined), axis=1)
-    # Equal for every step of a model, so kept with the layouts, as u64.
+    # The indices are equal for every step of a model, so they are kept with the layouts, as u64.
     indices = Words(tuple(index % rows for index in range(batch * positions)), "i64")
     own = Layout.contiguous(shape)
     turned = steps.scratch(own.size, x.dtype)

@@ -61,8 +61,8 @@ class BlasProducts(ProductKernel):
     def _behind(self, blas: Blas, product: Product) -> str:
         """Say which instructions, unused by the BLAS, make ubridge's own kernels faster.
 
-        Small products stay with the BLAS, which does not pack them; so do vectors, which are bound
-        by memory.
+        Small products stay with the BLAS, which does not pack them. Products by vectors stay, too,
+        because memory bounds their speed.
         """
         m, n, k = product.m, product.n, product.k
         if self._packed.refusal(product) or min(m, n) == 1 or m * n * k < _SMALL:

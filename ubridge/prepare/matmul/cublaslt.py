@@ -1,10 +1,11 @@
 """Large products by NVIDIA's cuBLASLt, where that library is installed.
 
-It is looked for at the first product that is large enough. It must multiply two small matrices
-correctly before it is used, because a simulated GPU may load it without running its kernels.
-`matmul_choice` reports the reason if it is not used.
+ubridge looks for the library at the first product that is large enough. The library must first
+multiply two small matrices correctly, because a simulated GPU may load the library without running
+its kernels. `matmul_choice` reports the reason if the library is not used.
 
-Its work is not a launch of uhal: no ledger lists it, and its faults are reported without a name.
+A call of the library is not a launch of uhal: no ledger lists the call, and its faults are reported
+without a name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the BLAS that multiplies matrices on the host.
 
-It is looked for at the first product, never at import: in the wheel `scipy-openblas32`, or in the
-file that `UHAL_BLAS_LIBRARY` names. Without a BLAS, ubridge's own kernel multiplies.
+ubridge looks for the BLAS at the first product, never at import: in the wheel `scipy-openblas32`,
+or in the file that `UHAL_BLAS_LIBRARY` names. Without a BLAS, ubridge's own kernel multiplies.
 """
 
 from __future__ import annotations

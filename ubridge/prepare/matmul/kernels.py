@@ -43,7 +43,7 @@ class ProductKernel(MatmulKernel):
     """One line of the table; it adds the launches of its products."""
 
     is_library = False
-    """Whether it calls a library, which cannot be captured and takes any number of products."""
+    """Whether a library multiplies: its calls take any number of products, but no capture."""
 
     @abstractmethod
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
@@ -63,7 +63,7 @@ class TiledProducts(ProductKernel):
     reason = "takes any sizes, strides and numbers"
 
     def refusal(self, product: Product) -> str:
-        """Return an empty text: it takes all products."""
+        """Return an empty text: this kernel takes all products."""
         return ""
 
     def prepare(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:

@@ -74,7 +74,7 @@ class MatmulLowering(Lowering):
     def explain(self, question: Question) -> MatmulChoice:
         """Say which kernel a product goes to.
 
-        The next kernel takes it if a library then has no algorithm for the alignment of the
+        The next kernel takes the product if a library has no algorithm for the alignment of the
         operands.
         """
         product = _product(question.dtype, *_as_multiplied(question))
@@ -96,7 +96,8 @@ class MatmulLowering(Lowering):
     def multiply(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the steps of a product. Operands begin with their first element."""
         kernel = self._taker(product, steps.question)
-        # A library may refuse the addresses of any call, so its line counts its products itself.
+        # A library may refuse the addresses of any call, so its kernel object counts its own
+        # products.
         steps.taken_by = "" if kernel.is_library else kernel.name
         results = product.m * product.n
         # Only ubridge's kernels have a grid, which can be too long.

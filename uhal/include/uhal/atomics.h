@@ -1,7 +1,7 @@
 /** Atomic operations, on the device's memory and on a block's shared memory.
  *
- * Every function takes its scope as a template argument: the observers that see it as one step.
- * SCOPE_BLOCK is the block's work-items and SCOPE_DEVICE, the default, all of the device.
+ * Every function takes its scope as a template argument: the observers that see the operation as
+ * one step. SCOPE_BLOCK is the block's work-items and SCOPE_DEVICE, the default, all of the device.
  * SCOPE_SYSTEM adds the host and other devices that reach the memory. Other accesses are not
  * ordered; use `fence` for that. Types are i32, u32, i64, u64, f32 and f64 unless noted. An
  * operation returns the old value.
@@ -9,9 +9,9 @@
  *     atomic_add(&counts[bin], 1);
  *     atomic_max<SCOPE_BLOCK>(&largest, x[i]);
  *
- * On AMD's and CUDA devices, f32 and f64 are added by the device's own instruction where it has
- * one. Elsewhere, and for the least and the largest of floats, a loop of compare-and-exchange is
- * used. On OpenCL devices a compare-and-exchange of any scope has the device's scope.
+ * AMD's and CUDA devices add f32 and f64 by one instruction if the device has it. Other additions,
+ * and the minimum and maximum of floats, are loops of compare-and-exchange. On OpenCL devices a
+ * compare-and-exchange of any scope has the device's scope.
  */
 #ifndef UHAL_ATOMICS_H
 #define UHAL_ATOMICS_H
@@ -109,7 +109,7 @@ struct uhal_sum {
     template <class Type> DEVICE_METHOD Type operator()(Type one, Type other) const {
         return one + other;
     }
-    /* Each is rounded once: the sum of two halves is exact in f32. */
+    /* Each sum is rounded once: the sum of two halves is exact in f32. */
     DEVICE_METHOD f16x2 operator()(f16x2 one, f16x2 other) const {
         f16x2 sum;
         sum[0] = f16(f32(one[0]) + f32(other[0]));
@@ -160,7 +160,7 @@ DEVICE_FUNCTION bf16x2 atomic_add(bf16x2 *address, bf16x2 value) {
     return uhal_update<scope>(address, value, uhal_sum{});
 }
 
-/** Keep the lesser of the old value and `value`. A NaN gives way to any number. */
+/** Keep the lesser of the old value and `value`; for a NaN and a number, the number. */
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION Type atomic_min(Type *address, typename uhal_same<Type>::type value) {
     if constexpr (uhal_is_float<Type>::value)
@@ -169,7 +169,7 @@ DEVICE_FUNCTION Type atomic_min(Type *address, typename uhal_same<Type>::type va
         return uhal_fetch_min<scope>(address, value);
 }
 
-/** Keep the greater of the old value and `value`. A NaN gives way to any number. */
+/** Keep the greater of the old value and `value`; for a NaN and a number, the number. */
 template <uhal_scope scope = SCOPE_DEVICE, class Type>
 DEVICE_FUNCTION Type atomic_max(Type *address, typename uhal_same<Type>::type value) {
     if constexpr (uhal_is_float<Type>::value)
@@ -186,7 +186,7 @@ DEVICE_FUNCTION Type atomic_max(Type *address, typename uhal_same<Type>::type va
             uhal_fetch_##name<scope>(reinterpret_cast<UHAL_WORD_OF(Type) *>(address),              \
                                      static_cast<UHAL_WORD_OF(Type)>(value)));                     \
     }
-/** Keep the bits that `value` has, too. Integers. */
+/** Keep the bits that are also set in `value`. Integers. */
 UHAL_BITWISE(and)
 /** Set the bits of `value`. Integers. */
 UHAL_BITWISE(or)

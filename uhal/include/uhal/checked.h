@@ -2,9 +2,10 @@
  * where UHAL_CHECKED is defined. `python -m uhal cflags --checked` prints the compiler's options
  * for it.
  *
- * The compiler instruments for its thread sanitizer. The functions it calls before each access are
- * defined here instead of in the sanitizer's library. They ask the host runtime, which knows the
- * launch. Regions publish the work-item they run, and a barrier is counted.
+ * The compiler instruments the code for its thread sanitizer: the code calls a function before each
+ * access. This header defines these functions instead of the sanitizer's library. They ask the host
+ * runtime, which knows the launch. Each region publishes its running work-item, and each barrier is
+ * counted.
  */
 #ifndef UHAL_CHECKED_H
 #define UHAL_CHECKED_H

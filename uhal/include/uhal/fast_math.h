@@ -1,7 +1,7 @@
 /** Fast mathematics by name: f32 functions with more speed and less accuracy.
  *
- * On a device each is one or a few approximate instructions. On the host each is the usual
- * function, because the compiler has no faster one. Subnormal numbers may count as zero.
+ * On a device each function is one or a few approximate instructions. On the host each function is
+ * the usual one, because the compiler has no faster one. Subnormal numbers may count as zero.
  *
  * Errors on CUDA: see the CUDA C++ Programming Guide, "Intrinsic Functions", and the PTX manual.
  * AMD's instructions are within 1 unit in the last place of f32, plus the rounding of a scaled
@@ -24,7 +24,7 @@ DEVICE_FUNCTION f32 fast_log2(f32 x) { return uhal_fast_log2(x); }
 DEVICE_FUNCTION f32 fast_sin(f32 x) { return uhal_fast_sin(x); }
 /** The cosine of an angle in radians within -pi and pi. CUDA: 2^-21.19. */
 DEVICE_FUNCTION f32 fast_cos(f32 x) { return uhal_fast_cos(x); }
-/** The hyperbolic tangent. CUDA: a relative 2^-11; by fast_exp on other devices. */
+/** The hyperbolic tangent. CUDA: a relative 2^-11. Other devices use fast_exp. */
 DEVICE_FUNCTION f32 fast_tanh(f32 x) { return uhal_fast_tanh(x); }
 /** The square root. CUDA: a relative 2^-23. */
 DEVICE_FUNCTION f32 fast_sqrt(f32 x) { return uhal_fast_sqrt(x); }

@@ -1,11 +1,12 @@
 /* Report of an index out of bounds: a record that a kernel writes and the host reads after
  * synchronizing. Plain C, so that the kernel and its readers use the same bytes. A module that
- * reports defines a pointer `uhal_fault`, null until somebody stores the address of a record there:
- * memory of the host that the device reaches under that address, all zeros. Without a record
- * nothing is reported. The first faulty work-item writes the record, once; all skip the element. To
- * arm the channel again, set its state to UHAL_FAULT_NONE. A kernel of the host knows its stream.
- * On the host each faulty stream writes its own record behind the first record and marks the first
- * record UHAL_FAULT_IN_STREAMS. `streams` of the first record counts the others. */
+ * reports defines a pointer `uhal_fault`, which is null until a caller stores the address of a
+ * record. A record is zeroed host memory that the device reaches under its address. Without a
+ * record nothing is reported. The first faulty work-item writes the record, once; every faulty
+ * work-item skips its element. To arm the channel again, set its state to UHAL_FAULT_NONE. A kernel
+ * of the host knows its stream. On the host each faulty stream writes its own record behind the
+ * first record and marks the first record UHAL_FAULT_IN_STREAMS. `streams` of the first record
+ * counts the others. */
 #ifndef UHAL_FAULT_H
 #define UHAL_FAULT_H
 

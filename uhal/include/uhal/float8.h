@@ -1,7 +1,7 @@
 /* f8e4m3: one byte with a sign, four bits of exponent and three of fraction, no infinities and one
- * NaN. Conversions from f32 round to nearest even and saturate: beyond 448, and of infinities, 448
- * is stored. Arithmetic is done in f32. Includers for devices define UHAL_FLOAT8 as the attributes
- * of a member function.
+ * NaN. Conversions from f32 round to nearest even and saturate: values beyond 448 and infinities
+ * become 448, with their sign. Arithmetic is done in f32. Includers for devices define UHAL_FLOAT8
+ * as the attributes of a member function.
  */
 #ifndef UHAL_FLOAT8_H
 #define UHAL_FLOAT8_H

@@ -1,5 +1,6 @@
 /* f16 and bf16 on the host: 16-bit storage with conversions to and from f32, rounding to nearest
- * even. No branches, so that loops over them vectorize; arithmetic is done in f32.
+ * even. The conversions have no branches, so that loops over them vectorize; arithmetic is done in
+ * f32.
  */
 #ifndef UHAL_HALF_H
 #define UHAL_HALF_H

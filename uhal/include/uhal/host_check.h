@@ -14,7 +14,8 @@
 #define UHAL_HOST_CHECK_ATOMIC 2 /* a write, unless it only loads */
 #define UHAL_HOST_CHECK_ALIGNED 4 /* the address must be a multiple of the size, or of 8 */
 
-/* Set by the runtime before the first launch. None of them returns after a mistake was found. */
+/* Set by the runtime before the first launch. None of these functions returns after it found a
+ * mistake. */
 struct uhal_host_check_services {
     void (*access)(const void *address, size_t bytes, uint32_t flags, const void *instruction);
     /* The block has passed a barrier. */

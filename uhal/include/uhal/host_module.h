@@ -64,7 +64,7 @@ struct uhal_host_global {
 struct uhal_host_module {
     uint64_t magic;
     uint32_t version;
-    uint32_t instruction_level; /* x86-64 level it was compiled for, 0 elsewhere */
+    uint32_t instruction_level; /* x86-64 level of the code, 0 on other machines */
     /* Ranges of pointers; null ones are padding. */
     const struct uhal_host_kernel *const *kernels_begin;
     const struct uhal_host_kernel *const *kernels_end;

@@ -1,15 +1,16 @@
 /* The language of single-source kernels: one file compiles for the host (g++, clang++), for CUDA
- * (nvcc), for AMD devices (clang -x hip) and for OpenCL's (the same clang, to SPIR-V).
+ * (nvcc), for AMD devices (clang -x hip) and for OpenCL devices (the same clang, to SPIR-V).
  *
  *     #include <uhal/kernel.h>
  *     KERNEL(saxpy, (u64 n, f32 a, const f32 *x, f32 *y)) {
  *         GRID_STRIDE(i, n) { y[i] = a * x[i] + y[i]; }
  *     }
  *
- * On a GPU every work-item runs the body. On the host one call of it is a whole block. Code that
- * differs between work-items stands inside THREADS(t) { … } regions, which are loops there, and
- * BARRIER() separates regions. `return` and `break` must not leave a region; `continue` ends it for
- * one work-item. Everything outside a region must be the same for all work-items of the block.
+ * On a GPU every work-item runs the body. On the host one call of the body runs a whole block. Code
+ * that differs between work-items stands inside THREADS(t) { … } regions, which are loops on the
+ * host, and BARRIER() separates regions. `return` and `break` must not leave a region; `continue`
+ * ends the region for one work-item. Everything outside a region must be the same for all
+ * work-items of the block.
  *
  *   blockIdx, blockDim, gridDim           readable everywhere in a kernel body, as in CUDA
  *   THREADS(t)                            t = 0 … work-items of the block - 1, x fastest
@@ -29,7 +30,7 @@
  * pass `THIS_BLOCK`, and write THREADS_OF(block, t), GRID_STRIDE_OF(block, i, n) and
  * REGISTER_OF(block, …) there. `DEVICE_METHOD` marks a member function of a helper struct.
  * KERNEL_ON_GPU is 1 or 0, for code that a CPU needs in another form. ROLLED before a loop keeps a
- * GPU's compiler from repeating its body.
+ * GPU's compiler from unrolling the loop.
  *
  * Types: i8 i16 i32 i64 u8 u16 u32 u64 f8e4m3 f16 bf16 f32 f64. f8e4m3, f16 and bf16 are for storage:
  * convert with f32(x) and f16(y).
@@ -38,7 +39,7 @@
  * and scans of warps and blocks), <uhal/vector.h>, <uhal/fast_math.h>, <uhal/messages.h> (PRINTF
  * and ASSERT), <uhal/table.h> (constant tables). docs/reference/kernels.md lists their contents.
  *
- * The image has names, types and const of every parameter, on every target.
+ * On every target the image records the name, type and constness of every parameter.
  */
 #ifndef UHAL_KERNEL_H
 #define UHAL_KERNEL_H

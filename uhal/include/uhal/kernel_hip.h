@@ -58,7 +58,7 @@ UHAL_DEVICE uhal_extent uhal_block_extent() {
             __builtin_amdgcn_workgroup_size_z()};
 }
 
-/* The device knows the grid in work-items; every launch is of whole blocks. */
+/* The device has the grid's size in work-items; a launch consists of whole blocks. */
 UHAL_DEVICE uhal_extent uhal_grid_extent() {
     const uhal_extent block = uhal_block_extent();
     return {__builtin_amdgcn_grid_size_x() / block.x, __builtin_amdgcn_grid_size_y() / block.y,
@@ -100,7 +100,7 @@ template <class Type> struct uhal_register {
 
 typedef _Float16 f16;
 
-/* Storage, as on the host: not every device has instructions for this type. */
+/* Storage only, as on the host: not every device has instructions for this type. */
 struct bf16 {
     u16 bits;
     bf16() = default;

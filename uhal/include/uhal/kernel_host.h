@@ -1,8 +1,9 @@
 /* The kernel language on the host: <uhal/kernel.h> includes this under a plain C++ compiler.
  *
- * Each KERNEL becomes a struct derived from the block, so that blockIdx and its kin are plain
- * names in the body, and a descriptor that `uhal_host_module` leads to. Everything but that one
- * symbol is local to the library: two modules with the same entries live side by side.
+ * Each KERNEL becomes a struct and a descriptor. The struct derives from the block, so that
+ * blockIdx and similar names are plain names in the body. `uhal_host_module` leads to the
+ * descriptor. All other symbols are local to the library, so two modules with the same entries can
+ * be loaded side by side.
  */
 #ifndef UHAL_KERNEL_HOST_H
 #define UHAL_KERNEL_HOST_H
@@ -40,8 +41,8 @@
     UHAL_LIST(uhal_kernels, ::uhal_host_kernel, uhal_list_##entry, &uhal_describe_##entry)         \
     inline void uhal_kernel_##entry::body parameters const UHAL_RESTRICT
 
-/* A kernel never writes through `this`, so its fields stay in registers. clang lets such a body
-   call only members declared alike. */
+/* A kernel never writes through `this`, so its fields stay in registers. In clang such a body may
+   call only member functions declared with __restrict__, too. */
 #define UHAL_RESTRICT __restrict__
 
 /* Code that runs a kernel is not checked as part of the kernel. */
@@ -70,7 +71,7 @@
 #define UHAL_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* A misused BARRIER() finds the inner declaration. */
+/* A BARRIER() inside a region finds the inner declaration, and does not compile. */
 #define THREADS_OF(block, t)                                                                       \
     UHAL_INDEPENDENT for (u32 t = 0, t##_end = (block).uhal_threads(); t < t##_end; ++t)           \
         if constexpr ([[maybe_unused]] constexpr bool uhal_inside_region = true; true)
@@ -92,7 +93,7 @@
 
 constexpr bool uhal_inside_region = false;
 
-/* A list is a linker section of pointers: in one of structs, padding would look like data. */
+/* A list is a linker section of pointers: in a section of structs, padding would look like data. */
 #if defined(__APPLE__)
 #define UHAL_SECTION(name) "__DATA," #name
 #define UHAL_BOUNDS(type, name)                                                                    \
@@ -169,7 +170,7 @@ struct Block : uhal_block {
     }
 };
 
-/* A value per work-item. Assertion by exception: the runtime reports it as a failed launch. */
+/* A value per work-item. The runtime reports an exception here as a failed launch. */
 template <class Type, u32 count> class Register {
   public:
     explicit Register(u32 threads) {

@@ -122,7 +122,7 @@ DEVICE_FUNCTION bool uhal_holds(bool condition) { return condition; }
 #define UHAL_FUNCTION __PRETTY_FUNCTION__
 #endif
 
-/** `PRINTF(format, …)`: print numbers as C's `printf` does, but for `%s` and `%n`. */
+/** `PRINTF(format, …)`: print numbers as C's `printf` does, without `%s` and `%n`. */
 #define PRINTF(format, ...)                                                                        \
     uhal_say(UHAL_MESSAGE_PRINTED, __LINE__, format, UHAL_FUNCTION, ##__VA_ARGS__)
 

@@ -2,11 +2,11 @@
  *
  * Compilers keep the sizes of parameters and drop names, signs and const. So each KERNEL leaves a
  * constant `uhal_signature_<entry>` in the image: six characters a parameter, a bar, and the
- * parameter list as the source spells it. The six are `p` for a pointer, `c` for a pointer to
- * const, `v` for a value; the dtype's character of <uhal/host_module.h>, `-` for any other type;
- * and the bytes as four hexadecimal digits. uhal/images/header_signature.py reads it.
+ * parameter list as the source spells it. The six characters are `p` for a pointer, `c` for a
+ * pointer to const, `v` for a value; the dtype's character of <uhal/host_module.h>, `-` for any
+ * other type; and the bytes as four hexadecimal digits. uhal/images/header_signature.py reads it.
  *
- * Define UHAL_SIGNATURES as 0 to leave them out.
+ * Define UHAL_SIGNATURES as 0 to leave the constants out.
  */
 #ifndef UHAL_SIGNATURE_H
 #define UHAL_SIGNATURE_H

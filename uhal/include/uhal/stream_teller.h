@@ -1,6 +1,6 @@
 /* Source of the stream and launch in reports of host kernels. Plain C, for the kernel and the
- * host's runtime. A variable of this name and type is set when the library is loaded. The function
- * describes the work that the calling thread runs. */
+ * host's runtime. When the runtime loads a library, it sets the library's variable of this name and
+ * type. The function describes the work that the calling thread runs. */
 #ifndef UHAL_STREAM_TELLER_H
 #define UHAL_STREAM_TELLER_H
 

@@ -9,8 +9,8 @@
 
 #include <uhal/kernel.h>
 
-/** A table of `count` values outside of functions, for kernels of the file. Its initial values
- * follow; they never change. */
+/** A table of `count` values outside of functions, for kernels of the file. The initial values
+ * follow the macro and never change. */
 #if defined(__CUDACC__)
 #define CONSTANT_TABLE(type, name, count) static __constant__ const type name[count]
 #elif defined(__HIP__)

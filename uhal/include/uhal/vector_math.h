@@ -1,5 +1,5 @@
 /* Tells g++ that glibc has vector versions of the usual functions, so that loops calling them
- * vectorize without -ffast-math. They are within 4 units in the last place.
+ * vectorize without -ffast-math. The vector versions are within 4 units in the last place.
  *
  * Used only where the symbols exist for certain at link time; elsewhere the loop stays scalar.
  */

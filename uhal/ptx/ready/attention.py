@@ -17,9 +17,9 @@ OWN, ROWS, KEYS, NEVER = 4, 16, 32, float("-inf")  # queries per warp and per bl
 def attention(of: ptx.Type = f32, width: int = 64) -> ptx.Kernel:
     """Return `attention(u32 queries, u32 keys, u32 group, f32 scale, const T* q, const T* k, ...)`.
 
-    The others are `const T* v, T* out`. q and out are (heads, queries, width), k and v (heads /
-    group, keys, width), at multiples of 16 bytes; width is 32, 64, 96 or 128. The last query sees
-    all keys. Grid (⌈queries / 16⌉, heads), block 128.
+    The last parameters are `const T* v, T* out`. q and out are (heads, queries, width), k and v
+    (heads / group, keys, width), at multiples of 16 bytes; width is 32, 64, 96 or 128. The last
+    query sees all keys. Grid (⌈queries / 16⌉, heads), block 128.
     """
     signature = f"u32 queries, u32 keys, u32 group, f32 scale, const {of}* q, const {of}* k"
 

@@ -12,9 +12,9 @@ from uhal.ptx import Kernel, Type, f32, global_index, if_, kernel, u64
 def rope(of: Type = f32) -> Kernel:
     """Return `rope(u32 tokens, u32 heads, u32 width, const f32* cos, const f32* sin, ...)`.
 
-    The others are `const T* x, T* out`, both (tokens, heads, width), which may be one buffer.
-    Element i of a head is rotated with element i + width / 2; the tables are (tokens, width / 2).
-    Launch a thread for each pair: tokens · heads · width / 2 in all.
+    The last parameters are `const T* x, T* out`, both (tokens, heads, width); x and out may be one
+    buffer. Element i of a head is rotated with element i + width / 2; the tables are (tokens, width
+    / 2). Launch a thread for each pair: tokens · heads · width / 2 in all.
     """
     signature = "u32 tokens, u32 heads, u32 width, const f32* cos, const f32* sin"
 

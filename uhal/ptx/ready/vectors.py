@@ -12,7 +12,7 @@ from uhal.ptx import Pointer, Value, f32, loop, pack, select, u32, unpack
 def spans(length: Any, first: Any, step: Any, *pointers: Pointer) -> Iterator[tuple[Value, int]]:
     """Loop over elements: 16 bytes a thread if all pointers are aligned, then single elements.
 
-    Yields an index and the number of elements from there on. Thread `first` of `step` threads
+    Yields an index and the number of elements from this index on. Thread `first` of `step` threads
     takes every `step`-th span.
     """
     count = 16 // pointers[0].of.bytes
@@ -27,7 +27,7 @@ def spans(length: Any, first: Any, step: Any, *pointers: Pointer) -> Iterator[tu
 
 
 def load(pointer: Pointer, index: Any, count: int) -> list[Value]:
-    """Load that many elements side by side, as f32."""
+    """Load `count` adjacent elements, as f32."""
     if count == 1:
         return [f32(pointer[index])]
     if pointer.of is f32:
@@ -37,7 +37,7 @@ def load(pointer: Pointer, index: Any, count: int) -> list[Value]:
 
 
 def store(pointer: Pointer, index: Any, values: Sequence[Value]) -> None:
-    """Store f32 values side by side, as elements of the pointer."""
+    """Store f32 values as adjacent elements of the pointer's type."""
     made = [pointer.of(one) for one in values]
     if len(made) <= 4:
         pointer.store(index, made)

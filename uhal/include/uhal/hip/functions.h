@@ -26,7 +26,7 @@ UHAL_MATH double uhal_expm1_near_0(double x) {
 }
 
 UHAL_MATH double exp(double x) {
-    /* Beyond these the result is infinite or zero; they keep the exponent an int. */
+    /* Beyond these bounds the result is infinite or zero; the bounds keep the exponent an int. */
     const double bounded = __builtin_fmin(__builtin_fmax(x, -800.0), 800.0);
     const double count = __builtin_rint(bounded * 0x1.71547652b82fep+0);
     /* ln 2 in two parts; the first has zeros at the end, so that its multiples are exact. */

@@ -1,5 +1,5 @@
 /* Rarer functions for AMD devices, in plain arithmetic like those of functions.h. A kernel that
- * needs them includes this besides <math.h>, and on no other device.
+ * needs these functions includes this header besides <math.h>, on AMD devices only.
  *
  * f64 is within 3 ulp; f32 is computed in f64 and rounded once.
  */
@@ -70,7 +70,7 @@ UHAL_MATH double atan2(double y, double x) {
 UHAL_MATH double log2(double x) { return log(x) * 0x1.71547652b82fep+0; }
 UHAL_MATH double log10(double x) { return log(x) * 0x1.bcb7b1526e50ep-2; }
 
-/* The exact rest, by long division of the significands. */
+/* The exact remainder, by long division of the significands. */
 UHAL_MATH double fmod(double x, double y) {
     const double size = __builtin_fabs(x), divisor = __builtin_fabs(y);
     if (!(size < __builtin_inf()) || !(divisor > 0.0))
@@ -80,7 +80,7 @@ UHAL_MATH double fmod(double x, double y) {
         int of_rest, of_divisor;
         (void)__builtin_frexp(rest, &of_rest);
         (void)__builtin_frexp(divisor, &of_divisor);
-        /* The largest power of two times the divisor that is not above the rest. */
+        /* The largest power of two times the divisor that is not above the remainder. */
         const double whole = __builtin_ldexp(divisor, of_rest - of_divisor);
         rest -= whole > rest ? __builtin_ldexp(divisor, of_rest - of_divisor - 1) : whole;
     }

@@ -1,7 +1,7 @@
-/* <math.h> for device code compiled without a C library and without AMD's device libraries.
- * Functions that the compiler expands round to nearest as IEEE 754 asks. Its f32 exponentials and
- * logarithms have the three ulp that OpenCL allows. The headers included below have all other
- * functions. */
+/* <math.h> for device code compiled without a C library and without AMD's device libraries. The
+ * compiler's own expansions of functions round to nearest, as IEEE 754 requires. The compiler's f32
+ * exponentials and logarithms are within the three ulp that OpenCL allows. The headers included
+ * below have all other functions. */
 #ifndef UHAL_HIP_MATH_H
 #define UHAL_HIP_MATH_H
 

@@ -23,8 +23,8 @@ UHAL_MATH uhal_reduced_angle uhal_reduce_small_angle(double x) {
     return {high, low, static_cast<unsigned>(static_cast<int>(count))};
 }
 
-/* For any finite |x| >= 2^27, after Payne and Hanek: only those bits of 2/pi are multiplied whose
- * product is neither a whole turn nor too small to matter. */
+/* For any finite |x| >= 2^27, after Payne and Hanek: multiplies only a window of bits of 2/pi.
+ * Products of higher bits are whole turns; products of lower bits are too small to matter. */
 UHAL_MATH uhal_reduced_angle uhal_reduce_large_angle(double x) {
     typedef unsigned long long word;
     typedef unsigned __int128 product;

@@ -9,11 +9,11 @@
                              : __HIP_MEMORY_SCOPE_AGENT)
 
 #if defined(__SPIRV__)
-/* Intel's runtime for CPUs has no atomics on generic pointers, so the code asks it for a pointer's
- * address space, at one point of a module. PoCL 7.1 crashes if a function asks twice, Intel's
- * runtime of 2022 if a function asks for pointers of two types. The code asks for the device's
- * memory. CPUs answer yes to every question. Atomics on the device's memory also work in a block's
- * memory, but not the other way around. */
+/* Intel's runtime for CPUs has no atomics on generic pointers, so the code asks the runtime for a
+ * pointer's address space, at one point of a module. PoCL 7.1 crashes if a function asks twice,
+ * Intel's runtime of 2022 if a function asks for pointers of two types. The code asks whether a
+ * pointer points into the device's memory. CPUs answer yes for every address space. Atomics on the
+ * device's memory also work in a block's memory, but not the other way around. */
 #define UHAL_LOCAL __attribute__((address_space(3)))
 #define UHAL_IN_GLOBAL __attribute__((address_space(1)))
 extern "C" __attribute__((device, const)) UHAL_IN_GLOBAL void *

@@ -3,8 +3,8 @@
 #ifndef UHAL_PRIMITIVES_OPENCL_H
 #define UHAL_PRIMITIVES_OPENCL_H
 
-/* LLVM 22 miscompiles its own compare-and-exchange where two of them join. The code therefore calls
- * the built-in functions of OpenCL C 1.2, whose scope is the device. */
+/* LLVM 22 miscompiles its own compare-and-exchange where it merges two of these instructions. The
+ * code therefore calls the built-in functions of OpenCL C 1.2, whose scope is the device. */
 extern "C" {
 __attribute__((device)) u32 uhal_cl_exchange_if_u32(UHAL_IN_GLOBAL u32 *, u32,
                                                     u32) __asm("_Z14atomic_cmpxchgPU3AS1Vjjj");
@@ -30,10 +30,11 @@ UHAL_CL_COMPARE_EXCHANGE(u32)
 UHAL_CL_COMPARE_EXCHANGE(u64)
 #undef UHAL_CL_COMPARE_EXCHANGE
 
-/* As numbers of SPIR-V ("Scope <id>"). */
+/* The scope as a number of SPIR-V ("Scope <id>"). */
 #define UHAL_CL_SCOPE (scope == SCOPE_BLOCK ? 2 : scope == SCOPE_SYSTEM ? 0 : 1)
 
-/* LLVM 22 turns its own atomic loads and stores into plain ones. Relaxed, like all others here. */
+/* LLVM 22 turns its own atomic loads and stores into plain ones. The order is relaxed, as
+ * everywhere here. */
 #define UHAL_CL_LOAD_STORE(type, letter, in, space)                                                \
     __attribute__((device)) type uhal_cl_load(in type *, u32 scope, u32 semantics) __asm(          \
         "_Z18__spirv_AtomicLoadPU3AS" #space "V" #letter "jj");                                    \
@@ -58,7 +59,7 @@ DEVICE_FUNCTION void uhal_word_store(Word *address, Word value) {
 #undef UHAL_LOCAL
 #undef UHAL_IN_GLOBAL
 
-/* Sequentially consistent, for memory of the workgroup and of all (SPIR-V, "Memory Semantics"). */
+/* Sequentially consistent, for workgroup and global memory (SPIR-V, "Memory Semantics"). */
 template <uhal_scope scope> DEVICE_FUNCTION void uhal_fence() {
     uhal_cl_memory_barrier(UHAL_CL_SCOPE, 0x10 | 0x100 | 0x200);
 }
