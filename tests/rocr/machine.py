@@ -82,6 +82,9 @@ def machine(gpu: Gpu, folder: Path) -> Machine:
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sorted(packages)]),
         "UHAL_ROCM_LIBRARY": str(runtime / RUNTIME),
         "HSA_MODEL_LIB": str(model),
+        # The CPU copies code to the device, because the model lacks the copy engine that ROCr uses
+        # for code of more than 1 MiB.
+        "HSA_CO_DMACOPY_SIZE": str(1 << 30),
         "HSA_MODEL_TOPOLOGY": str(described),
     }
     if _libc_version() >= _LIBC_NEEDED:

@@ -233,7 +233,7 @@ def pictures_case(folder: Path) -> Case:
     parts = ("text_encoder", "unet", "vae")
     settings = [f"{part}/config.json" for part in parts] * 3 + ["scheduler/scheduler_config.json"]
     words = [f"tokenizer/{name}" for name in ("vocab.json", "merges.txt")]
-    return load_pictures, (*settings * 2, *words, f"unet/{PARTS['unet']}.safetensors")
+    return load_pictures, (*settings * 2, *words, f"unet/{PARTS['unet'].stem}.safetensors")
 
 
 def checkpoint_case(folder: Path) -> Case:

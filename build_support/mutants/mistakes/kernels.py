@@ -40,7 +40,7 @@ MISTAKES = (
     ),
     _kernel("attention.cu", "seen < 0 ? 0 : u32(seen)", "u32(seen)", "test_caches"),
     _kernel(
-        "attention.cu",
+        "attention.h",
         "window == 0 || own < window ? 0 : own - window",
         "window == 0 || own < window ? 0 : own - window + 1",
         "test_decode_kernels",

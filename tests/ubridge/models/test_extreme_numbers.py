@@ -85,6 +85,7 @@ def calls(model: Model) -> dict[str, Callable[..., Any]]:
         "PagedCache.append": partial(pages.append, sequence),
         "PagedCache.found": pages.found,
         "PagedCache.needed": partial(pages.needed, sequence),
+        "PagedCache.needed_apart": partial(pages.needed_apart, sequence),
         "PagedCache.truncate": partial(pages.truncate, sequence),
         "PagedSequence.slots": lambda first=0, count=0: sequence.slots(first, count),
         "Model.__call__": model,

@@ -98,7 +98,7 @@ def loaded(
     """
     backend = HOST if options.cpu else options.backend
     opening = Api.quick_init if ranks is None else ranks.open
-    device = opening(options.device, backend)
+    device = opening(options.device, backend=backend)
     print(f"{device.backend}:{device.ordinal} {device.name}", file=sys.stderr)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as told:
