@@ -25,7 +25,7 @@ class Names:
     alloc: str
     free: str
     copy: str
-    """Address, host memory, bytes; and a stream where `copy_takes_stream`."""
+    """It takes an address, host memory and bytes, and a stream if `copy_takes_stream`."""
     sync: str
     record: str
     copy_takes_stream: bool = False

@@ -10,7 +10,7 @@ from uhal.errors import InvalidImageError
 
 _COMMENT_OR_STRING = re.compile(r'//|/\*|"')
 _LINE_DIRECTIVE = re.compile(r"^[ \t]*\.(?:loc|file)\s[^\n]*", re.MULTILINE)
-"""The two directives inside a body that no semicolon ends."""
+"""The two directives in a body that end without a semicolon."""
 _FUNCTION = re.compile(r"(?:^|\s)\.(?:entry|func)\s")
 _BREAK = re.compile(r'[;{}"]')
 
