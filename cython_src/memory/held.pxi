@@ -6,7 +6,7 @@
 @cython.no_gc
 cdef class HeldMemory:
     """HeldMemory()\n--\n
-    A use of a buffer's memory, which may last beyond the buffer's close."""
+    A use of memory, which may last beyond its buffer's close."""
 
     cdef Context context
     cdef Block block

@@ -244,7 +244,7 @@ def argmin(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the index of the first smallest element along an axis, as u32.
+    """Return the u32 index of the first smallest element along an axis.
 
     Without an axis, the index counts all elements.
     """
@@ -260,7 +260,7 @@ def argmax(
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
-    """Return the index of the first largest element along an axis, as u32.
+    """Return the u32 index of the first largest element along an axis.
 
     Without an axis, the index counts all elements.
     """
