@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.gpu_counts import BANKS, ROWS, WIDE, Gate, Work
+from benchmarks.gpu_works import BANKS, ROWS, WIDE, Gate, Work
 
 
 def works() -> Iterator[Work]:

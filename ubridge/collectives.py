@@ -12,7 +12,8 @@ from ubridge.ops.results import require_tensors
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer
 from uhal.collectives import Communicator
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.collectives.operands import buffer_of
+from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
 
@@ -51,13 +52,7 @@ def _memory(what: str, x: DeviceTensor, group: Communicator) -> DeviceBuffer:
         raise ArgumentTypeError(
             f"{what}, group: expected a uhal.collectives.Communicator, got {type(group).__name__}"
         )
-    if not x.is_contiguous:
-        raise ArgumentValueError(
-            f"{what}: expected a contiguous tensor, got strides {tuple(x.layout.strides)}. Call "
-            "contiguous() first."
-        )
-    start = x.layout.start_offset
-    return x.buffer[start : start + x.size]
+    return buffer_of(what, "x", x)
 
 
 def _run(

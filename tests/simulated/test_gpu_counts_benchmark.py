@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from benchmarks import gpu_counts
+from benchmarks import gpu_counts, gpu_works
 from tests.requirements import needed
 from tests.simulated_driver import LIBRARY, ROOT
 
 
 def test_every_peer_was_recorded() -> None:
     peers = json.loads(gpu_counts.PEERS.read_text())
-    works = list(gpu_counts.works())
+    works = list(gpu_works.works())
     known = {f"{row['peer']} {row['work']}" for row in peers}
     known |= {f"ubridge {one.name}" for one in works}
     names = [one.name for one in works]

@@ -133,6 +133,12 @@ def test_importing_models_loads_no_event_loop(tmp_path: Path) -> None:
     assert output == "False\n"
 
 
+def test_importing_tensors_loads_nothing_that_starts_processes(tmp_path: Path) -> None:
+    """Only groups of ranks, whose functions are `ub.all_reduce` and `ub.all_gather`, need it."""
+    output = run("import sys, ubridge; print('multiprocessing' in sys.modules)", tmp_path)
+    assert output == "False\n"
+
+
 # -- forking ---------------------------------------------------------------------------------------
 
 

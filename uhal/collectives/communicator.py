@@ -6,21 +6,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from multiprocessing.connection import Listener
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from uhal._lane import Context, DeviceBuffer, Stream, address_for, address_of, current_context
-from uhal._refusal import as_int, describe
+from uhal._lane import Context, Stream, address_for
+from uhal._refusal import describe
 from uhal.collectives.engine import ID_BYTES, Collective, Engine
-from uhal.collectives.launchers import Place
-from uhal.collectives.watch import Watch, call, listen
+from uhal.collectives.joining import current, engine_of, watch_of
+from uhal.collectives.operands import Elements, Operands, in_range, whole
 from uhal.errors import (
-    ArgumentTypeError,
     ArgumentValueError,
     DeviceError,
     InvalidHandleError,
-    NoDeviceError,
     NotSupportedError,
 )
 
@@ -28,76 +25,9 @@ if TYPE_CHECKING:
     from uhal._lane import StreamLike
 
 
-class Tensor(Protocol):
-    """A contiguous tensor over a buffer, as ubridge's."""
-
-    @property
-    def buffer(self) -> DeviceBuffer:
-        """The memory of its elements."""
-
-    @property
-    def layout(self) -> Any:
-        """Shape and strides, with `is_contiguous`, `start_offset` and `size`."""
-
-
-Elements = DeviceBuffer | Tensor
 _Pending = list[tuple[Collective, Stream, Engine]]
 _group: ContextVar[_Pending | None] = ContextVar("uhal collectives group", default=None)
 _POLL_SECONDS = 0.002
-_watches: dict[bytes, Watch] = {}
-"""Connections between ranks by the group's identifier, until a communicator takes them."""
-
-
-def unique_id() -> bytes:
-    """Return the identifier of a new group: 128 bytes for each rank's `Communicator`."""
-    context = _current()
-    return _engine_of(context).unique_id(context)
-
-
-def share(
-    identifier: bytes | None = None,
-    address: str | None = None,
-    key: bytes | None = None,
-    seconds: float = 60.0,
-) -> bytes:
-    """Return rank 0's identifier on every rank. Waits for all of them.
-
-    MPI carries the identifier, or connections to `address`, where rank 0 listens, for example
-    `node1:29600`. Both ends of a connection prove that they have the same `key`, a secret of the
-    job. The ranks stay connected, so that `Communicator.wait` can name a missing rank.
-
-    Raises `TimeoutError` for ranks that do not connect within `seconds`.
-    """
-    watch: Watch | None
-    if address is None:
-        from uhal.collectives import mpi
-
-        identifier, watch = mpi.share(identifier, seconds)
-    else:
-        identifier, watch = _share_at(identifier, address, key, seconds)
-    if watch is not None:
-        _watches[identifier] = watch
-    return identifier
-
-
-def _share_at(
-    identifier: bytes | None, address: str, key: bytes | None, seconds: float
-) -> tuple[bytes, Watch | None]:
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
-        raise ArgumentValueError(
-            f"share, address: expected host:port, as in node1:29600, got {describe(address)}"
-        )
-    if not isinstance(key, bytes) or len(key) < 16:
-        raise ArgumentValueError(
-            "share, key: expected 16 bytes or more, a secret that all ranks have. Make one with "
-            "secrets.token_bytes(32)."
-        )
-    own = Place.of()
-    at = (host, int(port))
-    if own.rank:
-        return call(own.rank, own.ranks, at, key, seconds)
-    return listen(Listener(at, backlog=own.ranks, authkey=key), own.ranks, identifier, seconds)
 
 
 @contextmanager
@@ -136,15 +66,15 @@ class Communicator:
 
         Raises `NotSupportedError` for a backend without collectives.
         """
-        ranks = _whole("Communicator, ranks", ranks, 1)
-        rank = _in_range("Communicator, rank", rank, ranks)
+        ranks = whole("Communicator, ranks", ranks, 1)
+        rank = in_range("Communicator, rank", rank, ranks)
         if not isinstance(identifier, bytes) or len(identifier) != ID_BYTES:
             raise ArgumentValueError(
                 f"Communicator, identifier: expected the {ID_BYTES} bytes of unique_id(), got "
                 f"{describe(identifier)}. Send rank 0's bytes to every rank."
             )
-        context = _current()
-        watch = self._watch = _watches.pop(identifier, None)
+        context = current()
+        watch = self._watch = watch_of(identifier)
 
         def require_ranks() -> None:
             gone = "" if watch is None else watch.gone()
@@ -154,7 +84,7 @@ class Communicator:
                     backend=context.backend_name,
                 )
 
-        join = _engine_of(context).join
+        join = engine_of(context).join
         self._join(context, join(context, ranks, identifier, rank, require_ranks), ranks, rank)
 
     def _join(self, context: Context, engine: Engine, ranks: int, rank: int) -> None:
@@ -196,7 +126,7 @@ class Communicator:
         Other ranks' `recv` is not written.
         """
         self._reduction(
-            "reduce", send, recv, op, stream, _in_range("reduce, root", root, self.ranks)
+            "reduce", send, recv, op, stream, in_range("reduce, root", root, self.ranks)
         )
 
     def broadcast(
@@ -207,10 +137,10 @@ class Communicator:
         stream: StreamLike | None = None,
     ) -> None:
         """Copy `send` of rank `root` into every `recv`, by default `send` itself."""
-        checked = _Checked(self, "broadcast", stream, send, send if recv is None else recv)
+        checked = self._checked("broadcast", stream, send, send if recv is None else recv)
         checked.require_size(1, checked.size(0))
         checked.require_apart(in_place=0)
-        root = _in_range("broadcast, root", root, self.ranks)
+        root = in_range("broadcast, root", root, self.ranks)
         if checked.engine.root_broadcasts_result and self.rank == root:
             checked.copy_operand()
         self._enqueue(checked, checked.size(0), peer=root)
@@ -220,7 +150,7 @@ class Communicator:
 
         `send` may be the rank's own part of `recv`.
         """
-        checked = _Checked(self, "all_gather", stream, send, recv)
+        checked = self._checked("all_gather", stream, send, recv)
         part = checked.size(0)
         checked.require_size(1, part * self.ranks)
         checked.require_apart(in_place=-self.rank * part)
@@ -233,7 +163,7 @@ class Communicator:
 
         `recv` may be the rank's own part of `send`.
         """
-        checked = _Checked(self, "reduce_scatter", stream, send, recv)
+        checked = self._checked("reduce_scatter", stream, send, recv)
         part = checked.size(1)
         checked.require_size(0, part * self.ranks)
         checked.require_apart(in_place=self.rank * part)
@@ -241,7 +171,7 @@ class Communicator:
 
     def all_to_all(self, send: Elements, recv: Elements, stream: StreamLike | None = None) -> None:
         """Send part r of `send` to rank r, which stores it as part `rank` of its `recv`."""
-        checked = _Checked(self, "all_to_all", stream, send, recv)
+        checked = self._checked("all_to_all", stream, send, recv)
         size = checked.size(0)
         if size % self.ranks:
             raise ArgumentValueError(
@@ -256,26 +186,24 @@ class Communicator:
 
         Sends and receives that wait for each other stand in one `group()`.
         """
-        checked = _Checked(self, "send", stream, buffer)
+        checked = self._checked("send", stream, buffer)
         self._enqueue(checked, checked.size(0), peer=self._peer("send", peer))
 
     def recv(self, buffer: Elements, peer: int, stream: StreamLike | None = None) -> None:
         """Receive elements from another rank."""
-        checked = _Checked(self, "recv", stream, None, buffer)
+        checked = self._checked("recv", stream, None, buffer)
         self._enqueue(checked, checked.size(1), peer=self._peer("recv", peer))
 
     def barrier(self, stream: StreamLike | None = None) -> None:
         """Let the stream's later work wait until every rank's stream arrives here."""
-        self._enqueue(_Checked(self, "barrier", stream), 0)
+        self._enqueue(self._checked("barrier", stream), 0)
 
     def split(self, color: int, key: int = 0) -> Communicator | None:
         """Return a communicator of the ranks that give the same color, ordered by `key`.
 
         Waits for every rank. A negative color joins no group and returns `None`.
         """
-        made = self._require("split").split(
-            _whole("split, color", color), _whole("split, key", key)
-        )
+        made = self._require("split").split(whole("split, color", color), whole("split, key", key))
         if made is None:
             return None
         engine, ranks, rank = made
@@ -379,6 +307,11 @@ class Communicator:
             raise InvalidHandleError(f"{what}: the communicator is closed. Make another one.")
         return self._engine
 
+    def _checked(
+        self, name: str, stream: StreamLike | None, *operands: Elements | None
+    ) -> Operands:
+        return Operands(self._open(name), self._context, name, stream, *operands)
+
     def _require(self, what: str, dtype: str = "") -> Engine:
         engine = self._open(what)
         reason = engine.lacks(what, dtype)
@@ -395,7 +328,7 @@ class Communicator:
         stream: StreamLike | None,
         root: int = 0,
     ) -> None:
-        checked = _Checked(self, name, stream, send, send if recv is None else recv)
+        checked = self._checked(name, stream, send, send if recv is None else recv)
         checked.require_size(1, checked.size(0))
         checked.require_apart(in_place=0)
         self._enqueue(checked, checked.size(0), op=self._operation(name, op), peer=root)
@@ -414,7 +347,7 @@ class Communicator:
         return op
 
     def _peer(self, what: str, peer: int) -> int:
-        peer = _in_range(f"{what}, peer", peer, self.ranks)
+        peer = in_range(f"{what}, peer", peer, self.ranks)
         if peer == self.rank and _group.get() is None:
             raise ArgumentValueError(
                 f"{what}, peer: expected another rank, got this rank {peer}. Copy the buffer, or "
@@ -422,7 +355,7 @@ class Communicator:
             )
         return peer
 
-    def _enqueue(self, checked: _Checked, count: int, op: str = "", peer: int = 0) -> None:
+    def _enqueue(self, checked: Operands, count: int, op: str = "", peer: int = 0) -> None:
         engine, queue = checked.engine, checked.stream
         self._require(checked.name, checked.dtype)
         pending = _group.get()
@@ -455,156 +388,4 @@ class Communicator:
         queue.wait_event(last.record_event())
 
 
-class _Checked:
-    """The operands of a call: buffers of one dtype on the communicator's device."""
-
-    def __init__(
-        self,
-        communicator: Communicator,
-        name: str,
-        stream: StreamLike | None,
-        *operands: Elements | None,
-    ) -> None:
-        self.name = name
-        self.engine = communicator._open(name)
-        self._context = context = communicator._context
-        context.check_usable()
-        self.buffers = [
-            None if one is None else _buffer(name, part, one)
-            for part, one in zip(("send", "recv"), (*operands, None, None), strict=False)
-        ]
-        if stream is None:
-            with context.enter():
-                self.stream = Stream.default()
-        elif isinstance(stream, Stream):
-            self.stream = stream
-        else:
-            raise ArgumentTypeError(f"{name}, stream: expected a Stream, got {describe(stream)}")
-        at = (context.backend_name, context.ordinal)
-        for part, one in (
-            ("send", self.buffers[0]),
-            ("recv", self.buffers[1]),
-            ("stream", self.stream),
-        ):
-            if one is not None and (one.device.backend, one.device.ordinal) != at:
-                raise InvalidHandleError(
-                    f"{name}, {part}: expected one of {at[0]}:{at[1]}, the communicator's device, "
-                    f"got one of {one.device.backend}:{one.device.ordinal}. Copy it there first."
-                )
-        target = self.buffers[1]
-        if target is not None and target.readonly:
-            raise ArgumentTypeError(f"{name}, recv: expected memory to write, got read-only memory")
-        self.dtype = self._dtype()
-
-    def _dtype(self) -> str:
-        named = [one.dtype.name for one in self.buffers if one is not None]
-        if not named:
-            return ""
-        if len(set(named)) > 1:
-            raise ArgumentTypeError(
-                f"{self.name}, recv: expected {named[0]} as send, got {named[1]}. Cast one first."
-            )
-        if named[0] not in self.engine.dtypes:
-            raise NotSupportedError(
-                f"{self.name}: {self.engine.name} takes {', '.join(sorted(self.engine.dtypes))}, "
-                f"got {named[0]}. Cast first, or view the bytes as u8.",
-                backend=self._context.backend_name,
-            )
-        return named[0]
-
-    def size(self, index: int) -> int:
-        """Elements of an operand."""
-        buffer = self.buffers[index]
-        assert buffer is not None
-        return buffer.size
-
-    def require_size(self, index: int, size: int) -> None:
-        """Refuse an operand with another number of elements."""
-        if self.size(index) != size:
-            raise ArgumentValueError(
-                f"{self.name}, {('send', 'recv')[index]}: expected {size} elements, got "
-                f"{self.size(index)}"
-            )
-
-    def copy_operand(self) -> None:
-        """Enqueue a copy of `send` into `recv` if they differ."""
-        send, recv = self.buffers[:2]
-        assert send is not None and recv is not None
-        if send.size and address_of(send) != address_of(recv):
-            recv.copy_from_async(send, self.stream)
-
-    def require_apart(self, in_place: int | None = None) -> None:
-        """Refuse overlap, unless `recv` begins `in_place` elements behind `send`."""
-        send, recv = self.buffers
-        assert send is not None and recv is not None
-        begin, other = address_of(send), address_of(recv)
-        itemsize = send.dtype.itemsize
-        if in_place is not None and other == begin + in_place * itemsize:
-            return
-        if begin < other + recv.nbytes and other < begin + send.nbytes:
-            allowed = "" if in_place is None else ", or the part that the call may replace"
-            raise ArgumentValueError(
-                f"{self.name}, recv: expected memory apart from send{allowed}, got memory that "
-                "overlaps it"
-            )
-
-
-def _buffer(name: str, part: str, value: Elements) -> DeviceBuffer:
-    if isinstance(value, DeviceBuffer):
-        return value
-    buffer, layout = getattr(value, "buffer", None), getattr(value, "layout", None)
-    if not isinstance(buffer, DeviceBuffer) or layout is None:
-        raise ArgumentTypeError(
-            f"{name}, {part}: expected a DeviceBuffer or a tensor over one, got {describe(value)}"
-        )
-    if not layout.is_contiguous:
-        raise ArgumentValueError(
-            f"{name}, {part}: expected a contiguous tensor, got strides {tuple(layout.strides)}. "
-            "Call contiguous() first."
-        )
-    start = layout.start_offset
-    return buffer[start : start + layout.size]
-
-
-def _whole(what: str, value: int, least: int | None = None) -> int:
-    number = as_int(value)
-    if number is None or (least is not None and number < least):
-        wanted = "an int" if least is None else f"an int from {least}"
-        raise ArgumentValueError(f"{what}: expected {wanted}, got {describe(value)}")
-    return number
-
-
-def _in_range(what: str, value: int, end: int) -> int:
-    number = _whole(what, value, 0)
-    if number >= end:
-        raise ArgumentValueError(f"{what}: expected a number from 0 to {end - 1}, got {number}")
-    return number
-
-
-def _current() -> Context:
-    context = current_context()
-    if context is None:
-        raise NoDeviceError(
-            "collectives: expected a current device, got none. Use `with Device(…):`."
-        )
-    context.check_usable()
-    return context
-
-
-def _engine_of(context: Context) -> type[Engine]:
-    if context.backend.takes_calls:
-        from uhal.collectives.mpi import MpiEngine
-
-        return MpiEngine
-    from uhal.collectives.nccl import LIBRARIES, NcclEngine
-
-    if context.backend_name in LIBRARIES:
-        return NcclEngine
-    raise NotSupportedError(
-        f"Communicator: expected a device of host, {', '.join(LIBRARIES)}, which have collectives, "
-        f"got {context.backend_name}:{context.ordinal}. Use another backend.",
-        backend=context.backend_name,
-    )
-
-
-__all__ = ["Communicator", "group", "share", "unique_id"]
+__all__ = ["Communicator", "group"]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from uhal.dtypes import as_dtype
+
 if TYPE_CHECKING:
     from uhal._lane import Context, Stream
 
@@ -28,6 +30,11 @@ class Collective:
     op: str = ""
     peer: int = 0
     """The root of a broadcast or a reduction, or the other rank of `send` and `recv`."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element; 1 for a barrier, which has none."""
+        return as_dtype(self.dtype).itemsize if self.dtype else 1
 
 
 class Engine(ABC):

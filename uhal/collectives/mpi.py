@@ -41,7 +41,6 @@ _TYPES = {
     "f16": "UINT16_T",
     "bf16": "UINT16_T",
 }
-_BYTES = {name: int(name.lstrip("uifb")) // 8 for name in _TYPES}
 _HALVES = ("f16", "bf16")
 _OPERATIONS = {"sum": "SUM", "prod": "PROD", "max": "MAX", "min": "MIN"}
 _PIECE_BYTES = 16 << 20
@@ -249,7 +248,7 @@ def _exit_at_once() -> None:
 
 def _pieces(call: Collective) -> list[Collective]:
     """Cut a call whose elements are independent and contiguous on every rank."""
-    most = _PIECE_BYTES // _BYTES.get(call.dtype, 1)
+    most = _PIECE_BYTES // call.itemsize
     if call.name in ("all_gather", "reduce_scatter", "all_to_all"):
         if call.count > _MOST_COUNT:
             raise NotSupportedError(
@@ -260,7 +259,7 @@ def _pieces(call: Collective) -> list[Collective]:
         return [call]
     if call.count <= most:
         return [call]
-    width = _BYTES[call.dtype]
+    width = call.itemsize
     return [
         Collective(
             call.name,
@@ -301,7 +300,7 @@ def _broadcast(engine: MpiEngine, call: Collective) -> tuple[Any, ...]:
 
 def _all_gather(engine: MpiEngine, call: Collective) -> tuple[Any, ...]:
     kind = _type(call.dtype)
-    own = call.recv + engine._group.rank * call.count * _BYTES[call.dtype]
+    own = call.recv + engine._group.rank * call.count * call.itemsize
     part = (call.count, kind)
     return "MPI_Allgather", _source(call, own), *part, call.recv, *part, engine._handle
 

@@ -82,7 +82,6 @@ _TYPES = {
 """NCCL's names of the dtypes."""
 _SINCE = {"f8e4m3": (2, 24), "f8e5m2": (2, 24)}
 """First versions of NCCL and RCCL with a dtype. ECCL (versions from 3 on) lacks these dtypes."""
-_BYTES = {name: int(name.partition("e")[0].lstrip("uifb")) // 8 for name in _TYPES}
 _COPIES = ("broadcast", "all_gather")
 _OLDEST = (2, 14)
 _IN_PROGRESS = 7
@@ -241,7 +240,7 @@ class NcclEngine(Engine):
 
     def _exchange(self, call: Collective, stream: Stream) -> None:
         """Send every rank its part, and receive one of each."""
-        width = call.count * _BYTES[call.dtype]
+        width = call.count * call.itemsize
         for peer in range(self._ranks):
             for name in ("send", "recv"):
                 send, recv = call.send + peer * width, call.recv + peer * width
