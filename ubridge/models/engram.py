@@ -259,7 +259,7 @@ class Engram:
             query = hidden[:, stream].contiguous()
             query = ub.rms_norm(query, w["query_norm"][stream], _NORM_EPSILON)
             score = ub.sum(key * query, 1, keepdims=True) / self.hidden**0.5
-            bounded = ub.sqrt(ub.maximum(ub.abs(score), score * 0 + _LEAST_SCORE))
+            bounded = ub.sqrt(ub.maximum(ub.abs(score), _LEAST_SCORE))
             own = ub.sigmoid(ub.sign(score) * bounded) * value
             gated.append(own)
             normed.append(ub.rms_norm(own, w["convolution_norm"][stream], _CONVOLUTION_EPSILON))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import os
 import warnings
@@ -33,6 +32,7 @@ from ubridge.models.sharding import ShardedDecoder
 from ubridge.models.sources import open_source
 from ubridge.models.text.generation import Generation
 from ubridge.models.text.options import ChatOptions, GenerateOptions, takes
+from ubridge.models.text.prefix import shared_length
 from ubridge.models.text.session import Session
 from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
 from uhal import Device
@@ -353,9 +353,7 @@ class Model(ProcessBound):
         goes_on = rope.kind == "dynamic" or cache.turned[:1] == [rope.stretch(length)]
         if goes_on and not cache.is_cut:
             return cache.kept
-        pairs = zip(cache.turned[: cache.kept], self._turned(rope, 0, length), strict=False)
-        same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
-        return sum(1 for _ in same)
+        return shared_length(cache.turned[: cache.kept], self._turned(rope, 0, length))
 
     def _read(self, ids: list[int], cache: Cache, every: int) -> ub.DeviceTensor:
         """Read ids after the cached ones; return logits of the last, or of the `every` last."""

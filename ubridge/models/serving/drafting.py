@@ -10,6 +10,7 @@ from typing import Protocol, cast
 import ubridge as ub
 from ubridge.models.cache import Cache
 from ubridge.models.serving.lookup import Drafts
+from ubridge.models.text.prefix import shared_length
 
 
 class DraftingModel(Protocol):
@@ -46,7 +47,7 @@ class ModelDrafter:
         if len(tokens) > cache.capacity or not all(map(self._knows, tokens[cache.length :])):
             return drafts
         # The last token is read again where the cache has it, because its logits are not kept.
-        cache.truncate(min(_common(cache.tokens, tokens), len(tokens) - 1))
+        cache.truncate(min(shared_length(cache.tokens, tokens), len(tokens) - 1))
         pending = list(tokens[cache.length :])
         for _ in range(min(most, cache.capacity - len(tokens) + 1)):
             pending = [int(ub.argmax(self._model.logits(pending, cache)).to_numpy())]
@@ -71,11 +72,3 @@ def continuations(proposed: Drafts, vocabulary: int, most: int, branches: int) -
         if tokens and not any(other[: len(tokens)] == tokens for other in found):
             found.append(tokens)
     return found
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the number of equal leading tokens."""
-    return next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )

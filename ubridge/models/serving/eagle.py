@@ -241,11 +241,10 @@ class Eagle3:
         half = self._width // 2
         angles = np.outer(np.asarray(at, float), self._theta ** (-np.arange(half) / half))
         cos, sin = (
-            ub.from_numpy(one(angles).astype(np.float32)[:, None], device=x.device)
+            ub.from_numpy(one(angles).astype(np.float32), device=x.device)
             for one in (np.cos, np.sin)
         )
-        low, high = x[:, :, :half], x[:, :, half:]
-        return ub.concatenate([low * cos - high * sin, high * cos + low * sin], 2)
+        return ub.rope(x.expand_dims(0), cos, sin, heads_last=True)[0]
 
 
 def _log_softmax(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.models.text.assembling import Assembler, Choice, Limits, log_probabilities
+from ubridge.models.text.prefix import shared_length
 from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampler import Hook, Sampler
 from ubridge.models.text.sampling import Sampling
@@ -129,11 +130,7 @@ class Generation(Iterator[str]):
         """Let the model read the tokens that the cache lacks, at least the last token."""
         assert self._shared is not None
         cache, prompt = self._shared.take(self), self._prompt
-        same = 0
-        for ours, theirs in zip(prompt[:-1], cache.tokens, strict=False):
-            if ours != theirs:
-                break
-            same += 1
+        same = min(shared_length(prompt, cache.tokens), len(prompt) - 1)
         cache.truncate(same)
         self.reused_tokens = same
         return self._model.logits(prompt[same:], cache)
