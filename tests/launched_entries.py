@@ -58,7 +58,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     options = config.option
     chosen = options.keyword or options.markexpr or any("::" in one for one in options.file_or_dir)
-    if not whole or chosen or session.testsfailed or options.collectonly:
+    if not whole or chosen or options.collectonly:
         return
     for backend, modules in LAUNCHED.items():
         if backend != "host" and not SOAK:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import ubridge
 from tests.sampling import rounds
 from tests.ubridge.kernel_bench import (
     assert_same,
@@ -45,6 +44,94 @@ def test_kv_append(device: Device, rng: np.random.Generator, dtype: str) -> None
         expected = cache.reshape(rows, capacity, width).copy()
         expected[:, start : start + tokens] = given.reshape(rows, tokens, width)
         assert_same(target.to_numpy(), expected.ravel())
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_paged_append(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Tokens of slot -1 are skipped; other slots are overwritten, and the rest stays."""
+    for _ in range(rounds(4, 100)):
+        tokens, width = (int(one) for one in rng.integers(1, 9, 2))
+        capacity = tokens + int(rng.integers(0, 9))
+        pool = random_values(rng, dtype, capacity * width)
+        given = random_values(rng, dtype, tokens * width)
+        slots = rng.permutation(capacity)[:tokens].astype(np.int64)
+        slots[rng.random(tokens) < 0.2] = -1
+        target = DeviceBuffer.from_numpy(pool)
+        run(
+            device,
+            "decode",
+            f"paged_append_{dtype}",
+            given.size,
+            DeviceBuffer.from_numpy(slots),
+            DeviceBuffer.from_numpy(given),
+            target,
+            capacity,
+            width,
+            **random_geometry(rng),
+        )
+        expected = pool.reshape(capacity, width).copy()
+        expected[slots[slots >= 0]] = given.reshape(tokens, width)[slots >= 0]
+        assert_same(target.to_numpy(), expected.ravel())
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+def test_attention_over_pages(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Unused places of pages are NaN, and some tokens are none."""
+    kind = numpy_dtype(dtype)
+    for _ in range(rounds(2, 30)):
+        kv_heads, group, texts = (int(one) for one in rng.integers(1, 4, 3))
+        width, page_size = int(rng.integers(3, 20)), int(rng.integers(1, 9))
+        heads, cap = kv_heads * group, float(rng.choice([0.0, 1.5]))
+        window, tokens = int(rng.choice([0, 5])), int(rng.integers(1, 7))
+        lengths = rng.integers(1, 40, texts)
+        table_pages = int(-(-lengths.max() // page_size))
+        pages = texts * table_pages
+        tables = rng.permutation(pages).reshape(texts, table_pages).astype(np.int64)
+        q = rng.standard_normal((tokens, heads, width)).astype(kind)
+        pools = [np.full((pages, page_size, kv_heads, width), np.nan, kind) for _ in range(2)]
+        own = [rng.standard_normal((2, n, kv_heads, width)).astype(kind) for n in lengths]
+        for table, parts in zip(tables, own, strict=True):
+            at = np.arange(parts.shape[1])
+            for pool, part in zip(pools, parts, strict=True):
+                pool[table[at // page_size], at % page_size] = part
+        sequences = rng.integers(0, texts, tokens)
+        positions = np.array([int(rng.integers(lengths[one])) for one in sequences])
+        positions[rng.random(tokens) < 0.2] = -1
+        out = DeviceBuffer.from_numpy(np.full(q.size, np.nan, kind))
+        run(
+            device,
+            "attention",
+            f"sdpa_paged_{dtype}",
+            *(DeviceBuffer.from_numpy(one.ravel()) for one in (q, *pools)),
+            *(DeviceBuffer.from_numpy(one.ravel()) for one in (tables, sequences, positions)),
+            None,
+            out,
+            heads,
+            kv_heads,
+            width,
+            pages,
+            page_size,
+            texts,
+            table_pages,
+            window,
+            0.5,
+            cap,
+            grid=(tokens * heads, 1, 1),
+            block=64,
+        )
+        exact = np.zeros(q.shape)
+        for token, (text, place) in enumerate(zip(sequences, positions, strict=True)):
+            if place < 0:
+                continue
+            seen = slice(max(0, place + 1 - window) if window else 0, place + 1)
+            keys, values = (np.repeat(one[seen].astype(np.float64), group, 1) for one in own[text])
+            scores = np.einsum("hw,khw->hk", q[token].astype(np.float64), keys) * 0.5
+            scores = cap * np.tanh(scores / cap) if cap else scores
+            shares = np.exp(scores - scores.max(-1, keepdims=True))
+            shares /= shares.sum(-1, keepdims=True)
+            exact[token] = np.einsum("hk,khw->hw", shares, values)
+        got = out.to_numpy().reshape(exact.shape).astype(np.float64)
+        np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype])
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
@@ -215,8 +302,9 @@ def test_attention_of_whole_tensors(host: Device, rng: np.random.Generator, dtyp
         q = rng.standard_normal((batch, heads, queries, width)).astype(kind)
         shape = (batch, kv_heads, keys, width)
         k, v = (rng.standard_normal(shape).astype(kind) for _ in range(2))
-        given = [ubridge.asarray(one, device=host) for one in (q, k, v)]
+        tile = int(rng.choice([1, rng.integers(2, 20)]))
         mask = None
+        mask_strides: tuple[int, ...] = (0, 0)
         if rng.integers(0, 2):
             mask = rng.standard_normal(
                 (*[int(rng.choice([1, n])) for n in (batch, heads)], queries, keys)
@@ -224,9 +312,29 @@ def test_attention_of_whole_tensors(host: Device, rng: np.random.Generator, dtyp
             mask[rng.random(mask.shape) < 0.3] = -np.inf
             mask[..., 0, :] = -np.inf
             mask = mask.astype(kind)
-        out = ubridge.full(q.shape, np.nan, dtype=dtype, device=host)
-        given_mask = None if mask is None else ubridge.asarray(mask, device=host)
-        ubridge.attention(*given, mask=given_mask, causal=is_causal, scale=0.7, out=out)
+            strides = (one // mask.itemsize for one in mask.strides)
+            lengths = zip(mask.shape[:2], strides, strict=False)
+            mask_strides = tuple(stride if length > 1 else 0 for length, stride in lengths)
+        out = DeviceBuffer.from_numpy(np.full(q.size, np.nan, kind))
+        run(
+            host,
+            "attention_packed",
+            f"sdpa_whole_{dtype}",
+            *(DeviceBuffer.from_numpy(one.ravel()) for one in (q, k, v)),
+            None if mask is None else DeviceBuffer.from_numpy(mask.ravel()),
+            out,
+            queries,
+            tile,
+            heads,
+            kv_heads,
+            width,
+            keys,
+            *mask_strides,
+            0.7,
+            is_causal,
+            grid=(kv_heads, -(-queries // tile), batch),
+            block=8,
+        )
         every_key, values = (np.repeat(one, group, 1).astype(np.float64) for one in (k, v))
         scores = np.einsum("bhqw,bhkw->bhqk", q.astype(np.float64), every_key) * 0.7
         if mask is not None:
@@ -237,7 +345,7 @@ def test_attention_of_whole_tensors(host: Device, rng: np.random.Generator, dtyp
         shares = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e30))
         total = shares.sum(-1, keepdims=True)
         exact = shares / np.where(total == 0, 1, total) @ values
-        got = out.to_numpy().astype(np.float64)
+        got = out.to_numpy().reshape(exact.shape).astype(np.float64)
         told = f"{q.shape} {k.shape} causal {is_causal} mask {mask is not None}"
         np.testing.assert_allclose(got, exact, atol=_NEAR[dtype], rtol=_NEAR[dtype], err_msg=told)
 

@@ -67,6 +67,8 @@ FUNCTIONS = {
     if op.family.name == "binary" and op.is_of_floats and op.reference is not None
 }
 """Operations that only support floats and that numpy has, too."""
+OF_FLOATS = {**FUNCTIONS, "bpow": np.power}
+"""Functions of floats whose results are not exact."""
 MAGNITUDES = {"blogaddexp": lambda x, y: np.maximum(abs(x), abs(y))}
 """Functions whose error grows with their operands, because the result may be their difference."""
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
@@ -122,7 +124,7 @@ def test_arithmetic(
 
 
 @pytest.mark.parametrize("dtype", [one for one in FLOATS if not one.startswith("f8")])
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", OF_FLOATS)
 def test_functions(device: Device, rng: np.random.Generator, function: str, dtype: str) -> None:
     ends = [0.0, 1.0, 3e38, 1e-40, np.inf, np.nan]
     grid = np.meshgrid(*2 * [[*ends, *(-one for one in ends)]])
@@ -137,7 +139,7 @@ def test_functions(device: Device, rng: np.random.Generator, function: str, dtyp
     entry = f"{function}_{dtype}"
     run(device, "binary", entry, given[0].size, 1, None, *buffers, output.buffer)
     with np.errstate(all="ignore"):
-        expected = FUNCTIONS[function](*(one.astype(np.longdouble) for one in given))
+        expected = OF_FLOATS[function](*(one.astype(np.longdouble) for one in given))
     got = output.to_numpy()
     floor = 4 * float(ml_dtypes.finfo(got.dtype).tiny)
     if function in MAGNITUDES:
