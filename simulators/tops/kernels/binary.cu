@@ -24,8 +24,18 @@ inline f32 remainder_of(f32 x, f32 y) {
     return fmodf(x, y);
 }
 
+// No manual tells what a GCU leaves for a zero divisor; this stand-in leaves 0, as Ubridge's own
+// kernels do, where a CPU would trap.
 inline u32 remainder_of(u32 x, u32 y) {
-    return x % y;
+    return y == 0 ? 0 : x % y;
+}
+
+inline f32 quotient_of(f32 x, f32 y) {
+    return x / y;
+}
+
+inline u32 quotient_of(u32 x, u32 y) {
+    return y == 0 ? 0 : x / y;
 }
 
 } // namespace
@@ -41,7 +51,7 @@ inline u32 remainder_of(u32 x, u32 y) {
     BINARY(badd_##suffix, type, type, x + y)                                                       \
     BINARY(bsub_##suffix, type, type, x - y)                                                       \
     BINARY(bmul_##suffix, type, type, x *y)                                                        \
-    BINARY(bdiv_##suffix, type, type, x / y)                                                       \
+    BINARY(bdiv_##suffix, type, type, quotient_of(x, y))                                           \
     BINARY(bmaximum_##suffix, type, type, x > y ? x : y)                                           \
     BINARY(bminimum_##suffix, type, type, x < y ? x : y)                                           \
     BINARY(mod_##suffix, type, type, remainder_of(x, y))                                           \
