@@ -275,7 +275,7 @@ def linspace(
 ) -> DeviceTensor:
     """Make `num` numbers at equal distances, from `start` to `stop`.
 
-    Without `endpoint` the last number is one distance before `stop`. The numbers are computed in
+    Without `endpoint` the last number lies one step before `stop`. The numbers are computed in
     f64.
     """
     count, element = whole_number("linspace, num", num), as_dtype(dtype).dtype

@@ -1,4 +1,4 @@
-"""Whether a device keeps NaN, infinities, signs of zeros and the rests of sums in f32.
+"""Whether a device keeps NaN, infinities, signs of zeros and compensated sums in f32.
 
 Drivers may compile shaders with fast mathematics, which drops these features. The doctor asks.
 """

@@ -25,7 +25,7 @@ typedef struct uhal_launch_record {
 } uhal_launch_record;
 
 typedef struct uhal_ledger {
-    uint64_t count; /* records written so far; the next one goes to count % UHAL_LEDGER_LENGTH */
+    uint64_t count; /* records written so far; the next index is count % UHAL_LEDGER_LENGTH */
     uhal_launch_record records[UHAL_LEDGER_LENGTH];
 } uhal_ledger;
 

@@ -29,7 +29,7 @@ typedef struct function {
     uint32_t count;
     uint32_t value_bytes;
     bool indirect;
-    _Atomic(instance *) idle; /* the one given back last */
+    _Atomic(instance *) idle; /* most recently returned */
     pthread_mutex_t lock;     /* of the others that are idle */
     instance *others;
 } function;

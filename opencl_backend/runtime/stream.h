@@ -45,7 +45,7 @@ int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticke
 /* The same, with an event that has a timestamp. */
 int uhal_cl_stream_tick(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
 
-/* Returns 0 if the event's command is done, UHAL_CL_NOT_READY, or the command's error. */
+/* Returns 0 if the event's command is done, otherwise UHAL_CL_NOT_READY or the command's error. */
 int uhal_cl_event_status(cl_event event);
 
 #endif

@@ -31,7 +31,7 @@ class Fences {
     void acquire(QueueFences &queue, unsigned scope, uint64_t announcement);
     void release(const Agent &agent, const QueueFences &queue, unsigned scope);
 
-    // A kernel wrote to the address; its packet released to `scope`.
+    // Notes that a kernel wrote to the address, and that its packet released to `scope`.
     void kernel_wrote(const Agent &agent, const QueueFences &queue, uint64_t address,
                       unsigned scope);
     // A copy, a fill or the program's own copy wrote to the range.

@@ -1,4 +1,4 @@
-/* The current device of a thread, for a library whose calls name their device. */
+/* The current device of each thread, for a library whose functions take a device instead. */
 #include "emulation.h"
 
 static _Thread_local void *bound;

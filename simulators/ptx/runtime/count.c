@@ -304,7 +304,7 @@ static void count_request(struct uptx_worker *worker, uint32_t site, const uint6
     }
 }
 
-/* Called by the kernel: an access of a thread. */
+/* Records an access of a thread; the kernel calls it. */
 static void tell(struct uptx_block *block, uint32_t site, uint64_t address, uint32_t x, uint32_t y,
                  uint32_t z) {
     struct uptx_counter *counter = ((struct uptx_worker *)block)->counter;

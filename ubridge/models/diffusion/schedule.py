@@ -213,7 +213,9 @@ def _built(
     is_second: bool = False,
     start: float = 1.0,
 ) -> Schedule:
-    """The steps between samples alpha x0 + sigma e: rows of `starts` and `ends` are alpha, sigma.
+    """Return the steps from `starts` to `ends`, whose rows hold alpha and sigma.
+
+    A sample is alpha x0 + sigma e.
 
     With q = (sigma' / alpha') / (sigma / alpha) and up = eta sigma' sqrt(1 - q^2), the noise e goes
     down to sqrt(sigma'^2 - up^2), and up is drawn anew. The second order adds

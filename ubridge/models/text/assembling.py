@@ -22,7 +22,7 @@ class Choice:
 
     token: int
     log_probability: float
-    """Natural logarithm of its probability by the model's own logits, before any penalty."""
+    """Natural logarithm of its probability before any penalty."""
     best: tuple[tuple[int, float], ...]
     """The most probable tokens with their log-probabilities, the best first."""
 
