@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ubridge.core.fits import require
 from ubridge.core.layout import checked_int
 from ubridge.core.operand_checks import axes_of, axis_of, one_shape, whole_number
-from ubridge.creation import cat, concatenate
+from ubridge.creation import cat, concatenate, full
 from ubridge.definitions.calls import named
 from ubridge.functions import not_equal, subtract
 from ubridge.ops.remembering import remembered_view
@@ -23,6 +23,7 @@ from ubridge.ops.results import require_tensors
 from ubridge.ops.selection import take
 from ubridge.tensor import DeviceTensor
 from uhal.dtypes import bool_
+from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 # -- views ----------------------------------------------------------------------------------------
@@ -242,6 +243,59 @@ def roll(
             parts = (length - behind, behind), (0, length - behind)
             found = cat([found.narrow(one, *part) for part in parts], one, stream=stream)
     return x.copy(stream=stream) if found is x else found
+
+
+_REPEATING = ("edge", "reflect", "symmetric", "wrap")
+"""Modes of `pad` that repeat elements of the tensor."""
+
+
+@named
+def pad(
+    x: DeviceTensor,
+    pad_width: int | Sequence[int] | Sequence[Sequence[int]],
+    mode: Literal["constant", "edge", "reflect", "symmetric", "wrap"] = "constant",
+    *,
+    constant_values: float = 0,
+    stream: StreamLike | None = None,
+) -> DeviceTensor:
+    """Return a copy with more elements before and behind axes.
+
+    `pad_width` is a pair (before, behind) for each axis, one pair for all axes, or one number for
+    all ends. The mode `constant` adds `constant_values`, a number. The other modes repeat elements
+    as `numpy.pad` does: `edge` the outermost, `reflect` the axis backwards without its end,
+    `symmetric` backwards with its end, `wrap` the axis from its other end.
+    """
+    require_tensors("pad", x)
+    modes = ("constant", *_REPEATING)
+    require(mode in modes, f"pad, mode: expected one of {', '.join(modes)}, got {mode!r}")
+    widths = _pairs(pad_width, x.ndim)
+    if mode == "constant":
+        shape = [sum(pair) + length for pair, length in zip(widths, x.shape, strict=True)]
+        found = full(shape, constant_values, x.dtype, device=x.device, stream=stream)
+        inner = found
+        for axis, ((before, _), length) in enumerate(zip(widths, x.shape, strict=True)):
+            inner = inner.narrow(axis, before, length)
+        inner.copy_from(x, stream=stream)
+        return found
+    found = x
+    for axis, pair in enumerate(widths):
+        if any(pair):
+            length = x.shape[axis]
+            require(length > 0, f"pad: expected elements to repeat along axis {axis}, got none")
+            found = take(found, np.pad(np.arange(length), pair, mode), axis, stream=stream)
+    return x.copy(stream=stream) if found is x else found
+
+
+def _pairs(given: Any, count: int) -> list[tuple[int, int]]:
+    """The numbers of `pad_width` before and behind each axis."""
+    try:
+        rows = np.broadcast_to(np.array(given, object), (count, 2))
+    except ValueError:
+        raise ArgumentValueError(
+            f"pad, pad_width: expected one number, one pair or {count} pairs, got {given!r:.60}"
+        ) from None
+    before, behind = ([whole_number("pad, pad_width", one) for one in part] for part in rows.T)
+    return list(zip(before, behind, strict=True))
 
 
 @named

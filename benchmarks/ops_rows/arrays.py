@@ -139,6 +139,10 @@ ARRAYS: Mapping[str, tuple[Row, ...]] = {
         ),
         *same("tile", "x, (2, 1)", "f32"),
         Row(
+            "ub.pad(x, 1)", "np.pad(x, 1)", "torch.nn.functional.pad(x, (1, 1, 1, 1))", dtypes="f32"
+        ),
+        Row("ub.pad(x, 1, 'edge')", "np.pad(x, 1, 'edge')", dtypes="f32"),
+        Row(
             "ub.einsum('ij,ij->i', x, y)",
             "np.einsum('ij,ij->i', x, y)",
             "torch.einsum('ij,ij->i', x, y)",

@@ -164,6 +164,7 @@ def calls() -> dict[str, Call]:
             lambda **given: ub.moveaxis(x, **given),
             {"source": 0, "destination": 1},
         ),
+        "pad": (lambda **given: ub.pad(x, **given), {"pad_width": 1, "constant_values": 2}),
         "permute_dims": (lambda axes: ub.permute_dims(x, axes), {"axes": (1, 0)}),
         "repeat": (lambda **given: ub.repeat(x, **given), {"repeats": 2, "axis": 1}),
         "reshape": (lambda shape: ub.reshape(x, shape), {"shape": (3, 8)}),

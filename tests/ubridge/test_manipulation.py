@@ -77,6 +77,20 @@ def roll(rng: np.random.Generator, x: DeviceTensor, array: Array) -> None:
     require_same(x, array)
 
 
+def pad(rng: np.random.Generator, x: DeviceTensor, array: Array) -> None:
+    widths = [tuple(int(one) for one in rng.integers(0, 5, 2)) for _ in array.shape]
+    value = int(rng.integers(0, 9))
+    expected = np.pad(array, widths, constant_values=value)
+    require_same(ub.pad(x, widths, constant_values=value), expected)
+    require_same(ub.pad(x, 2), np.pad(array, 2))
+    require_same(ub.pad(x, (1, 0)), np.pad(array, (1, 0)))
+    for mode in ("edge", "reflect", "symmetric", "wrap"):
+        require_same(ub.pad(x, widths, mode), np.pad(array, widths, mode))
+    kept = ub.pad(x, 0, "edge")
+    kept.fill(0)
+    require_same(x, array)
+
+
 def views(rng: np.random.Generator, x: DeviceTensor, array: Array) -> None:
     order = [int(one) for one in rng.permutation(array.ndim)]
     require_same(ub.permute_dims(x, order), np.transpose(array, order))
@@ -158,7 +172,7 @@ def triangles(rng: np.random.Generator, x: DeviceTensor, array: Array) -> None:
         require_same(ub.triu(x, k), np.triu(array, k))
 
 
-CHECKS = (repeat, tile, roll, views, joins, diff, sets, searches, triangles)
+CHECKS = (repeat, tile, roll, pad, views, joins, diff, sets, searches, triangles)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
