@@ -1,4 +1,5 @@
-/* The kernels of ptx_sim.py; its PTX is kept beside it: nvcc -ptx -arch=compute_75 ptx_sim.cu. */
+/* The kernels of ptx_sim.py. Their PTX is kept beside this file: nvcc -ptx -arch=compute_75
+   ptx_sim.cu. */
 #define ENTRY extern "C" __global__ void
 
 ENTRY neg(unsigned n, const float *x, float *y)

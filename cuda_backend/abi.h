@@ -1,9 +1,9 @@
 /* The part of the CUDA driver interface that uhal calls, restated from NVIDIA's public manual:
- * names, values and layouts are theirs. Functions have the names that libcuda exports: a name ends
- * in _v2 or _v3 if the function replaced an older form.
+ * names, values and layouts are NVIDIA's. Functions have the names that libcuda exports: a name
+ * ends in _v2 or _v3 if the function replaced an older form.
  *
  * Readers: uhal/abi.py (ctypes), the compiled lane, and the simulated libcuda, which includes this
- * file so that a drifted prototype does not compile. Subset: integer defines, enums, typedefs,
+ * file so that a wrong prototype does not compile. Subset: integer defines, enums, typedefs,
  * structs, prototypes.
  *
  * UHAL_SINCE_<symbol> is the CUDA version that introduced a symbol, 1000 * major + 10 * minor:
@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* The oldest driver the backend is written for, and the newest it knows of. */
+/* The oldest driver that the backend supports, and the newest driver that the backend knows. */
 #define UHAL_CUDA_OLDEST_DRIVER 11040
 #define UHAL_CUDA_NEWEST_DRIVER 13050
 
@@ -402,8 +402,8 @@ typedef struct CUipcEventHandle {
     char reserved[64];
 } CUipcEventHandle;
 
-/* The value is a union of 64 bytes: cooperative and priority are an int at its start, a cluster's
-   three extents are unsigned ints there. */
+/* The value is a union of 64 bytes. At the union's start, cooperative and priority are an int, and
+   a cluster's three extents are unsigned ints. */
 typedef struct CUlaunchAttribute {
     CUlaunchAttributeID id;
     char pad[4];
@@ -455,7 +455,7 @@ typedef struct CUDA_KERNEL_NODE_PARAMS_v1 {
     void **extra;
 } CUDA_KERNEL_NODE_PARAMS_v1;
 
-/* From CUDA 12.0 on; `kern` is looked at where `func` is null. */
+/* From CUDA 12.0 on. If `func` is null, the driver reads `kern`. */
 typedef struct CUDA_KERNEL_NODE_PARAMS {
     CUfunction func;
     unsigned int gridDimX;

@@ -1,5 +1,5 @@
-# Element types in the lane. uhal/dtypes.py defines them. A look-up there takes half a microsecond,
-# so the lane caches the answer for a name or a numpy dtype.
+# Element types in the lane. uhal/dtypes.py defines the types. A look-up in uhal/dtypes.py takes
+# half a microsecond, so the lane caches the answer for a name or a numpy dtype.
 
 cdef dict elements = {}         # str or numpy.dtype → Element
 cdef list element_dtypes = []   # Elements, one per uhal.dtypes.DType
@@ -18,7 +18,7 @@ cdef class Element:
 cdef Element element_of(object given):
     """The element type that `given` names; ArgumentTypeError for another name."""
     cdef Element element
-    # str and dtype hash by value; a class derived from str may not, so it is not cached
+    # str and dtype hash by value; a class derived from str may not, so its objects are not cached
     cdef bint lasting = PyUnicode_CheckExact(given) or _cnumpy.PyArray_DescrCheck(given)
     if lasting:
         found = elements.get(given)

@@ -24,7 +24,7 @@ static inline void uhal_float_control_set(uhal_float_control control) {
     __asm__ __volatile__("ldmxcsr %0\n\tfldcw %1" : : "m"(control.mxcsr), "m"(control.x87));
 }
 
-/* The ABI's mode at a program's start. */
+/* The mode at a program's start, as the ABI defines it. */
 static inline uhal_float_control uhal_float_control_default(void) {
     const uhal_float_control control = {0x1F80, 0x037F};
     return control;

@@ -84,15 +84,16 @@ struct uhal_launch_config {
     SLOT(required, stream_destroy, (void *stream))                                                 \
     SLOT(required, stream_synchronize, (void *stream))                                             \
     /* Not in CUDA: like stream_synchronize, but calls `go_on` at least every 50 ms, without a     \
-       lock, and returns not_ready once `go_on` returns 0. If the slot is null, the lane runs      \
-       waits that may have to give up in a separate thread. */                                     \
+       lock, and returns not_ready once `go_on` returns 0. If the slot is null, the lane uses      \
+       a separate thread for waits that the caller may give up. */                                 \
     SLOT(optional, stream_synchronize_while, (void *stream, uhal_go_on go_on, void *user_data))    \
     SLOT(required, stream_query, (void *stream))                                                   \
     SLOT(required, stream_wait_event, (void *stream, void *event, unsigned int flags))             \
     SLOT(required, stream_callback, (void *stream, uhal_host_function function, void *user_data))  \
     /* Not in CUDA: returns how many launches of a stream have completed, and how many may have    \
-       begun; a graph counts as one launch. If the last begun is a graph, `index` is its running   \
-       kernel, or UINT64_MAX if unknown. This narrows the suspects of a fault. */                  \
+       begun; a graph counts as one launch. If the launch that began last is a graph, `index` is   \
+       the graph's running kernel, or UINT64_MAX if unknown. The counts narrow the suspects        \
+       of a fault. */                                                                              \
     SLOT(optional, stream_progress,                                                                \
          (void *stream, uint64_t *completed, uint64_t *begun, uint64_t *index))                    \
     /* cuEventCreate, cuEventDestroy, cuEventRecord, cuEventSynchronize, cuEventQuery,             \
@@ -125,7 +126,7 @@ typedef struct uhal_hot_table {
     int not_ready;     /* the result of stream_query and event_query while work is pending */
     int out_of_memory; /* the result of alloc when the device is full */
     int frees_wait;    /* 1: free and host_free wait for everything that is pending */
-    /* pageable sources up to here are read at once, also behind pending work */
+    /* pageable sources up to this size are read at once, also behind pending work */
     size_t staged_bytes;
     int sticky_count; /* codes after which every later call on the device fails */
     int sticky[UHAL_MAX_STICKY_CODES];

@@ -192,9 +192,9 @@ uhalHostResult uhalHostStreamSynchronize(void *stream);
  * NOT_READY. */
 uhalHostResult uhalHostStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void *user_data);
 uhalHostResult uhalHostStreamQuery(void *stream);
-/* The number of launches on the stream that are done, and that had begun when a kernel failed. A
- * graph counts as one launch. `place` is the failed kernel's index in a graph. Lost devices answer,
- * too. */
+/* Returns the number of completed launches of the stream, and the number of launches that had begun
+ * when a kernel failed. A graph counts as one launch. `place` is the failed kernel's index in a
+ * graph. The call also works on a lost device. */
 uhalHostResult uhalHostStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
                                       uint64_t *place);
 uhalHostResult uhalHostStreamWaitEvent(void *stream, void *event, unsigned int flags);
@@ -239,7 +239,7 @@ uhalHostResult uhalHostGraphInstantiate(void **executable, void *graph);
 uhalHostResult uhalHostGraphExecDestroy(void *executable);
 uhalHostResult uhalHostGraphLaunch(void *executable, void *stream);
 /* Earlier launches keep their values, and this call does not wait for them. Pending launches run
- * from a copy of the graph. The copy is kept for the next such change. */
+ * from a copy of the graph. The graph keeps the copy for its next change. */
 uhalHostResult uhalHostGraphExecKernelNodeSetParams(
     void *executable, void *node, void *function, unsigned int grid_x, unsigned int grid_y,
     unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,

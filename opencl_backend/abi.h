@@ -1,5 +1,5 @@
 /* The part of OpenCL's interface that uhal calls, restated from Khronos's published headers: names,
- * values and prototypes are theirs. The version is OpenCL 2.1 (programs of an intermediate
+ * values and prototypes are Khronos's. The version is OpenCL 2.1 (programs of an intermediate
  * language), with two extensions: Intel's unified shared memory and buffer addresses.
  *
  * Readers: uhal/abi.py (ctypes) and libuhal_opencl, which includes this file. Subset: integer
@@ -278,7 +278,8 @@ cl_status clEnqueueSVMMemFill(cl_command_queue queue, void *destination, const v
 
 /* -- memory with addresses: cl_ext_buffer_device_address -----------------------------------------
  *
- * clCreateBufferWithProperties is of OpenCL 3; the last function is looked up as those below are.
+ * clCreateBufferWithProperties is of OpenCL 3; the last function is looked up like the functions of
+ * the next section.
  */
 
 #define CL_MEM_DEVICE_PRIVATE_ADDRESS_EXT 0x5000

@@ -1,9 +1,9 @@
 /* C interface of libuhal_opencl.so: streams, events, copies and launches over OpenCL, in the
- * shapes of the hot table. The library links no OpenCL; it is handed the addresses of the
- * functions it calls.
+ * shapes of the hot table. The library does not link OpenCL: its caller passes the addresses of
+ * OpenCL's functions.
  *
- * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a wrong prototype
- * does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ * Readers: uhal/abi.py (ctypes) and the library itself, which includes this header so that a wrong
+ * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
  *
  * Any thread may call any function, but only one thread at a time may open or close a device.
  * Handles are trusted, because the interface above checks them. A result is 0, OpenCL's status (a
@@ -34,7 +34,7 @@ enum { UHAL_CL_EVENT_DISABLE_TIMING = 2 };
 typedef enum uhalClMemory {
     UHAL_CL_MEMORY_USM = 0,        /* cl_intel_unified_shared_memory */
     UHAL_CL_MEMORY_SVM_FINE = 1,   /* fine-grained shared virtual memory */
-    UHAL_CL_MEMORY_SVM_COARSE = 2, /* coarse-grained: the host does not see it */
+    UHAL_CL_MEMORY_SVM_COARSE = 2, /* coarse-grained: the host does not see the memory */
     UHAL_CL_MEMORY_BUFFER = 3 /* cl_ext_buffer_device_address: addresses are the device's own */
 } uhalClMemory;
 
@@ -46,7 +46,7 @@ typedef enum uhalClKind {
     UHAL_CL_KIND_PINNED = 4
 } uhalClKind;
 
-/* A device, and its platform's functions for its kind of memory; the others are null. */
+/* A device, and its platform's functions for its kind of memory; the other functions are null. */
 typedef struct uhalClDeviceInfo {
     void *context;
     void *device;
@@ -65,8 +65,8 @@ typedef struct uhalClDeviceInfo {
 typedef enum uhalClArgumentKind {
     UHAL_CL_ARGUMENT_VALUE = 0,
     UHAL_CL_ARGUMENT_POINTER = 1,
-    UHAL_CL_ARGUMENT_SHARED = 2,  /* the launch's shared bytes; no caller gives it */
-    UHAL_CL_ARGUMENT_VARIABLE = 3 /* `address`, always; no caller gives it */
+    UHAL_CL_ARGUMENT_SHARED = 2,  /* the launch's shared bytes; no caller passes this argument */
+    UHAL_CL_ARGUMENT_VARIABLE = 3 /* always `address`; no caller passes this argument */
 } uhalClArgumentKind;
 
 /* One argument of the native kernel. */
@@ -78,7 +78,7 @@ typedef struct uhalClArgument {
 
 typedef struct uhalClKernelInfo {
     void *context; /* the device's token */
-    void *program; /* built; the new function releases it at its end */
+    void *program; /* built; the new function releases the program at its end */
     const char *name;
     const uhalClArgument *arguments; /* copied */
     uint32_t argument_count;

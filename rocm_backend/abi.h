@@ -1,7 +1,7 @@
 /* The part of the HSA runtime's interface that uhal calls, restated from its public specification
- * ("HSA Runtime Programmer's Reference Manual", and AMD's extensions to it): names, values and
- * layouts are theirs. Names, values and layouts are the same in every release since ROCm 5.2; later
- * releases only add declarations.
+ * ("HSA Runtime Programmer's Reference Manual", and AMD's extensions): names, values and layouts
+ * are the specification's. Names, values and layouts are the same in every release since ROCm 5.2;
+ * later releases only add declarations.
  *
  * Readers: uhal/abi.py (ctypes), the packet writer in C, and the simulated libhsa-runtime64, which
  * includes this file so that a wrong prototype does not compile. Subset: integer defines, enums,

@@ -1,9 +1,9 @@
 /* C interface of libuhal_hsa.so: streams, events, copies and launches over the HSA runtime, in the
- * shapes of the hot table. The library links nothing of ROCm; it is handed the addresses of the
- * functions it calls.
+ * shapes of the hot table. The library does not link ROCm: its caller passes the addresses of the
+ * HSA runtime's functions.
  *
- * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a wrong prototype
- * does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ * Readers: uhal/abi.py (ctypes) and the library itself, which includes this header so that a wrong
+ * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
  *
  * Any thread may call any function, but only one thread at a time may open or close a device.
  * Handles are trusted, because the interface above checks them. A result is 0, the HSA runtime's
@@ -130,8 +130,8 @@ typedef struct uhalHsaKernelInfo {
     uint32_t group_bytes;
     uint32_t private_bytes;
     uint32_t max_block_threads;
-    uint32_t vector_registers; /* 0: not told */
-    uint32_t foreign;          /* 1: it has arguments that callers cannot give here */
+    uint32_t vector_registers; /* 0: unknown */
+    uint32_t foreign;          /* 1: the kernel has arguments that callers cannot pass */
 } uhalHsaKernelInfo;
 
 /* Process and devices. `functions` has one address for each name of uhalHsaFunctionName, in the
@@ -197,9 +197,9 @@ uhalHsaResult uhalHsaStreamSynchronizeWhile(void *stream, uhal_go_on go_on, void
 uhalHsaResult uhalHsaStreamQuery(void *stream);
 uhalHsaResult uhalHsaStreamWaitEvent(void *stream, void *event, unsigned int flags);
 uhalHsaResult uhalHsaLaunchHostFunc(void *stream, uhal_host_function function, void *user_data);
-/* The number of completed launches of a stream, and the number of launches that may have begun.
- * After a loss, the launches that only the second number counts are suspect. A graph counts as one
- * launch, from the first of its kernels to the last. */
+/* Returns how many launches of a stream have completed, and how many may have begun. After a loss,
+ * launches that may have begun but have not completed are suspect. A graph counts as one launch,
+ * from the first of its kernels to the last. */
 uhalHsaResult uhalHsaStreamProgress(void *stream, uint64_t *completed, uint64_t *begun,
                                     uint64_t *index);
 

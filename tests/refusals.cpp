@@ -1,8 +1,8 @@
 // Preloaded by tests: refuses one allocation of this project's compiled code, or new threads.
 //
 // refuse_allocation(n) refuses the n-th allocation after this call, or none if n is 0.
-// allocations() returns the number since that call. Allocations of Python and of other libraries
-// are neither counted nor refused.
+// allocations() returns the number of allocations since that call. Allocations of Python and of
+// other libraries are neither counted nor refused.
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>

@@ -1,14 +1,15 @@
 /* The part of Enflame's TopsRuntime interface that uhal calls, restated from the vendor's public
- * headers and documentation: names, values and layouts are theirs.
+ * headers and documentation: names, values and layouts are the vendor's.
  *
  * Readers: uhal/abi.py (ctypes), the compiled lane, and the simulated libtopsrt, which includes
- * this file so that a drifted prototype does not compile. Subset: integer defines, enums, typedefs,
+ * this file so that a wrong prototype does not compile. Subset: integer defines, enums, typedefs,
  * structs, prototypes.
  *
  * Two generations of the library are in use. The published headers describe the older one
  * (TopsRider 2.x, libtopsrt.so.2). The newer generation (TopsRider 3.x, libtopsrt.so.1) adds the
- * functions that have a UHAL_TOPS_NEWER_<symbol>. Its header is not public, so their prototypes are
- * restated from code that calls the functions. Unconfirmed points are marked "uncertain".
+ * functions that have a UHAL_TOPS_NEWER_<symbol>. The newer header is not public, so these
+ * prototypes are restated from code that calls the functions. Unconfirmed points are marked
+ * "uncertain".
  */
 #ifndef UHAL_TOPS_ABI_H
 #define UHAL_TOPS_ABI_H
@@ -223,7 +224,7 @@ typedef struct topsDeviceProp_t {
     int major;
     int minor;
     int multiProcessorCount;         /* clusters */
-    int maxThreadsPerMultiProcessor; /* SIPs of a cluster; may be 0, says the header */
+    int maxThreadsPerMultiProcessor; /* SIPs of a cluster; the header allows 0 */
     int computeMode;
     int clockInstructionRate;
     unsigned int arch;
@@ -262,7 +263,7 @@ typedef struct topsDim3 {
     unsigned int x, y, z;
 } topsDim3;
 
-/* The words of a launch's `extra`, which ends with the third (in CUDA with 0). */
+/* The words of a launch's `extra`; UHAL_TOPS_LAUNCH_END ends the list (CUDA's list ends with 0). */
 #define UHAL_TOPS_LAUNCH_BUFFER 1
 #define UHAL_TOPS_LAUNCH_BUFFER_SIZE 2
 #define UHAL_TOPS_LAUNCH_END 3
@@ -277,7 +278,8 @@ typedef struct topsLaunchAttribute {
     } val;
 } topsLaunchAttribute;
 
-/* The older library's launch configuration. No function of that library takes it for modules. */
+/* The older library's launch configuration. No function of the older library takes this
+ * configuration for modules. */
 typedef struct uhalTopsLaunchConfig56 {
     topsLaunchAttribute *attrs;
     topsDim3 blockDim;
@@ -379,7 +381,7 @@ topsError_t topsIpcCloseMemHandle(void *devPtr);
 topsError_t topsIpcGetEventHandle(topsIpcEventHandle_t *handle, topsEvent_t event);
 topsError_t topsIpcOpenEventHandle(topsEvent_t *event, topsIpcEventHandle_t handle);
 
-/* Streams. They have no priorities. */
+/* Streams, which have no priorities. */
 topsError_t topsStreamCreateWithFlags(topsStream_t *stream, unsigned int flags);
 topsError_t topsStreamDestroy(topsStream_t stream);
 topsError_t topsStreamSynchronize(topsStream_t stream);

@@ -23,7 +23,7 @@ static int tops_current(void **context) {
 }
 
 static int tops_bind(void *context) {
-    /* A thread always has a device; it cannot return to having none, which is harmless. */
+    /* A thread always has a device, so a call to unbind the device does nothing. */
     return context == NULL ? topsSuccess : set_device((int)((intptr_t)context - 1));
 }
 

@@ -1,9 +1,9 @@
 /* C interface of libuhal_webgpu.so: adapters, streams, events, copies and launches over wgpu-native, in
- * the shapes of the hot table. The library links no wgpu-native; it is handed the addresses of the
- * functions it calls.
+ * the shapes of the hot table. The library does not link wgpu-native: its caller passes the
+ * addresses of wgpu's functions.
  *
- * Readers: uhal/abi.py (ctypes) and the library itself, which includes it so that a drifted prototype
- * does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ * Readers: uhal/abi.py (ctypes) and the library itself, which includes this header so that a wrong
+ * prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
  *
  * Any function may be called from any thread; devices are opened and closed one at a time. Handles
  * are trusted: the interface above checks them. A result is 0 or one of UHAL_WG_…; uhalWgErrorText
@@ -27,13 +27,13 @@ enum {
     UHAL_WG_NOT_READY = 1,
     UHAL_WG_OUT_OF_MEMORY = 2,
     UHAL_WG_INVALID_VALUE = 3,
-    UHAL_WG_INVALID_SHADER = 4,   /* naga or the driver's compiler refused it */
+    UHAL_WG_INVALID_SHADER = 4,   /* naga or the driver's compiler refused the shader */
     UHAL_WG_VALIDATION = 5,       /* wgpu refused a command */
     UHAL_WG_INTERNAL = 6,         /* wgpu or the driver failed */
     UHAL_WG_DEVICE_LOST = 7,      /* every later call fails, too */
     UHAL_WG_NO_TIMES = 8,         /* an event without times */
     UHAL_WG_BEYOND_BINDING = 9,   /* more memory behind a pointer than a binding can hold */
-    UHAL_WG_NO_MAPPED_MEMORY = 10 /* no page-locked memory begins there */
+    UHAL_WG_NO_MAPPED_MEMORY = 10 /* no page-locked memory begins at the address */
 };
 
 enum { UHAL_WG_EVENT_DISABLE_TIMING = 2 };
@@ -66,7 +66,7 @@ typedef struct uhalWgAdapterInfo {
     uint32_t has_times;
     uint32_t subgroup_min;
     uint32_t subgroup_max;
-    uint32_t max_storage_buffers; /* that a kernel is given */
+    uint32_t max_storage_buffers; /* storage buffers that a kernel may have */
     uint32_t max_shared_bytes;
     uint32_t max_threads;
     uint32_t max_block[3];
@@ -91,7 +91,7 @@ typedef struct uhalWgArgument {
     uint32_t size;
     uint32_t word;    /* first word of the argument; UINT32_MAX: unused */
     uint32_t tag;     /* the word behind the offset of a pointer that is not null */
-    uint32_t binding; /* of its buffer, from 0; UINT32_MAX: none */
+    uint32_t binding; /* binding of the argument's buffer, from 0; UINT32_MAX: none */
     uint64_t address;
 } uhalWgArgument;
 
@@ -104,7 +104,7 @@ typedef struct uhalWgKernelInfo {
     uint32_t binding_count;
     uint32_t words;       /* of parameters: grid's x, y, z, the first block's x, then arguments */
     uint32_t has_uniform; /* 1: parameters are a uniform buffer, 0: immediates */
-    uint32_t has_shared;  /* 1: its shared memory has the size of the launch's */
+    uint32_t has_shared;  /* 1: the kernel's shared memory has the launch's shared bytes */
 } uhalWgKernelInfo;
 
 /* Process, adapters and devices. `functions` has one address for each name of uhalWgFunctionName,

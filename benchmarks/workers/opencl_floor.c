@@ -1,5 +1,5 @@
-/* A launch by OpenCL's own calls, for the lower bound of the benchmark: sets every argument, then
- * enqueues. */
+/* A launch by OpenCL's own calls, for the lower bound of the benchmark. Each launch sets every
+ * argument, then enqueues the kernel. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -8,7 +8,7 @@ typedef int set_pointer(void *, unsigned, const void *);
 typedef int enqueue(void *, void *, unsigned, const size_t *, const size_t *, const size_t *,
                     unsigned, const void *, void *);
 
-/* A size of 0 stands for a pointer, whose value is the word itself. */
+/* An argument of size 0 is a pointer, and its word is the pointer's value. */
 void launch_loop(set_argument *set, set_pointer *point, enqueue *launch, void *queue, void *kernel,
                  unsigned arguments, const size_t *sizes, const uint64_t *words, int count) {
     const size_t one = 1;

@@ -1,5 +1,5 @@
-/* Launches by wgpu-native's own calls, for the lower bound of the benchmark: in passes and batches of the
- * length that libuhal_webgpu has. */
+/* Launches by wgpu-native's own calls, for the lower bound of the benchmark. Passes and batches are
+ * as long as libuhal_webgpu's. */
 #include "../../webgpu_backend/abi.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,8 @@
-# A capture: a stream, and those that join it, record their work into a plan.
+# A capture: a stream, and the streams that join it, record their work into a plan.
 #
-# Recorded work takes no ticket and leaves no stamp, because it does not run. The plan holds its
-# memory. Calls that would invalidate the driver's capture are refused before the driver sees them.
+# Recorded work takes no ticket and leaves no stamp, because it does not run. The plan holds the
+# memory that recorded work uses. Calls that would invalidate the driver's capture are refused
+# before the driver sees them.
 
 cdef object _capture_words = None
 
@@ -92,7 +93,7 @@ cdef Plan begin_capture(Stream stream, object name):
 
 
 cdef inline bint is_noted(StreamCore core) noexcept:
-    """Whether the lane records the work itself, because the vendor's library would run it."""
+    """Whether the lane records work that the vendor's library would run."""
     return core.capture is not None and core.capture.noted
 
 

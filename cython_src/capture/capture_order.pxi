@@ -106,9 +106,9 @@ cdef int refuse_captured_handle(Plan plan, uintptr_t handle) except -1:
 
 # -- order between streams -------------------------------------------------------------------------
 #
-# Every stream counts its recorded operations, and keeps how far it has waited for each other
-# stream. A stream has joined when the capture's own stream has waited for the joining stream's last
-# operation.
+# Every stream counts its recorded operations, and the number of operations of every other stream
+# that it has waited for. A stream has joined when the capture's own stream has waited for the
+# joining stream's last operation.
 
 
 cdef inline int tick(Plan plan, StreamCore core) except -1:
@@ -166,7 +166,7 @@ cdef int wait_captured(Stream stream, Event event) except -1:
 
 
 cdef int require_joined(Plan plan) except -1:
-    """Refuse a stream whose last work the capture's own stream has not waited for."""
+    """Raise unless the capture's own stream has waited for every joined stream."""
     cdef dict reached = plan.clocks[plan.core.id]
     unjoined = [
         (number, plan.joined_at[number])

@@ -55,7 +55,7 @@ cdef Block arena_block(Context context, size_t bytes, StreamCore core):
 
 
 cdef bint is_let_go(Context context, Plan plan, Block block, StreamCore core) except -1:
-    """Whether the buffer is gone and the stream comes after all captured uses."""
+    """Whether the buffer is gone and the stream follows all captured uses."""
     cdef dict clock
     if not block.abandoned or block.holds != 1 or block.exported:
         return False
@@ -75,7 +75,7 @@ cdef bint divert(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
     PyObject **arguments, Py_ssize_t given, const uhal_launch_config *extended, Packed *packed
 ) except -1:
-    """Handle a launch that the module's or stream's state diverts; False: run the launch."""
+    """Handle a diverted launch; return False for an ordinary launch."""
     if function.module.closed or core.state.word & UHAL_STATE_REFUSES:
         refuse_closed(function, core)
     if core.state.word & UHAL_STATE_CAPTURING:

@@ -47,7 +47,7 @@ cdef class Plan:
     cdef object lock
     cdef bint replaying
     cdef int needs                  # reports its kernels may make: NEEDS_CHECKING, NEEDS_HEARING
-    # while it is captured
+    # only during the capture:
     cdef list members               # the Streams that record
     cdef dict clocks                # stream id → {stream id: work of that stream it comes after}
     cdef dict joined_at             # stream id → where it joined
@@ -70,7 +70,7 @@ cdef class Plan:
 
     @property
     def kernels(self):
-        """Names of the kernels it launches, in the order of their capture."""
+        """Names of the launched kernels, in the order of their capture."""
         return tuple([key[0] for key in self.recording.keys[:self.recording.count]])
 
     @property
@@ -112,7 +112,7 @@ cdef class Plan:
 
         Closing twice is fine.
 
-        During the capture: abandon it.
+        During the capture, closing abandons the capture.
         """
         if self.state == PLAN_RECORDING:
             abandon_capture(self)
@@ -249,7 +249,7 @@ cdef int release_plan(Plan plan) except -1:
         UHAL_STATE_FORKED | UHAL_STATE_LOST
     ):
         try:
-            # a signal may end this wait, so nothing is released before it
+            # a signal may end this wait, so everything is released after the wait
             settle_stamp(context, plan.last)
         except _errors.DeviceError:
             if not context.state.word & UHAL_STATE_LOST:
@@ -358,7 +358,7 @@ cdef int change_slots(Plan plan, dict values) except -1:
 
 
 cdef int run_plan(Plan plan, StreamCore core) except -1:
-    """The native calls, one ticket, and a stamp on everything the plan uses."""
+    """Run the plan: native calls, one ticket, stamps on everything used."""
     cdef Context context = plan.context
     cdef Py_ssize_t index
     cdef int status
@@ -384,7 +384,7 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
     else:
         note_replay(core, plan.recording)
         status = run_natively(plan, core, &called)
-    # also after a failure, because a part of the plan may run
+    # take a ticket also after a failure, because a part of the plan may run
     core.ticket += 1
     core.reporting[plan.needs >> REPORTS & 3] = core.ticket
     stamp_plan(plan, core)
@@ -397,7 +397,7 @@ cdef int run_plan(Plan plan, StreamCore core) except -1:
 
 
 cdef int run_natively(Plan plan, StreamCore core, const char **called) except? -1:
-    """The driver's status, and the slot that returned it; the device is current."""
+    """Run the plan; return the driver's status and its slot."""
     cdef Context context = plan.context
     cdef uhal_hot_table *table = context.table
     cdef void *executable = <void *><uintptr_t>plan.executable
@@ -426,7 +426,7 @@ cdef int run_natively(Plan plan, StreamCore core, const char **called) except? -
 
 
 cdef int note_node(StreamCore core, Recording recording, Py_ssize_t index) except -1:
-    """Write a launch that is replayed by itself into the ledger as an ordinary launch."""
+    """Write a separately replayed launch into the ledger as an ordinary launch."""
     cdef CapturedLaunch *launch = &recording.launches[index]
     code = recording.codes[index]
     uhal_ledger_write(
@@ -451,7 +451,7 @@ cdef int note_replay(StreamCore core, Recording recording) except -1:
 
 
 cdef int tell_changes(Plan plan, void *executable) noexcept:
-    """Change the launches whose slots have other values; the status of the first failure."""
+    """Change launches whose slots have new values; return the first failure's status."""
     cdef uhal_hot_table *table = plan.context.table
     cdef CapturedLaunch *launch
     cdef const unsigned int *geometry

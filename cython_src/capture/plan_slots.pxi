@@ -73,7 +73,7 @@ cdef int require_slots(Plan plan) except -1:
 
 
 cdef int stage_slot(Plan plan, PlanSlot slot, object value) except -1:
-    """Check a value against every launch that takes it and keep it for `commit_slot`."""
+    """Check a value against the slot's launches; keep it for `commit_slot`."""
     if slot.buffer is not None:
         return stage_buffer(plan, slot, value)
     return stage_number(plan, slot, value)
@@ -132,7 +132,7 @@ cdef int stage_number(Plan plan, PlanSlot slot, object value) except -1:
 
 
 cdef int commit_slot(Plan plan, PlanSlot slot, object value) except -1:
-    """Put a staged value into the launches, and mark those it changes."""
+    """Put a staged value into the launches, and mark the changed launches."""
     cdef CapturedLaunch *launch
     cdef SlotUse *use
     cdef Py_ssize_t index

@@ -87,7 +87,7 @@ cdef void add_operation(
     Recording recording, OperationKind kind, uint64_t destination, uint64_t source, size_t count,
     unsigned int value
 ) noexcept:
-    """Append an operation in reserved memory; a launch is the last launch added."""
+    """Append an operation in reserved memory; a launch uses the newest CapturedLaunch."""
     cdef CapturedOperation *grown = &recording.operations[recording.operation_count]
     grown.kind = kind
     grown.launch = recording.count - 1
@@ -140,7 +140,7 @@ cdef void drop_launch(CapturedLaunch *launch) noexcept:
 cdef int prepare_launch(
     CapturedLaunch *launch, Function function, Py_ssize_t count, size_t packed_bytes
 ) except -1:
-    """An empty launch with room for its parameters, which the caller owns."""
+    """Prepare an empty launch; the caller owns the memory for its parameters."""
     memset(launch, 0, sizeof(CapturedLaunch))
     launch.function = function.handle_
     launch.count = count

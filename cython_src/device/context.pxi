@@ -16,7 +16,8 @@ cdef class _Watch:
 
 
 # no_gc, not no_gc_clear: for a Context in a garbage cycle, the collector would empty the dict of
-# streams, which could then not be destroyed. It holds no objects of users, so it closes no cycle.
+# streams, which could then not be destroyed. A Context holds no objects of users, so no cycle
+# passes through a Context.
 @cython.final
 @cython.no_gc
 cdef class Context:
@@ -32,7 +33,7 @@ cdef class Context:
     cdef readonly HotTable hot_table
     """The native functions for the device."""
     cdef readonly object backend
-    """The `uhal.contract.Backend` that opened it."""
+    """The `uhal.contract.Backend` that opened the device."""
     cdef readonly str backend_name
     """The backend's name."""
     cdef readonly int ordinal
@@ -40,7 +41,7 @@ cdef class Context:
     cdef readonly object limits
     """What a launch may ask for: `uhal.contract.DeviceLimits`."""
     cdef readonly bint closed
-    """Whether it was closed."""
+    """Whether the device was closed."""
     cdef readonly str lost
     """The message of later calls once the device is lost, else None."""
     cdef dict streams       # id → StreamCore, closed ones too until their work is known complete
@@ -53,7 +54,7 @@ cdef class Context:
     cdef int dl_device_type     # DLPack's device of the memory; type 0: none
     cdef int dl_device_id
     cdef readonly object peers
-    """Ordinals of the devices whose memory kernels of this one may use."""
+    """Ordinals of devices whose memory this device's kernels may use."""
     cdef unsigned int launch_marks
     cdef _Watch watches      # linked list of host words through which kernels report
     cdef _Reported unclaimed  # an exception reported by kernels outside our streams, or None
@@ -85,7 +86,7 @@ cdef class Context:
         self.pool = Pool(
             _pool_mode(), memory_words().limit_from_environment(self.backend_name, ordinal)
         )
-        # From here on __dealloc__ has something to tear down.
+        # From here on, __dealloc__ tears the device down.
         self.state = uhal_state_new()
         if self.state == NULL:
             raise MemoryError
@@ -118,7 +119,7 @@ cdef class Context:
         uhal_state_delete(self.state)
 
     def check_usable(self):
-        """Raise when the device is closed, lost, or a parent process's."""
+        """Raise if the device is closed, lost, or opened before a fork."""
         require_usable(self)
 
     @property
@@ -211,7 +212,7 @@ cdef class Context:
     def pool_owners(self):
         """Return the pool's live blocks with their owners.
 
-        Each is (bytes, bytes asked for, code object or None, offset in it).
+        Each block is (bytes, bytes asked for, code object or None, offset in the code object).
         """
         return pool_owners(self)
 
@@ -250,7 +251,7 @@ cdef class Context:
         self.peers = self.peers | {read_number("ordinal", ordinal)}
 
     def close(self):
-        """Refuse new work. Native teardown follows when the last child is gone."""
+        """Refuse new work. Teardown follows when the device's last object is gone."""
         reap_left_waits()
         reap_closed()
         if not self.closed:
@@ -268,7 +269,7 @@ cdef list closed_contexts = []
 
 
 cdef int reap_closed() except -1:
-    """Forget closed devices whose streams hold nothing any more."""
+    """Forget closed devices whose streams no longer hold objects."""
     cdef Context context
     cdef StreamCore core
     for context in list(closed_contexts):
@@ -347,7 +348,7 @@ cdef inline void *enter(Context context) except? NULL:
 
 
 cdef inline int leave(Context context, void *previous) except -1:
-    """Restore the caller's binding. A thread without a binding keeps ours."""
+    """Restore the caller's binding; keep ours if there was none."""
     cdef int status
     if previous != context.token_pointer and previous != NULL:
         status = context.table.bind(previous)

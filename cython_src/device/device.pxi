@@ -13,7 +13,7 @@ cdef object the_registry():
 
 
 def resolve_backend(cls, backend):
-    """Return the backend meant when `backend` is given to a class that may be fixed to one."""
+    """Return the class's fixed backend, else the argument `backend`."""
     fixed = getattr(cls, "_fixed_backend", None)
     if fixed is None or backend is None or backend == fixed:
         return fixed or backend
@@ -31,9 +31,9 @@ cdef class Device:
     Creating a Device opens device `ordinal` of `backend`, once in a process. By default, `Api`
     chooses the backend. A name stands for backend and ordinal: `"cuda"` is device 0 of that
     backend, and `"cuda:1"` is device 1. Raises `NoDeviceError` when there is no such device or
-    backend, and `ArgumentValueError` for a name of another form or of another backend than
-    `backend`. `with device:` makes it current in the calling thread or asyncio task: streams,
-    buffers and modules made inside are made on it. Any thread may use it.
+    backend, and `ArgumentValueError` for a malformed name or a name of another backend than
+    `backend`. `with device:` makes the device current in the calling thread or asyncio task:
+    streams, buffers and modules made in the block belong to this device. Any thread may use it.
     """
 
     cdef Context opened
@@ -46,7 +46,7 @@ cdef class Device:
 
     @classmethod
     def count(cls, backend=None):
-        """Return the backend's number of devices; 0 if it does not work."""
+        """Return the number of devices; 0 if the backend does not work."""
         try:
             name = resolve_backend(cls, backend) or the_registry().choose()
         except _errors.NoDeviceError:
@@ -57,9 +57,10 @@ cdef class Device:
     def current(cls):
         """Return the device of the calling thread or task.
 
-        Else it is the process default.
+        A thread or task without a device uses the process default.
 
-        `DeviceError` when there is none: `Api.quick_init` or `with device:` sets one.
+        Raises `DeviceError` when no device is set: `Api.quick_init` or `with device:` sets a
+        device.
         """
         return device_of_class(cls, chosen_context(cls, None))
 
@@ -119,9 +120,9 @@ cdef class Device:
     def enable_peer_access(self, peer):
         """Let kernels of this device take buffers of `peer` as arguments.
 
-        Applies to one direction. Idempotent.
+        The access is in one direction. Idempotent.
 
-        Copies between devices do not need it. Raises `NotSupportedError` where the devices
+        Copies between devices need no such access. Raises `NotSupportedError` where the devices
         cannot reach each other.
         """
         require_peer(peer)
@@ -147,7 +148,7 @@ cdef class Device:
 
         Raises an asynchronous fault of earlier work.
 
-        Raises `IndexError` for an id out of bounds that a kernel met; the device lives on.
+        Raises `IndexError` for an id out of bounds that a kernel met; the device stays usable.
         """
         context_of(self).synchronize()
         try:
@@ -169,7 +170,7 @@ cdef class Device:
     def memory_stats(self):
         """Return the memory pool's statistics under PyTorch's names.
 
-        Statistics that it lacks are left out.
+        Statistics that the pool lacks are left out.
         """
         return memory_words().statistics(context_of(self))
 

@@ -8,7 +8,7 @@ cdef inline int check(Context context, int status, str slot) except -1:
 
 
 cdef str lacking(Context context, str slot):
-    """The vendor's missing function in brackets; empty if the slot has no vendor function."""
+    """Name of the vendor's missing function in brackets, or an empty string."""
     name = context.hot_table.names.get(slot)
     return f" (it lacks {name})" if name else ""
 

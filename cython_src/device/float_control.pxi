@@ -5,7 +5,7 @@
 @cython.no_gc
 cdef class KeptArithmetic:
     """KeptArithmetic()\n--\n
-    `with KeptArithmetic():` load libraries; afterwards the thread rounds as it did before.
+    Context manager that restores the thread's floating-point mode.
 
     Libraries compiled with `-ffast-math` make the thread that loads them flush tiny numbers to 0.
     """

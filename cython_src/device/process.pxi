@@ -45,7 +45,8 @@ def pop_context():
 cpdef Context chosen_context(object cls, object device):
     """Return the context of `device`, else of the current device, for an object of `cls`.
 
-    A class fixed to a backend takes that backend's device 0 if the current device is another's.
+    A class fixed to a backend takes its backend's device 0 if the current device belongs to another
+    backend.
     """
     cdef Context context
     fixed = None if cls is DeviceBuffer else getattr(cls, "_fixed_backend", None)
@@ -85,12 +86,12 @@ cdef bint exit_hook_set = False
 
 
 def fork_generation():
-    """Return how many forks lie between this process and the one that imported uhal."""
+    """Return the number of forks since the process that imported uhal."""
     return uhal_fork_count
 
 
 def refuse_pickle(held, str kind not None, str advice not None):
-    """Raise `TypeError` with what to send to another process instead."""
+    """Raise a `TypeError` that says what to send to another process instead."""
     raise TypeError(
         f"{type(held).__name__}: expected no pickle or copy of {kind} of this process. {advice}"
     )

@@ -54,7 +54,7 @@ typedef struct uhal_dl_exchange {
         uint32_t major;
         uint32_t minor;
     } version;
-    struct uhal_dl_exchange *previous; /* the same for an older major version */
+    struct uhal_dl_exchange *previous; /* the exchange of an older major version */
     void *allocate;
     int (*take)(void *object, uhal_dl_versioned **out);
     int (*give)(uhal_dl_versioned *tensor, void **object);

@@ -160,7 +160,7 @@ cdef inline int require_device_of(Context context, const uhal_dl_tensor *tensor)
 
 
 cdef int require_memory_of(Context context, const uhal_dl_tensor *tensor) except -1:
-    """Like `require_device_of`, by the driver's record if the driver knows the memory.
+    """Like `require_device_of`, but ask the driver which device owns the memory.
 
     Two libraries in one process may number devices differently: each reads `HIP_VISIBLE_DEVICES`
     when it starts.
@@ -229,7 +229,7 @@ cdef object export_dlpack(
         copy_in(exported, buffer, None)
         flags = UHAL_DLPACK_COPIED
     # The consumer's accesses are not stamped. Our work precedes these accesses, and the pool waits
-    # for the device before it reuses the memory.
+    # for the device before the memory is reused.
     if own[0] == DL_CUDA:
         order_consumer(exported, stream)
     elif stream != -1:
@@ -312,7 +312,7 @@ cdef int fill_tensor(
     tensor.dtype.bits = 8 * buffer.dtype.itemsize
     tensor.dtype.lanes = 1
     tensor.shape = numbers
-    # Some consumers before 1.2 do not read null as C order, and all accept strides.
+    # Some consumers before version 1.2 do not read null as C order; all consumers accept strides.
     tensor.strides = numbers + axes
     tensor.byte_offset = 0
     return 0

@@ -38,7 +38,7 @@ def strided_dlpack(source, device=None, stream=None):
 
     Returns (buffer, lengths, strides in elements).
 
-    The buffer begins with the tensor's first element and reaches to its last.
+    The buffer reaches from the tensor's first element to the tensor's last element.
     """
     cdef Context context = context_for(DeviceBuffer, device)
     cdef StreamCore core = core_for(context, stream)

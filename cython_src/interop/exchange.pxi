@@ -206,8 +206,8 @@ cdef int keep_foreign(Context context, StreamCore core, Packed *packed) except -
     cdef list foreign = <list>packed.foreign
     for value in foreign:
         if isinstance(value, DeviceBuffer):
-            # The buffer's destructor holds its owner; holding the buffer would keep the device
-            # open.
+            # The buffer's destructor keeps the tensor's owner, so the buffer itself is not kept: a
+            # kept buffer would keep the device open.
             foreign = [kept for kept in foreign if not isinstance(kept, DeviceBuffer)]
             break
     if foreign:

@@ -70,7 +70,7 @@ cdef StreamCore foreign_core(Context context, object stream):
 
 
 cdef object explicit_handle(Context context, object handle):
-    """The handle; for 0, the handle that names the default stream."""
+    """Return the handle; 0 becomes the legacy default stream's handle."""
     if handle == 0:
         handle = context.backend.special_stream("legacy")
         if handle is None:

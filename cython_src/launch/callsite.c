@@ -1,4 +1,4 @@
-/* See callsite.h. Each version of CPython keeps the running frame in another place. */
+/* See callsite.h. Each version of CPython keeps the running frame in a different place. */
 #include <Python.h>
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 /* 3.11 has no accessor for the frame it executes; its layout is fixed for the life of 3.11. */
@@ -27,7 +27,7 @@ PyObject *uhal_callsite(int *offset) {
         return NULL;
     }
     *offset = PyUnstable_InterpreterFrame_GetLasti(frame);
-    Py_DECREF(code); /* the frame holds it */
+    Py_DECREF(code); /* the frame still holds the code object */
     return code;
 #elif PY_VERSION_HEX >= 0x030B0000
     _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;

@@ -1,5 +1,5 @@
 /* UHAL_LANE_UNSAFE builds a lane without checks of arguments, stamps and ledger, to measure their
- * cost (benchmarks/launch_overhead.py). It is never installed. */
+ * cost (benchmarks/launch_overhead.py). Such a lane is never installed. */
 #ifndef UHAL_CHECKED_H
 #define UHAL_CHECKED_H
 

@@ -8,17 +8,17 @@ cdef class ModuleHandle:
     """ModuleHandle(context, handle)\n--\n
     A loaded native module; functions hold it.
 
-    Unloaded with the last holder, or on close.
+    The module is unloaded with its last holder, or on close.
 
     Backends promise that unloading is safe while launches of the module are pending. Streams record
     other uses of its variables and hold the module.
     """
 
     cdef readonly Context context
-    """The opened device it is loaded on."""
+    """The opened device that has the module."""
     cdef void *handle_
     cdef readonly bint closed
-    """Whether it was unloaded by `close`."""
+    """Whether `close` unloaded the module."""
     # calls in progress, which keep a closed module loaded, and uses of its variables
     cdef Py_ssize_t holds
     cdef object globals_    # WeakSet of buffers over its variables; None before the first
@@ -43,7 +43,7 @@ cdef class ModuleHandle:
 
     @property
     def reports(self):
-        """Whether its kernels report to a word that `Context.watch_reports` watches."""
+        """Whether kernels report to a word that `Context.watch_reports` watches."""
         return self.needs & NEEDS_CHECKING != 0
 
     @reports.setter
@@ -52,7 +52,7 @@ cdef class ModuleHandle:
 
     @property
     def asserts(self):
-        """Whether its kernels may fail assertions, in a word that `watch_reports` watches."""
+        """Whether kernels report failed assertions to a word that `watch_reports` watches."""
         return self.needs & NEEDS_HEARING != 0
 
     @asserts.setter
@@ -62,7 +62,7 @@ cdef class ModuleHandle:
     def find_function(self, str name not None):
         """Return the native handle of an entry.
 
-        DeviceError with the vendor's code if missing.
+        Raises DeviceError with the vendor's code if the entry is missing.
         """
         require_module(self)
         cdef void *function = NULL
@@ -76,7 +76,7 @@ cdef class ModuleHandle:
         return <uintptr_t>function
 
     def find_global(self, str name not None):
-        """Return a variable's address and bytes; NotFoundError when there is none."""
+        """Return a variable's address and bytes; NotFoundError for an unknown name."""
         require_module(self)
         hold_module(self)
         cdef void *previous = enter(self.context)
@@ -409,7 +409,7 @@ cdef class BoundLaunch:
     cdef bytes extended         # a uhal_launch_config; None: nothing but geometry
 
     def __getattr__(self, name):
-        # A property would be found on the class too, where `inspect` takes it for a signature.
+        # `inspect` would also find a property on the class, and take the property for a signature.
         if name == "__signature__" and self.function is not None:
             from uhal.signature import call_signature
             return call_signature(self.function.signature)

@@ -56,7 +56,7 @@ cdef int launch_checked(
 
 
 cdef int make_room(Function function, Packed *packed) except -1:
-    """Memory for the arguments of a kernel that has very many."""
+    """Allocate memory for the arguments of a kernel with very many."""
     packed.memory = malloc(function.packed_bytes + 2 * function.count * sizeof(void *))
     if packed.memory == NULL:
         raise MemoryError
@@ -146,7 +146,7 @@ cdef int refuse_closed_meanwhile(
 cdef int pack_untyped_arguments(
     Function function, StreamCore core, PyObject **arguments, Py_ssize_t given, Packed *packed
 ) except -1:
-    """A kernel nothing is known about: every argument brings its own size."""
+    """Pack arguments without a signature: every argument has its own size."""
     cdef Py_ssize_t index
     cdef list converted = []
     packed.memory = malloc(max(2 * given, 1) * sizeof(void *))
@@ -173,7 +173,7 @@ cdef inline int submit(
     Function function, StreamCore core, const unsigned int *geometry, unsigned int shared_bytes,
     Packed *packed
 ) except -1:
-    """The native call, its ticket, stamps and ledger entry."""
+    """Make the native call; take a ticket, stamp, write the ledger."""
     cdef Context context = function.context
     cdef uhal_hot_table *table = context.table
     cdef Py_ssize_t i
@@ -293,7 +293,7 @@ cdef object call_bound(object callee, PyObject **arguments, size_t flags, PyObje
 
 
 cdef object refuse_call(object callee, PyObject **arguments, size_t flags, PyObject *keywords):
-    """`function(*args)`: there is no geometry."""
+    """Refuse `function(*args)`, which has no geometry."""
     words().refuse_call(callee)
 
 
@@ -409,7 +409,7 @@ cdef object launch_entry(PyObject *self, PyObject **given, Py_ssize_t count, PyO
 
 
 cdef object launch_configured(Function function, PyObject **values):
-    """A launch whose geometry, and more, is in a LaunchConfig."""
+    """Launch with a LaunchConfig, which has the geometry and further options."""
     cdef unsigned int geometry[6]
     cdef unsigned int shared_bytes
     cdef uhal_launch_config extended

@@ -25,30 +25,30 @@ cdef class Passed:
     """
 
     cdef readonly Py_ssize_t index
-    """Which operand; -1 for the result, -2 for scratch."""
+    """Index of the operand; -1: the result; -2: scratch memory."""
     cdef readonly Py_ssize_t start
     """Bytes before the first element."""
     cdef readonly Py_ssize_t size
-    """Elements; -1: the whole buffer, or a number."""
+    """Number of elements; -1: a whole buffer, or a number."""
     cdef readonly object dtype
     """The part's element type; None for a whole buffer or a number."""
 
     @staticmethod
     def operand(index, start=0, size=-1, dtype=None):
-        """The argument `index` behind `out`, or a part of that buffer.
+        """Return the argument `index` behind `out`, or a part of it.
 
-        `index` counts from 0; `size` makes it a part.
+        `index` counts from 0. A `size` selects a part of the buffer.
         """
         return new_passed(read_number("index", index, 0, MOST_OPERANDS), start, size, dtype)
 
     @staticmethod
     def result(start=0, size=-1, dtype=None):
-        """The result, or with a size a part of it."""
+        """Return the sequence's result; with a `size`, a part of it."""
         return new_passed(FROM_RESULT, start, size, dtype)
 
     @staticmethod
     def scratch(start, size, dtype):
-        """Elements of the sequence's own memory, aligned like the pool's blocks."""
+        """Return elements of the sequence's memory, aligned like the pool's blocks."""
         return new_passed(FROM_SCRATCH, start, read_number("size", size), dtype)
 
     def __eq__(self, other):
@@ -107,7 +107,7 @@ def _called_in_sequence(stream, out, /, *operands):
 
 cdef object signature_or_nothing(object callee, object name, object like):
     """`__getattr__` of a callable object: a signature for `inspect`, nothing else."""
-    # A property would be found on the class too, where `inspect` takes it for a signature.
+    # `inspect` would also find a property on the class, and take the property for a signature.
     if name == "__signature__":
         import inspect
         return inspect.signature(like)
@@ -121,7 +121,7 @@ cdef class Tally:
     A count that sequences share."""
 
     cdef public uint64_t count
-    """Calls that enqueued every step; concurrent ones may be counted once."""
+    """Calls that enqueued every step; concurrent calls may be counted once."""
 
 
 @cython.nonecheck(True)

@@ -1,4 +1,4 @@
-/* The ledger: the last launches of a stream, for saying later which of them broke the device.
+/* The ledger: the last launches of a stream, to tell later which launch broke the device.
  *
  * An entry holds the kernel's name and signature and the caller's code object, never a buffer, an
  * argument or a frame. Argument bytes beyond UHAL_LEDGER_BYTES are cut off.
@@ -15,7 +15,7 @@ enum { UHAL_LEDGER_LENGTH = 256, UHAL_LEDGER_BYTES = 96 };
 
 typedef struct uhal_launch_record {
     uint64_t ticket;  /* 0: the slot was never used */
-    PyObject *kernel; /* (name, signature); of a replay the Recording */
+    PyObject *kernel; /* (name, signature); for a replay, the Recording */
     PyObject *code;   /* may be null */
     int instruction_offset;
     unsigned int geometry[6];

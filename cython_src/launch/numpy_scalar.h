@@ -13,7 +13,7 @@
         return 1;                                                                                  \
     }
 
-/* 1 when `object` is the numpy scalar the dtype code (uhal/dtypes.py) names; `out` has its bytes. */
+/* 1, with the bytes in `out`, if `object` is a numpy scalar of the dtype code (uhal/dtypes.py). */
 static inline int uhal_numpy_scalar(PyObject *object, char code, void *out) {
     PyTypeObject *type = Py_TYPE(object);
     // clang-format off: a table, one line a type

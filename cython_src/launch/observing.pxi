@@ -1,5 +1,5 @@
-# Reports work outside of recorded sequences to an observer before it is enqueued. A trace needs it:
-# an unreported launch or copy would be missing from every later run.
+# Reports work outside of recorded sequences to an observer before it is enqueued. A trace needs
+# these reports: an unreported launch or copy would be missing from every later run.
 
 cdef extern from "launch/observed.h":
     int uhal_in_sequence

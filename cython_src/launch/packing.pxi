@@ -36,7 +36,7 @@ cdef struct Packed:
 
 
 cdef inline int read_dimensions(object given, unsigned int *out) noexcept:
-    """1 when `given` is an int or a tuple of one to three that fit 32 bits, else 0."""
+    """1 for one to three ints that fit 32 bits, else 0."""
     cdef Py_ssize_t axis, count
     out[1] = out[2] = 1
     if PyTuple_CheckExact(given):
@@ -63,7 +63,7 @@ cdef inline int read_dimension(object given, unsigned int *out) noexcept:
 
 
 cdef int read_other_dimension(object given, unsigned int *out) noexcept:
-    """numpy's integers and their like; bool is no size."""
+    """Read other integers, such as numpy's; a bool is no size."""
     try:
         if isinstance(given, (bool, _numpy.bool_)):
             return 0
@@ -80,7 +80,7 @@ cdef inline int read_geometry(
     Function function, object grid, object block, object shared,
     unsigned int *geometry, unsigned int *shared_bytes
 ) except -1:
-    """Fill geometry and shared_bytes, or raise the error that names their mistake."""
+    """Fill geometry and shared_bytes, or raise the error for a mistake."""
     if is_known(function, <PyObject *>grid, <PyObject *>block, <PyObject *>shared):
         memcpy(geometry, function.known.geometry, sizeof(function.known.geometry))
         shared_bytes[0] = function.known.shared_bytes
@@ -124,7 +124,7 @@ cdef void forget_geometry(KnownGeometry *known) noexcept:
 
 
 cdef bint is_constant(object given) noexcept:
-    """Whether a grid or block object is immutable: ints, and tuples of them."""
+    """Whether a grid or block object is immutable: ints and their tuples."""
     cdef Py_ssize_t axis
     if PyLong_CheckExact(given):
         return True
@@ -167,7 +167,7 @@ cdef int read_new_geometry(
 
 
 cdef inline bint is_own_stream(Function function, PyObject *stream) noexcept:
-    """Return whether it is exactly a Stream, on the kernel's device: the usual case of a launch."""
+    """Return whether `stream` is exactly a Stream of the kernel's device."""
     return (
         stream != NULL
         and Py_IS_TYPE(stream, <PyTypeObject *>Stream)

@@ -77,7 +77,8 @@ cdef class RememberedCall:
     all tensors from their first element on. The call returns a tensor of the launch's buffer with
     the answer's layout and dtype. `function` itself runs if there is no answer, for other keywords
     than `settings`, `out` and `stream`, and for tensors of two classes or executors. `settings`
-    names the function's parameters after its first parameter; `asks` may do without them.
+    names the function's parameters after its first parameter; `asks` need not have these
+    parameters.
 
     An `out` is written directly only for a function with `writes_over`. `out` and all operands must
     have exactly the result's layout. An operand may share memory with `out` only if both begin at
@@ -292,7 +293,7 @@ cdef inline size_t set_of(GivenTensors *taken) noexcept:
     cdef uint64_t mixed = 0
     cdef Py_ssize_t index
     for index in range(taken.count):
-        # the multiplier is 2**64 over the golden ratio, as Knuth has it
+        # the multiplier is 2**64 divided by the golden ratio (Knuth)
         mixed = (mixed ^ <uint64_t>taken.objects[index]) * <uint64_t>0x9E3779B97F4A7C15
     return <size_t>(mixed >> 40) % SETS * WAYS
 
@@ -373,7 +374,7 @@ cdef int keep_answer(
 
 
 cdef bint means_the_same(object given) except -1:
-    """Return whether the very same object always means the same."""
+    """Return whether the object has the same meaning in every call."""
     cdef type kind = type(given)
     if kind is tuple:
         return all([means_the_same(one) for one in <tuple>given])
@@ -414,8 +415,8 @@ cdef inline bint may_write(
             continue
         if Py_TYPE(operand) != Py_TYPE(buffer):
             return False
-        # Unsigned, so one comparison checks both: the operand begins before the end and ends behind
-        # the beginning.
+        # Unsigned, so one comparison checks both conditions: the operand begins before the end of
+        # `out` and ends behind the beginning of `out`.
         if (
             end - (<DeviceBuffer>operand).address - 1
             < nbytes + <uint64_t>(<DeviceBuffer>operand).nbytes - 1

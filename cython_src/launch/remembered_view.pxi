@@ -178,7 +178,7 @@ cdef inline size_t view_set_of(KeptView *wanted) noexcept:
     cdef uint64_t mixed = <uint64_t>wanted.layout
     cdef Py_ssize_t index
     for index in range(wanted.count):
-        # the multiplier is 2**64 over the golden ratio, as Knuth has it
+        # the multiplier is 2**64 divided by the golden ratio (Knuth)
         mixed = (mixed ^ wanted.words[index]) * <uint64_t>0x9E3779B97F4A7C15
     mixed *= <uint64_t>0x9E3779B97F4A7C15
     return <size_t>(mixed >> 40) % VIEW_SETS * VIEW_WAYS
@@ -187,7 +187,7 @@ cdef inline size_t view_set_of(KeptView *wanted) noexcept:
 cdef int keep_view(
     RememberedView call, size_t first, KeptView *wanted, object layout, object viewed
 ) except -1:
-    """Keep a view's layout in place of the oldest of its set."""
+    """Keep a view's layout in place of the set's oldest layout."""
     cdef KeptView *entry = &call.entries[first]
     if type(layout) is not call.layouts or type(viewed) is not call.layouts:
         return 0

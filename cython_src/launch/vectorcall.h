@@ -25,7 +25,7 @@ static inline void uhal_make_methods(PyObject *type_object) {
     PyType_Modified(type);
 }
 
-/* Let only C make objects of a class, by the function that `refuse` replaces. */
+/* Let only C make objects of a class: Python gets `refuse` in place of the class's own function. */
 static inline void uhal_refuse_new(PyObject *type_object, newfunc refuse) {
     PyTypeObject *type = (PyTypeObject *)type_object;
     type->tp_new = refuse;

@@ -120,10 +120,10 @@ cdef class DeviceBuffer:
 
     @classmethod
     def from_raw(cls, address, size, dtype, *, device=None, owner=None):
-        """Describe memory with another owner; nothing is freed.
+        """Make a buffer over memory with another owner; nothing is freed.
 
-        `owner` is kept alive until the buffer and its views are gone and the work that uses them
-        is done.
+        `owner` is kept alive until the buffer and its views are gone and all work on the memory is
+        done.
         """
         cdef Context context = context_for(cls, device)
         if not isinstance(address, DevicePointer):
@@ -136,7 +136,7 @@ cdef class DeviceBuffer:
 
     @classmethod
     def from_dlpack(cls, source, *, device=None, stream=None):
-        """Describe another library's tensor without copying; it is kept alive.
+        """Make a buffer over another library's tensor, which is kept alive.
 
         Accepts DLPack 1.x and older capsules, and the C exchange of types that offer it. `stream`
         (by default the default stream) starts its later work after the producer's work. The first
@@ -147,17 +147,18 @@ cdef class DeviceBuffer:
 
     @classmethod
     def from_cuda_array_interface(cls, source, *, device=None, stream=None):
-        """Describe memory of an object with `__cuda_array_interface__`; the object is kept alive.
+        """Make a buffer over an object with `__cuda_array_interface__`, which is kept alive.
 
-        If the producer names a stream, `stream` (by default the default stream) waits for it. The
-        first use on another stream waits, too. Raises BufferError for masked or strided arrays and
-        for memory of another device, ArgumentTypeError for dtypes no kernel has.
+        If the producer names a stream, `stream` (by default the default stream) waits for the
+        producer's stream. The first use on another stream waits, too. Raises BufferError for masked
+        or strided arrays and for memory of another device, ArgumentTypeError for dtypes no kernel
+        has.
         """
         return import_array_interface(cls, source, device, stream)
 
     @classmethod
     def from_ipc_handle(cls, handle, *, device=None):
-        """Describe another process's buffer from its `ipc_handle()`.
+        """Make a buffer over another process's buffer from its `ipc_handle()`.
 
         The other process must keep its buffer until this process is done with the memory; the
         processes must order their accesses. NotSupportedError on a vendor without such handles.
@@ -175,8 +176,8 @@ cdef class DeviceBuffer:
     def base(self):
         """The allocated buffer that this is a view of, or itself.
 
-        It is the same object for all views of an allocation. Buffers made over it by DLPack or from
-        a raw address have another base; `uhal.frameworks.shares_memory` compares addresses.
+        All views of an allocation have the same base object. Buffers made over the memory by DLPack
+        or from a raw address have another base; `uhal.frameworks.shares_memory` compares addresses.
         """
         return self if self.root is None else self.root
 
@@ -190,13 +191,13 @@ cdef class DeviceBuffer:
 
     @property
     def closed(self):
-        """True once it or its `base` is closed."""
+        """True once the buffer or its `base` is closed."""
         return self.context is None or buffer_closed(self)
 
     def as_device_ptr(self):
         """Return the address of the first element.
 
-        Uses through it are not tracked.
+        Uses through the address are not tracked.
         """
         require_buffer(self)
         if self.context.state.word & UHAL_STATE_OBSERVED:
@@ -208,7 +209,7 @@ cdef class DeviceBuffer:
         return self.size
 
     def __getitem__(self, elements):
-        """Return a view of the elements `start:stop`; numpy's rules, steps other than 1 refused."""
+        """Return a view of `start:stop` by numpy's rules; only step 1."""
         require_buffer(self)
         if not isinstance(elements, slice):
             raise _errors.ArgumentTypeError(
@@ -271,7 +272,8 @@ cdef class DeviceBuffer:
     def view(self, dtype):
         """Return a view of the same bytes as elements of another dtype.
 
-        Raises ArgumentValueError when the bytes are no whole number of them, or are misaligned.
+        Raises ArgumentValueError if the bytes are misaligned, or are not a whole number of
+        elements.
         """
         require_buffer(self)
         target = _as_dtype(dtype)
@@ -287,8 +289,8 @@ cdef class DeviceBuffer:
     def to_numpy(self, *, stream=None):
         """Return the elements as a new one-dimensional array.
 
-        Waits for the copy. Without a stream it also waits for all launches that use this buffer;
-        with a stream, only for the work of this stream. Raises faults that the kernels of these
+        Waits for the copy. Without a stream, the call also waits for all launches that use this
+        buffer; with a stream, only for this stream's work. Raises faults that the kernels of these
         launches reported: `KernelAssertionError` for a failed `ASSERT`, `IndexError` for an id out
         of bounds.
         """
@@ -300,8 +302,8 @@ cdef class DeviceBuffer:
     def copy_from(self, source, *, stream=None):
         """Overwrite all elements from an array, bytes, HostBuffer or DeviceBuffer, and wait.
 
-        Sizes must agree, and dtypes unless `source` is bytes. Without a stream the copy also waits
-        for the launches this buffer was given to. Overlapping views copy as if through a temporary.
+        Sizes must agree, and dtypes unless `source` is bytes. Without a stream, the copy also waits
+        for all launches that use this buffer. Overlapping views copy as if through a temporary.
         """
         require_buffer(self)
         copy_in(self, source, stream)
@@ -321,8 +323,8 @@ cdef class DeviceBuffer:
     def copy_from_async(self, source, stream not None):
         """Enqueue the copy from `source` and return.
 
-        A pageable source may be changed at once, a HostBuffer only after the stream has passed the
-        copy; it is held until then.
+        A pageable source may be changed at once. A HostBuffer is held, and must not be changed,
+        until the stream has passed the copy.
         """
         require_buffer(self)
         copy_in_async(self, source, core_for(self.context, stream))
@@ -361,9 +363,9 @@ cdef class DeviceBuffer:
 
         The source is an array, a HostBuffer or a DeviceBuffer.
 
-        `shape` is (rows, columns) in elements; row r begins at element r * `pitch` here and
-        r * `source_pitch` there, both the number of columns by default. An array brings its shape
-        and pitch along. Elements between the rows are left alone.
+        `shape` is (rows, columns) in elements; row r begins at element r * `pitch` of this buffer
+        and at element r * `source_pitch` of the source. Both pitches are the number of columns by
+        default; an array has its own shape and pitch. Elements between the rows are left alone.
         """
         require_buffer(self)
         copy_2d_in(self, source, shape, pitch, source_pitch, stream)
@@ -373,7 +375,7 @@ cdef class DeviceBuffer:
     ):
         """Copy rows into a 2-D array or another buffer, and wait.
 
-        The reverse of `copy_2d_from`.
+        The arguments are those of `copy_2d_from`, with source and destination exchanged.
         """
         require_buffer(self)
         copy_2d_out(self, destination, shape, pitch, destination_pitch, stream)
@@ -394,11 +396,11 @@ cdef class DeviceBuffer:
             stamp(self.block, core.id, core.ticket)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """Export the memory without copying; the capsule keeps it alive.
+        """Export the memory without copying; the capsule keeps the memory alive.
 
-        `stream` is the consumer's, in CUDA's numbers: None and 1 the legacy default stream, 2 the
-        thread's, -1 no ordering, else a handle. The consumer's stream waits for every use that uhal
-        knows of.
+        `stream` is the consumer's stream, in CUDA's numbers: None and 1 are the legacy default
+        stream, 2 is the thread's stream, -1 means no ordering, and other values are handles. The
+        consumer's stream waits for every use that uhal knows.
         """
         require_buffer(self)
         return export_dlpack(
@@ -418,7 +420,7 @@ cdef class DeviceBuffer:
     def ipc_handle(self):
         """Return a handle for `from_ipc_handle` in another process.
 
-        It can be pickled.
+        The handle can be pickled.
 
         The call waits for work on the buffer. The handle opens the pool's whole segment to the
         other process. NotSupportedError on a vendor without such handles.
@@ -516,7 +518,7 @@ def address_for(DeviceBuffer buffer not None, stream):
 
 
 def address_of(DeviceBuffer buffer not None):
-    """Return the address of the first element, to compare it with others.
+    """Return the address of the first element, for comparisons with other addresses.
 
     Work at the address is neither ordered nor tracked: use `address_for` to enqueue work.
     """

@@ -38,8 +38,8 @@ cdef int upload(DeviceBuffer buffer, object array, StreamCore core) except -1:
 cdef bint may_be_pinned(object array) except -1:
     """Whether a driver may read an array's memory when the stream runs the copy, not at the call.
 
-    A driver may do so with memory that it allocated or registered: a HostBuffer's, another
-    library's.
+    A driver may do so with memory that it allocated or registered: memory of a HostBuffer or of
+    another library.
     """
     owner = array
     while True:
@@ -187,7 +187,7 @@ cdef StreamCore core_of_device(DeviceBuffer destination, StreamCore core, Device
 
 
 cdef int keep_memory(StreamCore core, object memory) except -1:
-    """Keep registered memory that a copy may still use after its wait ended early.
+    """Keep registered memory for a copy whose wait ended early.
 
     Buffers are kept by the copies themselves.
     """

@@ -1,9 +1,10 @@
-# Copies of rows that lie a pitch apart. A backend may have a call for it; the default copies row by
-# row. The two sides are described in bytes, so one piece of code serves every direction.
+# Copies of rows that lie a pitch apart. A backend may have one call for all rows; the default
+# copies row by row. The two sides are described in bytes, so one piece of code serves every
+# direction.
 
 
 cdef struct Rows:
-    # The layout of one side's rows.
+    # The layout of the source's or the destination's rows.
     uint64_t start
     size_t pitch     # bytes from one row to the next
     size_t width     # bytes of a row
@@ -100,7 +101,7 @@ cdef int copy_rows(
         if height > 1 and native_2d(context, direction, destination, source, core):
             return 0
         while row < height and status == 0:
-            # check for signals after this many bytes or calls, which take the driver a moment
+            # check for signals before `end`: the driver copies these rows in a moment
             end = row + min(height - row, max(<size_t>1, min(<size_t>4096, PIECE_BYTES // width)))
             with nogil:
                 while row < end and status == 0:
@@ -203,7 +204,7 @@ cdef int copy_rows_of(
     DeviceBuffer buffer, DeviceBuffer other, Direction direction, Rows *destination, Rows *source,
     StreamCore core
 ) except -1:
-    """`copy_rows`, with memory and stream held during the copy and stamped after the copy."""
+    """Hold memory and stream, call `copy_rows`, and stamp the memory."""
     cdef Context context = buffer.context
     cdef Block block = hold(buffer)
     cdef Block other_block = None if other is None else hold(other)

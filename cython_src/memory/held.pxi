@@ -1,5 +1,5 @@
-# Memory that DLPack consumers or streams of other devices use: no stamp of its pool records these
-# uses. The memory is kept until the last user has released it.
+# Memory that DLPack consumers or streams of other devices use: no stamp of the memory's pool
+# records these uses. The memory is kept until the last user has released it.
 
 
 @cython.final
@@ -51,7 +51,7 @@ cdef HeldMemory lent_memory(DeviceBuffer buffer):
 
 
 cdef int reclaim_lent(Context context, bint wait) except -1:
-    """Release memory that other devices' streams no longer use; `wait`: wait, then release all."""
+    """Release memory lent to other devices' streams; `wait`: after a wait."""
     cdef Context other
     cdef StreamCore core
     if not context.pool.lent:

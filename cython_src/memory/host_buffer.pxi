@@ -20,7 +20,7 @@ cdef class PinnedYard:
 @cython.no_gc
 cdef class PinnedBlock:
     """PinnedBlock()\n--\n
-    The allocation itself, as pending copies hold it.
+    A pinned allocation, which pending copies hold.
 
     A block holds no Context: the Context's streams list the block until the copies are done.
     """
@@ -104,9 +104,9 @@ cdef class HostBuffer:
     """HostBuffer(size, dtype, *, device=None, mapped=False)\n--\n
     Pinned host memory of one device.
 
-    Copies to and from it are asynchronous.
+    Copies to and from this memory are asynchronous.
 
-    With `mapped=True` kernels can use it where it is, by `device_ptr`.
+    With `mapped=True`, kernels can use the memory in place, through `device_ptr`.
 
     The memory is freed once the buffer is closed, no array over it is left and no copy still uses
     it. Any thread may use it.
@@ -120,7 +120,7 @@ cdef class HostBuffer:
     cdef readonly object dtype
     """The element type, a `DType`."""
     cdef readonly bint mapped
-    """Whether kernels may use the memory where it is, by `device_ptr`."""
+    """Whether kernels may use the memory in place, through `device_ptr`."""
     cdef object __weakref__
 
     def __init__(self, size, dtype=None, *, device=None, bint mapped=False):
@@ -170,7 +170,7 @@ cdef class HostBuffer:
 
     @property
     def device_ptr(self):
-        """The memory's address for kernels, of a buffer with `mapped=True`.
+        """The memory's address for kernels; requires `mapped=True`.
 
         Uses of the address are not tracked: after this call, the memory is freed only when nothing
         is pending on the device. NotSupportedError on a vendor whose devices cannot reach host
@@ -192,7 +192,7 @@ cdef class HostBuffer:
 
     @property
     def array(self):
-        """The memory as a numpy array, which keeps it alive."""
+        """The memory as a numpy array, which keeps the memory alive."""
         require_host_buffer(self)
         if not self.nbytes:
             return _numpy.empty(0, self.dtype.dtype)

@@ -1,13 +1,13 @@
 # One copy by the driver, in each direction, with its waits and its stamps on the memory.
 #
-# Drivers wait for the stream inside a copy to pageable memory and a large one from it. On the main
-# thread the lane itself waits first, so that a signal can end the wait, and hands over at most one
-# piece at a time.
+# Drivers wait for the stream inside a copy to pageable memory, and inside a large copy from
+# pageable memory. On the main thread the lane itself waits first, so that a signal can end the
+# wait, and hands over at most one piece at a time.
 
 cdef enum:
-    # below this the driver only stages or copies in place: not worth releasing the GIL
+    # a smaller copy is too short to release the GIL: the driver only stages, or copies in place
     GIL_KEPT_BYTES = 65536
-    # pageable memory between two checks for signals, some 50 ms on slow memory
+    # bytes of pageable memory between two checks for signals; some 50 ms on slow memory
     PIECE_BYTES = 256 << 20
 
 

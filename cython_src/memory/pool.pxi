@@ -63,7 +63,7 @@ cdef class Pool:
 
 
 cdef int _pool_mode() except -1:
-    # Checked kernels know allocations, but not the buffers within an allocation.
+    # Checked kernels know the bounds of allocations, but not of buffers within an allocation.
     usual = "direct" if _environment.read("UHAL_HOST_CHECK") == "1" else "caching"
     modes = {"caching": POOL_CACHING, "direct": POOL_DIRECT, "guard": POOL_GUARD}
     return modes[_environment.read("UHAL_POOL") or usual]
@@ -73,7 +73,7 @@ cdef int _pool_mode() except -1:
 
 
 cdef Block pool_alloc(Context context, size_t bytes, StreamCore core):
-    """A block of at least `bytes` > 0. `core`, if given, is the stream it will be used on first."""
+    """Return a block of at least `bytes` > 0, first for `core`."""
     if core is not None and core.state.word & UHAL_STATE_CAPTURING:
         return arena_block(context, bytes, core)
     return pool_block(context, bytes, core)
@@ -174,7 +174,7 @@ cdef Block take_free(Context context, int size_class, StreamCore core, bint ask)
 
 
 cdef Block hand_out(Block block):
-    """A block with at most one stamp left, which becomes `ready`."""
+    """Return a block with at most one stamp, moved to `ready`."""
     block.waited = 0
     block.ready.stream_id = 0
     if block.stamp_count == 1:
@@ -218,7 +218,7 @@ cdef int pool_free(Context context, Block block) except -1:
             watch_memory(context, block, UHAL_PROFILE_FREE, 0)
         return free_native(context, block)
     if drop_complete_stamps(context, block, False) == 0 and block.ready.stream_id != 0:
-        # handed out and never used: its next user must still wait
+        # the block was handed out and never used: its next user must still wait
         add_stamp(block, block.ready.stream_id, block.ready.ticket)
     if block.stamp_count > 1:
         for i in range(block.stamp_count):

@@ -1,4 +1,5 @@
-# UHAL_POOL=direct and guard: one driver allocation a buffer, and with guard red zones and poison.
+# UHAL_POOL=direct and guard: one driver allocation for each buffer. guard adds red zones and
+# poison.
 
 cdef enum:
     RED_ZONE_BYTES = 256

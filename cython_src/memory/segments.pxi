@@ -61,7 +61,7 @@ cdef inline bint fits_limit(Pool pool, size_t bytes) noexcept:
 
 
 cdef int stay_within_limit(Context context, size_t bytes) except -1:
-    """Make room for `bytes` more under the pool's limit, or refuse."""
+    """Free memory until `bytes` more fit the pool's limit, or refuse."""
     cdef Pool pool = context.pool
     if fits_limit(pool, bytes):
         return 0
@@ -81,7 +81,7 @@ cdef int stay_within_limit(Context context, size_t bytes) except -1:
 
 
 cdef int driver_free(Context context, Segment segment) except -1:
-    # drivers wait for the whole device here; see settle_for_free
+    # drivers wait for the whole device in this call; see settle_for_free
     cdef int status = status_of_free_unlocked(context, segment.address)
     context.pool.bytes_reserved -= segment.bytes
     context.pool.driver_frees += 1

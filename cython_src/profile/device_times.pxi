@@ -2,8 +2,8 @@
 #
 # The resolution is the vendor's: half a microsecond on NVIDIA's devices. On the host, the
 # thread that runs the stream reads the runtime's clock. An event difference is a float in
-# milliseconds, so a start time is measured from a recent event of its stream: the anchor, which
-# moves along.
+# milliseconds, so a start time is measured from a recent event of the same stream, the anchor. The
+# anchor moves after ANCHOR_REACH milliseconds.
 
 cdef enum:
     # Pending records of a device before their times are read.
@@ -80,7 +80,7 @@ cdef int detach_profile(ProfiledDevice device) except -1:
 
 
 cdef inline ProfiledDevice profiled_device(ProfileSession session, Context context):
-    """The session's record of the device, or None if it is not watched."""
+    """The session's ProfiledDevice, or None if the device is not watched."""
     cdef ProfiledDevice device
     if context.profiled < len(session.devices):
         device = <ProfiledDevice>session.devices[context.profiled]

@@ -1,7 +1,7 @@
 /* A profile's record of an operation: written in place and never moved.
  *
- * The list of fields below is their only definition. The struct and Python's columns are expansions
- * of this list. Times are nanoseconds of CLOCK_MONOTONIC; 0: not known.
+ * The list of fields below is the only definition of a record: the struct and Python's columns are
+ * expansions of this list. Times are nanoseconds of CLOCK_MONOTONIC; 0: not known.
  */
 #ifndef UHAL_PROFILE_RECORDS_H
 #define UHAL_PROFILE_RECORDS_H
@@ -52,7 +52,7 @@ enum {
     UHAL_PROFILE_ALLOCATE,
     UHAL_PROFILE_FREE,
     UHAL_PROFILE_RANGE,
-    UHAL_PROFILE_RESOLVE, /* the profiler asks events for their times */
+    UHAL_PROFILE_RESOLVE, /* the profiler queries the times of events */
     UHAL_PROFILE_KINDS
 };
 
@@ -69,7 +69,7 @@ enum {
 typedef struct uhal_profile_record {
     UHAL_PROFILE_FIELDS(UHAL_PROFILE_FIELD)
     PyObject *code; /* owned, may be null: the Python call site */
-    void *begin;    /* events; null: none, or read already */
+    void *begin;    /* events; null: no event, or its time is read already */
     void *end;
 } uhal_profile_record;
 #undef UHAL_PROFILE_FIELD

@@ -98,9 +98,9 @@ cdef class ProfileSession:
     cdef list broken        # (name, reason) of devices that were not watched to the end
     cdef uint64_t dropped[16]
     cdef readonly object begun
-    """When it began: nanoseconds of CLOCK_MONOTONIC; None: not yet."""
+    """Begin of the session in nanoseconds of CLOCK_MONOTONIC; None: not begun."""
     cdef readonly object ended
-    """When it ended, else None."""
+    """End of the session in nanoseconds of CLOCK_MONOTONIC, else None."""
 
     def __init__(self, limit, bint by_node):
         global profile_sessions
@@ -293,13 +293,13 @@ def profile_session():
 
 
 cdef uint32_t innermost_range(ProfileSession session) except? 0:
-    """Index of the caller's innermost range in this session; 0: there is none."""
+    """Index of the caller's innermost range in this session; 0: no range."""
     cdef tuple entered = entered_range.get()
     return <uint32_t>entered[1] if <uint64_t>entered[0] == session.number else 0
 
 
 cdef uhal_profile_record *new_record(ProfileSession session, int kind) except? NULL:
-    """A record that begins now; null when there is no room for more."""
+    """Return a record that begins now, or null at the limit."""
     cdef uhal_profile_chunk *chunk = session.last
     cdef uhal_profile_record *record
     if session.count >= session.limit:

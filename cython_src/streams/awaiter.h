@@ -72,7 +72,7 @@ static int uhal_look_now_and_then(uhal_handle_call query, void *handle, int not_
 typedef struct uhal_awaiter {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int waiting; /* 1: in the driver, or on the way there */
+    int waiting; /* 1: in the driver's call, or about to call it */
     int status;  /* the driver's answer, after the call */
     const uhal_hot_table *table;
     void *context;

@@ -1,5 +1,5 @@
-/* The hand-over from driver threads to Python. A trampoline queues host callbacks here and never
- * takes the GIL. The dispatcher thread takes the callbacks out.
+/* The hand-over from driver threads to Python. A driver thread only queues host callbacks and never
+ * takes the GIL. The dispatcher thread takes the callbacks from the queue.
  */
 #ifndef UHAL_DISPATCHER_H
 #define UHAL_DISPATCHER_H
@@ -62,8 +62,8 @@ static uhal_callback *uhal_callback_take(void) {
     return callback;
 }
 
-/* In the child of a fork: another thread may have held the lock, and posted callbacks are the
- * parent's. */
+/* For the child of a fork: another thread may have held the lock, and posted callbacks belong to
+ * the parent. */
 static void uhal_callback_reset(void) {
     pthread_mutex_init(&uhal_callback_lock, NULL);
     pthread_cond_init(&uhal_callback_ready, NULL);

@@ -73,7 +73,7 @@ cdef class Event:
 
         The default is the default stream.
 
-        `stream` may be another library's on CUDA.
+        On CUDA, `stream` may be another library's stream.
         """
         require_event(self)
         cdef StreamCore core = core_for(self.context, stream)
@@ -91,7 +91,7 @@ cdef class Event:
     def synchronize(self):
         """Wait on the host until the mark is passed.
 
-        An event never recorded is passed.
+        An event that was never recorded counts as passed.
 
         Raises `IndexError` once if a kernel of the recorded stream may have met an id out of
         bounds.
@@ -126,7 +126,7 @@ cdef class Event:
         return await_work(self.context, self.core, self.ticket, self)
 
     def query(self):
-        """Return True when the mark is passed or never set, without waiting."""
+        """Return True if the mark is passed or never set; never waits."""
         require_event(self)
         refuse_captured_event(self, "Event.query")
         cdef int status = status_of_event_query(self.context, self.handle_)
@@ -138,9 +138,9 @@ cdef class Event:
         return True
 
     def elapsed_since(self, Event start not None):
-        """Return the milliseconds from `start`'s mark to this one.
+        """Return the milliseconds from `start`'s mark to this event's mark.
 
-        Both events must be recorded with timing on this backend, and passed.
+        Both events must be recorded on this backend, with timing, and must be passed.
         """
         cdef float milliseconds = 0
         cdef Event event

@@ -32,7 +32,7 @@ cdef class _Reported:
 
 
 cdef _Moment moment_at(StreamCore core, uint64_t ticket):
-    """A stream's reporting kernels up to a ticket, or more if that is no longer known."""
+    """A stream's reporting kernels up to a ticket, possibly including later kernels."""
     cdef _Moment moment = _Moment.__new__(_Moment)
     cdef int kinds
     moment.ticket = ticket
@@ -103,7 +103,7 @@ cdef int take_on_reports(
 
 
 cdef inline int check_reports(Context context, StreamCore core) except -1:
-    """Call it in the user's waits only: an internal wait must not fail for unrelated ids."""
+    """Raise reports in a user's wait; internal waits must not raise reports."""
     cdef _Watch watch = context.watches
     if watch is None:
         return 0
@@ -111,7 +111,7 @@ cdef inline int check_reports(Context context, StreamCore core) except -1:
         return raise_report(context, core)
     cdef uint64_t done = core.completed
     while watch is not None:
-        # Another thread may have taken a report of this stream and not given it out yet.
+        # Another thread may have taken a report of this stream but not given it to the stream yet.
         if watch.word[0] != 0 or context.spreads:
             return raise_report(context, core)
         watch = watch.next
@@ -206,14 +206,14 @@ cdef int give_report(Context context, _Reported report) except -1:
 
 
 cdef inline bint is_earlier(_Reported report, _Reported other) noexcept:
-    """Whether a report is by an earlier launch of a stream, and so may be the other's cause."""
+    """Whether a report is from an earlier launch of the same stream."""
     if report.handle is None or other.handle is None:
         return False
     return <uintptr_t>report.handle == <uintptr_t>other.handle and report.launch < other.launch
 
 
 cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:
-    """Return whether `core` is the stream of the handle, or has waited for this stream."""
+    """Return whether `core` is the handle's stream or has waited for it."""
     cdef StreamCore other
     if <uintptr_t>core.handle == handle:
         return True
@@ -224,7 +224,7 @@ cdef bint is_behind(StreamCore core, uintptr_t handle) except -1:
 
 
 cdef int begin_reports(Context context, StreamCore core) except -1:
-    """Give out a closed stream's reports before its handle is reused."""
+    """Distribute a closed stream's reports before its handle is reused."""
     cdef StreamCore one
     cdef uintptr_t handle = <uintptr_t>core.handle
     cdef list earlier = [one for one in context.streams.values() if is_behind(one, handle)]

@@ -47,9 +47,9 @@ cdef class Stream:
 
     @classmethod
     def default(cls, device=None):
-        """Return the device's default stream, the meaning of `stream=None`.
+        """Return the device's default stream, which `stream=None` means.
 
-        It does not wait for other streams, and they do not wait for it.
+        The default stream and the other streams do not wait for each other.
         """
         cdef Context context = context_for(cls, device)
         return wrap_core(cls, context, context.default_core)
@@ -195,7 +195,7 @@ cdef class Stream:
     def add_callback(self, function, *arguments):
         """Call `function(*arguments)` on the dispatcher thread once the stream reaches this point.
 
-        The stream does not wait for it. An exception goes to sys.unraisablehook.
+        The stream does not wait for the function. An exception goes to sys.unraisablehook.
         """
         require_running(self.context, self.core, "Stream.add_callback", "no Python")
         if not callable(function):

@@ -13,7 +13,7 @@ cdef class StreamCore:
     """StreamCore()\n--\n
     The native half of a stream.
 
-    It holds no Context: the Context lists it.
+    A core holds no Context, because the Context lists its cores.
     """
 
     cdef void *handle
@@ -142,7 +142,7 @@ cdef bint core_is_idle(Context context, StreamCore core) except -1:
 
 
 cdef bint is_complete(Context context, uint64_t stream_id, uint64_t ticket, bint ask) except -1:
-    """Return whether a stamp's work is done; with `ask`, query the driver if that is unknown."""
+    """Return whether a stamp's work is done; query the driver if `ask`."""
     cdef StreamCore core = context.default_core
     # Most work is in the default stream, which needs no look-up.
     if core is None or core.id != stream_id or core.closed:
@@ -335,7 +335,7 @@ cdef int close_core(Context context, StreamCore core) except -1:
         if not context.state.word & UHAL_STATE_LOST and not core_is_idle(context, core):
             marker_for(context, core, core.ticket)
     finally:
-        # The handle is dropped, whatever the driver answered.
+        # The handle is dropped even if the driver returned an error.
         end_core(context, core)
     if not context.state.word & UHAL_STATE_LOST:
         reap_streams(context)

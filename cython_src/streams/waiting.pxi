@@ -88,7 +88,7 @@ cdef int wait_for_handle(
 ) except? -1:
     """Wait for the event's last record; return the driver's answer and its slot.
 
-    The device is current. `look`: poll for a moment first, if a spinning processor is worth it.
+    The device is current. `look`: poll for a moment first, although polling keeps a processor busy.
     Raises the exceptions of signal handlers; then `wait` says whether the event is still needed.
     """
     cdef uhal_hot_table *table = context.table
@@ -192,10 +192,11 @@ cdef int reap_left_waits() except -1:
 
 
 cdef inline int settle_for_copy(Context context, StreamCore core, void *previous) except -1:
-    """On the main thread, wait for the stream before a copy that would wait for it in the driver.
+    """On the main thread, wait for the stream before a blocking copy.
 
-    If a signal ends this wait, the copy has not begun, and no memory of the caller is in use. The
-    device is current. If this raises, `previous` becomes current again.
+    Without this wait, the driver would wait in the copy. If a signal ends this wait, the copy has
+    not begun, and no memory of the caller is in use. The device is current. If this raises,
+    `previous` becomes current again.
     """
     if signals_come_here() and context.table.stream_query(core.handle) == context.table.not_ready:
         try:
@@ -219,7 +220,7 @@ cdef int settle_for_free(Context context) except -1:
 cdef int wait_in_teardown(Context context, StreamCore core) except -1:
     """Let the stream's pending work finish; a lost device answers at once.
 
-    The context is being destroyed, so nothing may hold it, not even a waiting thread.
+    The context is being destroyed, so nothing may hold the context, not even a waiting thread.
     """
     cdef uhal_hot_table *table = context.table
     cdef void *handle = core.handle

@@ -10,7 +10,7 @@ using namespace uhal_host;
 
 namespace {
 
-// Handles of kernels are the indices of their steps, counted from 1: no step is null.
+// Handles of kernels are the indices of their steps, counted from 1, so that no handle is null.
 void *node_of(size_t step) { return reinterpret_cast<void *>(step + 1); }
 
 size_t step_of(void *node) { return reinterpret_cast<size_t>(node) - 1; }

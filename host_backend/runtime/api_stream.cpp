@@ -120,7 +120,8 @@ uhalHostResult uhalHostStreamProgress(void *handle, uint64_t *completed, uint64_
         if (handle == nullptr) {
             return UHAL_HOST_ERROR_INVALID_HANDLE;
         }
-        // No check for a lost device: its faults are looked up by this call.
+        // This call does not refuse a lost device, because callers use it to look up the device's
+        // fault.
         const Stream &stream = *static_cast<Stream *>(handle);
         const auto failed = stream.device().failed_index(stream);
         *completed = stream.launches_done();

@@ -71,7 +71,8 @@ int Capture::end(Stream &origin, std::unique_ptr<Graph> &graph) {
     return error;
 }
 
-// Describes a stream with steps that the capture's first stream has not waited for; else empty.
+// Describes a stream whose steps the capture's first stream has not waited for; empty if there is
+// none.
 std::string Capture::unjoined() const {
     Behind behind = members_.front().behind;
     for (size_t index = 1; index < members_.size(); ++index) {

@@ -183,7 +183,7 @@ class Checker {
     uint32_t this_block() const { return static_cast<uint32_t>(block_); }
 
     uint16_t thread() const {
-        // A block of one work-item has only one thread to name.
+        // In a block of one work-item, code outside of regions is named after this work-item.
         const bool all = state_.thread == UHAL_HOST_CHECK_EVERY_THREAD;
         return all ? (launch_.threads() == 1 ? 0 : every_thread)
                    : static_cast<uint16_t>(state_.thread);
@@ -252,7 +252,7 @@ const uhal_host_check_services check_services = {
 void run_checked(const Launch &launch) {
     static std::mutex one_at_a_time;
     const std::lock_guard<std::mutex> guard(one_at_a_time);
-    // Too large for the stack of every thread that may launch.
+    // On the heap, because some threads that launch have too small a stack.
     const auto judge = std::make_unique<Checker>(launch);
     struct Current {
         explicit Current(Checker &one) { checker = &one; }

@@ -39,9 +39,9 @@ bool Mark::park(Stream &stream) {
 
 bool Event::timed() const { return (flags_ & UHAL_HOST_EVENT_DISABLE_TIMING) == 0; }
 
-// The mark becomes visible after it is queued: a wait for it, queued earlier in the same stream,
-// would never end. Until then, other threads see the previous record, or no record if its mark is
-// reused.
+// The mark becomes visible only after it is queued. Otherwise, a wait for the mark could be queued
+// before the mark in the same stream, and would never end. Until then, other threads see the
+// previous record, or no record if the previous record's mark is reused.
 void Event::record(Stream &stream) {
     MarkHold mark;
     {

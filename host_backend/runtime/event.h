@@ -24,9 +24,10 @@ class Mark {
     bool done() const { return done_.load(std::memory_order_acquire); }
     int64_t nanoseconds() const { return nanoseconds_; } // valid when done
 
-    // Sets the time and wakes everything that waits. Only the stream that holds it calls this.
+    // Sets the time and wakes all waiters. Only the stream that holds the mark calls this
+    // function.
     void complete();
-    // Blocks the calling thread; false when its patience ended first.
+    // Blocks the calling thread until completion; false if the patience ended first.
     bool wait(const Patience &patience);
     // Parks `stream` here until completion; false if the mark is complete already.
     bool park(Stream &stream);
@@ -70,7 +71,7 @@ class Event {
     // The mark of the latest record, null before the first.
     MarkHold latest();
 
-    // Whether the latest record was in a capture. Then the event has a point in the capture
+    // Whether the latest record was in a capture. If so, the event has a point in the capture
     // instead of a mark. Only the capture accesses the point.
     bool captured() const { return captured_.load(std::memory_order_acquire); }
     std::shared_ptr<const CapturePoint> point() const { return point_; }

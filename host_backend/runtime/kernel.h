@@ -18,7 +18,7 @@ class Stream;
 constexpr uint32_t max_grid[3] = {0x7FFFFFFF, 65535, 65535};
 constexpr uint32_t max_block[3] = {1024, 1024, 64};
 
-// A kernel of a loaded module. Lives as long as the module; handles point at it.
+// A kernel of a loaded module. It lives as long as the module, and handles point to it.
 struct Function {
     const uhal_host_kernel *kernel = nullptr;
     Module *module = nullptr;
@@ -91,7 +91,7 @@ struct Launch {
     }
 };
 
-// A launch as a caller of abi.h states it.
+// Makes a launch from the arguments of a function of abi.h.
 inline Launch make_launch(void *function, uhal_dim3 grid, uhal_dim3 block, uint32_t shared_bytes,
                           void *const *parameters) {
     Launch launch;

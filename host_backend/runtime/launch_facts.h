@@ -15,7 +15,7 @@ struct Span {
     bool holds(uintptr_t address) const { return address - start < end - start; }
 };
 
-// A pointer that a kernel was given.
+// A pointer among the arguments of a launch.
 struct Argument {
     uint32_t index;
     std::string name;
@@ -24,7 +24,7 @@ struct Argument {
     Span memory;    // empty: unknown memory, perhaps freed by now
 };
 
-// The names in a parameter list; "" for a parameter without one.
+// The names in a parameter list; "" for a parameter without a name.
 std::vector<std::string> parameter_names(const char *text, uint32_t count);
 
 Span stack_of_this_thread();

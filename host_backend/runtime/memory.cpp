@@ -183,8 +183,8 @@ void Memory::give_back(void *pointer, size_t bytes) {
     }
 }
 
-// The system overcommits memory and then kills a process that uses it. Refuse an allocation larger
-// than free memory, or larger than total memory minus the live allocations.
+// The system overcommits memory, and kills a process that then uses this memory. Refuse an
+// allocation larger than free memory, or larger than total memory minus the live allocations.
 bool Memory::affordable(size_t bytes) {
     const uint64_t unchecked = unchecked_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (unchecked < check_interval) {

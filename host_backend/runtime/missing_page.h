@@ -25,7 +25,7 @@ struct Copying {
     Copying(const Copying &) = delete;
 };
 
-// For the handler of SIGBUS: whether a page of zeros is at the address now.
+// For the handler of SIGBUS: maps a page of zeros at the address; returns whether that worked.
 bool stand_in(uintptr_t address);
 
 } // namespace uhal_host

@@ -29,7 +29,7 @@ class Module {
     const uhal_host_global *find_global(const char *name) const;
     // Null for a module that is not checked.
     uhal_host_check *check() const { return check_; }
-    // Returns whether an address lies in the library. A signal handler may call it.
+    // Returns whether an address lies in the library. A signal handler may call this function.
     bool has_code_at(uintptr_t address) const { return image_.holds(address); }
 
     void hold() { references_.fetch_add(1, std::memory_order_relaxed); }

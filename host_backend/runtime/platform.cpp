@@ -206,7 +206,8 @@ uintptr_t end_of_stack() {
 __thread uintptr_t kernel_stack_begin = not_measured;
 
 bool measured_stack_has_room(uintptr_t frame) {
-    // Static and dynamic shared memory, and more than twice that for the kernel's own frames.
+    // Bytes for static and dynamic shared memory, and more than twice as many for the kernel's
+    // frames.
     constexpr uintptr_t kernel_bytes = 256 << 10;
     if (kernel_stack_begin == not_measured) {
         kernel_stack_begin = end_of_stack() + kernel_bytes;

@@ -38,15 +38,16 @@ inline uint64_t ticks() {
 // Measured once, when the runtime is made.
 double measure_nanoseconds_per_tick();
 
-// Cores this process may use: its affinity, and fewer if its control group has a smaller quota.
+// Number of cores that this process may use: the affinity's, or the control group's quota if that
+// is smaller.
 unsigned usable_cores();
 
 // The processor of the calling thread; -1 if unknown.
 int this_processor();
 
-// Moves the calling thread, one of the runtime's own, away from a processor if its affinity
-// allows. A scheduler may leave two threads that never sleep on one processor, while another
-// processor is idle.
+// Moves the calling thread, a thread of the runtime, away from a processor if the thread's
+// affinity allows. A scheduler may leave two threads that never sleep on one processor, while
+// another processor is idle.
 void leave_processor(int processor);
 
 // Whether other threads can run while one thread spins: false on a single core.

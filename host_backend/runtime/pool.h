@@ -1,6 +1,6 @@
 // The pool of threads that run a launch's blocks. The thread that runs a launch never waits for a
-// sleeping worker: workers join it if they are awake or wake in time. A thread that waits for the
-// launch joins, too. Several launches run at once.
+// sleeping worker: workers join this thread if they are awake or wake in time. A thread that waits
+// for the launch joins, too. Several launches run at once.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class Pool {
     unsigned run(const Launch &launch, const Stream &stream, bool is_open, bool is_coming);
 
     // For a thread that waits for `owner`: runs blocks of the owner's launch while goes_on() is
-    // true. goes_on() is called between blocks. Returns whether it ran any.
+    // true. goes_on() is called between blocks. Returns whether the thread ran any blocks.
     template <class GoesOn> bool help(const void *owner, GoesOn &&goes_on) {
         for (Slot &slot : slots_) {
             if (slot.owner.load(std::memory_order_relaxed) != owner) {
@@ -47,14 +47,14 @@ class Pool {
         return false;
     }
 
-    // For an idle thread: runs blocks of any launch. Returns whether it ran any.
+    // For an idle thread: runs blocks of any launch. Returns whether the thread ran any blocks.
     bool help();
     bool wants_help() const { return seats_.load(std::memory_order_relaxed) > 0; }
 
     bool keeps_awake() const { return kept_awake_.load(std::memory_order_relaxed) != 0; }
 
     // While an object lives, workers wait longer for the next launch before they sleep. A graph's
-    // launches follow each other closely, but those that run on the caller leave gaps for the
+    // launches follow each other closely, but launches that run on the caller leave gaps for the
     // workers.
     class Awake {
       public:

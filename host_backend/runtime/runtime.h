@@ -1,5 +1,5 @@
-// The process's one runtime: devices, memory, threads. Never destroyed, so that threads may outlive
-// main; a forked child drops its parent's and makes its own.
+// The process's one runtime: devices, memory, threads. The runtime is never destroyed, so that
+// threads may outlive main. A forked child drops its parent's runtime and makes its own.
 #pragma once
 
 #include <atomic>
@@ -47,10 +47,10 @@ struct Device {
     // A word that any thread may read: not 0 while there are reports of launches that got no
     // memory.
     const std::atomic<uint32_t> &reported() const { return reported_; }
-    // Takes a report; false when there is none.
+    // Takes a report; false if there is no report.
     bool take_report(uhal_running &of, char *entry, size_t bytes);
-    // Index in its graph of the kernel that threw on `stream`, 0 outside of a graph.
-    // Empty for other streams.
+    // Index, in its graph, of the kernel that threw on `stream`; 0 outside of a graph. Empty for
+    // other streams.
     std::optional<uint64_t> failed_index(const Stream &stream) const;
 
     void add(Stream &stream);

@@ -158,7 +158,7 @@ bool Scheduler::has_work() const {
     return ready_count_.load(std::memory_order_relaxed) != 0 || pool_.wants_help();
 }
 
-// Returns when there is work, or there was none for a while.
+// Returns when there is work, or after a while without work.
 void Scheduler::linger() const {
     for (Linger linger; !has_work() && linger.turn();) {
     }

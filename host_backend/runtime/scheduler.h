@@ -25,8 +25,8 @@ class Scheduler {
     // processor.
     void make_ready_elsewhere(Stream &stream);
     // Gives the stream back to the caller if no runner has taken it yet, because a woken runner
-    // may wait milliseconds for a processor. First the caller yields once: the runner may wait for
-    // the caller's processor, and then moves away from it.
+    // may wait milliseconds for a processor. First the caller yields once: a runner that waits for
+    // the caller's processor then runs, and moves to another processor.
     bool take_back(Stream &stream);
     // Whether a runner without a stream is awake. A called runner need not be awake: on a virtual
     // machine it may wait milliseconds for the caller's processor.

@@ -21,8 +21,8 @@ class SharedArena {
     // Forgets the variables of the previous block.
     void begin_block();
 
-    // The memory of a variable; the same for the same `name` pointer in a block. Null when the
-    // variables are too large for a block.
+    // The memory of a variable; within a block, the same memory for the same `name` pointer. Null
+    // if the variables are too large for a block.
     void *place(const char *name, size_t bytes);
 
     bool holds(uintptr_t address) const { return address - start_ < capacity; }
@@ -30,7 +30,8 @@ class SharedArena {
     // Returns whether one variable has all these bytes.
     bool has(uintptr_t address, size_t bytes) const;
 
-    // Whether all bytes that an access reads were written before. Notes the bytes it writes.
+    // Returns whether all bytes that an access reads were written before; notes the bytes that the
+    // access writes.
     bool note(uintptr_t address, size_t bytes, bool reads, bool writes);
 
     // Describes an address, such as `tile[3]`.

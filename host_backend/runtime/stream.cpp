@@ -11,8 +11,9 @@ namespace uhal_host {
 
 namespace {
 
-// A launch expected to take no longer than this runs on the caller. On a single processor, a runner
-// would only alternate with the caller, so anything shorter than a time slice runs inline.
+// A launch that should take no longer than this time runs on the caller's thread. On a single
+// processor, a runner would only alternate with the caller, so anything shorter than a time slice
+// runs inline.
 double inline_nanoseconds() { return spinning_pays() ? 20'000 : 1'000'000; }
 
 // How long a runner stays awake after a launch.
@@ -175,8 +176,8 @@ void Stream::count_launch() {
     launches_done_.store(before + 1, std::memory_order_release);
 }
 
-// Whether to share a launch between a runner and the caller, who is expected to wait for it. Waking
-// a runner takes longer than the launch, so only launches in a row are shared.
+// Whether to share a launch between a runner and the caller, who is expected to wait for the
+// launch. Waking a runner takes longer than the launch, so only launches in a row are shared.
 bool Stream::is_worth_help(const Launch &launch) {
     const double apart = static_cast<double>(ticks() - last_shareable_);
     last_shareable_ = ticks();

@@ -84,7 +84,8 @@ class Stream {
     // Launches that are expected to take less are not shared with a waiting thread.
     static constexpr double worth_of_help_nanoseconds = 10'000;
 
-    // Runner of a task: a runner thread, a runner for a graph, or a thread that waits for it.
+    // Runner of a task: a runner thread, a runner for a graph, or a thread that waits for the
+    // task.
     enum class By { runner, graph, waiter };
 
     // Result of a task: done; the stream is parked; or other streams come first.
@@ -110,7 +111,7 @@ class Stream {
     // Runs queued tasks until `may_run` refuses a task; a runner gets the rest.
     template <class MayRun> void run_while(By by, MayRun &&may_run);
     // For a thread that waits for a ticket: runs short tasks if no runner took the stream. Returns
-    // whether it ran any.
+    // whether the thread ran any tasks.
     bool run_instead(uint64_t ticket);
     void execute_step(const Task &step, uint64_t index, By by);
     void move(const Copy &copy);
@@ -134,8 +135,8 @@ class Stream {
     std::atomic<uint64_t> executed_{0};      // tasks from the queue
     std::atomic<uint64_t> launches_done_{0}; // written by the stream's owner only
     std::atomic<uint32_t> references_{1};
-    // Owner only: a bit set, hashed by address, of kernels whose launch a caller waited for before
-    // the next launch; and the last kernel's bit.
+    // Only for the owner: a bit set, hashed by address, of kernels whose callers waited before the
+    // next launch; and the last kernel's bit.
     uint64_t awaited_ = 0;
     uint64_t last_launched_ = 0;
     uint64_t last_shareable_ = 0; // ticks

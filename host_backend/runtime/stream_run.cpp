@@ -13,7 +13,7 @@ namespace uhal_host {
 
 namespace {
 
-// A launch expected to take no longer than this does not wake workers.
+// A launch that should take no longer than this time does not wake workers.
 constexpr double worth_of_wake_nanoseconds = 30'000;
 // A waiting thread begins no block that it could not finish soon.
 constexpr double longest_wait_nanoseconds = 20'000'000;
@@ -237,7 +237,8 @@ void Stream::execute(const Launch &launch, uint64_t index, By by) {
     }
 }
 
-// The kernels whose launches callers wait for; `waited` says so of the last launch.
+// The kernels whose launches callers wait for; `waited`: whether a caller waited for the last
+// launch.
 uint64_t Stream::awaited(bool waited) const {
     return waited ? awaited_ | last_launched_ : awaited_ & ~last_launched_;
 }

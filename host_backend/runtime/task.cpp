@@ -14,8 +14,7 @@ namespace {
 constexpr size_t parameter_alignment = 64;
 
 template <class Element> void fill_elements(void *destination, Element value, size_t count) {
-    // Copies bytes, so that it works for unaligned memory too; only the interface checks
-    // alignment.
+    // Copies bytes, because the memory may be unaligned: only the interface checks alignment.
     unsigned char *bytes = static_cast<unsigned char *>(destination);
     for (size_t index = 0; index < count; ++index) {
         memcpy(bytes + index * sizeof value, &value, sizeof value);

@@ -46,7 +46,7 @@ struct Replay {
     uint64_t launches;      // of the steps before it
 };
 
-// Tasks are made and kept by their stream. `storage`, or a separate allocation if that is too
+// Tasks are made and kept by their stream. `storage`, or a separate allocation if `storage` is too
 // small, holds copies of the caller's data.
 struct Task {
     Task *next = nullptr;

@@ -1,6 +1,6 @@
-/* Host callbacks: a marker behind the work before, and OpenCL's callback when it is done. OpenCL's
- * callbacks fire in any order; ours are called in the queue's order. Callbacks must be brief,
- * because they run on a driver's thread.
+/* Host callbacks: a marker behind the earlier work, and OpenCL's callback when the marker is done.
+ * OpenCL's callbacks fire in any order; ours are called in the queue's order. Callbacks must be
+ * brief, because they run on a driver's thread.
  */
 #include "stream.h"
 
@@ -30,7 +30,7 @@ static void fire(cl_event event, cl_int status, void *data) {
             stream->last_callback = NULL;
         one->function(one->user_data);
         free(one);
-        uhal_cl_stream_drop(stream); /* this call still holds its own */
+        uhal_cl_stream_drop(stream); /* this call still holds its own reference */
     }
     pthread_mutex_unlock(&stream->lock);
     uhal_cl_stream_drop(stream);

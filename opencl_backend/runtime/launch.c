@@ -1,6 +1,6 @@
 /* Launches. OpenCL keeps arguments in the kernel object, so two threads cannot share one: a launch
- * borrows an idle kernel object. The object keeps its arguments, so a launch sets only those that
- * changed.
+ * borrows an idle kernel object. The object keeps its arguments, so a launch sets only the changed
+ * arguments.
  */
 #include "memory.h"
 #include "stream.h"
@@ -15,8 +15,8 @@ typedef struct instance {
     struct instance *next;
     cl_kernel kernel;
     uint64_t changes;       /* the device's `changes` when the pointers were set */
-    uint64_t reached;       /* likewise when the accessible allocations were set */
-    unsigned char *values;  /* of each argument, where `offsets` says */
+    uint64_t reached;       /* `changes` + 1 when the accessible allocations were set; 0: not set */
+    unsigned char *values;  /* last values of the arguments, at `offsets` */
     unsigned char is_set[]; /* of each argument */
 } instance;
 
@@ -25,12 +25,12 @@ typedef struct function {
     cl_program program;
     char *name;
     uhalClArgument *arguments;
-    uint32_t *offsets; /* of each argument's last value, bytes */
+    uint32_t *offsets; /* bytes to each argument's last value */
     uint32_t count;
     uint32_t value_bytes;
     bool indirect;
     _Atomic(instance *) idle; /* most recently returned */
-    pthread_mutex_t lock;     /* of the others that are idle */
+    pthread_mutex_t lock;     /* for `others`, the other idle instances */
     instance *others;
 } function;
 
@@ -42,7 +42,7 @@ static uint32_t remembered_bytes(const uhalClArgument *argument) {
 /* -- native kernels ---------------------------------------------------------------------------- */
 
 /* Lets a kernel access memory through pointers in memory. For unified memory, one call for each
- * kind of access is enough; other memory is allowed by allocation. */
+ * kind of access is enough; other memory is allowed allocation by allocation. */
 static int allow_indirect(const function *owner, instance *one) {
     uhal_cl_device *device = owner->device;
     if (device->info.memory == UHAL_CL_MEMORY_USM) {
@@ -180,8 +180,8 @@ uhalClResult uhalClKernelDestroy(void *handle) {
 uhalClResult uhalClKernelGetFacts(uhalClKernelFacts *facts, void *handle) {
     function *owner = handle;
     instance *fresh;
-    /* Asks a new kernel object: in a used one, the driver would also count the local memory of its
-     * arguments. */
+    /* Queries a new kernel object, because for a used object the driver would also count the local
+     * memory of its arguments. */
     int status = make(owner, &fresh);
     if (status != 0)
         return status;

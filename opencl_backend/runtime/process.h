@@ -36,11 +36,11 @@ typedef struct uhal_cl_memory {
     uhal_range place;
     struct uhal_cl_device *device;
     cl_mem buffer; /* of a device whose addresses come from buffers */
-    bool native;   /* allocated by OpenCL and visible to devices; false: by the C library */
+    bool native;   /* true: allocated by OpenCL and visible to devices; false: by the C library */
 } uhal_cl_memory;
 
 /* A device. The functions depend on the device's kind of memory: an extension's or OpenCL's own;
- * others are null. */
+ * the other functions are null. */
 typedef struct uhal_cl_device {
     cl_context context;
     cl_device_id device;

@@ -10,11 +10,11 @@ struct uhal_cl_callback;
 
 typedef struct uhal_cl_stream {
     uhal_cl_device *device;
-    struct uhal_cl_stream *next; /* of the device's, while its owner has it */
+    struct uhal_cl_stream *next; /* next stream of the device, until the owner closes this stream */
     cl_command_queue queue;
     atomic_size_t holders;          /* its owner, its recorded events, its pending callbacks */
     atomic_uint_fast64_t submitted; /* commands put into the queue, counted afterwards */
-    atomic_uint_fast64_t completed; /* that many of them are known to be done */
+    atomic_uint_fast64_t completed; /* so many commands are known to be done */
     atomic_bool is_shared;          /* its queue also gets commands that are not counted */
     pthread_mutex_t lock;           /* of the fields below */
     cl_event probe;                 /* the marker of the last query */
@@ -42,7 +42,7 @@ void uhal_cl_stream_done(uhal_cl_stream *stream, uint64_t ticket);
 /* Puts a marker behind everything in the queue and hands it to the device; `ticket` counts it. */
 int uhal_cl_stream_mark(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
 
-/* The same, with an event that has a timestamp. */
+/* Like uhal_cl_stream_mark, with an event that has a timestamp. */
 int uhal_cl_stream_tick(uhal_cl_stream *stream, cl_event *event, uint64_t *ticket);
 
 /* Returns 0 if the event's command is done, otherwise UHAL_CL_NOT_READY or the command's error. */

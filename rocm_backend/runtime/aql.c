@@ -13,7 +13,7 @@ enum {
     BRIEF_WAITS = 200 /* checks of a full queue before the thread sleeps between checks */
 };
 
-/* The first four bytes of a packet, which make it the device's. */
+/* The first four bytes of a packet; writing them hands the packet to the device. */
 #define IN_ORDER (1U << HSA_PACKET_HEADER_BARRIER)
 #define ACQUIRE_SYSTEM (HSA_FENCE_SCOPE_SYSTEM << HSA_PACKET_HEADER_SCACQUIRE_FENCE_SCOPE)
 #define ACQUIRE_AGENT (HSA_FENCE_SCOPE_AGENT << HSA_PACKET_HEADER_SCACQUIRE_FENCE_SCOPE)
@@ -83,7 +83,7 @@ static void ring(uhal_aql_writer *writer) {
     if (writer->rung == writer->next)
         return;
     writer->rung = writer->next;
-    /* The doorbell takes the index of the last packet, not their number. */
+    /* The doorbell takes the index of the last packet, not the number of packets. */
     writer->functions->hsa_signal_store_screlease(writer->queue->doorbell_signal,
                                                   (hsa_signal_value_t)(writer->next - 1));
 }
@@ -123,8 +123,8 @@ static int reserve(uhal_aql_writer *writer, unsigned char **slot) {
     return wait_for_room(writer, &room);
 }
 
-/* Publishes a slot to the device. One store, because the device may look at any time and takes the
- * packet by these bytes. */
+/* Publishes a slot to the device. One store, because the device polls these bytes at any time to
+ * take the packet. */
 static void start_packet(unsigned char *slot, uint32_t start) {
     atomic_store_explicit((_Atomic uint32_t *)(void *)slot, start, memory_order_release);
 }

@@ -70,7 +70,7 @@ typedef struct uhal_aql_position {
     uint64_t launch;
 } uhal_aql_position;
 
-/* Dimensions of every launch; unused ones have extent 1. */
+/* Dimensions of every launch; unused dimensions have extent 1. */
 enum { UHAL_AQL_DIMENSIONS = 3 };
 
 /* Argument memory is a ring of this many pieces. A piece is used again when the barrier that closed
@@ -104,11 +104,11 @@ int uhal_aql_open(uhal_aql_writer *writer, const uhal_hsa_functions *functions, 
                   void *kernarg, uint32_t kernarg_bytes, const hsa_signal_t *closed,
                   uint64_t deadline_ns, uint64_t slice_ticks);
 
-/* Called after the queue was destroyed. */
+/* Call this function after the queue was destroyed. */
 void uhal_aql_close(uhal_aql_writer *writer);
 
-/* Any thread may call it. The first failure is kept; every wait for the queue and every submission
- * returns it. `failure` is not 0. */
+/* Any thread may call this function. The first failure is kept; every wait for the queue and every
+ * submission returns it. `failure` is not 0. */
 void uhal_aql_fail(uhal_aql_writer *writer, int failure);
 
 /* The most bytes of arguments a kernel may have. */
@@ -125,19 +125,19 @@ int uhal_aql_write(const uhal_aql_kernel *kernel, const uhal_aql_geometry *geome
 int uhal_aql_asks_for_queue(const uhal_aql_kernel *kernel);
 void uhal_aql_name_queue(const uhal_aql_kernel *kernel, hsa_queue_t *queue, unsigned char *kernarg);
 
-/* Launches packets written earlier, in their order; the caller owns the memory they point to. One
- * doorbell serves all packets the queue has room for. The packets count as one launch: only the
- * last packet counts `completion` down, because signals between the packets would cost device time.
- * Sets `position` to the last packet's position and the number of launches in front of the
- * first. */
+/* Launches packets written earlier, in their order; the caller owns the memory that the packets
+ * point to. One doorbell serves all packets the queue has room for. The packets count as one
+ * launch: only the last packet counts `completion` down, because signals between the packets would
+ * cost device time. Sets `position` to the last packet's position and the number of launches in
+ * front of the first. */
 int uhal_aql_replay(uhal_aql_writer *writer, const hsa_kernel_dispatch_packet_t *packets,
                     uint32_t count, hsa_signal_t completion, uhal_aql_position *position);
 
 /* Launches a kernel. `parameters` are the addresses of the arguments, one for each of the kernel's
- * parameters, copied before it returns. `completion` is counted down at the end; handle 0: none.
- * Sets `position`. Waits while the queue or the argument memory is full. Returns 0, the failure of
- * the queue, or UHAL_AQL_TIMEOUT. Returns HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid of 2^32 or
- * more work-items along an axis, a block of 2^16 or more, and too large arguments. */
+ * parameters, copied before the call returns. `completion` is counted down at the end; handle 0:
+ * none. Sets `position`. Waits while the queue or the argument memory is full. Returns 0, the
+ * failure of the queue, or UHAL_AQL_TIMEOUT. Returns HSA_STATUS_ERROR_INVALID_ARGUMENT for a grid
+ * of 2^32 or more work-items along an axis, a block of 2^16 or more, and too large arguments. */
 int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
                     const uhal_aql_geometry *geometry, void *const *parameters,
                     hsa_signal_t completion, uhal_aql_position *position);
@@ -148,12 +148,12 @@ int uhal_aql_launch(uhal_aql_writer *writer, const uhal_aql_kernel *kernel,
 int uhal_aql_barrier(uhal_aql_writer *writer, const hsa_signal_t *dependencies, uint32_t count,
                      hsa_signal_t completion, uhal_aql_position *position);
 
-/* Between these calls no doorbell rings, unless the queue is full; may be nested. */
+/* Between these calls no doorbell rings, unless the queue is full. Pairs of calls may be nested. */
 void uhal_aql_begin_batch(uhal_aql_writer *writer);
 void uhal_aql_end_batch(uhal_aql_writer *writer);
 
-/* The first `upto` packets are done. If no others are pending, the next launches' arguments reuse
- * the memory of the last ones, which is still in the cache. */
+/* The first `upto` packets are done. If no other packets are pending, the next launches' arguments
+ * reuse the memory of the last arguments, which is still in the cache. */
 void uhal_aql_completed(uhal_aql_writer *writer, uint64_t upto);
 
 /* Launches submitted so far; packets that were replayed together count as one. */

@@ -10,7 +10,7 @@
 enum { WORDS_BYTES = 200 };
 
 typedef struct member {
-    uhal_hsa_stream *stream; /* NULL once it is destroyed */
+    uhal_hsa_stream *stream; /* NULL once the stream is destroyed */
     uint64_t behind[UHAL_HSA_CAPTURE_STREAMS];
 } member;
 
@@ -18,8 +18,8 @@ typedef struct uhal_hsa_capture {
     uhal_hsa_graph *graph; /* NULL when the capture is over */
     uint32_t count;
     uint32_t holders;                         /* its streams and the points of events */
-    char spoilt[WORDS_BYTES];                 /* by what; empty while all is well */
-    member members[UHAL_HSA_CAPTURE_STREAMS]; /* the one it began on first */
+    char spoilt[WORDS_BYTES];                 /* the invalidating call, or empty */
+    member members[UHAL_HSA_CAPTURE_STREAMS]; /* the first stream, then the joined streams */
 } capture;
 
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,7 +94,7 @@ static void finish(capture *one) {
     let_go(one);
 }
 
-/* The number of a stream with steps that the first stream does not wait for; 0: none. */
+/* The number of a stream whose steps the first stream does not wait for; 0: no stream. */
 static uint32_t unjoined(const capture *one) {
     for (uint32_t i = 1; i < one->count; ++i)
         if (one->members[0].behind[i] < one->members[i].behind[i])

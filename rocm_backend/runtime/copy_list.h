@@ -11,12 +11,12 @@ enum { UHAL_HSA_MAX_PARTS = 64 };
 /* A pending copy, and the objects it holds. */
 typedef struct uhal_hsa_copy {
     uhal_hsa_device *device;
-    uhal_hsa_device *peer; /* whose memory it reads; NULL: no other device's */
-    uhal_hsa_mark *before; /* NULL: they wait for nothing */
+    uhal_hsa_device *peer; /* other device whose memory the copy reads; NULL: none */
+    uhal_hsa_mark *before; /* mark that the parts wait for; NULL: none */
     uhal_hsa_piece *piece; /* of staging memory; NULL: none */
     void *pinned;          /* memory that is freed at the end; NULL: none */
     size_t bytes;
-    atomic_int holders; /* the queue, and a caller that waits */
+    atomic_int holders; /* number of holders: the queue, and a waiting caller */
     uint32_t count;
     hsa_signal_t signals[UHAL_HSA_MAX_PARTS];
     struct uhal_hsa_copy *previous;

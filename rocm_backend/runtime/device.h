@@ -16,18 +16,18 @@ typedef struct uhal_hsa_device {
     uhalHsaDeviceInfo info;
     hsa_agent_t agent;
     hsa_agent_t host;
-    atomic_int timed;           /* 1: events of it have times */
+    atomic_int timed;           /* 1: the device's events have times */
     _Atomic uint64_t peers;     /* devices whose kernels use its memory, a bit for each ordinal */
     atomic_size_t allocated;    /* bytes of device memory */
     _Atomic uint64_t looked_ns; /* when all pending work was checked last */
     pthread_mutex_t lock;       /* over the fields below */
     uhal_hsa_queue *queues[UHAL_HSA_MAX_QUEUES];
     uint32_t queue_count;
-    struct uhal_hsa_copy *copies;     /* not known to be done */
-    struct uhal_hsa_piece *pieces[2]; /* of staging memory that is free, small and large */
+    struct uhal_hsa_copy *copies;     /* copies that are not known to be done */
+    struct uhal_hsa_piece *pieces[2]; /* free staging memory: small pieces, large pieces */
 
-    atomic_int lost;                      /* the code every call returns; 0 while all is well */
-    uhal_hsa_queue *_Atomic failed_queue; /* where it happened; NULL: unknown */
+    atomic_int lost;                      /* code that every call returns; 0: not lost */
+    uhal_hsa_queue *_Atomic failed_queue; /* queue of the failure; NULL: unknown */
     char fault[UHAL_HSA_FAULT_TEXT];
 } uhal_hsa_device;
 

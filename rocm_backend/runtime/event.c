@@ -12,7 +12,7 @@ typedef struct uhal_hsa_event {
     pthread_mutex_t lock;
     int recorded; /* ever */
     uhal_hsa_mark *mark;
-    uhal_hsa_point *point; /* in a capture; NULL: the last record was in none */
+    uhal_hsa_point *point; /* point in a capture; NULL: the last record was outside captures */
 } uhal_hsa_event;
 
 uhal_hsa_mark *uhal_hsa_event_mark(void *handle) {

@@ -6,7 +6,7 @@
 
 static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The lost device last reported to this thread. */
+/* The lost device that was last reported to this thread. */
 static _Thread_local const uhal_hsa_device *told_of;
 
 static int code_of(hsa_status_t status) {

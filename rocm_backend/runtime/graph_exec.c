@@ -1,4 +1,5 @@
-/* Executable graphs. Each has one lock, which a launch holds until its packets are in the queue. */
+/* Executable graphs. Each executable graph has one lock, which a launch holds until its packets are
+ * in the queue. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +13,8 @@ typedef struct version {
     unsigned char *kernarg;
     const hsa_queue_t *named; /* the queue in hidden queue arguments */
     uhal_hsa_queue *queue;    /* of its last launch; NULL: never launched */
-    uint64_t read_until;      /* nothing reads it once so many launches are done */
-    uint32_t *stale;          /* launches that were changed in another copy since */
+    uint64_t read_until;      /* nothing reads the version once so many launches are done */
+    uint32_t *stale;          /* launches that were changed later, in another version */
     uint32_t stale_count;
     unsigned char is_stale[]; /* of each launch */
 } version;
@@ -26,7 +27,7 @@ typedef struct executable {
     size_t launch_count;
     size_t argument_bytes;
     int asks_for_queue;  /* 1: a kernel has the hidden queue argument */
-    atomic_uint holders; /* the handle, and a queue whose launch outlives the handle */
+    atomic_uint holders; /* holders: the handle, and a queue whose launch outlives the handle */
 
     pthread_mutex_t lock; /* over the fields below */
     version *versions;

@@ -1,4 +1,4 @@
-/* A loaded code object and its kernels. Any thread may use one. */
+/* A loaded code object and its kernels. Any thread may use a module. */
 #ifndef UHAL_HSA_MODULE_H
 #define UHAL_HSA_MODULE_H
 
@@ -15,7 +15,7 @@ typedef struct uhal_hsa_module {
     hsa_executable_t executable;
     uhal_hsa_kernel *kernels;
     uint32_t kernel_count;
-    atomic_uint holders; /* its owner, and queues with work pending when it is unloaded */
+    atomic_uint holders; /* the owner, and queues with pending work at the unloading */
 } uhal_hsa_module;
 
 #endif

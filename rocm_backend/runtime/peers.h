@@ -8,8 +8,8 @@
  * for memory that was not allocated here, because the devices with access are unknown. */
 hsa_status_t uhal_hsa_let_in(uhal_hsa_device *device, uint64_t address);
 
-/* Gives the devices whose bits are set in `peers` access to an allocation. Its owner keeps
- * access. */
+/* Gives the devices whose bits are set in `peers` access to an allocation. The allocation's owner
+ * keeps access. */
 hsa_status_t uhal_hsa_let_all_in(const void *start, uint64_t peers);
 
 #endif

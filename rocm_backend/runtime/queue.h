@@ -14,8 +14,8 @@
 struct uhal_hsa_device;
 struct uhal_hsa_callback;
 
-/* A barrier whose signal tells when it is passed. Its holders are the queue, until then; events;
- * and packets of other queues that wait for the mark. */
+/* A barrier whose signal tells when it is passed. A mark is held by the queue until the barrier is
+ * passed, by events, and by packets of other queues that wait for the mark. */
 typedef struct uhal_hsa_mark {
     struct uhal_hsa_queue *queue;
     hsa_signal_t signal;
@@ -37,7 +37,7 @@ typedef struct uhal_hsa_queue {
     hsa_queue_t *native;
     void *kernarg;
     hsa_signal_t progress; /* counted down by each launch, from UHAL_HSA_PROGRESS_START */
-    uint32_t streams;      /* that use it; under the device's lock */
+    uint32_t streams;      /* streams of the queue; under the device's lock */
 
     pthread_mutex_t books; /* over the fields below */
     uhal_hsa_mark *first;  /* marks not known to be passed, in order */
@@ -49,7 +49,7 @@ typedef struct uhal_hsa_queue {
     _Atomic uint64_t completed;
 
     pthread_mutex_t callback_lock;
-    struct uhal_hsa_callback *first_callback; /* not called yet, in order */
+    struct uhal_hsa_callback *first_callback; /* callbacks that are not called yet, in order */
     struct uhal_hsa_callback *last_callback;
 } uhal_hsa_queue;
 

@@ -11,7 +11,7 @@
 typedef struct uhal_hsa_range {
     uhal_range place;
     hsa_agent_t owner;  /* a CPU for pinned memory */
-    const void *device; /* that it was allocated for; identity only */
+    const void *device; /* the device that the memory was allocated for; only compared */
     uint64_t peers;     /* other devices with access, a bit for each ordinal */
     int pinned;
 } uhal_hsa_range;

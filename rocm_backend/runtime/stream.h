@@ -8,10 +8,10 @@ enum { UHAL_HSA_REMEMBERED_LAUNCHES = 256 }; /* the size of the lane's ledger */
 
 typedef struct uhal_hsa_stream {
     uhal_hsa_queue *queue;
-    _Atomic uint64_t upto;                    /* packets of the queue up to and with its last */
-    struct uhal_hsa_capture *_Atomic capture; /* that it records into; NULL: its work runs */
+    _Atomic uint64_t upto;                    /* packets up to the stream's last packet */
+    struct uhal_hsa_capture *_Atomic capture; /* the stream's capture; NULL: its work runs */
     _Atomic uint64_t launches;                /* a graph counts as one */
-    /* For each of the last launches: the queue's launch counts before and after it. */
+    /* For each of the last launches: the queue's launch counts before and after the launch. */
     _Atomic uint64_t begins[UHAL_HSA_REMEMBERED_LAUNCHES];
     _Atomic uint64_t ends[UHAL_HSA_REMEMBERED_LAUNCHES];
 } uhal_hsa_stream;

@@ -27,7 +27,7 @@ int uhal_hsa_wait_while(uhal_hsa_device *device, hsa_signal_t signal, uhal_hsa_p
 /* Waits until the first `upto` packets of a queue are done. */
 int uhal_hsa_wait_queue_while(uhal_hsa_queue *queue, uint64_t upto, uhal_hsa_patience patience);
 
-/* The same, for ever. */
+/* Like the functions whose names end in while, but wait for ever. */
 int uhal_hsa_wait(uhal_hsa_device *device, hsa_signal_t signal);
 int uhal_hsa_wait_queue(uhal_hsa_queue *queue, uint64_t upto);
 

@@ -24,7 +24,7 @@ class Library {
     void *handle_;
 };
 
-// A process rarely has two versions of one library, and hardly ever more.
+// A process rarely has two versions of one library, and almost never more.
 constexpr size_t most_libraries = 8;
 
 // The library with an index that `uhal_replacement` assigned.
@@ -43,7 +43,7 @@ template <template <size_t> class Body> Replacements replacements() {
     return replacements<Body>(std::make_index_sequence<most_libraries>());
 }
 
-// Replacements of a function by its plain name; null when it is not replaced.
+// Replacements of a function by its plain name; null if the function is not replaced.
 const Replacements *nvrtc_replacements(const std::string &name);
 const Replacements *nvjitlink_replacements(const std::string &name);
 

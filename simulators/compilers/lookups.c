@@ -1,9 +1,9 @@
 // Preloaded: replaces `dlsym`. A program that looks up one of the few functions that return machine
 // code gets our function instead. All other lookups go to the loader unchanged.
 //
-// Libraries open NVRTC and nvJitLink by a full path of their own choice, so a library of the same
-// name elsewhere would not be found. The opened library stays the user's, with its own path,
-// version and other functions.
+// Libraries open NVRTC and nvJitLink by a full path of their own choice, so they would not find a
+// replacement library of the same name in another folder. The opened library stays the user's,
+// with its own path, version and other functions.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 // nvJitLink: adds to each linked cubin the PTX of the linked code.
 //
 // nvJitLink itself does the link and reports its errors. nvJitLink makes PTX only of LTO-IR, so
-// LTO-IR is linked a second time, for PTX.
+// the simulator links LTO-IR a second time, to get PTX.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>

@@ -10,7 +10,7 @@ thread_local CUresult refused_with = CUDA_SUCCESS;
 thread_local std::vector<CUcontext> stack;
 thread_local unsigned per_thread_depth = 0;
 
-// Results after which every call in the context fails. Used when a test injects such a result.
+// Results after which every call in the context fails. A test may inject such a result.
 sim::Status sticky_status(CUresult code) {
     switch (code) {
     case CUDA_ERROR_ILLEGAL_ADDRESS:

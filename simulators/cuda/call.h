@@ -38,7 +38,7 @@ CUresult to_result(sim::Status status);
 // Returns `code` and keeps `words` for this thread's next cuGetErrorString.
 CUresult refuse(CUresult code, const std::string &words);
 
-// Returns the code of a device's fault. Every thread that asks gets the fault's text.
+// Returns the code of a device's fault. Every thread can query the fault's text.
 CUresult refuse_fault(CUresult code, const std::string &words);
 
 // Text of this thread's last refusal if the refusal had this code, else the text of a fault.

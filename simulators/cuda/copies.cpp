@@ -168,7 +168,7 @@ CUresult between_contexts(const char *name, const CUDA_MEMCPY3D_PEER *what, CUst
     if (what != nullptr) {
         Driver &driver = Driver::get();
         const sim::Lock lock(driver.scheduler.mutex);
-        // This form has its contexts in the fields that the other form reserves.
+        // This form of the structure has contexts where the other form has reserved fields.
         if (driver.contexts.find(static_cast<CUcontext>(what->reserved0)) == nullptr ||
             driver.contexts.find(static_cast<CUcontext>(what->reserved1)) == nullptr) {
             return CUDA_ERROR_INVALID_CONTEXT;

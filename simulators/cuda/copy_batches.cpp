@@ -27,7 +27,8 @@ struct Batch {
     size_t attributes_count;
 };
 
-// Whether the batch is well-formed. Its attributes cover the copies in order, from the first.
+// Whether the batch is well-formed. The batch's attributes cover the copies in order, from the
+// first copy.
 bool well_formed(const Batch &batch) {
     if (batch.destinations == nullptr || batch.sources == nullptr || batch.sizes == nullptr ||
         batch.count == 0 || batch.attributes == nullptr || batch.first == nullptr ||

@@ -44,11 +44,11 @@ class Driver {
     // The allocation that holds the range, on any device; null when there is none.
     sim::Allocation *find_allocation(uint64_t address, uint64_t bytes, DeviceState **owner);
 
-    // Whether this process was forked after cuInit: then it has neither the threads nor the
+    // Whether this process was forked after cuInit. Such a process has neither the threads nor the
     // devices.
     bool left_in_parent() const;
 
-    // Live objects of a kind, -1 for an unknown one.
+    // Number of live objects of a kind; -1 for an unknown kind.
     long live(const std::string &kind);
 
     pid_t initialized_in = 0; // the process that called cuInit
@@ -58,7 +58,7 @@ class Driver {
     sim::Scheduler scheduler;
     sim::HostMemory host_memory;
     std::map<uint64_t, Managed> managed; // by its address in host memory
-    // Pools of managed memory, by preferred device; each is made on first use.
+    // Pools of managed memory, by preferred device; each pool is made on first use.
     std::map<CUdevice, std::shared_ptr<Pool>> default_managed_pools;
     std::map<CUdevice, std::shared_ptr<Pool>> managed_pools;
     sim::HostKernels host_kernels;

@@ -32,7 +32,7 @@ CUresult fill(const char *name, CUdeviceptr address, size_t pitch, unsigned valu
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        // A fill of device memory does not wait by default, in spite of its name.
+        // A fill of device memory is asynchronous by default, although its name lacks Async.
         const bool on_host = info_of(call.driver, address, 1).kind != AddressInfo::Kind::device;
         const bool asked = on_host || is_synchronous(call.driver, address);
         const bool waits = synchronous && asked && stream->capture == nullptr;

@@ -63,7 +63,7 @@ CUresult add_step(Call &call, const std::shared_ptr<Graph> &graph, CUgraphNode *
 // its nodes have no handles yet.
 std::shared_ptr<Graph> copy_of(const std::shared_ptr<Graph> &graph);
 
-// Whether both have the same types of nodes in the same order, embedded graphs included.
+// Whether two graphs have the same types of nodes in the same order, embedded graphs included.
 bool same_shape(const std::vector<GraphStep> &left, const std::vector<GraphStep> &right);
 
 // Gives handles to an embedded graph and to its nodes and graphs.
@@ -79,7 +79,7 @@ unsigned next_graph_id();
 // lock.
 std::vector<std::shared_ptr<UserObject>> drop(Driver &driver, const UserReferences &references);
 
-// Releases the lock and destroys the objects; the call must end after it.
+// Releases the lock and destroys the objects; the entry point must then return.
 void destroy_unlocked(Call &call, const std::vector<std::shared_ptr<UserObject>> &dead);
 
 } // namespace cuda_sim

@@ -1,4 +1,4 @@
-// The nodes of graphs and their dependencies. node_parameters.cpp has their contents.
+// The nodes of graphs and their dependencies. node_parameters.cpp has the nodes' parameters.
 #include <algorithm>
 
 #include "graph_calls.h"

@@ -107,7 +107,7 @@ CUresult launch_steps(Call &call, GraphExec &exec, const std::vector<GraphStep> 
                       Stream &stream) {
     std::vector<bool> done(steps.size(), false);
     for (size_t left = steps.size(); left != 0; --left) {
-        // Steps that wait for nothing may run in any order; the schedule picks one.
+        // Steps that wait for nothing may run in any order; the schedule chooses the order.
         std::vector<size_t> ready;
         for (size_t index = 0; index < steps.size(); ++index) {
             if (!done[index] && is_ready(steps[index], done)) {

@@ -11,7 +11,7 @@ CUresult make_kernel_call(const std::shared_ptr<Function> &function, const sim::
 
 std::function<sim::Status()> kernel_work(std::shared_ptr<KernelCall> call);
 
-// Number of such blocks that a multiprocessor holds at once; 0 if it cannot hold a block.
+// Number of blocks of this size that a multiprocessor holds at once; 0 if no block fits.
 unsigned resident_blocks(const Function &function, unsigned threads, size_t dynamic_shared);
 
 // The largest block that the function takes.

@@ -24,7 +24,7 @@ template <class Body> CUresult with_link(const char *name, CUlinkState state, Bo
     });
 }
 
-// Reason why inputs of this kind cannot be linked; a null pointer when they can.
+// Reason why inputs of this kind cannot be linked; null if such inputs can be linked.
 const char *unlinkable(CUjitInputType type) {
     switch (type) {
     case CU_JIT_INPUT_CUBIN:

@@ -30,7 +30,7 @@ class Pages {
     PageAdvice *begin() const { return first_; }
     PageAdvice *end() const { return last_; }
 
-    // The device that all pages name in this member; CU_DEVICE_INVALID if they differ.
+    // The device that all pages name in this member; CU_DEVICE_INVALID if the pages differ.
     CUdevice common(CUdevice PageAdvice::*member) const {
         const CUdevice of_first = first_->*member;
         const bool same = std::all_of(

@@ -31,7 +31,8 @@ std::function<sim::Status()> work_of(const Operation &operation);
 CUresult wait_for(Call &call, const std::vector<sim::Point> &points);
 
 // The error for a call that is forbidden while this thread captures, or while any thread captures
-// in global mode. Such a call invalidates these captures. CUDA_SUCCESS if the call is allowed.
+// in global mode. Such a call invalidates these captures. Returns CUDA_SUCCESS if the call is
+// allowed.
 CUresult check_capture_unsafe(Call &call);
 
 // The error for a wait on a capturing stream, which invalidates the capture.

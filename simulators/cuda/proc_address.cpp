@@ -58,7 +58,7 @@ void *function_of_entry(const EntryPoint &entry, bool per_thread) {
     return per_thread && entry.per_thread != nullptr ? entry.per_thread : entry.function;
 }
 
-// Functions hidden by name, to test programs on a driver that lacks them.
+// Functions hidden by name, to test programs on a driver that lacks these functions.
 bool hidden(const std::string &symbol) {
     static const std::vector<std::string> symbols = sim::Settings::list("CUDA_HIDE", ',');
     return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();

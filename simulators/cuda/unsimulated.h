@@ -1,4 +1,5 @@
-// The driver's functions that are not simulated: they exist, refuse, and say why.
+// The driver's functions that are not simulated. Each function exists, refuses the call, and gives
+// a reason.
 #pragma once
 
 #include <vector>
@@ -10,7 +11,8 @@ struct Unsimulated {
     void *function;
 };
 
-// Every form that refuses. The forms for a thread's own null stream have no entries of their own.
+// Every form of a function that refuses calls. The forms for a thread's own null stream have no
+// entries of their own.
 const std::vector<Unsimulated> &unsimulated();
 
 // Refuses a call with CUDA_ERROR_NOT_SUPPORTED, after the checks that every call makes; returns a

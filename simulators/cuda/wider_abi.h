@@ -117,7 +117,7 @@ typedef enum CUstreamBatchMemOpType {
 #define CU_DEVICE_CPU (-1)
 #define CU_DEVICE_INVALID (-2)
 
-/* Attributes of pointers that other people's libraries ask for. */
+/* Attributes of pointers that other libraries query. */
 enum {
     CU_POINTER_ATTRIBUTE_SYNC_MEMOPS = 6,
     CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
@@ -125,7 +125,7 @@ enum {
     CU_POINTER_ATTRIBUTE_ACCESS_FLAGS = 16
 };
 
-/* Attributes of devices that other people's libraries ask for. */
+/* Attributes of devices that other libraries query. */
 enum {
     CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 = 92,
     CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1 = 93,

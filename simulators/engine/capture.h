@@ -177,8 +177,8 @@ template <class Stream> CaptureAnswer end_capture(Stream &origin) {
 
 // Called for a stream destroyed while it captures. If the stream joined, the capture stays valid.
 // The stream's recorded work stays in the graph, and the first stream must still wait for it. If
-// the capture began on this stream, the capture ends, because nobody else can end it. The returned
-// graph then goes unused.
+// the capture began on this stream, the capture ends, because nobody else can end it. Nothing uses
+// the graph that is then returned.
 template <class Stream> auto leave_capture(Stream &stream) -> decltype(stream.capture->graph) {
     const auto capture = stream.capture;
     if (capture == nullptr) {

@@ -44,7 +44,7 @@ class AddressMap {
     virtual ~AddressMap() = default;
     // Never null: a forbidden address becomes an address whose access faults.
     virtual void *translate(uint64_t address) const = 0;
-    // All memory the device may touch; null if the device has no list of this memory.
+    // All memory that the device may access; null if the device has no list of this memory.
     virtual std::shared_ptr<const Reach> reach() const { return nullptr; }
 };
 

@@ -40,8 +40,7 @@ void install() {
         if ((present.sa_flags & SA_SIGINFO) != 0 && present.sa_sigaction == &on_fault) {
             continue;
         }
-        // Kept once, because two handlers that call each other would never end the
-        // process.
+        // Stored once, because two handlers that call each other would never end the process.
         if (!installed[number]) {
             previous_actions[number] = present;
             installed[number] = true;

@@ -19,7 +19,7 @@ namespace sim {
 
 class HostKernels {
   public:
-    // `beside`: a folder beside the driver's library, searched instead of the shipped kernels.
+    // `beside`: a folder in the driver's folder, searched instead of the shipped kernels.
     explicit HostKernels(std::string beside = "") : beside_(std::move(beside)) {}
 
     // The library that has most of these entries.

@@ -20,7 +20,7 @@ struct HostRange {
 class HostMemory {
   public:
     // Returns page-locked memory with an inaccessible page behind it. Null if the system has no
-    // more.
+    // more memory.
     void *allocate(uint64_t bytes, unsigned flags);
     void release(uint64_t address);
 
@@ -28,7 +28,7 @@ class HostMemory {
     bool add(uint64_t address, uint64_t bytes, unsigned flags);
     bool remove(uint64_t address);
 
-    // The range that holds all of address … address + bytes - 1; null when it is pageable.
+    // The range that holds all of address … address + bytes - 1; null if a part is pageable.
     const HostRange *find(uint64_t address, uint64_t bytes = 1) const;
 
     size_t size() const { return ranges_.size(); }

@@ -21,7 +21,7 @@ constexpr size_t most_freed = 256;
 constexpr uint64_t alignment = 256;
 // NaN in every float format and -1 in every integer, so reads of it are noticeable.
 constexpr int pattern = 0xFF;
-// Filling larger allocations would cost more than it finds.
+// Larger allocations are not filled, because filling would take too long.
 constexpr uint64_t largest_fill = uint64_t{64} << 20;
 
 uint64_t round_up(uint64_t value, uint64_t multiple) {

@@ -103,7 +103,8 @@ class DeviceMemory {
     // Returns the memory to the system; the address faults from now on.
     void release(uint64_t address);
 
-    // The allocation that holds all of address … address + bytes - 1; null when there is none.
+    // The allocation that holds all of address … address + bytes - 1; null when there is no such
+    // allocation.
     Allocation *find(uint64_t address, uint64_t bytes = 1);
     const Allocation *find(uint64_t address, uint64_t bytes = 1) const;
 

@@ -32,7 +32,7 @@ struct Task {
     bool calls_back = false;
 };
 
-// Only the scheduler changes it, under its lock.
+// Only the scheduler changes a queue, under the scheduler's lock.
 class Queue {
   public:
     // The maximum number of tasks in a queue; adding another task waits.

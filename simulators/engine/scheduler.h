@@ -1,8 +1,8 @@
-// Runs the tasks of all queues of a simulated driver in an order its schedule picks.
+// Runs the tasks of all queues of a simulated driver, in an order that the schedule chooses.
 //
-// One thread plays every device, one task after the other. While a task waits, such as a kernel
-// that polls a flag, other threads take over and run ready work of independent queues. One more
-// thread calls the program back. Threads start when they are needed.
+// One thread runs the tasks of every device, one task after the other. While a task waits, such as
+// a kernel that polls a flag, other threads take over and run ready work of independent queues.
+// One more thread calls the program back. Threads start when they are needed.
 //
 // `mutex` guards everything the simulated driver owns, not only the queues.
 #pragma once

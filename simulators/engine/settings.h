@@ -1,5 +1,5 @@
 // The UHAL_SIM_* environment variables, read once. An invalid value makes the driver refuse to
-// start. With a silent default, a test could pass although it ran something else.
+// start. With a silent default, a test could pass with settings other than the intended settings.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Outcomes of a piece of simulated work. Each simulated driver maps them to its own codes.
+// Outcomes of a piece of simulated work. Each simulated driver maps the outcomes to its own codes.
 #pragma once
 
 namespace sim {

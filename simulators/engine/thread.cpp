@@ -11,7 +11,7 @@ namespace sim {
 
 namespace {
 
-// Host builds of kernels keep a block's shared memory and registers on the stack.
+// Stack size: host builds of kernels keep a block's shared memory and registers on the stack.
 constexpr size_t kernel_stack = size_t{64} << 20;
 
 // Signal stack for endless recursion, which leaves no room on the kernel's own stack.

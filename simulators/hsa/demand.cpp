@@ -147,8 +147,8 @@ void Processor::demand_dependencies(const Packet &packet) {
     }
 }
 
-// Makes the signal's producers due, now or when they are submitted. The work is left to
-// `serve_demands`, which uses no recursion, because a chain of dependencies may exceed the stack.
+// Makes the signal's producers due, now or when they are submitted. `serve_demands` does the work
+// later, without recursion, because a chain of dependencies may exceed the stack.
 void Processor::demand(Signal &signal) {
     if (!signal.demanded) {
         signal.demanded = true;

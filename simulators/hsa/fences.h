@@ -37,8 +37,8 @@ class Fences {
     // A copy, a fill or the program's own copy wrote to the range.
     void copied_to(uint64_t address, uint64_t bytes);
 
-    // Reason why a packet may not see the latest memory at an address; empty if it does.
-    // `by_program`: the program may have written the memory until it announced the packet.
+    // Reason why a packet may not see the latest memory at an address; empty if the packet sees
+    // it. `by_program`: the program may have written the memory until it announced the packet.
     std::string kernel_reads(const Agent &agent, const QueueFences &queue, uint64_t address,
                              bool by_program, uint64_t announcement) const;
     // Like kernel_reads(), for a copy, or for the program after a wait.

@@ -55,7 +55,7 @@ class Processor {
     void remove(Lock &lock, const std::shared_ptr<Queue> &queue);
     void remove_all(Lock &lock);
 
-    // How often the thread has woken. It wakes only for new work.
+    // Number of times that the thread has woken. The thread wakes only for new work.
     uint64_t wakes() const { return wakes_; }
 
   private:

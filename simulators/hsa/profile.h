@@ -1,4 +1,4 @@
-// Properties of the simulated GPUs: those of real GPUs, by processor.
+// Properties of the simulated GPUs: properties of real GPUs, by processor.
 #pragma once
 
 #include <cstdint>

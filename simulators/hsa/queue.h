@@ -58,7 +58,7 @@ struct Queue {
     Packet *slot(uint64_t index) const {
         return static_cast<Packet *>(abi->base_address) + index % abi->size;
     }
-    // Reads a slot, its header first, because the program may still be writing it.
+    // Reads a slot, header first, because the program may still be writing the slot.
     Packet read(uint64_t index) const {
         Packet packet;
         const uint32_t start = __atomic_load_n(&slot(index)->start, __ATOMIC_ACQUIRE);
@@ -86,7 +86,7 @@ struct CopyShape {
     uint64_t height = 1;
     uint64_t depth = 1;
 
-    // Number of bytes from the first byte of a side to the last.
+    // Number of bytes from the first to the last byte of a side.
     uint64_t extent(const Side &side) const {
         return (depth - 1) * side.slice + (height - 1) * side.pitch + width;
     }

@@ -23,7 +23,8 @@ struct Call {
 // Refuses invalid memory, and streams of other devices.
 ncclResult_t check(const char *name, Call &call);
 
-// Finds the call's meeting, in which the ranks must agree. The caller holds the mutex.
+// Finds the call's meeting; the calls of all ranks in a meeting must agree. The caller holds the
+// mutex.
 ncclResult_t meet(const char *name, Call &call);
 
 // Enqueues calls that may wait for each other.

@@ -12,7 +12,7 @@ thread_local int current = 0;
 
 const pid_t first_process = getpid();
 
-// Results after which a device is lost. Used when a test injects such a result.
+// Results after which a device is lost. A test may inject such a result.
 sim::Status sticky_status(topsError_t code) {
     switch (code) {
     case topsErrorIllegalAddress:

@@ -42,7 +42,7 @@ template <class Body> topsError_t of_device(const char *name, int ordinal, Body 
     });
 }
 
-// Writes the published structure, with a newer library's fields after it or inside it.
+// Writes the published structure, with a newer library's fields after or inside the structure.
 void put_properties(Call &call, const DeviceState &device, topsDeviceProp_t *room) {
     const Profile &profile = device.profile;
     const Readings &readings = call.runtime.readings;

@@ -6,7 +6,7 @@ namespace tops_sim {
 // Result of topsRuntimeGetVersion: 1000 * major + 10 * minor.
 int runtime_version();
 
-// The newer library's topsDeviceProp_t is larger than the published one.
+// Whether topsDeviceProp_t is larger than the published structure, as in the newer library.
 bool wide_properties();
 
 } // namespace tops_sim

@@ -26,7 +26,7 @@ topsError_t instantiate(const char *name, topsGraphExec_t *handle, topsGraph_t g
 topsError_t launch(Call &call, GraphExec &exec, Stream &stream) {
     std::vector<bool> done(exec.steps.size(), false);
     for (size_t left = exec.steps.size(); left != 0; --left) {
-        // Steps that wait for nothing may run in any order; the schedule picks one.
+        // Steps that wait for nothing may run in any order; the schedule chooses the order.
         std::vector<size_t> ready;
         for (size_t index = 0; index < exec.steps.size(); ++index) {
             const auto &after = exec.steps[index].after;

@@ -1,4 +1,4 @@
-/* Runs the engine of Perfetto's page under Node: `node engine.js FOLDER`, which has the page's files.
+/* Runs the engine of Perfetto's page under Node: `node engine.js FOLDER` (the page's files).
 
    Requests come from standard input, and answers go to standard output. Both have the format that
    the page and its worker exchange: a serialized TraceProcessorRpcStream. */

@@ -468,7 +468,7 @@ static void *run_copies(void *argument) {
     const uint32_t *ring = (const uint32_t *)of->memory.ring;
     uint64_t at = 0;
     unsigned rounds = 0;
-    bool lost = false; /* true after an unknown command: the start of the next is unknown */
+    bool lost = false; /* true after an unknown command, whose length is unknown */
     pthread_mutex_lock(&of->in_use);
     while (!atomic_load(&of->stop)) {
         const bool idling = lost || at == atomic_load(of->memory.write_index);

@@ -1,6 +1,6 @@
 /* The functions of NCCL 2.14 that uhal calls, and two newer functions that may be missing, restated
- * from NVIDIA's public header. RCCL has the same names, ECCL the same with another prefix.
- * uhal/abi.py reads this file, which keeps to the same subset of C as the backends' abi.h.
+ * from NVIDIA's public header. RCCL has the same names, and ECCL has the same names with another
+ * prefix. uhal/abi.py reads this file, which keeps to the same subset of C as the backends' abi.h.
  */
 #ifndef UHAL_NCCL_ABI_H
 #define UHAL_NCCL_ABI_H

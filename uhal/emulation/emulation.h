@@ -1,7 +1,7 @@
 /* Slots of the hot table, made from a library's other slots or from memory and threads.
  *
- * A load of this library serves one vendor's library. Its slots are set once, before any call. Each
- * file is one kind of emulation; `emulation.c` lists them.
+ * Each load of this library serves one vendor's library. The vendor library's slots are set once,
+ * before any call. Each file is one kind of emulation; `emulation.c` lists them.
  */
 #ifndef UHAL_EMULATION_H
 #define UHAL_EMULATION_H

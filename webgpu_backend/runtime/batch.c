@@ -60,7 +60,7 @@ static void on_done(uint32_t status, WGPUStringView message, void *batch, void *
 int uhal_wg_submit(uhal_wg_device *device) {
     if (device->commands == 0)
         return 0;
-    /* To submit to a device that was lost ends the process; polling reports the loss first. */
+    /* Submitting to a lost device would end the process; polling reports the loss first. */
     uhal_wg.wgpu.wgpuDevicePoll(device->device, 0, NULL);
     int status = uhal_wg_check_lost(device);
     if (status != 0)

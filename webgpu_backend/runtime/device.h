@@ -11,7 +11,7 @@
 
 enum { UHAL_WG_FULL_BATCH = 64 };       /* commands */
 enum { UHAL_WG_UNIFORM_BYTES = 65536 }; /* parameters of one batch */
-enum { UHAL_WG_TIMED_EVENTS = 4096 };   /* that a device has at once */
+enum { UHAL_WG_TIMED_EVENTS = 4096 };   /* timed events that a device has at once */
 enum { UHAL_WG_RESOLVE_ALIGNMENT = 256 };
 
 struct uhal_wg_buffer;
@@ -29,13 +29,13 @@ typedef struct uhal_wg_device {
     atomic_size_t allocated; /* bytes */
     atomic_size_t submits;
     atomic_uint_fast64_t completed; /* the last batch that is known to be done */
-    pthread_mutex_t lock;           /* of the rest */
+    pthread_mutex_t lock;           /* for all fields below */
     uint64_t batch;                 /* the open batch's number, from 1 */
     uint32_t commands;              /* in the open batch */
-    WGPUCommandEncoder encoder;     /* null: no command needs one yet */
-    WGPUComputePassEncoder pass;    /* null: none is open */
-    const void *pipeline;           /* that the pass has */
-    const void *group;              /* that is bound with it; null: unknown */
+    WGPUCommandEncoder encoder;     /* null: no command needs an encoder yet */
+    WGPUComputePassEncoder pass;    /* null: no pass is open */
+    const void *pipeline;           /* the pass's pipeline */
+    const void *group;              /* the bind group of `pipeline`; null: unknown */
     WGPUBuffer uniforms;            /* parameters that are no immediates */
     unsigned char *uniform_bytes;   /* of the open batch */
     uint32_t uniform_end;
@@ -55,7 +55,7 @@ typedef struct uhal_wg_device {
 
 typedef struct uhal_wg_stream {
     uhal_wg_device *device;
-    atomic_uint_fast64_t last; /* the batch of its newest command */
+    atomic_uint_fast64_t last; /* the batch of the stream's newest command */
 } uhal_wg_stream;
 
 /* DEVICE_LOST with its message if the device is lost, else 0. */

@@ -26,7 +26,7 @@ typedef struct uhal_wg_groups {
     uint64_t uniform_bytes; /* of parameters in binding 0; 0 without that binding */
     uhal_wg_group *kept[UHAL_WG_KEPT_GROUPS];
     uint32_t count;
-    uint32_t next_place; /* replaced next when all are taken */
+    uint32_t next_place; /* place that is replaced next when all places are taken */
 } uhal_wg_groups;
 
 /* The caller holds the device's lock. A group lives at least until the next call; null: an error is

@@ -198,7 +198,7 @@ uhalWgResult uhalWgKernelDestroy(void *handle) {
     uhal_wg_device *device = one->device;
     pthread_mutex_lock(&device->lock);
     if (device->pipeline != NULL)
-        device->pipeline = NULL; /* another pipeline may have its address */
+        device->pipeline = NULL; /* another pipeline may get this address */
     release_function(one);
     pthread_mutex_unlock(&device->lock);
     atomic_fetch_sub(&uhal_wg.live[UHAL_WG_KIND_FUNCTION], 1);

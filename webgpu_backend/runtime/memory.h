@@ -11,7 +11,7 @@ typedef struct uhal_wg_buffer {
     uint64_t bytes;
     uint32_t number;
     uint32_t next_free;
-    atomic_bool is_grouped;        /* in a bind group that is kept */
+    atomic_bool is_grouped;        /* true: a kept bind group has the buffer */
     struct uhal_wg_mirror *mirror; /* of page-locked memory */
 } uhal_wg_buffer;
 

@@ -25,7 +25,7 @@ typedef struct uhal_wg_mirror {
     size_t bytes;
     uhal_wg_buffer *buffer;
     uhal_wg_staging *staging;
-    uint64_t used; /* the last batch whose kernels use it */
+    uint64_t used; /* the last batch whose kernels use the mirror */
     uint64_t read; /* the last batch whose writes the host has */
 } uhal_wg_mirror;
 

@@ -153,7 +153,7 @@ uhalWgResult uhalWgAdapterCount(unsigned int *count) {
             adapters[at] = adapter;
         }
         if (adapter_count == 0) {
-            /* A driver that appears later is found by a new instance only. */
+            /* Only a new instance finds a driver that was installed later. */
             uhal_wg.wgpu.wgpuInstanceRelease(instance);
             instance = NULL;
         }

@@ -51,7 +51,7 @@ typedef struct uhal_wg_event {
     uhal_wg_device *device;
     bool is_timed;
     uint16_t time;              /* its index among the device's timestamps */
-    atomic_uint_fast64_t batch; /* 0: no work precedes it */
+    atomic_uint_fast64_t batch; /* 0: no work precedes the event */
     atomic_bool is_recorded;
 } uhal_wg_event;
 

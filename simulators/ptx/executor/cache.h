@@ -1,9 +1,9 @@
-// Folder of translated kernels between processes: UHAL_SIM_CACHE, or a folder of the user's.
+// Folder of translated kernels, shared by processes: UHAL_SIM_CACHE, or a folder of the user.
 //
-// A file's name is made of all that its bytes depend on, so that finding a kernel needs no
-// translator: the PTX, the kernel, its checks, the translator's sources, the processor. Files
-// appear whole, by renaming. The folder may be deleted at any time; the translator removes the
-// least recently used files (../cache.py).
+// A file's name depends on everything that determines the file's bytes: the PTX, the kernel, its
+// checks, the translator's sources, the processor. So a kernel is found without the translator.
+// Files are renamed into place when they are complete. The folder may be deleted at any time; the
+// translator removes the least recently used files (../cache.py).
 //
 // Libraries are code: only this user may be able to write to the folder, and to each file in it.
 #pragma once
@@ -15,15 +15,15 @@ namespace sim {
 
 class PtxCache {
   public:
-    // Null with words in `why` when there is no such folder or no translator beside the library.
+    // Null, with a reason in `why`, if there is no such folder or no translator beside the
+    // library.
     static const PtxCache *get(std::string &why);
 
-    // The file with this text, written if it is missing; empty with words in `why` on
-    // failure.
+    // The file with this text, written if missing; empty, with a reason in `why`, on failure.
     std::string keep_text(std::string_view text, const std::string &digest, std::string &why) const;
 
-    // Whether a file of the folder exists; marks it as used. False with words in `why` if another
-    // user made it or can change it.
+    // Whether a file of the folder exists; marks the file as used. False, with a reason in `why`,
+    // if another user made the file or can change it.
     static bool usable(const std::string &path, std::string &why);
 
     // File names of a module's description, and of the library of one of its kernels.

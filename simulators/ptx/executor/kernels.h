@@ -1,8 +1,8 @@
-// Runs kernels of PTX modules: their own instructions, translated to this processor's.
+// Runs kernels of PTX modules: their instructions are translated to this processor's instructions.
 //
-// A module's text is checked when it is loaded; a kernel is translated when it is asked for, by the
-// translator (translator.h) or long ago (cache.h). Callers hold the scheduler's lock, except where a
-// prepared launch runs.
+// A module's text is checked when it is loaded; a kernel is translated at its first use
+// (translator.h), or comes from the cache (cache.h). Callers hold the scheduler's lock, except
+// where a prepared launch runs.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ class PtxModule {
     // False when there is no such variable.
     bool variable(const std::string &name, uint64_t &address, uint64_t &bytes) const;
 
-    // Gives the variables' memory back; nothing may use it any more.
+    // Gives the variables' memory back; nothing may use this memory any more.
     void release();
 
   private:

@@ -17,7 +17,7 @@ namespace sim {
 
 namespace {
 
-// A vector access to the last parameter may read past it.
+// A vector access to the last parameter may read past the parameter.
 constexpr size_t parameter_padding = 16;
 
 Status status_of(int outcome) {

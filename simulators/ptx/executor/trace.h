@@ -11,7 +11,7 @@
 namespace sim {
 
 struct TracedThread {
-    // `bx,by,bz:tx,ty,tz`; false for anything else.
+    // Reads `bx,by,bz:tx,ty,tz`; returns false for any other text.
     static bool parse(const std::string &text, TracedThread &thread);
 
     bool wanted = false;

@@ -51,7 +51,7 @@ std::string find_interpreter(const std::string &translator) {
     return access(installed.c_str(), X_OK) == 0 ? installed.string() : "";
 }
 
-// Variables the child must not inherit: they inject libraries into this process.
+// Variables that the child must not inherit, because they inject libraries into a process.
 std::vector<char *> child_environment() {
     std::vector<char *> variables;
     for (char **variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
@@ -82,7 +82,8 @@ int spawn(const std::string &interpreter, const std::string &translator, int end
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, end, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, end, STDOUT_FILENO);
-    // The child does not inherit standard error: a reader of it would wait for the child's end.
+    // The child does not inherit standard error: a reader of standard error would wait for the
+    // child's end.
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawnattr_t attributes;
     set_attributes(attributes);

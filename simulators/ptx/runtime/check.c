@@ -125,7 +125,7 @@ static uint64_t distance_to(const struct uptx_range *range, uint64_t address) {
     return inside < range->bytes ? 0 : inside - range->bytes;
 }
 
-/* The range an address is in or next to. */
+/* The range that contains an address or is next to it. */
 static const struct uptx_range *nearest(const struct uptx_launch *launch, uint64_t address) {
     const struct uptx_range *before = range_before(launch, address);
     const struct uptx_range *after = before == NULL ? launch->ranges : before + 1;
@@ -143,7 +143,7 @@ static int in_workspace(const struct uptx_block *block, uint64_t address, uint64
     return block->workspace != 0 && holds(block->workspace, UPTX_WORKSPACE, address, bytes);
 }
 
-/* The stack of this worker: its length, or 0 when the system does not report it. */
+/* The stack of this worker: its length, or 0 if the system does not report the stack. */
 static uint64_t own_stack(uint64_t *start) {
     static _Thread_local void *stack;
     static _Thread_local size_t length;
@@ -165,10 +165,10 @@ uint32_t uptx_is_local(struct uptx_block *block, uint64_t address) {
            holds(start, length, address, 1);
 }
 
-/* The part of this worker's own memory an access lies in: its length, 0 for none.
+/* The part of this worker's own memory that contains an access: the part's length, 0 for none.
  *
- * Which variable of local memory it is, only accesses that name local memory can tell; those are
- * checked where they are emitted.
+ * Only accesses that name local memory are known to use a certain variable; translated code checks
+ * these accesses itself.
  */
 static uint64_t own_memory(struct uptx_worker *worker, uint64_t address, uint64_t bytes,
                            uint64_t *start, uint32_t access) {
@@ -274,7 +274,7 @@ static _Noreturn void refuse_global(struct uptx_worker *worker, uint64_t address
 
 static void remember(struct uptx_interval *interval, uint64_t address, uint32_t bytes,
                      uint64_t start, uint64_t length, uint64_t delta) {
-    /* From an odd start no multiple is aligned, so the interval holds only this access. */
+    /* From an unaligned start no multiple is aligned, so the interval holds only this access. */
     const int even = start % bytes == 0;
     interval->start = even ? start : address;
     interval->count = even ? length / bytes : 1;

@@ -1,8 +1,8 @@
 /* Groups the accesses of a block's threads by warp, and adds them up.
  *
- * The n-th execution of an access by each lane of a warp since the warp last met at a barrier
- * counts as one request. A GPU does the same when its lanes go through a loop together. Lanes that
- * skip different turns of a loop without a barrier are grouped wrongly.
+ * After a warp has met at a barrier, the n-th executions of an access by the warp's lanes count as
+ * one request. A GPU does the same when its lanes go through a loop together. Lanes that skip
+ * different turns of a loop without a barrier are grouped wrongly.
  */
 #define _GNU_SOURCE
 #include "count_sums.h"
@@ -20,7 +20,7 @@ _Static_assert(offsetof(struct uptx_worker, count) == sizeof(struct uptx_block),
 _Static_assert(offsetof(struct uptx_worker, counts) == sizeof(struct uptx_block) + 8,
                "kernels find `counts` behind `count`");
 
-/* Incomplete requests of a warp at a site: one row each, with an address per lane. */
+/* Incomplete requests of a warp at a site: one row for each request, with an address per lane. */
 struct requests {
     uint64_t *at;
     uint32_t rows;
@@ -271,7 +271,7 @@ static void count_access(struct uptx_worker *worker, uint32_t site, struct reque
         }
     }
     if (space == UPTX_LOCAL || space == UPTX_CONST) {
-        return; /* of other caches, with other rules */
+        return; /* other caches with other rules serve these accesses */
     }
     struct site_sums *sum = &counter->sums.sites[space == UPTX_SHARED][site];
     ++sum->requests;

@@ -29,7 +29,7 @@ struct uptx_counted {
     const struct uptx_counted_instruction *instructions;
 };
 
-/* The caller's wish: it outlives the launch. */
+/* The caller's request for counts, which outlives the launch. */
 struct uptx_counting {
     const struct uptx_kernel *kernel; /* the launched kernel, translated to count */
     const struct uptx_counted *counted;

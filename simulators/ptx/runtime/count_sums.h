@@ -14,7 +14,7 @@ struct site_sums {
     uint64_t used_bytes;
     uint64_t wavefronts;
     uint64_t ideal_wavefronts;
-    uint64_t same_address; /* of each request, the most lanes that name one address */
+    uint64_t same_address; /* sum over requests of the most lanes that name one address */
     uint64_t taken;        /* lanes that took a branch */
     uint64_t divergent;    /* branches that part of the lanes took */
 };
@@ -39,7 +39,7 @@ struct sums {
 
 /* A sector of memory: its touched bytes, and the last block that touched it. */
 struct sector {
-    uint64_t number; /* plus 1; 0: none */
+    uint64_t number; /* the sector's number plus 1; 0: no sector */
     uint32_t loaded;
     uint32_t stored;
     uint64_t loaded_by;

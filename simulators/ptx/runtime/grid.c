@@ -25,7 +25,7 @@ struct grid {
     int outcome;
     uint64_t id;
     uint64_t workspace[UPTX_WORKSPACE / 8]; /* of a cooperative grid */
-    struct uptx_worker *together;           /* one for each of its blocks */
+    struct uptx_worker *together;           /* workers, one for each block of the grid */
     struct uptx_counts *counts;
 };
 

@@ -89,7 +89,7 @@ static void install_one(int number, struct sigaction *before) {
     action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
-    /* Kept once, because two handlers that call each other would never end a process. */
+    /* Stored once, because two handlers that call each other would never end a process. */
     if (before != NULL && !installed) {
         *before = present;
     }

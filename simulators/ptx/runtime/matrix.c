@@ -39,7 +39,7 @@ static float as_float(uint32_t bits) {
     return value;
 }
 
-/* Element `index` of those packed in consecutive registers. */
+/* Element `index` of the elements packed in consecutive registers. */
 static float element(const uint64_t *registers, uint32_t index, enum element kind) {
     if (kind == TENSOR_FLOAT) {
         return as_float((uint32_t)registers[index] & 0xFFFFE000);
@@ -68,7 +68,7 @@ static float b_value(const struct uptx_thread *warp, const struct shape *shape, 
 enum { DOUBLES = 8, INTEGERS = 16 };
 enum { DEPTH_32 = 1, A_SIGNED = 2, B_SIGNED = 4, SATURATED = 8, ROWS_8 = 16 };
 
-/* Byte `index` of those packed in consecutive registers. */
+/* Byte `index` of the bytes packed in consecutive registers. */
 static int32_t byte_of(const uint64_t *registers, uint32_t index, int is_signed) {
     const uint8_t bits = (uint8_t)(registers[index / 4] >> index % 4 * 8);
     return is_signed ? (int8_t)bits : bits;

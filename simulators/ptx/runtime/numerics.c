@@ -69,14 +69,15 @@ double uptx_u64_to_odd(uint64_t a) {
     return with_odd_end(truncated, (uint64_t)truncated != a);
 }
 
-/* Returns a b + c as a float that rounds to each 16-bit format as the exact value does. */
+/* Returns a b + c as a float that rounds to each 16-bit format like the exact value. */
 float uptx_fma_narrow(float a, float b, float c) {
     const double product = (double)a * b;
     const double sum = product + c;
     if (!isfinite(sum)) {
         return (float)sum;
     }
-    /* The error of the sum is exact (Knuth). The sum moved towards zero and made odd records it. */
+    /* The error of the sum is exact (Knuth). The sum, moved towards zero and made odd, records the
+       error. */
     const double back = sum - product;
     const double error = (product - (sum - back)) + (c - back);
     double truncated = sum;

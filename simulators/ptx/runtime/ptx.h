@@ -50,7 +50,7 @@ struct uptx_block {
     /* Called for an access outside its site's interval: sets the interval, or ends the run. */
     void (*check)(struct uptx_block *, uint32_t site, uint64_t address, uint32_t x, uint32_t y,
                   uint32_t z);
-    /* Called in strict mode for every access to shared memory, by its offset there. */
+    /* Called in strict mode for every access to shared memory, with the offset in shared memory. */
     void (*watch)(struct uptx_block *, uint32_t site, uint64_t offset, uint32_t x, uint32_t y,
                   uint32_t z);
     void *(*heap_allocate)(struct uptx_block *, uint64_t bytes);
@@ -59,8 +59,8 @@ struct uptx_block {
      * addresses of texts. */
     void (*assert_failed)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
                           uint64_t message, uint64_t file, uint32_t number, uint64_t function);
-    /* Called before each instruction of a traced kernel with null for `name`, and after it for each
-     * register that it wrote, with the register's type in the instruction. */
+    /* Called before each instruction of a traced kernel, with null for `name`. Called after the
+     * instruction for each register that it wrote, with the register's type in the instruction. */
     void (*trace)(struct uptx_block *, uint32_t x, uint32_t y, uint32_t z, uint32_t line,
                   const char *name, const char *type, uint64_t bits);
     /* Ends the run: a call through a register reached an address without a function. */
@@ -128,7 +128,7 @@ enum uptx_fault_kind {
     UPTX_UNMAPPED,      /* the processor's own fault, in a kernel without checks */
 };
 
-/* A fault, for the writer of the report; the message contains all of it too. */
+/* A fault, for the writer of the report; the message has the same facts. */
 struct uptx_fault {
     uint32_t kind;   /* enum uptx_fault_kind; UPTX_NO_FAULT when the outcome is not an access */
     uint32_t access; /* enum uptx_access */
@@ -143,13 +143,13 @@ struct uptx_fault {
     uint32_t has_range;
     uint32_t other_thread[3]; /* of a race */
     uint32_t unused;
-    struct uptx_range range; /* the nearest one, valid when `has_range` */
+    struct uptx_range range; /* the nearest range, valid when `has_range` */
     int64_t distance;        /* from the range's start to the address, valid when `has_range` */
 };
 
 /* A thread of a kernel whose threads wait for each other. */
 struct uptx_thread {
-    uint32_t request; /* reason for its return */
+    uint32_t request; /* reason why the thread returned */
     uint32_t line;    /* of the PTX text */
     uint32_t operation;
     uint32_t fuel;
@@ -194,19 +194,19 @@ struct uptx_launch {
     uint32_t grid[3];
     uint32_t threads[3]; /* 1024 together at most */
     uint32_t dynamic_shared_bytes;
-    uint32_t workers;      /* 0: one a processor */
+    uint32_t workers;      /* 0: one worker for each processor */
     uint64_t seed;         /* of the order in which threads run */
-    uint64_t milliseconds; /* after which the run is stopped; 0: never */
-    uint32_t cooperative;  /* its blocks may wait for each other */
+    uint64_t milliseconds; /* time limit of the run; 0: no limit */
+    uint32_t cooperative;  /* 1: the grid's blocks may wait for each other */
     uint32_t unused;
     const void *parameters; /* at a multiple of 16 */
     uint64_t window_base;
     uint64_t window_span;
     uint64_t window_delta;
     uint64_t variables;
-    /* For a kernel with checks: all memory it may access except its shared and local memory and its
-     * parameters. Sorted by address, without overlaps. The caller must list the module's variables.
-     * The list must not change during the launch. */
+    /* For a kernel with checks: all memory that the kernel may access, except its shared and local
+     * memory and its parameters. The ranges are sorted by address and do not overlap. The caller
+     * must list the module's variables. The list must not change during the launch. */
     const struct uptx_range *ranges;
     uint64_t range_count;
     /* Prints the kernel's output; NULL: it goes to standard output. Called by several threads. */
@@ -245,7 +245,7 @@ struct uptx_worker {
     char *arena;
     uint64_t arena_bytes;
     uint64_t arena_used;
-    uint32_t arrived[UPTX_BARRIERS]; /* threads that reached a barrier without waiting there */
+    uint32_t arrived[UPTX_BARRIERS]; /* threads that reached a barrier without waiting at it */
     int ended;
     sigjmp_buf *escape;
     int outcome;
@@ -285,7 +285,8 @@ const char *uptx_access_name(uint32_t access);
 /* Runs the threads of a block that wait for each other. */
 void uptx_run_waiting(struct uptx_worker *worker);
 
-/* The same in turns: resumes each thread until it waits again; 0 when all have ended. */
+/* Like uptx_run_waiting, in turns: resumes each thread until it waits again; 0 when all threads
+ * have ended. */
 void uptx_begin_waiting(struct uptx_worker *worker);
 int uptx_go_on(struct uptx_worker *worker);
 

@@ -1,8 +1,8 @@
 /* Runs the threads of a block that wait for each other.
  *
- * They run in a shuffled order, one at a time, each until it waits; a kernel that lacks a
- * barrier then reads unwritten data. Warp operations are answered as soon as all lanes of the
- * mask have arrived, barriers when no other thread can run.
+ * The threads run in a shuffled order, one at a time; each thread runs until it waits. A kernel
+ * that lacks a barrier then reads unwritten data. Warp operations are answered as soon as all lanes
+ * of the mask have arrived, barriers when no other thread can run.
  */
 #include <stdio.h>
 #include <string.h>

@@ -25,7 +25,7 @@ static void release(struct uptx_thread *thread, uint64_t first, uint64_t second)
     thread->waits = 0;
 }
 
-/* The lanes of the mask that have not ended; 0 until all of them have arrived. */
+/* The lanes of the mask that have not ended; 0 until all these lanes have arrived. */
 static uint32_t gathered(const struct uptx_thread *warp, uint32_t lanes,
                          const struct uptx_thread *one) {
     uint32_t members = 0;

@@ -1,9 +1,9 @@
 /* Strict mode: records for every byte of shared memory which threads wrote and read it, and when.
  *
  * Two accesses of different threads to one byte race when one of them writes and neither a barrier
- * of the block nor, within a warp, bar.warp.sync came between them. Any barrier counts as one of
- * the whole block. So a race past a barrier of some of the threads is missed; there are no false
- * reports. Atomic, volatile and relaxed accesses do not race with each other, nor do stores of the
+ * of the block nor, within a warp, bar.warp.sync came between them. Any barrier counts as a barrier
+ * of the whole block. So a race past a barrier of only some threads is missed, but no report is
+ * false. Atomic, volatile and relaxed accesses do not race with each other, nor do stores of the
  * same value, because compilers let all threads store a common value. Ordering by such accesses
  * instead of barriers is not followed.
  */
@@ -14,7 +14,7 @@
 
 enum { READERS = 2, WARPS = 32 };
 
-/* When and by whom; `time` 0 is never. */
+/* Time and thread of an access; `time` 0: no access. */
 struct event {
     uint32_t time; /* the block's barriers so far */
     uint32_t warp_time;
@@ -65,7 +65,7 @@ void uptx_watch_barrier(struct uptx_watch *watch) { ++watch->time; }
 
 void uptx_watch_warp(struct uptx_watch *watch, uint32_t warp) { ++watch->warp_times[warp]; }
 
-/* Whether an earlier access is another thread's and no barrier lies between it and this access. */
+/* Whether another thread made the earlier access, and no barrier lies between the two accesses. */
 static int races(const struct uptx_watch *watch, const struct event *earlier,
                  const struct event *now) {
     if (earlier->time != watch->time || earlier->thread == now->thread ||

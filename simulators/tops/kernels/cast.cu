@@ -1,4 +1,4 @@
-/* Ubridge's casts. With fewer elements than SIPs every SIP still writes one. */
+/* Ubridge's casts. With fewer elements than SIPs, every SIP still writes an element. */
 #include "gcu.h"
 
 #include <limits>

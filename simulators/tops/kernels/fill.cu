@@ -1,4 +1,4 @@
-/* Ubridge's fills: contiguous, and the count is an int. */
+/* Ubridge's fills of contiguous elements; the count is an int. */
 #include "gcu.h"
 
 #define FILL(name, type)                                                                           \

@@ -2,7 +2,8 @@
  *
  * Each thread is a SIP. With any geometry, each SIP of the whole launch processes one piece of the
  * elements. The entries here have the same arguments in the same order as Ubridge's own entries,
- * and compute the same results, faults included. So a launch sees the same mistakes.
+ * and compute the same results, faults included. So a mistake in a launch has the same effect here
+ * as on a GCU.
  */
 #ifndef UHAL_SIMULATED_GCU_H
 #define UHAL_SIMULATED_GCU_H
@@ -43,7 +44,7 @@ inline Piece piece_of(u64 elements, u64 sip, u64 sips) {
     return {sip * step, sip + 1 == sips ? elements : (sip + 1) * step};
 }
 
-/* cast, where and elu lack a check: with fewer elements than SIPs, every SIP still takes one. */
+/* cast, where and elu lack a check: with fewer elements than SIPs, every SIP takes an element. */
 inline Piece careless_piece_of(u64 elements, u64 sip, u64 sips) {
     return elements < sips ? Piece{sip, sip + 1} : piece_of(elements, sip, sips);
 }

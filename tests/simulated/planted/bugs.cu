@@ -12,7 +12,7 @@ __global__ void missing_barrier(const float *x, float *y)
     y[threadIdx.x] = tile[255 - threadIdx.x];
 }
 
-// The same with the barrier.
+// The same kernel with the barrier.
 __global__ void with_barrier(const float *x, float *y)
 {
     __shared__ float tile[256];

@@ -57,7 +57,7 @@ ENTRY histogram(const uint8_t *x, unsigned *bins, int n)
         atomicAdd(&bins[i], local[i]);
 }
 
-// Every atomic on one word each.
+// Every atomic operation, each on one word.
 ENTRY atomics(int *w, unsigned *u, unsigned long long *l, float *f, double *d, __half2 *h)
 {
     const int t = blockIdx.x * blockDim.x + threadIdx.x;
@@ -83,7 +83,7 @@ ENTRY atomics(int *w, unsigned *u, unsigned long long *l, float *f, double *d, _
     } while (seen != next);
 }
 
-// A lock held for one thread of a block at a time, taken within a warp.
+// A lock that one thread of a block holds at a time; threads of one warp compete for it.
 ENTRY lock(int *mutex, volatile int *count)
 {
     bool done = false;
@@ -97,7 +97,7 @@ ENTRY lock(int *mutex, volatile int *count)
     }
 }
 
-// One thread waits for what another of its warp writes: both must get their turns.
+// One thread waits for a word that another thread of its warp writes: both must get their turns.
 ENTRY handshake(volatile int *flag, int *out)
 {
     if (threadIdx.x == 0) {

@@ -1,11 +1,11 @@
-/* The kernel language in checked mode on the host: <uhal/kernel_host.h> includes this at its end
- * where UHAL_CHECKED is defined. `python -m uhal cflags --checked` prints the compiler's options
- * for it.
+/* The kernel language in checked mode on the host: <uhal/kernel_host.h> includes this header at its
+ * end if UHAL_CHECKED is defined. `python -m uhal cflags --checked` prints the compiler's options
+ * for this mode.
  *
  * The compiler instruments the code for its thread sanitizer: the code calls a function before each
- * access. This header defines these functions instead of the sanitizer's library. They ask the host
- * runtime, which knows the launch. Each region publishes its running work-item, and each barrier is
- * counted.
+ * access. This header defines these functions instead of the sanitizer's library. The functions ask
+ * the host runtime, which knows the launch. Each region publishes its running work-item, and each
+ * barrier is counted.
  */
 #ifndef UHAL_CHECKED_H
 #define UHAL_CHECKED_H

@@ -6,7 +6,7 @@
  * work-item skips its element. To arm the channel again, set its state to UHAL_FAULT_NONE. A kernel
  * of the host knows its stream. On the host each faulty stream writes its own record behind the
  * first record and marks the first record UHAL_FAULT_IN_STREAMS. `streams` of the first record
- * counts the others. */
+ * counts the other records. */
 #ifndef UHAL_FAULT_H
 #define UHAL_FAULT_H
 
@@ -19,7 +19,7 @@
 #define UHAL_FAULT_ENTRY_BYTES 32
 
 struct uhal_fault_record {
-    uint32_t state; /* UHAL_FAULT_…; the other fields count once it is UHAL_FAULT_WRITTEN */
+    uint32_t state; /* UHAL_FAULT_…; UHAL_FAULT_WRITTEN makes the other fields valid */
     uint32_t streams;  /* number of uhal_stream_fault behind this record; kernels only read it */
     uint64_t position; /* position of the index in the array of indices, row-major */
     int64_t value;     /* the index */

@@ -25,7 +25,7 @@ struct uhal_dim3 {
     uint32_t z;
 };
 
-/* The block being run, under the names a CUDA reader knows. */
+/* The running block; the fields have CUDA's names. */
 struct uhal_block {
     struct uhal_dim3 blockIdx;
     struct uhal_dim3 blockDim;
@@ -51,7 +51,7 @@ struct uhal_host_kernel {
     const struct uhal_host_parameter *parameters;
     uint32_t parameter_count;
     uint32_t max_threads; /* the largest block the kernel takes */
-    uint32_t order;       /* kernels of one source count upwards */
+    uint32_t order;       /* rises from kernel to kernel of one source */
     uhal_host_kernel_run run;
 };
 
@@ -65,7 +65,7 @@ struct uhal_host_module {
     uint64_t magic;
     uint32_t version;
     uint32_t instruction_level; /* x86-64 level of the code, 0 on other machines */
-    /* Ranges of pointers; null ones are padding. */
+    /* Ranges of pointers; null pointers are padding. */
     const struct uhal_host_kernel *const *kernels_begin;
     const struct uhal_host_kernel *const *kernels_end;
     const struct uhal_host_global *const *globals_begin;

@@ -3,8 +3,9 @@
 
 /* The error function and its complement for AMD devices, in plain arithmetic like the functions of
  * functions.h, which must be included before. The polynomials are Chebyshev expansions computed in
- * 60 digits. The first is erf(x) / x in x^2, for x up to 1. The second is (1 + 2x) e^(x^2) erfc(x)
- * in (x - 4) / (x + 4), for all positive x. Both are truncated with a remainder below 1e-17.
+ * 60 digits. The first polynomial is erf(x) / x in x^2, for x up to 1. The second polynomial
+ * is (1 + 2x) e^(x^2) erfc(x) in (x - 4) / (x + 4), for all positive x. Both are truncated with a
+ * remainder below 1e-17.
  */
 
 UHAL_MATH double uhal_erf_near_0(double x) {

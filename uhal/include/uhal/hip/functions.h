@@ -39,7 +39,7 @@ UHAL_MATH double exp(double x) {
 UHAL_MATH double log(double x) {
     int exponent;
     double fraction = __builtin_frexp(x, &exponent);
-    /* From 1/2 … 1 to sqrt(1/2) … sqrt(2). */
+    /* Moves the fraction from the range 1/2 … 1 to the range sqrt(1/2) … sqrt(2). */
     if (fraction < 0x1.6a09e667f3bcdp-1) {
         fraction *= 2.0;
         exponent -= 1;
