@@ -20,7 +20,7 @@ enum {
     UHAL_STATE_CLOSED = 32,
     UHAL_STATE_BARRED = 64,    /* another stream is captured: check before enqueueing */
     UHAL_STATE_PROFILED = 128, /* a profile records this stream's work */
-    UHAL_STATE_PYTHON = 256, /* a slot is a Python function, so other threads run during a call */
+    UHAL_STATE_PYTHON = 256,   /* a slot is a Python function, so other threads run during a call */
     UHAL_STATE_OBSERVED = 512, /* an observer is called before work is enqueued */
     UHAL_STATE_REFUSES = UHAL_STATE_LOST | UHAL_STATE_FORKED | UHAL_STATE_CLOSED,
     UHAL_STATE_DIVERTS = UHAL_STATE_REFUSES | UHAL_STATE_CAPTURING | UHAL_STATE_BARRED |
