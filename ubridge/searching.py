@@ -55,21 +55,16 @@ def unique_all(x: DeviceTensor) -> UniqueAll:
 
     Indices and counts are i64. Each NaN is a value of its own. Waits.
     """
-    require_tensors("unique_all", x)
-    elements = x.to_numpy()
-    values, indices, inverse, counts = np.unique(
-        elements, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+    values, indices, inverse, counts = _unique(
+        "unique_all", x, return_index=True, return_inverse=True, return_counts=True
     )
-    return UniqueAll(
-        *(_beside(x, one) for one in (values, indices, inverse.reshape(x.shape), counts))
-    )
+    return UniqueAll(values, indices, inverse.reshape(x.shape), counts)
 
 
 @named
 def unique_counts(x: DeviceTensor) -> UniqueCounts:
     """Return the unique values in order, and their counts. Waits."""
-    found = unique_all(x)
-    return UniqueCounts(found.values, found.counts)
+    return UniqueCounts(*_unique("unique_counts", x, return_counts=True))
 
 
 @named
@@ -78,8 +73,8 @@ def unique_inverse(x: DeviceTensor) -> UniqueInverse:
 
     Waits.
     """
-    found = unique_all(x)
-    return UniqueInverse(found.values, found.inverse_indices)
+    values, inverse = _unique("unique_inverse", x, return_inverse=True)
+    return UniqueInverse(values, inverse.reshape(x.shape))
 
 
 @named
@@ -88,7 +83,14 @@ def unique_values(x: DeviceTensor) -> DeviceTensor:
 
     Each NaN is a value of its own. Waits.
     """
-    return unique_all(x).values
+    return _unique("unique_values", x)[0]
+
+
+def _unique(name: str, x: DeviceTensor, **asked: Any) -> list[DeviceTensor]:
+    """The different values in order, then what is asked; indices and counts cost further sorts."""
+    require_tensors(name, x)
+    found: Any = np.unique(x.to_numpy(), equal_nan=False, **asked)
+    return [_beside(x, one) for one in (found if asked else (found,))]
 
 
 @named

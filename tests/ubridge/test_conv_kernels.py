@@ -259,13 +259,25 @@ def test_windows_added_up(device: Device, rng: np.random.Generator, dtype: str) 
         check(output.to_numpy(), expected, magnitude, dtype)
 
 
+@pytest.fixture(params=["conv", "images"])
+def module(request: pytest.FixtureRequest, device: Device) -> str:
+    """Module of pooling and resizing: CPUs have another that makes rows."""
+    if request.param == "images" and device.backend != "host":
+        pytest.skip("the module is for CPUs")
+    return str(request.param)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("kind", ["avg", "max"])
-def test_pooling(device: Device, rng: np.random.Generator, kind: str, dtype: str) -> None:
+def test_pooling(
+    device: Device, module: str, rng: np.random.Generator, kind: str, dtype: str
+) -> None:
     for _ in range(rounds(4, 60)):
         k = [int(one) for one in rng.integers(1, 4, 2)]
         stride = [int(one) for one in rng.integers(1, 4, 2)]
-        x = given(rng, dtype, (2, 3, int(rng.integers(4, 9)), int(rng.integers(4, 9))))
+        is_wide = module == "images" and rng.random() < 0.5
+        columns = int(rng.integers(*((500, 1100) if is_wide else (4, 9))))
+        x = given(rng, dtype, (2, 3, int(rng.integers(4, 9)), columns))
         values = exact(x.values)
         outs = [(size - a) // s + 1 for size, a, s in zip(x.shape[2:], k, stride, strict=True)]
         expected = np.zeros((2, 3, *outs), values.dtype)
@@ -282,7 +294,7 @@ def test_pooling(device: Device, rng: np.random.Generator, kind: str, dtype: str
         output = Output(dtype, expected.size)
         run(
             device,
-            "conv",
+            module,
             f"{kind}_pool2d_{dtype}",
             x.numel,
             *k,
@@ -296,13 +308,13 @@ def test_pooling(device: Device, rng: np.random.Generator, kind: str, dtype: str
         check(output.to_numpy(), expected, largest, dtype)
 
 
-def test_the_largest_of_a_window_with_nan_is_nan(device: Device) -> None:
+def test_the_largest_of_a_window_with_nan_is_nan(device: Device, module: str) -> None:
     x = np.array([1, np.nan, 3, 4], np.float32)
     given_x = Strided(x, 0, (1, 1, 2, 2), (4, 4, 2, 1))
     output = Output("f32", 1)
     run(
         device,
-        "conv",
+        module,
         "max_pool2d_f32",
         4,
         2,
@@ -317,7 +329,7 @@ def test_the_largest_of_a_window_with_nan_is_nan(device: Device) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_nearest(device: Device, rng: np.random.Generator, dtype: str) -> None:
+def test_nearest(device: Device, module: str, rng: np.random.Generator, dtype: str) -> None:
     for _ in range(rounds(4, 60)):
         x = given(rng, dtype, (2, 2, int(rng.integers(1, 8)), int(rng.integers(1, 8))))
         outs = [int(one) for one in rng.integers(1, 17, 2)]
@@ -330,7 +342,7 @@ def test_nearest(device: Device, rng: np.random.Generator, dtype: str) -> None:
         output = Output(dtype, expected.size)
         run(
             device,
-            "conv",
+            module,
             f"upsample_nearest2d_{dtype}",
             *outs,
             *scales,
@@ -344,7 +356,9 @@ def test_nearest(device: Device, rng: np.random.Generator, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("align", [False, True])
-def test_bilinear(device: Device, rng: np.random.Generator, align: bool, dtype: str) -> None:
+def test_bilinear(
+    device: Device, module: str, rng: np.random.Generator, align: bool, dtype: str
+) -> None:
     for _ in range(rounds(4, 60)):
         x = given(rng, dtype, (2, 2, int(rng.integers(1, 8)), int(rng.integers(1, 8))))
         h_out, w_out = (int(one) for one in rng.integers(1, 17, 2))
@@ -372,7 +386,7 @@ def test_bilinear(device: Device, rng: np.random.Generator, align: bool, dtype: 
         arguments = [part for factor in factors for part in (factor is not None, factor or 0.0)]
         run(
             device,
-            "conv",
+            module,
             f"upsample_bilinear2d_{dtype}",
             w_out,
             h_out,

@@ -24,6 +24,8 @@ _FILLING = 1024
 """Blocks that fill a GPU."""
 _HELD = 32
 """Elements of a row that a GPU's thread takes."""
+_LEAST_ELEMENTS = 4096
+"""Elements of a piece for a CPU's thread."""
 _SHORT = 1024
 """Number of elements below which a page of memory holds several results."""
 
@@ -223,6 +225,12 @@ def pieces_of_lines(limits: DeviceLimits, lines: int, least: int, steps: int) ->
     most = 1 if limits.processors == 1 else 16 * limits.processors
     pieces = max(1, min(most, lines // least))
     return pieces, max(1, min(limits.max_threads_per_block, steps // pieces >> 12)), 0
+
+
+@_geometry
+def pieces_of_elements(limits: DeviceLimits, n: int) -> Configuration:
+    """Pieces of n elements for a CPU's threads."""
+    return pieces_of_lines(limits)(n, _LEAST_ELEMENTS, n)
 
 
 def _threads(limits: DeviceLimits, elements: int) -> int:

@@ -1,16 +1,24 @@
-"""Lowerings for CPUs alone: running sums, products, choices, bounds, orders, copies of rows."""
+"""Lowerings for CPUs alone: along axes, copies of rows, pooling and resizing."""
 
 from __future__ import annotations
 
-from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, pieces_of_lines
+from ubridge.core.kernel_def import (
+    BY_IDS,
+    PLAIN,
+    KernelDef,
+    pieces_of_elements,
+    pieces_of_lines,
+)
 from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
+from ubridge.definitions import windows
 from ubridge.definitions.elementwise import CLIP
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.memory import COPY2D
 from ubridge.definitions.rows import CUMSUM, PROD, SORTING
 from ubridge.prepare.candle.elementwise import copy_rows
 from ubridge.prepare.candle.indexing import BY_ID, choose
+from ubridge.prepare.candle.windows import bilinear2d, nearest2d, pool2d
 
 _MODULE = "axes"
 _LEAST_LINES = 8
@@ -88,6 +96,7 @@ def _choose(question: Question, steps: Steps) -> None:
 
 _LINES = KernelDef(_MODULE, PLAIN, pieces_of_lines)
 _CHOICES = KernelDef(_MODULE, BY_IDS, pieces_of_lines)
+_IMAGES = KernelDef("images", PLAIN, pieces_of_elements)
 
 LOWERINGS: Lowerings = {
     CUMSUM: Launches(_along, _LINES),
@@ -96,4 +105,7 @@ LOWERINGS: Lowerings = {
     COPY2D: Launches(_copy_rows, _LINES),
     SORTING: Launches(_sort, _LINES),
     INDEX_SELECT: Launches(_choose, BY_ID),
+    windows.POOLING: Launches(pool2d, _IMAGES),
+    windows.UPSAMPLE_NEAREST2D: Launches(nearest2d, _IMAGES),
+    windows.UPSAMPLE_BILINEAR2D: Launches(bilinear2d, _IMAGES),
 }

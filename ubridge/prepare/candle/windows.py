@@ -109,7 +109,8 @@ def _packed_convolution(question: Question, steps: Steps) -> None:
     )
 
 
-def _pool2d(question: Question, steps: Steps) -> None:
+def pool2d(question: Question, steps: Steps) -> None:
+    """Add a pooling of windows."""
     window, stride = question.attribute("window"), question.attribute("stride")
     _launch(
         question,
@@ -123,7 +124,8 @@ def _pool2d(question: Question, steps: Steps) -> None:
     )
 
 
-def _nearest2d(question: Question, steps: Steps) -> None:
+def nearest2d(question: Question, steps: Steps) -> None:
+    """Add a choice of the nearest elements."""
     rows, columns = question.shape[2:]
     shape = question.layout(0).shape
     _launch(
@@ -137,7 +139,8 @@ def _nearest2d(question: Question, steps: Steps) -> None:
     )
 
 
-def _bilinear2d(question: Question, steps: Steps) -> None:
+def bilinear2d(question: Question, steps: Steps) -> None:
+    """Add a mix of the four nearest elements."""
     rows, columns = question.shape[2:]
     scale = question.attribute("scale")
     row_scale, column_scale = scale or (0.0, 0.0)
@@ -201,9 +204,9 @@ LOWERINGS: Lowerings = {
     windows.CONV2D: Launches(_convolution, _WINDOW),
     windows.CONV_TRANSPOSE1D: Launches(_convolution, _WINDOW),
     windows.CONV_TRANSPOSE2D: Launches(_convolution, _WINDOW),
-    windows.POOLING: Launches(_pool2d, _WINDOW),
-    windows.UPSAMPLE_NEAREST2D: Launches(_nearest2d, _WINDOW),
-    windows.UPSAMPLE_BILINEAR2D: Launches(_bilinear2d, _WINDOW),
+    windows.POOLING: Launches(pool2d, _WINDOW),
+    windows.UPSAMPLE_NEAREST2D: Launches(nearest2d, _WINDOW),
+    windows.UPSAMPLE_BILINEAR2D: Launches(bilinear2d, _WINDOW),
     windows.IM2COL1D: Launches(_im2col1d, _WINDOW),
     windows.IM2COL: Launches(_im2col, _WINDOW),
     windows.COL2IM1D: Launches(_col2im1d, _WINDOW),
