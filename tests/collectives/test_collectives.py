@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from tests.children import ROOT, untold
 from tests.requirements import needed
-from tests.sampling import rounds
+from tests.sampling import SOAK, rounds
 from ubridge.models.commands.ranks import Ranks
 from ubridge.models.loading import Loader
 from ubridge.models.making import CONFIGS, make_model
@@ -185,6 +186,60 @@ def test_ranks_with_shares_of_a_model_give_its_logits(
 
 
 @needs_mpi
+@pytest.mark.parametrize(("ranks", "count"), [(2, 2), (4, 1)])
+def test_an_engine_of_rank_0_gives_the_whole_models_tokens(
+    ranks: int, count: int, tmp_path: Path, seed: int
+) -> None:
+    """The bits of a text do not depend on other texts, whatever the number of ranks."""
+    pytest.importorskip("tokenizers")
+    families = sorted(set(CONFIGS) - {"rwkv5", "chatglm", "glm", "glm4"})
+    Api.quick_init(0, "host")
+    models: list[str] = []
+    for family in random.Random(seed).sample(families, rounds(count, len(families))):
+        make_model(tmp_path / family, family, seed=seed)
+        models += [str(tmp_path / family), json.dumps({"equal": True})]
+    if ranks == 2:
+        make_model(tmp_path / "wide", "llama", SIZES, seed=seed)
+        kind = {"quantize": "q8_0", "equal": False}
+        models += [str(tmp_path / "wide"), json.dumps(kind)] if SOAK else []
+    done = run(ranks, "-W", "ignore", "-m", "tests.collectives.sharded_engine", str(seed), *models)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all engines are right") == ranks
+
+
+@needs_mpi
+def test_serve_under_a_launcher_has_one_server(tmp_path: Path, seed: int) -> None:
+    pytest.importorskip("uvicorn")
+    pytest.importorskip("tokenizers")
+    Api.quick_init(0, "host")
+    make_model(tmp_path / "made", "llama", seed=seed)
+    command = [str(MPIRUN), "--oversubscribe", "-n", "2", sys.executable, "-m", "uhal", "serve"]
+    with subprocess.Popen(
+        [*command, str(tmp_path / "made"), "--cpu", "--port", "0", "--context", "64"],
+        cwd=ROOT,
+        env=variables(),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as job:
+        assert job.stderr is not None
+        try:
+            line = next(one for one in job.stderr if "http://" in one)
+            url = line[line.index("http://") : line.index(" (Ctrl-C")]
+            texts = []
+            for _ in range(2):
+                body = json.dumps({"prompt": "a", "max_tokens": 5, "temperature": 0}).encode()
+                kind = {"Content-Type": "application/json"}
+                asked = urllib.request.Request(f"{url}v1/completions", body, kind)
+                with urllib.request.urlopen(asked, timeout=300) as reply:
+                    texts.append(json.load(reply)["choices"][0]["text"])
+            assert texts[0] == texts[1]
+        finally:
+            job.terminate()
+            rest = job.stderr.read()
+    assert "http://" not in rest, rest
+
+
+@needs_mpi
 @needs_stories
 def test_generate_under_a_launcher_writes_one_text() -> None:
     prompt = ("--prompt", "Once upon a time")
@@ -286,11 +341,12 @@ def test_without_mpi4py_the_error_says_what_to_install(monkeypatch: pytest.Monke
             (0, 3, 0, "MPICH or Intel MPI"),
         ),
         (
-            {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"},
+            {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"},
             (3, 4, 1, "Slurm"),
         ),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 1, 0, "")),
         (
-            {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "RANK": "6", "WORLD_SIZE": "8"},
+            {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "RANK": "6", "WORLD_SIZE": "8"},
             (6, 8, 0, "torchrun"),
         ),
         ({"RANK": "5"}, (0, 1, 0, "")),

@@ -27,6 +27,7 @@ from ubridge.models.positions import Rope
 from ubridge.models.rwkv5 import Recurrence, Rwkv5
 from ubridge.models.serving.batch import PagedModel
 from ubridge.models.serving.engine import Engine
+from ubridge.models.serving.leading import LeadingModel, follow
 from ubridge.models.serving.request import Request
 from ubridge.models.sharding import ShardedDecoder
 from ubridge.models.sources import open_source
@@ -39,7 +40,12 @@ from uhal import Device
 from uhal.collectives import Communicator
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype
-from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
+from uhal.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InvalidHandleError,
+    NotSupportedError,
+)
 from uhal.progress import Progress
 
 if TYPE_CHECKING:
@@ -102,6 +108,7 @@ class Model(ProcessBound):
         """The name of its folder or file, the architecture and the types of its weights."""
         self.fingerprint = fingerprint
         """A digest of its axes and of samples of its weights; saved sessions compare it."""
+        self._led: LeadingModel | None = None
 
     @classmethod
     def load(
@@ -127,7 +134,8 @@ class Model(ProcessBound):
 
         With `group` each rank holds its share of the heads and of the MLPs, and reads only this
         share of the files. All ranks then make the same calls in the same order; each gets all
-        logits. The communicator is of `device`, and lives as long as the model.
+        logits. While rank 0 runs an `Engine`, the other ranks call `follow`. The communicator is of
+        `device`, and lives as long as the model.
 
         On the host, weights in the type of their file stay in the pages of that file. A
         `FileWarning` names settings of the files that have no effect.
@@ -176,6 +184,7 @@ class Model(ProcessBound):
         Raises `ArgumentValueError` for no tokens, for ids outside the vocabulary, and for more
         tokens than the cache can hold; the cache is then unchanged.
         """
+        self._require_no_engine("Model.logits")
         ids = self._checked(tokens, cache.capacity - cache.length)
         length = cache.length + len(ids)
         if length > self.trained_context and not self._is_beyond:
@@ -244,6 +253,11 @@ class Model(ProcessBound):
         if not _are_several(prompt):
             return self.session().generate(cast("str | Iterable[int]", prompt), **options)
         prompts = cast("list[str]", prompt)
+        if isinstance(self._body, ShardedDecoder):
+            raise NotSupportedError(
+                f"Model.generate: expected one prompt for a model of a group, got {len(prompts)}. "
+                "Use Engine(model) on rank 0 and Model.follow() on the other ranks."
+            )
         engine = Engine(self, sequences=min(len(prompts), _MOST_TOGETHER))
         return [engine.submit(one, **options) for one in prompts]
 
@@ -265,11 +279,6 @@ class Model(ProcessBound):
                 f"Engine: expected a model with keys and values, got {self.architecture}, which is "
                 "recurrent. Use Model.generate."
             )
-        if isinstance(self._body, ShardedDecoder):
-            raise NotSupportedError(
-                "Engine: expected a model on one rank, got a model of a group, whose ranks need "
-                "the same batches. Use Model.generate with one prompt, or a model for each rank."
-            )
         if not ub.DeviceExecutor.of(self.device).has(PAGED_ATTENTION):
             raise NotSupportedError(
                 f"Engine: expected a device with attention over pages, got {self.device!r}. Use "
@@ -281,15 +290,50 @@ class Model(ProcessBound):
             context = min(context, rope.trained)
         if self.design.has_learned_positions:
             context = min(context, self.trained_context)
-        kept = None if cache_dtype is None else as_dtype(cache_dtype)
-        if kept is not None and kept is not self._body.dtype:
+        kept = self._body.dtype if cache_dtype is None else as_dtype(cache_dtype)
+        if kept is not self._body.dtype:
             width = self.design.width
             require(
                 kept in PAGES_OF_BYTES and width % 4 == 0,
                 f"Engine, cache_dtype: expected {self._body.dtype}, the dtype of activations, or "
                 f"i8 or f8e4m3 with heads of a multiple of 4, got {kept} with heads of {width}",
             )
-        return PagedModel(self._body, PagedCache(pages, page_size), sequences, context, kept)
+        cache = PagedCache(pages, page_size)
+        if not isinstance(self._body, ShardedDecoder):
+            return PagedModel(self._body, cache, sequences, context, kept)
+        group = self._body.group
+        if group.rank:
+            raise NotSupportedError(
+                f"Engine: expected rank 0 of the group, got rank {group.rank}. Call "
+                "Model.follow() on this rank."
+            )
+        self._require_no_engine("Engine")
+        self._led = LeadingModel(group, self._body, cache, sequences, context, kept)
+        return self._led
+
+    def follow(self) -> None:
+        """Run the steps of rank 0's `Engine` on this rank's share, until the engine is closed.
+
+        For the other ranks of a model that was loaded with `group`. Rank 0 makes the engine. For
+        example::
+
+            if group.rank == 0:
+                with Engine(model) as engine:
+                    texts = [one.read() for one in [engine.submit(prompt) for prompt in prompts]]
+            else:
+                model.follow()
+
+        Raises `NotSupportedError` without other ranks and on rank 0, and `DeviceError` after a
+        failure of another rank. The communicator is then aborted.
+        """
+        body = self._body
+        if not isinstance(body, ShardedDecoder) or body.group.rank == 0:
+            raise NotSupportedError(
+                "Model.follow: expected a rank behind rank 0 of a group, got "
+                f"{'rank 0' if isinstance(body, ShardedDecoder) else 'a model of one rank'}. Use "
+                "Engine(model) here."
+            )
+        follow(body.group, body)
 
     @takes(ChatOptions)
     def chat(
@@ -305,6 +349,14 @@ class Model(ProcessBound):
         return self.session().chat(messages, **options)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _require_no_engine(self, call: str) -> None:
+        """Refuse a call while the other ranks follow the steps of an engine."""
+        if self._led is not None and self._led.is_open:
+            raise InvalidHandleError(
+                f"{call}: expected no open engine of this model, because the other ranks follow "
+                "it. Close the engine first."
+            )
 
     def _warn_of_context(self, length: int) -> None:
         self._is_beyond = True

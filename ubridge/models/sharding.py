@@ -176,7 +176,8 @@ class ShardedDecoder(Decoder):
             outside = {**outside, "head.weight": outside["embedding.weight"][start:stop]}
         super().__init__(share.own, outside, layers, dtype)
         self._share = share
-        self._group = group
+        self.group = group
+        """The communicator of all ranks."""
 
     def tables(self, positions: int, length: int | None = None) -> Tables:
         """Return tables of positions; ALiBi's bias is of the rank's heads."""
@@ -192,19 +193,33 @@ class ShardedDecoder(Decoder):
         if part not in ("output", "down"):
             return super()._product(x, weights, part)
         (found,) = products(x, [weights[f"{part}.weight"]], self._is_invariant)
-        ub.all_reduce(found, self._group)
+        found = self._summed(found)
         bias = self._bias(weights, part)
         return found if bias is None else found + bias
 
     def _mlp(self, layer: int, weights: Part, x: Tensor) -> Tensor:
         found = super()._mlp(layer, weights, x)
-        return ub.all_reduce(found, self._group) if self.design.has_experts(layer) else found
+        return self._summed(found) if self.design.has_experts(layer) else found
+
+    def _summed(self, own: Tensor) -> Tensor:
+        """The sum of the ranks' results.
+
+        Libraries choose the order of a sum by its size. Of three ranks and more the order changes
+        the bits, so an invariant sum has the order of the ranks.
+        """
+        if not self._is_invariant or self.group.ranks == 2:
+            return ub.all_reduce(own, self.group)
+        parts = ub.all_gather(own, self.group)
+        total = parts[0]
+        for rank in range(1, self.group.ranks):
+            total = total + parts[rank]
+        return total
 
     def _gathered(self, own: Tensor) -> Tensor:
         """The ranks' logits beside each other."""
         tokens, rows = own.shape
-        ranks, vocabulary = self._group.ranks, self.vocabulary
-        parts = ub.all_gather(own.contiguous(), self._group).swapaxes(0, 1)
+        ranks, vocabulary = self.group.ranks, self.vocabulary
+        parts = ub.all_gather(own.contiguous(), self.group).swapaxes(0, 1)
         if ranks * rows == vocabulary:
             return parts.reshape(tokens, vocabulary)
         before = (ranks - 1) * rows

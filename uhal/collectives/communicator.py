@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from uhal._lane import Context, Stream, address_for
 from uhal._refusal import describe
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _Pending = list[tuple[Collective, Stream, Engine]]
 _group: ContextVar[_Pending | None] = ContextVar("uhal collectives group", default=None)
-_POLL_SECONDS = 0.002
+_POLL_SECONDS = 0.1
 
 
 @contextmanager
@@ -231,19 +232,26 @@ class Communicator:
         engine = self._open("wait")
         with self._context.enter():
             queue = Stream.default() if stream is None else stream
-        end = time.monotonic() + seconds
-        while not queue.query():
-            self.check()
-            if time.monotonic() > end:
-                missing = "" if self._watch is None else self._watch.missing()
-                raise TimeoutError(
-                    f"Communicator.wait, rank {self.rank} of {self.ranks}: expected the end of "
-                    f"collective {self.calls} in {seconds:g} s; "
-                    f"{missing or 'other ranks did not come'}. Call abort(), then make another "
-                    "communicator."
-                )
-            time.sleep(_POLL_SECONDS)
+        if not queue.query():
+            reached = threading.Event()
+            queue.add_callback(reached.set)
+            end = time.monotonic() + seconds
+            while not reached.wait(min(_POLL_SECONDS, max(0.0, end - time.monotonic()))):
+                if queue.query():
+                    break
+                self.check()
+                if time.monotonic() > end:
+                    self._time_out(seconds)
         self._raise(engine.failure())
+
+    def _time_out(self, seconds: float) -> NoReturn:
+        missing = "" if self._watch is None else self._watch.missing()
+        raise TimeoutError(
+            f"Communicator.wait, rank {self.rank} of {self.ranks}: expected the end of "
+            f"collective {self.calls} in {seconds:g} s; "
+            f"{missing or 'other ranks did not come'}. Call abort(), then make another "
+            "communicator."
+        )
 
     def _raise(self, failure: str) -> None:
         if failure:

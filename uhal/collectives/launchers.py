@@ -16,9 +16,12 @@ _LAUNCHERS = {
         "OMPI_COMM_WORLD_LOCAL_RANK",
     ),
     "MPICH or Intel MPI": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 }
-"""Variables of rank, size and local rank. The innermost first: srun starts torchrun."""
+"""Variables of rank, size and local rank. The innermost first: srun starts torchrun.
+
+Slurm's batch script has `SLURM_PROCID` and `SLURM_NTASKS`, and is no rank.
+"""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """`python -m uhal serve MODEL`: answers over HTTP as OpenAI's interface does.
 
 It listens on the loopback address unless --host says otherwise, which needs a key. Ctrl-C ends it.
+Under a launcher, as in `mpirun -n 2 python -m uhal serve MODEL`, the ranks share the model, and
+rank 0 listens.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from ubridge.core.fits import require
 from ubridge.files.settings import text_of_file
 from ubridge.models.commands.options import add_loading, loaded
+from ubridge.models.commands.ranks import Ranks
 from ubridge.models.serving.engine import Engine
 from uhal.errors import NotFoundError
 
@@ -50,6 +53,17 @@ def run(arguments: Sequence[str]) -> int:
         f"--host {options.host}: expected --key-file FILE with an address that others can reach. "
         "Give a key, or listen on 127.0.0.1.",
     )
+    ranks = Ranks()
+    with ranks.quiet():
+        if ranks.is_first:
+            _serve(options, key, ranks)
+        else:
+            loaded(options, options.model, options.tokenizer_file, ranks=ranks).follow()
+        ranks.end()
+    return 0
+
+
+def _serve(options: argparse.Namespace, key: str | None, ranks: Ranks) -> None:
     try:
         import uvicorn
 
@@ -63,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
         (options.host, options.port),
         family=socket.AF_INET6 if ":" in options.host else socket.AF_INET,
     ) as listening:
-        model = loaded(options, options.model, options.tokenizer_file)
+        model = loaded(options, options.model, options.tokenizer_file, ranks=ranks)
         engine = Engine(
             model,
             pages=options.pages,
@@ -83,7 +97,6 @@ def run(arguments: Sequence[str]) -> int:
             app, log_level="warning", lifespan="on", timeout_graceful_shutdown=_GRACE
         )
         uvicorn.Server(config).run(sockets=[listening])
-    return 0
 
 
 def _key_of(path: Path) -> str:

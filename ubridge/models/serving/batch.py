@@ -16,6 +16,7 @@ from ubridge.models.step import Captured
 from uhal import DType
 from uhal.dtypes import i64
 
+Numbers = npt.NDArray[np.int64]
 _OF_TOKEN = 4
 """Numbers of a token: id, position, slot, row of its sequence in the tables."""
 _NO_TOKEN = np.array([[0], [-1], [-1], [0]])
@@ -136,16 +137,23 @@ class PagedModel:
         The result is f32, (wanted rows, vocabulary), valid until the next call.
         """
         count = sum(sequence.length - first for sequence, first in parts)
-        if count > self._sequences:
-            chunk = self._chunk(self._on_device(self._numbers(parts, count)), count)
-            self._hidden = x = self._body(chunk, self.pools)
+        is_few = count <= self._sequences
+        # Few numbers of rows, because each plan has its own copy of the activations.
+        quarter = max(1, (1 << (count - 1).bit_length()) // 4) if is_few else 1
+        rows = -(-count // quarter) * quarter
+        return self.read(self._numbers(parts, rows), wanted, is_few)
+
+    def read(self, numbers: Numbers, wanted: Sequence[int], is_few: bool) -> Tensor:
+        """Run a batch, given the numbers of all rows, then the pages of all sequences.
+
+        A batch of few rows is captured and replayed. The result is the result of `logits`.
+        """
+        rows = (numbers.size - self._table.size) // _OF_TOKEN
+        if not is_few:
+            self._hidden = x = self._body(self._chunk(self._on_device(numbers), rows), self.pools)
             if not wanted:
                 return x[:0]
             return self._body.logits(ub.take(x, np.asarray(wanted, np.int64)))
-        # Few numbers of rows, because each plan has its own copy of the activations.
-        quarter = max(1, (1 << (count - 1).bit_length()) // 4)
-        rows = -(-count // quarter) * quarter
-        numbers = self._numbers(parts, rows)
         if rows not in self._plans:
             given = self._on_device(numbers)
             plan = Captured(self._body.device, lambda _: self._run(given, rows))
@@ -176,9 +184,7 @@ class PagedModel:
         self._hidden = self._body(self._chunk(given, rows), self.pools)
         return self._body.logits(self._hidden)
 
-    def _numbers(
-        self, parts: Sequence[tuple[PagedSequence, int]], rows: int
-    ) -> npt.NDArray[np.int64]:
+    def _numbers(self, parts: Sequence[tuple[PagedSequence, int]], rows: int) -> Numbers:
         """The numbers of all rows, then the pages of all sequences."""
         size = self.cache.page_size
         ids: list[int] = []
@@ -207,7 +213,7 @@ class PagedModel:
         numbers[_OF_TOKEN * rows :] = self._table.reshape(-1)
         return numbers
 
-    def _on_device(self, numbers: npt.NDArray[np.int64]) -> Tensor:
+    def _on_device(self, numbers: Numbers) -> Tensor:
         return ub.from_numpy(numbers, device=self._body.device)
 
     def _chunk(self, given: Tensor, rows: int) -> PagedChunk:
