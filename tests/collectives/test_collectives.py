@@ -12,6 +12,7 @@ import sys
 import urllib.request
 from importlib.util import find_spec
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -152,8 +153,23 @@ SIZES = {
     "vocab_size": 601,
 }
 """Axes that no number of ranks divides; shares have one or two blocks of 256."""
-ROUNDED = {"quantize": "Q4_K_M", "bound": 0.1}
-"""Activations are rounded to 8 bits, so the last bit of a sum may change a code."""
+TINYLLAMA = {
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 22,
+    "vocab_size": 32000,
+    "head_dim": 64,
+    "tie_word_embeddings": False,
+}
+ROUNDED = {"bound": 0.1, "error": 1.25}
+"""Activations are rounded to 8 bits, so the last bit of a sum may change a code.
+
+The ranks' errors and the whole model's are then samples of one distribution.
+"""
+QUANTIZED = {2: ("Q4_K_M", "q8_0", "q4_0"), 4: ("q8_0", "q4_0")}
+"""Formats by number of ranks."""
 
 
 @needs_mpi
@@ -175,8 +191,8 @@ def test_ranks_with_shares_of_a_model_give_its_logits(
     tied = {**SIZES, "tie_word_embeddings": True}
     make_model(tmp_path / "wide", "llama", tied, seed=seed)
     models += [str(tmp_path / "wide"), json.dumps({"bound": 1e-5})]
-    if ranks == 2:
-        models += [str(tmp_path / "wide"), json.dumps(ROUNDED)]
+    for kind in QUANTIZED[ranks][: rounds(1, 3)]:
+        models += [str(tmp_path / "wide"), json.dumps({**ROUNDED, "quantize": kind})]
     if STORIES.is_dir():
         models += [str(STORIES), json.dumps({"bound": 1e-5})]
     done = run(ranks, "-W", "ignore", "-m", "tests.collectives.sharded_models", str(seed), *models)
@@ -294,6 +310,38 @@ def test_shares_cover_each_part_once(tmp_path: Path) -> None:
             assert all(one[1] == two[0] for one, two in pairwise(bounds))
     with pytest.raises(ArgumentValueError, match=r"in whole blocks of 256 elements, .* at 128\."):
         Loader(source, device, None, "q4_K", (0, 4))
+
+
+def test_a_rank_of_two_holds_at_most_55_percent_of_tinyllama(tmp_path: Path) -> None:
+    device = Api.quick_init(0, "host")
+    make_model(tmp_path / "small", "llama", {"num_hidden_layers": 1}, seed=1)
+    config = json.loads((tmp_path / "small" / "config.json").read_text("utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, **TINYLLAMA}), "utf-8")
+    layer = "model.layers.{}."
+    shapes = {"model.embed_tokens": (32000, 2048), "lm_head": (32000, 2048), "model.norm": (2048,)}
+    for at in range(22):
+        names = layer.format(at)
+        shapes |= {f"{names}self_attn.{one}_proj": (2048, 2048) for one in "qo"}
+        shapes |= {f"{names}self_attn.{one}_proj": (256, 2048) for one in "kv"}
+        shapes |= {f"{names}mlp.{one}_proj": (5632, 2048) for one in ("gate", "up")}
+        shapes |= {f"{names}mlp.down_proj": (2048, 5632)}
+        shapes |= {f"{names}{one}_layernorm": (2048,) for one in ("input", "post_attention")}
+    header: dict[str, object] = {}
+    end = 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 2 * prod(shape)
+        header[f"{name}.weight"] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        # Zeros that take no room on the disk: the loader counts bytes and reads none.
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    source = open_source(tmp_path, device)
+    for kind in (None, "q8_0", "q4_0", "Q4_K_M"):
+        whole = Loader(source, device, None, kind).nbytes
+        own = [Loader(source, device, None, kind, (rank, 2)).nbytes for rank in range(2)]
+        assert max(own) <= 0.55 * whole, (kind, own, whole)
+        assert sum(own) >= whole
 
 
 @needs_mpi
