@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from ubridge.core.layout import Layout, Shape
+from ubridge.core.operation import Op
+from ubridge.core.question import Question
 from ubridge.creation import empty
 from ubridge.definitions.calls import named
+from ubridge.definitions.collectives import ALL_GATHER, ALL_REDUCE
 from ubridge.device import recording
-from ubridge.device.ready import Enqueue
+from ubridge.device.ready import Enqueue, RecordedWork
 from ubridge.ops.results import require_tensors
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer
@@ -28,7 +32,8 @@ def all_reduce(
     of its plan combines again: all ranks replay. Raises the errors of `Communicator.all_reduce`.
     """
     buffer = _memory("all_reduce", x, group)
-    _run(partial(_all_reduce, group, op), stream, buffer)
+    attributes = (("op", op),)
+    _run(ALL_REDUCE, attributes, partial(_all_reduce, group, op), stream, x.shape, buffer)
     return x
 
 
@@ -42,7 +47,7 @@ def all_gather(
     """
     buffer = _memory("all_gather", x, group)
     made = empty((group.ranks, *x.shape), x.dtype, device=x.device, stream=stream)
-    _run(partial(_all_gather, group), stream, made.buffer, buffer)
+    _run(ALL_GATHER, (), partial(_all_gather, group), stream, made.shape, made.buffer, buffer)
     return made
 
 
@@ -56,12 +61,26 @@ def _memory(what: str, x: DeviceTensor, group: Communicator) -> DeviceBuffer:
 
 
 def _run(
-    work: Enqueue, stream: StreamLike | None, out: DeviceBuffer, *operands: DeviceBuffer
+    op: Op,
+    attributes: tuple[tuple[str, str], ...],
+    work: Enqueue,
+    stream: StreamLike | None,
+    shape: Shape,
+    out: DeviceBuffer,
+    *operands: DeviceBuffer,
 ) -> None:
     """Enqueue a collective, and report it to a trace as work that can be enqueued again."""
     with recording.unheard():
         work(stream, out, *operands)
-    recording.tell_work(work, out, operands)
+    if recording.is_heard(out.device):
+        known = [(one.dtype, Layout.contiguous(shape[1:])) for one in operands]
+        question = Question(
+            op,
+            tuple(known),
+            (out.dtype, Layout.contiguous(shape)),
+            (*attributes, ("work", RecordedWork(work, 0))),
+        )
+        recording.tell(question, out, False, operands)
 
 
 def _all_reduce(

@@ -115,9 +115,9 @@ def main() -> None:
             assert difference <= bound, (path, difference)
             if times is not None:
                 exact = in_double(whole, ids)
-                own, one = error(found, exact), error(expected, exact)
-                print(f"error of the ranks {own:.3g}, of one rank {one:.3g}: {own / one:.3f}")
-                assert own <= times * one, (path, own, one)
+                of_ranks, one = error(found, exact), error(expected, exact)
+                print(f"errors: ranks {of_ranks:.3g}, one {one:.3g}: {of_ranks / one:.3f} times")
+                assert of_ranks <= times * one, (path, of_ranks, one)
             if "stories260K" in path and not options:
                 alone = whole.generate("Once upon a time", max_tokens=60).read()
         if "stories260K" in path and not options:

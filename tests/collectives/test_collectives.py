@@ -65,6 +65,16 @@ def test_every_collective_equals_numpy_eager_and_replayed(ranks: int, seed: int)
 
 
 @needs_mpi
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_operations_on_tensors_equal_their_references_eager_and_in_graphs(
+    ranks: int, seed: int
+) -> None:
+    done = run(ranks, "-m", "tests.collectives.operations", str(seed))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("operations are right") == ranks
+
+
+@needs_mpi
 def test_wrong_calls_are_refused_before_anything_is_enqueued() -> None:
     done = run(1, "-m", "tests.collectives.mistakes", UHAL_HOST_DEVICES="2")
     assert done.returncode == 0 and "refused" in done.stdout, done.stdout + done.stderr

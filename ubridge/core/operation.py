@@ -63,6 +63,8 @@ class Family:
     """
     is_in_place: bool = False
     """Whether operations read the result's old contents, or leave a part of them unchanged."""
+    is_recorded: bool = False
+    """Whether a question holds its work, as `work`, which only this process can enqueue."""
     may_have_gaps: bool = False
     """Whether the result may be strided."""
     accuracy: Accuracy = EXACT
@@ -141,7 +143,7 @@ def define(
 
 WORK = define(
     "work",
-    Family("work", "buffers", "shape of a buffer it may write", is_in_place=True),
+    Family("work", "buffers", "shape of a buffer it may write", is_in_place=True, is_recorded=True),
     "",
     "",
     "a program's own work",

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 from ubridge.core.layout import Layout
 from ubridge.core.lowering import Steps
-from ubridge.core.operation import WORK
 from ubridge.core.prepared import Prepared
 from ubridge.core.process_bound import ProcessBound
 from ubridge.core.product import MatmulChoice, MatmulKernel
@@ -180,7 +179,7 @@ class DeviceExecutor(ProcessBound, DeviceKernels, Executor):
         return steps.prepared()
 
     def _make(self, question: Question) -> Ready:
-        if question.op is WORK:
+        if question.op.family.is_recorded:
             work: RecordedWork = question.attribute("work")
             return work.ready(question)
         prepared = self.prepare(question)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -40,12 +40,6 @@ class Listener(ABC):
         self, sequence: LaunchSequence, out: DeviceBuffer, is_new: bool, given: tuple[Any, ...]
     ) -> None:
         """Receive an enqueued sequence of the program."""
-
-    @abstractmethod
-    def worked(
-        self, launch: Callable[..., Any], out: DeviceBuffer, operands: Sequence[DeviceBuffer]
-    ) -> None:
-        """Receive enqueued work; `launch(stream, out, *operands)` enqueues it again."""
 
     @abstractmethod
     def observed(self, kind: str, *details: Any) -> None:
@@ -134,14 +128,6 @@ def tell(question: Question, out: DeviceBuffer, is_new: bool, given: tuple[Any, 
     """Report an enqueued operation."""
     for listener in _hearing(out):
         listener.asked(question, out, is_new, given)
-
-
-def tell_work(
-    launch: Callable[..., Any], out: DeviceBuffer, operands: Sequence[DeviceBuffer]
-) -> None:
-    """Report enqueued work that is not an operation of the table."""
-    for listener in _hearing(out):
-        listener.worked(launch, out, operands)
 
 
 def tell_allocated(buffer: DeviceBuffer) -> None:

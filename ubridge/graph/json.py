@@ -16,7 +16,7 @@ import numpy as np
 
 from ubridge.core.fits import require, require_counts, require_sound
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.operation import WORK, Op
+from ubridge.core.operation import Op
 from ubridge.core.question import Known, Question
 from ubridge.core.storage_view import StorageView
 from ubridge.definitions.memory import FILL
@@ -55,9 +55,9 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
     for index in order:
         node, call = graph.nodes[index], graph.calls[index]
         require(
-            node.op is not WORK,
-            f"{node}: expected operations of ubridge, got work of the program's own, which files "
-            "do not hold. Trace it again instead of saving it.",
+            node.op is None or not node.op.family.is_recorded,
+            f"{node}: expected operations that files hold, got {node.op and node.op.name}, "
+            "which only this process can enqueue. Trace it again instead of saving it.",
         )
         nodes.append(
             {

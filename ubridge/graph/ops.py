@@ -15,7 +15,7 @@ from typing import Any
 
 from ubridge import functions, indexed_products, quantized
 from ubridge.core.layout import Shape
-from ubridge.core.operation import WORK, Op
+from ubridge.core.operation import Op
 from ubridge.definitions.attention import ATTENTION
 from ubridge.definitions.elementwise import MULTIPLY, SILU_MUL
 from ubridge.definitions.products import MATMUL, QUANTIZED_MATVEC, QUANTIZED_PRODUCT
@@ -98,10 +98,12 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """The operation's name in texts: its `TensorOp`'s, `leaf`, or `Work`."""
+        """The operation's name in texts, such as `MatMul` or `AllReduce`, or `leaf`."""
         if self.op is None:
             return "leaf"
-        return "Work" if self.op is WORK else TensorOp(self.op.name).name
+        if self.op.family.is_recorded:
+            return self.op.name.title().replace("_", "")
+        return TensorOp(self.op.name).name
 
 
 def table_op(kind: TensorOp | Op | str, inputs: int, params: OpParams) -> Op:

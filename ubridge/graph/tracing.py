@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import NoneType
@@ -134,10 +134,6 @@ class _Tracer(recording.Listener):
         if is_new:
             self.allocated(out)
         self._add(partial(_call, sequence, given), len(sequence), out, *buffers)
-
-    def worked(self, launch: Enqueue, out: DeviceBuffer, operands: Sequence[DeviceBuffer]) -> None:
-        """Add a node for a collective."""
-        self._add(launch, 0, out, *operands)
 
     def _add(
         self, launch: Enqueue, launches: int, out: DeviceBuffer, *buffers: DeviceBuffer
