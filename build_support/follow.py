@@ -1,9 +1,10 @@
 """Follows the pages in an empty clone: `python -m build_support.follow [--without-cache] [PAGE …]`.
 
-The last commit is cloned into a temporary folder. README's commands make the clone's `.venv`. Then
-each page's commands run in a separate shell, from top to bottom, and after them the page's Python.
-The exit status must be 0, and the output must be the page's. Results of this checkout's compilers
-are copied into the clone, unless `--without-cache` asks for a whole build.
+The last commit is cloned into a temporary folder. The commands of README and of the page on
+installing build the clone. Then each page's commands run in a separate shell, from top to bottom,
+and after them the page's Python. The exit status must be 0, and the output must be the page's.
+Results of this checkout's compilers are copied into the clone, unless `--without-cache` asks for a
+whole build.
 
 A page is named as in `guide/launching`; without names all are followed. A command is left out, and
 listed with the reason, if `LEFT_OUT` has it or its program is missing. Exit status 1: a command
@@ -27,12 +28,14 @@ from build_support.pages import page_name as name_of
 
 MOST_SECONDS = 1800
 LEFT_OUT = {
-    r"^make (test|simulators|wheel|docs|debug|sanitize)\b|^cd my_kernels": "long: CI runs it",
+    r"^make (test|wheel|docs|debug|sanitize)\b|^cd my_kernels": "long: CI runs it",
     r"\b(kernels?\.(ptx|hsaco|hipfb)|triple\.cu|saxpy\.(cu|cpp))\b": "needs a file of the reader's",
     r" DIR/| a,b|--backend NAME": "stands for names of the reader's",
     r"gdb --args|^\(gdb\)| serve tiny": "waits for its user",
 }
 """Lines of the pages that are not followed, and the reason."""
+BEGINNING = ("README", "install")
+"""Pages that are always followed, first: they build the clone."""
 IN_CLONE = re.compile(r"make demo|\b(tests|examples)/")
 """Commands of a page that is followed in the clone itself."""
 PROGRAM = """import ubridge
@@ -47,14 +50,15 @@ print(ubridge.ones(8).sum().item())
 def main(arguments: list[str]) -> int:
     """Follow the pages; return 1 if a command failed."""
     names = [one for one in arguments if not one.startswith("--")]
-    readme, *others = PAGES
+    chosen = [one for one in PAGES if name_of(one) in names or not names]
+    first = [one for one in PAGES if name_of(one) in BEGINNING]
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="uhal-follow-") as folder:
         clone = Path(folder, "uhal")
         subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
         if "--without-cache" not in arguments and (ROOT / "build" / "cache").is_dir():
             shutil.copytree(ROOT / "build" / "cache", clone / "build" / "cache")
-        for page in [readme, *(one for one in others if not names or name_of(one) in names)]:
+        for page in dict.fromkeys((*first, *chosen)):
             wrong += follow(page, Path(folder, name_of(page).replace("/", "-")), clone)
     print(f"{wrong} commands failed")
     return 1 if wrong else 0

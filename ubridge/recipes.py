@@ -6,7 +6,6 @@ that are no whole number of blocks get llama.cpp's fallback (`llama-quant.cpp`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,6 +25,9 @@ FALLBACKS: Mapping[str, str] = {
 }
 """Formats of 256 elements, and their fallbacks of 32."""
 MIXTURES: Mapping[str, str] = {
+    "Q3_K_S": "q3_K",
+    "Q3_K_M": "q3_K",
+    "Q3_K_L": "q3_K",
     "Q4_K_S": "q4_K",
     "Q4_K_M": "q4_K",
     "Q5_K_S": "q5_K",
@@ -35,9 +37,34 @@ MIXTURES: Mapping[str, str] = {
 _FILE_TYPES = {
     **{"q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_K": 10, "q3_K": 11},
     **{"q4_K": 14, "q5_K": 16, "q6_K": 18, "iq4_nl": 25, "iq4_xs": 30, "tq1_0": 36},
-    **{"tq2_0": 37, "mxfp4": 38, "Q4_K_S": 14, "Q4_K_M": 15, "Q5_K_S": 16, "Q5_K_M": 17},
+    **{"tq2_0": 37, "mxfp4": 38, "Q3_K_S": 11, "Q3_K_M": 12, "Q3_K_L": 13},
+    **{"Q4_K_S": 14, "Q4_K_M": 15, "Q5_K_S": 16, "Q5_K_M": 17},
 }
 """`general.file_type` by name (`enum llama_ftype` of llama.h)."""
+
+
+_JOINED = {"Q3_K_M": "q4_K", "Q3_K_L": "q4_K", "Q4_K_M": "q5_K", "Q5_K_M": "q6_K"}
+"""Formats of matrices that hold queries, keys and values together."""
+_OUTPUTS = {"Q3_K_M": "q4_K", "Q3_K_L": "q5_K"}
+"""Formats of attention's output."""
+_OUTPUTS_OF_EIGHT = dict.fromkeys(("Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M"), "q5_K")
+"""The same in models of eight experts."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Facts of a model that decide the formats of its matrices."""
+
+    layers: int
+    experts: int = 0
+    is_falcon: bool = False
+    is_grouped: bool = False
+    """Whether several heads of queries share keys and values."""
+
+    @property
+    def is_70b(self) -> bool:
+        """Whether llama.cpp counts the model among those of 70 billion parameters."""
+        return self.layers == 80 and self.is_grouped
 
 
 @dataclass(frozen=True)
@@ -49,42 +76,77 @@ class Recipe:
 
     @property
     def file_type(self) -> int | None:
-        """Name in GGUF files; empty for formats without weights."""
+        """Value of `general.file_type` in GGUF files; None for a format without a number."""
         return _FILE_TYPES.get(self.name)
 
-    def format_of(self, role: str, layer: int, layers: int, columns: int) -> BlockFormat | None:
+    def format_of(self, role: str, layer: int, model: Shape, columns: int) -> BlockFormat | None:
         """Return the format of a matrix with this many columns; None: it is not quantized.
 
-        `role` is `head` (the embedding where there is none), `v`, `down`, or anything else.
+        `role` is `head` (the embedding where there is none), `k`, `v`, `qkv`, `output`, `down`, or
+        anything else.
         """
-        chosen = self._chosen(role, layer, layers)
+        chosen = self.wished(role, layer, model)
         if columns % chosen.elements == 0:
             return chosen
         fallback = FORMATS.get(FALLBACKS.get(chosen.name, ""))
         return fallback if fallback is not None and columns % fallback.elements == 0 else None
 
-    def _chosen(self, role: str, layer: int, layers: int) -> BlockFormat:
-        if self.name not in MIXTURES:
-            return self.usual
-        if role == "head":
-            return FORMATS["q6_K"]
-        eighth = layers // 8
-        if self.name.endswith("_M") and role in ("v", "down"):
-            is_outer = layer < eighth or layer >= 7 * layers // 8
-            return FORMATS["q6_K"] if is_outer or (layer - eighth) % 3 == 2 else self.usual
-        early = {"v": 4, "down": eighth}.get(role, 0)
-        return FORMATS["q5_K"] if self.name == "Q4_K_S" and layer < early else self.usual
+    def wished(self, role: str, layer: int, model: Shape) -> BlockFormat:
+        """Return the format of a matrix whose rows are whole blocks."""
+        return FORMATS[self._chosen(role, layer, model)]
 
-    def summary(self, counts: Mapping[BlockFormat | None, int]) -> str:
-        """Return a line that counts matrices of other formats; empty if there are none."""
-        kept = Counter(counts)
-        whole = {self.usual, *((FORMATS["q6_K"], FORMATS["q5_K"]) if self.name in MIXTURES else ())}
+    def _chosen(self, role: str, layer: int, model: Shape) -> str:
+        usual = self.usual.name
+        if self.name not in MIXTURES:
+            return usual
+        if role == "head":
+            return "q8_0" if model.is_falcon else "q6_K"
+        if role in ("k", "v") and model.experts == 8:
+            return "q8_0"
+        if role == "v":
+            found = self._of_values(layer, model)
+            return "q5_K" if model.is_70b and found in ("q3_K", "q4_K") else found
+        if role == "down":
+            return self._of_down(layer, model)
+        if role == "output" and not model.is_falcon:
+            return (_OUTPUTS_OF_EIGHT if model.experts == 8 else _OUTPUTS).get(self.name, usual)
+        if role == "output" and self.name == "Q3_K_L":
+            return "q4_K"
+        return _JOINED.get(self.name, usual) if role == "qkv" else usual
+
+    def _of_values(self, layer: int, model: Shape) -> str:
+        usual = self.usual.name
+        return {
+            "Q3_K_M": "q5_K" if layer < 2 else "q4_K",
+            "Q3_K_L": "q5_K",
+            "Q4_K_S": "q5_K" if layer < 4 else usual,
+            "Q4_K_M": "q6_K" if _needs_more(layer, model) else usual,
+            "Q5_K_M": "q6_K" if _needs_more(layer, model) else usual,
+        }.get(self.name, usual)
+
+    def _of_down(self, layer: int, model: Shape) -> str:
+        usual, needs_more = self.usual.name, _needs_more(layer, model)
+        is_early, is_first = layer < model.layers // 8, layer < model.layers // 16
+        if model.is_falcon:
+            finer = {"Q3_K_M": "q4_K", "Q4_K_M": "q5_K", "Q5_K_M": "q6_K"} if needs_more else {}
+            first = {"Q3_K_M": "q5_K", "Q4_K_M": "q6_K"} if is_first else {}
+            return {"Q3_K_L": "q4_K", **finer, **first}.get(self.name, usual)
+        return {
+            "Q3_K_M": "q5_K" if is_first else "q4_K",
+            "Q3_K_L": "q5_K",
+            "Q4_K_S": "q5_K" if is_early else usual,
+            "Q4_K_M": "q6_K" if needs_more else usual,
+            "Q5_K_M": "q6_K" if needs_more else usual,
+        }.get(self.name, usual)
+
+    def summary(self, fallbacks: Mapping[BlockFormat | None, int]) -> str:
+        """Return a line that counts matrices of other formats than wished; empty for none."""
         parts = [
             f"{count} matrices became {one.name}"
             if one is not None
             else f"{count} matrices stayed as they were"
-            for one, count in kept.items()
-            if count and one not in whole
+            for one, count in fallbacks.items()
+            if count
         ]
         if not parts:
             return ""
@@ -92,6 +154,13 @@ class Recipe:
             f"quantize {self.name}: {' and '.join(parts)}, for their rows are no whole blocks of "
             f"{self.usual.elements} elements"
         )
+
+
+def _needs_more(layer: int, model: Shape) -> bool:
+    """Whether a layer is among the first or last eighth, or each third between them."""
+    eighth = model.layers // 8
+    is_outer = layer < eighth or layer >= 7 * model.layers // 8
+    return is_outer or (layer - eighth) % 3 == 2
 
 
 def recipe_of(name: str | BlockFormat) -> Recipe:

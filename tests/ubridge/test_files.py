@@ -25,7 +25,7 @@ from tests.children import check_child, run_module
 from tests.ubridge.block_data import Array, elements, random_blocks
 from ubridge.files.__main__ import main
 from ubridge.quantized import ENCODED, FORMATS, QuantizedWeight, block_format
-from ubridge.recipes import MIXTURES, recipe_of
+from ubridge.recipes import MIXTURES, Shape, recipe_of
 from uhal import Device
 from uhal.dtypes import as_dtype
 from uhal.errors import DeviceError, InvalidImageError
@@ -671,12 +671,12 @@ def test_names_of_formats_are_read_in_any_case() -> None:
 
 def test_mixtures_are_those_of_llama_cpp() -> None:
     """Layers with the finer format among 32, as in files by llama.cpp."""
-    recipe = recipe_of("Q4_K_M")
-    finer = [i for i in range(32) if recipe.format_of("v", i, 32, 256) is FORMATS["q6_K"]]
+    recipe, model = recipe_of("Q4_K_M"), Shape(32)
+    finer = [i for i in range(32) if recipe.format_of("v", i, model, 256) is FORMATS["q6_K"]]
     assert finer == [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
-    assert recipe.format_of("q", 0, 32, 256) is FORMATS["q4_K"]
-    assert recipe.format_of("head", -1, 32, 256) is FORMATS["q6_K"]
-    assert recipe.format_of("head", -1, 32, 64) is FORMATS["q8_0"]
+    assert recipe.format_of("q", 0, model, 256) is FORMATS["q4_K"]
+    assert recipe.format_of("head", -1, model, 256) is FORMATS["q6_K"]
+    assert recipe.format_of("head", -1, model, 64) is FORMATS["q8_0"]
 
 
 @pytest.mark.parametrize("name", ENCODED)

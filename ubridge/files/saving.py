@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -22,12 +23,24 @@ from uhal.dtypes import as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 Saved: TypeAlias = DeviceTensor | QuantizedWeight | npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Later:
+    """A tensor that is made when it is written, so few are in memory at a time."""
+
+    kind: DType | BlockFormat
+    shape: tuple[int, ...]
+    make: Callable[[], Saved]
+    """Returns a tensor of this kind and shape."""
+
+
 SUFFIXES = (".safetensors", ".gguf")
 
 
 def save(
     path: str | os.PathLike[str],
-    tensors: Mapping[str, Saved],
+    tensors: Mapping[str, Saved | Later],
     *,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
@@ -68,9 +81,11 @@ def save(
         )
 
 
-def _told(name: str, tensor: Saved) -> tuple[DType | BlockFormat, tuple[int, ...]]:
+def _told(name: str, tensor: Saved | Later) -> tuple[DType | BlockFormat, tuple[int, ...]]:
     if not isinstance(name, str):
         raise ArgumentTypeError(f"save: expected names of tensors, got {name!r:.80}")
+    if isinstance(tensor, Later):
+        return tensor.kind, tensor.shape
     if isinstance(tensor, QuantizedWeight):
         return tensor.format, tuple(tensor.shape)
     if isinstance(tensor, (DeviceTensor, np.ndarray)):
@@ -100,7 +115,9 @@ def _require_plain(
             )
 
 
-def _bytes_of(tensor: Saved) -> memoryview:
+def _bytes_of(tensor: Saved | Later) -> memoryview:
+    if isinstance(tensor, Later):
+        tensor = tensor.make()
     if isinstance(tensor, QuantizedWeight):
         return tensor.blocks.to_numpy().data
     values = tensor if isinstance(tensor, np.ndarray) else tensor.to_numpy()

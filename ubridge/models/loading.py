@@ -30,6 +30,7 @@ from ubridge.models.weights import (
     require_room,
     usual_dtype,
 )
+from ubridge.recipes import Shape
 from uhal import Device, DeviceBuffer, DType
 from uhal.dtypes import f32
 from uhal.errors import NotSupportedError
@@ -185,8 +186,11 @@ class Loader:
         """Notes for the user about matrices in another format than requested."""
         if self.recipe is None:
             return ()
-        kinds = Counter(self._format_of(one) for one in self.wanted if self._is_quantizable(one))
-        told = self.recipe.summary(kinds)
+        chosen = [one for one in self.wanted if self._is_quantizable(one)]
+        wished = [self.recipe.wished(*self._place_of(one)) for one in chosen]
+        found = map(self._format_of, chosen)
+        fallbacks = Counter(one for one, other in zip(found, wished, strict=True) if one != other)
+        told = self.recipe.summary(fallbacks)
         return (f"{self.source.path}: {told}",) if told else ()
 
     @property
@@ -236,11 +240,20 @@ class Loader:
         """The format to which a part is quantized while it is read, if any."""
         if self.recipe is None or not self._is_quantizable(one):
             return None
+        return self.recipe.format_of(*self._place_of(one), one.shape[-1])
+
+    def _place_of(self, one: Wanted) -> tuple[str, int, Shape]:
+        """Role, layer and model of a matrix, as recipes take them."""
         design = self.source.design
         stem = one.part.removesuffix(".weight").removeprefix("expert_")
-        is_head = stem == "embedding" and design.is_tied
-        role = "head" if is_head else {"qkv": "v"}.get(stem, stem)
-        return self.recipe.format_of(role, one.layer, design.layers, one.shape[-1])
+        role = "head" if stem == "embedding" and design.is_tied else stem
+        model = Shape(
+            design.layers,
+            experts=0 if design.experts is None else design.experts.count,
+            is_falcon=design.name == "falcon",
+            is_grouped=design.kv_heads < design.heads,
+        )
+        return role, one.layer, model
 
     def require_room(self, cache_bytes: int, progress: Progress) -> None:
         """Print the memory that the model needs, if `progress` is True; refuse too large a model.

@@ -34,6 +34,7 @@ from ubridge.models.weights import (
     require_room,
     usual_dtype,
 )
+from ubridge.recipes import Shape
 from uhal import Device, DType
 from uhal.dtypes import bf16, f16, f32
 from uhal.errors import ArgumentValueError, NotFoundError
@@ -224,7 +225,8 @@ class Loader:
     def _kind_of(self, name: str, shape: tuple[int, ...]) -> DType | BlockFormat:
         """The type of a weight on the device: matrices of products may be quantized."""
         is_factor = len(shape) == 2 and not name.startswith("embeddings.")
-        chosen = self._recipe.format_of("", 0, 1, shape[1]) if self._recipe and is_factor else None
+        recipe = self._recipe if is_factor else None
+        chosen = None if recipe is None else recipe.format_of("", 0, Shape(1), shape[1])
         return chosen or self.dtype
 
     def _compared(self, part: str) -> Iterator[str]:
