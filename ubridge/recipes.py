@@ -43,8 +43,6 @@ _FILE_TYPES = {
 """`general.file_type` by name (`enum llama_ftype` of llama.h)."""
 
 
-_JOINED = {"Q3_K_M": "q4_K", "Q3_K_L": "q4_K", "Q4_K_M": "q5_K", "Q5_K_M": "q6_K"}
-"""Formats of matrices that hold queries, keys and values together."""
 _OUTPUTS = {"Q3_K_M": "q4_K", "Q3_K_L": "q5_K"}
 """Formats of attention's output."""
 _OUTPUTS_OF_EIGHT = dict.fromkeys(("Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M"), "q5_K")
@@ -82,8 +80,8 @@ class Recipe:
     def format_of(self, role: str, layer: int, model: Shape, columns: int) -> BlockFormat | None:
         """Return the format of a matrix with this many columns; None: it is not quantized.
 
-        `role` is `head` (the embedding where there is none), `k`, `v`, `qkv`, `output`, `down`, or
-        anything else.
+        `role` is `head` (the embedding where there is none), `k`, `v`, `output`, `down`, or
+        anything else. A matrix of queries, keys and values together is `v`.
         """
         chosen = self.wished(role, layer, model)
         if columns % chosen.elements == 0:
@@ -110,9 +108,7 @@ class Recipe:
             return self._of_down(layer, model)
         if role == "output" and not model.is_falcon:
             return (_OUTPUTS_OF_EIGHT if model.experts == 8 else _OUTPUTS).get(self.name, usual)
-        if role == "output" and self.name == "Q3_K_L":
-            return "q4_K"
-        return _JOINED.get(self.name, usual) if role == "qkv" else usual
+        return "q4_K" if role == "output" and self.name == "Q3_K_L" else usual
 
     def _of_values(self, layer: int, model: Shape) -> str:
         usual = self.usual.name

@@ -118,7 +118,7 @@ def _model_folder(files: Sequence[str]) -> Path | None:
 def _write_model(folder: Path, out: Path, format: str | None) -> Iterator[str]:
     """Write a model's GGUF file; yield notes for the user."""
     # Models are above files, so this command loads them by name.
-    write = import_module("ubridge.models.gguf_writing").write_model
+    write = import_module("ubridge.models.gguf_export").write_model
     yield from write(folder, out, quantize=format)
 
 
@@ -191,8 +191,7 @@ _EMBEDDING = re.compile(r"token_embd|embed_tokens|\.wte\.|word_embeddings")
 _ROLES = {
     "head": re.compile(r"^output\.|lm_head|output_layer"),
     "k": re.compile(r"attn_k\.|k_proj"),
-    "v": re.compile(r"attn_v\.|v_proj"),
-    "qkv": re.compile(r"attn_qkv|qkv_proj|query_key_value|c_attn"),
+    "v": re.compile(r"attn_v\.|v_proj|attn_qkv|qkv_proj|query_key_value|c_attn"),
     "output": re.compile(r"attn_output|o_proj|(self_attn|self_attention)\.dense|attn\.c_proj"),
     "down": re.compile(r"ffn_down|down_proj|mlp\.(c_proj|fc2|dense_4h_to_h)|experts\.\d+\.w2"),
 }

@@ -32,7 +32,7 @@ class Later:
     kind: DType | BlockFormat
     shape: tuple[int, ...]
     make: Callable[[], Saved]
-    """Returns a tensor of this kind and shape."""
+    """Returns a tensor of this kind and shape, or its bytes."""
 
 
 SUFFIXES = (".safetensors", ".gguf")

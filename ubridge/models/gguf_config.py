@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file, read by the names of a `config.json`.
+"""The metadata of a GGUF file: read by the names of a `config.json`, and written.
 
 Keys follow llama.cpp's `gguf-py/gguf/constants.py`, defaults its `llama-model.cpp`.
 """
@@ -6,34 +6,65 @@ Keys follow llama.cpp's `gguf-py/gguf/constants.py`, defaults its `llama-model.c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import ubridge as ub
 from ubridge.files.settings import Settings
+from ubridge.models.architecture import Architecture
 from ubridge.models.positions import MOST, MOST_BASE, Rope
 from ubridge.models.table import ArchitectureRow
 from uhal.dtypes import f32
 from uhal.errors import NotSupportedError
 
-_FIELDS = {
-    "max_position_embeddings": "context_length",
-    "hidden_size": "embedding_length",
-    "num_hidden_layers": "block_count",
-    "intermediate_size": "feed_forward_length",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length",
-    "sliding_window": "attention.sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "num_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
-    "moe_intermediate_size": "expert_feed_forward_length",
-    "use_parallel_residual": "use_parallel_residual",
-}
+
+@dataclass(frozen=True)
+class _Field:
+    """A key of the metadata: its name in `config.json`, and its value for a model."""
+
+    config: str
+    key: str
+    of: Callable[[Architecture], object]
+
+
+_FIELDS = (
+    _Field("max_position_embeddings", "context_length", lambda design: design.context),
+    _Field("hidden_size", "embedding_length", lambda design: design.hidden),
+    _Field("num_hidden_layers", "block_count", lambda design: design.layers),
+    _Field("intermediate_size", "feed_forward_length", lambda design: design.inner),
+    _Field("num_attention_heads", "attention.head_count", lambda design: design.heads),
+    _Field("num_key_value_heads", "attention.head_count_kv", lambda design: design.kv_heads),
+    _Field("head_dim", "attention.key_length", lambda design: design.width),
+    _Field(
+        "sliding_window",
+        "attention.sliding_window",
+        lambda design: max(design.windows, default=0) or None,
+    ),
+    _Field("attn_logit_softcapping", "attn_logit_softcapping", lambda design: design.score_cap),
+    _Field("final_logit_softcapping", "final_logit_softcapping", lambda design: design.logit_cap),
+    _Field("num_experts", "expert_count", lambda design: _of_experts(design, "count")),
+    _Field("num_experts_per_tok", "expert_used_count", lambda design: _of_experts(design, "used")),
+    _Field(
+        "moe_intermediate_size",
+        "expert_feed_forward_length",
+        lambda design: _of_experts(design, "inner"),
+    ),
+    _Field(
+        "use_parallel_residual",
+        "use_parallel_residual",
+        lambda design: design.residual == "parallel",
+    ),
+)
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+_VALUES = "attention.value_length"
+_DIVISORS = "rope_freqs.weight"
+_SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+DIVISORS = (_DIVISORS, _SHORT, _LONG)
+"""Tensors that divide the rotation step of each pair."""
 _SCALINGS = ("none", "linear", "yarn", "longrope")
 _ENDS = ("eos", "eot", "eom")
 """Tokens that end a text, a turn, a message."""
@@ -41,6 +72,8 @@ _NO_TOKENS = (-1, 0xFFFFFFFF)
 """Values that some converters write for a missing token."""
 _HARMLESS = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout")
 """Keys that do not affect logits."""
+_ROUNDING = 1e-6
+"""A factor this near to 1 is 1."""
 _ANGLES = ("rope.dimension_count", "rope.freq_base")
 """Keys that files of models with learned positions contain as well."""
 
@@ -53,7 +86,7 @@ def settings_of_gguf(weights: ub.Weights, kind: str, where: object) -> Settings:
     values |= {key: told[key] for end in _ENDS if (key := f"tokenizer.ggml.{end}_token_id") in told}
     config = Settings(where, values).read_as(
         {
-            **{name: (f"{prefix}{key}",) for name, key in _FIELDS.items()},
+            **{one.config: (f"{prefix}{one.key}",) for one in _FIELDS},
             "epsilon": [f"{prefix}{key}" for key in _EPSILONS],
         }
     )
@@ -88,12 +121,14 @@ def axes_of_gguf(
     parts = {"qkv": "attn_qkv" if joined else "attn_q", "output": "attn_output", "mlp": "ffn_down"}
     biases = {part for part, name in parts.items() if f"blk.0.{name}.bias" in names}
     axes["biases"] = frozenset(biases | ({"head"} if "output.bias" in names else set()))
+    if "num_key_value_heads" in config:
+        heads = config.integer("num_attention_heads", least=1)
+        axes["kv_heads"] = config.integer("num_key_value_heads", heads, 1, heads)
     width = config.integer("head_dim", least=1)
-    values = config.integer(f"{kind}.attention.value_length", width)
+    values = config.integer(f"{kind}.{_VALUES}", width)
     if values != width:
         raise NotSupportedError(
-            f"{config.where}: {kind}.attention.value_length: expected {width}, the length of keys, "
-            f"got {values}"
+            f"{config.where}: {kind}.{_VALUES}: expected {width}, the length of keys, got {values}"
         )
     if kind == "gemma2":
         # In 27b models the scale depends on E / H, as in llama.cpp.
@@ -126,8 +161,7 @@ def _rope(weights: ub.Weights, kind: str, config: Settings, row: ArchitectureRow
     factor = config.number(f"{kind}.rope.scaling.factor", older, least=0, most=MOST) or 1.0
     factor = 1.0 if scaling == "none" else factor
     magnitude = number("scaling.attn_factor", 1.0)
-    pairs, one = turned // 2, "rope_freqs.weight"
-    short, long = "rope_factors_short.weight", "rope_factors_long.weight"
+    pairs = turned // 2
     trained = config.integer(f"{kind}.rope.scaling.original_context_length", context, 1)
     common: dict[str, Any] = {
         "width": turned // 2 * 2,
@@ -136,16 +170,17 @@ def _rope(weights: ub.Weights, kind: str, config: Settings, row: ArchitectureRow
         "trained": trained,
         "factor": factor,
     }
-    if short in weights or long in weights:
+    if _SHORT in weights or _LONG in weights:
         # `Rope` has no step factor for longrope, so the divisors include it.
-        tables = [_divisors(weights, name, pairs, config.where, factor) for name in (short, long)]
+        tables = [_divisors(weights, name, pairs, config.where, factor) for name in (_SHORT, _LONG)]
         return Rope(kind="longrope", short=tables[0], long=tables[1], magnitude=magnitude, **common)
-    divisors = _divisors(weights, one, pairs, config.where) if one in weights else ()
+    where, is_divided = config.where, _DIVISORS in weights
+    divisors = _divisors(weights, _DIVISORS, pairs, where) if is_divided else ()
     if scaling == "yarn":
         return Rope(
             kind="yarn",
             short=divisors,
-            magnitude=magnitude * (1 + 0.1 * math.log(max(factor, 1.0))),
+            magnitude=magnitude * _magnitude_of_yarn(factor),
             fast=number("scaling.yarn_beta_fast", 32.0),
             slow=number("scaling.yarn_beta_slow", 1.0),
             **common,
@@ -170,15 +205,67 @@ def _divisors(
     return tuple(factor * float(one) for one in values)
 
 
+def _magnitude_of_yarn(factor: float) -> float:
+    """The factor of cosines and sines that llama.cpp adds to the file's."""
+    return 1 + 0.1 * math.log(max(factor, 1.0))
+
+
 def _plain(where: object, key: str, value: Any) -> Any:
     """A value in JSON's types; a list of equal numbers, one a layer, becomes one number."""
     several = getattr(value, "tolist", lambda: value)()
     if not isinstance(several, list) or not several:
         return several
-    if key.partition(".")[2] not in (*_FIELDS.values(), *_EPSILONS):
+    if key.partition(".")[2] not in (*(one.key for one in _FIELDS), *_EPSILONS):
         return several
     if several.count(several[0]) != len(several):
         raise NotSupportedError(
             f"{where}: {key}: expected the same for all layers, got {several[:16]}"
         )
     return several[0]
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def metadata_of(design: Architecture, kind: str) -> dict[str, Any]:
+    """Return the keys of a model, for files with this `general.architecture`.
+
+    Keys that such files do not have are among them.
+    """
+    told = {one.key: one.of(design) for one in _FIELDS}
+    told[_VALUES] = design.width
+    told[_EPSILONS[design.norm == "layer"]] = design.epsilon
+    told["vocab_size"] = design.vocabulary
+    if design.rope is not None:
+        told |= _written_rope(design.rope)
+    return {f"{kind}.{key}": value for key, value in told.items() if value is not None}
+
+
+def divisors_of(design: Architecture) -> dict[str, npt.NDArray[np.float32]]:
+    """Return the tensors that divide the rotation step of each pair, f32."""
+    rope = design.rope
+    found: dict[str, Any] = {}
+    if rope is not None and rope.kind == "longrope":
+        found = {_SHORT: rope.short, _LONG: rope.long}
+    elif rope is not None and rope.kind == "llama3":
+        found = {_DIVISORS: rope.divisors}
+    return {name: np.asarray(values, np.float32) for name, values in found.items()}
+
+
+def _written_rope(rope: Rope) -> dict[str, Any]:
+    told: dict[str, Any] = {"dimension_count": rope.width, "freq_base": rope.base}
+    if rope.kind in ("linear", "yarn"):
+        told |= {"scaling.type": rope.kind, "scaling.factor": rope.factor}
+    magnitude = rope.magnitude
+    if rope.kind == "yarn":
+        told |= {"scaling.yarn_beta_fast": rope.fast, "scaling.yarn_beta_slow": rope.slow}
+        magnitude /= _magnitude_of_yarn(rope.factor)
+    if rope.kind in ("yarn", "longrope"):
+        told["scaling.original_context_length"] = rope.trained
+    if abs(magnitude - 1) > _ROUNDING:
+        told["scaling.attn_factor"] = magnitude
+    return {f"rope.{key}": value for key, value in told.items()}
+
+
+def _of_experts(design: Architecture, field: str) -> object:
+    return None if design.experts is None else getattr(design.experts, field)

@@ -165,7 +165,7 @@ class Loader:
             )
         blocks = dict.fromkeys(("output.weight", "down.weight", "expert_down.weight"), 1)
         for one in self.wanted:
-            kind = self._kind_of(one)
+            kind = self.kind_of(one)
             if one.part in blocks and isinstance(kind, BlockFormat):
                 blocks[one.part] = max(blocks[one.part], kind.elements)
         units = blocks["down.weight"], blocks["expert_down.weight"]
@@ -206,10 +206,10 @@ class Loader:
         return sum(map(self._nbytes_of, own))
 
     def _nbytes_of(self, one: Wanted) -> int:
-        return nbytes_of(self._own_shape(one), self._kind_of(one))
+        return nbytes_of(self._own_shape(one), self.kind_of(one))
 
-    def _kind_of(self, one: Wanted) -> DType | BlockFormat:
-        """The element type or the format of a part on the device."""
+    def kind_of(self, one: Wanted) -> DType | BlockFormat:
+        """Return the element type or the format of a part on the device."""
         kind = self.source.weights.entries[one.names[0]].kind
         if isinstance(kind, BlockFormat) and _is_matrix(one) and multiplies_blocks(self.device):
             return kind
@@ -230,7 +230,7 @@ class Loader:
         cut = self._cut(one)
         is_copied = cut is not None and not cut.is_run_of_rows
         changed = is_copied or regrouped or self._is_summed(one) or _is_fused(one.part, one.names)
-        return len(one.names) == 1 and not changed and entry.kind == self._kind_of(one)
+        return len(one.names) == 1 and not changed and entry.kind == self.kind_of(one)
 
     def _is_quantizable(self, one: Wanted) -> bool:
         kind = self.source.weights.entries[one.names[0]].kind
@@ -246,7 +246,8 @@ class Loader:
         """Role, layer and model of a matrix, as recipes take them."""
         design = self.source.design
         stem = one.part.removesuffix(".weight").removeprefix("expert_")
-        role = "head" if stem == "embedding" and design.is_tied else stem
+        is_head = stem == "embedding" and design.is_tied
+        role = "head" if is_head else {"qkv": "v"}.get(stem, stem)
         model = Shape(
             design.layers,
             experts=0 if design.experts is None else design.experts.count,
@@ -271,7 +272,7 @@ class Loader:
         """The model's name and the kinds of its weights, the most frequent first."""
         sizes: Counter[str] = Counter()
         for one in self.wanted:
-            sizes[self._kind_of(one).name] += self._nbytes_of(one)
+            sizes[self.kind_of(one).name] += self._nbytes_of(one)
         kinds = ", ".join(kind for kind, _ in sizes.most_common())
         return f"{self.source.path.resolve().name} ({self.source.design.name}; {kinds})"
 
@@ -290,7 +291,7 @@ class Loader:
             told += [self.share.rank, self.share.ranks]
         digest.update(json.dumps(told, sort_keys=True, default=sorted).encode())
         for one in self.wanted:
-            digest.update(repr((one.layer, one.part, one.shape, self._kind_of(one).name)).encode())
+            digest.update(repr((one.layer, one.part, one.shape, self.kind_of(one).name)).encode())
             for name in one.names:
                 raw = self.source.weights.raw(name)
                 step = max(len(raw) // _SAMPLES, _SAMPLED)
@@ -305,7 +306,7 @@ class Loader:
         layers: list[Parts] = [{} for _ in range(self.source.design.layers)]
         with Bar(progress, self.nbytes, f"loading {self.source.design.name}") as bar:
             for one in self.wanted:
-                weight = self._brought(one)
+                weight = self.brought(one)
                 (layers[one.layer] if one.layer >= 0 else outside)[one.part] = weight
                 bar.add(self._nbytes_of(one))
         if self.source.design.qk_norm == "heads":
@@ -314,13 +315,13 @@ class Loader:
             outside["zeros"] = ub.zeros((width,), self.dtype, device=self.device)
         return outside, layers
 
-    def _brought(self, one: Wanted) -> Weight:
-        """A part in the order and type that the decoder expects."""
+    def brought(self, one: Wanted) -> Weight:
+        """Return a part in the order and type that the decoder expects."""
         design = self.source.design if self.share is None else self.share.own
         tensors = self._read(one)
         weight = tensors[0]
         if isinstance(weight, ub.QuantizedWeight):
-            is_kept = self._kind_of(one) == weight.format
+            is_kept = self.kind_of(one) == weight.format
             return weight if is_kept else self._dense(one, weight)
         dense = [tensor for tensor in tensors if isinstance(tensor, ub.DeviceTensor)]
         found = dense[0]
@@ -335,7 +336,7 @@ class Loader:
         if self._is_summed(one):
             # The weight plus 1 is no f16 or bf16, so it stays f32, and so does the norm.
             return found.astype(f32, copy=False) + 1.0
-        return in_kind(found, self._kind_of(one))
+        return in_kind(found, self.kind_of(one))
 
     def _read(self, one: Wanted) -> list[Weight]:
         """The tensors of a part, or the rank's share of each."""
@@ -369,7 +370,7 @@ class Loader:
         cut, raw = self._cut(one), self.source.weights.raw(one.names[0])
         own = raw if cut is None else _bytes_of(cut, raw, weight.format, one.shape)
         values = ub.quantized.dequantize(own, weight.format)
-        kind = self._kind_of(one)
+        kind = self.kind_of(one)
         assert isinstance(kind, DType)
         whole = values.reshape(self._own_shape(one)).astype(kind.dtype)
         return ub.asarray(whole, device=self.device)

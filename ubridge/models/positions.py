@@ -157,13 +157,31 @@ class Rope:
         if self.kind == "linear":
             return _single(steps / np.float32(self.factor))
         if self.kind == "llama3":
-            turns = self.trained * steps / (2 * np.pi)
-            kept = np.clip((turns - self.low) / (self.high - self.low), 0, 1).astype(np.float32)
+            kept = self._kept(steps)
             return _single(steps / np.float32(self.factor) * (1 - kept) + steps * kept)
         if self.kind == "yarn":
             kept = 1 - self._ramp()
             return _single(steps / np.float32(self.factor) * (1 - kept) + steps * kept)
         return _single(steps)
+
+    def _kept(self, steps: Angles) -> Angles:
+        """The share of each pair's step that LLaMA 3.1 does not divide."""
+        turns = self.trained * steps / (2 * np.pi)
+        return _single(np.clip((turns - self.low) / (self.high - self.low), 0, 1))
+
+    @property
+    def divisors(self) -> npt.NDArray[Any]:
+        """Divisor of each pair's step by LLaMA 3.1's rule."""
+        exponents = np.arange(0, self.width, 2) / self.width
+        kept = self._kept(_single(self.base**-exponents))
+        return 1 / ((1 - kept) / self.factor + kept)
+
+    def is_like(self, other: Rope, length: int) -> bool:
+        """Return whether two ropes turn pairs alike, but for rounding, at a text's length."""
+        angles = [one.rows(0, 2, length) for one in (self, other)]
+        return self.width == other.width and all(
+            np.allclose(one, two, rtol=1e-5, atol=1e-6) for one, two in zip(*angles, strict=True)
+        )
 
     def _ramp(self) -> Angles:
         """Pairs' ramp from 0 (many turns in the trained context) to 1 (few)."""

@@ -18,7 +18,7 @@ from ubridge.files.gguf_reading import begins_as_gguf
 from ubridge.files.settings import Settings
 from ubridge.models import rwkv5
 from ubridge.models.architecture import Architecture
-from ubridge.models.gguf_config import axes_of_gguf, settings_of_gguf
+from ubridge.models.gguf_config import DIVISORS, axes_of_gguf, settings_of_gguf
 from ubridge.models.table import (
     PAGE,
     ROWS,
@@ -32,6 +32,7 @@ from uhal import Device
 from uhal.errors import NotFoundError, NotSupportedError
 
 _KIND = "general.architecture"
+"""Key of GGUF files."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,13 @@ def _bounds(weights: ub.Weights) -> Bounds:
 def _open_gguf(path: Path, device: Device) -> Source:
     if not path.exists():
         raise NotFoundError(f"{path}: there is no such file")
-    weights = ub.load(path, device=device)
+    source, config = described_gguf(path, ub.load(path, device=device))
+    notice = unread_of(config)
+    return replace(source, notices=(notice,) if notice else ())
+
+
+def described_gguf(path: Path, weights: ub.Weights) -> tuple[Source, Settings]:
+    """Return the model that a GGUF file describes, and its values with the record of their use."""
     kind = Settings(path, {_KIND: weights.metadata.get(_KIND)}).text(_KIND)
     name = _row_of_gguf(path, kind, weights)
     row = ROWS[name]
@@ -165,10 +172,7 @@ def _open_gguf(path: Path, device: Device) -> Source:
     changes = axes_of_gguf(weights, kind, config, row)
     design = architecture_of(name, config, {**row.gguf_axes, **changes})
     names = {**GGUF_NAMES, **row.gguf_names}
-    taken = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
-    notice = unread_of(config)
-    notices = (notice,) if notice else ()
-    return Source(path, design, weights, names, True, taken.__contains__, notices)
+    return Source(path, design, weights, names, True, DIVISORS.__contains__), config
 
 
 def _row_of_gguf(path: Path, kind: str, weights: ub.Weights) -> str:

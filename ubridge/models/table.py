@@ -54,6 +54,10 @@ class ArchitectureRow:
     """Parts with other names than in most GGUF files."""
     gguf_axes: Axes = field(default_factory=dict)
     """Fields that a converter to GGUF changed."""
+    gguf_fixed: Axes = field(default_factory=dict)
+    """Fields with the only values that llama.cpp has."""
+    gguf_windows: bool = False
+    """Whether llama.cpp has this architecture's windows."""
 
 
 # -- what flags change ---------------------------------------------------------------------------
@@ -253,6 +257,7 @@ ROWS: Mapping[str, ArchitectureRow] = {
         },
         _phi,
         partial=0.5,
+        gguf_fixed={"qk_norm": ""},
     ),
     "phi3": ArchitectureRow(
         "phi3",
@@ -284,7 +289,8 @@ ROWS: Mapping[str, ArchitectureRow] = {
         {"norm": "layer", "mlp": "plain", "activation": "gelu", "qkv": "groups", "is_tied": True},
         _falcon,
         gguf_axes={"qkv": "rows"},
-        gguf_names={"attention_norm": "attn_norm_2 attn_norm", "mlp_norm": "ffn_norm attn_norm"},
+        gguf_fixed={"biases": frozenset()},
+        gguf_names={"attention_norm": "attn_norm_2 attn_norm", "mlp_norm": "attn_norm"},
     ),
     "chatglm": ArchitectureRow(
         "chatglm",
@@ -302,7 +308,7 @@ ROWS: Mapping[str, ArchitectureRow] = {
         partial=0.5,
     ),
     "glm": ArchitectureRow(
-        "",
+        "chatglm",
         LLAMA,
         {**_GLM, "width": 128},
         _biased(attention_bias="qkv"),
@@ -327,6 +333,7 @@ ROWS: Mapping[str, ArchitectureRow] = {
         _gemma2,
         _context(8192),
         gguf_axes={"norm": "rms"},
+        gguf_windows=True,
     ),
 }
 """By `model_type` of `config.json`. Yi is `llama`."""

@@ -62,12 +62,12 @@ class BytePairTokenizer(WordsTokenizer):
     def _bytes_of(self, token: int) -> bytes:
         text = self._words.texts[token]
         if self._words.kinds[token] == Kind.NORMAL:
-            return _read(text)
+            return written_bytes(text)
         return text.encode("utf-8", "surrogateescape")
 
 
-def _read(text: str) -> bytes:
-    """The bytes that a token's text spells; any other text gives its own UTF-8."""
+def written_bytes(text: str) -> bytes:
+    """Return the bytes that a token's text spells, else its UTF-8."""
     try:
         return bytes([_BYTE_OF[sign] for sign in text])
     except KeyError:

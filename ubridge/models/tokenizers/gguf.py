@@ -1,11 +1,11 @@
-"""The tokenizer that a GGUF file holds in its metadata.
+"""The tokenizer that a GGUF file holds in its metadata, read and written.
 
 ggml's docs/gguf.md describes the keys; defaults follow llama.cpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,14 @@ _NAMES = {
     "cls": "cls_token",
 }
 """Special tokens: keys in metadata, and names in templates."""
+_ENDS = ("eos", "eot", "eom")
+"""Names of tokens that end a text, a turn, a message."""
+_FLAGS = {
+    "add_bos_token": "adds_begin",
+    "add_eos_token": "adds_end",
+    "add_space_prefix": "adds_blank",
+}
+"""Keys of flags, and their fields of `Vocabulary`."""
 _KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
 """Special tokens of Phi-3 that do not take the white space behind them."""
 
@@ -113,7 +121,8 @@ def _vocabulary(
     """Read the vocabulary; both defaults are for files without the value."""
     texts = _of(metadata, f"{_KEYS}tokens", list, where)
     kinds = _kinds(metadata, texts)
-    ends = (_token(metadata, name, where) for name in ("eot", "eom"))
+    ends = (_token(metadata, name, where) for name in _ENDS[1:])
+    usual = {"adds_begin": adds_begin, "adds_end": False, "adds_blank": adds_blank}
     begin = _token(metadata, "bos", where)
     return require_in(
         where,
@@ -125,9 +134,7 @@ def _vocabulary(
             end=_token(metadata, "eos", where),
             ends=frozenset(token for token in ends if token is not None),
             unknown=_token(metadata, "unknown", where),
-            adds_begin=_flag(metadata, "add_bos_token", adds_begin),
-            adds_end=_flag(metadata, "add_eos_token", False),
-            adds_blank=_flag(metadata, "add_space_prefix", adds_blank),
+            **{field: _flag(metadata, key, usual[field]) for key, field in _FLAGS.items()},
             eats_blanks=_eating_blanks(metadata, texts, kinds),
         ),
     )
@@ -200,3 +207,49 @@ def _token(metadata: Mapping[str, Any], name: str, where: object) -> int | None:
 
 def _flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:
     return bool(metadata.get(f"{_KEYS}{name}", default))
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def described(
+    model: str,
+    words: Vocabulary,
+    *,
+    ends: Sequence[int],
+    merges: Sequence[str] = (),
+    splitting: str = "",
+    templates: Mapping[str, str] | None = None,
+    names: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Return the metadata of a tokenizer, from which `tokenizer_of` makes an equal tokenizer.
+
+    `model` is a kind such as `gpt2`, or `none`. `ends` are the tokens that end texts, the usual
+    token first; files hold three. `splitting` is a name of `SPLITTINGS`; `names` are special tokens
+    by their names in templates.
+    """
+    told: dict[str, Any] = {"model": model}
+    roles = {_role_of(name): token for name, token in (names or {}).items()}
+    if words.texts:
+        told |= {
+            "pre": splitting or "default",
+            "tokens": list(words.texts),
+            "token_type": np.asarray(words.kinds, np.int32),
+            **{key: getattr(words, field) for key, field in _FLAGS.items()},
+        }
+        roles |= {"bos": words.begin, "unknown": words.unknown}
+    if words.scores:
+        told["scores"] = np.asarray(words.scores, np.float32)
+    if model == "gpt2":
+        told["merges"] = list(merges)
+    roles |= dict.fromkeys(_ENDS) | dict(zip(_ENDS, ends, strict=False))
+    told |= {f"{role}_token_id": token for role, token in roles.items() if role}
+    found = {f"{_KEYS}{key}": value for key, value in told.items() if value is not None}
+    for name, template in (templates or {}).items():
+        found[_TEMPLATE if name == "default" else f"{_TEMPLATE}.{name}"] = template
+    return found
+
+
+def _role_of(name: str) -> str:
+    """The key of a special token's name in templates; empty for a name without a key."""
+    return next((role for role, other in _NAMES.items() if other == name), "")

@@ -98,6 +98,11 @@ class JsonTokenizer(Tokenizer):
         self._falls_back = parsing.decoder is not None and parsing.decoder.decode(["<0x41>"]) == "A"
         self._around = self._adding(beside)
 
+    @property
+    def library(self) -> Any:
+        """The tokenizer of the library."""
+        return self._parsing
+
     def _encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         tokenizer = self._parsing if parse_special else self._plain
         around = self._around if add_special else None

@@ -32,6 +32,8 @@ _READERS = {
     "rwkv_vocab_v20230424.txt": "ubridge.models.tokenizers.rwkv",
 }
 """Files that hold a tokenizer, the best first, and the modules whose `read` loads them."""
+FILES = tuple(name for name in _READERS if name != ".gguf")
+"""Files of a folder that hold nothing but a tokenizer."""
 
 
 class Stream(ABC):

@@ -20,6 +20,11 @@ class WordsTokenizer(Tokenizer):
         self.vocabulary = len(vocabulary.texts)
         self.begin, self.end = vocabulary.begin, vocabulary.end
 
+    @property
+    def words(self) -> Vocabulary:
+        """All tokens, with their kinds and roles."""
+        return self._words
+
     @abstractmethod
     def _between(self, text: str, begins: bool) -> Iterable[int]:
         """Tokens of a part without special tokens; `begins`: the part starts the text."""
