@@ -142,8 +142,10 @@ class Quantizing:
         for name in self._weights:
             kind = self._format_of(name)
             entry = self._weights.entries[name]
-            making = partial(self._blocks_of, name, kind)
-            found[name] = Later(kind, entry.shape, making) if kind else self._weights[name]
+            if kind is None:
+                found[name] = self._weights[name]
+            else:
+                found[name] = Later(kind, entry.shape, partial(self._blocks_of, name, kind))
         return found
 
     def _blocks_of(self, name: str, kind: BlockFormat) -> QuantizedWeight:

@@ -131,7 +131,13 @@ def _of_json(folder: Path, tokenizer: JsonTokenizer) -> tuple[str, Vocabulary, S
         first = library.encode("a", add_special_tokens=False).tokens[:1]
         has_blank = bool(first) and first[0].startswith(BLANK)
         return "llama", replace(words, scores=scores, adds_blank=has_blank), (), ""
-    splitting = _splitting_of(folder, library, bool(model.get("ignore_merges")))
+    splitting = splitting_name(library.pre_tokenizer, bool(model.get("ignore_merges")))
+    if splitting is None:
+        raise NotSupportedError(
+            f"{folder}: convert: expected a tokenizer that splits texts in one of the ways "
+            f"{', '.join(sorted(SPLITTINGS))}, got another one. Remove the tokenizer from the "
+            "folder to write a file without one."
+        )
     return "gpt2", words, [" ".join(pair) for pair in pairs], splitting
 
 
@@ -162,16 +168,12 @@ def _words_of(tokenizer: JsonTokenizer, unknown: str | None) -> Vocabulary:
     )
 
 
-def _splitting_of(folder: Path, library: Any, whole_words: bool) -> str:
-    """The name of a way of splitting that cuts a sample as the library does."""
-    pieces = [piece for piece, _ in library.pre_tokenizer.pre_tokenize_str(SAMPLE)]
-    cut = [written_bytes(piece) for piece in pieces]
+def splitting_name(splitter: Any, whole_words: bool) -> str | None:
+    """Return the name of a way of splitting that cuts a sample as the library's splitter does."""
+    cut = [written_bytes(piece) for piece, _ in splitter.pre_tokenize_str(SAMPLE)]
+    # llama.cpp warns of a file whose way is `default`.
     for name, one in sorted(SPLITTINGS.items(), key=lambda item: item[0] == "default"):
         parts = [part.encode() for part in split(SAMPLE, one.patterns)]
         if one.whole_words == whole_words and parts == cut:
             return name
-    raise NotSupportedError(
-        f"{folder}: convert: expected a tokenizer that splits texts in one of the ways "
-        f"{', '.join(sorted(SPLITTINGS))}, got another one. Remove the tokenizer from the "
-        "folder to write a file without one."
-    )
+    return None

@@ -229,7 +229,8 @@ def described(
     by their names in templates.
     """
     told: dict[str, Any] = {"model": model}
-    roles = {_role_of(name): token for name, token in (names or {}).items()}
+    roles: dict[str, int | None] = {}
+    roles |= {_role_of(name): token for name, token in (names or {}).items()}
     if words.texts:
         told |= {
             "pre": splitting or "default",
