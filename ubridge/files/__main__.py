@@ -160,10 +160,10 @@ class Quantizing:
         if not isinstance(entry.kind, DType) or not is_matrix or not self._chosen.search(name):
             return None
         match = _LAYER.search(name)
-        place = self._role(name), int(match[1]) if match else 0, self._shape
-        found = self._recipe.format_of(*place, entry.shape[-1])
+        wanted = self._role(name), int(match[1]) if match else 0, self._shape
+        found = self._recipe.format_of(*wanted, entry.shape[-1])
         self._count += 1
-        if found != self._recipe.wished(*place):
+        if found != self._recipe.wished(*wanted):
             self._fallbacks[found] += 1
         return found
 

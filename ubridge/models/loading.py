@@ -187,7 +187,7 @@ class Loader:
         if self.recipe is None:
             return ()
         chosen = [one for one in self.wanted if self._is_quantizable(one)]
-        wished = [self.recipe.wished(*self._place_of(one)) for one in chosen]
+        wished = [self.recipe.wished(*self._role_of(one)) for one in chosen]
         found = map(self._format_of, chosen)
         fallbacks = Counter(one for one, other in zip(found, wished, strict=True) if one != other)
         told = self.recipe.summary(fallbacks)
@@ -240,9 +240,9 @@ class Loader:
         """The format to which a part is quantized while it is read, if any."""
         if self.recipe is None or not self._is_quantizable(one):
             return None
-        return self.recipe.format_of(*self._place_of(one), one.shape[-1])
+        return self.recipe.format_of(*self._role_of(one), one.shape[-1])
 
-    def _place_of(self, one: Wanted) -> tuple[str, int, Shape]:
+    def _role_of(self, one: Wanted) -> tuple[str, int, Shape]:
         """Role, layer and model of a matrix, as recipes take them."""
         design = self.source.design
         stem = one.part.removesuffix(".weight").removeprefix("expert_")
