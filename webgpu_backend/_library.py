@@ -7,7 +7,7 @@ nor its bindings.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,11 +52,29 @@ def release_of(library: Library) -> str:
     return ".".join(str(packed >> shift & 0xFF) for shift in (24, 16, 8, 0))
 
 
+def major_release_of(library: Library) -> int:
+    """Return the first number of the library's version."""
+    return int(library.wgpuGetVersion()) >> 24
+
+
 def refusal_of(library: Library) -> str:
     """Say why the library cannot be used; "" if it can."""
-    release = release_of(library)
-    expected = header().constants["UHAL_WGPU_NATIVE_RELEASE"]
-    if int(release.split(".")[0]) != expected:
+    release, releases = release_of(library), _releases()
+    lacking = releases.get(major_release_of(library))
+    if lacking is None:
+        expected = " or ".join(map(str, sorted(releases)))
         return f"expected release {expected} of wgpu-native, got {release}"
-    missing = library.missing()
+    missing = [name for name in library.missing() if name not in lacking]
     return f"wgpu-native {release} has no {missing[0]}" if missing else ""
+
+
+def _releases() -> Mapping[int, Sequence[str]]:
+    """The releases of wgpu-native that can be used, with the functions that each lacks."""
+    constants = header().constants
+    return {
+        constants["UHAL_WGPU_NATIVE_RELEASE"]: (),
+        constants["UHAL_WGPU_NATIVE_OLD_RELEASE"]: (
+            "wgpuComputePassEncoderSetImmediates",
+            "wgpuDeviceCreateShaderModuleTrusted",
+        ),
+    }

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from uhal.abi import Check, Header, Library, open_own_library
+from webgpu_backend._library import major_release_of
 
 FUNCTION_OF_SLOT = {
     "current": "uhalWgCtxGetCurrent",
@@ -60,8 +61,10 @@ def open_runtime(wgpu: Library, check: Check) -> Library:
     runtime = open_own_library(
         _LIBRARY, runtime_header(), "uhalWg", "UHAL_WG_VERSION", backend="webgpu", check=check
     )
-    addresses = [wgpu.address(name) for name in _function_names(runtime)]
-    runtime.uhalWgOpen((ctypes.c_void_p * len(addresses))(*addresses), len(addresses))
+    names = _function_names(runtime)
+    addresses = [wgpu.address(name) if wgpu.has(name) else None for name in names]
+    functions = (ctypes.c_void_p * len(addresses))(*addresses)
+    runtime.uhalWgOpen(functions, len(addresses), major_release_of(wgpu))
     return runtime
 
 

@@ -14,8 +14,10 @@
 extern "C" {
 #endif
 
-/* The release with these layouts: the first number of wgpuGetVersion. */
+/* The release with these layouts: the first number of wgpuGetVersion. For the old release,
+ * runtime/release_27.h has the differences. */
 #define UHAL_WGPU_NATIVE_RELEASE 29
+#define UHAL_WGPU_NATIVE_OLD_RELEASE 27
 
 typedef uint32_t WGPUBool;
 typedef uint64_t WGPUFlags;
@@ -55,7 +57,6 @@ typedef struct WGPUChainedStruct {
 
 /* Values of WGPUChainedStruct.sType. */
 #define WGPUSType_ShaderSourceWGSL 2
-#define WGPUSType_InstanceExtras 0x00030004
 
 #define WGPUCallbackMode_AllowSpontaneous 3
 #define WGPU_WHOLE_SIZE 0xFFFFFFFFFFFFFFFFU
@@ -364,6 +365,8 @@ WGPUBindGroup wgpuDeviceCreateBindGroup(WGPUDevice device,
                                         const WGPUBindGroupDescriptor *descriptor);
 WGPUPipelineLayout wgpuDeviceCreatePipelineLayout(WGPUDevice device,
                                                   const WGPUPipelineLayoutDescriptor *descriptor);
+WGPUShaderModule wgpuDeviceCreateShaderModule(WGPUDevice device,
+                                              const WGPUShaderModuleDescriptor *descriptor);
 /* `checks` 0: neither bounds nor loops are checked. */
 WGPUShaderModule wgpuDeviceCreateShaderModuleTrusted(WGPUDevice device,
                                                      const WGPUShaderModuleDescriptor *descriptor,

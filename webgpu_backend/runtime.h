@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define UHAL_WG_VERSION 1
+#define UHAL_WG_VERSION 2
 
 typedef int uhalWgResult;
 
@@ -108,11 +108,11 @@ typedef struct uhalWgKernelInfo {
 } uhalWgKernelInfo;
 
 /* Process, adapters and devices. `functions` has one address for each name of uhalWgFunctionName,
- * in the order of its index. Adapters are listed best first: discrete, integrated, unknown, then
+ * in the order of its index; null where wgpu-native's `release` has no such function. Adapters are listed best first: discrete, integrated, unknown, then
  * processors; among equals, Metal and Direct3D before Vulkan. */
 uhalWgResult uhalWgVersion(int *version);
 uhalWgResult uhalWgFunctionName(const char **name, unsigned int index);
-uhalWgResult uhalWgOpen(void *const *functions, unsigned int count);
+uhalWgResult uhalWgOpen(void *const *functions, unsigned int count, unsigned int release);
 uhalWgResult uhalWgErrorText(const char **text);
 uhalWgResult uhalWgLiveCount(uhalWgKind kind, size_t *count);
 uhalWgResult uhalWgAdapterCount(unsigned int *count);

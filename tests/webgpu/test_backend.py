@@ -19,6 +19,7 @@ from tests.sampling import rounds
 from tests.webgpu.kernels import FOLDER, SUFFIX
 from uhal import Device, DeviceBuffer, LaunchConfig, Module, Stream, registry
 from uhal.errors import NotSupportedError
+from webgpu_backend._library import refusal_of
 
 
 def test_copies_of_any_bytes(device: Device, rng: np.random.Generator) -> None:
@@ -198,6 +199,19 @@ def test_no_library_is_said_in_words(tmp_path: Path) -> None:
     found = record(UHAL_WEBGPU_LIBRARY=str(tmp_path / "libwgpu_native.so"))
     assert found["verdict"] == "absent"
     assert found["next_step"] == 'pip install "uhal-py[webgpu]"'
+
+
+class Unknown:
+    """A library of a release that has another interface."""
+
+    @staticmethod
+    def wgpuGetVersion() -> int:
+        return 28 << 24 | 1 << 8
+
+
+def test_another_release_is_refused_by_its_number() -> None:
+    told = refusal_of(Unknown)  # type: ignore[arg-type]
+    assert told == "expected release 27 or 29 of wgpu-native, got 28.0.1.0"
 
 
 def test_a_machine_without_vulkan_shows_no_device(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@
     FUNCTION(wgpuDeviceCreateBindGroupLayout)                                                      \
     FUNCTION(wgpuDeviceCreateBindGroup)                                                            \
     FUNCTION(wgpuDeviceCreatePipelineLayout)                                                       \
+    FUNCTION(wgpuDeviceCreateShaderModule)                                                         \
     FUNCTION(wgpuDeviceCreateShaderModuleTrusted)                                                  \
     FUNCTION(wgpuDeviceCreateComputePipeline)                                                      \
     FUNCTION(wgpuBindGroupRelease)                                                                 \
@@ -63,5 +64,8 @@ typedef struct uhal_wg_functions {
     UHAL_WG_FUNCTIONS(UHAL_WG_FUNCTION_FIELD)
 } uhal_wg_functions;
 #undef UHAL_WG_FUNCTION_FIELD
+
+/* Replaces the functions of release 27 whose interface differs from abi.h. */
+void uhal_wg_adapt_27(uhal_wg_functions *wgpu);
 
 #endif

@@ -74,10 +74,12 @@ uhalWgResult uhalWgFunctionName(const char **name, unsigned int index) {
     return 0;
 }
 
-uhalWgResult uhalWgOpen(void *const *functions, unsigned int count) {
+uhalWgResult uhalWgOpen(void *const *functions, unsigned int count, unsigned int release) {
     if (count != FUNCTION_COUNT)
         return UHAL_WG_INVALID_VALUE;
     memcpy(&uhal_wg.wgpu, functions, sizeof uhal_wg.wgpu);
+    if (release == UHAL_WGPU_NATIVE_OLD_RELEASE)
+        uhal_wg_adapt_27(&uhal_wg.wgpu);
     return 0;
 }
 
