@@ -6,6 +6,7 @@ of processor time, and refuses more than 512 MB of new memory.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import resource
@@ -126,7 +127,8 @@ def damaged_json(draw: random.Random, raw: bytes) -> bytes:
                 other, there = draw.choice(found)
                 held[key] = json.loads(json.dumps(other[there]))
             case _:
-                held[key] = draw.choice(HOSTILE)
+                # A copy, because a second change may be within the value.
+                held[key] = copy.deepcopy(draw.choice(HOSTILE))
     return json.dumps(whole).encode("utf-8", "surrogatepass")
 
 

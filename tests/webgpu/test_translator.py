@@ -78,6 +78,26 @@ def test_damaged_modules_are_refused_or_translated(rng: np.random.Generator) -> 
                 raise AssertionError(f"{name}, {entry}: {words.tobytes().hex()}") from error
 
 
+@pytest.mark.parametrize(
+    ("type_", "word"), [(21, 2), (22, 2), (23, 3)], ids=["int", "float", "vector"]
+)
+def test_types_without_size_are_refused(type_: int, word: int) -> None:
+    """A structure of such a member has no alignment. In turn each type of a kernel has no size."""
+    image = np.frombuffer(cut("affine", "affine_bf16").image, "u4")
+    reasons = set()
+    for at, _ in instructions(image):
+        if image[at] & 0xFFFF == type_:
+            words = image.copy()
+            words[at + word] = 0
+            with pytest.raises((InvalidImageError, NotSupportedError)) as caught:
+                module = SpirvModule(words.tobytes(), "the image")
+                for identifier in module.globals:
+                    if module.opcode(identifier) in range(20, 33):
+                        module.size_and_alignment(identifier)
+            reasons.add(str(caught.value))
+    assert reasons == {"the image has a number of 0 bits, or a vector of 0 numbers"}
+
+
 def damaged(image: Words, rng: np.random.Generator) -> Words:
     """Return an image with one to three changed, lost or repeated instructions or words."""
     words = image.copy()

@@ -288,6 +288,8 @@ class SpirvWords:
             found = self._sizes[identifier] = self._measure(identifier, depth + 1)
             if found[0] > MAX_TYPE_BYTES:
                 self._refuse(f"has a type of {found[0]} bytes")
+            if found[1] == 0:
+                self._refuse("has a number of 0 bits, or a vector of 0 numbers")
         return found
 
     def _measure(self, identifier: int, depth: int) -> tuple[int, int]:
