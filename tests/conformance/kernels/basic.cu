@@ -66,7 +66,7 @@ KERNEL(aggregate, (u8 before, Shape shape, u8 after, f64 *out)) {
     }
 }
 
-/* Twelve numbers per work-item: its index, its block's index, the sizes of block and grid. */
+/* Twelve numbers a work-item: its index, its block's index, the block's and the grid's size. */
 KERNEL(where, (u32 *out)) {
     const u64 rank = ((u64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     const u64 threads = (u64)blockDim.x * blockDim.y * blockDim.z;
@@ -136,7 +136,7 @@ KERNEL_BOUNDED(bounded, 64, (u32 *out)) {
 
 KERNEL(nothing, ()) {}
 
-/* Polls the flag until it is set or a limit of reads is reached; reports which happened. */
+/* Polls the flag until it is set or a limit of reads is reached; reports which. */
 KERNEL(gate, (const u32 *flag, u32 *opened)) {
     const volatile u32 *watched = flag;
     u64 patience = (u64)1 << 34;

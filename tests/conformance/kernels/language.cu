@@ -85,7 +85,7 @@ KERNEL(contended, (u32 rounds, u32 *added, u64 *exchanged))
     }
 }
 
-// Atomic operations on shared memory; each block's first work-item copies the results out.
+// The same in shared memory; each block's first work-item copies the results out.
 KERNEL(atomics_block, (u64 n, const u32 *values, u32 *out))
 {
     SHARED(u32, sums, 9);
