@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from importlib.util import find_spec
 from itertools import pairwise
@@ -20,6 +21,7 @@ import pytest
 from tests.children import ROOT, untold
 from tests.requirements import needed
 from tests.sampling import SOAK, rounds
+from tests.simulated.third_party import MPICH, cache_of, make_environment_of
 from ubridge.models.commands.ranks import Ranks
 from ubridge.models.loading import Loader
 from ubridge.models.making import CONFIGS, make_model
@@ -38,9 +40,17 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_R
 
 def run(ranks: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a Python program as so many ranks."""
-    command = [str(MPIRUN), "--oversubscribe", "-n", str(ranks), sys.executable, *arguments]
+    return launched(
+        [str(MPIRUN), "--oversubscribe"], ranks, sys.executable, *arguments, **environment
+    )
+
+
+def launched(
+    launcher: list[str], ranks: int, *program: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as so many ranks of a launcher."""
     return subprocess.run(
-        command,
+        [*launcher, "-n", str(ranks), *program],
         cwd=ROOT,
         env=variables(**environment),
         capture_output=True,
@@ -72,6 +82,27 @@ def test_operations_on_tensors_equal_their_references_eager_and_in_graphs(
     done = run(ranks, "-m", "tests.collectives.operations", str(seed))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("operations are right") == ranks
+
+
+@pytest.mark.skipif(not SOAK, reason="pip installs MPICH: make soak")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_mpich_gives_the_results_of_numpy(
+    ranks: int, seed: int, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    python = make_environment_of(cache_of(pytestconfig), MPICH)
+    launcher = [str(python.with_name("mpiexec"))]
+    Api.quick_init(0, "host")
+    make_model(tmp_path / "made", "llama", seed=seed)
+    text = json.dumps({"equal": True})
+    for job, more in (
+        ("every_collective", ()),
+        ("operations", ()),
+        ("sharded_engine", (str(tmp_path / "made"), text)),
+    ):
+        program = (str(python), "-W", "ignore", "-m", f"tests.collectives.{job}", str(seed))
+        done = launched(launcher, ranks, *program, *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count("right") >= ranks
 
 
 @needs_mpi
@@ -149,6 +180,21 @@ def test_a_missing_rank_is_named_and_the_others_end(how: str, named: str, seed: 
         for rank in range(2):
             assert re.search(f"rank {rank}, .* {named.format(rank)}", said), said
             assert f"rank {rank} goes on" in said, said
+        require_nothing_left(said)
+
+
+def require_nothing_left(said: str) -> None:
+    """Wait until the processes and the segments of shared memory that a job named are gone."""
+    processes = re.findall(r"is process (\d+)", said)
+    assert len(processes) == 3, said
+    places = [
+        *(Path("/proc", one) for one in processes),
+        *map(Path, re.findall(r"has segment (\S+)", said)),
+    ]
+    end = time.monotonic() + 60
+    while left := [place for place in places if place.exists()]:
+        assert time.monotonic() < end, (left, said)
+        time.sleep(0.05)
 
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "stories260K"

@@ -27,6 +27,7 @@ NVIDIA = (
     *("filecheck==1.0.6", "psutil==7.2.2", "cffi==2.1.1", "pycparser==3.12"),
     "ml-dtypes==0.6.0",
 )
+MPICH = ("mpich==5.0.2", "mpi4py==4.1.2")
 HIP_PYTHON = (
     *("hip-python==10.0.0.0.1.2", "rocm-bindings-hip==10.0.0.0.1.2"),
     "rocm-bindings-core==10.0.0.0.1.2",
@@ -120,6 +121,34 @@ def make_environment(folder: Path, packages: tuple[str, ...]) -> Path:
     ours = site / "ours.pth"
     if not ours.exists():
         _write(ours, f"{sysconfig.get_path('purelib')}\n")
+    return python
+
+
+def make_environment_of(folder: Path, packages: tuple[str, ...]) -> Path:
+    """Make an environment into which pip installs these packages, ours behind them.
+
+    Returns its Python. For packages with files beside `site-packages`, such as MPI's launchers.
+    """
+    recipe = f"{sys.version_info[:2]} {' '.join(packages)}"
+    environment = folder / f"{hashlib.sha256(recipe.encode()).hexdigest()[:16]}-own"
+    python = environment / "bin" / "python"
+    if not environment.is_dir():
+        # Scripts name their environment, so that a finished environment cannot be renamed.
+        venv.create(environment, symlinks=True)
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python))
+        done = subprocess.run(
+            [*pip, "install", "--no-deps", "--retries", "1", "--timeout", "20", *packages],
+            capture_output=True,
+            encoding="utf-8",
+        )
+        said = done.stdout + done.stderr
+        if done.returncode != 0:
+            shutil.rmtree(environment)
+            if any(words in said for words in _NO_NETWORK):
+                missing(f"there is no network to install {packages[0]} from")
+        assert done.returncode == 0, said[-5000:]
+        (own,) = environment.glob("lib/python*/site-packages")
+        _write(own / "ours.pth", f"{sysconfig.get_path('purelib')}\n")
     return python
 
 
