@@ -245,7 +245,6 @@ PLAIN = (
     ),
     _cache("WEBGPU", "kernels translated to WGSL"),
     _library("NCCL", "`libnccl.so.2`"),
-    _library("RCCL", "`librccl.so.1`"),
     _library("ECCL", "`libeccl.so`"),
     _library("CUBLASLT", "the cuBLASLt that is found, for large matrix products"),
     _number(

@@ -68,6 +68,28 @@ def test_limits_are_refused_before_the_call() -> None:
     assert run_python("-c", REFUSED, **_ENVIRONMENT) == "refused\n"
 
 
+NO_RCCL = """
+import uhal
+from uhal.collectives import Communicator, unique_id
+
+uhal.Api.quick_init(0, "rocm")
+for call in (unique_id, lambda: Communicator(1, b"x" * 128, 0)):
+    try:
+        call()
+    except uhal.NotSupportedError as error:
+        assert "got rocm:0. RCCL enqueues in streams of HIP" in str(error), error
+    else:
+        raise AssertionError(call)
+print("refused")
+"""
+
+
+@needs_simulator
+def test_rocm_is_refused_with_the_reason() -> None:
+    library = str(LIBRARY.with_name("libhsa-runtime64.so.1"))
+    assert run_python("-c", NO_RCCL, UHAL_ROCM_LIBRARY=library) == "refused\n"
+
+
 FAILED = """
 import threading
 import uhal

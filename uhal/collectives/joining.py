@@ -96,13 +96,14 @@ def engine_of(context: Context) -> type[Engine]:
         from uhal.collectives.mpi import MpiEngine
 
         return MpiEngine
-    from uhal.collectives.nccl import LIBRARIES, NcclEngine
+    from uhal.collectives.nccl import LIBRARIES, REFUSED, NcclEngine
 
     if context.backend_name in LIBRARIES:
         return NcclEngine
     raise NotSupportedError(
         f"Communicator: expected a device of host, {', '.join(LIBRARIES)}, which have collectives, "
-        f"got {context.backend_name}:{context.ordinal}. Use another backend.",
+        f"got {context.backend_name}:{context.ordinal}. "
+        f"{REFUSED.get(context.backend_name, 'Use another backend')}.",
         backend=context.backend_name,
     )
 

@@ -1,8 +1,8 @@
 """The engine of GPUs and GCUs: NCCL, and libraries with its functions.
 
-NCCL and RCCL have the same names; ECCL's names have another prefix. `LIBRARIES` has the
-differences; `nccl_abi.h` declares the functions of NCCL 2.14, which all but ECCL have. The symbols
-and the version of a library show which calls are missing; these are refused before a call.
+ECCL's names have another prefix. `LIBRARIES` has the differences; `nccl_abi.h` declares the
+functions of NCCL 2.14, of which ECCL lacks some. The symbols and the version of a library show
+which calls are missing; these are refused before a call.
 """
 
 from __future__ import annotations
@@ -47,13 +47,6 @@ LIBRARIES = {
         ("libnccl.so.2", "libnccl.so"),
         "install NCCL (pip install nvidia-nccl-cu13, or NVIDIA's package libnccl2)",
     ),
-    "rocm": VendorLibrary(
-        "RCCL",
-        "nccl",
-        "UHAL_RCCL_LIBRARY",
-        ("librccl.so.1", "/opt/rocm/lib/librccl.so.1"),
-        "install RCCL, a part of ROCm",
-    ),
     "tops": VendorLibrary(
         "ECCL",
         "eccl",
@@ -64,6 +57,11 @@ LIBRARIES = {
     ),
 }
 """Libraries by backend."""
+REFUSED = {
+    "rocm": "RCCL enqueues in streams of HIP, and HIP makes no stream of an HSA queue, which is "
+    "what a stream of rocm has. Use RCCL with HIP's own streams, for example by PyTorch"
+}
+"""Why a backend has no library, although its vendor has one."""
 
 _TYPES = {
     "i8": "Int8",
@@ -81,7 +79,7 @@ _TYPES = {
 }
 """NCCL's names of the dtypes."""
 _SINCE = {"f8e4m3": (2, 24), "f8e5m2": (2, 24)}
-"""First versions of NCCL and RCCL with a dtype. ECCL (versions from 3 on) lacks these dtypes."""
+"""First versions of NCCL with a dtype. ECCL (versions from 3 on) lacks these dtypes."""
 _COPIES = ("broadcast", "all_gather")
 _OLDEST = (2, 14)
 _IN_PROGRESS = 7
@@ -89,7 +87,7 @@ _POLL_SECONDS = 0.0002
 
 
 class NcclEngine(Engine):
-    """One rank of a communicator of NCCL, RCCL or ECCL. Not blocking, except for ECCL."""
+    """One rank of a communicator of NCCL or ECCL. Not blocking, except for ECCL."""
 
     operations = ("sum", "prod", "max", "min", "avg")
     root_broadcasts_result = False
@@ -361,13 +359,6 @@ def version(backend: str) -> str:
 
 
 def _library(context: Context) -> _Opened:
-    refusal = context.backend.stream_refusal
-    if refusal:
-        raise NotSupportedError(
-            f"Communicator: {LIBRARIES[context.backend_name].name} does not take streams of "
-            f"{context.backend_name}: {refusal}",
-            backend=context.backend_name,
-        )
     return _open(context.backend_name)
 
 
@@ -390,4 +381,4 @@ def _open(backend: str) -> _Opened:
     return _Opened(search.handle, search.path or search.attempts[-1].path, backend)
 
 
-__all__ = ["LIBRARIES", "NcclEngine", "VendorLibrary", "header", "version"]
+__all__ = ["LIBRARIES", "REFUSED", "NcclEngine", "VendorLibrary", "header", "version"]
