@@ -34,6 +34,7 @@ BATCH = 64
 BATCHES = 8
 ROUNDS = 25
 MODULES = 20
+OPENINGS = 12
 SOURCE = Path(__file__).with_name("workers") / "webgpu_floor.c"
 IMAGE = Path(ubridge.__file__).parent / "kernels" / "images" / "opencl" / "affine.spv.gz"
 BYTES = 96
@@ -55,7 +56,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     as_json = parser.parse_args().json
     device = uhal.Api.quick_init(0, backend="webgpu")
-    sides = {"uhal": _ours(), "wgpu-native": _floor(device), "wgpu-py": _peer()}
+    floor = _floor()
+    sides = {"uhal": _ours(), "wgpu-native": _bare(floor, device), "wgpu-py": _peer()}
     for run, wait in sides.values():
         for _ in range(3):
             run()
@@ -71,6 +73,7 @@ def main() -> int:
     gates = [
         _gate("launch, uhal over wgpu-native", each["uhal"] / each["wgpu-native"], 1.3),
         _gate("launch, uhal over wgpu-py", each["uhal"] / each["wgpu-py"], 1.1),
+        _gate("open a device, uhal over wgpu-native", _opening(floor, device), 1.2),
         _gate("kernel of a module whose translation is kept, ms", 1e3 * _kept(), 10),
     ]
     if as_json:
@@ -101,12 +104,16 @@ def _ours() -> tuple[Run, Run]:
     return run, stream.synchronize
 
 
-def _floor(device: uhal.Device) -> tuple[Run, Run]:
+def _floor() -> ctypes.CDLL:
+    """Compile and open the library that calls wgpu-native alone."""
     with tempfile.TemporaryDirectory(prefix="uhal-floor-") as folder:
         library = Path(folder, "floor.so")
         command = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC", str(SOURCE)]
         subprocess.run([*command, "-o", str(library), "-ldl"], check=True)
-        floor = ctypes.CDLL(str(library))
+        return ctypes.CDLL(str(library))
+
+
+def _bare(floor: ctypes.CDLL, device: uhal.Device) -> tuple[Run, Run]:
     path = search().path
     assert path is not None
     opened = ctypes.c_void_p()
@@ -117,6 +124,28 @@ def _floor(device: uhal.Device) -> tuple[Run, Run]:
         raise SystemExit(f"{path} cannot be opened")
     words = (ctypes.c_uint32 * (BYTES // 4))()
     return lambda: floor.launch_loop(words, BYTES, BATCHES), floor.finish
+
+
+def _opening(floor: ctypes.CDLL, device: uhal.Device) -> float:
+    """Return the ratio of two medians: processor time of all threads to open and close a device."""
+    backend: Any = registry.backend("webgpu")
+    runtime, adapter = backend._runtime, backend.adapters[device.ordinal]
+    if floor.find_adapter(adapter.name.encode()):
+        raise SystemExit(f"wgpu-native lists no adapter {adapter.name}")
+
+    def ours() -> None:
+        token = ctypes.c_void_p()
+        runtime.uhalWgDeviceOpen(token, adapter.index)
+        runtime.uhalWgDeviceClose(token)
+
+    mine: list[float] = []
+    theirs: list[float] = []
+    for _ in range(OPENINGS):
+        for run, found in ((ours, mine), (floor.request_device_once, theirs)):
+            start = time.process_time()
+            run()
+            found.append(time.process_time() - start)
+    return statistics.median(mine[1:]) / statistics.median(theirs[1:])
 
 
 def _peer() -> tuple[Run, Run]:

@@ -20,6 +20,8 @@ extern "C" {
 #endif
 
 #define UHAL_WG_VERSION 2
+/* Words of a kernel's parameters, the grid's included. */
+#define UHAL_WG_MOST_WORDS 1024
 
 typedef int uhalWgResult;
 

@@ -9,6 +9,14 @@
 enum { BUFFERS = 2, BYTES = 4096, BATCH = 64 };
 
 #define FUNCTIONS(DO)                                                                              \
+    DO(wgpuCreateInstance)                                                                         \
+    DO(wgpuInstanceEnumerateAdapters)                                                              \
+    DO(wgpuAdapterGetInfo)                                                                         \
+    DO(wgpuAdapterInfoFreeMembers)                                                                 \
+    DO(wgpuAdapterGetLimits)                                                                       \
+    DO(wgpuAdapterHasFeature)                                                                      \
+    DO(wgpuAdapterRequestDevice)                                                                   \
+    DO(wgpuDeviceRelease)                                                                          \
     DO(wgpuDeviceGetQueue)                                                                         \
     DO(wgpuDeviceCreateShaderModuleTrusted)                                                        \
     DO(wgpuDeviceCreateBindGroupLayout)                                                            \
@@ -73,6 +81,64 @@ int open_floor(const char *library, WGPUDevice opened, const char *text, uint32_
     const WGPUBindGroupDescriptor buffers = {
         .layout = layout, .entryCount = BUFFERS, .entries = bound};
     group = p_wgpuDeviceCreateBindGroup(device, &buffers);
+    return 0;
+}
+
+enum { ADAPTERS = 64 };
+static WGPUAdapter adapter;
+
+/* Finds an adapter by its name; the first call of request_device_once needs it. */
+int find_adapter(const char *name) {
+    const WGPUInstanceEnumerateAdapterOptions options = {.backends = WGPUInstanceBackend_Vulkan |
+                                                                     WGPUInstanceBackend_Metal |
+                                                                     WGPUInstanceBackend_DX12};
+    const WGPUInstance instance = p_wgpuCreateInstance(NULL);
+    WGPUAdapter found[ADAPTERS];
+    size_t count = p_wgpuInstanceEnumerateAdapters(instance, &options, NULL);
+    if (count > ADAPTERS)
+        return 1;
+    count = p_wgpuInstanceEnumerateAdapters(instance, &options, found);
+    for (size_t i = 0; i < count && adapter == NULL; ++i) {
+        WGPUAdapterInfo info = {0};
+        p_wgpuAdapterGetInfo(found[i], &info);
+        if (info.device.length == strlen(name) && memcmp(info.device.data, name, strlen(name)) == 0)
+            adapter = found[i];
+        p_wgpuAdapterInfoFreeMembers(info);
+    }
+    return adapter == NULL;
+}
+
+static void on_device(uint32_t status, WGPUDevice made, WGPUStringView message, void *userdata1,
+                      void *userdata2) {
+    (void)status;
+    (void)message;
+    (void)userdata2;
+    *(WGPUDevice *)userdata1 = made;
+}
+
+/* Opens a device with all that uhal asks for, and releases it. */
+int request_device_once(void) {
+    const uint32_t wanted[] = {
+        WGPUNativeFeature_Immediates,   WGPUNativeFeature_ShaderInt64,
+        WGPUFeatureName_ShaderF16,      WGPUFeatureName_Subgroups,
+        WGPUFeatureName_TimestampQuery, WGPUNativeFeature_TimestampQueryInsideEncoders};
+    uint32_t features[sizeof wanted / sizeof *wanted];
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; ++i)
+        if (p_wgpuAdapterHasFeature(adapter, wanted[i]))
+            features[count++] = wanted[i];
+    WGPULimits limits = {0};
+    p_wgpuAdapterGetLimits(adapter, &limits);
+    WGPUDevice made = NULL;
+    const WGPUDeviceDescriptor descriptor = {
+        .requiredFeatureCount = count, .requiredFeatures = features, .requiredLimits = &limits};
+    p_wgpuAdapterRequestDevice(
+        adapter, &descriptor,
+        (WGPURequestDeviceCallbackInfo){
+            .mode = WGPUCallbackMode_AllowSpontaneous, .callback = on_device, .userdata1 = &made});
+    if (made == NULL)
+        return 1;
+    p_wgpuDeviceRelease(made);
     return 0;
 }
 

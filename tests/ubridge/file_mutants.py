@@ -30,7 +30,7 @@ from ubridge.models.making import make_model
 from ubridge.models.text import Session
 from ubridge.models.tokenizers import Tokenizer
 from uhal import Device, Module
-from uhal.errors import DeviceError
+from uhal.errors import ArgumentValueError, DeviceError
 
 SECONDS, BYTES = 5, 512 << 20
 MOST_SHOWN = 12
@@ -88,7 +88,12 @@ def load_checkpoint(version: Version, folder: Path) -> None:
 
 def load_session(session: Session, folder: Path) -> None:
     session.restore(folder / "session.safetensors")
-    session.generate([1, 2, 3], max_tokens=1).read()
+    try:
+        session.generate([1, 2, 3], max_tokens=1).read()
+    except ArgumentValueError as error:
+        # A file's numbers may be NaN; only the logits show it.
+        if not str(error).startswith("sample: expected logits with a number"):
+            raise
 
 
 def load_module(folder: Path) -> None:

@@ -140,7 +140,9 @@ def test_special_tokens_are_parsed_only_where_they_should(tmp_path: Path) -> Non
 
 def test_an_unknown_way_of_splitting_is_refused_by_name(tmp_path: Path) -> None:
     theirs = trained(SPLITTINGS["gpt-2"])
-    with pytest.raises(ArgumentValueError, match=r"'klingon-bpe'.*Known are .*llama-bpe"):
+    with pytest.raises(
+        ArgumentValueError, match=r"m\.gguf: .*'klingon-bpe'.*Known are .*llama-bpe"
+    ):
         Tokenizer.load(write_byte_pairs(tmp_path / "m.gguf", theirs, "klingon-bpe"))
 
 

@@ -98,6 +98,19 @@ def test_types_without_size_are_refused(type_: int, word: int) -> None:
     assert reasons == {"the image has a number of 0 bits, or a vector of 0 numbers"}
 
 
+def test_types_beyond_measure_are_refused_before_text_is_written() -> None:
+    """Integers of 2**30 bits, and a structure of 5,000 halves that is passed by value."""
+    image = np.frombuffer(cut("fill", "fill_bf16").image, "u4")
+    at = {int(image[at]) & 0xFFFF: at for at, _ in instructions(image)}
+    wide, long = image.copy(), [*image[: at[30]], 5002 << 16 | 30, image[at[30] + 1]]
+    wide[at[21] + 2] = 1 << 30
+    long += [image[at[30] + 2]] * 5000 + [*image[at[30] + 3 :]]
+    for words, reason in ((wide, "int numbers of 1073741824 bits"), (long, "at most 4096")):
+        module = SpirvModule(np.array(words, "u4").tobytes(), "the image")
+        with pytest.raises(NotSupportedError, match=reason):
+            translate(module, module.entries["fill_bf16"], IMMEDIATE_BYTES)
+
+
 def damaged(image: Words, rng: np.random.Generator) -> Words:
     """Return an image with one to three changed, lost or repeated instructions or words."""
     words = image.copy()

@@ -7,7 +7,6 @@
 
 #include "group.h"
 
-enum { UHAL_WG_MOST_WORDS = 1024 };
 enum { UHAL_WG_GRID_WORDS = 4 }; /* x, y, z, and the first block's x */
 
 typedef struct uhal_wg_launch {

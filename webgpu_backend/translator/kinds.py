@@ -58,6 +58,10 @@ BOOL, I32, I64 = Kind("bool"), Kind("int", 32), Kind("int", 64)
 F16, F32, F64 = Kind("float", 16), Kind("float", 32), Kind("float", 64)
 
 
+_WIDTHS = {21: ("int", (8, 16, 32, 64)), 22: ("float", (16, 32, 64))}
+"""Instructions of numbers: the kind and its bits."""
+
+
 class Scalar(NamedTuple):
     """One number of a value, and its byte offset in the value."""
 
@@ -103,10 +107,11 @@ class Kinds:
         try:
             if opcode == 20:
                 return BOOL
-            if opcode == 21:
-                return Kind("int", words[2])
-            if opcode == 22:
-                return Kind("float", words[2])
+            if opcode in _WIDTHS:
+                tag, widths = _WIDTHS[opcode]
+                if words[2] not in widths:
+                    refuse(f"{tag} numbers of {words[2]} bits")
+                return Kind(tag, words[2])
             if opcode == 23:
                 return Kind("vector", element=words[2], length=words[3])
             if opcode == 28:

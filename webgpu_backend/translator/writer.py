@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from uhal.images.spirv import SpirvModule
 from uhal.images.spirv_words import Entry
+from webgpu_backend._runtime import runtime_header
 from webgpu_backend.translator.analysis import Analysis, Root
 from webgpu_backend.translator.control_flow import Graph, structured
 from webgpu_backend.translator.instructions import Instructions
@@ -106,6 +107,9 @@ class Writer(Instructions):
 
     def _take_words(self, count: int) -> int:
         self._words += count
+        most = runtime_header().constants["UHAL_WG_MOST_WORDS"]
+        if self._words > most:
+            refuse(f"{4 * self._words} bytes of parameters: expected at most {4 * most}")
         return self._words - count
 
     def _lay_out(self) -> None:

@@ -295,6 +295,8 @@ def test_wrong_files_are_named(host: Device, folder: Path, tmp_path: Path) -> No
         ("unet", "attention_head_dim", 5, ub.InvalidFileError, "block_out_channels"),
         ("unet", "layers_per_block", 2, ub.InvalidFileError, "resnets.1.norm1.weight of shape"),
         ("vae", "norm_num_groups", 3, ub.InvalidFileError, "multiples of 3 groups"),
+        ("unet", "block_out_channels", [], ub.InvalidFileError, "expected at least one number"),
+        ("vae", "block_out_channels", [], ub.InvalidFileError, "expected at least one number"),
         ("vae", "act_fn", "relu", NotSupportedError, "act_fn"),
         ("text_encoder", "num_attention_heads", 5, ub.InvalidFileError, "a divisor of hidden_size"),
         (

@@ -50,6 +50,14 @@ class TextDesign:
         return found
 
 
+def _channels(config: Settings) -> tuple[int, ...]:
+    """Channels of the levels of a network, which has at least one."""
+    channels = config.integers("block_out_channels", least=1)
+    if not channels:
+        raise config.refuse("block_out_channels", "at least one number")
+    return channels
+
+
 @dataclass(frozen=True)
 class UNetDesign:
     """The network that is run for each step."""
@@ -84,7 +92,7 @@ class UNetDesign:
                     f"{config.where}: {name}: expected none, got {config.value(name)!r:.40}: this "
                     "is no UNet of Stable Diffusion 1 or 2"
                 )
-        channels = config.integers("block_out_channels", least=1)
+        channels = _channels(config)
         heads = config.one_or_more("attention_head_dim", (8,), 1)
         latent = config.integer("in_channels", 4, 1)
         if config.integer("out_channels", latent, 1) != latent:
@@ -159,7 +167,7 @@ class VaeDesign:
             if not config.flag(name, True):
                 raise NotSupportedError(f"{config.where}: {name}: expected true, got false")
         found = cls(
-            config.integers("block_out_channels", least=1),
+            _channels(config),
             config.integer("layers_per_block", 2, 1),
             config.integer("latent_channels", 4, 1),
             config.integer("norm_num_groups", 32, 1),

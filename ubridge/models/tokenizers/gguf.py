@@ -97,7 +97,7 @@ def _pieces(metadata: Mapping[str, Any], where: object) -> Tokenizer:
 
 def _byte_pairs(metadata: Mapping[str, Any], where: object) -> Tokenizer:
     merges = _of(metadata, f"{_KEYS}merges", list, where)
-    splitting = splitting_of(str(metadata.get(f"{_KEYS}pre", "default")))
+    splitting = splitting_of(str(metadata.get(f"{_KEYS}pre", "default")), where)
     words = _vocabulary(metadata, where, adds_begin=splitting.begins, adds_blank=False)
     return BytePairTokenizer(words, merges, splitting)
 

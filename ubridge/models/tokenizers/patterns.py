@@ -133,12 +133,16 @@ _PLANES = (range(0x40000), range(0xE0000, 0xE0200))
 """Ranges that contain all assigned characters except private ones."""
 
 
-def splitting_of(name: str) -> Splitting:
-    """Return the splitting rules of a name. Raises `ArgumentValueError` for an unknown name."""
+def splitting_of(name: str, where: object) -> Splitting:
+    """Return the splitting rules of a name. Raises `ArgumentValueError` for an unknown name.
+
+    The error names the file, `where`.
+    """
+    known = ", ".join(sorted(SPLITTINGS))
     require(
         name in SPLITTINGS,
-        f"tokenizer.ggml.pre: {name!r} names a way of splitting texts that is not known here, "
-        f"and another one would give other tokens. Known are {', '.join(sorted(SPLITTINGS))}. "
+        f"{where}: tokenizer.ggml.pre: {name!r} names a way of splitting texts that is not "
+        f"known here, and another one would give other tokens. Known are {known}. "
         "A tokenizer.json beside the model is read by the tokenizers library instead",
     )
     return SPLITTINGS[name]
