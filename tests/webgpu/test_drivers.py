@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import ubridge
@@ -36,6 +39,14 @@ KERNEL(through, (const f32 *x, f32 *negative, u8 *facts, u64 n)) {
     GRID_STRIDE(i, n) {
         negative[i] = -x[i];
         facts[i] = (x[i] != x[i]) | (x[i] < 0) << 1 | (x[i] > 3.0e38f) << 2 | (x[i] == 0) << 3;
+    }
+}
+KERNEL(builtins, (const f32 *x, const f32 *y, const f32 *z, f32 *fused, f32 *root, f32 *quotient,
+                  u64 n)) {
+    GRID_STRIDE(i, n) {
+        fused[i] = fma(x[i], y[i], z[i]);
+        root[i] = sqrt(y[i]);
+        quotient[i] = x[i] / y[i];
     }
 }
 """
@@ -98,6 +109,45 @@ def test_nan_infinities_and_signs_of_zero_pass(
     assert (negative.to_numpy().view("u4") == (-x).view("u4")).all()
     expected = (x != x) | (x < 0) << 1 | (x > np.float32(3.0e38)) << 2 | (x == 0) << 3
     assert (facts.to_numpy() == expected).all()
+
+
+def test_builtins_that_are_left_to_the_driver_are_correctly_rounded(
+    kernel: Callable[..., object], rng: np.random.Generator
+) -> None:
+    """Our functions are accurate only if fma is fused, and quotients and roots are rounded."""
+    count = 500
+    x, y = (
+        (rng.uniform(1, 2, count) * 2.0 ** rng.integers(-30, 30, count)).astype("f4")
+        for _ in range(2)
+    )
+    x *= rng.choice(np.array([-1, 1], "f4"), count)
+    # Half of the sums cancel all but the product's rounding error.
+    apart = rng.standard_normal(count).astype("f4") * abs(x * y)
+    z = np.where(np.arange(count) % 2 == 0, -(x * y), apart)
+    given = [DeviceBuffer.from_numpy(one) for one in (x, y, z)]
+    got = [DeviceBuffer.from_numpy(np.full(count, np.nan, "f4")) for _ in range(3)]
+    kernel("builtins", *given, *got, count)
+    fused, root, quotient = (one.to_numpy() for one in got)
+    exact = [
+        Fraction(a) * Fraction(b) + Fraction(c)
+        for a, b, c in zip(*map(wide, (x, y, z)), strict=True)
+    ]
+    assert fused.tolist() == [float(rounded(one)) for one in exact]
+    # A root or quotient rounded to f64 and then to f32 is correctly rounded.
+    assert (root == np.sqrt(y.astype("f8")).astype("f4")).all()
+    assert (quotient == (x.astype("f8") / y.astype("f8")).astype("f4")).all()
+
+
+def wide(numbers: npt.NDArray[np.float32]) -> list[float]:
+    return [float(one) for one in numbers]
+
+
+def rounded(exact: Fraction) -> np.float32:
+    """Return the nearest f32, by an f64 whose last bit records inexactness."""
+    near = float(exact)
+    if Fraction(near) != exact and np.float64(near).view("u8") % 2 == 0:
+        near = math.nextafter(near, math.inf if exact > Fraction(near) else -math.inf)
+    return np.float32(near)
 
 
 def test_the_doctor_finds_nothing_lost(device: Device) -> None:
