@@ -171,6 +171,7 @@ cdef extern from "launch/vectorcall.h":
     PyObject *Py_True
     PyObject *Py_False
     PyObject *Py_None
+    PyTypeObject PyList_Type
     PyTypeObject PyLong_Type
     PyTypeObject PySlice_Type
     PyTypeObject PyTuple_Type

@@ -20,8 +20,9 @@ from ubridge.device.host import HOST
 from ubridge.device.tensor_data import make
 from ubridge.ops.choices import where
 from ubridge.ops.elementwise import astype, converted
-from ubridge.ops.engine import bits_of, run
-from ubridge.ops.joining import joined
+from ubridge.ops.engine import Value, bits_of, reshaped, run
+from ubridge.ops.joining import plan_joined
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, as_dtype
@@ -383,11 +384,11 @@ def meshgrid(*tensors: DeviceTensor, indexing: Literal["xy", "ij"] = "xy") -> li
     for one, axis in zip(tensors, order, strict=True):
         lengths = [1] * len(shape)
         lengths[axis] = one.size
-        spread.append(one.reshape(lengths).broadcast_to(shape).copy())
+        spread.append(one.reshape(tuple(lengths)).broadcast_to(tuple(shape)).copy())
     return spread
 
 
-@named
+@remembered(plan_joined)
 def cat(
     tensors: Sequence[DeviceTensor],
     axis: int = 0,
@@ -396,11 +397,18 @@ def cat(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Join tensors along an axis; dtypes are promoted."""
-    made = joined(tensors, axis, stream)
-    return made if out is None else run(made, out, stream)
+    return run(plan_joined(tensors, axis), out, stream)
 
 
-@named
+def plan_concatenate(tensors: Sequence[Value], axis: int | None = 0) -> Value:
+    """Plan tensors joined along an axis; without an axis all elements form one row."""
+    if axis is not None:
+        return plan_joined(tensors, axis)
+    require_tensors("concatenate", *tensors)
+    return plan_joined([reshaped(tensor, -1) for tensor in tensors])
+
+
+@remembered(plan_concatenate)
 def concatenate(
     tensors: Sequence[DeviceTensor],
     axis: int | None = 0,
@@ -412,10 +420,7 @@ def concatenate(
 
     With `axis=None` all elements form one row.
     """
-    if axis is not None:
-        return cat(tensors, axis, out=out, stream=stream)
-    require_tensors("concatenate", *tensors)
-    return cat([tensor.ravel() for tensor in tensors], 0, out=out, stream=stream)
+    return run(plan_concatenate(tensors, axis), out, stream)
 
 
 @named
@@ -429,7 +434,7 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
     require_tensors("split", x)
     axis = axis_of("split", x.layout, axis)
     length = x.shape[axis]
-    if not isinstance(parts, Sequence) and not np.ndim(parts):
+    if type(parts) is int or (not isinstance(parts, Sequence) and not np.ndim(parts)):
         parts = whole_number("split, parts", parts)
         require(
             parts >= 1 and length % parts == 0,
@@ -445,7 +450,17 @@ def split(x: DeviceTensor, parts: int | Sequence[int], axis: int = 0) -> list[De
     return [x.narrow(axis, start, max(stop - start, 0)) for start, stop in pairwise(cuts)]
 
 
-@named
+def _plan_stack(tensors: Sequence[Value], axis: int = 0) -> Value:
+    """Plan tensors of one shape joined along a new axis."""
+    require_tensors("stack", *tensors)
+    require(
+        len({tensor.shape for tensor in tensors}) <= 1,
+        "stack: all input arrays must have the same shape",
+    )
+    return plan_joined([one._viewed(one._layout.expanded(axis)) for one in tensors], axis)
+
+
+@remembered(_plan_stack)
 def stack(
     tensors: Sequence[DeviceTensor],
     axis: int = 0,
@@ -454,9 +469,4 @@ def stack(
     stream: StreamLike | None = None,
 ) -> DeviceTensor:
     """Join tensors of one shape along a new axis."""
-    require_tensors("stack", *tensors)
-    require(
-        len({tensor.shape for tensor in tensors}) <= 1,
-        "stack: all input arrays must have the same shape",
-    )
-    return cat([tensor.expand_dims(axis) for tensor in tensors], axis, out=out, stream=stream)
+    return run(_plan_stack(tensors, axis), out, stream)

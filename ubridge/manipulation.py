@@ -13,12 +13,15 @@ from typing import Any, Literal
 import numpy as np
 
 from ubridge.core.fits import require
-from ubridge.core.layout import checked_int
+from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.operand_checks import axes_of, axis_of, one_shape, whole_number
-from ubridge.creation import cat, concatenate, full
+from ubridge.creation import cat, full, plan_concatenate
 from ubridge.definitions.calls import named
-from ubridge.functions import not_equal, subtract
-from ubridge.ops.remembering import remembered_view
+from ubridge.definitions.elementwise import NOT_EQUAL, SUBTRACT
+from ubridge.ops.elementwise import plan_binary
+from ubridge.ops.engine import Value, plan_copy, reshaped, run
+from ubridge.ops.joining import plan_joined
+from ubridge.ops.remembering import remembered, remembered_view
 from ubridge.ops.results import require_tensors
 from ubridge.ops.selection import take
 from ubridge.tensor import DeviceTensor
@@ -45,7 +48,8 @@ def broadcast_arrays(*tensors: DeviceTensor) -> list[DeviceTensor]:
     """
     require_tensors("broadcast_arrays", *tensors)
     shapes = [one._layout.shape for one in tensors]
-    return [one.broadcast_to(one_shape("broadcast_arrays", *shapes)) for one in tensors]
+    shape = one_shape("broadcast_arrays", *shapes) if shapes else Shape()
+    return [one.broadcast_to(tuple(shape)) for one in tensors]
 
 
 @remembered_view
@@ -120,7 +124,7 @@ def unstack(x: DeviceTensor, axis: int = 0) -> tuple[DeviceTensor, ...]:
     """Return the views at each index of an axis, without that axis."""
     require_tensors("unstack", x)
     axis = axis_of("unstack", x._layout, axis)
-    return tuple(x._viewed(x._layout.selected(axis, index)) for index in range(x.shape[axis]))
+    return tuple(map(x._viewed, x._layout.each(axis)))
 
 
 @remembered_view
@@ -146,12 +150,12 @@ def reshape(
 # -- copies ---------------------------------------------------------------------------------------
 
 
-@named
+@remembered(plan_concatenate)
 def concat(
     tensors: Sequence[DeviceTensor], axis: int | None = 0, *, stream: StreamLike | None = None
 ) -> DeviceTensor:
     """Join tensors along an axis, as `concatenate`."""
-    return concatenate(tensors, axis, stream=stream)
+    return run(plan_concatenate(tensors, axis), None, stream)
 
 
 @named
@@ -212,7 +216,43 @@ def tile(
     return spread.copy(stream=stream).reshape([prod(pair) for pair in pairs])
 
 
-@named
+def _plan_roll(
+    x: Value, shift: int | Sequence[int], axis: int | Sequence[int] | None = None
+) -> Value | None:
+    """Plan a copy with the elements of one axis shifted; `None` for several axes."""
+    shifts = _shifts(x, shift, axis)
+    if len(shifts) > 1:
+        return None
+    if axis is None:
+        return _rolled(reshaped(x, -1), *shifts[0])._viewed(Layout.contiguous(x.shape))
+    return _rolled(x, *shifts[0]) if shifts else plan_copy(x)
+
+
+def _shifts(
+    x: Value, shift: int | Sequence[int], axis: int | Sequence[int] | None
+) -> list[tuple[int, int]]:
+    """Return each axis with its shift; without an axis all elements are one axis."""
+    require_tensors("roll", x)
+    axes = (0,) if axis is None else axes_of("roll", x._layout, axis)
+    moved = [checked_int("roll, shift", one) for one in _several(shift)]
+    moved = moved * len(axes) if len(moved) == 1 else moved
+    require(
+        len(moved) == len(axes),
+        f"roll: expected a shift for each axis, got {len(moved)} for {len(axes)}",
+    )
+    return list(zip(axes, moved, strict=True))
+
+
+def _rolled(x: Value, axis: int, shift: int) -> Value:
+    length = x._layout.shape[axis]
+    behind = shift % length if length else 0
+    if not behind:
+        return plan_copy(x)
+    parts = (length - behind, behind), (0, length - behind)
+    return plan_joined([x._viewed(x._layout.narrow(axis, *part)) for part in parts], axis)
+
+
+@remembered(_plan_roll)
 def roll(
     x: DeviceTensor,
     shift: int | Sequence[int],
@@ -225,24 +265,12 @@ def roll(
     Elements beyond the end come to the front. `shift` is one number, or a number for each axis.
     Without an axis all elements form one row, which then gets its shape back.
     """
-    require_tensors("roll", x)
-    if axis is None:
-        return roll(x.ravel(), shift, 0, stream=stream).reshape(x.shape)
-    axes = axes_of("roll", x._layout, axis)
-    moved = [checked_int("roll, shift", one) for one in _several(shift)]
-    moved = moved * len(axes) if len(moved) == 1 else moved
-    require(
-        len(moved) == len(axes),
-        f"roll: expected a shift for each axis, got {len(moved)} for {len(axes)}",
-    )
-    found = x
-    for one, number in zip(axes, moved, strict=True):
-        length = x.shape[one]
-        behind = number % length if length else 0
-        if behind:
-            parts = (length - behind, behind), (0, length - behind)
-            found = cat([found.narrow(one, *part) for part in parts], one, stream=stream)
-    return x.copy(stream=stream) if found is x else found
+    plan = _plan_roll(x, shift, axis)
+    if plan is not None:
+        return run(plan, None, stream)
+    for one, number in _shifts(x, shift, axis):
+        x = run(_rolled(x, one, number), None, stream)
+    return x
 
 
 _REPEATING = ("edge", "reflect", "symmetric", "wrap")
@@ -298,7 +326,33 @@ def _pairs(given: Any, count: int) -> list[tuple[int, int]]:
     return list(zip(before, behind, strict=True))
 
 
-@named
+def _plan_diff(
+    x: Value,
+    axis: int = -1,
+    n: int = 1,
+    prepend: Value | None = None,
+    append: Value | None = None,
+) -> Value | None:
+    """Plan the differences of neighbours along an axis; `None` for tensors to join."""
+    if prepend is not None or append is not None:
+        return None
+    require_tensors("diff", x)
+    axis = axis_of("diff", x._layout, axis)
+    found = x
+    differ = NOT_EQUAL if x._dtype is bool_ else SUBTRACT
+    # An axis without elements has no further differences.
+    for _ in range(min(whole_number("diff, n", n), x._layout.shape[axis])):
+        layout = found._layout
+        length = layout.shape[axis]
+        count = max(length - 1, 0)
+        right, left = (
+            found._viewed(layout.narrow(axis, start, count)) for start in (length - count, 0)
+        )
+        found = plan_binary(differ, right, left)
+    return plan_copy(found) if found is x else found
+
+
+@remembered(_plan_diff)
 def diff(
     x: DeviceTensor,
     axis: int = -1,
@@ -317,11 +371,4 @@ def diff(
     require_tensors("diff", *joined)
     axis = axis_of("diff", x._layout, axis)
     found = cat(joined, axis, stream=stream) if len(joined) > 1 else x
-    differ = not_equal if found.dtype is bool_ else subtract
-    # An axis without elements has no further differences.
-    for _ in range(min(whole_number("diff, n", n), found.shape[axis])):
-        count = max(found.shape[axis] - 1, 0)
-        left = found.narrow(axis, 0, count)
-        right = found.narrow(axis, found.shape[axis] - count, count)
-        found = differ(right, left, stream=stream)
-    return found.copy(stream=stream) if found is x else found
+    return run(_plan_diff(found, axis, n), None, stream)

@@ -40,19 +40,18 @@ from ubridge.definitions.elementwise import (
     REMAINDER,
     SUBTRACT,
 )
-from ubridge.definitions.memory import FILL
 from ubridge.definitions.table import OPS
-from ubridge.ops import choices, elementwise, logic, products, reductions, results, statistics
-from ubridge.ops.elementwise import wrapped
-from ubridge.ops.engine import Value, bits_of, change, write
-from ubridge.ops.indexing import assign, backwards, is_basic, selected
+from ubridge.ops import choices, elementwise, logic, products, reductions, statistics, writing
+from ubridge.ops.engine import Value
+from ubridge.ops.indexing import assign, backwards, getitem, is_basic, selected
 from ubridge.ops.printing import text_of
 from ubridge.ops.refusals import OURS, formatted, of_numpy, pickled, refuse_ufunc
 from ubridge.ops.remembering import remembered, remembered_view
 from ubridge.ops.selection import flip
 from ubridge.ops.strided import StridedTensor, indexed
 from uhal.device import DeviceLike, as_device
-from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
+from uhal.dtypes import i64
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 
@@ -147,35 +146,17 @@ class DeviceTensor(StridedTensor):
 
     astype = elementwise.astype
 
-    @named
     def fill(self, value: Any, *, stream: StreamLike | None = None) -> None:
         """Set every element to a number."""
-        number = checked_number(FILL.name, self._dtype, value)
-        bits = bits_of(self)
-        if bits is not self:
-            number = wrapped(bits._dtype, number)
-        change(FILL, bits, (), stream, (number,))
+        writing.fill(self, value, stream=stream)
 
-    @named
     def copy_from(self, source: DeviceTensor, *, stream: StreamLike | None = None) -> None:
         """Overwrite the elements with a tensor that broadcasts to this shape.
 
         The elements of `source` are converted to this tensor's dtype. Overlapping views copy as if
         through a temporary.
         """
-        results.require_tensors("copy_from", source)
-        if source._executor is not self._executor:
-            raise InvalidHandleError(
-                f"copy_from: expected a tensor on {self.device!r}, got one on {source.device!r}"
-            )
-        source = elementwise.converted(source, self._dtype, stream=stream)
-        layout = source._layout.broadcast_to(self._layout.shape)
-        if source._buffer is self._buffer and layout == self._layout:
-            return
-        if not results.may_write("copy_from", self, source):
-            source = source.copy(stream=stream)
-            layout = source._layout.broadcast_to(self._layout.shape)
-        write(source._viewed(layout), self, stream)
+        writing.copy_from(self, source, stream=stream)
 
     @remembered_view
     def __getitem__(self, index: Any) -> DeviceTensor:
@@ -184,6 +165,8 @@ class DeviceTensor(StridedTensor):
         Ints, slices, `...` and `None` give a view. Ids, masks and negative steps give a new tensor.
         A mask is read, so the call waits.
         """
+        if isinstance(index, DeviceTensor) and index._dtype is i64 and index._layout.shape:
+            return getitem(self, index)
         if is_basic(index):
             return self._viewed(indexed(self._layout, index))
         turned = backwards(self._layout, index)
@@ -203,7 +186,7 @@ class DeviceTensor(StridedTensor):
             if getattr(value, "ndim", 0) or isinstance(value, (list, tuple)):
                 given = value if isinstance(value, DeviceTensor) else self._beside(value)
                 value = flip(given.broadcast_to(indexed(self._layout, index).shape), axes)
-        view = self._viewed(indexed(self._layout, index))
+        view = self[index]
         if isinstance(value, DeviceTensor):
             view.copy_from(value)
         elif not hasattr(value, "shape") and not isinstance(value, (list, tuple)):
@@ -230,6 +213,11 @@ class DeviceTensor(StridedTensor):
     all = statistics.all
     cumsum = statistics.cumsum
     clip = choices.clip
+
+    def __contains__(self, value: Any) -> bool:
+        """Return whether some element equals the value; waits for it."""
+        found = self == value
+        return bool(found.any() if isinstance(found, DeviceTensor) else found)
 
     # -- operators -------------------------------------------------------------------------------
 

@@ -765,9 +765,10 @@ class RememberedCall:
     """`function` with a table of answers; known calls run no Python.
 
     Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
-    dtype and an executor, in this order. A call whose first argument is a tensor looks in the
-    executor's table for an equal earlier call. Otherwise it calls `asks` with the function's
-    arguments except `out` and `stream`; `asks` returns an answer or None.
+    dtype and an executor, in this order. An argument may also be a tuple of tensors, the first also
+    a list. A call looks in the table of the first tensor's executor for an equal earlier call. If
+    there is none, it calls `asks` with the function's arguments except `out` and `stream`; `asks`
+    returns an answer or None.
 
     The answer is called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of
     all tensors from their first element on. The call returns a tensor of that buffer with the
@@ -778,6 +779,10 @@ class RememberedCall:
     An `out` is written directly only for a function with `writes_over`. It and all operands must
     have exactly the result's layout. An operand may share memory with it only if both begin at one
     address and have elements of one size. Otherwise `function` runs.
+
+    A function that `changes` its first argument, a tensor, returns this tensor. Its answer is called
+    as `launch(stream, buffer, *ahead, *others, *behind)`, with the first tensor's buffer and the
+    buffers of the other tensors. `function` runs if these share memory with the first.
 
     An answer depends only on dtypes, layouts and constant arguments: numbers, strings, classes,
     dtypes, None, and tuples of them. Calls with other arguments are not remembered.
@@ -796,6 +801,7 @@ class RememberedCall:
         maker: SlotMaker,
         settings: tuple[str, ...] = (),
         writes_over: bool = False,
+        changes: bool = False,
         *,
         layouts: tuple[type, str, str],
         executors: tuple[type, str],
@@ -822,6 +828,33 @@ class RememberedView:
     __name__: str
     def __init__(
         self, function: Callable[..., Any], maker: SlotMaker, *, layouts: type
+    ) -> None: ...
+    def __call__(self, /, *operands: Any, **keywords: Any) -> Any: ...
+    def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
+
+@final
+class NumberReader:
+    """`function`, which returns a tensor's only element, without Python.
+
+    Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
+    dtype and an executor, in this order. A call with a tensor of one element waits for the work
+    that uses the buffer, copies the element and returns it as `kind`: `int`, `float`, `bool`, or
+    None for the element's own kind. `function` itself runs for other arguments, other numbers of
+    elements, and element types whose `DType.code` is not among `codes`.
+
+    `layouts` is the class of layouts and the names of its slots for size and start. As an attribute
+    of a class it is a method. Any thread may call it.
+    """
+
+    __name__: str
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        maker: SlotMaker,
+        kind: type | None = None,
+        codes: str = ...,
+        *,
+        layouts: tuple[type, str, str],
     ) -> None: ...
     def __call__(self, /, *operands: Any, **keywords: Any) -> Any: ...
     def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...

@@ -4,7 +4,7 @@
 
 * Facts that live as long as an open device: `Context`, `current_context`, `call_before_close`.
 * Tensors and operations in one compiled call: `SlotMaker`, `RememberedCall`, `CallTable`,
-  `RememberedView`.
+  `RememberedView`, `NumberReader`.
 * Strided tensors in DLPack: `dlpack_of`, `strided_dlpack`.
 * Memory for libraries that enqueue work themselves: `address_for`.
 * Overlap of buffers: `address_of`, `shares_memory`.
@@ -18,6 +18,7 @@ from __future__ import annotations
 from uhal._lane import (
     CallTable,
     Context,
+    NumberReader,
     RememberedCall,
     RememberedView,
     SlotMaker,
@@ -38,6 +39,7 @@ __all__ = [
     "SlotMaker",
     "RememberedCall",
     "RememberedView",
+    "NumberReader",
     "CallTable",
     "dlpack_of",
     "strided_dlpack",

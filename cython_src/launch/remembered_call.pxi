@@ -13,6 +13,7 @@ cdef enum:
     SETS = 256              # of the table
 
 cdef object ZERO = 0
+cdef list TUPLES = [object() for _ in range(MOST_GIVEN + 1)]    # in keys: tuples of that length
 cdef PyObject *OUT_KEYWORD = own(_sys.intern("out"))
 cdef PyObject *STREAM_KEYWORD = own(_sys.intern("stream"))
 
@@ -21,7 +22,7 @@ cdef struct RememberedAnswer:
     # The objects are borrowed from a tuple the table holds.
     PyObject *objects[MOST_OBJECTS]
     Py_ssize_t count            # 0: an empty entry
-    uint64_t tensors            # a bit for each argument: whether it is a tensor
+    uint64_t tensors            # a bit for each object: whether it begins a tensor's two
     PyObject *answer
 
 
@@ -33,6 +34,7 @@ cdef struct GivenTensors:
     PyObject *buffers[MOST_GIVEN]
     PyObject *layouts[MOST_GIVEN]
     Py_ssize_t buffer_count
+    PyObject *first             # the first tensor
     bint has_starts             # a tensor does not begin with its buffer
     PyObject *executor
     PyObject *stream
@@ -64,14 +66,15 @@ cdef class CallTable:
 @cython.final
 @cython.no_gc_clear
 cdef class RememberedCall:
-    """RememberedCall(function, asks, maker, settings=(), writes_over=False, *, layouts, \
-    executors, answers)\n--\n
+    """RememberedCall(function, asks, maker, settings=(), writes_over=False, changes=False, *, \
+    layouts, executors, answers)\n--\n
     `function` with a table of answers; known calls run no Python.
 
     Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
-    dtype and an executor, in this order. A call whose first argument is a tensor looks in the
-    executor's table for an equal earlier call. Otherwise it calls `asks` with the function's
-    arguments except `out` and `stream`; `asks` returns an answer or None.
+    dtype and an executor, in this order. An argument may also be a tuple of tensors, the first also a list. A
+    call looks in the table of the first tensor's executor for an equal earlier call. If there is
+    none, it calls `asks` with the function's arguments except `out` and `stream`; `asks` returns an
+    answer or None.
 
     The answer is called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of
     all tensors from their first element on. The call returns a tensor of the launch's buffer with
@@ -83,6 +86,10 @@ cdef class RememberedCall:
     An `out` is written directly only for a function with `writes_over`. `out` and all operands must
     have exactly the result's layout. An operand may share memory with `out` only if both begin at
     one address and have elements of one size. Otherwise `function` runs.
+
+    A function that `changes` its first argument, a tensor, returns this tensor. Its answer is called
+    as `launch(stream, buffer, *ahead, *others, *behind)`, with the first tensor's buffer and the
+    buffers of the other tensors. `function` runs if these share memory with the first.
 
     An answer depends only on dtypes, layouts and constant arguments: numbers, strings, classes,
     dtypes, None, and tuples of them. Calls with other arguments are not remembered.
@@ -98,7 +105,7 @@ cdef class RememberedCall:
     cdef object asks
     cdef SlotMaker maker
     cdef tuple settings
-    cdef bint writes_over
+    cdef bint writes_over, changes
     cdef Py_ssize_t words, start, table, launch, layout, dtype, ahead, behind
     cdef object layouts, executors, answers
     # Classes of the first tensor and executor: comparing a class is faster than isinstance.
@@ -108,7 +115,7 @@ cdef class RememberedCall:
 
     def __init__(
         self, function, asks, SlotMaker maker not None, tuple settings not None=(),
-        bint writes_over=False, *, tuple layouts not None, tuple executors not None,
+        bint writes_over=False, bint changes=False, *, tuple layouts not None, tuple executors not None,
         tuple answers not None,
     ):
         if self.function is not None:
@@ -119,6 +126,7 @@ cdef class RememberedCall:
         self.maker = maker
         self.settings = settings
         self.writes_over = writes_over
+        self.changes = changes
         self.layouts, words, start = layouts
         self.executors, table = executors
         self.answers, launch, layout, dtype, ahead, behind = answers
@@ -160,10 +168,17 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
     cdef PyObject *call = <PyObject *>callee
     cdef PyObject *table
     cdef PyObject *found = NULL
+    cdef PyObject *others[MOST_GIVEN]
+    cdef PyObject **used = given
     cdef GivenTensors taken
     cdef size_t first, index
-    cdef Py_ssize_t count
-    if take_apart(call, given, PyVectorcall_NARGS(flags), keywords, &taken):
+    cdef Py_ssize_t count = PyVectorcall_NARGS(flags)
+    if count and Py_IS_TYPE(given[0], &PyList_Type):
+        # A tuple, because another thread may change the list while its tensors are used.
+        listed = with_tuple(given, count, keywords, others)
+        if listed is not None:
+            used = others
+    if take_apart(call, used, count, keywords, &taken):
         table = slot_at(taken.executor, (<RememberedCall>call).table)
         if table != NULL and Py_IS_TYPE(table, <PyTypeObject *>CallTable):
             first = set_of(&taken)
@@ -175,19 +190,32 @@ cdef object call_remembered(object callee, PyObject **given, size_t flags, PyObj
                 # Counted: another thread may replace the table while the answer is launched.
                 answer = <object>found
             else:
-                count = PyVectorcall_NARGS(flags)
-                answer = ask(<RememberedCall>call, given, count, keywords, &taken)
-                if not is_as_before(call, given, count, keywords, &taken):
+                answer = ask(<RememberedCall>call, used, count, keywords, &taken)
+                if not is_as_before(call, used, count, keywords, &taken):
                     answer = None
                 if answer is not None:
-                    keep_answer(<RememberedCall>call, first, answer, count, &taken, given)
+                    keep_answer(<RememberedCall>call, first, answer, count, &taken, used)
             if answer is not None and (
-                taken.out == NULL or may_write(call, <PyObject *>answer, &taken, given[0])
+                taken.out == NULL or may_write(call, <PyObject *>answer, &taken)
             ):
                 if taken.has_starts:
-                    return launched_on_views(<RememberedCall>call, answer, &taken, given)
-                return launched_answer(<RememberedCall>call, answer, &taken, given)
+                    return launched_on_views(<RememberedCall>call, answer, &taken)
+                return launched_answer(<RememberedCall>call, answer, &taken)
     return PyObject_Vectorcall((<RememberedCall>call).function, given, flags, keywords)
+
+
+cdef tuple with_tuple(
+    PyObject **given, Py_ssize_t count, PyObject *keywords, PyObject **others
+):
+    """Write the arguments to `others`, the list at the front as the returned tuple."""
+    cdef Py_ssize_t index, named = 0 if keywords == NULL else PyTuple_GET_SIZE(<object>keywords)
+    if count + named > MOST_GIVEN:
+        return None
+    listed = tuple(<list>given[0])
+    others[0] = <PyObject *>listed
+    for index in range(1, count + named):
+        others[index] = given[index]
+    return listed
 
 
 cdef inline bint take_apart(
@@ -197,29 +225,25 @@ cdef inline bint take_apart(
     # Pointers instead of objects: this runs at every call, and objects would count references.
     cdef Py_ssize_t named = 0 if keywords == NULL else PyTuple_GET_SIZE(<object>keywords)
     cdef PyTypeObject *kind
-    cdef Py_ssize_t index, number = 1, buffers = 0
-    cdef uint64_t tensors = 0
-    cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
+    cdef Py_ssize_t index
     cdef PyObject *executor
     cdef PyObject *one
-    cdef PyObject *buffer
-    cdef PyObject *layout
-    cdef PyObject *dtype
-    cdef PyObject *words
-    cdef PyObject *start
     taken.objects[0] = callee
+    taken.count = 1
+    taken.tensors = 0
+    taken.buffer_count = 0
     taken.stream = Py_None
     taken.out = NULL
     taken.has_starts = False
     if count == 0 or count + named > MOST_GIVEN:
         return False
-    kind = Py_TYPE(given[0])
-    if kind != <PyTypeObject *>(<RememberedCall>callee).kind:
-        if not PyType_IsSubtype(kind, <PyTypeObject *>(<RememberedCall>callee).maker.base):
+    taken.first = given[0]
+    if Py_TYPE(given[0]) != <PyTypeObject *>(<RememberedCall>callee).kind:
+        taken.first = first_tensor(callee, given, count)
+        if taken.first == NULL:
             return False
-        if (<RememberedCall>callee).kind is None:
-            (<RememberedCall>callee).kind = <type><PyObject *>kind
-    taken.executor = executor = slot_at(given[0], at[3])
+    kind = Py_TYPE(taken.first)
+    taken.executor = executor = slot_at(taken.first, (<RememberedCall>callee).maker.offsets[3])
     if executor == NULL:
         return False
     if Py_TYPE(executor) != <PyTypeObject *>(<RememberedCall>callee).executor_kind:
@@ -235,8 +259,8 @@ cdef inline bint take_apart(
             taken.stream = given[count + named - 1]
         else:
             # `out` and `stream` do not change the answer: only other names are part of the key.
-            taken.objects[number] = keywords
-            number += 1
+            taken.objects[1] = keywords
+            taken.count = 2
             break
         named -= 1
     if taken.out == Py_None:
@@ -244,36 +268,98 @@ cdef inline bint take_apart(
     elif taken.out != NULL and not (<RememberedCall>callee).writes_over:
         return False
     taken.named = named
+    if (<RememberedCall>callee).changes:
+        taken.out = given[0]
+        if not Py_IS_TYPE(given[0], kind):
+            return False
     for index in range(count + named):
         one = given[index]
-        if not Py_IS_TYPE(one, kind):
-            taken.objects[number] = one
-            number += 1
-            continue
-        # Locals: the compiler would reload fields of `taken`.
-        buffer, layout, dtype = slot_at(one, at[0]), slot_at(one, at[1]), slot_at(one, at[2])
-        if (
-            slot_at(one, at[3]) != executor or layout == NULL or buffer == NULL or dtype == NULL
-            or not Py_IS_TYPE(layout, <PyTypeObject *>(<RememberedCall>callee).layouts)
-        ):
+        if Py_IS_TYPE(one, kind):
+            if not take_tensor(callee, one, taken):
+                return False
+        elif Py_IS_TYPE(one, &PyTuple_Type):
+            if not take_tuple(callee, one, taken):
+                return False
+        elif taken.count == MOST_OBJECTS:
             return False
-        words = slot_at(layout, (<RememberedCall>callee).words)
-        start = slot_at(layout, (<RememberedCall>callee).start)
-        if words == NULL or start == NULL:
-            return False
-        taken.objects[number] = dtype
-        taken.objects[number + 1] = words
-        taken.buffers[buffers] = buffer
-        taken.layouts[buffers] = layout
-        if start != <PyObject *>ZERO:
-            taken.has_starts = True
-        buffers += 1
-        tensors |= <uint64_t>1 << index
-        number += 2
-    taken.count = number
-    taken.buffer_count = buffers
-    taken.tensors = tensors
+        else:
+            taken.objects[taken.count] = one
+            taken.count += 1
     return True
+
+
+cdef PyObject *first_tensor(PyObject *callee, PyObject **given, Py_ssize_t count) noexcept:
+    """The first tensor among the arguments and in tuples of tensors; null: none."""
+    cdef PyTypeObject *base = <PyTypeObject *>(<RememberedCall>callee).maker.base
+    cdef PyObject *one
+    cdef Py_ssize_t index
+    for index in range(count):
+        one = first_of(given[index])
+        if one != NULL and PyType_IsSubtype(Py_TYPE(one), base):
+            if (<RememberedCall>callee).kind is None:
+                (<RememberedCall>callee).kind = <type><PyObject *>Py_TYPE(one)
+            return one
+    return NULL
+
+
+cdef inline bint take_tensor(PyObject *callee, PyObject *one, GivenTensors *taken) noexcept:
+    """Append a tensor's part of the key; return whether it belongs to a remembered call."""
+    # Locals: the compiler would reload fields of `taken`.
+    cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
+    cdef Py_ssize_t number = taken.count, buffers = taken.buffer_count
+    cdef PyObject *buffer = slot_at(one, at[0])
+    cdef PyObject *layout = slot_at(one, at[1])
+    cdef PyObject *dtype = slot_at(one, at[2])
+    cdef PyObject *words
+    cdef PyObject *start
+    if (
+        slot_at(one, at[3]) != taken.executor or layout == NULL or buffer == NULL or dtype == NULL
+        or not Py_IS_TYPE(layout, <PyTypeObject *>(<RememberedCall>callee).layouts)
+        or number + 2 > MOST_OBJECTS or buffers == MOST_GIVEN
+    ):
+        return False
+    words = slot_at(layout, (<RememberedCall>callee).words)
+    start = slot_at(layout, (<RememberedCall>callee).start)
+    if words == NULL or start == NULL:
+        return False
+    taken.objects[number] = dtype
+    taken.objects[number + 1] = words
+    taken.buffers[buffers] = buffer
+    taken.layouts[buffers] = layout
+    if start != <PyObject *>ZERO:
+        taken.has_starts = True
+    taken.tensors |= <uint64_t>1 << number
+    taken.buffer_count = buffers + 1
+    taken.count = number + 2
+    return True
+
+
+cdef bint take_tuple(PyObject *callee, PyObject *one, GivenTensors *taken) noexcept:
+    """Append a tuple: a constant, or tensors and nothing else."""
+    cdef Py_ssize_t index, length = PyTuple_GET_SIZE(<object>one)
+    cdef PyObject *item
+    if taken.count == MOST_OBJECTS:
+        return False
+    if not length or not Py_IS_TYPE(PyTuple_GET_ITEM(<object>one, 0), Py_TYPE(taken.first)):
+        taken.objects[taken.count] = one
+        taken.count += 1
+        return True
+    if length > MOST_GIVEN:
+        return False
+    taken.objects[taken.count] = PyList_GET_ITEM(TUPLES, length)
+    taken.count += 1
+    for index in range(length):
+        item = PyTuple_GET_ITEM(<object>one, index)
+        if not Py_IS_TYPE(item, Py_TYPE(taken.first)) or not take_tensor(callee, item, taken):
+            return False
+    return True
+
+
+cdef inline PyObject *first_of(PyObject *one) noexcept:
+    """The first item of a tuple, or another object itself; null for an empty tuple."""
+    if not Py_IS_TYPE(one, &PyTuple_Type):
+        return one
+    return PyTuple_GET_ITEM(<object>one, 0) if PyTuple_GET_SIZE(<object>one) else NULL
 
 
 cdef bint is_as_before(
@@ -319,12 +405,29 @@ cdef object ask(
     if count > len(call.settings) + 1 or not set(names).issubset(call.settings[count - 1:]):
         return None
     for index in range(count + taken.named):
-        if not taken.tensors >> index & 1 and isinstance(<object>given[index], call.maker.base):
+        if is_other_tensor(call, given[index], taken):
             return None
     answer = PyObject_Vectorcall(call.asks, given, count, <PyObject *>names if names else NULL)
     if answer is None or is_launchable(call, answer):
         return answer
     raise TypeError(f"{call!r}: expected an answer or None, got {answer!r}")
+
+
+cdef inline bint holds_tensors(PyObject *one, GivenTensors *taken) noexcept:
+    """Return whether an argument is a tensor of the call's class, or a tuple of them."""
+    one = first_of(one)
+    return one != NULL and Py_IS_TYPE(one, Py_TYPE(taken.first))
+
+
+cdef inline bint is_other_tensor(
+    RememberedCall call, PyObject *one, GivenTensors *taken
+) except -1:
+    """Return whether an argument is, or begins with, a tensor of another class."""
+    one = first_of(one)
+    return (
+        one != NULL and not Py_IS_TYPE(one, Py_TYPE(taken.first))
+        and isinstance(<object>one, call.maker.base)
+    )
 
 
 cdef bint is_launchable(RememberedCall call, object answer) except -1:
@@ -358,7 +461,7 @@ cdef int keep_answer(
     table = <CallTable>current
     entry = &table.entries[first]
     for index in range(count + taken.named):
-        if not taken.tensors >> index & 1 and not means_the_same(<object>given[index]):
+        if not holds_tensors(given[index], taken) and not means_the_same(<object>given[index]):
             return 0
     held = (answer, [<object>taken.objects[index] for index in range(taken.count)])
     # Releasing an object may run Python code, so it comes last.
@@ -385,9 +488,7 @@ cdef bint means_the_same(object given) except -1:
     )
 
 
-cdef inline bint may_write(
-    PyObject *callee, PyObject *answer, GivenTensors *taken, PyObject *first
-) noexcept:
+cdef inline bint may_write(PyObject *callee, PyObject *answer, GivenTensors *taken) noexcept:
     """Whether `out` has the answer's layout, and overlapping operands have `out`'s address."""
     cdef Py_ssize_t *at = (<RememberedCall>callee).maker.offsets
     cdef PyObject *layout = slot_at(answer, (<RememberedCall>callee).layout)
@@ -396,8 +497,10 @@ cdef inline bint may_write(
     cdef PyObject *operand
     cdef uint64_t end, nbytes
     cdef Py_ssize_t index
+    if (<RememberedCall>callee).changes:
+        return is_apart(taken)
     if (
-        not Py_IS_TYPE(out, Py_TYPE(first)) or taken.has_starts or slot_at(out, at[1]) != layout
+        not Py_IS_TYPE(out, Py_TYPE(taken.first)) or taken.has_starts or slot_at(out, at[1]) != layout
         or slot_at(out, at[2]) != slot_at(answer, (<RememberedCall>callee).dtype)
         or slot_at(out, at[3]) != taken.executor
     ):
@@ -426,6 +529,18 @@ cdef inline bint may_write(
     return True
 
 
+cdef bint is_apart(GivenTensors *taken) noexcept:
+    """Return whether the first tensor's buffer shares no memory with the others."""
+    cdef PyObject *buffer = taken.buffers[0]
+    cdef Py_ssize_t index
+    for index in range(taken.buffer_count):
+        if not Py_IS_TYPE(taken.buffers[index], <PyTypeObject *>DeviceBuffer):
+            return False
+        if index and have_common_bytes(buffer, taken.buffers[index]):
+            return False
+    return True
+
+
 cdef bint begin_together(PyObject *operand, PyObject *out) noexcept:
     """Return whether two buffers have one address and elements of one size."""
     return (
@@ -434,22 +549,23 @@ cdef bint begin_together(PyObject *operand, PyObject *out) noexcept:
     )
 
 
-cdef inline object launched_answer(
-    RememberedCall call, object answer, GivenTensors *taken, PyObject **given
-):
+cdef inline object launched_answer(RememberedCall call, object answer, GivenTensors *taken):
     """The tensor that an answer makes of the given arguments."""
     cdef PyObject *passed[MOST_PASSED]
     cdef PyObject *values[4]
     cdef PyObject *extra
-    cdef Py_ssize_t index, count = FIRST_OPERAND
+    cdef Py_ssize_t index, count = FIRST_OPERAND, changed = 0
     passed[0], passed[1] = taken.stream, Py_None
-    if taken.out != NULL:
+    if call.changes:
+        passed[1] = taken.buffers[0]
+        changed = 1
+    elif taken.out != NULL:
         passed[1] = slot_at(taken.out, call.maker.offsets[0])
     extra = slot_at(<PyObject *>answer, call.ahead)
     for index in range(PyTuple_GET_SIZE(<object>extra)):
         passed[count] = PyTuple_GET_ITEM(<object>extra, index)
         count += 1
-    for index in range(taken.buffer_count):
+    for index in range(changed, taken.buffer_count):
         passed[count] = taken.buffers[index]
         count += 1
     extra = slot_at(<PyObject *>answer, call.behind)
@@ -468,13 +584,11 @@ cdef inline object launched_answer(
     values[2] = slot_at(<PyObject *>answer, call.dtype)
     values[3] = taken.executor
     return uhal_make_with_slots(
-        type(<object>given[0]), values, call.maker.offsets, call.maker.count
+        type(<object>taken.first), values, call.maker.offsets, call.maker.count
     )
 
 
-cdef object launched_on_views(
-    RememberedCall call, object answer, GivenTensors *taken, PyObject **given
-):
+cdef object launched_on_views(RememberedCall call, object answer, GivenTensors *taken):
     """`launched_answer` with buffers that begin at their tensors' first elements."""
     cdef Py_ssize_t index
     cdef list views = []
@@ -484,7 +598,7 @@ cdef object launched_on_views(
             buffer = <object>taken.buffers[index]
             views.append(buffer[start:])
             taken.buffers[index] = PyList_GET_ITEM(views, len(views) - 1)
-    return launched_answer(call, answer, taken, given)
+    return launched_answer(call, answer, taken)
 
 
 cdef RememberedCall _remembered_layout = RememberedCall.__new__(RememberedCall)

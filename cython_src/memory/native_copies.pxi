@@ -128,6 +128,19 @@ cdef int copy_d2h(DeviceBuffer buffer, void *destination, StreamCore core, bint 
         ):
             return 0
     cdef void *previous = enter(context)
+    if (
+        pageable and count <= GIL_KEPT_BYTES
+        and not core.state.word & (UHAL_STATE_CAPTURING | UHAL_STATE_WATCHED | UHAL_STATE_PYTHON)
+        and context.table.stream_query(core.handle) == 0
+    ):
+        # Nothing is pending, so the copy does not wait. No other thread runs meanwhile: nothing has
+        # to be held.
+        status = context.table.copy_d2h(destination, buffer.address, count, core.handle)
+        core.ticket += 1
+        if status == 0 and buffer.block is not None:
+            stamp(buffer.block, core.id, core.ticket)
+        leave(context, previous)
+        return check(context, status, "copy_d2h")
     if pageable:
         settle_for_copy(context, core, previous)
     cdef Block block = hold(buffer)

@@ -160,7 +160,7 @@ def test_what_is_not_used_any_more_is_forgotten(
     """Recently used answers are kept, whatever the number of other answers."""
     executor = DeviceExecutor.of(host)
     monkeypatch.setattr(executor, "_answers", Recent(8))
-    x = ubridge.ones((3, 1))
+    x = ubridge.asarray(np.ones((3, 1), np.float32))
     for length in range(10, 40):
         assert ubridge.ones((length, 1)).sum(0).to_numpy() == length
         assert x.sum(0).to_numpy() == 3

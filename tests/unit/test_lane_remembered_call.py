@@ -183,11 +183,11 @@ def test_everything_else_is_left_to_the_function(executor: Executor) -> None:
         Tensor("x", SHAPE, F32, "no executor"),
         Tensor("x", SHAPE, F32, Executor("no table")),
         empty,
-        object(),
-        3,
     ):
         assert call(wrong) == ("called", (wrong,), {})
         assert call(wrong, x) == ("called", (wrong, x), {})
+    for nothing in (object(), 3, (), (3,)):
+        assert call(nothing) == ("called", (nothing,), {})
     for wrong in (
         Tensor("x", "no layout", F32, executor),
         Tensor("x", SHAPE, F32, Executor()),
@@ -372,3 +372,54 @@ def test_it_is_made_of_slots() -> None:
         RememberedCall.__new__(RememberedCall)(3)
     with pytest.raises(RuntimeError, match="initialised once"):
         call.__init__(function, function, make, **SLOTS)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_tensors_in_a_tuple_or_a_first_list_are_operands(
+    executor: Executor, kind: Callable[..., Any]
+) -> None:
+    x, y, z = (Tensor(name, SHAPE, F32, executor) for name in "xyz")
+    asked = Asked(Answer(launch, SHAPE, F32))
+    call = call_of(asked, "axis")
+    for _ in range(2):
+        assert call(kind((x, y)), 1).buffer == ("launched", None, None, "x", "y")
+        assert call(kind((z, y)), 1).buffer == ("launched", None, None, "z", "y")
+    assert len(asked.calls) == 1
+    # Other numbers of tensors, and tensors outside of the tuple, are other calls.
+    call(kind((x,)), 1)
+    call(kind((x, y, z)), 1)
+    call((x,), y)
+    call(x, y)
+    assert len(asked.calls) == 5
+    mixed = kind((x, "text"))
+    assert call(mixed, 1) == ("called", (mixed, 1), {})
+
+
+def test_a_constant_may_precede_the_tensors(executor: Executor) -> None:
+    x, y = (Tensor(name, SHAPE, F32, executor) for name in "xy")
+    asked = Asked(Answer(launch, SHAPE, F32))
+    call = call_of(asked, "first", "second")
+    for _ in range(2):
+        assert call("text", x, y).buffer == ("launched", None, None, "x", "y")
+    assert len(asked.calls) == 1
+    assert call("other", x, y).buffer == ("launched", None, None, "x", "y")
+    assert len(asked.calls) == 2
+
+
+def test_a_function_that_changes_its_first_tensor_returns_it(
+    executor: Executor, bench: Bench
+) -> None:
+    memory, other = (bench.buffer(8) for _ in range(2))
+    x, y = (Tensor(one, SHAPE, F32, executor) for one in (memory, other))
+    passed: list[Any] = []
+    asked = Asked(Answer(lambda *given: passed.append(given), SHAPE, F32, (), (2.5,)))
+    call = RememberedCall(function, asked, make, ("y",), changes=True, **SLOTS)
+    for _ in range(2):
+        assert call(x, y) is x
+    assert passed == [(None, memory, other, 2.5)] * 2
+    assert len(asked.calls) == 1
+    # A tensor in the memory that changes is left to the function.
+    for overlapping in (x, Tensor(memory[2:], SHAPE, F32, executor)):
+        assert call(x, overlapping) == ("called", (x, overlapping), {})
+    assert call((x,), y) == ("called", ((x,), y), {})
+    executor.table = CallTable()  # drop the table: the `asks` of its calls noted the buffers

@@ -7,7 +7,7 @@ memory. Strides are never negative, because kernels read them as u64.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
 
@@ -153,7 +153,30 @@ class Layout:
     @property
     def from_start(self) -> Layout:
         """The same lengths and strides from the first element of a buffer."""
-        return _made(self.shape, self.strides, 0) if self.start_offset else self
+        return self.moved(0) if self.start_offset else self
+
+    def moved(self, start_offset: int) -> Layout:
+        """Return the same lengths and strides from another element of the buffer."""
+        layout = Layout.__new__(Layout)
+        layout.shape, layout.strides, layout.words = self.shape, self.strides, self.words
+        layout.start_offset = start_offset
+        layout.size = self.size
+        layout.is_contiguous = self.is_contiguous
+        layout.is_whole = self.is_contiguous and start_offset == 0
+        layout.extent = self.extent - self.start_offset + start_offset if self.size else 0
+        layout._reversed = None
+        layout.key = key = (*self.words, start_offset)
+        layout._hash = hash(key)
+        return layout
+
+    def each(self, axis: int) -> Iterator[Layout]:
+        """Yield the view at each index of an axis, without that axis."""
+        axis = self.axis(axis)
+        length = self.shape[axis]
+        if length:
+            first, step = self.selected(axis, 0), self.strides[axis]
+            for index in range(length):
+                yield first.moved(first.start_offset + index * step)
 
     @property
     def may_alias(self) -> bool:

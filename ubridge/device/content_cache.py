@@ -134,11 +134,23 @@ class ContentCache(ABC, Generic[Key]):
         return CacheCounters(self._hits, self._uploads, self._dropped, len(self._arrays))
 
 
-class ConstantCache(ContentCache[tuple[str, bytes]]):
-    """Single elements in one device's memory, by dtype name and bytes."""
+class ConstantCache(ContentCache[tuple[str, bytes | int]]):
+    """Single elements in one device's memory, by dtype name and bytes, and descending numbers."""
 
     what = "constant"
 
-    def values(self, key: tuple[str, bytes]) -> npt.NDArray[Any]:
-        """Return the element as the array to upload."""
-        return np.frombuffer(key[1], as_dtype(key[0]).dtype)
+    def values(self, key: tuple[str, bytes | int]) -> npt.NDArray[Any]:
+        """Return the element, or as many descending numbers, as the array to upload."""
+        name, content = key
+        if isinstance(content, int):
+            ascending: npt.NDArray[Any] = np.arange(content, dtype=as_dtype(name).dtype)
+            return ascending[::-1].copy()
+        return np.frombuffer(content, as_dtype(name).dtype)
+
+    def descending(self, length: int) -> DeviceBuffer:
+        """Return length - 1, ..., 1, 0 as i64.
+
+        Lengths up to a power of two share one array.
+        """
+        whole = 1 << max(length - 1, 0).bit_length()
+        return self.get(("i64", whole))[whole - length :]

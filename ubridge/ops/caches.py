@@ -17,7 +17,17 @@ from ubridge.definitions.attention import (
     paged,
 )
 from ubridge.definitions.calls import named
-from ubridge.ops.engine import Plan, Value, ask, change, contiguous, reshaped, run
+from ubridge.ops.engine import (
+    Plan,
+    Value,
+    apply,
+    ask,
+    change,
+    contiguous,
+    plan_change,
+    reshaped,
+    run,
+)
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart, require_tensors
 from ubridge.ops.strided import Tensor
@@ -26,7 +36,31 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
 
-@named
+def plan_append(cache: Value, source: Value, position: Value) -> Plan | None:
+    """Plan a write of tokens into a cache, from memory that does not overlap it."""
+    require_tensors(KV_APPEND.name, cache, source, position)
+    require_one_device(KV_APPEND.name, cache, source, position)
+    whole, given = appended(cache._layout.shape, source._layout.shape), source._layout.shape
+    count = position._layout.size
+    if source._dtype is not cache._dtype or position._dtype is not i64 or count != 1:
+        raise ArgumentTypeError(
+            f"kv_append: expected a source of the cache's dtype {cache._dtype} and a position of "
+            f"one i64, got {source._dtype} and {count} of {position._dtype}"
+        )
+    if not cache._layout.is_contiguous:
+        raise ArgumentValueError(
+            "kv_append: expected a contiguous cache, because it is changed in place"
+        )
+    rows = prod(whole[:-2])
+    operands = (
+        reshaped(contiguous(source), (rows, *given[-2:])),
+        _position(KV_APPEND.name, position),
+    )
+    asked = Layout.contiguous((rows, *whole[-2:]))
+    return plan_change(KV_APPEND, cache, operands, asked=asked)
+
+
+@remembered(plan_append, changes=True)
 def kv_append(
     cache: Tensor,
     source: Tensor,
@@ -50,24 +84,8 @@ def kv_append(
 
 def append(cache: Tensor, source: Value, position: Value, stream: StreamLike | None) -> Tensor:
     """Write tokens into a cache, from memory that does not overlap it."""
-    whole, given = appended(cache._layout.shape, source._layout.shape), source._layout.shape
-    count = position._layout.size
-    if source._dtype is not cache._dtype or position._dtype is not i64 or count != 1:
-        raise ArgumentTypeError(
-            f"kv_append: expected a source of the cache's dtype {cache._dtype} and a position of "
-            f"one i64, got {source._dtype} and {count} of {position._dtype}"
-        )
-    if not cache._layout.is_contiguous:
-        raise ArgumentValueError(
-            "kv_append: expected a contiguous cache, because it is changed in place"
-        )
-    rows = prod(whole[:-2])
-    operands = (
-        reshaped(contiguous(source), (rows, *given[-2:])),
-        _position(KV_APPEND.name, position),
-    )
-    asked = Layout.contiguous((rows, *whole[-2:]))
-    return change(KV_APPEND, cache, operands, stream, asked=asked)
+    plan = plan_append(cache, source, position)
+    return cache if plan is None else apply(plan, stream)
 
 
 def plan_rope_at(

@@ -8,7 +8,7 @@ place, and `remembering` lets `uhal._lane` launch the same plan again without Py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -46,7 +46,7 @@ class Plan(TensorData):
     another plan, and views of a plan are plans.
     """
 
-    __slots__ = ("kind", "numbers", "operands", "question")
+    __slots__ = ("kind", "numbers", "operands", "question", "target")
 
     def __init__(
         self,
@@ -63,6 +63,8 @@ class Plan(TensorData):
         self.numbers = numbers
         self.kind: type[Any] = like.kind if type(like) is Plan else type(like)
         """The class of the resulting tensor."""
+        self.target: TensorData | None = None
+        """The tensor that is changed; None: the result is a new tensor."""
         self._layout = layout
         """The places of the tensor's elements in the memory of the question's result."""
         self._dtype = dtype
@@ -81,6 +83,44 @@ class Plan(TensorData):
     def shape(self) -> Shape:
         """The lengths of the axes."""
         return self._layout.shape
+
+
+class Parts(TensorData):
+    """Questions that each write a part of a new tensor."""
+
+    __slots__ = ("kind", "parts")
+
+    def __init__(
+        self,
+        parts: tuple[tuple[Question, int, Value], ...],
+        layout: Layout,
+        dtype: DType,
+        like: Value,
+    ) -> None:
+        """`parts` are questions, their first element of the result, and their operands."""
+        self.parts = parts
+        self.kind: type[Any] = like.kind if isinstance(like, (Plan, Parts)) else type(like)
+        self._layout = layout
+        self._dtype = dtype
+        self._executor = like._executor
+
+    def _viewed(self, layout: Layout) -> Parts:
+        """The same parts, seen in another shape."""
+        return Parts(self.parts, layout, self._dtype, self)
+
+    def enqueue(
+        self,
+        stream: StreamLike | None,
+        enqueues: Sequence[Callable[..., Any]],
+        operands: Iterable[DeviceBuffer],
+    ) -> DeviceBuffer:
+        """Enqueue all parts; return the result's buffer."""
+        buffer = self._executor.allocate(self._layout.size, storage_of(self._dtype), stream)
+        moved = MOVED_AS.get(self._dtype.name)
+        target = buffer if moved is None else buffer.view(moved)
+        for (_, start, _), enqueue, operand in zip(self.parts, enqueues, operands, strict=True):
+            enqueue(stream, target[start:] if start else target, operand)
+        return buffer
 
 
 # -- asking ---------------------------------------------------------------------------------------
@@ -209,6 +249,8 @@ def run(plan: Value, out: Result | None = None, stream: StreamLike | None = None
     The result is the same whether or not `out` shares memory with operands. Raises as `require_out`
     does.
     """
+    if type(plan) is Parts:
+        plan = _whole(plan, stream)
     if not isinstance(plan, Plan):
         if out is None:
             whole: Result = plan
@@ -234,6 +276,15 @@ def run(plan: Value, out: Result | None = None, stream: StreamLike | None = None
     return delivered
 
 
+def _whole(plan: Parts, stream: StreamLike | None) -> TensorData:
+    """The tensor of parts."""
+    enqueues = [plan._executor.enqueuing(question) for question, _, _ in plan.parts]
+    operands: list[TensorData] = [run(operand, None, stream) for _, _, operand in plan.parts]
+    buffer = plan.enqueue(stream, enqueues, map(start_of, operands))
+    made: TensorData = make(plan.kind, buffer, plan._layout, plan._dtype, plan._executor)
+    return made
+
+
 def run_into(plan: Plan, out: DeviceBuffer | None, stream: StreamLike | None) -> DeviceBuffer:
     """Launch a plan of `launch_*`; return its buffer, which is `out` if that is given."""
     target = tensor_in(out, plan.question.op, plan._layout, plan._dtype, plan)
@@ -256,6 +307,35 @@ def tensor_in(out: DeviceBuffer | None, op: Op, layout: Layout, dtype: DType, li
     return make(kind, out, layout, dtype, like._executor)
 
 
+def plan_change(
+    op: Op,
+    x: TensorData,
+    operands: Sequence[Value],
+    numbers: tuple[Any, ...] = (),
+    asked: Layout | None = None,
+    **attributes: Any,
+) -> Plan | None:
+    """Plan an operation that changes `x`, a tensor; `None` if there is nothing to change in place.
+
+    That is so for tensors without elements, and for strides that the operation does not take.
+    """
+    if 0 in (x._layout.size, *[one._layout.size for one in operands]):
+        return None
+    if not (x._layout.is_contiguous or op.family.may_have_gaps):
+        return None
+    layout = x._layout.from_start
+    plan = ask(op, operands, x._dtype, layout, numbers, asked, like=x, **attributes)
+    plan.target = x
+    return plan
+
+
+def apply(plan: Plan, stream: StreamLike | None) -> Any:
+    """Launch a plan that changes a tensor; return the tensor."""
+    target: Any = plan.target
+    _enqueue(plan, _operands(plan, stream), start_of(target), stream)
+    return target
+
+
 def change(
     op: Op,
     x: Result,
@@ -272,13 +352,12 @@ def change(
     `ArgumentValueError` for operands in the memory that is written.
     """
     tensor: Any = x
-    if 0 in (tensor._layout.size, *[one._layout.size for one in operands]):
-        return x
     is_direct = tensor._layout.is_contiguous or op.family.may_have_gaps
     target = tensor if is_direct else run(plan_copy(tensor), None, stream)
-    layout = target._layout.from_start
-    plan = ask(op, operands, target._dtype, layout, numbers, asked, like=target, **attributes)
-    _enqueue(plan, _operands(plan, stream), start_of(target), stream)
+    plan = plan_change(op, target, operands, numbers, asked, **attributes)
+    if plan is None:
+        return x
+    apply(plan, stream)
     if not is_direct:
         write(target, tensor, stream)
     return x

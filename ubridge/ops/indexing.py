@@ -20,9 +20,10 @@ from ubridge.definitions.elementwise import ADD, BITWISE_OR, GREATER_EQUAL, LESS
 from ubridge.definitions.indexing import SCATTER
 from ubridge.ops.choices import plan_where
 from ubridge.ops.elementwise import converted, plan_binary
-from ubridge.ops.engine import bits_of, plan_copy, reshaped, run
+from ubridge.ops.engine import Value, bits_of, plan_copy, reshaped, run
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart
-from ubridge.ops.selection import change_at_ids, take
+from ubridge.ops.selection import change_at_ids, plan_take, take
 from ubridge.ops.strided import StridedTensor, Tensor, indexed
 from uhal.dtypes import bool_, i64
 from uhal.errors import ArgumentValueError
@@ -106,6 +107,20 @@ def selected(x: Tensor, index: Any) -> Tensor:
     found: Tensor = take(flat, rows, 0)
     result: Tensor = _moved_back(found, len(given.shape), given.first_axis)
     return result
+
+
+def _plan_getitem(x: Value, ids: Value) -> Value | None:
+    """Plan the slices at ids, a tensor of i64 that may be negative; `None` without axes."""
+    if not x._layout.shape:
+        return None
+    from_end = plan_binary(ADD, ids, x._layout.shape[0])
+    return plan_take(x, plan_where(plan_binary(LESS, ids, 0), from_end, ids))
+
+
+@remembered(_plan_getitem)
+def getitem(x: Tensor, ids: Tensor) -> Tensor:
+    """Return the slices of the first axis at ids, a tensor of i64."""
+    return selected(x, ids)
 
 
 def assign(x: Tensor, index: Any, value: Any) -> None:

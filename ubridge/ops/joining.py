@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axis_of
 from ubridge.core.promotion import promoted, storage_of
 from ubridge.core.question import Question
 from ubridge.definitions.memory import COPY2D
-from ubridge.device.tensor_data import TensorData, make, start_of
-from ubridge.ops.elementwise import converted
-from ubridge.ops.engine import MOVED_AS, bits_of
+from ubridge.ops.elementwise import plan_conversion
+from ubridge.ops.engine import MOVED_AS, Parts, Value, bits_of, contiguous, run
 from ubridge.ops.results import require_tensors
-from ubridge.ops.strided import Tensor
 from uhal import DType
 from uhal.errors import ArgumentValueError, InvalidHandleError
-from uhal.interop import StreamLike
-
-Part = tuple[Question, int] | None
-"""The question of a tensor's copy and the first element that it writes; `None` if it is empty."""
 
 
-def joined(tensors: Sequence[Tensor], axis: int, stream: StreamLike | None) -> Tensor:
-    """Return tensors joined along an axis; dtypes are promoted."""
+def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Parts:
+    """Plan tensors joined along an axis; dtypes are promoted."""
     if not len(tensors):
         raise ArgumentValueError("cat: need at least one array to concatenate")
     require_tensors("cat", *tensors)
@@ -39,19 +34,24 @@ def joined(tensors: Sequence[Tensor], axis: int, stream: StreamLike | None) -> T
                 f"cat: expected tensors on {first.device!r}, got one on {one.device!r}"
             )
     shape, parts = _parts(storage_of(dtype), tuple([one._layout.shape for one in tensors]), axis)
-    layout, executor = Layout.contiguous(shape), first._executor
-    buffer = executor.allocate(layout.size, storage_of(dtype), stream)
-    made: Tensor = make(type(first), buffer, layout, dtype, executor)
-    target = bits_of(made)._buffer
+    found: list[tuple[Question, int, Value]] = []
     for one, part in zip(tensors, parts, strict=True):
-        if part is None:
-            continue
-        question, start = part
-        whole = converted(one, dtype, stream=stream).contiguous(stream=stream)
-        source: TensorData = bits_of(whole)
-        enqueue = executor.enqueuing(question)
-        enqueue(stream, target[start:] if start else target, start_of(source))
-    return made
+        if part is not None:
+            found.append((*part, _source(one, dtype)))
+    return Parts(tuple(found), Layout.contiguous(shape), dtype, first)
+
+
+def _source(x: Value, dtype: DType) -> Value:
+    """The elements in rows, of the result's type or moved as another type of its size."""
+    source = contiguous(plan_conversion(x, dtype))
+    if dtype.name not in MOVED_AS:
+        return source
+    moved: Any = run(source)
+    return bits_of(moved)
+
+
+Part = tuple[Question, int] | None
+"""The question of a tensor's copy and the first element that it writes; `None` if it is empty."""
 
 
 @lru_cache(maxsize=1024)

@@ -14,39 +14,43 @@ from typing import Any, TypeVar, cast
 
 from ubridge.core.layout import Layout
 from ubridge.definitions.calls import named
-from ubridge.device.executor import Answer, DeviceExecutor, Executor
+from ubridge.device.executor import Answer, Executor
 from ubridge.device.tensor_data import TensorData, make
-from ubridge.ops.engine import Plan, Value
+from ubridge.ops.engine import Parts, Plan, Value
 from uhal import DeviceBuffer, DType
-from uhal.frameworks import RememberedCall, RememberedView
+from uhal.frameworks import NumberReader, RememberedCall, RememberedView
 from uhal.interop import StreamLike
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _NeedsMemory(Exception):
-    """Planning read elements of a tensor, for example to print, or took a part of the tensor."""
+    """Planning read elements of a tensor, for example to print."""
 
 
 class _Given:
-    """Placeholder for the memory of a call's tensor during planning."""
+    """Placeholder for the memory of a call's tensor, or for a part of it, during planning."""
 
-    __slots__ = ("index",)
+    __slots__ = ("index", "start")
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, start: int = 0) -> None:
         self.index = index
+        self.start = start
+        """Elements before the part."""
 
     def __getattr__(self, name: str) -> Any:
         raise _NeedsMemory(name)
 
-    def __getitem__(self, part: Any) -> Any:
-        raise _NeedsMemory(part)
+    def __getitem__(self, part: slice) -> Any:
+        if part.stop is not None or part.step is not None:
+            raise _NeedsMemory(part)
+        return _Given(self.index, self.start + part.start)
 
 
 _GIVEN = tuple(_Given(index) for index in range(8))
 
 
-def answering(plan: Callable[..., Value]) -> Callable[..., Answer | None]:
+def answering(plan: Callable[..., Value], changes: bool = False) -> Callable[..., Answer | None]:
     """Return the launch of a call, from a plan that is made once for equal arguments.
 
     Return `None` where the function has to be called: for arguments that are neither tensors nor
@@ -54,36 +58,39 @@ def answering(plan: Callable[..., Value]) -> Callable[..., Answer | None]:
     """
 
     def answer(*given: Any, **settings: Any) -> Answer | None:
-        executor: DeviceExecutor = given[0]._executor
         key: list[Any] = [plan]
-        tensors = 0
-        for one in given:
-            if isinstance(one, TensorData):
-                if one._executor is not executor:
-                    return None
-                key += (one._dtype.code, one._layout.words)
-                tensors += 1
-            elif not _note(key, one):
-                return None
+        tensors: list[TensorData] = []
+        if not all([_note(key, one, tensors) for one in given]):
+            return None
         for name, one in settings.items():
             key.append(name)
-            if not _note(key, one):
+            if not _note(key, one, tensors):
                 return None
-        return executor.answer(tuple(key), _planned, plan, given, settings, tensors)
+        executor: Any = tensors[0]._executor
+        if any([one._executor is not executor for one in tensors]):
+            return None
+        found: Answer | None = executor.answer(
+            tuple(key), _planned, plan, given, settings, len(tensors), changes
+        )
+        return found
 
     return answer
 
 
-def _note(key: list[Any], given: Any) -> bool:
-    """Add a constant to a key; return whether it is one."""
+def _note(key: list[Any], given: Any, tensors: list[TensorData]) -> bool:
+    """Add a tensor, a constant or a tuple of them to a key; return whether it is one."""
     kind = type(given)
-    if kind is float:
+    if isinstance(given, TensorData):
+        key += (given._dtype.code, given._layout.words)
+        tensors.append(given)
+    elif kind is float:
         # These compare equal, but their results differ: 0, 0.0 and -0.0.
         key += (kind, given, copysign(1, given))
     elif kind in (int, bool, str, type(None), DType) or isinstance(given, type):
         key += (kind, given)
     elif kind is tuple:
-        return all(_note(key, one) for one in given)
+        key += (kind, len(given))
+        return all([_note(key, one, tensors) for one in given])
     else:
         return False
     return True
@@ -95,68 +102,66 @@ def _planned(
     given: tuple[Any, ...],
     settings: dict[str, Any],
     tensors: int,
+    changes: bool,
 ) -> Answer | None:
     """The answer to a call; the plan has only the layouts of its tensors."""
     memory = iter(_GIVEN)
-    stand_ins = [
-        make(type(one), next(memory), one._layout.from_start, one._dtype, executor)
-        if isinstance(one, TensorData)
-        else one
-        for one in given
-    ]
+
+    def stand_in(one: Any) -> Any:
+        if isinstance(one, TensorData):
+            return make(type(one), next(memory), one._layout.from_start, one._dtype, executor)
+        return tuple([stand_in(part) for part in one]) if type(one) is tuple else one
+
     try:
-        planned = plan(*stand_ins, **settings)
+        planned = plan(*map(stand_in, given), **settings)
+        if type(planned) is Parts and planned._layout.size and not changes:
+            return Answer(_in_parts(executor, planned), planned._layout, planned._dtype)
         if type(planned) is not Plan or planned.question.result[1].size == 0:
             return None
-        if planned.question.is_in_place:
+        if (planned.target is not None) is not changes:
             return None
         return _answer(executor, planned, tensors)
     except _NeedsMemory:
         return None
 
 
-def _answer(executor: Executor, planned: Plan, tensors: int) -> Answer:
+def _answer(executor: Executor, planned: Plan, tensors: int) -> Answer | None:
     """The answer of a plan: one launch if its operands are the call's tensors, in this order."""
     layout, dtype, numbers = planned._layout, planned._dtype, planned.numbers
     sources = tuple([one if type(one) is Plan else _memory_of(one) for one in planned.operands])
-    if sources == _GIVEN[:tensors]:
+    # The lane passes the memory of a changed tensor as the result.
+    changed = int(planned.target is not None)
+    wanted = _GIVEN[changed:tensors]
+    if planned.question.is_in_place and not changed:
+        return None
+    if sources == wanted:
         return Answer(executor.enqueuing(planned.question), layout, dtype, (), numbers)
-    first = sources.index(_GIVEN[0]) if _GIVEN[0] in sources else 0
-    last = first + tensors
+    first = sources.index(wanted[0]) if wanted and wanted[0] in sources else 0
+    last = first + len(wanted)
     ahead, behind = sources[:first], sources[last:]
     are_constant = all(isinstance(one, DeviceBuffer) for one in (*ahead, *behind))
-    if are_constant and sources[first:last] == _GIVEN[:tensors]:
+    if are_constant and sources[first:last] == wanted:
         launch = executor.enqueuing(planned.question)
         return Answer(launch, layout, dtype, ahead, (*behind, *numbers))
-    return Answer(_chained(executor, planned), layout, dtype)
+    return Answer(_chained(executor, planned, changed), layout, dtype)
 
 
 def _memory_of(operand: TensorData) -> Any:
     """The memory of an operand; a call passes a tensor's memory from its first element on."""
     memory: Any = operand._buffer
-    if operand._layout.start_offset and type(memory) is _Given:
-        raise _NeedsMemory("a part of a tensor")
-    return memory
+    start = operand._layout.start_offset
+    return memory[start:] if start else memory
 
 
-def _chained(executor: Executor, plan: Plan) -> Callable[..., Any]:
+def _chained(executor: Executor, plan: Plan, changed: int = 0) -> Callable[..., Any]:
     """Launcher of a plan after the plans of its operands."""
     question, numbers = plan.question, plan.numbers
     launch = executor.enqueuing(question)
     needs_memory = question.is_in_place
-    sources: list[Any] = [
-        _chained(executor, one) if type(one) is Plan else _memory_of(one) for one in plan.operands
-    ]
+    sources = [_source(executor, one, changed) for one in plan.operands]
 
     def launch_all(stream: StreamLike | None, out: DeviceBuffer | None, *given: Any) -> Any:
-        passed = [
-            given[one.index]
-            if type(one) is _Given
-            else one
-            if isinstance(one, DeviceBuffer)
-            else one(stream, None, *given)
-            for one in sources
-        ]
+        passed = [source(stream, given) for source in sources]
         if needs_memory and out is None:
             out = executor.allocate(question.result[1].size, question.result[0], stream)
         return launch(stream, out, *passed, *numbers)
@@ -164,28 +169,66 @@ def _chained(executor: Executor, plan: Plan) -> Callable[..., Any]:
     return launch_all
 
 
+def _in_parts(executor: Executor, plan: Parts) -> Callable[..., Any]:
+    """Launcher of the parts of a tensor."""
+    enqueues = [executor.enqueuing(question) for question, _, _ in plan.parts]
+    sources = [_source(executor, operand, 0) for _, _, operand in plan.parts]
+
+    def launch_all(stream: StreamLike | None, out: None, *given: Any) -> DeviceBuffer:
+        return plan.enqueue(stream, enqueues, [source(stream, given) for source in sources])
+
+    return launch_all
+
+
+def _source(
+    executor: Executor, operand: Value, changed: int
+) -> Callable[[StreamLike | None, tuple[Any, ...]], DeviceBuffer]:
+    """Return a function from a call's stream and memory to an operand's memory.
+
+    A call passes the tensors after the `changed` first.
+    """
+    if type(operand) is Plan:
+        launch = _chained(executor, operand, changed)
+        start = operand._layout.start_offset
+        if start:
+            return lambda stream, given: launch(stream, None, *given)[start:]
+        return lambda stream, given: launch(stream, None, *given)
+    memory = _memory_of(operand)
+    if type(memory) is not _Given:
+        return lambda stream, given: memory
+    index, start = memory.index - changed, memory.start
+    if index < 0:
+        raise _NeedsMemory("the tensor that the call changes")
+    if start:
+        return lambda stream, given: given[index][start:]
+    return lambda stream, given: given[index]
+
+
 def remembered(
     plan: Callable[..., Value],
     writes_over: bool = False,
+    changes: bool = False,
     asks: Callable[..., Answer | None] | None = None,
 ) -> Callable[[Function], Function]:
     """Let `uhal._lane` launch the plans of a function or method of tensors again.
 
     Names of arguments are the function's. `asks` is by default `answering(plan)`. With
     `writes_over`, for operations element by element, a call with an `out` of the operands' layout
-    is remembered, too.
+    is remembered, too. A function that `changes` its first tensor returns it; its plans have this
+    tensor as their target.
     """
 
     def decorated(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
         settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
-        answer = named(asks or answering(plan), function.__name__)
+        answer = named(asks or answering(plan, changes), function.__name__)
         call = RememberedCall(
             named(function),
             answer,
             make,
             tuple(settings),
             writes_over,
+            changes,
             layouts=(Layout, "words", "start_offset"),
             executors=(Executor, "remembered"),
             answers=(Answer, "launch", "layout", "dtype", "ahead", "behind"),
@@ -199,3 +242,17 @@ def remembered_view(function: Function) -> Function:
     """Let `uhal._lane` make views that a function or method of tensors made before."""
     call = RememberedView(function, make, layouts=Layout)
     return cast(Function, update_wrapper(call, function))
+
+
+def read_number(kind: type | None = None, *codes: str) -> Callable[[Function], Function]:
+    """Let `uhal._lane` read the only element of a tensor as a number of a kind.
+
+    Without a kind the number has the element's. The function runs for tensors of other sizes, and
+    for element types whose code is not in `codes`.
+    """
+
+    def decorated(function: Function) -> Function:
+        call = NumberReader(function, make, kind, *codes, layouts=(Layout, "size", "start_offset"))
+        return cast(Function, update_wrapper(call, function))
+
+    return decorated

@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -28,9 +29,19 @@ from ubridge.definitions.indexing import (
     require_slices,
     slices_of,
 )
-from ubridge.device.tensor_data import TensorData
+from ubridge.device.tensor_data import TensorData, make
 from ubridge.ops.elementwise import converted, plan_conversion
-from ubridge.ops.engine import Value, ask, change, contiguous, reshaped, run
+from ubridge.ops.engine import (
+    Plan,
+    Value,
+    ask,
+    change,
+    contiguous,
+    plan_change,
+    plan_copy,
+    reshaped,
+    run,
+)
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart, require_tensors
 from ubridge.ops.rows import argsort, plan_argsort
@@ -81,7 +92,24 @@ def take(
     return run(plan_take(x, where, axis), out, stream)
 
 
-@named
+def plan_flip(x: Value, axis: int | tuple[int, ...] | None = None) -> Value:
+    """Plan a copy with the elements in reverse."""
+    require_tensors("flip", x)
+    axes = axes_of("flip", x._layout, axis)
+    for one in axes if x._layout.size else ():
+        x = plan_slices(x, _descending(x, x._layout.shape[one]), one)
+    return x if type(x) is Plan else plan_copy(x)
+
+
+def _descending(like: Value, length: int) -> TensorData:
+    """The ids length - 1, ..., 1, 0, kept on the device."""
+    buffer = like._executor.constants.descending(length)
+    kind = like.kind if type(like) is Plan else type(like)
+    made: TensorData = make(kind, buffer, Layout.contiguous(length), i64, like._executor)
+    return made
+
+
+@remembered(plan_flip)
 def flip(
     x: Tensor,
     axis: int | tuple[int, ...] | None = None,
@@ -92,11 +120,7 @@ def flip(
 
     It reverses one axis, several axes, or all.
     """
-    require_tensors("flip", x)
-    axes = axes_of("flip", x._layout, axis)
-    for one in axes:
-        x = take(x, np.arange(x.shape[one])[::-1], one, stream=stream)
-    return x if axes else x.copy(stream=stream)
+    return run(plan_flip(x, axis), None, stream)
 
 
 def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
@@ -206,7 +230,19 @@ def topk(
     return gathered(x, ids, axis, stream=stream), ids
 
 
-@named
+def _plan_changed(op: Op, x: Value, ids: Value, source: Value, axis: int) -> Plan | None:
+    """Plan an operation in place at ids of a tensor; ids of the host must be uploaded first."""
+    if not isinstance(ids, TensorData) or (x._dtype is bool_ and op is not SCATTER):
+        return None
+    require_tensors(op.name, x, source)
+    axis = axis_of(op.name, x._layout, axis)
+    where = _kernel_ids(op.name, x, ids)
+    _require_target(op.name, x, source)
+    operands, asked = _at_ids(op, x, where, source, axis)
+    return plan_change(op, x, operands, asked=asked)
+
+
+@remembered(partial(_plan_changed, SCATTER), changes=True)
 def scatter(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
@@ -219,7 +255,7 @@ def scatter(
     return _changed(SCATTER, x, ids, source, axis, stream)
 
 
-@named
+@remembered(partial(_plan_changed, SCATTER_ADD), changes=True)
 def scatter_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
@@ -230,7 +266,7 @@ def scatter_add(
     return _changed(SCATTER_ADD, x, ids, source, axis, stream)
 
 
-@named
+@remembered(partial(_plan_changed, INDEX_ADD), changes=True)
 def index_add(
     x: Tensor, ids: Any, source: Tensor, axis: int, *, stream: StreamLike | None = None
 ) -> Tensor:
@@ -267,6 +303,14 @@ def change_at_ids(
     **flags: Any,
 ) -> Tensor:
     """Write or add a source at ids of a type that kernels take, in place."""
+    operands, asked = _at_ids(op, x, ids, source, axis)
+    return change(op, x, operands, stream, asked=asked, **flags)
+
+
+def _at_ids(
+    op: Op, x: Value, ids: Value, source: Value, axis: int
+) -> tuple[tuple[Value, Value], Layout]:
+    """Return the operands of an operation in place, and the layout that its question has for x."""
     axis = axis_of(op.name, x._layout, axis)
     shape, given = x._layout.shape, source._layout.shape
     require_fitting = require_slices if op is INDEX_ADD else require_elements
@@ -278,7 +322,7 @@ def change_at_ids(
         reshaped(contiguous(ids), -1 if op is INDEX_ADD else of_source),
         reshaped(contiguous(source), of_source),
     )
-    return change(op, x, operands, stream, asked=Layout.contiguous(sizes), **flags)
+    return operands, Layout.contiguous(sizes)
 
 
 def _around(shape: Shape, axis: int) -> tuple[int, int, int]:

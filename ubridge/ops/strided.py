@@ -22,11 +22,11 @@ from ubridge.definitions.elementwise import COPY
 from ubridge.device.executor import DeviceExecutor, Executor
 from ubridge.device.tensor_data import TensorData, make
 from ubridge.ops.engine import MOVED_AS, bits_of, plan_copy, run
-from ubridge.ops.remembering import remembered, remembered_view
+from ubridge.ops.remembering import read_number, remembered, remembered_view
 from ubridge.ops.results import require_size
 from uhal import DeviceBuffer, DType, as_dtype
 from uhal.device import DeviceLike
-from uhal.dtypes import DTypeLike, bool_, u8
+from uhal.dtypes import ALL, DTypeLike, bool_, u8
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.frameworks import dlpack_of, strided_dlpack
 from uhal.interop import StreamLike
@@ -59,6 +59,8 @@ def _require_booleans(buffer: DeviceBuffer, layout: Layout) -> None:
         )
 
 
+_INTEGER_CODES = "".join(one.code for one in ALL if one.kind in ("int", "uint"))
+"""`DType.code` of the integer types."""
 _DLPACK_HOST = (1, 0)
 """DLPack's device of memory of the host."""
 
@@ -238,14 +240,11 @@ class StridedTensor(TensorData):
         """Return a copy of the elements along one axis."""
         return self.copy().reshape(-1)
 
-    def __contains__(self, value: Any) -> bool:
-        """Return whether some element equals the value; waits for it."""
-        return bool(np.any(np.asarray(self == value)))
-
     def __iter__(self: Tensor) -> Iterator[Tensor]:
         if not self._layout.shape:
             raise TypeError("iteration over a 0-d array")
-        return (self._viewed(self._layout.selected(0, row)) for row in range(len(self)))
+        kind, buffer, dtype, executor = type(self), self._buffer, self._dtype, self._executor
+        return (make(kind, buffer, row, dtype, executor) for row in self._layout.each(0))
 
     # -- copies ----------------------------------------------------------------------------------
 
@@ -367,6 +366,7 @@ class StridedTensor(TensorData):
             return False
         return True
 
+    @read_number()
     def item(self) -> Any:
         """Return the only element as a Python number; waits for it."""
         if self.size != 1:
@@ -375,19 +375,23 @@ class StridedTensor(TensorData):
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python numbers; waits for them."""
-        return self.to_numpy().tolist()
+        return self.to_numpy().tolist() if self._layout.shape else self.item()
 
+    @read_number(float)
     def __float__(self) -> float:
         return float(self.item())
 
+    @read_number(int)
     def __int__(self) -> int:
         return int(self.item())
 
+    @read_number(int, _INTEGER_CODES)
     def __index__(self) -> int:
         if self._dtype.kind not in ("int", "uint"):
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return operator.index(self.item())
 
+    @read_number(bool)
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ArgumentValueError(
