@@ -124,7 +124,7 @@ def unstack(x: DeviceTensor, axis: int = 0) -> tuple[DeviceTensor, ...]:
     """Return the views at each index of an axis, without that axis."""
     require_tensors("unstack", x)
     axis = axis_of("unstack", x._layout, axis)
-    return tuple(map(x._viewed, x._layout.each(axis)))
+    return tuple(map(x._viewed, x._layout._each(axis)))
 
 
 @remembered_view

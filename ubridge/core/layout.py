@@ -153,9 +153,9 @@ class Layout:
     @property
     def from_start(self) -> Layout:
         """The same lengths and strides from the first element of a buffer."""
-        return self.moved(0) if self.start_offset else self
+        return self._moved(0) if self.start_offset else self
 
-    def moved(self, start_offset: int) -> Layout:
+    def _moved(self, start_offset: int) -> Layout:
         """Return the same lengths and strides from another element of the buffer."""
         layout = Layout.__new__(Layout)
         layout.shape, layout.strides, layout.words = self.shape, self.strides, self.words
@@ -169,14 +169,14 @@ class Layout:
         layout._hash = hash(key)
         return layout
 
-    def each(self, axis: int) -> Iterator[Layout]:
+    def _each(self, axis: int) -> Iterator[Layout]:
         """Yield the view at each index of an axis, without that axis."""
         axis = self.axis(axis)
         length = self.shape[axis]
         if length:
             first, step = self.selected(axis, 0), self.strides[axis]
             for index in range(length):
-                yield first.moved(first.start_offset + index * step)
+                yield first._moved(first.start_offset + index * step)
 
     @property
     def may_alias(self) -> bool:

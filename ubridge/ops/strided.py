@@ -244,7 +244,7 @@ class StridedTensor(TensorData):
         if not self._layout.shape:
             raise TypeError("iteration over a 0-d array")
         kind, buffer, dtype, executor = type(self), self._buffer, self._dtype, self._executor
-        return (make(kind, buffer, row, dtype, executor) for row in self._layout.each(0))
+        return (make(kind, buffer, row, dtype, executor) for row in self._layout._each(0))
 
     # -- copies ----------------------------------------------------------------------------------
 
