@@ -780,9 +780,9 @@ class RememberedCall:
     have exactly the result's layout. An operand may share memory with it only if both begin at one
     address and have elements of one size. Otherwise `function` runs.
 
-    A function that `changes` its first argument, a tensor, returns this tensor. Its answer is called
-    as `launch(stream, buffer, *ahead, *others, *behind)`, with the first tensor's buffer and the
-    buffers of the other tensors. `function` runs if these share memory with the first.
+    A function that `changes` its first argument, a tensor, returns this tensor. Its answer is
+    called as `launch(stream, buffer, *ahead, *others, *behind)`, with the first tensor's buffer and
+    the buffers of the other tensors. `function` runs if these share memory with the first.
 
     An answer depends only on dtypes, layouts and constant arguments: numbers, strings, classes,
     dtypes, None, and tuples of them. Calls with other arguments are not remembered.
