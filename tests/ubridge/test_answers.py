@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -208,3 +210,85 @@ def test_a_capture_meets_what_is_not_uploaded(host: Device) -> None:
         assert (x.sum(0).to_numpy() == 3).all()
         with pytest.raises(DeviceError, match="the warm-up was incomplete"):
             unseen.sum(0)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "u8", "bool", "i8"])
+def test_repeated_joins_reversals_and_writes(
+    dtype: str, host: Device, rng: np.random.Generator
+) -> None:
+    """The same layouts come again, with other elements and memory; some share memory."""
+    kind = as_dtype(dtype).dtype
+    for _ in range(rounds(20, 500)):
+        rows, columns = map(int, rng.integers(1, 5, 2))
+        whole = rng.integers(0, 2, (2 * rows, columns)).astype(kind)
+        base = ubridge.asarray(whole)
+        a, b = whole[:rows], whole[rows:]
+        x, y = base[:rows], base[rows:]
+        if rng.random() < 0.5:
+            a, b, x, y = a.T, b.T, x.T, y.T
+        for axis in (0, 1):
+            shift = int(rng.integers(-3, 4))
+            for found, exact in (
+                (ubridge.cat((x, y), axis), np.concatenate((a, b), axis)),
+                (ubridge.concat([x, y, x], axis), np.concatenate((a, b, a), axis)),
+                (ubridge.stack((x, y), axis), np.stack((a, b), axis)),
+                (ubridge.flip(x, axis), np.flip(a, axis)),
+                (ubridge.roll(y, shift, axis), np.roll(b, shift, axis)),
+                (x[::-1, 1:], a[::-1, 1:]),
+            ):
+                np.testing.assert_array_equal(found.to_numpy(), exact)
+            if dtype != "bool":
+                np.testing.assert_array_equal(
+                    ubridge.diff(x, axis).to_numpy(), np.diff(a, axis=axis)
+                )
+        ids = rng.integers(-len(a), len(a), 3)
+        np.testing.assert_array_equal(x[ubridge.asarray(ids)].to_numpy(), a[ids])
+        target, copy = x.copy(), a.copy()
+        target[1:] = y[:-1]
+        copy[1:] = b[:-1]
+        target[:, -1] = 1
+        copy[:, -1] = 1
+        np.testing.assert_array_equal(target.to_numpy(), copy)
+        target[1:] = target[:-1]
+        copy[1:] = copy[:-1].copy()
+        np.testing.assert_array_equal(target.to_numpy(), copy)
+        order = rng.permutation(len(a))
+        places = np.broadcast_to(order[:, None], a.shape)
+        ubridge.scatter(target, ubridge.asarray(places), y, 0)
+        np.put_along_axis(copy, places, b, 0)
+        np.testing.assert_array_equal(target.to_numpy(), copy)
+        assert target[0, 0].item() == copy[0, 0]
+        assert (1 in target) == (1 in copy)
+
+
+def test_repeated_calls_plan_nothing() -> None:
+    """A call whose layouts are known runs no Python, or only the launches of its parts."""
+    x, y = (ubridge.ones((3, 4)) for _ in range(2))
+    ids, places = ubridge.asarray(np.arange(3)), ubridge.zeros((3, 4), "i64")
+    position, token = ubridge.zeros(1, "i64"), ubridge.ones((1, 4))
+    one, index = x[0, 0], slice(1, None)
+    calls: list[Callable[[], object]] = [
+        *(lambda: float(one), lambda: one.item(), lambda: bool(one), lambda: int(one)),
+        *(lambda: ubridge.cat((x, y)), lambda: ubridge.stack([x, y], 1)),
+        *(lambda: ubridge.flip(x, 1), lambda: ubridge.roll(x, 1, 0), lambda: ubridge.diff(x)),
+        *(lambda: x.fill(1), lambda: x.copy_from(y), lambda: x[ids]),
+        lambda: ubridge.scatter(x, places, y, 0),
+        lambda: ubridge.index_add(x, ids, y, 0),
+        lambda: ubridge.kv_append(x, token, position),
+        lambda: x[index].copy_from(y[index]),
+    ]
+    planned: list[str] = []
+
+    def noted(frame: FrameType, event: str, given: object) -> None:
+        if event == "call" and "plan" in frame.f_code.co_name:
+            planned.append(frame.f_code.co_name)
+
+    for call in calls:
+        call()
+        call()
+        sys.setprofile(noted)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+        assert not planned, planned
