@@ -32,6 +32,9 @@ Enqueue = Callable[..., Any]
 """Called with the stream, the result's buffer or `None`, the operands' buffers and the numbers."""
 
 _SCRATCH = -2
+_NUMBERS = (int, float, type(None))
+_KEPT = (*_NUMBERS, Passed)
+"""Types of arguments that are passed as they are."""
 _PART = "a part of an operation"
 """Subject of sequences that the recorder skips, because it records the whole operation."""
 
@@ -86,8 +89,8 @@ def _bound(at: DeviceKernels, step: Launch, room: int | None = None) -> tuple[An
     function = at.get_or_load_func(step.entry, step.module)
     bound = function[step.grid, step.block, step.shared]
     given = map(step.arguments.__getitem__, parameter_names(function, step))
-    # Most arguments are numbers.
-    return bound, [one if type(one) is int else _argument(at, one, room) for one in given]
+    kept = _KEPT if room is None else _NUMBERS
+    return bound, [one if type(one) in kept else _argument(at, one, room) for one in given]
 
 
 def parameter_names(function: Function, step: Launch) -> Sequence[str]:

@@ -7,7 +7,7 @@ constant.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import update_wrapper
 from math import copysign
 from typing import Any, TypeVar, cast
@@ -60,15 +60,20 @@ def answering(plan: Callable[..., Value], changes: bool = False) -> Callable[...
     def answer(*given: Any, **settings: Any) -> Answer | None:
         key: list[Any] = [plan]
         tensors: list[TensorData] = []
-        if not all([_note(key, one, tensors) for one in given]):
-            return None
+        for one in given:
+            if isinstance(one, TensorData):
+                key += (one._dtype.code, one._layout.words)
+                tensors.append(one)
+            elif not _note(key, one, tensors):
+                return None
         for name, one in settings.items():
             key.append(name)
             if not _note(key, one, tensors):
                 return None
         executor: Any = tensors[0]._executor
-        if any([one._executor is not executor for one in tensors]):
-            return None
+        for one in tensors[1:]:
+            if one._executor is not executor:
+                return None
         found: Answer | None = executor.answer(
             tuple(key), _planned, plan, given, settings, len(tensors), changes
         )
@@ -106,14 +111,8 @@ def _planned(
 ) -> Answer | None:
     """The answer to a call; the plan has only the layouts of its tensors."""
     memory = iter(_GIVEN)
-
-    def stand_in(one: Any) -> Any:
-        if isinstance(one, TensorData):
-            return make(type(one), next(memory), one._layout.from_start, one._dtype, executor)
-        return tuple([stand_in(part) for part in one]) if type(one) is tuple else one
-
     try:
-        planned = plan(*map(stand_in, given), **settings)
+        planned = plan(*[_stand_in(one, memory, executor) for one in given], **settings)
         if type(planned) is Parts and planned._layout.size and not changes:
             return Answer(_in_parts(executor, planned), planned._layout, planned._dtype)
         if type(planned) is not Plan or planned.question.result[1].size == 0:
@@ -123,6 +122,15 @@ def _planned(
         return _answer(executor, planned, tensors)
     except _NeedsMemory:
         return None
+
+
+def _stand_in(one: Any, memory: Iterator[_Given], executor: Executor) -> Any:
+    """An argument for a plan: a tensor without memory, a tuple of them, or a constant."""
+    if isinstance(one, TensorData):
+        return make(type(one), next(memory), one._layout.from_start, one._dtype, executor)
+    if type(one) is tuple:
+        return tuple([_stand_in(part, memory, executor) for part in one])
+    return one
 
 
 def _answer(executor: Executor, planned: Plan, tensors: int) -> Answer | None:

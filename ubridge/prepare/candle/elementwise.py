@@ -140,16 +140,17 @@ def _random(question: Question, steps: Steps) -> None:
 
 def _walk(first: Layout, *others: Layout) -> dict[str, Given]:
     """The kernels' arguments for layouts of one shape: null where all are contiguous."""
-    plain = first.is_contiguous and all(one.is_contiguous for one in others)
+    if first.is_contiguous and all([one.is_contiguous for one in others]):
+        return {"numel": first.size, "num_dims": len(first.shape), "info": None}
     words = merged_words(first, *others)
-    rank = first.rank if plain else len(words) // (2 + len(others))
-    return {"numel": first.size, "num_dims": rank, "info": None if plain else Words(words)}
+    rank = len(words) // (2 + len(others))
+    return {"numel": first.size, "num_dims": rank, "info": Words(words)}
 
 
 def _work(question: Question) -> tuple[int, int]:
     """The sizes for `by_vectors`."""
-    dtypes = [question.result[0], *(dtype for dtype, _ in question.operands)]
-    return question.shape.size, max(dtype.itemsize for dtype in dtypes)
+    sizes = [dtype.itemsize for dtype, _ in question.operands]
+    return question.result[1].size, max(question.result[0].itemsize, *sizes)
 
 
 def _operand(question: Question, steps: Steps, index: int) -> tuple[Memory, Layout]:
@@ -158,9 +159,10 @@ def _operand(question: Question, steps: Steps, index: int) -> tuple[Memory, Layo
     The copy kernel reads such operands in tiles. The hundreds of other kernels have no code for
     tiles.
     """
-    x, layout = steps.operands[index], question.layout(index)
-    on_a_gpu = steps.limits.max_blocks_for_elements is None
-    if question.op is COPY or not on_a_gpu or layout.size < _TURNED or not _lies_across(layout):
+    x, layout = steps.operands[index], question.operands[index][1]
+    if layout.is_contiguous or layout.size < _TURNED or question.op is COPY:
+        return x, layout
+    if steps.limits.max_blocks_for_elements is not None or not _lies_across(layout):
         return x, layout
     bits = _BITS[x.dtype.itemsize]
     turned, line = steps.scratch(layout.size, x.dtype), Layout.contiguous(layout.shape)
