@@ -173,7 +173,7 @@ class DeviceTensor(StridedTensor):
         if turned is None:
             return selected(self, index)
         ahead, axes = turned
-        return flip(self._viewed(indexed(self._layout, ahead)), axes)
+        return flip(self[ahead], axes)
 
     @partial(named, name="setitem")
     def __setitem__(self, index: Any, value: Any) -> None:

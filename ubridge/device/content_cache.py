@@ -144,7 +144,8 @@ class ConstantCache(ContentCache[tuple[str, bytes | int]]):
         name, content = key
         if isinstance(content, int):
             ascending: npt.NDArray[Any] = np.arange(content, dtype=as_dtype(name).dtype)
-            return ascending[::-1].copy()
+            descending: npt.NDArray[Any] = ascending[::-1].copy()
+            return descending
         return np.frombuffer(content, as_dtype(name).dtype)
 
     def descending(self, length: int) -> DeviceBuffer:
