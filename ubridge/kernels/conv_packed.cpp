@@ -8,6 +8,7 @@
 // info holds dims and strides of src, (batch, channels, rows, columns), and of the kernel. The grid is
 // (pieces of positions, pieces of a group's results, groups and phases), of any lengths.
 #include "direct_windows.h"
+#include "shifted_windows.h"
 #include "windows.h"
 
 struct Convolution {
@@ -75,8 +76,11 @@ static void convolve(const Convolution &c, const Share &share, const T *src, con
     const u64 row = c.across.results, plane = c.down.results * row;
     const u64 first = share.group * results + share.results.first;
     T *const to = dst + first * plane + share.phase_down * row + share.phase_across;
+    // Results without gaps are one row.
+    const u64 rows = c.is_transposed ? down : 1;
     const Positions<T> out = {to, c.groups * results * plane, plane, row * c.down.spread(),
-                              c.across.spread(), down, across, share.positions.first};
+                              c.across.spread(), rows, down * across / rows,
+                              share.positions.first};
     const Windows<T> right = {src + share.group * inputs * info[5], info[4], info[5], info[6],
                               info[7], info[2], info[3], down, across, c.across.step(), taps,
                               count ? count : 1, share.positions.first, share.positions.length, 0,
@@ -86,6 +90,13 @@ static void convolve(const Convolution &c, const Share &share, const T *src, con
     // Vectors hold positions, or channels if positions would leave more lanes empty.
     const u64 by_positions = left.lines * whole_times(right.lines, STRIP);
     const u64 by_channels = right.lines * whole_times(left.lines, STRIP);
+    if constexpr (Scheme::PER_WORD == 1) {
+        const u64 shifted = shifted_positions(right) * whole_times(left.lines, ROWS);
+        const u64 by_channels = whole_times(right.lines, ROWS) * whole_times(left.lines, STRIP);
+        // Channels as positions need packing, a fourth of their time.
+        if (shifted > 0 && 4 * shifted <= 5 * by_channels)
+            return ShiftedProduct<T>(left, right, out).run();
+    }
     if (by_positions <= by_channels)
         multiply_piece<Scheme>(left, right, out);
     else

@@ -41,10 +41,9 @@ template <class T> struct Widened {
     static inline void contiguous(u32 *words, const T *from, u64 count)
     {
         u64 i = 0;
-        for (; i + LANES <= count; i += LANES) {
-            const Floats wide = widened(from + i);
-            memcpy(words + i, &wide, sizeof wide);
-        }
+        // GCC would copy the vector through the stack for memcpy.
+        for (; i + LANES <= count; i += LANES)
+            *reinterpret_cast<Floats *>(words + i) = widened(from + i);
         for (; i < count; ++i)
             words[i] = word(from[i], T(0));
     }

@@ -244,6 +244,16 @@ template <class T> struct Positions {
     {
         write(channel, position, sums, count, 1);
     }
+
+    // Prefetches a result of each of some channels for writing.
+    void ask_for(u64 channel, u64 channels, u64 position) const
+    {
+        const u64 row = (line + position) / across, column = (line + position) % across;
+        const T *const from = data + row / down * batch_step + channel * channel_step +
+                              row % down * row_step + column * column_step;
+        for (u64 i = 0; i < channels; ++i)
+            __builtin_prefetch(from + i * channel_step, 1);
+    }
 };
 
 // `Positions` of a product whose rows are positions and whose columns are channels.
