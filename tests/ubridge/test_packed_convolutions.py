@@ -84,3 +84,28 @@ def test_convolutions_at_every_level(
         difference = abs(out.to_numpy().astype(np.float64) - exact)
         told = f"{wide.shape} {strides} {weights.shape} {weight_strides} {sizes}"
         assert (difference <= bound).all(), (told, grid, float(np.nanmax(difference)))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_convolutions_of_several_parts(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Results, channels and positions exceed a part of the product; a row may exceed it alone."""
+    kind = as_dtype(dtype).dtype
+    results, channels, window = int(rng.integers(257, 300)), int(rng.integers(22, 50)), (3, 3)
+    for shape in ((1, channels, 4, int(rng.integers(260, 400))), (2, channels, 17, 19)):
+        stride, dilation, padding = (int(one) for one in rng.integers(1, 3, 3))
+        settings = (stride, padding, dilation) if shape[2] > 4 else (1, padding, 1)
+        x = rng.standard_normal(shape).astype(kind)
+        weight = rng.standard_normal((results, channels, *window)).astype(kind)
+        got = ubridge.conv2d(
+            ubridge.asarray(x, device=host),
+            ubridge.asarray(weight, device=host),
+            stride=settings[0],
+            padding=settings[1],
+            dilation=settings[2],
+        ).to_numpy()
+        a, b = x.astype(np.float64), weight.astype(np.float64)
+        exact = convolution(a, b, *settings)
+        magnitude = convolution(abs(a), abs(b), *settings)
+        bound = 1.01 * HALF_STEP[dtype] * abs(exact) + 2**-25
+        bound += 6e-8 * (channels * 9 + 2) * magnitude
+        assert (abs(got.astype(np.float64) - exact) <= bound).all(), (shape, settings)
