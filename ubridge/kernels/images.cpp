@@ -25,39 +25,45 @@ template <class T> struct Images {
 
 enum : u64 { TOGETHER = 512 }; // neighboring results
 
-template <class T> struct Largest {
-    typedef Compute<T> State;
-    static State joined(State a, T x) { return maximum(a, widen(x)); }
-    static State first(T x) { return widen(x); }
-    static T stored(State a, u64) { return narrow<T>(a); }
+struct Largest {
+    template <class C> static C joined(C a, C x) { return maximum(a, x); }
+    template <class C> static C result(C a, u64) { return a; }
+};
+
+struct Mean {
+    template <class C> static C joined(C a, C x) { return a + x; }
+    template <class C> static C result(C a, u64 count) { return a / C(count); }
 };
 
 // Sums of u8 and u32 are taken in u64.
-template <class T, bool integer> struct SumOf {
+template <class T, bool integer> struct StateOf {
     typedef Compute<T> Type;
 };
-template <class T> struct SumOf<T, true> {
+template <class T> struct StateOf<T, true> {
     typedef u64 Type;
 };
+template <class T> using State = typename StateOf<T, Number<T>::is_integer>::Type;
 
-template <class T> struct Mean {
-    typedef typename SumOf<T, Number<T>::is_integer>::Type State;
-    static State joined(State a, T x) { return a + State(widen(x)); }
-    static State first(T x) { return State(widen(x)); }
-    static T stored(State a, u64 count) { return narrow<T>(Compute<T>(a / State(count))); }
-};
-
-// Joins an element of each window; the elements lie `apart`.
-template <class Rule, class T>
-static inline void join(typename Rule::State *states, const T *from, u64 apart, u64 count,
-                        bool begins)
+// Elements that lie `apart`, widened. Constant distances become vector code.
+template <class T>
+__attribute__((noinline)) static void take(const T *from, u64 apart, u64 count, State<T> *to)
 {
-    if (begins)
+    if (apart == 1)
         for (u64 i = 0; i < count; ++i)
-            states[i] = Rule::first(from[i * apart]);
+            to[i] = State<T>(widen(from[i]));
+    else if (apart == 2)
+        for (u64 i = 0; i < count; ++i)
+            to[i] = State<T>(widen(from[2 * i]));
     else
         for (u64 i = 0; i < count; ++i)
-            states[i] = Rule::joined(states[i], from[i * apart]);
+            to[i] = State<T>(widen(from[i * apart]));
+}
+
+template <class Rule, class S>
+__attribute__((noinline)) static void join(S *states, const S *values, u64 count)
+{
+    for (u64 i = 0; i < count; ++i)
+        states[i] = Rule::joined(states[i], values[i]);
 }
 
 // The length of windows along a dim, and the distance from window to window.
@@ -68,13 +74,14 @@ struct Steps {
 };
 
 template <class Rule, class T>
-static void pool(BLOCK block, const Images<T> &images, Steps down, Steps across, T *dst)
+__attribute__((noinline)) static void pool(BLOCK block, const Images<T> &images, Steps down,
+                                           Steps across, T *dst)
 {
     const u64 *const info = images.info;
     const u64 height = down.results(info[2]), width = across.results(info[3]);
     const u64 apart = across.stride * info[7];
     const Piece rows(images.planes() * height, block.blockIdx.x, block.gridDim.x, 1);
-    alignas(64) typename Rule::State states[TOGETHER];
+    alignas(64) State<T> states[TOGETHER], values[TOGETHER];
     for (u64 row = rows.first; row < rows.first + rows.length; ++row)
         for (u64 column = 0; column < width; column += TOGETHER) {
             const u64 count = smaller(TOGETHER, width - column);
@@ -82,26 +89,22 @@ static void pool(BLOCK block, const Images<T> &images, Steps down, Steps across,
                                     row % height * down.stride * info[6] + column * apart;
             for (u64 a = 0; a < down.window; ++a)
                 for (u64 b = 0; b < across.window; ++b) {
-                    const T *const from = corner + a * info[6] + b * info[7];
                     const bool begins = (a | b) == 0;
-                    // Constant distances become vector code.
-                    if (apart == 1)
-                        join<Rule>(states, from, 1, count, begins);
-                    else if (apart == 2)
-                        join<Rule>(states, from, 2, count, begins);
-                    else
-                        join<Rule>(states, from, apart, count, begins);
+                    take(corner + a * info[6] + b * info[7], apart, count,
+                         begins ? states : values);
+                    if (!begins)
+                        join<Rule>(states, values, count);
                 }
             T *const to = dst + row * width + column;
             for (u64 i = 0; i < count; ++i)
-                to[i] = Rule::stored(states[i], down.window * across.window);
+                to[i] = narrow<T>(Compute<T>(Rule::result(states[i], down.window * across.window)));
         }
 }
 
 // -- resizing -------------------------------------------------------------------------------------
 
 template <class W>
-static void resize_nearest(BLOCK block, const Images<W> &images, u64 height, u64 width,
+__attribute__((noinline)) static void resize_nearest(BLOCK block, const Images<W> &images, u64 height, u64 width,
                            f64 row_scale, f64 column_scale, W *dst)
 {
     const u64 *const info = images.info;
@@ -139,7 +142,7 @@ struct Between {
     f64 share;
 
     Between() = default;
-    Between(u64 out, const Scale &scale)
+    __attribute__((noinline)) Between(u64 out, const Scale &scale)
     {
         const u64 extent = scale.extent;
         f64 place;
@@ -180,7 +183,7 @@ template <class T> class WideRows {
     }
 
   private:
-    void make(const T *from, u64 index)
+    __attribute__((noinline)) void make(const T *from, u64 index)
     {
         f64 *const to = memory_.get() + index * width_;
         for (u64 column = 0; column < width_; ++column) {
@@ -222,13 +225,13 @@ static void resize_bilinear(BLOCK block, const Images<T> &images, const Scale &d
                             const u64 *info, const T *src, T *dst))                                \
     {                                                                                              \
         (void)src_numel;                                                                           \
-        pool<Mean<T>>(THIS_BLOCK, Images<T>{info, src}, {w_k, w_stride}, {h_k, h_stride}, dst);    \
+        pool<Mean>(THIS_BLOCK, Images<T>{info, src}, {w_k, w_stride}, {h_k, h_stride}, dst);    \
     }                                                                                              \
     KERNEL(max_pool2d_##T, (u64 src_numel, u64 w_k, u64 h_k, u64 w_stride, u64 h_stride,           \
                             const u64 *info, const T *src, T *dst))                                \
     {                                                                                              \
         (void)src_numel;                                                                           \
-        pool<Largest<T>>(THIS_BLOCK, Images<T>{info, src}, {w_k, w_stride}, {h_k, h_stride}, dst); \
+        pool<Largest>(THIS_BLOCK, Images<T>{info, src}, {w_k, w_stride}, {h_k, h_stride}, dst); \
     }                                                                                              \
     KERNEL(upsample_nearest2d_##T, (u64 w_out, u64 h_out, f64 w_scale, f64 h_scale,                \
                                     const u64 *info, const T *src, T *dst))                        \

@@ -78,7 +78,7 @@ struct Shifts {
 
   private:
     template <class T>
-    void fill_line(f32 *to, const T *plane, const Windows<T> &x, u64 first, i64 down,
+    __attribute__((noinline)) void fill_line(f32 *to, const T *plane, const Windows<T> &x, u64 first, i64 down,
                    i64 across) const
     {
         // The columns of a row that lie in the input.
@@ -186,7 +186,9 @@ template <class T> static inline u64 shifted_positions(const Windows<T> &x)
     shifts.lay_out(PART);
     if (shifts.size() > SHIFTED / (DEPTH / x.count))
         return 0;
-    return whole_times(shifts.linear(x.lines - 1, x.across) + 1, STRIP);
+    const u64 in_batch = x.down * x.across;
+    const u64 images = (x.line + x.lines - 1) / in_batch - x.line / in_batch + 1;
+    return images * whole_times(shifts.linear(smaller(x.lines, in_batch) - 1, x.across) + 1, STRIP);
 }
 
 // The product of weights and windows, in parts of PART positions and at most PART results.

@@ -220,7 +220,8 @@ template <class T> struct Positions {
     u64 line;
 
     // The f32 sums of `count` positions, which lie `apart`.
-    void write(u64 channel, u64 position, const f32 *sums, u64 count, u64 apart) const
+    __attribute__((noinline)) void write(u64 channel, u64 position, const f32 *sums, u64 count,
+                                         u64 apart) const
     {
         u64 row = (line + position) / across, column = (line + position) % across;
         for (u64 left = count; left > 0;) {
