@@ -32,19 +32,20 @@ mapped = {
 }
 for segment in sorted(path for path in mapped if path.startswith("/dev/shm/")):
     print(f"rank {place.rank} has segment {segment}", flush=True)
-for turn in range(calls):
-    if place.rank == last and turn == calls - 1:
-        time.sleep(0.5)  # the others wait in their calls
-        os.kill(os.getpid(), signal.SIGKILL if how == "KILL" else signal.SIGSTOP)
-    one.all_reduce(x, stream=stream)
-    if turn < calls - 1:
-        one.wait(60, stream)
+seconds = 60 if how == "KILL" else 3
 began = time.monotonic()
 try:
-    one.wait(60 if how == "KILL" else 3, stream)
+    for turn in range(calls):
+        is_end = turn == calls - 1
+        if place.rank == last and is_end:
+            time.sleep(0.5)  # the others wait in their calls, or soon will
+            os.kill(os.getpid(), signal.SIGKILL if how == "KILL" else signal.SIGSTOP)
+        one.all_reduce(x, stream=stream)
+        began = time.monotonic()
+        one.wait(seconds if is_end else 60, stream)
 except (uhal.DeviceError, TimeoutError) as error:
-    seconds = time.monotonic() - began
-    print(f"rank {place.rank}, {seconds:.2f} s, {type(error).__name__}: {error}", flush=True)
+    taken = time.monotonic() - began
+    print(f"rank {place.rank}, {taken:.2f} s, {type(error).__name__}: {error}", flush=True)
 one.abort()
 assert (DeviceBuffer.zeros(4, "f4").to_numpy() == 0).all()  # the device goes on
 print(f"rank {place.rank} goes on", flush=True)
