@@ -21,7 +21,7 @@ from ubridge.device.registry import Image, kernels_of
 from uhal import Device, Module
 from uhal.contract import Chosen, ImageCandidate
 from uhal.device import DeviceLike, as_device
-from uhal.errors import ArgumentValueError, NotFoundError
+from uhal.errors import ArgumentValueError, InvalidImageError, NotFoundError
 from uhal.frameworks import Context, call_before_close
 from uhal.images import cpu_level
 
@@ -110,6 +110,15 @@ def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
             module = Module.from_file(image.path, device=at, chosen=image.chosen)
             of_device[name] = module
         return module
+
+
+def has_module(name: str, device: Device) -> bool:
+    """Return whether the device's backend has a module and the device can run it."""
+    try:
+        load_module(name, device=device)
+    except (NotFoundError, InvalidImageError):
+        return False
+    return True
 
 
 def _sources(own: str = "") -> list[str]:

@@ -5,23 +5,10 @@
 // Convolutions are products of weights and windows; windows are packed directly from the input.
 // Products are slower for a group of few results: its taps are added to whole rows instead
 // (`direct_windows.h`).
-// info holds dims and strides of src, (batch, channels, rows, columns), and of the kernel. The grid is
-// (pieces of positions, pieces of a group's results, groups and phases), of any lengths.
+// The grid is (pieces of positions, pieces of a group's results, groups and phases), of any lengths.
 #include "direct_windows.h"
 #include "shifted_windows.h"
 #include "windows.h"
-
-struct Convolution {
-    const u64 *info;
-    u64 groups;
-    Axis down, across;
-    bool is_transposed;
-
-    // Channels of a group's input and results.
-    u64 inputs() const { return info[1] / groups; }
-    u64 results() const { return is_transposed ? info[9] : info[8] / groups; }
-    u64 phases() const { return down.phases() * across.phases(); }
-};
 
 // The part of a phase and a group that a block computes.
 struct Share {
@@ -118,13 +105,9 @@ static void convolve_blocks(const Convolution &c, const Index &block, const Inde
 }
 
 #define CONV_PACKED(T)                                                                             \
-    KERNEL(conv_packed_##T,                                                                        \
-           (const u64 *info, const T *src, const T *kernel, T *dst, u64 h_out, u64 w_out,          \
-            u64 groups, u64 stride, u64 h_padding, u64 w_padding, u64 dilation, bool transposed))  \
+    KERNEL(conv_packed_##T, CONVOLUTION_PARAMETERS(T))                                             \
     {                                                                                              \
-        const Axis down = {info[2], h_out, info[10], stride, h_padding, dilation, transposed};     \
-        const Axis across = {info[3], w_out, info[11], stride, w_padding, dilation, transposed};   \
-        const Convolution c = {info, groups, down, across, transposed};                            \
+        const Convolution c = CONVOLUTION;                                                         \
         convolve_blocks<SchemeOf_##T>(c, blockIdx, gridDim, src, kernel, dst);                     \
     }
 

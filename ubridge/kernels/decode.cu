@@ -114,9 +114,8 @@ DEVICE_FUNCTION void rope_at(BLOCK block, const char *entry, u64 rows, const i64
 
 // inp is (rows, tokens, width), target (rows, capacity, width), both contiguous; `position` points
 // to the first token's index in target. In paged_append inp is (tokens, width), target (capacity,
-// width). In rope_at inp and out are rows (tokens, heads) of width
-// elements. The first `turned` elements are rotated by row `position` + token of cos and sin,
-// (positions, turned / 2).
+// width). inp and out of rope_at have shape (tokens, heads, width). The first `turned` elements are
+// rotated by row `position` + token of cos and sin, (positions, turned / 2).
 #define DECODE(T)                                                                                  \
     KERNEL(kv_append_##T, (u64 numel, const i64 *position, const T *inp, T *target, u64 tokens,    \
                            u64 capacity, u64 width))                                               \

@@ -1,40 +1,12 @@
 // The windows of a convolution as an operand of a product, for CPUs.
 //
 // A convolution takes `taps` of its window at each position. A transposed convolution is several
-// convolutions: results that lie `stride` apart form a phase, which uses the same taps of the
-// window. Along an axis a tap reads the input at `position * step + delta`.
+// convolutions, its phases (`convolution_axes.h`).
 #ifndef UBRIDGE_WINDOWS_H
 #define UBRIDGE_WINDOWS_H
 
+#include "convolution_axes.h"
 #include "packed_product.h"
-
-// One axis of a convolution.
-struct Axis {
-    u64 input, results, window; // lengths
-    u64 stride, padding, dilation;
-    bool is_transposed;
-
-    u64 phases() const { return is_transposed ? smaller(stride, results) : 1; }
-    u64 positions(u64 phase) const
-    {
-        return is_transposed ? (results - phase + stride - 1) / stride : results;
-    }
-    u64 step() const { return is_transposed ? 1 : stride; }
-    u64 spread() const { return is_transposed ? stride : 1; } // from result to result of a phase
-
-    // Whether results of a phase use an element of the window; `delta` is its offset in the input.
-    bool meets(u64 phase, u64 element, i64 &delta) const
-    {
-        const i64 offset = i64(element * dilation) - i64(padding);
-        if (!is_transposed) {
-            delta = offset;
-            return true;
-        }
-        const i64 reach = i64(phase) - offset;
-        delta = reach / i64(stride);
-        return reach % i64(stride) == 0;
-    }
-};
 
 // An element of the window that the results of a phase use.
 struct Tap {

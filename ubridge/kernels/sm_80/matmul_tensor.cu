@@ -9,34 +9,12 @@
 //
 // The grid is (ceil(n / tile), ceil(m / tile), batches), of blocks of exactly 256 (tile 128) or 128
 // (tile 64). A block makes one tile, going DEPTH deep into the matrices at a time. Tiles of a and
-// b are copied to shared memory asynchronously, two tiles ahead of the multiplication. ldmatrix
-// then loads them into registers in the layout of mma.m16n8k16 (PTX ISA, "Warp-level Matrix
-// Fragment").
+// b are copied to shared memory asynchronously, two tiles ahead of the multiplication.
 #include <string.h>
 
-#include "fragments.h"
+#include "tensor_tiles.h"
 
-enum : u32 { DEPTH = 32, STAGES = 3, CHUNK = 8 };
-
-// A work-item moves 16 bytes at once.
-struct alignas(16) Chunk {
-    u16 values[CHUNK];
-};
-
-// A tile of an operand in shared memory: lines of chunks, as in the matrix. `deep` lines go along
-// the summed dim, others along the outer one. Chunks of a line are permuted, so that the eight
-// lines that ldmatrix reads at once lie in different banks.
-template <u32 OUTER, bool deep> struct Tile {
-    static constexpr u32 LINES = deep ? OUTER : DEPTH;
-    static constexpr u32 CHUNKS = (deep ? DEPTH : OUTER) / CHUNK;
-    static constexpr u32 SIZE = LINES * CHUNKS;
-
-    DEVICE_METHOD static u32 place(u32 line, u32 chunk)
-    {
-        // Two lines of four chunks fill all banks; a longer line fills them alone.
-        return line * CHUNKS + (chunk ^ (CHUNKS == 4 ? line / 2 % 4 : line % 8));
-    }
-};
+enum : u32 { STAGES = 3 };
 
 // The first `count` elements at `source`, then zeros; nothing is read for 0.
 DEVICE_FUNCTION void copy_chunk(Chunk *target, const u16 *source, u32 count, bool aligned)
@@ -83,22 +61,6 @@ DEVICE_FUNCTION void load_tile(Chunk *tile, const Lines &matrix, u64 first_line,
     }
 }
 
-// Four matrices of 8 x 8 for the 16 outer indices from `outer` and the 16 summed ones from
-// `deepest`. For a, matrices of equal depth come first; for b, matrices of the same outer half
-// come first.
-template <class Tile, bool deep, bool of_b>
-DEVICE_FUNCTION void load_part(u32 *fragments, const Chunk *tile, u32 outer, u32 deepest)
-{
-    const u32 lane = threadIdx.x % WARP;
-    const u32 first = lane / 8 % 2;
-    const u32 second = lane / 16;
-    const u32 place = outer + 8 * (of_b ? second : first);
-    const u32 depth = deepest + 8 * (of_b ? first : second);
-    const u32 line = deep ? place + lane % 8 : depth + lane % 8;
-    const u32 chunk = (deep ? depth : place) / CHUNK;
-    load_fragments<deep>(fragments, tile + Tile::place(line, chunk));
-}
-
 DEVICE_FUNCTION void commit_copies()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -132,19 +94,14 @@ DEVICE_FUNCTION void store_pair(T *row, u64 column, u64 columns, bool in_pairs, 
 template <class T, u32 TILE, u32 WARPS_DOWN, u32 WARPS_ACROSS, bool a_is_deep, bool b_is_deep>
 DEVICE_FUNCTION void multiply(const Lines &a, const Lines &b, T *out, u64 m, u64 n, u64 k)
 {
-    constexpr u32 THREADS = WARPS_DOWN * WARPS_ACROSS * WARP;
-    constexpr u32 DOWN = TILE / WARPS_DOWN / 16;    /* parts of 16 rows a warp makes */
-    constexpr u32 ACROSS = TILE / WARPS_ACROSS / 16; /* parts of 16 columns */
-    typedef Tile<TILE, a_is_deep> TileA;
-    typedef Tile<TILE, b_is_deep> TileB;
+    typedef TensorSums<T, TILE, WARPS_DOWN, WARPS_ACROSS, a_is_deep, b_is_deep> Sums;
+    typedef typename Sums::TileA TileA;
+    typedef typename Sums::TileB TileB;
     SHARED(Chunk, a_tiles, STAGES, TileA::SIZE);
     SHARED(Chunk, b_tiles, STAGES, TileB::SIZE);
 
     const u64 first_row = u64(blockIdx.y) * TILE;
     const u64 first_column = u64(blockIdx.x) * TILE;
-    const u32 warp = threadIdx.x / WARP;
-    const u32 row_of_warp = warp / WARPS_ACROSS * (DOWN * 16);
-    const u32 column_of_warp = warp % WARPS_ACROSS * (ACROSS * 16);
     const bool a_aligned = a.aligned();
     const bool b_aligned = b.aligned();
     const u64 steps = (k + DEPTH - 1) / DEPTH;
@@ -152,16 +109,16 @@ DEVICE_FUNCTION void multiply(const Lines &a, const Lines &b, T *out, u64 m, u64
     const auto load = [&](u64 step) {
         if (step < steps) {
             const u64 depth = step * DEPTH;
-            load_tile<THREADS, TileA>(a_tiles[step % STAGES], a, a_is_deep ? first_row : depth,
+            load_tile<Sums::THREADS, TileA>(a_tiles[step % STAGES], a, a_is_deep ? first_row : depth,
                                       a_is_deep ? depth : first_row, a_aligned);
-            load_tile<THREADS, TileB>(b_tiles[step % STAGES], b, b_is_deep ? first_column : depth,
+            load_tile<Sums::THREADS, TileB>(b_tiles[step % STAGES], b, b_is_deep ? first_column : depth,
                                       b_is_deep ? depth : first_column, b_aligned);
         }
         // An empty group keeps the count.
         commit_copies();
     };
 
-    f32 sums[DOWN][2 * ACROSS][4] = {};
+    Sums sums = {};
     for (u32 stage = 0; stage + 1 < STAGES; ++stage)
         load(stage);
     ROLLED for (u64 step = 0; step < steps; ++step) {
@@ -169,33 +126,14 @@ DEVICE_FUNCTION void multiply(const Lines &a, const Lines &b, T *out, u64 m, u64
         // Now all see this step's tiles and no longer read the tiles that are overwritten next.
         BARRIER();
         load(step + STAGES - 1);
-        const Chunk *const a_tile = a_tiles[step % STAGES];
-        const Chunk *const b_tile = b_tiles[step % STAGES];
-        for (u32 depth = 0; depth < DEPTH; depth += 16) {
-            u32 down[DOWN][4];
-            u32 across[ACROSS][4];
-            for (u32 i = 0; i < DOWN; ++i)
-                load_part<TileA, a_is_deep, false>(down[i], a_tile, row_of_warp + 16 * i, depth);
-            // ldmatrix gives b's fragments from lines along the summed dim without a transposition.
-            for (u32 j = 0; j < ACROSS; ++j)
-                load_part<TileB, b_is_deep, true>(across[j], b_tile, column_of_warp + 16 * j,
-                                                  depth);
-            for (u32 i = 0; i < DOWN; ++i)
-                for (u32 j = 0; j < 2 * ACROSS; ++j)
-                    multiply_add(sums[i][j], down[i], across[j / 2] + 2 * (j % 2), T());
-        }
+        sums.add(a_tiles[step % STAGES], b_tiles[step % STAGES]);
     }
 
-    const u32 lane = threadIdx.x % WARP;
     const bool in_pairs = n % 2 == 0 && reinterpret_cast<u64>(out) % 4 == 0;
-    for (u32 i = 0; i < DOWN; ++i)
-        for (u32 half = 0; half < 2; ++half) {
-            const u64 row = first_row + row_of_warp + 16 * i + 8 * half + lane / 4;
-            if (row < m)
-                for (u32 j = 0; j < 2 * ACROSS; ++j)
-                    store_pair(out + row * n, first_column + column_of_warp + 8 * j + lane % 4 * 2,
-                               n, in_pairs, sums[i][j][2 * half], sums[i][j][2 * half + 1]);
-        }
+    sums.pass_to([&](u32 row, u32 column, f32 first, f32 second) {
+        if (first_row + row < m)
+            store_pair(out + (first_row + row) * n, first_column + column, n, in_pairs, first, second);
+    });
 }
 
 template <class T> DEVICE_FUNCTION const u16 *batch_of(const T *data, u64 distance)

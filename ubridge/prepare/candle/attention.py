@@ -26,11 +26,9 @@ from ubridge.definitions.attention import (
     PAGES_OF_BYTES,
     ROPE_AT,
 )
-from ubridge.device.images import load_module
+from ubridge.device.images import has_module
 from ubridge.prepare.candle.packing import packs
-from uhal import Device
 from uhal.dtypes import f32, f64
-from uhal.errors import InvalidImageError, NotFoundError
 
 _APPEND_8 = KernelDef("pages_8", BY_IDS, strided)
 _ATTENTION_8 = KernelDef("pages_8", BY_IDS, block_per_part)
@@ -337,7 +335,7 @@ def _module_of_tiles(question: Question, sizes: _Sizes, steps: Steps) -> str:
         module = TILED_ATTENTION
     else:
         return ""
-    return module if _has(module, steps.device.device) else ""
+    return module if has_module(module, steps.device.device) else ""
 
 
 def _attention_in_tiles(
@@ -395,15 +393,6 @@ def _tiles(heads: int, kv_heads: int, tokens: int, batch: int) -> tuple[int, tup
     """Tokens of a block, and the grid; each block takes one head of keys and some tokens."""
     tile = max(1, PACKED_ROWS * kv_heads // heads)
     return tile, (kv_heads, -(-tokens // tile), batch)
-
-
-def _has(module: str, device: Device) -> bool:
-    """Return whether the device has a module and can run it."""
-    try:
-        load_module(module, device=device)
-    except (NotFoundError, InvalidImageError):
-        return False
-    return True
 
 
 def _packed_attention(question: Question, steps: Steps) -> None:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from math import prod
 
-from ubridge.core.kernel_def import PLAIN, KernelDef, covering
-from ubridge.core.layout import Layout
+from ubridge.core.kernel_def import PLAIN, KernelDef, covering, tiles
 from ubridge.core.lowering import Given, Launches, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions import windows
-from ubridge.definitions.elementwise import COPY
+from ubridge.device.images import has_module
 from ubridge.prepare.candle.packing import packs
 from ubridge.prepare.matmul.packed_products import product_pieces, work_items
 
 PACKED_WINDOWS = "conv_packed"
+TENSOR_WINDOWS = "conv_tensor"
+_TENSOR = KernelDef(TENSOR_WINDOWS, f"{TENSOR_WINDOWS}_{{dtype}}", tiles(64, 128))
+_TILED = KernelDef("conv_tiles", "conv_tiles_{dtype}", tiles(64, 256))
+_TRANSPOSED = (windows.CONV_TRANSPOSE1D, windows.CONV_TRANSPOSE2D)
 
 
 def _launch(question: Question, steps: Steps, threads: int, /, **arguments: Given) -> None:
@@ -26,87 +29,56 @@ def _launch(question: Question, steps: Steps, threads: int, /, **arguments: Give
     steps.launch((threads,), **arguments, info=info, src=steps.operands[0], dst=steps.result)
 
 
-def convolution_arguments(question: Question, steps: Steps) -> dict[str, Given]:
-    """Return the arguments of a convolution."""
-    layout, weight = question.layout(0), question.layout(1)
-    positions = question.shape[2:]
-    names = ("l_out",) if len(positions) == 1 else ("h_out", "w_out")
-    return {
-        "src_numel": layout.size,
-        **dict(zip(names, positions, strict=True)),
-        **{name: one for name, one in question.attributes if name != "groups"},
-        "info": Words((*layout.words, *weight.words)),
-        "src": steps.operands[0],
-        "kernel": steps.operands[1],
-        "dst": steps.result,
-    }
-
-
-def add_groups(question: Question, steps: Steps) -> None:
-    """Add a convolution of each group of channels, for kernels without groups."""
-    window = dict(question.attributes)
-    groups = window.pop("groups")
-    x, weight = question.layout(0), question.layout(1)
-    batch, results, *positions = question.shape
-    shape = (batch, results // groups, *positions)
-    of_group = Layout.contiguous(shape)
-    # The results of groups come one after another; with one batch that is the final order.
-    whole = steps.result
-    made = whole if batch == 1 else steps.scratch(question.shape.size, whole.dtype)
-    channels, some = x.shape[1] // groups, weight.shape[0] // groups
-    for group in range(groups):
-        parts = x.narrow(1, group * channels, channels), weight.narrow(0, group * some, some)
-        operands = [
-            (memory[part.start_offset :], part.from_start)
-            for memory, part in zip(steps.operands, parts, strict=True)
-        ]
-        start = group * of_group.size
-        target = made[start : start + of_group.size]
-        steps.run(question.op, operands, (target, of_group), **window, groups=1)
-    if batch > 1:
-        order = (1, 0, *range(2, of_group.rank + 1))
-        turned = Layout.contiguous((groups, *shape)).permute(order)
-        steps.run(COPY, [(made, turned)], (whole, Layout.contiguous(turned.shape)))
-
-
 def _convolution(question: Question, steps: Steps) -> None:
-    if packs(PACKED_WINDOWS, question.dtype, steps.device.device):
-        _packed_convolution(question, steps)
-    elif question.attribute("groups") > 1:
-        add_groups(question, steps)
-    else:
-        steps.launch((question.shape.size,), **convolution_arguments(question, steps))
-
-
-def _packed_convolution(question: Question, steps: Steps) -> None:
-    """Add a convolution of images as a product; a line is an image of one row."""
-    layouts = question.layout(0), question.layout(1)
+    """Add a convolution as products, a product for each group and phase."""
+    device, dtype = steps.device.device, question.dtype
     batch, results, *positions = question.shape
+    groups, depth = question.attribute("groups"), question.layout(1).size // results
+    count, some = batch * prod(positions), results // groups
+    if packs(PACKED_WINDOWS, dtype, device):
+        pieces = product_pieces(steps.limits.processors, groups, some, count, depth)
+        work = question.layout(1).size * count // prod((*pieces, groups))
+        steps.launch_entry(
+            PACKED_WINDOWS,
+            f"{PACKED_WINDOWS}_{dtype}",
+            ((*pieces, min(groups, steps.limits.max_grid[2])), work_items(steps.limits, work), 0),
+            **_arguments(question, steps),
+        )
+        return
+    phases = 1
+    if question.op in _TRANSPOSED:
+        # Results that lie a stride apart form a phase.
+        stride = question.attribute("stride")
+        phases = prod([min(stride, length) for length in positions])
+        count = batch * prod([-(-length // stride) for length in positions])
+    parts = min(groups * phases, steps.limits.max_grid[2])
+    is_tensor = dtype.name in ("bf16", "f16") and has_module(TENSOR_WINDOWS, device)
+    kernel = _TENSOR if is_tensor else _TILED
+    steps.launch((some, count, parts), dtype, None, kernel, **_arguments(question, steps))
+
+
+def _arguments(question: Question, steps: Steps) -> dict[str, Given]:
+    """Return the arguments of a convolution of images; a line is an image of one row."""
+    layouts = question.layout(0), question.layout(1)
+    positions = question.shape[2:]
     padding = question.attribute("padding")
     if len(positions) == 1:
         layouts = layouts[0].expanded(2), layouts[1].expanded(2)
     rows, columns = (1, *positions)[-2:]
-    groups = question.attribute("groups")
-    count, depth = batch * rows * columns, layouts[1].size // results
-    pieces = product_pieces(steps.limits.processors, groups, results // groups, count, depth)
-    work = layouts[1].size * count // prod((*pieces, groups))
-    steps.launch_entry(
-        PACKED_WINDOWS,
-        f"{PACKED_WINDOWS}_{question.dtype}",
-        ((*pieces, min(groups, steps.limits.max_grid[2])), work_items(steps.limits, work), 0),
-        info=Words(layouts[0].words + layouts[1].words),
-        src=steps.operands[0],
-        kernel=steps.operands[1],
-        dst=steps.result,
-        h_out=rows,
-        w_out=columns,
-        groups=groups,
-        stride=question.attribute("stride"),
-        h_padding=padding if len(positions) == 2 else 0,
-        w_padding=padding,
-        dilation=question.attribute("dilation"),
-        transposed=question.op in (windows.CONV_TRANSPOSE1D, windows.CONV_TRANSPOSE2D),
-    )
+    return {
+        "info": Words(layouts[0].words + layouts[1].words),
+        "src": steps.operands[0],
+        "kernel": steps.operands[1],
+        "dst": steps.result,
+        "h_out": rows,
+        "w_out": columns,
+        "groups": question.attribute("groups"),
+        "stride": question.attribute("stride"),
+        "h_padding": padding if len(positions) == 2 else 0,
+        "w_padding": padding,
+        "dilation": question.attribute("dilation"),
+        "transposed": question.op in _TRANSPOSED,
+    }
 
 
 def pool2d(question: Question, steps: Steps) -> None:
@@ -200,10 +172,10 @@ def _col2im1d(question: Question, steps: Steps) -> None:
 _WINDOW = KernelDef("conv", PLAIN, covering)
 
 LOWERINGS: Lowerings = {
-    windows.CONV1D: Launches(_convolution, _WINDOW),
-    windows.CONV2D: Launches(_convolution, _WINDOW),
-    windows.CONV_TRANSPOSE1D: Launches(_convolution, _WINDOW),
-    windows.CONV_TRANSPOSE2D: Launches(_convolution, _WINDOW),
+    windows.CONV1D: Launches(_convolution, _TILED),
+    windows.CONV2D: Launches(_convolution, _TILED),
+    windows.CONV_TRANSPOSE1D: Launches(_convolution, _TILED),
+    windows.CONV_TRANSPOSE2D: Launches(_convolution, _TILED),
     windows.POOLING: Launches(pool2d, _WINDOW),
     windows.UPSAMPLE_NEAREST2D: Launches(nearest2d, _WINDOW),
     windows.UPSAMPLE_BILINEAR2D: Launches(bilinear2d, _WINDOW),

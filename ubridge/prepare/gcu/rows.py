@@ -8,10 +8,11 @@ import numpy as np
 
 from ubridge.core.kernel_def import PLAIN, power_of_two
 from ubridge.core.layout import Layout
-from ubridge.core.lowering import Launches, Lowerings, Steps
+from ubridge.core.lowering import Given, Launches, Lowerings, Steps
 from ubridge.core.prepared import Words
 from ubridge.core.question import Question
 from ubridge.definitions.attention import KV_CONCAT, ROPE, ROPE_I, ROPE_THD
+from ubridge.definitions.elementwise import COPY
 from ubridge.definitions.rows import (
     ARG_REDUCTION,
     ARGSORT_DESCENDING,
@@ -23,7 +24,6 @@ from ubridge.definitions.rows import (
 )
 from ubridge.definitions.windows import CONV1D, CONV2D
 from ubridge.device.executor import DeviceExecutor
-from ubridge.prepare.candle.windows import add_groups, convolution_arguments
 from ubridge.prepare.gcu.copies import copy_strided, whole
 from ubridge.prepare.gcu.kernels import cluster_kernel, gcu_kernel
 from uhal import DeviceBuffer
@@ -170,10 +170,53 @@ def _rope(question: Question, steps: Steps) -> None:
     copy_strided(turned, back if heads_last else back.permute((0, 2, 1, 3)), steps.result, steps)
 
 
+def _convolution_arguments(question: Question, steps: Steps) -> dict[str, Given]:
+    """Return the arguments of a convolution."""
+    layout, weight = question.layout(0), question.layout(1)
+    positions = question.shape[2:]
+    names = ("l_out",) if len(positions) == 1 else ("h_out", "w_out")
+    return {
+        "src_numel": layout.size,
+        **dict(zip(names, positions, strict=True)),
+        **{name: one for name, one in question.attributes if name != "groups"},
+        "info": Words((*layout.words, *weight.words)),
+        "src": steps.operands[0],
+        "kernel": steps.operands[1],
+        "dst": steps.result,
+    }
+
+
+def _add_groups(question: Question, steps: Steps) -> None:
+    """Add a convolution of each group of channels, for kernels without groups."""
+    window = dict(question.attributes)
+    groups = window.pop("groups")
+    x, weight = question.layout(0), question.layout(1)
+    batch, results, *positions = question.shape
+    shape = (batch, results // groups, *positions)
+    of_group = Layout.contiguous(shape)
+    # The results of groups come one after another; with one batch that is the final order.
+    whole = steps.result
+    made = whole if batch == 1 else steps.scratch(question.shape.size, whole.dtype)
+    channels, some = x.shape[1] // groups, weight.shape[0] // groups
+    for group in range(groups):
+        parts = x.narrow(1, group * channels, channels), weight.narrow(0, group * some, some)
+        operands = [
+            (memory[part.start_offset :], part.from_start)
+            for memory, part in zip(steps.operands, parts, strict=True)
+        ]
+        start = group * of_group.size
+        target = made[start : start + of_group.size]
+        steps.run(question.op, operands, (target, of_group), **window, groups=1)
+    if batch > 1:
+        order = (1, 0, *range(2, of_group.rank + 1))
+        turned = Layout.contiguous((groups, *shape)).permute(order)
+        steps.run(COPY, [(made, turned)], (whole, Layout.contiguous(turned.shape)))
+
+
 def _conv1d(question: Question, steps: Steps) -> None:
     """Add a convolution; one that exceeds the kernel's memory is refused."""
     if question.attribute("groups") > 1:
-        add_groups(question, steps)
+        _add_groups(question, steps)
         return
     if question.attribute("dilation") != 1:
         raise NotSupportedError(
@@ -187,7 +230,7 @@ def _conv1d(question: Question, steps: Steps) -> None:
             f"conv1d: on a GCU with kernels up to {_MOST_KERNEL_ELEMENTS} elements, got {size}",
             backend="tops",
         )
-    arguments = convolution_arguments(question, steps)
+    arguments = _convolution_arguments(question, steps)
     # Its parameter for the result's length gets the number of axes, which the kernel ignores.
     arguments["num_dims"] = arguments.pop("l_out")
     steps.launch((), **arguments)
@@ -195,10 +238,10 @@ def _conv1d(question: Question, steps: Steps) -> None:
 
 def _conv2d(question: Question, steps: Steps) -> None:
     if question.attribute("groups") > 1:
-        add_groups(question, steps)
+        _add_groups(question, steps)
         return
     _require_fitting(question)
-    steps.launch((), **convolution_arguments(question, steps))
+    steps.launch((), **_convolution_arguments(question, steps))
 
 
 def _require_fitting(question: Question) -> None:
