@@ -3,7 +3,7 @@
 // no matrix of windows is stored. Sums are taken in f32 for f16 and bf16; sums of integers wrap around.
 //
 // The grid is (ceil(positions / 64), ceil(a group's results / 64), groups and phases), with any length
-// along z; positions are those of the largest phase, in all batches. Blocks of 256 are fastest.
+// along z; positions are those of the largest phase, in all batches. Blocks have exactly 256.
 #include "convolution_parts.h"
 #include "product_tiles.h"
 
@@ -39,6 +39,21 @@ template <class T> struct Windows {
     DEVICE_METHOD Line line(u64 index) const { return {part.position(index), taps}; }
 };
 
+// Fills the table with the taps of a step.
+template <class T> struct TapsOfStep {
+    const Part<T> &part;
+    TapPlace *taps;
+
+    DEVICE_METHOD void operator()(BLOCK block, u32 threads, u64 depth) const
+    {
+        THREADS_OF(block, t) {
+            for (u32 i = t; i < DEPTH; i += threads)
+                if (depth + i < part.depth)
+                    taps[(depth + i) % TAPS] = part.tap(depth + i);
+        }
+    }
+};
+
 template <class T>
 DEVICE_FUNCTION void convolve(BLOCK block, u32 threads, const Convolution &c, u64 first_position,
                               u64 first_result, u64 first_part, u64 part_step, const T *src,
@@ -49,14 +64,8 @@ DEVICE_FUNCTION void convolve(BLOCK block, u32 threads, const Convolution &c, u6
         const Part<T> part(c, i, src, kernel, dst);
         if (first_result >= part.results || first_position >= part.positions)
             continue;
-        const auto prepare = [&](u64 depth) {
-            THREADS_OF(block, t) {
-                for (u32 j = t; j < DEPTH; j += threads)
-                    if (depth + j < part.depth)
-                        taps[(depth + j) % TAPS] = part.tap(depth + j);
-            }
-        };
-        prepare(0);
+        const TapsOfStep<T> prepare = {part, taps};
+        prepare(block, threads, 0);
         BARRIER();
         multiply_tile<T>(block, threads, Weights<T>{part, taps}, Windows<T>{part, taps}, part,
                          part.results, part.positions, part.depth, first_result, first_position,

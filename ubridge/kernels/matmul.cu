@@ -43,7 +43,7 @@ template <class T> struct RowMajor {
         const Matrix<T> right = {b + blockIdx.z * b_batch, b_column, b_row};                       \
         const RowMajor<T> results = {out + blockIdx.z * out_batch, n};                             \
         multiply_tile<T>(THIS_BLOCK, blockDim.x *blockDim.y *blockDim.z, left, right, results, m,  \
-                         n, k, first_row, first_column, [](u64) {});                                \
+                         n, k, first_row, first_column, [](BLOCK, u32, u64) {});                    \
     }
 
 MATMUL(bf16)

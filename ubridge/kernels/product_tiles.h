@@ -53,7 +53,8 @@ DEVICE_FUNCTION void load_tile(BLOCK block, u32 threads, C *tile, const Matrix &
     }
     const u32 lanes = threads < TILE ? threads : u32(TILE);
     THREADS_OF(block, t) {
-        for (u32 across = t % lanes; across < TILE && t < threads / lanes * lanes; across += lanes) {
+        const bool takes_part = t < threads / lanes * lanes;
+        ROLLED for (u32 across = t % lanes; across < TILE && takes_part; across += lanes) {
             const bool inside = outer + across < outer_end;
             const auto line = matrix.line(inside ? outer + across : outer);
             for (u32 down = t / lanes; down < DEPTH; down += threads / lanes)
@@ -63,8 +64,9 @@ DEVICE_FUNCTION void load_tile(BLOCK block, u32 threads, C *tile, const Matrix &
     }
 }
 
-// m rows, n columns and depth k in all. `prepare(depth)` is called by all work-items before elements
-// from this depth on are loaded, and a barrier follows it; the caller prepares depth 0.
+// m rows, n columns and depth k in all. All work-items call `prepare(block, threads, depth)` and pass a
+// barrier before elements from this depth on are loaded; the caller does so for depth 0. A small block
+// goes through the depth several times, so a `prepare` that does something needs blocks of PARTS.
 template <class T, class Left, class Right, class Results, class Prepare>
 DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Left &a, const Right &b,
                                    const Results &out, u64 m, u64 n, u64 k, u64 first_row,
@@ -79,7 +81,7 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Left &a, cons
     const auto load = [&](u64 depth) {
         load_tile(block, threads, a_tile, a, first_row, m, depth, k);
         load_tile(block, threads, b_tile, b, first_column, n, depth, k);
-        prepare(depth + DEPTH);
+        prepare(block, threads, depth + DEPTH);
     };
 #if KERNEL_ON_GPU
     constexpr u32 AT_ONCE = Tile::AT_ONCE;
@@ -98,6 +100,7 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Left &a, cons
             load(depth);
             BARRIER();
             if (inside)
+#pragma unroll 4
                 for (u32 line = 0; line < DEPTH; ++line) {
                     vec<C, AT_ONCE> left[PART / AT_ONCE], right[PART / AT_ONCE];
                     for (u32 i = 0; i < PART / AT_ONCE; ++i) {

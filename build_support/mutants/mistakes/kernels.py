@@ -33,6 +33,12 @@ MISTAKES = (
     _kernel("conv.cu", "place >= padding", "place > padding", "test_conv_kernels"),
     _kernel("conv.cu", "rest == 0 && place < extent", "place < extent", "test_conv_kernels"),
     _kernel(
+        "convolution_parts.h",
+        "column + u64(behind) < columns",
+        "column + u64(behind) <= columns",
+        "test_conv_tiles_kernels",
+    ),
+    _kernel(
         "reduction_columns.h",
         "count - row < STEP ? count - row : u64(STEP)",
         "u64(STEP)",
