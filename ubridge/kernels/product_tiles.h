@@ -35,8 +35,7 @@ template <class C> struct TileOf {
 // Elements `depth` to `depth + DEPTH - 1` of lines `outer` to `outer + TILE - 1`; zeros past the end.
 template <class C, class Matrix>
 DEVICE_FUNCTION void load_tile(BLOCK block, u32 threads, C *tile, const Matrix &matrix, u64 outer,
-                               u64 outer_end, u64 depth, u64 depth_end)
-{
+                               u64 outer_end, u64 depth, u64 depth_end) {
     constexpr u32 PITCH = TileOf<C>::PITCH;
     if (matrix.is_deep()) {
         // A warp takes eight neighbors of four lines.
@@ -70,8 +69,7 @@ DEVICE_FUNCTION void load_tile(BLOCK block, u32 threads, C *tile, const Matrix &
 template <class T, class Left, class Right, class Results, class Prepare>
 DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Left &a, const Right &b,
                                    const Results &out, u64 m, u64 n, u64 k, u64 first_row,
-                                   u64 first_column, Prepare prepare)
-{
+                                   u64 first_column, Prepare prepare) {
     typedef typename Sums<T>::Type C;
     typedef TileOf<C> Tile;
     SHARED(typename Tile::Vector, a_vectors, Tile::SIZE);
@@ -85,10 +83,11 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Left &a, cons
     };
 #if KERNEL_ON_GPU
     constexpr u32 AT_ONCE = Tile::AT_ONCE;
-    // A small block makes the tile in several rounds.
+    // A small block makes the tile in several rounds. The region holds the barriers, too: with t set in a
+    // region of its own, Intel's OpenCL runtime for CPUs loses results of 8 bytes.
+    THREADS_OF(block, t)
     ROLLED for (u32 round = 0; round < PARTS; round += threads) {
-        u32 part = round;
-        THREADS_OF(block, t) part += t;
+        const u32 part = round + t;
         const u32 down = part / (TILE / PART) * PART;
         const u32 across = part % (TILE / PART) * PART;
         const u64 row = first_row + down;
@@ -110,8 +109,8 @@ DEVICE_FUNCTION void multiply_tile(BLOCK block, u32 threads, const Left &a, cons
                     }
                     for (u32 i = 0; i < PART; ++i)
                         for (u32 j = 0; j < PART; ++j)
-                            sums[i][j] += left[i / AT_ONCE][i % AT_ONCE] *
-                                          right[j / AT_ONCE][j % AT_ONCE];
+                            sums[i][j] +=
+                                left[i / AT_ONCE][i % AT_ONCE] * right[j / AT_ONCE][j % AT_ONCE];
                 }
             BARRIER();
         }
