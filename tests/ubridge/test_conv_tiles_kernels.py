@@ -33,8 +33,7 @@ def check(device: Device, rng: np.random.Generator, module: str, block: int, dty
         for one in (x, k):
             one.storage[:] = rng.standard_normal(one.storage.size)
     parts = zip(np.split(x.values, groups, 1), np.split(k.values, groups, 0), strict=True)
-    settings = (stride, padding, dilation, is_transposed, extra)
-    computed = [convolved(*part, *settings) for part in parts]
+    computed = [convolved(*part, stride, padding, dilation, is_transposed, extra) for part in parts]
     exact, magnitude = (np.concatenate(ones, 1) for ones in zip(*computed, strict=True))
     if exact.size == 0:
         return
@@ -64,7 +63,7 @@ def check(device: Device, rng: np.random.Generator, module: str, block: int, dty
         block=block,
     )
     got = output.to_numpy()
-    told = (x.values.shape, k.values.shape, groups, settings)
+    told = (x.values.shape, k.values.shape, groups, stride, padding, dilation, is_transposed)
     if dtype[0] == "u":
         modulus = 1 << 8 * numpy_dtype(dtype).itemsize
         expected = np.array([int(one) % modulus for one in exact.ravel()], numpy_dtype(dtype))
