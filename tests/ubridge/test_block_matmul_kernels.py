@@ -80,7 +80,7 @@ def check_product(
 ) -> None:
     told = FORMATS[name]
     rows, lines = int(rng.integers(1, 80)), int(rng.integers(1, 9))
-    vectors = int(rng.choice([1, 1, 2, 3, 4, 5, 6, 7, 13]))
+    vectors = int(rng.choice([1, 1, 2, 3, 4, 5, 6, 7, 9, 13, 16, 19]))
     columns = lines * told.elements
     x = rng.standard_normal((vectors, columns)) * np.exp(rng.uniform(-3, 3, (vectors, columns)))
     x = x.astype(numpy_dtype(x_dtype))
@@ -91,7 +91,7 @@ def check_product(
     product = functions(f"product_{name}_{out_dtype}")
     # The weight ends with its buffer, at an unaligned address.
     memory = DeviceBuffer.from_numpy(np.concatenate([np.zeros(4, np.uint8), blocks.ravel()]))
-    sizes = (rows, columns, vectors, int(rng.integers(0, 6)))
+    sizes = (rows, columns, vectors, int(rng.integers(0, 20)))
     product[(int(rng.integers(1, 4)),), 1](memory[4:], given, output.buffer, *sizes)
     weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
     taken = rounded_to_8_bits(x, run_of)

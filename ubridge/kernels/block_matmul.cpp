@@ -58,58 +58,47 @@ struct Work {
     u64 rows, blocks;
     Vectors vectors;
     u64 count;
-    u64 few; // vectors up to which panels are not unpacked; sums are in the order of one vector
+    u64 few; // number of vectors whose sums have the order of one vector's: no panels
 };
 
 #if HAS_WIDE
 
-// results[vector][work.rows] of several vectors, which share the unpacking of each row.
+// results[vector][work.rows]. Each row of a pass of one vector belongs to another run of neighboring
+// rows; each run is read from memory in order.
 template <class Block>
-DEVICE_FUNCTION void multiply_shared(const Block *rows, const Work &work, f32 *results)
+ONE_FUNCTION void multiply_shared(const Block *rows, const Work &work, f32 *results)
 {
-    constexpr u32 MOST = Way<Block>::VECTORS;
-    for (u64 row = 0; row < work.rows; ++row) {
-        const Block *const here = rows + row * work.blocks;
-        const auto to = [&](u64 v) { return results + v * work.rows + row; };
-        u64 v = 0;
-        for (; v + MOST <= work.count; v += MOST)
-            multiply_together<Block, MOST>(here, work.blocks, work.vectors, v, to(v), work.rows);
-        for (; v + 2 <= work.count; v += 2)
-            multiply_together<Block, 2>(here, work.blocks, work.vectors, v, to(v), work.rows);
-        if (v < work.count)
-            multiply_rows<Block, 1>(here, 1, work.blocks, work.vectors, v, to(v));
+    constexpr u32 IN_FOURS = Way<Block>::IN_FOURS;
+    const SharedParts<Block> shared(work.vectors, work.count, work.blocks);
+    u64 row = 0;
+    if (work.count != 1) {
+        for (; row < work.rows; row += ROWS_TOGETHER)
+            multiply_all(rows + row * work.blocks, smaller(ROWS_TOGETHER, work.rows - row),
+                         work.blocks, shared, results + row, work.rows);
+        return;
     }
+    if constexpr (IN_FOURS != NEVER) {
+        const u64 apart = IN_FOURS == ALWAYS || looks_far() ? work.rows / 4 : 0;
+        for (; row < apart; ++row)
+            multiply_rows<Block, 4>(rows + row * work.blocks, apart, work.blocks, shared, 0,
+                                    results + row);
+        row = apart * 4;
+    }
+    for (; row < work.rows; ++row)
+        multiply_rows<Block, 1>(rows + row * work.blocks, 1, work.blocks, shared, 0, results + row);
 }
 
 #endif
 
-// results[vector][work.rows]. Each row of a pass belongs to another run of neighboring rows; each
-// run is read from memory in order.
+// results[vector][work.rows].
 template <class Block>
 DEVICE_FUNCTION void multiply_few(const Block *rows, const Work &work, f32 *results)
 {
-    u64 row = 0;
 #if HAS_WIDE
-    if constexpr (Way<Block>::VECTORS > 1)
-        if (work.count > 1)
-            return multiply_shared(rows, work, results);
-    if constexpr (Way<Block>::BLOCKS != 0) {
-        constexpr u32 IN_FOURS = Way<Block>::IN_FOURS;
-        if constexpr (IN_FOURS != NEVER) {
-            const u64 apart = IN_FOURS == ALWAYS || looks_far() ? work.rows / 4 : 0;
-            for (; row < apart; ++row)
-                for (u64 v = 0; v < work.count; ++v)
-                    multiply_rows<Block, 4>(rows + row * work.blocks, apart, work.blocks,
-                                            work.vectors, v, results + v * work.rows + row);
-            row = apart * 4;
-        }
-        for (; row < work.rows; ++row)
-            for (u64 v = 0; v < work.count; ++v)
-                multiply_rows<Block, 1>(rows + row * work.blocks, 1, work.blocks, work.vectors, v,
-                                        results + v * work.rows + row);
-    }
+    if constexpr (Way<Block>::BLOCKS != 0)
+        return multiply_shared(rows, work, results);
 #endif
-    for (; row < work.rows; ++row)
+    for (u64 row = 0; row < work.rows; ++row)
         for (u64 v = 0; v < work.count; v += SPAN_VECTORS)
             multiply_spans(rows + row * work.blocks, work.blocks, work.vectors, v,
                            u32(smaller(SPAN_VECTORS, work.count - v)),
@@ -128,7 +117,7 @@ ONE_FUNCTION void multiply_piece(const Work &work, Deliver deliver, void *out, u
 #if HAS_WIDE
     constexpr Kind KIND = kind_of<Block>;
     static_assert(!KIND.has_minimum || KIND.raised == 0, "integers with a minimum are not raised");
-    if (work.count > work.few) {
+    if (work.count > work.few && work.count > few_of<Block>) {
         const u64 columns = work.blocks * Block::ELEMENTS;
         Room room(work.count * PANEL + Panel::size(columns, KIND.span) +
                   Shares::size(work.count, columns, KIND.span));

@@ -6,30 +6,12 @@
 #ifndef UBRIDGE_BLOCK_PANELS_H
 #define UBRIDGE_BLOCK_PANELS_H
 
-#include <stdlib.h>
-
-#include <memory>
-#include <new>
-
 #include "block_rows.h"
 #include "block_spans.h"
 #include "packing.h"
 #include "wide.h"
 
 enum : u64 { PANEL = 32 }; // rows
-
-struct Released {
-    void operator()(void *memory) const { free(memory); }
-};
-template <class T> using Held = std::unique_ptr<T[], Released>;
-
-template <class T> DEVICE_FUNCTION Held<T> hold(u64 count)
-{
-    Held<T> memory(static_cast<T *>(aligned_alloc(64, whole_times(count * sizeof(T) + 1, 64))));
-    if (memory == nullptr)
-        throw std::bad_alloc();
-    return memory;
-}
 
 #if HAS_WIDE
 

@@ -1,18 +1,39 @@
-// Rows of blocks times a vector of bytes, for CPUs with AVX2 or more, in integers.
+// Rows of blocks times vectors of bytes, for CPUs with AVX2 or more, in integers.
 //
-// `Way<Block>` multiplies a format, BLOCKS blocks at a time: `Shared` holds the vector's part,
-// `add` adds a row's share to its sums. IN_FOURS: when four rows use one `Shared`. VECTORS: number
-// of vectors that use one unpacking.
+// `Way<Block>` multiplies a format, BLOCKS blocks at a time. `Shared` is a vector's part, made once
+// for all rows. `Weights` are unpacked blocks, made once for several vectors. `add` adds their
+// product to sums. IN_FOURS: when four rows are multiplied together. AT_ONCE: number of vectors
+// whose sums are in registers together; `add_all` adds their products.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
+
+#include <stdlib.h>
+
+#include <memory>
+#include <new>
 
 #include "rows_of_256.h"
 #include "rows_of_32.h"
 
+struct Released {
+    void operator()(void *memory) const { free(memory); }
+};
+template <class T> using Held = std::unique_ptr<T[], Released>;
+
+template <class T> DEVICE_FUNCTION Held<T> hold(u64 count) {
+    Held<T> memory(static_cast<T *>(aligned_alloc(64, whole_times(count * sizeof(T) + 1, 64))));
+    if (memory == nullptr)
+        throw std::bad_alloc();
+    return memory;
+}
+
 // Specialized for formats with their own code; BLOCKS is 0 for other formats.
 template <class Block> struct Way {
-    enum : u32 { BLOCKS = 0, VECTORS = 1 };
+    enum : u32 { BLOCKS = 0 };
 };
+
+// Number of vectors for which panels of unpacked rows are slower.
+template <class Block> constexpr u64 few_of = Way<Block>::BLOCKS != 0 ? 12 : 3;
 
 #if HAS_WIDE
 
@@ -31,31 +52,53 @@ template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 
-// The last blocks of a row. If there are fewer than BLOCKS, missing blocks and their factors are
-// zeros.
-template <class Block, class Side>
-ONE_FUNCTION f32 multiply_rest(const Block *last, u64 left, const i8 *quants, const Side *sides)
-{
+// The number of vectors of `left` that are multiplied next, at most 8. Code is for 1, 2, 4 and 8
+// vectors; the last vector fills the others' places.
+DEVICE_FUNCTION u64 places_of(u64 left) { return left > 4 ? 8 : left > 2 ? 4 : left; }
+
+// The parts of all vectors, filled up: shared[i * padded + v] is of group i of vector v.
+template <class Block> struct SharedParts {
     typedef Way<Block> Here;
-    Block blocks[Here::BLOCKS] = {};
-    i8 all_quants[Here::BLOCKS * Block::ELEMENTS] = {};
-    Side all_sides[Here::BLOCKS] = {};
-    memcpy(blocks, last, left * sizeof *last);
-    memcpy(all_quants, quants, left * Block::ELEMENTS);
-    memcpy(all_sides, sides, left * sizeof *sides);
-    Here sums;
-    sums.add(blocks, typename Here::Shared({all_quants, all_sides}, 0));
-    return sums.result();
-}
+    typedef typename Here::Shared Shared;
+    const u64 count, padded;
+    const Held<Shared> parts;
+
+    SharedParts(const Vectors &vectors, u64 count, u64 blocks)
+        : count(count), padded(count / 8 * 8 + places_of(count % 8)),
+          parts(hold<Shared>((blocks + Here::BLOCKS - 1) / Here::BLOCKS * padded)) {
+        for (u64 v = 0; v < padded; ++v) {
+            const auto y = vectors.vector<typename Here::Side>(smaller(v, count - 1));
+            for (u64 i = 0; i < blocks; i += Here::BLOCKS)
+                make(&parts[i / Here::BLOCKS * padded + v], y, i, blocks);
+        }
+    }
+
+  private:
+    // Blocks beyond the vector's end are zeros.
+    ONE_FUNCTION void make(Shared *to, Vector<typename Here::Side> y, u64 i, u64 blocks) {
+        i8 quants[Here::BLOCKS * Block::ELEMENTS];
+        typename Here::Side sides[Here::BLOCKS];
+        if (i + Here::BLOCKS > blocks) {
+            memset(quants, 0, sizeof quants);
+            memset(sides, 0, sizeof sides);
+            memcpy(quants, y.quants + i * Block::ELEMENTS, (blocks - i) * Block::ELEMENTS);
+            memcpy(sides, y.sides + i, (blocks - i) * sizeof *sides);
+            y = {quants, sides};
+            i = 0;
+        }
+        new (to) Shared(y, i);
+    }
+};
 
 // The sums of ROWS rows, which lie `apart` blocks from each other.
 template <class Block, u32 ROWS> struct Pass {
     Way<Block> sums[ROWS];
 
-    template <class Shared> DEVICE_METHOD void add(const Block *b, u64 apart, const Shared &shared) {
+    template <class Shared>
+    DEVICE_METHOD void add(const Block *b, u64 apart, const Shared &shared) {
 #pragma GCC unroll 4
         for (u32 row = 0; row < ROWS; ++row)
-            sums[row].add(b + row * apart, shared);
+            sums[row].add(typename Way<Block>::Weights(b + row * apart), shared);
     }
     DEVICE_METHOD f32 result(u32 row) const { return sums[row].result(); }
 };
@@ -65,48 +108,95 @@ template <> struct Pass<BlockQ4_K, 4> : FourRowsOf256<BlockQ4_K> {};
 template <> struct Pass<BlockQ5_K, 4> : FourRowsOf256<BlockQ5_K> {};
 #endif
 
-// A row times COUNT vectors: results[v * step]. A vector gets the same sums as from
-// `multiply_rows`.
-template <class Block, u32 COUNT>
-DEVICE_FUNCTION void multiply_together(const Block *row, u64 blocks, const Vectors &vectors,
-                                       u64 index, f32 *results, u64 step) {
-    typedef Way<Block> Here;
-    Here sums[COUNT];
-    for (u64 i = 0; i < blocks; ++i) {
-        look_ahead<sizeof(Block)>(row + i, looked_ahead(1));
-        typename Here::Shared ys[COUNT];
-#pragma GCC unroll 4
-        for (u32 v = 0; v < COUNT; ++v)
-            ys[v] = {vectors.vector<typename Here::Side>(index + v), i};
-        Here::template add<COUNT>(sums, row + i, ys);
-    }
-    for (u32 v = 0; v < COUNT; ++v)
-        results[v * step] = sums[v].result();
-}
-
-// ROWS rows, which lie `apart` rows from each other, times a vector: results[row * apart].
+// ROWS rows, which lie `apart` rows from each other, times vector v: results[row * apart].
 template <class Block, u32 ROWS>
-DEVICE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks, const Vectors &vectors,
-                                   u64 index, f32 *results) {
+ONE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks,
+                                const SharedParts<Block> &shared, u64 v, f32 *results) {
     typedef Way<Block> Here;
     constexpr u32 STEP = Here::BLOCKS * sizeof(Block);
     const u32 ahead = looked_ahead(ROWS);
-    const Vector<typename Here::Side> y = vectors.vector<typename Here::Side>(index);
+    const typename Here::Shared *y = shared.parts.get() + v;
     Pass<Block, ROWS> pass;
     u64 i = 0;
-    for (; i + Here::BLOCKS <= blocks; i += Here::BLOCKS) {
+    for (; i + Here::BLOCKS <= blocks; i += Here::BLOCKS, y += shared.padded) {
 #pragma GCC unroll 4
         for (u32 row = 0; row < ROWS; ++row)
             look_ahead<STEP>(rows + row * apart * blocks + i, ahead);
-        pass.add(rows + i, apart * blocks, typename Here::Shared(y, i));
+        pass.add(rows + i, apart * blocks, *y);
+    }
+    if (Here::BLOCKS > 1 && i < blocks) {
+        Block last[ROWS * Here::BLOCKS] = {};
+        for (u32 row = 0; row < ROWS; ++row)
+            memcpy(last + row * Here::BLOCKS, rows + row * apart * blocks + i,
+                   (blocks - i) * sizeof *last);
+        pass.add(last, Here::BLOCKS, *y);
     }
 #pragma GCC unroll 4
-    for (u32 row = 0; row < ROWS; ++row) {
-        f32 result = pass.result(row);
-        if (Here::BLOCKS > 1 && i < blocks)
-            result += multiply_rest(rows + row * apart * blocks + i, blocks - i,
-                                    y.quants + i * Block::ELEMENTS, y.sides + i);
-        results[row * apart] = result;
+    for (u32 row = 0; row < ROWS; ++row)
+        results[row * apart] = pass.result(row);
+}
+
+enum : u64 { ROWS_TOGETHER = 4 };
+
+// `some` neighboring rows, at most ROWS_TOGETHER, times `places` vectors from `first` on, COUNT if
+// sums are in registers: results[v * step + row]. The rows use a vector's group while it is in a
+// core's nearest cache. A vector gets the same sums as from `multiply_rows`.
+template <class Block, u32 COUNT>
+ONE_FUNCTION void multiply_together(const Block *rows, u64 some, u64 blocks,
+                                    const SharedParts<Block> &shared, u64 first, u64 places,
+                                    f32 *results, u64 step) {
+    typedef Way<Block> Here;
+    const typename Here::Shared *ys = shared.parts.get() + first;
+    Here sums[ROWS_TOGETHER][COUNT];
+    for (u64 i = 0; i < blocks; i += Here::BLOCKS, ys += shared.padded) {
+#pragma GCC unroll 1
+        for (u64 row = 0; row < some; ++row) {
+            const Block *here = rows + row * blocks + i;
+            Block last[Here::BLOCKS];
+            if (Here::BLOCKS > 1 && i + Here::BLOCKS > blocks) {
+                memset(last, 0, sizeof last);
+                memcpy(last, here, (blocks - i) * sizeof *last);
+                here = last;
+            } else {
+                look_ahead<Here::BLOCKS * sizeof(Block)>(here, looked_ahead(1));
+            }
+            const typename Here::Weights weights(here);
+            if constexpr (Here::AT_ONCE > 1)
+                Here::template add_all<COUNT>(sums[row], weights, ys);
+            else
+#pragma GCC unroll 1
+                for (u64 v = 0; v < places; ++v)
+                    sums[row][v].add(weights, ys[v]);
+        }
+    }
+    const u64 wanted = smaller(places, shared.count - first);
+    for (u64 row = 0; row < some; ++row)
+        for (u64 v = 0; v < wanted; ++v)
+            results[v * step + row] = sums[row][v].result();
+}
+
+// The same for all vectors.
+template <class Block>
+DEVICE_FUNCTION void multiply_all(const Block *rows, u64 some, u64 blocks,
+                                  const SharedParts<Block> &shared, f32 *results, u64 step) {
+    u64 here = 0;
+    for (u64 v = 0; v < shared.padded; v += here) {
+        here = places_of(smaller(8, shared.padded - v));
+        f32 *const to = results + v * step;
+        if (here == 1) {
+            for (u64 row = 0; row < some; ++row)
+                multiply_rows<Block, 1>(rows + row * blocks, 1, blocks, shared, v, to + row);
+            continue;
+        }
+        if constexpr (Way<Block>::AT_ONCE > 1) {
+            if (here == 4)
+                multiply_together<Block, 4>(rows, some, blocks, shared, v, here, to, step);
+            if (here == 2)
+                multiply_together<Block, 2>(rows, some, blocks, shared, v, here, to, step);
+            if (here < 8)
+                continue;
+        }
+        multiply_together<Block, 8>(rows, some, blocks, shared, v, here, to, step);
     }
 }
 

@@ -13,52 +13,51 @@ DEVICE_FUNCTION f32 widened(const f16 &value) {
 
 // Sums of a row: the sum of products, and the sum of the minimums' shares, which is subtracted.
 struct SumsOf256 {
-    WideFloats sums = {};
+    FloatRegister sums = {};
     __m256 taken = {};
 
-    DEVICE_METHOD void add(f32 scale, Wide words) {
-        sums = sums + floats_of(scale) * floats(words);
-    }
-    // Two neighboring f16 are factors: the first of the words, the second of minimums times sums
-    // of y.
-    DEVICE_METHOD void add(const f16 *scales, f32 d, Wide words, __m256i minimums, __m256i totals) {
-        const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(scales)) * _mm_set1_ps(d);
-        const __m256i products = _mm256_madd_epi16(minimums, totals);
-        sums = sums + everywhere(both) * floats(words);
-        taken += _mm256_broadcastss_ps(_mm_movehdup_ps(both)) * _mm256_cvtepi32_ps(products);
-    }
     DEVICE_METHOD f32 result() const { return sum_of(sums) - sum_of(taken); }
 };
 
-// The sums of runs times their scales, times the offset of the integers.
-DEVICE_FUNCTION Wide raised_by(i32 power, __m256i scales, __m256i sums) {
-    const __m256i products = _mm256_madd_epi16(scales, sums);
-    return in_front(_mm256_sub_epi32(__m256i{}, _mm256_slli_epi32(products, power)));
+// Factors of the sums of runs: minus the scales, times an offset of the integers.
+DEVICE_FUNCTION __m256i factors_of(__m256i scales, u32 offset) {
+    const i32 power = __builtin_ctz(offset);
+    return _mm256_sub_epi16(__m256i{}, _mm256_slli_epi16(scales, power));
 }
 
-// The integers of a vector's 256 elements, and the sums of elements that share a scale.
-struct SharedOf256 {
-    const i8 *quants;
+// A vector's 256 integers in an order that a format chooses, and the sums of elements that share a
+// scale.
+struct alignas(64) SharedOf256 {
+    i8 quants[256];
     __m256i sums;
     f32 d;
 
-    SharedOf256() = default;
-    DEVICE_METHOD SharedOf256(const Vector<Side256> &y, u64 i, u32 span)
-        : quants(y.quants + 256 * i),
-          sums(span == 16 ? load_32(y.sides[i].sums)
-                          : _mm256_zextsi128_si256(load_16(y.sides[i].sums_of_32))),
-          d(y.sides[i].d) {}
+    DEVICE_METHOD Wide part(u32 n) const { return load_64(quants + 64 * n); }
+
+    DEVICE_METHOD void take(const Side256 &side, u32 span) {
+        sums = span == 16 ? load_32(side.sums) : _mm256_zextsi128_si256(load_16(side.sums_of_32));
+        d = side.d;
+    }
 };
 
 // A format's integers in four vectors, as bytes from 0 to 127. The halves of vector n are elements
 // PLACES[n][0] … + 31 and PLACES[n][1] … + 31. SPAN elements share a scale and a minimum.
+//
+// `fold` exchanges bytes between vectors 0 and 1, and between 2 and 3. Then both vectors of a pair
+// have the same scales at the same places, so their products are added before a multiplication by
+// scales. This sum of half words is at most 4 * 63 * 127.
 template <class Block> struct Unpacked;
+
+DEVICE_FUNCTION void fold(Wide (&parts)[4]) {
+    interleave(parts[0], parts[1]);
+    interleave(parts[2], parts[3]);
+}
 
 struct BothHalves {
     static constexpr u32 PLACES[4][2] = {{0, 128}, {32, 160}, {64, 192}, {96, 224}};
 };
 struct EveryOther {
-    static constexpr u32 PLACES[4][2] = {{0, 64}, {32, 96}, {128, 192}, {160, 224}};
+    static constexpr u32 PLACES[4][2] = {{0, 64}, {128, 192}, {32, 96}, {160, 224}};
 };
 struct InOrder {
     static constexpr u32 PLACES[4][2] = {{0, 32}, {64, 96}, {128, 160}, {192, 224}};
@@ -124,8 +123,8 @@ template <class Block> struct NibblesOf256 : EveryOther {
         minimums = _mm256_permute4x64_epi64(scales, 0xEE);
         const Wide q0 = load_64(b.qs), q1 = load_64(b.qs + 64), mask = bytes_of(15);
         integers[0] = q0 & mask;
-        integers[1] = shifted<4, 4>(q0) & mask;
-        integers[2] = q1 & mask;
+        integers[1] = q1 & mask;
+        integers[2] = shifted<4, 4>(q0) & mask;
         integers[3] = shifted<4, 4>(q1) & mask;
     }
 };
@@ -138,8 +137,8 @@ template <> struct Unpacked<BlockQ5_K> : NibblesOf256<BlockQ5_K> {
     DEVICE_METHOD explicit Unpacked(const BlockQ5_K &b) : NibblesOf256(b) {
         const Wide h = twice(load_32(b.qh)), bit = bytes_of(16);
         integers[0] = integers[0] | (shifted<-4, -2>(h) & bit);
-        integers[1] = integers[1] | (shifted<-3, -1>(h) & bit);
-        integers[2] = integers[2] | (shifted<0, 2>(h) & bit);
+        integers[1] = integers[1] | (shifted<0, 2>(h) & bit);
+        integers[2] = integers[2] | (shifted<-3, -1>(h) & bit);
         integers[3] = integers[3] | (shifted<1, 3>(h) & bit);
     }
 };
@@ -161,59 +160,99 @@ template <> struct Unpacked<BlockQ6_K> : InOrder {
 };
 
 template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS, VECTORS = 4 };
+    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS, AT_ONCE = 8 };
     typedef Side256 Side;
     typedef Unpacked<Block> Unpacking;
 
     struct Shared : SharedOf256 {
-        Shared() = default;
-        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, Block::SPAN) {}
+        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) {
+            Wide parts[4];
+            for (u32 n = 0; n < 4; ++n)
+                parts[n] = load_halves(y.quants + 256 * i + Unpacking::PLACES[n][0],
+                                       y.quants + 256 * i + Unpacking::PLACES[n][1]);
+            fold(parts);
+            memcpy(quants, parts, sizeof quants);
+            take(y.sides[i], Block::SPAN);
+        }
     };
 
-    template <u32 n, u32 COUNT>
-    static DEVICE_METHOD void term(Wide *made, const Unpacking &b, const Scales &scales,
-                                   const Shared *ys) {
-        constexpr u32 first = Unpacking::PLACES[n][0], other = Unpacking::PLACES[n][1];
-        constexpr u32 SPAN = Block::SPAN;
-        const Wide each = scales.template spread<first / SPAN, (first + 16) / SPAN, other / SPAN,
-                                                 (other + 16) / SPAN>();
-#pragma GCC unroll 4
-        for (u32 v = 0; v < COUNT; ++v) {
-            const Wide x = load_halves(ys[v].quants + first, ys[v].quants + other);
-            made[v] = add_pairs(made[v], pairs(b.integers[n], x), each);
+    // The scale's number for quarter q, of eight bytes, of the sum of parts n and n + 1.
+    static constexpr u32 span(u32 n, u32 q) {
+        return (Unpacking::PLACES[n + q % 2][q / 4] + 16 * (q / 2 % 2)) / Block::SPAN;
+    }
+
+    // The integers of parts that share scales, folded, and scales at their places.
+    struct Integers {
+        Wide parts[4], scales[2];
+
+        DEVICE_METHOD Integers(const Unpacking &unpacked, const Scales &all) {
+            memcpy(parts, unpacked.integers, sizeof parts);
+            fold(parts);
+            scales[0] = all.template spread<span(0, 0), span(0, 1), span(0, 2), span(0, 3),
+                                            span(0, 4), span(0, 5), span(0, 6), span(0, 7)>();
+            scales[1] = all.template spread<span(2, 0), span(2, 1), span(2, 2), span(2, 3),
+                                            span(2, 4), span(2, 5), span(2, 6), span(2, 7)>();
         }
-    }
+        // Adds products with vectors to each vector's sums. A pair of registers is used for all
+        // vectors before the next pair: there are few registers.
+        template <u32 COUNT> DEVICE_METHOD void add(Register *made, const Shared *ys) const {
+#pragma GCC unroll 2
+            for (u32 n = 0; n < 2; ++n)
+#pragma GCC unroll 2
+                for (u32 p = 0; p < PARTS; ++p)
+#pragma GCC unroll 8
+                    for (u32 v = 0; v < COUNT; ++v) {
+                        const Register first =
+                            pairs(parts[2 * n].part[p], ys[v].part(2 * n).part[p]);
+                        const Register second =
+                            pairs(parts[2 * n + 1].part[p], ys[v].part(2 * n + 1).part[p]);
+                        made[v] =
+                            add_pairs(made[v], sum_of_halves(first, second), scales[n].part[p]);
+                    }
+        }
+    };
+
+    struct Weights {
+        Integers integers;
+        __m256i minimums = {}; // or the factors of sums
+        FloatRegister d;
+        __m256 dmin = {};
+
+        DEVICE_METHOD explicit Weights(const Block *b) : Weights(*b, Unpacking(*b)) {}
+        DEVICE_METHOD Weights(const Block &b, const Unpacking &unpacked)
+            : integers(unpacked, Scales(unpacked.scales)), d(everywhere(widened(b.d))) {
+            if constexpr (Block::MINIMUM != 0) {
+                minimums = unpacked.minimums;
+                dmin = _mm256_set1_ps(widened(b.dmin));
+            } else {
+                minimums = factors_of(unpacked.scales, Block::OFFSET);
+            }
+        }
+    };
 
     template <u32 COUNT>
-    static DEVICE_METHOD void terms(Wide *made, const Unpacking &b, const Scales &scales,
-                                    const Shared *ys) {
-        term<0, COUNT>(made, b, scales, ys);
-        term<1, COUNT>(made, b, scales, ys);
-        term<2, COUNT>(made, b, scales, ys);
-        term<3, COUNT>(made, b, scales, ys);
-    }
-
-    // Adds a block's share for COUNT vectors, which use one unpacking. The sums are integers and
-    // exact, so each vector gets the bits of a lone vector.
-    template <u32 COUNT>
-    static DEVICE_METHOD void add(WayOf256 *sums, const Block *b, const Shared *ys) {
-        const Unpacking unpacked(*b);
-        Wide made[COUNT] = {};
-        if constexpr (Block::OFFSET != 0) // a power of two
-#pragma GCC unroll 4
-            for (u32 v = 0; v < COUNT; ++v)
-                made[v] = raised_by(__builtin_ctz(Block::OFFSET), unpacked.scales, ys[v].sums);
-        terms<COUNT>(made, unpacked, Scales(unpacked.scales), ys);
-#pragma GCC unroll 4
+    static DEVICE_METHOD void add_all(WayOf256 *sums, Weights weights, const Shared *ys) {
+        hide(weights.d);
+        hide(weights.dmin);
+        Register made[COUNT];
+#pragma GCC unroll 8
+        for (u32 v = 0; v < COUNT; ++v)
+            made[v] = Block::MINIMUM != 0
+                          ? Register{}
+                          : in_front(_mm256_madd_epi16(weights.minimums, ys[v].sums)).part[0];
+        weights.integers.template add<COUNT>(made, ys);
+#pragma GCC unroll 8
         for (u32 v = 0; v < COUNT; ++v) {
-            SumsOf256 &own = sums[v];
+            sums[v].sums += weights.d * everywhere(ys[v].d) * floats(made[v]);
             if constexpr (Block::MINIMUM != 0)
-                own.add(&b->d, ys[v].d, made[v], unpacked.minimums, ys[v].sums);
-            else
-                own.add(widened(b->d) * ys[v].d, made[v]);
+                sums[v].taken +=
+                    weights.dmin * _mm256_set1_ps(ys[v].d) *
+                    _mm256_cvtepi32_ps(_mm256_madd_epi16(weights.minimums, ys[v].sums));
         }
     }
-    DEVICE_METHOD void add(const Block *b, const Shared &y) { add<1>(this, b, &y); }
+    DEVICE_METHOD void add(const Weights &weights, const Shared &y) {
+        add_all<1>(this, weights, &y);
+    }
 };
 
 #if defined(__AVX512BW__)
@@ -222,8 +261,7 @@ template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
 // unpacked at once, and the minimums' shares are summed up for two rows together.
 template <class Block> struct FourRowsOf256 {
     typedef WayOf256<Block, WHERE_CPUS_LOOK_FAR> Each;
-    WideFloats sums[4] = {};
-    __m512 taken[2] = {};
+    __m512 sums[4] = {}, taken[2] = {};
 
     static DEVICE_METHOD __m512i four_times(__m128i quarter) {
         return _mm512_maskz_broadcast_i32x4(__mmask16(-1), quarter);
@@ -245,8 +283,8 @@ template <class Block> struct FourRowsOf256 {
         const __m512i upper = _mm512_shuffle_epi8(
             bytes,
             four_times(_mm_setr_epi8(-1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7)));
-        const __m512i shifted = _mm512_maskz_srlv_epi32(__mmask16(-1), first,
-                                                        four_times(_mm_setr_epi32(0, 0, 0, 4)));
+        const __m512i shifted =
+            _mm512_maskz_srlv_epi32(__mmask16(-1), first, four_times(_mm_setr_epi32(0, 0, 0, 4)));
         const __m512i lower =
             shifted & four_times(_mm_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F));
         const __m512i all = lower | (_mm512_srli_epi16(upper, 2) & _mm512_set1_epi8(0x30));
@@ -274,10 +312,11 @@ template <class Block> struct FourRowsOf256 {
             for (u32 one = 0; one < 2; ++one) {
                 const u32 row = 2 * two + one;
                 const Scales own(one == 0 ? half<0>(levels[two]) : half<1>(levels[two]));
-                Wide made = {};
-                Each::template terms<1>(&made, Unpacked<Block>(b[row * apart]), own, &y);
-                const WideFloats scale = {{lanes(scales, _mm512_set1_epi32(2 * i32(row)))}};
-                sums[row] = sums[row] + scale * floats(made);
+                const typename Each::Integers integers(Unpacked<Block>(b[row * apart]), own);
+                const __m512 scale = lanes(scales, _mm512_set1_epi32(2 * i32(row)));
+                Register made = {};
+                integers.template add<1>(&made, &y);
+                sums[row] += scale * floats(made);
             }
         }
     }
@@ -291,10 +330,14 @@ template <class Block> struct FourRowsOf256 {
 #endif
 
 struct WayOfIQ4_XS : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = NEVER, VECTORS = 1 };
+    enum : u32 { BLOCKS = 1, IN_FOURS = NEVER, AT_ONCE = 1 };
     typedef Side256 Side;
+
     struct Shared : SharedOf256 {
-        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) : SharedOf256(y, i, 32) {}
+        DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) {
+            memcpy(quants, y.quants + 256 * i, sizeof quants);
+            take(y.sides[i], 32);
+        }
     };
 
     // 8 scales of 6 bits, above 32, as half words.
@@ -311,24 +354,36 @@ struct WayOfIQ4_XS : SumsOf256 {
         return _mm_sub_epi16(ordered | _mm_slli_epi16(high, 4), _mm_set1_epi16(32));
     }
 
-    DEVICE_METHOD void add(const BlockIQ4_XS *b, const Shared &y) {
-        const __m128i halves = scales_of(b);
-        const __m256i words = _mm256_cvtepi16_epi32(halves);
+    struct Weights {
+        Wide parts[4], scales[4];
+        __m256i factors = {};
+        FloatRegister d;
+
+        DEVICE_METHOD explicit Weights(const BlockIQ4_XS *b) : d(everywhere(widened(b->d))) {
+            const __m128i halves = scales_of(b);
+            const __m256i words = _mm256_cvtepi16_epi32(halves);
+            if (SIGN_BIAS != 0)
+                factors = factors_of(_mm256_zextsi128_si256(halves), SIGN_BIAS);
+#pragma GCC unroll 4
+            for (u32 k = 0; k < 8; k += 2) {
+                parts[k / 2] = looked_up(nibbles_of(b->qs + 16 * k, b->qs + 16 * k + 16),
+                                         Table<BlockIQ4_NL>::get());
+                scales[k / 2] =
+                    joined(_mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k))),
+                           _mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k + 1))));
+            }
+        }
+    };
+
+    DEVICE_METHOD void add(const Weights &weights, const Shared &y) {
         Wide made = {};
         if (SIGN_BIAS != 0)
-            made = raised_by(7, _mm256_zextsi128_si256(halves), y.sums);
+            made = in_front(_mm256_madd_epi16(weights.factors, y.sums));
 #pragma GCC unroll 4
-        for (u32 k = 0; k < 8; k += 2) {
-            const Wide integers =
-                looked_up(nibbles_of(b->qs + 16 * k, b->qs + 16 * k + 16),
-                          Table<BlockIQ4_NL>::get());
-            const Wide dots = dot_signed({}, integers, load_64(y.quants + 32 * k));
-            const Wide scales =
-                joined(_mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k))),
-                       _mm256_permutevar8x32_epi32(words, _mm256_set1_epi32(i32(k + 1))));
-            made = sum(made, product(dots, scales));
-        }
-        SumsOf256::add(widened(b->d) * y.d, made);
+        for (u32 n = 0; n < 4; ++n)
+            made =
+                sum(made, product(dot_signed({}, weights.parts[n], y.part(n)), weights.scales[n]));
+        sums += weights.d * everywhere(y.d) * floats(parts_added(made));
     }
 };
 

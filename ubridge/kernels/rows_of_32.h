@@ -11,7 +11,7 @@
 // -- blocks of bytes, two at a time ---------------------------------------------------------------
 
 struct TwoOfQ8_0 {
-    enum : u32 { BLOCKS = 2, IN_FOURS = WHERE_CPUS_LOOK_FAR, VECTORS = 1 };
+    enum : u32 { BLOCKS = 2, IN_FOURS = WHERE_CPUS_LOOK_FAR, AT_ONCE = 1 };
     typedef Side32 Side;
 
     struct Shared {
@@ -26,11 +26,19 @@ struct TwoOfQ8_0 {
 
     WideFloats sums = {};
 
-    DEVICE_METHOD void add(const BlockQ8_0 *b, const Shared &shared) {
-        const Wide bytes = load_halves(b[0].qs, b[1].qs);
-        const Wide raised = SIGN_BIAS == 0 ? bytes : bytes ^ bytes_of(SIGN_BIAS);
-        const Wide dots = dot_signed(shared.start, raised, shared.x);
-        sums = sums + half_floats(b[0].d, b[1].d) * shared.d * floats(dots);
+    struct Weights {
+        Wide raised;
+        WideFloats d;
+
+        DEVICE_METHOD explicit Weights(const BlockQ8_0 *b) : d(half_floats(b[0].d, b[1].d)) {
+            const Wide bytes = load_halves(b[0].qs, b[1].qs);
+            raised = SIGN_BIAS == 0 ? bytes : bytes ^ bytes_of(SIGN_BIAS);
+        }
+    };
+
+    DEVICE_METHOD void add(const Weights &weights, const Shared &y) {
+        const Wide dots = dot_signed(y.start, weights.raised, y.x);
+        sums = sums + weights.d * y.d * floats(dots);
     }
     DEVICE_METHOD f32 result() const { return sum_of(sums); }
 };
@@ -99,7 +107,7 @@ DEVICE_FUNCTION __m128 scales_of(const BlockMXFP4 *b) {
 }
 
 template <class Integers> struct FourOf {
-    enum : u32 { BLOCKS = 4, IN_FOURS = ALWAYS, VECTORS = 1 };
+    enum : u32 { BLOCKS = 4, IN_FOURS = ALWAYS, AT_ONCE = 1 };
     typedef typename Integers::Block Block;
     typedef Side32 Side;
     enum : bool { MINIMUM = Block::MINIMUM != 0 };
@@ -126,13 +134,24 @@ template <class Integers> struct FourOf {
     static DEVICE_METHOD Wide term(Wide made, Wide integers, Wide x) {
         return Integers::SIGNED ? dot_signed(made, integers, x) : dot(made, integers, x);
     }
-    DEVICE_METHOD void add(const Block *b, const Shared &shared) {
-        const Halves integers = Integers::of(b);
-        const Wide dots = term(term(shared.start, integers.first, shared.x.first), integers.second,
-                               shared.x.second);
-        sums = sums + quarters(scales_of(b)) * shared.d * floats(dots);
+
+    struct Weights {
+        Halves integers;
+        WideFloats scales, minimums = {};
+
+        DEVICE_METHOD explicit Weights(const Block *b)
+            : integers(Integers::of(b)), scales(quarters(scales_of(b))) {
+            if constexpr (MINIMUM)
+                minimums = quarters(half_floats(b[0].m, b[1].m, b[2].m, b[3].m));
+        }
+    };
+
+    DEVICE_METHOD void add(const Weights &weights, const Shared &y) {
+        const Wide dots = term(term(y.start, weights.integers.first, y.x.first),
+                               weights.integers.second, y.x.second);
+        sums = sums + weights.scales * y.d * floats(dots);
         if constexpr (MINIMUM)
-            sums = sums + quarters(half_floats(b[0].m, b[1].m, b[2].m, b[3].m)) * shared.total;
+            sums = sums + weights.minimums * y.total;
     }
     DEVICE_METHOD f32 result() const { return sum_of(sums); }
 };

@@ -105,6 +105,21 @@ DEVICE_FUNCTION void store_halves(void *low, void *high, Wide from)
 #endif
 }
 
+// Of each 16 bytes, the first get the first 8 bytes of both, the second the other 8 bytes.
+DEVICE_FUNCTION void interleave(Wide &first, Wide &second)
+{
+    for (u32 p = 0; p < PARTS; ++p) {
+        const Register a = first.part[p], b = second.part[p];
+#if defined(__AVX512BW__)
+        first.part[p] = _mm512_maskz_unpacklo_epi64(__mmask8(-1), a, b);
+        second.part[p] = _mm512_maskz_unpackhi_epi64(__mmask8(-1), a, b);
+#else
+        first.part[p] = _mm256_unpacklo_epi64(a, b);
+        second.part[p] = _mm256_unpackhi_epi64(a, b);
+#endif
+    }
+}
+
 DEVICE_FUNCTION Wide twice(__m256i half) { return joined(half, half); }
 
 // A byte, or a word, everywhere.
@@ -117,6 +132,9 @@ DEVICE_FUNCTION Register everywhere(i32 word)
     return WIDE_512(_mm512_set1_epi32, _mm256_set1_epi32)(word);
 }
 DEVICE_FUNCTION Wide words_of(i32 value) { EACH_PART(Wide, everywhere(value)); }
+
+// Hides how a value was made. GCC would multiply scalars instead and copy each product to all lanes.
+template <class Value> DEVICE_FUNCTION void hide(Value &value) { asm("" : "+v"(value)); }
 
 // -- bits -----------------------------------------------------------------------------------------
 
@@ -204,6 +222,16 @@ DEVICE_FUNCTION Wide negated(Wide a)
     EACH_PART(Wide, WIDE_512(_mm512_sub_epi32, _mm256_sub_epi32)(Register{}, a.part[p]));
 }
 
+// The sum of the registers.
+DEVICE_FUNCTION Register parts_added(Wide a)
+{
+#if defined(__AVX512BW__)
+    return a.part[0];
+#else
+    return _mm256_add_epi32(a.part[0], a.part[1]);
+#endif
+}
+
 // Words of 8 values, in the first lanes.
 DEVICE_FUNCTION Wide in_front(__m256i words) { return joined(words, __m256i{}); }
 
@@ -211,6 +239,11 @@ DEVICE_FUNCTION Wide in_front(__m256i words) { return joined(words, __m256i{}); 
 DEVICE_FUNCTION Register pairs(Register bytes, Register x)
 {
     return WIDE_512(_mm512_maddubs_epi16, _mm256_maddubs_epi16)(bytes, x);
+}
+
+DEVICE_FUNCTION Register sum_of_halves(Register a, Register b)
+{
+    return WIDE_512(_mm512_add_epi16, _mm256_add_epi16)(a, b);
 }
 
 // sums + neighboring products of half words
@@ -276,16 +309,11 @@ DEVICE_FUNCTION FloatRegister floats(Register words)
 {
     return WIDE_512(_mm512_maskz_cvtepi32_ps(__mmask16(-1), words), _mm256_cvtepi32_ps(words));
 }
+DEVICE_FUNCTION FloatRegister everywhere(f32 value)
+{
+    return WIDE_512(_mm512_set1_ps, _mm256_set1_ps)(value);
+}
 DEVICE_FUNCTION WideFloats floats(Wide words) { EACH_PART(WideFloats, floats(words.part[p])); }
-DEVICE_FUNCTION WideFloats floats_of(f32 value)
-{
-    EACH_PART(WideFloats, WIDE_512(_mm512_set1_ps, _mm256_set1_ps)(value));
-}
-DEVICE_FUNCTION WideFloats everywhere(__m128 first)
-{
-    EACH_PART(WideFloats, WIDE_512(_mm512_maskz_broadcastss_ps(__mmask16(-1), first),
-                                   _mm256_broadcastss_ps(first)));
-}
 DEVICE_FUNCTION WideFloats operator*(WideFloats a, WideFloats b)
 {
     EACH_PART(WideFloats, a.part[p] * b.part[p]);
@@ -362,10 +390,13 @@ DEVICE_FUNCTION f32 sum_of(WideFloats lanes)
     memcpy(halves, &lanes, sizeof halves);
     return sum_of(halves[0] + halves[1]);
 }
+#if defined(__AVX512BW__)
+DEVICE_FUNCTION f32 sum_of(__m512 lanes) { return sum_of(WideFloats{{lanes}}); }
+#endif
 
 // -- scales of the parts of a block ---------------------------------------------------------------
 
-// Sixteen half words; number i is for bytes 16 i to 16 i + 15 of a vector.
+// Sixteen half words.
 struct Scales {
 #if defined(__AVX512BW__)
     __m512i all;
@@ -378,26 +409,28 @@ struct Scales {
     }
 #endif
 
-    template <u32 a, u32 b, u32 c, u32 d> DEVICE_METHOD Wide spread() const
+    // Eight of them; each fills eight bytes of a vector.
+    template <u32 a, u32 b, u32 c, u32 d, u32 e, u32 f, u32 g, u32 h>
+    DEVICE_METHOD Wide spread() const
     {
 #if defined(__AVX512BW__)
         constexpr i64 EACH = 0x0001000100010001;
-        const __m512i which = _mm512_set_epi64(d * EACH, d * EACH, c * EACH, c * EACH, b * EACH,
-                                               b * EACH, a * EACH, a * EACH);
+        const __m512i which = _mm512_set_epi64(h * EACH, g * EACH, f * EACH, e * EACH, d * EACH,
+                                               c * EACH, b * EACH, a * EACH);
         return {{_mm512_permutexvar_epi16(which, all)}};
 #else
-        return {{two<a, b>(), two<c, d>()}};
+        return {{four<a, b, c, d>(), four<e, f, g, h>()}};
 #endif
     }
 
 #if !defined(__AVX512BW__)
-    template <u32 a, u32 b> DEVICE_METHOD __m256i two() const
+    template <u32 a, u32 b, u32 c, u32 d> DEVICE_METHOD __m256i four() const
     {
-        static_assert(a / 8 == b / 8, "of one half");
-        constexpr i64 FIRST = (a % 8) * 0x0202020202020202 + 0x0100010001000100;
-        constexpr i64 SECOND = (b % 8) * 0x0202020202020202 + 0x0100010001000100;
+        static_assert(a / 8 == b / 8 && a / 8 == c / 8 && a / 8 == d / 8, "of one half");
+        constexpr i64 EACH = 0x0202020202020202, BYTES = 0x0100010001000100;
         return _mm256_shuffle_epi8(a < 8 ? low : high,
-                                   _mm256_set_epi64x(SECOND, SECOND, FIRST, FIRST));
+                                   _mm256_set_epi64x(d % 8 * EACH + BYTES, c % 8 * EACH + BYTES,
+                                                     b % 8 * EACH + BYTES, a % 8 * EACH + BYTES));
     }
 #endif
 };

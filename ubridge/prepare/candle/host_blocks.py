@@ -14,8 +14,6 @@ from ubridge.definitions.composing import converted
 from ubridge.definitions.products import ACTIVATIONS, INDEXED_PRODUCT, QUANTIZED_PRODUCT
 from uhal.dtypes import f32
 
-_FEW = 3
-"""Vectors for which unpacking a panel of the weight is slower than unpacking rows for each."""
 _ALIKE = 16
 """Vectors of a launch without panels, whose bytes stay in a core's cache."""
 
@@ -43,7 +41,7 @@ def _product(question: Question, steps: Steps) -> None:
             rows=rows,
             columns=columns,
             vectors=count,
-            few=_ALIKE if is_invariant else _FEW,
+            few=_ALIKE if is_invariant else 0,
         )
 
 
@@ -87,7 +85,7 @@ def _product_at_ids(question: Question, steps: Steps) -> None:
             columns=columns,
             products=some,
             sharing=sharing,
-            few=most if is_invariant else _FEW,
+            few=most if is_invariant else 0,
         )
     deliver(made, steps)
 
